@@ -1,0 +1,2 @@
+//! The rpcrdma command.
+fn main() {}

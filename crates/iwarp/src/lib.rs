@@ -1,0 +1,1 @@
+//! Software iWARP (MPA, DDP, RDMAP over TCP) provider

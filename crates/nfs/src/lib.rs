@@ -1,0 +1,1 @@
+//! NFS version 3 and MOUNT over RPC-over-RDMA: server, client and file systems

@@ -1,0 +1,1 @@
+//! ONC RPC (RFC 5531) messages, programs, reply cache, record marking and rpcbind, sans I/O

@@ -1,0 +1,1 @@
+//! RPC-over-RDMA protocol engine, sans I/O

@@ -1,0 +1,1 @@
+//! ONC RPC over RDMA (RFC 8166) for any RPC program: client and server

@@ -1,0 +1,1 @@
+//! In-process RDMA fabric on a virtual clock, with faults

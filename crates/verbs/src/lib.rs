@@ -1,0 +1,1 @@
+//! The contract between RPC-over-RDMA and an RDMA provider

@@ -1,0 +1,1 @@
+//! Derive macro for XDR types with limits and DDP-eligibility marks

@@ -1,0 +1,1 @@
+//! XDR (RFC 4506) as pieces: typed encoding and decoding without copying payloads
