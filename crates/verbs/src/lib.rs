@@ -1,1 +1,69 @@
-//! The contract between RPC-over-RDMA and an RDMA provider
+//! The contract between RPC-over-RDMA and an RDMA provider.
+//!
+//! RFC 5666 §2 (and RFC 8166 §2.3) list what the protocol demands of the fabric below it: registered memory named
+//! by a steering tag and an offset, Sends that arrive in order into posted Receives, RDMA Read and RDMA Write, and
+//! invalidation. This crate states those demands as types and traits. Providers (`rpcrdma-iwarp`, `rpcrdma-sim`, a
+//! future libibverbs one) implement them; `rpcrdma-proto` and `rpcrdma` use them; nothing here does I/O.
+//!
+//! # Who owns which memory
+//!
+//! | memory | type | owner |
+//! | --- | --- | --- |
+//! | written by us or by the peer | [`Buffer`]: unique, writable | moves into a work request or window and comes back in a [`Completion`] |
+//! | only read, by us or by the peer | [`bytes::Bytes`]: shared, read-only | cheap clones; a frozen [`Buffer`] returns to its pool when the last clone is dropped |
+//!
+//! A [`Buffer`] that is open to the peer belongs to its window ([`WindowMemory`]) and comes back only when the peer
+//! can no longer touch it: in the completion of a [`WorkRequest::LocalInvalidate`], or with the Receive that carried
+//! a Send with Invalidate.
+//!
+//! # Semantics: the weakest of all fabrics
+//!
+//! 1. Work requests of one queue pair are carried out in the order of posting, but for [`SendRequest::express`] and for
+//!    RDMA Reads, which later requests may pass (RFC 5040 §5.5): whoever needs the data of a Read waits for its
+//!    completion first.
+//! 2. A Send is delivered to the peer after the RDMA Writes posted before it are placed (unless it is `express`).
+//! 3. The completion of a Send or Write says that the memory may be reused; it does *not* say that the peer has
+//!    the data (iWARP). A wrong key may show only as the end of the connection.
+//! 4. A zero-length Read or Write checks no key.
+//! 5. When the connection ends, every work request and every Receive completes with [`Status::Flushed`], every
+//!    window's memory can still be had by `LocalInvalidate`, and then [`QueuePair::poll`] reports [`Disconnected`].
+//! 6. Posting never blocks and does no I/O. A provider makes progress only inside [`QueuePair::poll`].
+//!
+//! # Sketch: libibverbs against this contract
+//!
+//! | contract | libibverbs / librdmacm |
+//! | --- | --- |
+//! | [`ProtectionDomain`] | `ibv_pd` and a pool of slabs, each one `ibv_reg_mr` with local rights only; `adopt` registers on first use; `Bytes` of a work request are looked up by address in the slab table, else registered for the time of the request |
+//! | [`Windows::reserve_window`] | takes a type-2 memory window from a free list, `ibv_inc_rkey` gives the key that the coming bind will use: it is known before anything is posted; address = any 64-bit value with `IBV_ACCESS_ZERO_BASED`, else the virtual address |
+//! | [`WorkRequest::BindWindow`] | `IBV_WR_BIND_MW`, rights from [`WindowMemory`]; where type-2 windows are missing, `ibv_reg_mr` at reservation and `ibv_dereg_mr` at invalidation |
+//! | [`WorkRequest::LocalInvalidate`] | `IBV_WR_LOCAL_INV`, fenced |
+//! | [`WorkRequest::Read`] with several sources | one `IBV_WR_RDMA_READ` a source, the last one signaled; on iWARP devices the sink needs remote-write rights ([`Capabilities::read_sink`]), given by a window of the provider's own |
+//! | [`WorkRequest::Write`] | one `IBV_WR_RDMA_WRITE` a target, gather entries cut at the target borders |
+//! | [`ReceiveMemory::Pooled`] | memory attached when posting, since a receive queue in hardware needs addresses |
+//! | [`ReceiveMemory::Scatter`] | the scatter list of `ibv_recv_wr`; a structured Receive (send-based placement) is such a list whose later entries are page-aligned buffers |
+//! | [`SendRequest::express`] | ignored: a hardware send queue is strictly in order |
+//! | [`QueuePair::poll`] | `ibv_poll_cq`; when empty, `ibv_req_notify_cq` and the completion channel's file descriptor in the reactor |
+//! | [`Connector`], [`Listener`], [`Incoming`], [`ConnectionRequest`] | `rdma_resolve_addr/route`, `rdma_connect`, `rdma_listen`, `RDMA_CM_EVENT_CONNECT_REQUEST`, `rdma_accept`, `rdma_reject` |
+//! | [`Status`], [`Disconnected`] | `ibv_wc_status`, `RDMA_CM_EVENT_DISCONNECTED` and asynchronous QP events |
+
+mod buffer;
+mod capabilities;
+mod cm;
+mod pool;
+mod queue_pair;
+mod work;
+
+pub use buffer::Buffer;
+pub use capabilities::{Capabilities, KeyScope, ReadSink};
+pub use cm::{
+    BoxFuture, ConnectError, ConnectParameters, ConnectionRequest, Connector, Incoming, Listener,
+    RejectReason,
+};
+pub use pool::{MAX_ALIGN, PoolExhausted, PoolUsage, ProtectionDomain};
+pub use queue_pair::{
+    Counters, Disconnected, PostError, PostErrorKind, QueuePair, TerminateCause, WindowError, Windows,
+};
+pub use work::{
+    Access, Completion, Key, ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Work,
+    WorkRequest, WrId,
+};

@@ -1,0 +1,218 @@
+//! [`Buffer`]: memory that a work request or window can own.
+//!
+//! A Buffer is unique and writable; whoever holds it is the only one who can touch it. It has two origins: a pool
+//! ([`ProtectionDomain::allocate`](crate::ProtectionDomain::allocate)), to which its memory returns when it is
+//! dropped, and the application ([`Buffer::adopt`]), whose memory is simply freed. Frozen into [`Bytes`] it becomes
+//! shared and read-only; the memory returns to its origin when the last clone is gone.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::pool::Reservation;
+
+/// Memory owned by one party at a time: the application, a work request, or a window.
+///
+/// Dereferences to the octets of its visible range.
+pub struct Buffer {
+    storage: BytesMut,
+    start: usize,
+    len: usize,
+    home: Option<Arc<Reservation>>,
+}
+
+impl Buffer {
+    /// Takes over memory of the application without copying it.
+    ///
+    /// A hardware provider registers such memory when it is first used, which may cost more than copying a small
+    /// payload.
+    #[must_use]
+    pub fn adopt(memory: Vec<u8>) -> Self {
+        // A `Bytes` made of a `Vec` is unique, so that this conversion takes the allocation over.
+        Self::from(BytesMut::from(Bytes::from(memory)))
+    }
+
+    pub(crate) fn pooled(storage: BytesMut, start: usize, len: usize, home: Arc<Reservation>) -> Self {
+        debug_assert!(start + len <= storage.len());
+        Self { storage, start, len, home: Some(home) }
+    }
+
+    /// Length of the visible range, in octets.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the visible range is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Shortens the visible range to its first `len` octets; does nothing if it is not longer than that.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Moves the start of the visible range forward by `count` octets (at most to its end).
+    pub fn advance(&mut self, count: usize) {
+        let count = count.min(self.len);
+        self.start += count;
+        self.len -= count;
+    }
+
+    /// Cuts the Buffer in two without copying: `self` keeps the first `at` octets, the rest is returned.
+    ///
+    /// Each part can be exposed by a window of its own. [`Buffer::unsplit`] joins them again; pooled memory goes
+    /// back to its pool for reuse only when whole, else it is freed with its last part.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        let at = at.min(self.len);
+        let tail = self.storage.split_off(self.start + at);
+        let tail_len = self.len - at;
+        self.len = at;
+        Self { storage: tail, start: 0, len: tail_len, home: self.home.clone() }
+    }
+
+    /// Joins two parts that [`Buffer::split_off`] made, in order, without copying.
+    ///
+    /// Parts that are not neighbours in memory, or whose visible ranges do not touch, are joined by a copy.
+    pub fn unsplit(&mut self, tail: Self) {
+        let (mut tail_storage, tail_start, tail_len) = {
+            let mut tail = tail;
+            tail.home = None;
+            (std::mem::take(&mut tail.storage), tail.start, tail.len)
+        };
+        if self.start + self.len == self.storage.len() && tail_start == 0 {
+            // `BytesMut::unsplit` copies by itself if the two do not share one allocation.
+            self.storage.unsplit(tail_storage);
+        } else {
+            self.storage.truncate(self.start + self.len);
+            let _ = tail_storage.split_to(tail_start.min(tail_storage.len()));
+            tail_storage.truncate(tail_len);
+            self.storage.unsplit(tail_storage);
+        }
+        self.len += tail_len;
+    }
+
+    /// Makes the visible range shared and read-only, without copying.
+    #[must_use]
+    pub fn freeze(self) -> Bytes {
+        if self.home.is_some() {
+            Bytes::from_owner(self)
+        } else {
+            let (mut this, range) = {
+                let range = self.start..self.start + self.len;
+                (self, range)
+            };
+            std::mem::take(&mut this.storage).freeze().slice(range)
+        }
+    }
+}
+
+impl From<BytesMut> for Buffer {
+    fn from(storage: BytesMut) -> Self {
+        let len = storage.len();
+        Self { storage, start: 0, len, home: None }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            Reservation::release(home, std::mem::take(&mut self.storage));
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.storage.get(self.start..self.start + self.len).unwrap_or_default()
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.storage.get_mut(self.start..self.start + self.len).unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("len", &self.len).field("pooled", &self.home.is_some()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ProtectionDomain;
+
+    #[test]
+    fn adopting_keeps_the_allocation() {
+        let memory = vec![7_u8; 100_000];
+        let address = memory.as_ptr();
+        let buffer = Buffer::adopt(memory);
+        assert_eq!(buffer.as_ptr(), address);
+        let bytes = buffer.freeze();
+        assert_eq!(bytes.as_ptr(), address);
+        assert_eq!(bytes.len(), 100_000);
+    }
+
+    #[test]
+    fn split_parts_rejoin_without_a_copy_and_return_to_the_pool() {
+        let domain = ProtectionDomain::new(1 << 20);
+        let mut head = domain.allocate(10_000, 1).unwrap();
+        let address = head.as_ptr();
+        head.copy_from_slice(&(0..10_000_u32).map(|i| i.to_le_bytes()[0]).collect::<Vec<_>>());
+        let mut tail = head.split_off(4_000);
+        let end = tail.split_off(1_000);
+        assert_eq!((head.len(), tail.len(), end.len()), (4_000, 1_000, 5_000));
+        tail.unsplit(end);
+        head.unsplit(tail);
+        assert_eq!(head.len(), 10_000);
+        assert_eq!(head.as_ptr(), address);
+        assert!(head.iter().enumerate().all(|(i, &octet)| octet == i.to_le_bytes()[0]));
+        drop(head);
+        assert_eq!(domain.usage().in_use, 0);
+        assert!(domain.usage().cached > 0, "whole again, so it is kept for reuse");
+    }
+
+    #[test]
+    fn the_memory_of_a_frozen_buffer_returns_with_the_last_clone() {
+        let domain = ProtectionDomain::new(1 << 20);
+        let bytes = domain.allocate(5_000, 1).unwrap().freeze();
+        let part = bytes.slice(100..200);
+        drop(bytes);
+        assert!(domain.usage().in_use > 0);
+        drop(part);
+        assert_eq!(domain.usage().in_use, 0);
+    }
+
+    #[test]
+    fn a_shortened_part_joins_by_copying() {
+        let mut head = Buffer::adopt((0..100).collect());
+        let mut tail = head.split_off(50);
+        tail.advance(10);
+        tail.truncate(5);
+        head.truncate(2);
+        head.unsplit(tail);
+        assert_eq!(&head[..], &[0, 1, 60, 61, 62, 63, 64]);
+    }
+}

@@ -1,0 +1,113 @@
+//! Setting connections up: the part that librdmacm plays.
+//!
+//! All traits are object safe, so that the layers above are not generic over the provider.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::{ProtectionDomain, QueuePair};
+
+/// A future in a box.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What both sides state when a connection is set up.
+#[derive(Debug, Clone)]
+pub struct ConnectParameters {
+    /// Private data for the peer (RFC 8797 for RPC-over-RDMA).
+    pub private_data: Bytes,
+    /// RDMA Reads that the peer may have outstanding at us.
+    pub ird: u16,
+    /// RDMA Reads that we want to have outstanding at the peer.
+    pub ord: u16,
+    /// Work requests that the send queue must hold.
+    pub max_send_wr: usize,
+    /// Receives that the receive queue must hold.
+    pub max_recv_wr: usize,
+    /// Where the connection's Buffers come from.
+    pub domain: ProtectionDomain,
+}
+
+/// Opens connections.
+pub trait Connector: Send + Sync {
+    /// Connects to a listener. The future may be dropped at any point.
+    fn connect(
+        &self,
+        to: SocketAddr,
+        parameters: ConnectParameters,
+    ) -> BoxFuture<'_, Result<Box<dyn QueuePair>, ConnectError>>;
+}
+
+/// Accepts connections.
+pub trait Listener: Send {
+    /// Waits for the next connection attempt. Cancel safe. An error concerns one attempt unless
+    /// the listener itself is gone; callers log it and go on after a pause.
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>>;
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// That of the socket below.
+    fn local_address(&self) -> io::Result<SocketAddr>;
+}
+
+/// A connection attempt of which nothing is known but where it comes from.
+pub trait Incoming: Send {
+    /// The peer's address.
+    fn peer_address(&self) -> Option<SocketAddr>;
+
+    /// Waits, for a limited time, until the peer has said what it wants. Run in a task of its own: a silent peer must not
+    /// hold up others.
+    fn request(self: Box<Self>) -> BoxFuture<'static, Result<Box<dyn ConnectionRequest>, ConnectError>>;
+}
+
+/// A connection attempt that waits for our answer (`RDMA_CM_EVENT_CONNECT_REQUEST`).
+pub trait ConnectionRequest: Send {
+    /// The peer's private data.
+    fn private_data(&self) -> &Bytes;
+
+    /// The peer's address.
+    fn peer_address(&self) -> Option<SocketAddr>;
+
+    /// Accepts. Receives posted before the first [`QueuePair::poll`] are in time for the peer's first message.
+    fn accept(
+        self: Box<Self>,
+        parameters: ConnectParameters,
+    ) -> BoxFuture<'static, Result<Box<dyn QueuePair>, ConnectError>>;
+
+    /// Refuses, with private data of ours.
+    fn reject(self: Box<Self>, private_data: Bytes) -> BoxFuture<'static, Result<(), ConnectError>>;
+}
+
+/// Why a connection was not set up.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The link could not be had.
+    #[error("cannot connect: {0}")]
+    Io(#[from] io::Error),
+    /// The peer said no.
+    #[error("the peer rejected the connection: {0}")]
+    Rejected(RejectReason),
+    /// The peer does not speak the protocol as required.
+    #[error("connection set-up failed: {0}")]
+    Protocol(String),
+    /// The peer did not answer in time.
+    #[error("timeout during connection set-up: {0}")]
+    Timeout(&'static str),
+    /// What we asked for is impossible.
+    #[error("invalid connection parameters: {0}")]
+    Invalid(String),
+}
+
+/// What came with a rejection.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{} octets of private data", private_data.len())]
+pub struct RejectReason {
+    /// Private data of the rejecting peer.
+    pub private_data: Bytes,
+}

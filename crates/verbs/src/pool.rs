@@ -1,0 +1,269 @@
+//! [`ProtectionDomain`]: where Buffers come from.
+//!
+//! One domain serves all connections of a client or server and bounds what they hold together: memory in use plus
+//! memory kept for reuse never exceeds the limit given at construction. Sizes are rounded up to a power of two, so
+//! that memory of one call serves the next. An exhausted domain refuses with [`PoolExhausted`]; whoever can wait
+//! asks [`ProtectionDomain::poll_available`].
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::BytesMut;
+use thiserror::Error;
+
+use crate::Buffer;
+
+/// Smallest size class, in octets.
+const MIN_CLASS: usize = 1 << 10;
+/// From this class on, Buffers begin at a page.
+const PAGE_ALIGNED_CLASS: usize = 1 << 16;
+/// Alignment of the classes below that.
+const SMALL_ALIGN: usize = 64;
+/// Largest alignment that [`ProtectionDomain::allocate`] gives, in octets: a page.
+pub const MAX_ALIGN: usize = 4096;
+
+/// The refusal of [`ProtectionDomain::allocate`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PoolExhausted {
+    /// The domain has no room now; it will when other Buffers are dropped.
+    #[error("{requested} octets asked for, {in_use} of the domain's {limit} are in use")]
+    InUse {
+        /// Octets asked for, rounded up to the size class.
+        requested: usize,
+        /// Octets now held by Buffers.
+        in_use: usize,
+        /// The domain's limit.
+        limit: usize,
+    },
+    /// No amount of waiting helps: the request alone exceeds the limit.
+    #[error("{requested} octets asked for, the domain's limit is {limit}")]
+    OverLimit {
+        /// Octets asked for.
+        requested: usize,
+        /// The domain's limit.
+        limit: usize,
+    },
+    /// An alignment that is no power of two or larger than [`MAX_ALIGN`].
+    #[error("alignment {0} asked for; allowed are powers of two up to {MAX_ALIGN}")]
+    Alignment(usize),
+}
+
+/// What a domain holds, in octets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolUsage {
+    /// Held by live Buffers (size classes, not visible lengths).
+    pub in_use: usize,
+    /// Kept for reuse.
+    pub cached: usize,
+    /// Upper bound of the sum of both.
+    pub limit: usize,
+}
+
+/// A pool of Buffers with a limit; the equivalent of `ibv_pd` with its registered memory. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct ProtectionDomain {
+    pool: Arc<Pool>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    in_use: usize,
+    cached: usize,
+    free: BTreeMap<usize, Vec<BytesMut>>,
+    waiting: Vec<Waker>,
+}
+
+impl ProtectionDomain {
+    /// A domain whose Buffers hold at most `limit` octets together.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { pool: Arc::new(Pool { limit, state: Mutex::default() }) }
+    }
+
+    /// A Buffer of `len` octets that begins at a multiple of `align` (a power of two, at most [`MAX_ALIGN`]).
+    ///
+    /// Its content is unspecified: zeros, or what an earlier user of this domain left.
+    ///
+    /// # Errors
+    /// [`PoolExhausted`] when the limit does not allow it (now, or ever).
+    pub fn allocate(&self, len: usize, align: usize) -> Result<Buffer, PoolExhausted> {
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return Err(PoolExhausted::Alignment(align));
+        }
+        let limit = self.pool.limit;
+        let class = class_of(len, align).ok_or(PoolExhausted::OverLimit { requested: len, limit })?;
+        if class > limit {
+            return Err(PoolExhausted::OverLimit { requested: class, limit });
+        }
+        let reused = {
+            let mut state = self.pool.lock();
+            if state.in_use + class > limit {
+                return Err(PoolExhausted::InUse { requested: class, in_use: state.in_use, limit });
+            }
+            let reused = state.free.get_mut(&class).and_then(Vec::pop);
+            if reused.is_some() {
+                state.cached -= class;
+            } else {
+                state.shrink_to(limit - class);
+            }
+            state.in_use += class;
+            reused
+        };
+        let storage = reused.unwrap_or_else(|| BytesMut::zeroed(class + slack_of(class)));
+        // `align_offset` may in theory fail; the Buffer then starts unaligned, which costs speed, not safety.
+        let align = align.max(slack_of(class));
+        let start = storage.as_ptr().align_offset(align).min(slack_of(class));
+        let home = Arc::new(Reservation { pool: Arc::clone(&self.pool), class });
+        Ok(Buffer::pooled(storage, start, len, home))
+    }
+
+    /// Ready when [`allocate`](Self::allocate) of `len` octets has a chance; otherwise the task is woken when a
+    /// Buffer comes back. Ready too for a length that no waiting can satisfy: `allocate` tells.
+    pub fn poll_available(&self, cx: &mut Context<'_>, len: usize) -> Poll<()> {
+        let Some(class) = class_of(len, 1) else { return Poll::Ready(()) };
+        let mut state = self.pool.lock();
+        if class > self.pool.limit || state.in_use + class <= self.pool.limit {
+            return Poll::Ready(());
+        }
+        if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            state.waiting.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// What the domain holds now.
+    #[must_use]
+    pub fn usage(&self) -> PoolUsage {
+        let state = self.pool.lock();
+        PoolUsage { in_use: state.in_use, cached: state.cached, limit: self.pool.limit }
+    }
+}
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is consistent between any two statements that can unwind.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Frees cached memory, largest first, until `in_use + cached <= target`.
+    fn shrink_to(&mut self, target: usize) {
+        while self.in_use + self.cached > target {
+            let Some(mut entry) = self.free.last_entry() else { return };
+            if entry.get_mut().pop().is_some() {
+                self.cached -= *entry.key();
+            } else {
+                entry.remove();
+            }
+        }
+    }
+}
+
+/// Smallest power of two that holds `len` and allows `align`.
+fn class_of(len: usize, align: usize) -> Option<usize> {
+    let class = len.max(MIN_CLASS).checked_next_power_of_two()?;
+    Some(if align > SMALL_ALIGN { class.max(PAGE_ALIGNED_CLASS) } else { class })
+}
+
+/// Octets allocated beyond the class, so that an aligned start can be found.
+const fn slack_of(class: usize) -> usize {
+    if class >= PAGE_ALIGNED_CLASS { MAX_ALIGN } else { SMALL_ALIGN }
+}
+
+/// The share of the domain's limit that one allocation holds, however it is split.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    pool: Arc<Pool>,
+    class: usize,
+}
+
+impl Reservation {
+    /// Takes back the storage of a dropped Buffer: whole memory is kept for reuse, parts are freed.
+    pub(crate) fn release(this: Arc<Self>, storage: BytesMut) {
+        let Some(reservation) = Arc::into_inner(this) else { return };
+        if storage.len() == reservation.class + slack_of(reservation.class) {
+            let mut state = reservation.pool.lock();
+            state.cached += reservation.class;
+            state.free.entry(reservation.class).or_default().push(storage);
+        }
+        drop(reservation);
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut state = self.pool.lock();
+            state.in_use -= self.class;
+            state.shrink_to(self.pool.limit);
+            std::mem::take(&mut state.waiting)
+        };
+        for waker in waiting {
+            waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_reused_and_bounded() {
+        let domain = ProtectionDomain::new(1 << 20);
+        let buffer = domain.allocate(1 << 19, 4096).unwrap();
+        let address = buffer.as_ptr();
+        assert_eq!(address.align_offset(4096), 0);
+        let second = domain.allocate(1 << 19, 1).unwrap();
+        assert!(matches!(domain.allocate(1, 1), Err(PoolExhausted::InUse { .. })));
+        drop(buffer);
+        let again = domain.allocate(1 << 19, 4096).unwrap();
+        assert_eq!(again.as_ptr(), address);
+        drop((second, again));
+        assert_eq!(domain.usage(), PoolUsage { in_use: 0, cached: 1 << 20, limit: 1 << 20 });
+        // Another class evicts what is cached rather than exceed the limit.
+        let whole = domain.allocate(1 << 20, 1).unwrap();
+        assert_eq!(domain.usage(), PoolUsage { in_use: 1 << 20, cached: 0, limit: 1 << 20 });
+        drop(whole);
+    }
+
+    #[test]
+    fn limits_are_told_apart() {
+        let domain = ProtectionDomain::new(1 << 16);
+        assert!(matches!(domain.allocate((1 << 16) + 1, 1), Err(PoolExhausted::OverLimit { .. })));
+        assert!(matches!(domain.allocate(usize::MAX, 1), Err(PoolExhausted::OverLimit { .. })));
+        assert!(matches!(domain.allocate(1, 3), Err(PoolExhausted::Alignment(3))));
+        assert!(matches!(domain.allocate(1, 8192), Err(PoolExhausted::Alignment(8192))));
+        assert!(domain.allocate(1 << 16, 1).is_ok());
+    }
+
+    #[test]
+    fn a_waiting_task_is_woken_when_memory_returns() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        struct Count(AtomicUsize);
+        impl std::task::Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&count));
+        let mut cx = Context::from_waker(&waker);
+        let domain = ProtectionDomain::new(1 << 16);
+        let buffer = domain.allocate(1 << 16, 1).unwrap();
+        assert!(domain.poll_available(&mut cx, 4096).is_pending());
+        assert!(domain.poll_available(&mut cx, 4096).is_pending());
+        drop(buffer);
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        assert!(domain.poll_available(&mut cx, 4096).is_ready());
+    }
+}

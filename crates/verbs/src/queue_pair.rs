@@ -1,0 +1,187 @@
+//! [`QueuePair`]: one connection as its user sees it.
+
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::{
+    Access, Capabilities, Completion, ProtectionDomain, ReceiveMemory, RemoteSegment, WorkRequest, WrId,
+};
+
+/// The part of a queue pair that encoding a message needs: memory, and keys that are known before anything is posted.
+pub trait Windows {
+    /// What the provider can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Where Buffers come from.
+    fn domain(&self) -> &ProtectionDomain;
+
+    /// Reserves a key and an address range for a [`WorkRequest::BindWindow`] that follows. Both are unpredictable where the
+    /// fabric allows it (RFC 5042 §6.1.1). A reservation that is not bound is given up by `LocalInvalidate`.
+    ///
+    /// # Errors
+    /// [`WindowError`] when there is no key left; nothing is reserved then.
+    fn reserve_window(&mut self, access: Access, length: u32) -> Result<RemoteSegment, WindowError>;
+}
+
+/// One connected queue pair.
+///
+/// Commands ([`post`](Self::post), [`post_receive`](Self::post_receive), [`disconnect`](Self::disconnect)) only queue;
+/// [`poll`](Self::poll) carries out. Whoever has posted calls `poll` afterwards, or wakes the task that does.
+pub trait QueuePair: Windows + Send {
+    /// Queues a work request.
+    ///
+    /// # Errors
+    /// [`PostError`], with the request given back: the queue is full, the request is malformed, or the connection has
+    /// ended.
+    fn post(&mut self, id: WrId, request: WorkRequest) -> Result<(), PostError<WorkRequest>>;
+
+    /// Queues a Receive. Messages fill Receives in the order of posting. Never withdrawn, only drained.
+    ///
+    /// # Errors
+    /// [`PostError`], with the memory given back.
+    fn post_receive(&mut self, id: WrId, memory: ReceiveMemory) -> Result<(), PostError<ReceiveMemory>>;
+
+    /// Makes all progress that is possible without blocking.
+    ///
+    /// * `Ready(Ok(()))`: completions were appended.
+    /// * `Pending`: none were; the task is woken when calling again is worth it.
+    /// * `Ready(Err(_))`: the connection has ended *and* everything outstanding has completed in an earlier call. Posting
+    ///   fails from now on, but for `LocalInvalidate`, which still completes and gives the memory of its window back.
+    ///
+    /// A bounded number of completions comes from one call: call again until `Pending`.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        completions: &mut Vec<Completion>,
+    ) -> Poll<Result<(), Disconnected>>;
+
+    /// Ends the connection gracefully: what was posted is still sent, then the link is closed. Completions go on until
+    /// [`poll`](Self::poll) reports the end.
+    fn disconnect(&mut self);
+
+    /// Ends the connection at once; what was not sent is flushed.
+    fn abort(&mut self);
+
+    /// Private data of the peer, from connection set-up (all octets that the provider got: others may have put data of
+    /// their own in front, RFC 8797 §5.1).
+    fn peer_private_data(&self) -> &Bytes;
+
+    /// Our end, if the fabric has addresses.
+    fn local_address(&self) -> Option<SocketAddr>;
+
+    /// The peer's end.
+    fn peer_address(&self) -> Option<SocketAddr>;
+
+    /// What happened so far.
+    fn counters(&self) -> Counters;
+}
+
+/// Numbers that a provider keeps for each queue pair. All count from the start of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Octets sent on the link, headers included.
+    pub link_bytes_sent: u64,
+    /// Octets received from the link.
+    pub link_bytes_received: u64,
+    /// Octets of RDMA Write, RDMA Read and Send payload that a receive path had to copy after they left the socket.
+    pub payload_bytes_copied: u64,
+    /// Octets of tagged payload (RDMA Write, Read Response) that arrived.
+    pub tagged_bytes_received: u64,
+    /// Segments (FPDUs) sent.
+    pub segments_sent: u64,
+    /// Segments received.
+    pub segments_received: u64,
+    /// System calls that sent.
+    pub send_calls: u64,
+    /// System calls that received.
+    pub receive_calls: u64,
+    /// Windows bound.
+    pub windows_bound: u64,
+    /// Windows invalidated by us.
+    pub local_invalidations: u64,
+    /// Windows of ours that the peer invalidated.
+    pub remote_invalidations: u64,
+}
+
+/// Why a request was not queued. Gives it back.
+#[derive(Debug, Error)]
+#[error("{kind}")]
+pub struct PostError<T> {
+    /// The reason.
+    pub kind: PostErrorKind,
+    /// What was to be posted.
+    pub request: T,
+}
+
+/// The reasons of a [`PostError`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PostErrorKind {
+    /// The queue holds as many requests as it can.
+    #[error("the queue is full ({limit} requests)")]
+    QueueFull {
+        /// Its capacity.
+        limit: usize,
+    },
+    /// The request contradicts itself or the provider's capabilities.
+    #[error("invalid request: {0}")]
+    Invalid(&'static str),
+    /// The connection has ended.
+    #[error("the connection has ended")]
+    Disconnected,
+}
+
+/// Why a window could not be reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum WindowError {
+    /// As many windows exist as the provider allows.
+    #[error("all {limit} windows are in use")]
+    Exhausted {
+        /// The provider's limit.
+        limit: usize,
+    },
+    /// The connection has ended.
+    #[error("the connection has ended")]
+    Disconnected,
+}
+
+/// Why a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Disconnected {
+    /// We closed it.
+    #[error("closed by us")]
+    Local,
+    /// The peer closed it in order.
+    #[error("closed by the peer")]
+    Peer,
+    /// The peer reported an error and closed.
+    #[error("the peer ended the connection: {0}")]
+    Terminated(TerminateCause),
+    /// The peer broke the protocol of the fabric; we told it and closed.
+    #[error("protocol error of the peer: {0}")]
+    ProtocolError(String),
+    /// A timer of the provider ran out.
+    #[error("timeout: {0}")]
+    Timeout(&'static str),
+    /// The link failed.
+    #[error("link failure: {0}")]
+    Link(String),
+}
+
+/// What the peer said when it ended the connection (RFC 5040 §4.8 on iWARP).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("layer {layer}, type {error_type}, code {code:#04x}")]
+pub struct TerminateCause {
+    /// Layer that found the error: 0 RDMA, 1 DDP, 2 the layer below.
+    pub layer: u8,
+    /// Type of error, by layer.
+    pub error_type: u8,
+    /// The code, by layer and type.
+    pub code: u8,
+}

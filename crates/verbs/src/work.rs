@@ -1,0 +1,220 @@
+//! Work requests and their completions.
+
+use bytes::Bytes;
+
+use crate::Buffer;
+
+/// Names a work request or Receive in its completion. Chosen by the poster; must be unique among those outstanding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WrId(pub u64);
+
+/// A steering tag (STag, R_key): names a window to the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(pub u32);
+
+/// A range of a window as the peer names it: what an RDMA segment of RPC-over-RDMA carries (RFC 8166 §3.4.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RemoteSegment {
+    /// The window's key ("handle" in RPC-over-RDMA).
+    pub key: Key,
+    /// First octet ("offset" in RPC-over-RDMA). Not a process address.
+    pub address: u64,
+    /// Number of octets.
+    pub length: u32,
+}
+
+/// What the peer may do with a window. Exactly one of the two: least rights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// The peer may RDMA Read.
+    RemoteRead,
+    /// The peer may RDMA Write.
+    RemoteWrite,
+}
+
+/// Memory exposed by a window; its kind is the peer's right.
+#[derive(Debug)]
+pub enum WindowMemory {
+    /// The peer may RDMA Read it, nobody writes it.
+    Read(Bytes),
+    /// The peer may RDMA Write it, nobody else touches it.
+    Write(Buffer),
+}
+
+impl WindowMemory {
+    /// The right that the peer gets.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        match self {
+            Self::Read(_) => Access::RemoteRead,
+            Self::Write(_) => Access::RemoteWrite,
+        }
+    }
+
+    /// Number of octets.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Read(bytes) => bytes.len(),
+            Self::Write(buffer) => buffer.len(),
+        }
+    }
+
+    /// Whether there are no octets.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A message to the peer's next Receive (RFC 5040 §5.3).
+#[derive(Debug, Clone, Default)]
+pub struct SendRequest {
+    /// The message, in pieces; at most [`max_sge`](crate::Capabilities::max_sge).
+    pub gather: Vec<Bytes>,
+    /// Invalidates this window *of the peer* before the message is delivered.
+    pub invalidate: Option<Key>,
+    /// Asks for a solicited event at the peer.
+    pub solicited: bool,
+    /// The message does not depend on the Writes posted before it: the provider may let it pass Writes and Sends that
+    /// have not left yet, so that bulk data does not delay small messages. Completions may then come out of order.
+    pub express: bool,
+}
+
+/// One request to the send queue.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WorkRequest {
+    /// Sends a message.
+    Send(SendRequest),
+    /// RDMA Write: the gathered octets fill the targets one after the other; targets may be longer than the data, and
+    /// those that get nothing cause no message. With no data at all and one target: a zero-length RDMA Write.
+    Write {
+        /// The data; at most [`max_sge`](crate::Capabilities::max_sge) pieces.
+        gather: Vec<Bytes>,
+        /// Where it goes, in order.
+        targets: Vec<RemoteSegment>,
+    },
+    /// RDMA Read: the sources, one after the other, fill the sink. One completion, when all are there.
+    Read {
+        /// Filled from its first octet on; as long as all sources together. Returned in [`Work::Read`].
+        sink: Buffer,
+        /// What is read, in order. A source of length 0 causes a zero-length RDMA Read only if it is the only one.
+        sources: Vec<RemoteSegment>,
+    },
+    /// Opens memory to the peer under a key from [`reserve_window`](crate::Windows::reserve_window). In effect before any
+    /// request posted later leaves.
+    BindWindow {
+        /// The reserved window; its length is that of the memory.
+        window: RemoteSegment,
+        /// The memory; it comes back when the window is invalid.
+        memory: WindowMemory,
+    },
+    /// Closes a window of ours. Completes only after Read Responses of it that are queued or half sent have left; then
+    /// the peer cannot touch the memory any more, and the completion gives it back.
+    LocalInvalidate {
+        /// The window.
+        key: Key,
+    },
+}
+
+/// Memory for one Receive.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReceiveMemory {
+    /// These Buffers, filled in order.
+    Scatter(Vec<Buffer>),
+    /// A message of up to `capacity` octets; the provider takes memory of the protection domain when the message's first
+    /// segment arrives (or when the Receive is posted, if it cannot do otherwise). A domain that is exhausted then pauses
+    /// the connection for a limited time.
+    Pooled {
+        /// Longest message accepted, in octets.
+        capacity: usize,
+    },
+}
+
+impl ReceiveMemory {
+    /// Longest message that fits, in octets.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        match self {
+            Self::Scatter(buffers) => buffers.iter().map(Buffer::len).sum(),
+            Self::Pooled { capacity } => *capacity,
+        }
+    }
+}
+
+/// How a work request ended; the names are those of `ibv_wc_status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Status {
+    /// Done.
+    Success,
+    /// The connection ended first. What the peer saw of it is unknown.
+    Flushed,
+    /// A message longer than the Receive.
+    LocalLength,
+    /// The request named a key or memory of ours that is not valid.
+    LocalProtection,
+    /// The peer refused key, range or right.
+    RemoteAccess,
+    /// The peer could not carry it out, for instance a key that cannot be invalidated.
+    RemoteOperation,
+    /// The peer had no Receive posted.
+    ReceiverNotReady,
+    /// A fault of the provider.
+    Fatal,
+}
+
+impl Status {
+    /// Whether the request was carried out.
+    #[must_use]
+    pub fn is_success(self) -> bool {
+        self == Self::Success
+    }
+}
+
+/// The end of a work request or Receive. Memory that it owned comes back whatever the status is.
+#[derive(Debug)]
+pub struct Completion {
+    /// As posted.
+    pub id: WrId,
+    /// How it ended.
+    pub status: Status,
+    /// What it was, and what it gives back.
+    pub work: Work,
+}
+
+/// What completed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Work {
+    /// A Send: its pieces may be reused.
+    Send,
+    /// An RDMA Write: its pieces may be reused.
+    Write,
+    /// An RDMA Read.
+    Read {
+        /// The sink; filled if the status is success, else of unspecified content.
+        sink: Buffer,
+    },
+    /// A window is bound. If the status is not success, the memory waits for the `LocalInvalidate` of its key.
+    BindWindow,
+    /// A window is invalid.
+    LocalInvalidate {
+        /// Its memory; `None` if the key named no window any more (for instance, the peer had invalidated it).
+        memory: Option<WindowMemory>,
+    },
+    /// A Receive.
+    Receive {
+        /// The memory in order. With success, [`len`](Self::Receive::len) octets of it are the message; pooled Receives
+        /// that were flushed give back none.
+        buffers: Vec<Buffer>,
+        /// Length of the message.
+        len: usize,
+        /// The window of ours that the message invalidated, with its memory.
+        invalidated: Option<(Key, WindowMemory)>,
+        /// The peer asked for a solicited event.
+        solicited: bool,
+    },
+}
