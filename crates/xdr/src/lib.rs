@@ -1,1 +1,73 @@
-//! XDR (RFC 4506) as pieces: typed encoding and decoding without copying payloads
+//! XDR (RFC 4506) as pieces: typed encoding and decoding without copying payloads.
+//!
+//! An encoder does not produce one flat buffer but a [`Stream`]: runs of small items that it wrote itself
+//! ([`Piece::Inline`]) and large opaque items that stay where the caller had them ([`Piece::Payload`]). A transport
+//! sends the pieces by a gather list, or moves the DDP-eligible ones by chunks (RFC 8166 §3.4). A [`Decoder`] hands
+//! opaque items out as slices of the received memory, and takes those that travelled in a chunk from there.
+//!
+//! *Who owns which buffer.* All memory is [`bytes::Bytes`]: shared, read-only, given back when the last slice of it
+//! is dropped. Decoded values are slices of the message; whoever keeps one keeps the message's memory.
+//!
+//! *What happens on error.* Encoding and decoding stop at the first refusal. Every count and length is compared with
+//! its limit and with what is left of the message before anything is allocated. A [`DecodeError`] says what was
+//! seen and what is allowed, and whether a chunk stood at a wrong place ([`DecodeError::is_chunk_violation`]) or the
+//! data itself is malformed.
+//!
+//! Types are declared, not coded by hand:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use rpcrdma_xdr::{Decoder, Xdr, encode};
+//!
+//! #[derive(Debug, PartialEq, Xdr)]
+//! struct WriteArguments {
+//!     #[xdr(max = 64)]
+//!     file: Bytes,
+//!     offset: u64,
+//!     #[xdr(ddp, max = 1 << 20)]
+//!     data: Bytes,
+//! }
+//!
+//! let arguments =
+//!     WriteArguments { file: Bytes::from_static(b"handle"), offset: 0, data: Bytes::from_static(b"data") };
+//! let stream = encode(&arguments)?;
+//! let (flat, _) = stream.flatten();
+//! assert_eq!(Decoder::new(flat).decode_all::<WriteArguments>()?, arguments);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
+
+// The derive macro writes `::rpcrdma_xdr::…`; inside this crate's tests that path must exist too.
+#[cfg(test)]
+#[allow(unused_extern_crates)]
+extern crate self as rpcrdma_xdr;
+
+mod decode;
+mod encode;
+mod error;
+mod items;
+mod list;
+mod stream;
+mod text;
+
+pub use decode::{Decoder, ReadChunk, ReturnedChunk, WriteChunkRules};
+pub use encode::{Encoder, INLINE_COPY_MAX, encode};
+pub use error::{BufferTooSmall, DecodeError, EncodeError};
+pub use items::{Counted, Decode, Encode};
+pub use list::{decode_list, encode_list};
+pub use rpcrdma_xdr_derive::Xdr;
+pub use stream::{CopyCount, Piece, Stream};
+pub use text::Text;
+
+/// Size of every XDR item is a multiple of this (RFC 4506 §3).
+pub const UNIT: usize = 4;
+
+/// Bytes of zero that follow an opaque item of `length` bytes (RFC 4506 §4.9, §4.10).
+pub const fn pad_len(length: usize) -> usize {
+    length.wrapping_neg() % UNIT
+}
+
+/// `length` and its pad; saturates instead of overflowing, so that a comparison with a limit still refuses it.
+pub const fn padded_len(length: usize) -> usize {
+    length.saturating_add(pad_len(length))
+}

@@ -1,0 +1,248 @@
+//! Reading items from a message, with or without chunks.
+//!
+//! The decoder owns what came inline and what came in chunks, and counts its position in the *unreduced* stream, as
+//! if nothing had been moved (RFC 8166 §3.4.5). Opaque items are handed out as slices of that memory. Only
+//! [`Decoder::payload`] looks into chunks: any other read that would pass a Read chunk is a chunk violation, reported
+//! there, and [`Decoder::finish`] reports what was never reached. Pad bytes are passed over, their content is not
+//! looked at. After an error the decoder is of no use.
+
+use bytes::{Buf, Bytes, TryGetError};
+
+use crate::{Decode, DecodeError, UNIT, pad_len, padded_len};
+
+mod chunks;
+
+pub use chunks::{ReadChunk, ReturnedChunk, WriteChunkRules};
+use chunks::{ReadChunks, WriteChunks};
+
+/// Where DDP-eligible items are looked for.
+#[derive(Clone, Debug)]
+enum Chunks {
+    None,
+    Read(ReadChunks),
+    Write(WriteChunks),
+}
+
+/// Reads items one after the other; see the module's introduction.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    base: Bytes,
+    position: usize,
+    chunks: Chunks,
+}
+
+impl Decoder {
+    /// Reads a message that came in one run of memory: nothing was moved by chunks.
+    pub const fn new(base: Bytes) -> Self {
+        Self { base, position: 0, chunks: Chunks::None }
+    }
+
+    /// Reads a Call that was reduced: `base` is what came inline (or in the Position-Zero chunk), `chunks` the other
+    /// Read chunks, their segments joined, in ascending order of position. [`ReadChunk::check`] refuses a bad order
+    /// early; without it the first read that meets the bad chunk does.
+    pub fn with_read_chunks(base: Bytes, chunks: Vec<ReadChunk>) -> Self {
+        Self { base, position: 0, chunks: Chunks::Read(ReadChunks::new(chunks)) }
+    }
+
+    /// Reads a Reply whose DDP-eligible results may stand in the Write chunks that its Call offered: `chunks` in the
+    /// order of the Write list, one entry for each chunk offered.
+    pub fn with_write_chunks(base: Bytes, chunks: Vec<ReturnedChunk>) -> Self {
+        Self { base, position: 0, chunks: Chunks::Write(WriteChunks::new(chunks)) }
+    }
+
+    /// Accepts Write chunks by other rules than RFC 8166's. Without Write chunks nothing changes.
+    pub fn accept(mut self, rules: WriteChunkRules) -> Self {
+        if let Chunks::Write(chunks) = &mut self.chunks {
+            chunks.rules = rules;
+        }
+        self
+    }
+
+    /// Position of the next item in the unreduced stream, in bytes.
+    pub const fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Bytes left inline. What is left in chunks is not counted.
+    pub fn remaining(&self) -> usize {
+        self.base.len()
+    }
+
+    /// An upper layer's refusal of a value just read.
+    pub const fn invalid(&self, reason: &'static str) -> DecodeError {
+        DecodeError::Invalid { position: self.position, reason }
+    }
+
+    /// Unsigned integer (RFC 4506 §4.2).
+    pub fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.read(4, Bytes::try_get_u32)
+    }
+
+    /// Integer (RFC 4506 §4.1), also the form of an enumeration (§4.3).
+    pub fn i32(&mut self) -> Result<i32, DecodeError> {
+        self.read(4, Bytes::try_get_i32)
+    }
+
+    /// Unsigned hyper integer (RFC 4506 §4.5).
+    pub fn u64(&mut self) -> Result<u64, DecodeError> {
+        self.read(8, Bytes::try_get_u64)
+    }
+
+    /// Hyper integer (RFC 4506 §4.5).
+    pub fn i64(&mut self) -> Result<i64, DecodeError> {
+        self.read(8, Bytes::try_get_i64)
+    }
+
+    /// Boolean, and the discriminant of optional data: 0 or 1 (RFC 4506 §4.4, §4.19).
+    pub fn bool(&mut self) -> Result<bool, DecodeError> {
+        let position = self.position;
+        match self.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            value => Err(DecodeError::InvalidBool { position, value }),
+        }
+    }
+
+    /// The next word without passing it: the discriminant of a union.
+    pub fn peek_u32(&self) -> Result<u32, DecodeError> {
+        self.admit(4)?;
+        self.base.as_ref().try_get_u32().map_err(|_| self.truncated(4))
+    }
+
+    /// Fixed-length opaque data (RFC 4506 §4.9).
+    pub fn opaque_fixed<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let mut data = [0; N];
+        data.copy_from_slice(&self.bytes_fixed(N)?);
+        Ok(data)
+    }
+
+    /// Fixed-length opaque data (RFC 4506 §4.9) as a slice of the message.
+    pub fn bytes_fixed(&mut self, length: usize) -> Result<Bytes, DecodeError> {
+        let padded = padded_len(length);
+        let mut data = self.read(padded, |base| Ok(base.split_to(padded)))?;
+        data.truncate(length);
+        Ok(data)
+    }
+
+    /// Variable-length opaque data of at most `max` bytes (RFC 4506 §4.10), as a slice of the message. The item is
+    /// not DDP-eligible: a chunk in its place is a violation.
+    pub fn opaque(&mut self, max: usize) -> Result<Bytes, DecodeError> {
+        let length = self.count(max)?;
+        self.bytes_fixed(length)
+    }
+
+    /// String of at most `max` bytes (RFC 4506 §4.11) that must be UTF-8.
+    pub fn string(&mut self, max: usize) -> Result<String, DecodeError> {
+        let length = self.count(max)?;
+        let position = self.position;
+        let data = self.bytes_fixed(length)?;
+        let text = str::from_utf8(&data).map_err(|_| DecodeError::InvalidUtf8 { position })?;
+        Ok(text.to_owned())
+    }
+
+    /// DDP-eligible variable-length opaque data of at most `max` bytes: taken from its chunk if it travelled in one,
+    /// else a slice of what came inline.
+    pub fn payload(&mut self, max: usize) -> Result<Bytes, DecodeError> {
+        let length = self.count(max)?;
+        let placed = match &mut self.chunks {
+            Chunks::None => None,
+            Chunks::Read(chunks) => chunks.take(self.position, length)?,
+            Chunks::Write(chunks) => chunks.take(self.position, length)?,
+        };
+        match placed {
+            // RFC 8166 §3.4.4.4: the pad left the stream together with the item.
+            Some(data) => {
+                self.position = self.position.saturating_add(padded_len(length));
+                Ok(data)
+            }
+            None => self.bytes_fixed(length),
+        }
+    }
+
+    /// Count of a variable-length array of at most `max` elements (RFC 4506 §4.13), each at least `min_item_len`
+    /// bytes long: refused if the rest of the message can't hold them.
+    pub fn array_len(&mut self, max: usize, min_item_len: usize) -> Result<usize, DecodeError> {
+        let position = self.position;
+        let count = self.count(max)?;
+        let available = self.remaining();
+        if count.saturating_mul(min_item_len) > available {
+            return Err(DecodeError::CountBeyondMessage { position, count, min_item_len, available });
+        }
+        Ok(count)
+    }
+
+    /// Reads a value of any type.
+    pub fn decode<T: Decode>(&mut self) -> Result<T, DecodeError> {
+        T::decode(self)
+    }
+
+    /// Reads the last value of a message and checks that nothing follows it.
+    pub fn decode_all<T: Decode>(mut self) -> Result<T, DecodeError> {
+        let value = T::decode(&mut self)?;
+        self.finish()?;
+        Ok(value)
+    }
+
+    /// Checks that nothing is left: no bytes inline, no Read chunk unread, no filled Write chunk without its item.
+    pub fn finish(self) -> Result<(), DecodeError> {
+        match &self.chunks {
+            Chunks::None => {}
+            Chunks::Read(chunks) => chunks.admit_end(self.position)?,
+            Chunks::Write(chunks) => chunks.admit_end()?,
+        }
+        match self.base.len() {
+            0 => Ok(()),
+            count => Err(DecodeError::TrailingBytes { position: self.position, count }),
+        }
+    }
+
+    /// Slices of the unreduced stream from here on, `max` bytes in all or what there is, without reading it. Read
+    /// chunks appear at their positions, whether an eligible item stands there or not. Two forms of the same Call,
+    /// reduced and not, give the same bytes here.
+    pub fn peek(&self, max: usize) -> Vec<Bytes> {
+        match &self.chunks {
+            Chunks::Read(chunks) => chunks.peek(&self.base, self.position, max),
+            Chunks::None | Chunks::Write(_) => vec![self.base.slice(..max.min(self.base.len()))],
+        }
+    }
+
+    fn count(&mut self, max: usize) -> Result<usize, DecodeError> {
+        let position = self.position;
+        let count = usize::try_from(self.u32()?).unwrap_or(usize::MAX);
+        if count > max {
+            return Err(DecodeError::TooLong { position, count, max });
+        }
+        Ok(count)
+    }
+
+    /// Reads `length` bytes of the inline part by `read`.
+    fn read<T>(
+        &mut self,
+        length: usize,
+        read: impl FnOnce(&mut Bytes) -> Result<T, TryGetError>,
+    ) -> Result<T, DecodeError> {
+        self.admit(length)?;
+        let truncated = self.truncated(length);
+        let item = read(&mut self.base).map_err(|_| truncated)?;
+        self.position = self.position.saturating_add(length);
+        Ok(item)
+    }
+
+    /// Whether the next `length` bytes of the unreduced stream are all inline.
+    fn admit(&self, length: usize) -> Result<(), DecodeError> {
+        if let Chunks::Read(chunks) = &self.chunks {
+            chunks.admit_inline(self.position, length)?;
+        }
+        if self.base.len() < length {
+            return Err(self.truncated(length));
+        }
+        Ok(())
+    }
+
+    fn truncated(&self, needed: usize) -> DecodeError {
+        DecodeError::Truncated { position: self.position, needed, available: self.base.len() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

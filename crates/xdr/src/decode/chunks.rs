@@ -1,0 +1,197 @@
+//! Items that travelled outside of the inline part.
+//!
+//! Two sources with different rules. A *Read chunk* says where in the unreduced stream it belongs; it must meet an
+//! eligible item exactly there (RFC 8166 §3.4.5). *Write chunks* have no position: eligible results take them in the
+//! order of the Write list, and whoever offered one must find its result in it (RFC 8166 §4.3.2).
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes};
+
+use super::{UNIT, pad_len, padded_len};
+use crate::DecodeError;
+
+/// One Read chunk of a Call: all its segments, read and joined in list order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadChunk {
+    /// Where its first byte stands in the unreduced stream; a multiple of four (RFC 8166 §3.4.5).
+    pub position: u32,
+    /// The item, with its pad or without.
+    pub data: Bytes,
+}
+
+impl ReadChunk {
+    fn start(&self) -> usize {
+        usize::try_from(self.position).unwrap_or(usize::MAX)
+    }
+
+    /// Checks what can be said of a chunk list before decoding: positions are multiples of four and ascend, and no
+    /// chunk reaches into the next. Chunks at equal positions are one chunk and must have been joined before.
+    pub fn check(chunks: &[Self]) -> Result<(), DecodeError> {
+        let mut previous = None;
+        let mut end = 0;
+        for chunk in chunks {
+            let position = chunk.start();
+            // RFC 8166 §3.4.5: the position is a multiple of four.
+            if !position.is_multiple_of(UNIT) {
+                return Err(DecodeError::ReadChunkUnaligned { position });
+            }
+            // A chunk is one item (RFC 8166 §3.4.5), so the next one starts behind it.
+            if let Some(previous) = previous
+                && (position <= previous || position < end)
+            {
+                return Err(DecodeError::ReadChunkOrder { position, previous });
+            }
+            previous = Some(position);
+            end = position.saturating_add(padded_len(chunk.data.len()));
+        }
+        Ok(())
+    }
+}
+
+/// A Write chunk that a Call offered, as its Reply returned it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReturnedChunk {
+    /// Offered without segments: the requester wants this result inline (RFC 8166 §4.3.2.3).
+    Empty,
+    /// Offered with room.
+    Filled {
+        /// What the responder placed there: as many bytes as the sum of the returned segment lengths. Empty if the
+        /// chunk came back unused.
+        data: Bytes,
+        /// Room that was offered, in bytes.
+        offered: usize,
+    },
+}
+
+/// Departures from RFC 8166 that a requester accepts in a Reply; by default none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteChunkRules {
+    /// Accept a returned length that includes the item's pad. RFC 5666 §3.7 asked for it, RFC 8166 §3.4.6.2 forbids
+    /// it.
+    pub accept_padded: bool,
+    /// Accept a result inline although its chunk had room, against RFC 8166 §4.3.2.
+    pub accept_inline: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ReadChunks {
+    waiting: VecDeque<ReadChunk>,
+}
+
+impl ReadChunks {
+    pub(super) fn new(chunks: Vec<ReadChunk>) -> Self {
+        Self { waiting: chunks.into() }
+    }
+
+    /// Refuses to read inline over a chunk: the item there isn't eligible, or the chunk's position was wrong.
+    pub(super) fn admit_inline(&self, position: usize, length: usize) -> Result<(), DecodeError> {
+        match self.waiting.front() {
+            // RFC 8166 §4.5.3: a chunk where the binding allows none.
+            Some(chunk) if chunk.start() < position.saturating_add(length) => {
+                Err(DecodeError::ReadChunkMisplaced { chunk: chunk.start(), position })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The chunk for the eligible item of `length` bytes at `position`; none if the item is inline.
+    pub(super) fn take(&mut self, position: usize, length: usize) -> Result<Option<Bytes>, DecodeError> {
+        let Some(chunk) = self.waiting.pop_front_if(|chunk| chunk.start() == position) else {
+            return Ok(None);
+        };
+        let mut data = chunk.data;
+        // RFC 8166 §3.4.5.2: the chunk holds the item, and may hold its pad.
+        if data.len() != length && data.len() != padded_len(length) {
+            return Err(DecodeError::ReadChunkLength { position, item: length, chunk: data.len() });
+        }
+        data.truncate(length);
+        Ok(Some(data))
+    }
+
+    pub(super) fn admit_end(&self, position: usize) -> Result<(), DecodeError> {
+        match self.waiting.front() {
+            Some(chunk) => Err(DecodeError::ReadChunkMisplaced { chunk: chunk.start(), position }),
+            None => Ok(()),
+        }
+    }
+
+    /// Up to `max` bytes of the unreduced stream from `position` on; `base` is what is left inline there.
+    pub(super) fn peek(&self, base: &Bytes, mut position: usize, max: usize) -> Vec<Bytes> {
+        const PAD: Bytes = Bytes::from_static(&[0; UNIT - 1]);
+        let mut base = base.clone();
+        let mut wanted = max;
+        let mut parts = Vec::new();
+        let mut put = |mut part: Bytes| {
+            part.truncate(wanted);
+            wanted -= part.len();
+            if !part.is_empty() {
+                parts.push(part);
+            }
+            wanted
+        };
+        for chunk in &self.waiting {
+            let before = chunk.start().saturating_sub(position).min(base.remaining());
+            put(base.split_to(before));
+            put(chunk.data.clone());
+            position = position.saturating_add(before).saturating_add(padded_len(chunk.data.len()));
+            if put(PAD.slice(..pad_len(chunk.data.len()))) == 0 {
+                break;
+            }
+        }
+        put(base);
+        parts
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct WriteChunks {
+    waiting: VecDeque<ReturnedChunk>,
+    taken: usize,
+    pub(super) rules: WriteChunkRules,
+}
+
+impl WriteChunks {
+    pub(super) fn new(chunks: Vec<ReturnedChunk>) -> Self {
+        Self { waiting: chunks.into(), taken: 0, rules: WriteChunkRules::default() }
+    }
+
+    /// The content of the next chunk for the eligible item of `length` bytes at `position`; none if the item is
+    /// inline, as it must be when the chunks ran out (RFC 8166 §4.3.2.1).
+    pub(super) fn take(&mut self, position: usize, length: usize) -> Result<Option<Bytes>, DecodeError> {
+        let Some(chunk) = self.waiting.pop_front() else {
+            return Ok(None);
+        };
+        self.taken += 1;
+        let ReturnedChunk::Filled { mut data, offered } = chunk else {
+            return Ok(None);
+        };
+        // RFC 8166 §4.3.2: an eligible result goes into the chunk that was offered for it.
+        if data.is_empty() && length > 0 {
+            return if self.rules.accept_inline {
+                Ok(None)
+            } else {
+                Err(DecodeError::WriteChunkIgnored { position, item: length, offered })
+            };
+        }
+        // RFC 8166 §3.4.6.2: the returned length is the item's, without pad.
+        let padded = self.rules.accept_padded && data.len() == padded_len(length);
+        if data.len() != length && !padded {
+            return Err(DecodeError::WriteChunkLength { position, item: length, chunk: data.len() });
+        }
+        data.truncate(length);
+        Ok(Some(data))
+    }
+
+    /// RFC 8166 §4.3.2.2: a chunk without an item of its own comes back unused.
+    pub(super) fn admit_end(&self) -> Result<(), DecodeError> {
+        for (index, chunk) in self.waiting.iter().enumerate() {
+            if let ReturnedChunk::Filled { data, .. } = chunk
+                && !data.is_empty()
+            {
+                return Err(DecodeError::WriteChunkLeft { index: self.taken + index, chunk: data.len() });
+            }
+        }
+        Ok(())
+    }
+}

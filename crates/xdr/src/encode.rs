@@ -1,0 +1,142 @@
+//! Writing items into a [`Stream`].
+//!
+//! The encoder owns the run it is writing; payloads given to it are shared, never copied, except small ones that no
+//! chunk could carry ([`INLINE_COPY_MAX`]). After an error the encoder is of no use.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::{Encode, EncodeError, Piece, Stream, pad_len, padded_len};
+
+/// A payload that isn't DDP-eligible and not longer than this is copied into the inline run: an entry of its own in
+/// a gather list would cost more than the copy. In bytes.
+pub const INLINE_COPY_MAX: usize = 1024;
+
+/// Encodes one value into a stream of its own.
+pub fn encode<T: Encode + ?Sized>(value: &T) -> Result<Stream, EncodeError> {
+    let mut encoder = Encoder::new();
+    value.encode(&mut encoder)?;
+    Ok(encoder.finish())
+}
+
+/// Builds a [`Stream`]; see the module's introduction.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    done: Stream,
+    run: BytesMut,
+}
+
+impl Encoder {
+    /// An encoder at position 0.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes encoded so far, in the unreduced stream: the position of the next item.
+    pub fn position(&self) -> usize {
+        self.done.len().saturating_add(self.run.len())
+    }
+
+    /// Unsigned integer (RFC 4506 §4.2).
+    pub fn u32(&mut self, value: u32) {
+        self.run.put_u32(value);
+    }
+
+    /// Integer (RFC 4506 §4.1), also the form of an enumeration (§4.3).
+    pub fn i32(&mut self, value: i32) {
+        self.run.put_i32(value);
+    }
+
+    /// Unsigned hyper integer (RFC 4506 §4.5).
+    pub fn u64(&mut self, value: u64) {
+        self.run.put_u64(value);
+    }
+
+    /// Hyper integer (RFC 4506 §4.5).
+    pub fn i64(&mut self, value: i64) {
+        self.run.put_i64(value);
+    }
+
+    /// Boolean (RFC 4506 §4.4), also the discriminant of optional data (§4.19).
+    pub fn bool(&mut self, value: bool) {
+        self.run.put_u32(u32::from(value));
+    }
+
+    /// Count of a counted item, which must not exceed `max`.
+    pub fn count(&mut self, length: usize, max: usize) -> Result<(), EncodeError> {
+        let too_long = EncodeError::TooLong { length, max };
+        if length > max {
+            return Err(too_long);
+        }
+        self.run.put_u32(u32::try_from(length).map_err(|_| too_long)?);
+        Ok(())
+    }
+
+    /// Fixed-length opaque data (RFC 4506 §4.9): bytes and pad, no count.
+    pub fn opaque_fixed(&mut self, data: &[u8]) {
+        self.run.reserve(padded_len(data.len()));
+        self.run.put_slice(data);
+        self.run.put_bytes(0, pad_len(data.len()));
+    }
+
+    /// Variable-length opaque data or string (RFC 4506 §4.10, §4.11), copied into the inline run.
+    pub fn opaque(&mut self, data: &[u8], max: usize) -> Result<(), EncodeError> {
+        self.count(data.len(), max)?;
+        self.opaque_fixed(data);
+        Ok(())
+    }
+
+    /// Variable-length opaque data that stays where it is, as a [`Piece::Payload`]; `ddp_eligible` says whether the
+    /// Upper-Layer Binding lets it travel in a chunk. What isn't eligible and not longer than [`INLINE_COPY_MAX`] is
+    /// copied into the inline run.
+    pub fn payload(&mut self, data: Bytes, max: usize, ddp_eligible: bool) -> Result<(), EncodeError> {
+        if !ddp_eligible && data.len() <= INLINE_COPY_MAX {
+            return self.opaque(&data, max);
+        }
+        self.count(data.len(), max)?;
+        self.end_run();
+        self.done.push(Piece::Payload { data, ddp_eligible });
+        Ok(())
+    }
+
+    /// First item of a union's default arm: its discriminant, which must not be one of `taken`, the values that have
+    /// an arm of their own.
+    pub fn default_discriminant<T: Encode>(
+        &mut self,
+        union: &'static str,
+        discriminant: &T,
+        taken: &[u32],
+    ) -> Result<(), EncodeError> {
+        let mut alone = Self::new();
+        discriminant.encode(&mut alone)?;
+        match alone.run.first_chunk::<4>() {
+            Some(&word) if alone.position() == word.len() => {
+                let value = u32::from_be_bytes(word);
+                if taken.contains(&value) {
+                    return Err(EncodeError::DefaultArm { union, value });
+                }
+                self.u32(value);
+                Ok(())
+            }
+            _ => Err(EncodeError::Invalid { reason: "the discriminant of a default arm takes four bytes" }),
+        }
+    }
+
+    /// A part that was encoded before.
+    pub fn append(&mut self, stream: Stream) {
+        self.end_run();
+        self.done.append(stream);
+    }
+
+    /// The stream of everything encoded.
+    pub fn finish(mut self) -> Stream {
+        self.end_run();
+        self.done
+    }
+
+    fn end_run(&mut self) {
+        self.done.push(Piece::Inline(self.run.split().freeze()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

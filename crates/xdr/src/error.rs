@@ -1,0 +1,213 @@
+//! Refusals: one variant each, saying what was seen and what is allowed.
+
+use thiserror::Error;
+
+/// Why a value can't be encoded. The stream that was under construction is of no use afterwards.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// A counted item is longer than its declared maximum.
+    #[error("item of {length} elements exceeds its maximum of {max}")]
+    TooLong {
+        /// Bytes of an opaque item, elements of an array.
+        length: usize,
+        /// The declared maximum.
+        max: usize,
+    },
+    /// The default arm of a union holds a discriminant that belongs to another arm.
+    #[error("default arm of {union} holds discriminant {value}, which has an arm of its own")]
+    DefaultArm {
+        /// Name of the union type.
+        union: &'static str,
+        /// The discriminant.
+        value: u32,
+    },
+    /// The value breaks a rule of its own type.
+    #[error("value can't be sent: {reason}")]
+    Invalid {
+        /// Which rule.
+        reason: &'static str,
+    },
+}
+
+/// A destination is shorter than the stream that should be copied into it.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("stream of {needed} bytes does not fit a buffer of {available} bytes")]
+pub struct BufferTooSmall {
+    /// Length of the stream.
+    pub needed: usize,
+    /// Length of the destination.
+    pub available: usize,
+}
+
+/// Why a message was refused. Positions count in the unreduced stream (RFC 8166 §3.4.5), in bytes.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The message ends inside an item.
+    #[error("message ends at position {position}: {needed} bytes needed, {available} left")]
+    Truncated {
+        /// Where the item starts.
+        position: usize,
+        /// Bytes the item needs, pad included.
+        needed: usize,
+        /// Bytes left in the message.
+        available: usize,
+    },
+    /// A `bool`, or the discriminant of optional data, is neither 0 nor 1 (RFC 4506 §4.4, §4.19).
+    #[error("boolean at position {position} is {value}, allowed are 0 and 1")]
+    InvalidBool {
+        /// Where it stands.
+        position: usize,
+        /// What was seen.
+        value: u32,
+    },
+    /// A value that its enumeration doesn't name (RFC 4506 §4.3).
+    #[error("{value} at position {position} is no value of {name}")]
+    UnknownEnumValue {
+        /// Name of the enumeration.
+        name: &'static str,
+        /// Where it stands.
+        position: usize,
+        /// What was seen.
+        value: i32,
+    },
+    /// A discriminant without an arm, in a union without a default arm (RFC 4506 §4.15).
+    #[error("discriminant {value} at position {position} has no arm in {name}")]
+    UnknownArm {
+        /// Name of the union.
+        name: &'static str,
+        /// Where it stands.
+        position: usize,
+        /// What was seen.
+        value: u32,
+    },
+    /// A counted item is longer than its declared maximum.
+    #[error("count {count} at position {position} exceeds the maximum of {max}")]
+    TooLong {
+        /// Where the count stands.
+        position: usize,
+        /// Bytes of an opaque item, elements of an array or list.
+        count: usize,
+        /// The declared maximum.
+        max: usize,
+    },
+    /// An array announces more elements than the rest of the message can hold.
+    #[error(
+        "{count} elements announced at position {position}, each {min_item_len} bytes or more, but only {available} bytes left"
+    )]
+    CountBeyondMessage {
+        /// Where the count stands.
+        position: usize,
+        /// Elements announced.
+        count: usize,
+        /// Smallest encoding of an element.
+        min_item_len: usize,
+        /// Bytes left in the message.
+        available: usize,
+    },
+    /// A `String` that isn't UTF-8.
+    #[error("string at position {position} is not UTF-8")]
+    InvalidUtf8 {
+        /// Where the string's bytes start.
+        position: usize,
+    },
+    /// Bytes are left after the last item.
+    #[error("{count} bytes left at position {position} after the last item")]
+    TrailingBytes {
+        /// Where the last item ended.
+        position: usize,
+        /// Bytes left.
+        count: usize,
+    },
+    /// The value breaks a rule of its own type.
+    #[error("value before position {position} refused: {reason}")]
+    Invalid {
+        /// Where the value ended.
+        position: usize,
+        /// Which rule.
+        reason: &'static str,
+    },
+    /// A Read chunk's length is neither the item's nor the item's with its pad (RFC 8166 §3.4.5.2).
+    #[error(
+        "read chunk at position {position} holds {chunk} bytes, the item has {item} (or {item} with its pad)"
+    )]
+    ReadChunkLength {
+        /// Position of chunk and item.
+        position: usize,
+        /// Bytes of the item, from its count.
+        item: usize,
+        /// Bytes of the chunk.
+        chunk: usize,
+    },
+    /// A Read chunk's position isn't a multiple of four (RFC 8166 §3.4.5).
+    #[error("read chunk at position {position}, which is not a multiple of four")]
+    ReadChunkUnaligned {
+        /// Position of the chunk.
+        position: usize,
+    },
+    /// Read chunks aren't in ascending order of position.
+    #[error("read chunk at position {position} follows one at position {previous}")]
+    ReadChunkOrder {
+        /// Position of the later chunk.
+        position: usize,
+        /// Position of the chunk before it.
+        previous: usize,
+    },
+    /// A Read chunk stands where no DDP-eligible item starts (RFC 8166 §3.4.5, §4.5.3).
+    #[error(
+        "read chunk at position {chunk} where no DDP-eligible item starts (found at position {position})"
+    )]
+    ReadChunkMisplaced {
+        /// Position of the chunk.
+        chunk: usize,
+        /// Where the decoder was when it met the chunk.
+        position: usize,
+    },
+    /// The length returned for a Write chunk isn't the item's (RFC 8166 §3.4.6.2).
+    #[error("write chunk returned with {chunk} bytes for an item of {item} bytes at position {position}")]
+    WriteChunkLength {
+        /// Position of the item.
+        position: usize,
+        /// Bytes of the item, from its count.
+        item: usize,
+        /// Sum of the returned segment lengths.
+        chunk: usize,
+    },
+    /// A result came inline although a Write chunk was offered for it (RFC 8166 §4.3.2).
+    #[error(
+        "item of {item} bytes at position {position} returned inline despite a write chunk of {offered} bytes"
+    )]
+    WriteChunkIgnored {
+        /// Position of the item.
+        position: usize,
+        /// Bytes of the item, from its count.
+        item: usize,
+        /// Bytes that the chunk had room for.
+        offered: usize,
+    },
+    /// A Write chunk came back filled, but the reply holds no DDP-eligible item for it (RFC 8166 §4.3.2.2).
+    #[error("write chunk {index} returned with {chunk} bytes, but no DDP-eligible item is left for it")]
+    WriteChunkLeft {
+        /// Place of the chunk in the Write list, from 0.
+        index: usize,
+        /// Sum of the returned segment lengths.
+        chunk: usize,
+    },
+}
+
+impl DecodeError {
+    /// Whether a chunk stands where none may be or isn't used as it must be, as against malformed data. A Responder
+    /// answers the first with `RDMA_ERROR`/`ERR_CHUNK` (RFC 8166 §4.5.3), the second with `GARBAGE_ARGS`.
+    pub const fn is_chunk_violation(&self) -> bool {
+        matches!(
+            self,
+            Self::ReadChunkUnaligned { .. }
+                | Self::ReadChunkOrder { .. }
+                | Self::ReadChunkMisplaced { .. }
+                | Self::WriteChunkLength { .. }
+                | Self::WriteChunkIgnored { .. }
+                | Self::WriteChunkLeft { .. }
+        )
+    }
+}

@@ -1,0 +1,201 @@
+//! What can be encoded and decoded, and the implementations for basic types.
+//!
+//! An item whose length is written in front of it (opaque data, strings, arrays) implements [`Counted`] instead of
+//! [`Encode`] and [`Decode`]: without a maximum there is no way to read or write it.
+
+use bytes::Bytes;
+
+use crate::{DecodeError, Decoder, EncodeError, Encoder, Text, padded_len};
+
+/// A value that has an XDR form.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no XDR form of its own",
+    note = "a counted item (`Bytes`, `Text`, `String`, `Vec<_>`) needs `#[xdr(max = N)]`, a linked list `#[xdr(list)]`"
+)]
+pub trait Encode {
+    /// Writes the value at the encoder's position.
+    fn encode(&self, encoder: &mut Encoder) -> Result<(), EncodeError>;
+}
+
+/// A value that can be read from its XDR form.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be read from XDR without a limit",
+    note = "a counted item (`Bytes`, `Text`, `String`, `Vec<_>`) needs `#[xdr(max = N)]`, a linked list `#[xdr(list)]`"
+)]
+pub trait Decode: Sized {
+    /// Fewest bytes that an encoded value takes inline, what may travel in a chunk not counted. Bounds the
+    /// elements of an array before room for them is allocated.
+    const MIN_LEN: usize;
+
+    /// Reads a value at the decoder's position. The decoder is of no use after an error.
+    fn decode(decoder: &mut Decoder) -> Result<Self, DecodeError>;
+}
+
+/// A value with a count in front, which needs a maximum: bytes for opaque data and strings, elements for arrays.
+#[diagnostic::on_unimplemented(message = "`{Self}` is no counted item: `max` has no meaning for it")]
+pub trait Counted: Sized {
+    /// Writes count and content; refuses more than `max`.
+    fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError>;
+
+    /// Reads count and content; refuses more than `max` before anything is allocated.
+    fn decode_counted(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError>;
+}
+
+macro_rules! primitive {
+    ($($type:ident: $len:literal),*) => {$(
+        impl Encode for $type {
+            fn encode(&self, encoder: &mut Encoder) -> Result<(), EncodeError> {
+                encoder.$type(*self);
+                Ok(())
+            }
+        }
+
+        impl Decode for $type {
+            const MIN_LEN: usize = $len;
+
+            fn decode(decoder: &mut Decoder) -> Result<Self, DecodeError> {
+                decoder.$type()
+            }
+        }
+    )*};
+}
+
+primitive!(u32: 4, i32: 4, u64: 8, i64: 8, bool: 4);
+
+/// Void (RFC 4506 §4.16).
+impl Encode for () {
+    fn encode(&self, _: &mut Encoder) -> Result<(), EncodeError> {
+        Ok(())
+    }
+}
+
+impl Decode for () {
+    const MIN_LEN: usize = 0;
+
+    fn decode(_: &mut Decoder) -> Result<Self, DecodeError> {
+        Ok(())
+    }
+}
+
+impl<T: Encode + ?Sized> Encode for &T {
+    fn encode(&self, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        T::encode(self, encoder)
+    }
+}
+
+/// Optional data (RFC 4506 §4.19).
+impl<T: Encode> Encode for Option<T> {
+    fn encode(&self, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        encoder.bool(self.is_some());
+        self.as_ref().map_or(Ok(()), |value| value.encode(encoder))
+    }
+}
+
+impl<T: Decode> Decode for Option<T> {
+    const MIN_LEN: usize = 4;
+
+    fn decode(decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        decoder.bool()?.then(|| T::decode(decoder)).transpose()
+    }
+}
+
+/// Optional data whose value is counted.
+impl<T: Counted> Counted for Option<T> {
+    fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        encoder.bool(self.is_some());
+        self.as_ref().map_or(Ok(()), |value| value.encode_counted(max, encoder))
+    }
+
+    fn decode_counted(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        decoder.bool()?.then(|| T::decode_counted(max, decoder)).transpose()
+    }
+}
+
+/// Fixed-length opaque data (RFC 4506 §4.9).
+impl<const N: usize> Encode for [u8; N] {
+    fn encode(&self, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        encoder.opaque_fixed(self);
+        Ok(())
+    }
+}
+
+impl<const N: usize> Decode for [u8; N] {
+    const MIN_LEN: usize = padded_len(N);
+
+    fn decode(decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        decoder.opaque_fixed()
+    }
+}
+
+/// Fixed-length array (RFC 4506 §4.12).
+impl<T: Encode, const N: usize> Encode for [T; N] {
+    fn encode(&self, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        self.iter().try_for_each(|item| item.encode(encoder))
+    }
+}
+
+impl<T: Decode, const N: usize> Decode for [T; N] {
+    const MIN_LEN: usize = N.saturating_mul(T::MIN_LEN);
+
+    fn decode(decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        let items = (0..N).map(|_| T::decode(decoder)).collect::<Result<Vec<T>, _>>()?;
+        Self::try_from(items).map_err(|_| decoder.invalid("array of a wrong length"))
+    }
+}
+
+/// Variable-length opaque data (RFC 4506 §4.10): a slice of the message.
+impl Counted for Bytes {
+    fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        encoder.payload(self.clone(), max, false)
+    }
+
+    fn decode_counted(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        decoder.opaque(max)
+    }
+}
+
+/// Variable-length opaque data, copied: [`Bytes`] avoids that.
+impl Counted for Vec<u8> {
+    fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        encoder.opaque(self, max)
+    }
+
+    fn decode_counted(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        Ok(decoder.opaque(max)?.into())
+    }
+}
+
+/// String (RFC 4506 §4.11) of any bytes: a slice of the message.
+impl Counted for Text {
+    fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        self.0.encode_counted(max, encoder)
+    }
+
+    fn decode_counted(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        decoder.opaque(max).map(Self)
+    }
+}
+
+/// String (RFC 4506 §4.11) that must be UTF-8.
+impl Counted for String {
+    fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        encoder.opaque(self.as_bytes(), max)
+    }
+
+    fn decode_counted(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        decoder.string(max)
+    }
+}
+
+/// Variable-length array (RFC 4506 §4.13).
+impl<T: Encode + Decode> Counted for Vec<T> {
+    fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        encoder.count(self.len(), max)?;
+        self.iter().try_for_each(|item| item.encode(encoder))
+    }
+
+    fn decode_counted(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        let count = decoder.array_len(max, T::MIN_LEN)?;
+        (0..count).map(|_| T::decode(decoder)).collect()
+    }
+}

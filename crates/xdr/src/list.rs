@@ -1,0 +1,35 @@
+//! Linked lists: chains of optional data (RFC 4506 §4.19).
+//!
+//! On the wire each element stands after a TRUE and the list ends with a FALSE. They are read in a loop, never by
+//! recursion, and grow one element at a time: nothing is allocated for elements that didn't arrive.
+
+use crate::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
+
+/// Encodes `items` as a linked list of at most `max` elements.
+pub fn encode_list<T: Encode>(items: &[T], max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
+    if items.len() > max {
+        return Err(EncodeError::TooLong { length: items.len(), max });
+    }
+    for item in items {
+        encoder.bool(true);
+        item.encode(encoder)?;
+    }
+    encoder.bool(false);
+    Ok(())
+}
+
+/// Decodes a linked list and refuses its element number `max` + 1 before reading it. Without a maximum of its own a
+/// list is bounded by the message, since each element takes four bytes or more.
+pub fn decode_list<T: Decode>(decoder: &mut Decoder, max: usize) -> Result<Vec<T>, DecodeError> {
+    let mut items = Vec::new();
+    loop {
+        let position = decoder.position();
+        if !decoder.bool()? {
+            return Ok(items);
+        }
+        if items.len() >= max {
+            return Err(DecodeError::TooLong { position, count: items.len().saturating_add(1), max });
+        }
+        items.push(T::decode(decoder)?);
+    }
+}

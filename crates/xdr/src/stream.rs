@@ -1,0 +1,180 @@
+//! The encoded form of a message: an ordered list of pieces.
+//!
+//! Small items lie in runs that the encoder wrote; large opaque items are the caller's own memory, shared. The pad of
+//! a payload is never stored: it belongs to the unreduced stream, but leaves it together with the payload
+//! (RFC 8166 §3.4.4.4). Copying a stream together is possible, named and counted: [`Stream::flatten`] and
+//! [`Stream::copy_to`].
+
+use std::ops::AddAssign;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::{BufferTooSmall, pad_len, padded_len};
+
+const PAD: Bytes = Bytes::from_static(&[0; 3]);
+
+/// Part of a [`Stream`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// A run of whole XDR items, pads included; its length is a multiple of four in a stream made by an
+    /// [`Encoder`](crate::Encoder).
+    Inline(Bytes),
+    /// The bytes of one opaque item. Its count stands at the end of the inline run before it; its pad is implied.
+    Payload {
+        /// The item, without count and without pad. May be empty if eligible: an empty eligible result still takes
+        /// its Write chunk (RFC 8166 §4.3.2.1).
+        data: Bytes,
+        /// Whether the Upper-Layer Binding lets this item leave the stream by a chunk (RFC 8166 §6.1).
+        ddp_eligible: bool,
+    },
+}
+
+impl Piece {
+    /// Bytes of this piece in the unreduced stream, pad included.
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Inline(data) => data.len(),
+            Self::Payload { data, .. } => padded_len(data.len()),
+        }
+    }
+
+    /// Whether the piece adds nothing to the stream.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The stored bytes, without the implied pad.
+    pub const fn data(&self) -> &Bytes {
+        match self {
+            Self::Inline(data) | Self::Payload { data, .. } => data,
+        }
+    }
+}
+
+/// Bytes that a named copying path copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyCount {
+    /// Bytes of inline runs, and pads.
+    pub inline: usize,
+    /// Bytes of payload pieces.
+    pub payload: usize,
+}
+
+impl AddAssign for CopyCount {
+    fn add_assign(&mut self, other: Self) {
+        self.inline += other.inline;
+        self.payload += other.payload;
+    }
+}
+
+/// An encoded message or part of one: ordered pieces. Cloning shares the memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stream {
+    pieces: Vec<Piece>,
+    len: usize,
+}
+
+impl Stream {
+    /// An empty stream.
+    pub const fn new() -> Self {
+        Self { pieces: Vec::new(), len: 0 }
+    }
+
+    /// The pieces in order.
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// Gives the pieces away.
+    pub fn into_pieces(self) -> Vec<Piece> {
+        self.pieces
+    }
+
+    /// Length of the unreduced stream in bytes, all pads included.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether [`len`](Self::len) is 0.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds a piece at the end. An empty inline run, or an empty payload that isn't eligible, is left out.
+    pub fn push(&mut self, piece: Piece) {
+        let kept = !piece.is_empty() || matches!(piece, Piece::Payload { ddp_eligible: true, .. });
+        if kept {
+            self.len = self.len.saturating_add(piece.len());
+            self.pieces.push(piece);
+        }
+    }
+
+    /// Adds all pieces of `other` at the end.
+    pub fn append(&mut self, other: Self) {
+        self.len = self.len.saturating_add(other.len);
+        self.pieces.extend(other.pieces);
+    }
+
+    /// The unreduced stream as memory for a gather list, pads made explicit; nothing is copied.
+    pub fn gather(&self) -> impl Iterator<Item = Bytes> + '_ {
+        self.pieces
+            .iter()
+            .flat_map(|piece| [piece.data().clone(), PAD.slice(..piece.len() - piece.data().len())])
+            .filter(|part| !part.is_empty())
+    }
+
+    /// Copies the unreduced stream to the front of `target` and says how much was copied.
+    pub fn copy_to(&self, target: &mut [u8]) -> Result<CopyCount, BufferTooSmall> {
+        let too_small = BufferTooSmall { needed: self.len, available: target.len() };
+        let mut copied = CopyCount::default();
+        let mut rest = target;
+        for piece in &self.pieces {
+            let data = piece.data();
+            let (here, after) = rest.split_at_mut_checked(piece.len()).ok_or(too_small)?;
+            let (body, pad) = here.split_at_mut_checked(data.len()).ok_or(too_small)?;
+            body.copy_from_slice(data);
+            pad.fill(0);
+            copied += count(piece);
+            rest = after;
+        }
+        Ok(copied)
+    }
+
+    /// The unreduced stream in one run of memory, and how much was copied for it. A stream of a single inline run
+    /// (or of nothing) is handed out as it is.
+    pub fn flatten(&self) -> (Bytes, CopyCount) {
+        match self.pieces.as_slice() {
+            [] => return (Bytes::new(), CopyCount::default()),
+            [Piece::Inline(data)] => return (data.clone(), CopyCount::default()),
+            _ => {}
+        }
+        let mut flat = BytesMut::with_capacity(self.len);
+        let mut copied = CopyCount::default();
+        for piece in &self.pieces {
+            let data = piece.data();
+            flat.extend_from_slice(data);
+            flat.resize(flat.len() + piece.len() - data.len(), 0);
+            copied += count(piece);
+        }
+        (flat.freeze(), copied)
+    }
+}
+
+const fn count(piece: &Piece) -> CopyCount {
+    match piece {
+        Piece::Inline(data) => CopyCount { inline: data.len(), payload: 0 },
+        Piece::Payload { data, .. } => CopyCount { inline: pad_len(data.len()), payload: data.len() },
+    }
+}
+
+/// One inline run of whole XDR items.
+impl From<Bytes> for Stream {
+    fn from(data: Bytes) -> Self {
+        let mut stream = Self::new();
+        stream.push(Piece::Inline(data));
+        stream
+    }
+}
+
+#[cfg(test)]
+mod tests;
