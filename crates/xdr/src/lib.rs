@@ -71,3 +71,6 @@ pub const fn pad_len(length: usize) -> usize {
 pub const fn padded_len(length: usize) -> usize {
     length.saturating_add(pad_len(length))
 }
+
+#[cfg(test)]
+mod tests;

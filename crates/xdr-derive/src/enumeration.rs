@@ -1,0 +1,43 @@
+//! Enumerations (RFC 4506 §4.3): unit variants, each with its value.
+
+use proc_macro2::Ident;
+use quote::quote;
+use syn::{DataEnum, Error, Fields};
+
+use crate::Codec;
+
+pub(crate) fn codec(name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
+    if data.variants.is_empty() {
+        return Err(Error::new(name.span(), "an enumeration without values has no XDR form"));
+    }
+    for variant in &data.variants {
+        if !matches!(variant.fields, Fields::Unit) {
+            let message = "an arm with data needs `#[xdr(value = N)]` or `#[xdr(default)]`";
+            return Err(Error::new(variant.ident.span(), message));
+        }
+        if variant.discriminant.is_none() {
+            return Err(Error::new(
+                variant.ident.span(),
+                "a value of an enumeration is written out: `Name = N`",
+            ));
+        }
+    }
+    let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
+    let text = name.to_string();
+    Ok(Codec {
+        min_len: quote!(4),
+        encode: quote! {
+            encoder.i32(match self { #(Self::#variants => Self::#variants as i32),* });
+        },
+        decode: quote! {
+            let position = decoder.position();
+            let value = decoder.i32()?;
+            #(
+                if value == Self::#variants as i32 {
+                    return ::core::result::Result::Ok(Self::#variants);
+                }
+            )*
+            ::core::result::Result::Err(::rpcrdma_xdr::DecodeError::UnknownEnumValue { name: #text, position, value })
+        },
+    })
+}
