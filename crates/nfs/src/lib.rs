@@ -1,1 +1,12 @@
-//! NFS version 3 and MOUNT over RPC-over-RDMA: server, client and file systems
+//! NFS version 3 and MOUNT over RPC-over-RDMA: server, client and file systems.
+//!
+//! - [`wire`]: the types of RFC 1813, every procedure's arguments and results, with their limits. The four
+//!   DDP-eligible items of RFC 8267 §4 are marked where they are declared.
+//! - [`mount`]: the MOUNT protocol, version 3 (RFC 1813 Appendix I).
+//! - [`client`], so far `nfs://` URLs.
+//! - [`binding`]: the Upper-Layer Binding of RFC 8267: what may travel in chunks, how large a reply can be.
+
+pub mod binding;
+pub mod client;
+pub mod mount;
+pub mod wire;

@@ -1,0 +1,5 @@
+//! The NFS client.
+
+mod url;
+
+pub use url::{NfsUrl, UrlError};

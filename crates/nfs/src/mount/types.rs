@@ -1,0 +1,243 @@
+//! Types and procedures of MOUNT version 3 (RFC 1813 §5.1 and §5.2), with their limits.
+
+use std::fmt;
+
+use rpcrdma_xdr::Xdr;
+
+use crate::wire::{FileHandle, MAX_PATH};
+
+/// Most bytes in the path of an export, `MNTPATHLEN` (RFC 1813 §5.1.4). A longer one is answered
+/// MNT3ERR_NAMETOOLONG; up to [`MAX_PATH`] bytes are decoded for that.
+pub const MAX_MOUNT_PATH: usize = 1024;
+/// Most bytes in the name of a host or group, `MNTNAMLEN` (RFC 1813 §5.1.4).
+pub const MAX_MOUNT_NAME: usize = 255;
+/// Most authentication flavors that are read from an answer to MNT; the RFC names no limit.
+pub const MAX_AUTH_FLAVORS: usize = 64;
+/// Most elements read of any list of MOUNT (mounts, exports, groups of an export); the RFC names no limit.
+pub const MAX_EXPORTS: usize = 1 << 16;
+
+/// `dirpath`: the path of a directory on the server.
+#[derive(Clone, PartialEq, Eq, Hash, Default, Xdr)]
+pub struct DirPath(#[xdr(max = MAX_PATH)] Vec<u8>);
+
+impl DirPath {
+    /// A path of these bytes.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for DirPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Display for DirPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+/// `name`: a host, or a group of hosts.
+#[derive(Clone, PartialEq, Eq, Hash, Default, Xdr)]
+pub struct MountName(#[xdr(max = MAX_MOUNT_NAME)] Vec<u8>);
+
+impl MountName {
+    /// A name of these bytes.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for MountName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Display for MountName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+/// `mountstat3` without `MNT3_OK`: why MNT failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Xdr)]
+pub enum MountStatus {
+    /// `MNT3ERR_PERM`: not the owner.
+    Perm = 1,
+    /// `MNT3ERR_NOENT`: no such export.
+    NoEnt = 2,
+    /// `MNT3ERR_IO`: a hard error of the storage.
+    Io = 5,
+    /// `MNT3ERR_ACCES`: this client may not mount it.
+    Acces = 13,
+    /// `MNT3ERR_NOTDIR`: not a directory.
+    NotDir = 20,
+    /// `MNT3ERR_INVAL`: an argument that makes no sense.
+    Inval = 22,
+    /// `MNT3ERR_NAMETOOLONG`: a path over [`MAX_MOUNT_PATH`].
+    NameTooLong = 63,
+    /// `MNT3ERR_NOTSUPP`: the server does not have this operation.
+    NotSupp = 10004,
+    /// `MNT3ERR_SERVERFAULT`: an error with no other name.
+    ServerFault = 10006,
+}
+
+impl MountStatus {
+    /// Its name in RFC 1813.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Perm => "MNT3ERR_PERM",
+            Self::NoEnt => "MNT3ERR_NOENT",
+            Self::Io => "MNT3ERR_IO",
+            Self::Acces => "MNT3ERR_ACCES",
+            Self::NotDir => "MNT3ERR_NOTDIR",
+            Self::Inval => "MNT3ERR_INVAL",
+            Self::NameTooLong => "MNT3ERR_NAMETOOLONG",
+            Self::NotSupp => "MNT3ERR_NOTSUPP",
+            Self::ServerFault => "MNT3ERR_SERVERFAULT",
+        }
+    }
+}
+
+impl fmt::Display for MountStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::Perm => "operation not permitted",
+            Self::NoEnt => "no such export",
+            Self::Io => "input/output error on the server",
+            Self::Acces => "this client may not mount it",
+            Self::NotDir => "not a directory",
+            Self::Inval => "invalid argument",
+            Self::NameTooLong => "path too long",
+            Self::NotSupp => "operation not supported by the server",
+            Self::ServerFault => "server fault",
+        };
+        write!(f, "{text} ({})", self.name())
+    }
+}
+
+/// `mountres3_ok`.
+#[derive(Debug, Clone, PartialEq, Eq, Xdr)]
+pub struct MountOk {
+    /// The handle of the directory.
+    pub handle: FileHandle,
+    /// RPC authentication flavors that the server takes with it.
+    #[xdr(max = MAX_AUTH_FLAVORS)]
+    pub auth_flavors: Vec<u32>,
+}
+
+/// `mountres3`.
+#[derive(Debug, Clone, PartialEq, Eq, Xdr)]
+pub enum MountResult {
+    /// `MNT3_OK`.
+    #[xdr(value = 0)]
+    Ok(MountOk),
+    /// Any other status.
+    #[xdr(default)]
+    Fail(MountStatus),
+}
+
+/// `mountbody`: a client and what it mounted.
+#[derive(Debug, Clone, PartialEq, Eq, Xdr)]
+pub struct MountBody {
+    /// The client.
+    pub hostname: MountName,
+    /// The directory.
+    pub directory: DirPath,
+}
+
+/// `mountlist`: the answer to DUMP.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Xdr)]
+pub struct MountList {
+    /// Who mounted what, as far as the server remembers.
+    #[xdr(list, max = MAX_EXPORTS)]
+    pub mounts: Vec<MountBody>,
+}
+
+/// `groups`: who may mount an export; empty means everybody.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Xdr)]
+pub struct Groups {
+    /// Hosts, or groups of hosts.
+    #[xdr(list, max = MAX_EXPORTS)]
+    pub names: Vec<MountName>,
+}
+
+/// `exportnode`.
+#[derive(Debug, Clone, PartialEq, Eq, Xdr)]
+pub struct ExportNode {
+    /// The path to give to MNT.
+    pub directory: DirPath,
+    /// Who may mount it.
+    pub groups: Groups,
+}
+
+/// `exports`: the answer to EXPORT.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Xdr)]
+pub struct Exports {
+    /// What the server exports.
+    #[xdr(list, max = MAX_EXPORTS)]
+    pub exports: Vec<ExportNode>,
+}
+
+/// A procedure of MOUNT version 3 (RFC 1813 §5.2). All of them can be repeated without harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MountProcedure {
+    /// Procedure 0: nothing.
+    Null = 0,
+    /// Procedure 1, MNT: [`DirPath`] to [`MountResult`].
+    Mnt = 1,
+    /// Procedure 2, DUMP: nothing to [`MountList`].
+    Dump = 2,
+    /// Procedure 3, UMNT: [`DirPath`] to nothing.
+    Umnt = 3,
+    /// Procedure 4, UMNTALL: nothing to nothing.
+    UmntAll = 4,
+    /// Procedure 5, EXPORT: nothing to [`Exports`].
+    Export = 5,
+}
+
+impl MountProcedure {
+    /// All six, by number.
+    pub const ALL: &[Self] = &[Self::Null, Self::Mnt, Self::Dump, Self::Umnt, Self::UmntAll, Self::Export];
+
+    /// The procedure of this number.
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|procedure| procedure.number() == number)
+    }
+
+    /// Its number.
+    pub fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Null => "NULL",
+            Self::Mnt => "MNT",
+            Self::Dump => "DUMP",
+            Self::Umnt => "UMNT",
+            Self::UmntAll => "UMNTALL",
+            Self::Export => "EXPORT",
+        }
+    }
+}
+
+impl fmt::Display for MountProcedure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,100 @@
+//! READ, WRITE and COMMIT (RFC 1813 §3.3.6, §3.3.7, §3.3.21).
+
+use bytes::Bytes;
+use rpcrdma_xdr::Xdr;
+
+use super::{FileHandle, MAX_PAYLOAD, NfsResult, PostOpAttr, Verifier, WccData};
+
+/// `READ3args`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
+pub struct ReadArgs {
+    /// The file.
+    pub file: FileHandle,
+    /// Where to begin, in bytes.
+    pub offset: u64,
+    /// Most bytes to return.
+    pub count: u32,
+}
+
+/// `READ3resok`.
+#[derive(Debug, Clone, PartialEq, Eq, Xdr)]
+pub struct ReadOk {
+    /// `file_attributes`: the file's attributes.
+    pub attributes: PostOpAttr,
+    /// Bytes read: the length of `data`.
+    pub count: u32,
+    /// Whether the read reached the end of the file.
+    pub eof: bool,
+    /// The bytes. DDP-eligible (RFC 8267 §4).
+    #[xdr(ddp, max = MAX_PAYLOAD)]
+    pub data: Bytes,
+}
+
+/// `READ3res`.
+pub type ReadResult = NfsResult<ReadOk, PostOpAttr>;
+
+/// `stable_how`: how far written data has to be before the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Xdr)]
+pub enum StableHow {
+    /// `UNSTABLE`: anywhere; COMMIT makes it safe.
+    Unstable = 0,
+    /// `DATA_SYNC`: the data, and what is needed to get it back, on stable storage.
+    DataSync = 1,
+    /// `FILE_SYNC`: data and all attributes on stable storage.
+    FileSync = 2,
+}
+
+/// `WRITE3args`.
+#[derive(Debug, Clone, PartialEq, Eq, Xdr)]
+pub struct WriteArgs {
+    /// The file.
+    pub file: FileHandle,
+    /// Where to write, in bytes.
+    pub offset: u64,
+    /// Bytes to write: the length of `data`.
+    pub count: u32,
+    /// The least stability that is wanted.
+    pub stable: StableHow,
+    /// The bytes. DDP-eligible (RFC 8267 §4).
+    #[xdr(ddp, max = MAX_PAYLOAD)]
+    pub data: Bytes,
+}
+
+/// `WRITE3resok`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
+pub struct WriteOk {
+    /// The file's attributes before and after.
+    pub file_wcc: WccData,
+    /// Bytes written, which may be fewer than asked.
+    pub count: u32,
+    /// How stable they are: at least as asked.
+    pub committed: StableHow,
+    /// `writeverf3`: changes when the server may have lost unstable data.
+    pub verifier: Verifier,
+}
+
+/// `WRITE3res`.
+pub type WriteResult = NfsResult<WriteOk, WccData>;
+
+/// `COMMIT3args`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
+pub struct CommitArgs {
+    /// The file.
+    pub file: FileHandle,
+    /// Begin of the range, in bytes.
+    pub offset: u64,
+    /// Bytes in the range; 0 means up to the end of the file.
+    pub count: u32,
+}
+
+/// `COMMIT3resok`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
+pub struct CommitOk {
+    /// The file's attributes before and after.
+    pub file_wcc: WccData,
+    /// `writeverf3`: data written under another one has to be written again.
+    pub verifier: Verifier,
+}
+
+/// `COMMIT3res`.
+pub type CommitResult = NfsResult<CommitOk, WccData>;
