@@ -307,9 +307,9 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in ".*", tail in "(nfs://)?[][:%@a0/.]*") {
+        fn no_text_panics(text: String, tail in r"[\[\]:%@a0/.]*") {
             let _ = text.parse::<NfsUrl>();
-            let _ = tail.parse::<NfsUrl>();
+            let _ = format!("nfs://{tail}").parse::<NfsUrl>();
         }
     }
 }
