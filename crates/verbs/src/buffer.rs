@@ -76,28 +76,41 @@ impl Buffer {
         Self { storage: tail, start: 0, len: tail_len, home: self.home.clone() }
     }
 
-    /// Joins two parts that [`Buffer::split_off`] made, in order, without copying.
+    /// Joins two neighbouring parts that [`Buffer::split_off`] made, without copying.
     ///
-    /// Parts that are not neighbours in memory, or whose visible ranges do not touch, are joined by a copy.
-    pub fn unsplit(&mut self, tail: Self) {
-        let (mut tail_storage, tail_start, tail_len) = {
-            let mut tail = tail;
-            tail.home = None;
-            (std::mem::take(&mut tail.storage), tail.start, tail.len)
+    /// # Errors
+    /// Gives `tail` back if the two are not parts of one Buffer, or if their visible ranges do not touch.
+    pub fn unsplit(&mut self, mut tail: Self) -> Result<(), Self> {
+        let one_origin = match (&self.home, &tail.home) {
+            (Some(mine), Some(other)) => Arc::ptr_eq(mine, other),
+            (None, None) => true,
+            _ => false,
         };
-        if self.start + self.len == self.storage.len() && tail_start == 0 {
-            // `BytesMut::unsplit` copies by itself if the two do not share one allocation.
-            self.storage.unsplit(tail_storage);
-        } else {
-            self.storage.truncate(self.start + self.len);
-            let _ = tail_storage.split_to(tail_start.min(tail_storage.len()));
-            tail_storage.truncate(tail_len);
-            self.storage.unsplit(tail_storage);
+        let touching = self.start + self.len == self.storage.len()
+            && tail.start == 0
+            && std::ptr::eq(self.storage.as_ptr_range().end, tail.storage.as_ptr());
+        if !(one_origin && touching) {
+            return Err(tail);
         }
-        self.len += tail_len;
+        self.len += tail.len;
+        tail.home = None;
+        self.storage.unsplit(std::mem::take(&mut tail.storage));
+        Ok(())
+    }
+
+    /// The memory as a vector: without copying if it was adopted and is not a part of a split Buffer.
+    #[must_use]
+    pub fn into_vec(mut self) -> Vec<u8> {
+        if self.home.is_some() || self.start != 0 || self.len != self.storage.len() {
+            return self.to_vec();
+        }
+        std::mem::take(&mut self.storage).into()
     }
 
     /// Makes the visible range shared and read-only, without copying.
+    ///
+    /// Pooled memory is recycled with its content: [`truncate`](Self::truncate) to what was really filled first. Any slice
+    /// of the result keeps the whole allocation.
     #[must_use]
     pub fn freeze(self) -> Bytes {
         if self.home.is_some() {
@@ -184,8 +197,8 @@ mod tests {
         let mut tail = head.split_off(4_000);
         let end = tail.split_off(1_000);
         assert_eq!((head.len(), tail.len(), end.len()), (4_000, 1_000, 5_000));
-        tail.unsplit(end);
-        head.unsplit(tail);
+        tail.unsplit(end).unwrap();
+        head.unsplit(tail).unwrap();
         assert_eq!(head.len(), 10_000);
         assert_eq!(head.as_ptr(), address);
         assert!(head.iter().enumerate().all(|(i, &octet)| octet == i.to_le_bytes()[0]));
@@ -206,13 +219,28 @@ mod tests {
     }
 
     #[test]
-    fn a_shortened_part_joins_by_copying() {
+    fn only_neighbouring_parts_of_one_buffer_join() {
+        let domain = ProtectionDomain::new(1 << 20);
+        let mut pooled = domain.allocate(100, 1).unwrap();
+        let empty_head_tail = pooled.split_off(0);
+        let foreign = Buffer::adopt(vec![1; 50]);
+        let foreign = pooled.unsplit(foreign).unwrap_err();
+        assert_eq!((pooled.len(), foreign.len()), (0, 50));
+        pooled.unsplit(empty_head_tail).unwrap();
+        assert_eq!(pooled.len(), 100);
+
         let mut head = Buffer::adopt((0..100).collect());
         let mut tail = head.split_off(50);
-        tail.advance(10);
-        tail.truncate(5);
-        head.truncate(2);
-        head.unsplit(tail);
-        assert_eq!(&head[..], &[0, 1, 60, 61, 62, 63, 64]);
+        head.truncate(49);
+        tail = head.unsplit(tail).unwrap_err();
+        assert_eq!(&tail[..2], &[50, 51]);
+    }
+
+    #[test]
+    fn adopted_memory_comes_back_as_it_was() {
+        let memory = vec![3_u8; 10_000];
+        let address = memory.as_ptr();
+        let memory = Buffer::adopt(memory).into_vec();
+        assert_eq!(memory.as_ptr(), address);
     }
 }

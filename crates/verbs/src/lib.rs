@@ -13,8 +13,8 @@
 //! | only read, by us or by the peer | [`bytes::Bytes`]: shared, read-only | cheap clones; a frozen [`Buffer`] returns to its pool when the last clone is dropped |
 //!
 //! A [`Buffer`] that is open to the peer belongs to its window ([`WindowMemory`]) and comes back only when the peer
-//! can no longer touch it: in the completion of a [`WorkRequest::LocalInvalidate`], or with the Receive that carried
-//! a Send with Invalidate.
+//! can no longer touch it: in the completion of a [`WorkRequest::LocalInvalidate`], with the Receive that carried
+//! a Send with Invalidate, or as [`Work::WindowFlushed`] when the connection has ended.
 //!
 //! # Semantics: the weakest of all fabrics
 //!
@@ -26,20 +26,22 @@
 //!    the data (iWARP). A wrong key may show only as the end of the connection.
 //! 4. A zero-length Read or Write checks no key.
 //! 5. When the connection ends, every work request and every Receive completes with [`Status::Flushed`], every
-//!    window's memory can still be had by `LocalInvalidate`, and then [`QueuePair::poll`] reports [`Disconnected`].
-//! 6. Posting never blocks and does no I/O. A provider makes progress only inside [`QueuePair::poll`].
+//!    window gives its memory back ([`Work::WindowFlushed`]), and only then [`QueuePair::poll`] reports [`Disconnected`].
+//! 6. The side that accepted a connection does not send before it has received: the peer's Receives need not be posted
+//!    when it accepts.
+//! 7. Posting never blocks and does no I/O. A provider makes progress only inside [`QueuePair::poll`].
 //!
 //! # Sketch: libibverbs against this contract
 //!
 //! | contract | libibverbs / librdmacm |
 //! | --- | --- |
-//! | [`ProtectionDomain`] | `ibv_pd` and a pool of slabs, each one `ibv_reg_mr` with local rights only; `adopt` registers on first use; `Bytes` of a work request are looked up by address in the slab table, else registered for the time of the request |
-//! | [`Windows::reserve_window`] | takes a type-2 memory window from a free list, `ibv_inc_rkey` gives the key that the coming bind will use: it is known before anything is posted; address = any 64-bit value with `IBV_ACCESS_ZERO_BASED`, else the virtual address |
-//! | [`WorkRequest::BindWindow`] | `IBV_WR_BIND_MW`, rights from [`WindowMemory`]; where type-2 windows are missing, `ibv_reg_mr` at reservation and `ibv_dereg_mr` at invalidation |
-//! | [`WorkRequest::LocalInvalidate`] | `IBV_WR_LOCAL_INV`, fenced |
+//! | [`ProtectionDomain`] | `ibv_pd`; a hook where the pool allocates storage calls `ibv_reg_mr` with local rights only and keeps the registration beside the storage, so that neither outlives the other; adopted memory and foreign `Bytes` are registered for the time of the request |
+//! | [`Windows::reserve_window`] | takes a type-2 memory window from a free list; `ibv_inc_rkey` gives the key that the coming bind will use: it is known before anything is posted; the address is the virtual address of the memory, or 0 with `IBV_ACCESS_ZERO_BASED`. Where type-2 windows are missing (siw has neither windows nor fast registration in user space): `ibv_reg_mr` of the memory here, for a queue pair alone in its domain |
+//! | [`WorkRequest::BindWindow`] | `IBV_WR_BIND_MW`, rights from [`WindowMemory`]; nothing where the memory was registered at reservation |
+//! | [`WorkRequest::LocalInvalidate`] | `IBV_WR_LOCAL_INV`, fenced; else `ibv_dereg_mr`. Queue entries for `max_windows` of them are set aside |
 //! | [`WorkRequest::Read`] with several sources | one `IBV_WR_RDMA_READ` a source, the last one signaled; on iWARP devices the sink needs remote-write rights ([`Capabilities::read_sink`]), given by a window of the provider's own |
 //! | [`WorkRequest::Write`] | one `IBV_WR_RDMA_WRITE` a target, gather entries cut at the target borders |
-//! | [`ReceiveMemory::Pooled`] | memory attached when posting, since a receive queue in hardware needs addresses |
+//! | [`ReceiveMemory::Pooled`] | the reservation becomes memory when posting, since a receive queue in hardware needs addresses |
 //! | [`ReceiveMemory::Scatter`] | the scatter list of `ibv_recv_wr`; a structured Receive (send-based placement) is such a list whose later entries are page-aligned buffers |
 //! | [`SendRequest::express`] | ignored: a hardware send queue is strictly in order |
 //! | [`QueuePair::poll`] | `ibv_poll_cq`; when empty, `ibv_req_notify_cq` and the completion channel's file descriptor in the reactor |
@@ -59,9 +61,10 @@ pub use cm::{
     BoxFuture, ConnectError, ConnectParameters, ConnectionRequest, Connector, Incoming, Listener,
     RejectReason,
 };
-pub use pool::{MAX_ALIGN, PoolExhausted, PoolUsage, ProtectionDomain};
+pub use pool::{MAX_ALIGN, PoolExhausted, PoolUsage, ProtectionDomain, Reserved};
 pub use queue_pair::{
-    Counters, Disconnected, PostError, PostErrorKind, QueuePair, TerminateCause, WindowError, Windows,
+    Counters, Disconnected, PostError, PostErrorKind, QueuePair, TerminateCause, WindowError,
+    WindowErrorKind, Windows,
 };
 pub use work::{
     Access, Completion, Key, ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Work,

@@ -16,10 +16,12 @@ use crate::Buffer;
 
 /// Smallest size class, in octets.
 const MIN_CLASS: usize = 1 << 10;
-/// From this class on, Buffers begin at a page.
+/// From this class on, Buffers begin at a page whether asked for or not.
 const PAGE_ALIGNED_CLASS: usize = 1 << 16;
-/// Alignment of the classes below that.
+/// Alignment of other Buffers for which no larger one was asked.
 const SMALL_ALIGN: usize = 64;
+/// No domain is larger than this, so that sums of sizes cannot overflow.
+const MAX_LIMIT: usize = isize::MAX as usize / 4;
 /// Largest alignment that [`ProtectionDomain::allocate`] gives, in octets: a page.
 pub const MAX_ALIGN: usize = 4096;
 
@@ -77,7 +79,8 @@ struct Pool {
 struct State {
     in_use: usize,
     cached: usize,
-    free: BTreeMap<usize, Vec<BytesMut>>,
+    /// By (class, alignment).
+    free: BTreeMap<(usize, usize), Vec<BytesMut>>,
     waiting: Vec<Waker>,
 }
 
@@ -85,7 +88,7 @@ impl ProtectionDomain {
     /// A domain whose Buffers hold at most `limit` octets together.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { pool: Arc::new(Pool { limit, state: Mutex::default() }) }
+        Self { pool: Arc::new(Pool { limit: limit.min(MAX_LIMIT), state: Mutex::default() }) }
     }
 
     /// A Buffer of `len` octets that begins at a multiple of `align` (a power of two, at most [`MAX_ALIGN`]).
@@ -98,37 +101,22 @@ impl ProtectionDomain {
         if !align.is_power_of_two() || align > MAX_ALIGN {
             return Err(PoolExhausted::Alignment(align));
         }
-        let limit = self.pool.limit;
-        let class = class_of(len, align).ok_or(PoolExhausted::OverLimit { requested: len, limit })?;
-        if class > limit {
-            return Err(PoolExhausted::OverLimit { requested: class, limit });
-        }
-        let reused = {
-            let mut state = self.pool.lock();
-            if state.in_use + class > limit {
-                return Err(PoolExhausted::InUse { requested: class, in_use: state.in_use, limit });
-            }
-            let reused = state.free.get_mut(&class).and_then(Vec::pop);
-            if reused.is_some() {
-                state.cached -= class;
-            } else {
-                state.shrink_to(limit - class);
-            }
-            state.in_use += class;
-            reused
-        };
-        let storage = reused.unwrap_or_else(|| BytesMut::zeroed(class + slack_of(class)));
-        // `align_offset` may in theory fail; the Buffer then starts unaligned, which costs speed, not safety.
-        let align = align.max(slack_of(class));
-        let start = storage.as_ptr().align_offset(align).min(slack_of(class));
-        let home = Arc::new(Reservation { pool: Arc::clone(&self.pool), class });
-        Ok(Buffer::pooled(storage, start, len, home))
+        Ok(Reservation::charge(&self.pool, len)?.into_buffer(len, align))
+    }
+
+    /// Sets room for a Buffer of `len` octets aside, so that it can be had later without fail: what backs a Receive whose
+    /// memory is attached only when data arrives.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn reserve(&self, len: usize) -> Result<Reserved, PoolExhausted> {
+        Ok(Reserved { len, reservation: Reservation::charge(&self.pool, len)? })
     }
 
     /// Ready when [`allocate`](Self::allocate) of `len` octets has a chance; otherwise the task is woken when a
     /// Buffer comes back. Ready too for a length that no waiting can satisfy: `allocate` tells.
     pub fn poll_available(&self, cx: &mut Context<'_>, len: usize) -> Poll<()> {
-        let Some(class) = class_of(len, 1) else { return Poll::Ready(()) };
+        let Some(class) = class_of(len) else { return Poll::Ready(()) };
         let mut state = self.pool.lock();
         if class > self.pool.limit || state.in_use + class <= self.pool.limit {
             return Poll::Ready(());
@@ -155,28 +143,53 @@ impl Pool {
 }
 
 impl State {
-    /// Frees cached memory, largest first, until `in_use + cached <= target`.
-    fn shrink_to(&mut self, target: usize) {
+    /// Takes cached memory out, largest first, until `in_use + cached <= target`. The caller frees it, without the lock.
+    #[must_use]
+    fn shrink_to(&mut self, target: usize) -> Vec<BytesMut> {
+        let mut freed = Vec::new();
         while self.in_use + self.cached > target {
-            let Some(mut entry) = self.free.last_entry() else { return };
-            if entry.get_mut().pop().is_some() {
-                self.cached -= *entry.key();
+            let Some(mut entry) = self.free.last_entry() else { break };
+            if let Some(storage) = entry.get_mut().pop() {
+                self.cached -= entry.key().0;
+                freed.push(storage);
             } else {
                 entry.remove();
             }
         }
+        freed
     }
 }
 
-/// Smallest power of two that holds `len` and allows `align`.
-fn class_of(len: usize, align: usize) -> Option<usize> {
-    let class = len.max(MIN_CLASS).checked_next_power_of_two()?;
-    Some(if align > SMALL_ALIGN { class.max(PAGE_ALIGNED_CLASS) } else { class })
+/// Smallest power of two that holds `len`.
+fn class_of(len: usize) -> Option<usize> {
+    len.max(MIN_CLASS).checked_next_power_of_two()
 }
 
-/// Octets allocated beyond the class, so that an aligned start can be found.
-const fn slack_of(class: usize) -> usize {
-    if class >= PAGE_ALIGNED_CLASS { MAX_ALIGN } else { SMALL_ALIGN }
+/// Room set aside by [`ProtectionDomain::reserve`]; counts as in use.
+#[derive(Debug)]
+pub struct Reserved {
+    len: usize,
+    reservation: Reservation,
+}
+
+impl Reserved {
+    /// Length of the Buffer that is set aside, in octets.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether that length is 0.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The Buffer.
+    #[must_use]
+    pub fn into_buffer(self) -> Buffer {
+        self.reservation.into_buffer(self.len, 1)
+    }
 }
 
 /// The share of the domain's limit that one allocation holds, however it is split.
@@ -184,32 +197,77 @@ const fn slack_of(class: usize) -> usize {
 pub(crate) struct Reservation {
     pool: Arc<Pool>,
     class: usize,
+    align: usize,
 }
 
 impl Reservation {
+    fn charge(pool: &Arc<Pool>, len: usize) -> Result<Self, PoolExhausted> {
+        let limit = pool.limit;
+        let class = class_of(len).ok_or(PoolExhausted::OverLimit { requested: len, limit })?;
+        if class > limit {
+            return Err(PoolExhausted::OverLimit { requested: class, limit });
+        }
+        let mut state = pool.lock();
+        if state.in_use + class > limit {
+            return Err(PoolExhausted::InUse { requested: class, in_use: state.in_use, limit });
+        }
+        state.in_use += class;
+        Ok(Self { pool: Arc::clone(pool), class, align: SMALL_ALIGN })
+    }
+
+    fn into_buffer(mut self, len: usize, align: usize) -> Buffer {
+        let least = if self.class >= PAGE_ALIGNED_CLASS { MAX_ALIGN } else { SMALL_ALIGN };
+        self.align = align.max(least);
+        let (reused, freed) = {
+            let mut state = self.pool.lock();
+            let reused = state.free.get_mut(&(self.class, self.align)).and_then(Vec::pop);
+            if reused.is_some() {
+                state.cached -= self.class;
+            }
+            (reused, state.shrink_to(self.pool.limit))
+        };
+        drop(freed);
+        let storage = reused.unwrap_or_else(|| BytesMut::zeroed(self.class + self.align));
+        // `align_offset` may in theory fail; the Buffer then starts unaligned, which costs speed, not safety.
+        let start = storage.as_ptr().align_offset(self.align).min(self.align);
+        Buffer::pooled(storage, start, len, Arc::new(self))
+    }
+
     /// Takes back the storage of a dropped Buffer: whole memory is kept for reuse, parts are freed.
     pub(crate) fn release(this: Arc<Self>, storage: BytesMut) {
         let Some(reservation) = Arc::into_inner(this) else { return };
-        if storage.len() == reservation.class + slack_of(reservation.class) {
+        if storage.len() == reservation.class + reservation.align {
             let mut state = reservation.pool.lock();
+            // The class moves from `in_use` to `cached` in one step; dropping the reservation must not count it again.
             state.cached += reservation.class;
-            state.free.entry(reservation.class).or_default().push(storage);
+            state.in_use -= reservation.class;
+            state.free.entry((reservation.class, reservation.align)).or_default().push(storage);
+            let waiting = std::mem::take(&mut state.waiting);
+            drop(state);
+            reservation.forget();
+            waiting.into_iter().for_each(Waker::wake);
         }
-        drop(reservation);
+    }
+
+    /// Ends the reservation whose share was already given back.
+    fn forget(mut self) {
+        self.class = 0;
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let waiting = {
+        if self.class == 0 {
+            return;
+        }
+        let (waiting, freed) = {
             let mut state = self.pool.lock();
             state.in_use -= self.class;
-            state.shrink_to(self.pool.limit);
-            std::mem::take(&mut state.waiting)
+            let freed = state.shrink_to(self.pool.limit);
+            (std::mem::take(&mut state.waiting), freed)
         };
-        for waker in waiting {
-            waker.wake();
-        }
+        drop(freed);
+        waiting.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -265,5 +323,39 @@ mod tests {
         drop(buffer);
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
         assert!(domain.poll_available(&mut cx, 4096).is_ready());
+    }
+
+    #[test]
+    fn i3_reserved_room_is_there_when_the_domain_is_exhausted() {
+        let domain = ProtectionDomain::new(1 << 16);
+        let reserved = domain.reserve(4096).unwrap();
+        let mut others = Vec::new();
+        while let Ok(buffer) = domain.allocate(4096, 1) {
+            others.push(buffer);
+        }
+        assert_eq!(others.len(), 15);
+        let buffer = reserved.into_buffer();
+        assert_eq!(buffer.len(), 4096);
+        assert_eq!(domain.usage().in_use, 1 << 16);
+        drop((buffer, others));
+        assert_eq!(domain.usage().in_use, 0);
+        drop(domain.reserve(4096).unwrap());
+        assert_eq!(domain.usage().in_use, 0);
+    }
+
+    #[test]
+    fn a_page_aligned_small_buffer_costs_its_class() {
+        let domain = ProtectionDomain::new(1 << 20);
+        let buffers: Vec<_> = (0..32).map(|_| domain.allocate(8192, 4096).unwrap()).collect();
+        assert_eq!(domain.usage().in_use, 32 * 8192);
+        assert!(buffers.iter().all(|buffer| buffer.as_ptr().align_offset(4096) == 0));
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused() {
+        let domain = ProtectionDomain::new(usize::MAX);
+        assert!(matches!(domain.allocate(1 << 63, 1), Err(PoolExhausted::OverLimit { .. })));
+        assert!(matches!(domain.reserve(usize::MAX), Err(PoolExhausted::OverLimit { .. })));
+        assert_eq!(domain.usage().in_use, 0);
     }
 }

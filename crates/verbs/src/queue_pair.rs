@@ -7,7 +7,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::{
-    Access, Capabilities, Completion, ProtectionDomain, ReceiveMemory, RemoteSegment, WorkRequest, WrId,
+    Capabilities, Completion, ProtectionDomain, ReceiveMemory, RemoteSegment, WindowMemory, WorkRequest, WrId,
 };
 
 /// The part of a queue pair that encoding a message needs: memory, and keys that are known before anything is posted.
@@ -18,18 +18,25 @@ pub trait Windows {
     /// Where Buffers come from.
     fn domain(&self) -> &ProtectionDomain;
 
-    /// Reserves a key and an address range for a [`WorkRequest::BindWindow`] that follows. Both are unpredictable where the
-    /// fabric allows it (RFC 5042 §6.1.1). A reservation that is not bound is given up by `LocalInvalidate`.
+    /// Reserves a key and an address range for `memory`, which the provider owns from now on; the peer can use it only after a
+    /// [`WorkRequest::BindWindow`]. Key and address are unpredictable where the fabric allows it (RFC 5042 §6.1.1). A window
+    /// that is never bound is given up by `LocalInvalidate` all the same.
+    ///
+    /// A key is not given out again before the completion that returned its memory was delivered, and then as late as
+    /// possible.
     ///
     /// # Errors
-    /// [`WindowError`] when there is no key left; nothing is reserved then.
-    fn reserve_window(&mut self, access: Access, length: u32) -> Result<RemoteSegment, WindowError>;
+    /// [`WindowError`] with the memory given back when no window is left or the connection has ended.
+    fn reserve_window(&mut self, memory: WindowMemory) -> Result<RemoteSegment, WindowError>;
 }
 
 /// One connected queue pair.
 ///
 /// Commands ([`post`](Self::post), [`post_receive`](Self::post_receive), [`disconnect`](Self::disconnect)) only queue;
-/// [`poll`](Self::poll) carries out. Whoever has posted calls `poll` afterwards, or wakes the task that does.
+/// [`poll`](Self::poll) carries out. Whoever has posted calls `poll` afterwards, or wakes the task that does. Only the waker
+/// of the last `poll` is kept: whoever stops driving wakes a successor.
+///
+/// Dropping a queue pair makes every key invalid first and then frees all memory that it owned.
 pub trait QueuePair: Windows + Send {
     /// Queues a work request.
     ///
@@ -37,6 +44,10 @@ pub trait QueuePair: Windows + Send {
     /// [`PostError`], with the request given back: the queue is full, the request is malformed, or the connection has
     /// ended.
     fn post(&mut self, id: WrId, request: WorkRequest) -> Result<(), PostError<WorkRequest>>;
+
+    /// Requests that can be posted now without [`PostErrorKind::QueueFull`]. A Read or Write counts once for each of its
+    /// segments, every other request once, `LocalInvalidate` not at all.
+    fn send_room(&self) -> usize;
 
     /// Queues a Receive. Messages fill Receives in the order of posting. Never withdrawn, only drained.
     ///
@@ -48,8 +59,8 @@ pub trait QueuePair: Windows + Send {
     ///
     /// * `Ready(Ok(()))`: completions were appended.
     /// * `Pending`: none were; the task is woken when calling again is worth it.
-    /// * `Ready(Err(_))`: the connection has ended *and* everything outstanding has completed in an earlier call. Posting
-    ///   fails from now on, but for `LocalInvalidate`, which still completes and gives the memory of its window back.
+    /// * `Ready(Err(_))`: the connection has ended *and* everything outstanding has completed in earlier calls, windows
+    ///   included ([`Work::WindowFlushed`](crate::Work::WindowFlushed)). Final: posting fails from now on.
     ///
     /// A bounded number of completions comes from one call: call again until `Pending`.
     fn poll(
@@ -135,10 +146,26 @@ pub enum PostErrorKind {
     Disconnected,
 }
 
-/// Why a window could not be reserved.
+/// Why a window could not be reserved. Gives the memory back.
+#[derive(Debug, Error)]
+#[error("{kind}")]
+pub struct WindowError {
+    /// The reason.
+    pub kind: WindowErrorKind,
+    /// The memory that was to be exposed.
+    pub memory: WindowMemory,
+}
+
+/// The reasons of a [`WindowError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum WindowError {
+pub enum WindowErrorKind {
+    /// More octets than a segment can name (2³² − 1).
+    #[error("{len} octets cannot be exposed by one window")]
+    TooLong {
+        /// Octets given.
+        len: usize,
+    },
     /// As many windows exist as the provider allows.
     #[error("all {limit} windows are in use")]
     Exhausted {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::Buffer;
+use crate::{Buffer, Reserved};
 
 /// Names a work request or Receive in its completion. Chosen by the poster; must be unique among those outstanding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,8 +76,9 @@ pub struct SendRequest {
     pub invalidate: Option<Key>,
     /// Asks for a solicited event at the peer.
     pub solicited: bool,
-    /// The message does not depend on the Writes posted before it: the provider may let it pass Writes and Sends that
-    /// have not left yet, so that bulk data does not delay small messages. Completions may then come out of order.
+    /// The message does not depend on the Writes posted before it: the provider may let it pass Writes and other Sends that
+    /// have not left yet, so that bulk data does not delay small messages. Completions may then come out of order. It never
+    /// passes a `BindWindow` or `LocalInvalidate`.
     pub express: bool,
 }
 
@@ -102,16 +103,15 @@ pub enum WorkRequest {
         /// What is read, in order. A source of length 0 causes a zero-length RDMA Read only if it is the only one.
         sources: Vec<RemoteSegment>,
     },
-    /// Opens memory to the peer under a key from [`reserve_window`](crate::Windows::reserve_window). In effect before any
-    /// request posted later leaves.
+    /// Opens a window made by [`reserve_window`](crate::Windows::reserve_window). In effect before any request posted later
+    /// leaves.
     BindWindow {
-        /// The reserved window; its length is that of the memory.
-        window: RemoteSegment,
-        /// The memory; it comes back when the window is invalid.
-        memory: WindowMemory,
+        /// The window.
+        key: Key,
     },
-    /// Closes a window of ours. Completes only after Read Responses of it that are queued or half sent have left; then
-    /// the peer cannot touch the memory any more, and the completion gives it back.
+    /// Closes a window of ours, bound or only reserved. Completes only after Read Responses of it that are queued or half
+    /// sent have left, and no segment into it is half placed or waits for its CRC; then the peer cannot touch the memory any
+    /// more, and the completion gives it back. Never refused for want of room in the queue.
     LocalInvalidate {
         /// The window.
         key: Key,
@@ -124,13 +124,9 @@ pub enum WorkRequest {
 pub enum ReceiveMemory {
     /// These Buffers, filled in order.
     Scatter(Vec<Buffer>),
-    /// A message of up to `capacity` octets; the provider takes memory of the protection domain when the message's first
-    /// segment arrives (or when the Receive is posted, if it cannot do otherwise). A domain that is exhausted then pauses
-    /// the connection for a limited time.
-    Pooled {
-        /// Longest message accepted, in octets.
-        capacity: usize,
-    },
+    /// A message of up to the reserved length; the provider takes the memory when the message's first segment arrives (or
+    /// when the Receive is posted, if it cannot do otherwise). The reservation makes sure that it is there (I3).
+    Pooled(Reserved),
 }
 
 impl ReceiveMemory {
@@ -139,7 +135,7 @@ impl ReceiveMemory {
     pub fn capacity(&self) -> usize {
         match self {
             Self::Scatter(buffers) => buffers.iter().map(Buffer::len).sum(),
-            Self::Pooled { capacity } => *capacity,
+            Self::Pooled(reserved) => reserved.len(),
         }
     }
 }
@@ -198,7 +194,7 @@ pub enum Work {
         /// The sink; filled if the status is success, else of unspecified content.
         sink: Buffer,
     },
-    /// A window is bound. If the status is not success, the memory waits for the `LocalInvalidate` of its key.
+    /// A window is bound. If the status is not success, the memory comes back as [`Work::WindowFlushed`].
     BindWindow,
     /// A window is invalid.
     LocalInvalidate {
@@ -212,9 +208,18 @@ pub enum Work {
         buffers: Vec<Buffer>,
         /// Length of the message.
         len: usize,
-        /// The window of ours that the message invalidated, with its memory.
+        /// The window of ours that the message invalidated, with its memory. The same care as for `LocalInvalidate` was taken:
+        /// queued Read Responses of it have left before the message is delivered (a timer of the provider bounds the wait).
         invalidated: Option<(Key, WindowMemory)>,
         /// The peer asked for a solicited event.
         solicited: bool,
+    },
+    /// The connection ended while this window, bound or reserved, was valid; it no longer is. Not the end of a posted
+    /// request: the id means nothing.
+    WindowFlushed {
+        /// The window.
+        key: Key,
+        /// Its memory.
+        memory: WindowMemory,
     },
 }
