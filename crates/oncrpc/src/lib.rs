@@ -1,1 +1,32 @@
-//! ONC RPC (RFC 5531) messages, programs, reply cache, record marking and rpcbind, sans I/O
+//! ONC RPC (RFC 5531), sans I/O: messages, programs, dispatch, the reply cache, record marking and rpcbind.
+//!
+//! | module | mechanism |
+//! | --- | --- |
+//! | [`message`] | call and reply headers with every accept and reject status (RFC 5531 §9) |
+//! | [`auth`] | `opaque_auth`, AUTH_NONE and AUTH_SYS (RFC 5531 §8.2, Appendix A) |
+//! | [`program`] | what a program implements to be called |
+//! | [`dispatch`] | from a received call message to the reply, the same for RDMA and TCP |
+//! | [`cache`] | duplicate requests: one execution, one reply |
+//! | [`record`] | record marking for byte streams (RFC 5531 §11) |
+//! | [`rpcbind`] | registration and lookup (RFC 1833), universal addresses (RFC 5665) |
+//!
+//! Nothing here opens a socket, starts a thread or reads a clock: bytes and the time are arguments. *Who owns which
+//! buffer:* arguments are slices of the received message, results are the pieces of an XDR
+//! [`Stream`](rpcrdma_xdr::Stream); the reply cache copies the small replies that it keeps. *What happens on error:* a
+//! call that can't be served becomes the reply that RFC 5531 has for it ([`CallFailure`]); a message that is no call
+//! is dropped.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
+
+pub mod auth;
+pub mod cache;
+pub mod dispatch;
+pub mod message;
+pub mod program;
+
+pub use auth::{AuthSys, Credential, OpaqueAuth};
+pub use cache::{CacheLimits, ReplyCache};
+pub use dispatch::{DispatchFuture, Dispatcher, Outcome, Peer, RegisterError};
+pub use message::{
+    AcceptStat, AuthStat, CallHeader, CallHeaderError, Refused, RejectReason, ReplyBody, ReplyHeader,
+};
+pub use program::{CallContext, CallFailure, Procedure, Program, ResponseFuture, TransportKind};

@@ -154,7 +154,7 @@ pub enum DecodeError {
         /// Position of the chunk before it.
         previous: usize,
     },
-    /// A Read chunk stands where no DDP-eligible item starts (RFC 8166 §3.4.5, §4.5.3).
+    /// A Read chunk stands where no DDP-eligible item starts (RFC 8166 §3.4.5, §6.1).
     #[error(
         "read chunk at position {chunk} where no DDP-eligible item starts (found at position {position})"
     )]
@@ -198,7 +198,7 @@ pub enum DecodeError {
 
 impl DecodeError {
     /// Whether a chunk stands where none may be or isn't used as it must be, as against malformed data. A Responder
-    /// answers the first with `RDMA_ERROR`/`ERR_CHUNK` (RFC 8166 §4.5.3), the second with `GARBAGE_ARGS`.
+    /// answers the first with `RDMA_ERROR`/`ERR_CHUNK` (RFC 8166 §4.5.2), the second with `GARBAGE_ARGS`.
     pub const fn is_chunk_violation(&self) -> bool {
         matches!(
             self,

@@ -87,7 +87,7 @@ impl ReadChunks {
     /// Refuses to read inline over a chunk: the item there isn't eligible, or the chunk's position was wrong.
     pub(super) fn admit_inline(&self, position: usize, length: usize) -> Result<(), DecodeError> {
         match self.waiting.front() {
-            // RFC 8166 §4.5.3: a chunk where the binding allows none.
+            // RFC 8166 §6.1: only an eligible item may have been reduced.
             Some(chunk) if chunk.start() < position.saturating_add(length) => {
                 Err(DecodeError::ReadChunkMisplaced { chunk: chunk.start(), position })
             }

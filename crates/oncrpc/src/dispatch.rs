@@ -1,0 +1,304 @@
+//! From a received call message to its reply; the same for RDMA and TCP.
+//!
+//! The dispatcher checks in this order: RPC version, credential, program, version, procedure; the program then decodes
+//! its arguments. Procedure 0 of every program takes and returns nothing, needs no credential (RFC 5531 §12) and is
+//! answered here. A call of a procedure that isn't idempotent passes the [`ReplyCache`].
+//!
+//! *Who owns which buffer:* the message belongs to the decoder that goes to the program; the reply is the caller's.
+//! *What happens on error:* every fault of a call becomes an [`Outcome`]; nothing here ends a connection.
+//!
+//! A [`DispatchFuture`] must be driven to its end even if the connection that brought the call is lost: the caller
+//! retransmits on another one and waits there for the same execution. If it is dropped anyway, those who wait get
+//! [`Outcome::Drop`], and the call may be executed again.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use rpcrdma_xdr::{DecodeError, Decoder, Stream};
+use thiserror::Error;
+
+use crate::auth::{Credential, flavor};
+use crate::cache::{Admission, Execution, Key, Repeat, ReplyCache};
+use crate::message::{AcceptStat, AuthStat, CallHeader, CallHeaderError, RejectReason, ReplyHeader};
+use crate::program::{CallContext, CallFailure, Program, ResponseFuture, TransportKind, accepted_by_default};
+
+/// What to do about a received message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Send this reply message.
+    Reply(Stream),
+    /// A chunk stands where the program allows none: `RDMA_ERROR` with `ERR_CHUNK` (RFC 8166 §4.5.2). A transport
+    /// without chunks never gets this.
+    ChunkViolation(DecodeError),
+    /// Send nothing.
+    Drop,
+}
+
+/// Where a message came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The peer's address. Without one the reply cache can't know its calls again and is passed by.
+    pub address: Option<SocketAddr>,
+    /// By what the message came.
+    pub transport: TransportKind,
+}
+
+/// Why a program was not registered.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The program's range of versions holds none.
+    #[error("program {program} offers no version")]
+    NoVersion {
+        /// Program number.
+        program: u32,
+    },
+    /// A version of this program is served already.
+    #[error("version {version} of program {program} is registered already")]
+    Duplicate {
+        /// Program number.
+        program: u32,
+        /// The lowest version that both offer.
+        version: u32,
+    },
+}
+
+/// The programs of a server and their reply cache.
+pub struct Dispatcher {
+    programs: HashMap<u32, Vec<Arc<dyn Program>>>,
+    cache: Arc<ReplyCache>,
+}
+
+impl Dispatcher {
+    /// A dispatcher without programs.
+    pub fn new(cache: Arc<ReplyCache>) -> Self {
+        Self { programs: HashMap::new(), cache }
+    }
+
+    /// Adds a program. Several with one number may serve different versions of it.
+    pub fn register(&mut self, program: Arc<dyn Program>) -> Result<(), RegisterError> {
+        let number = program.number();
+        let versions = program.versions();
+        if versions.is_empty() {
+            return Err(RegisterError::NoVersion { program: number });
+        }
+        let served = self.programs.entry(number).or_default();
+        for other in served.iter().map(|other| other.versions()) {
+            let version = *versions.start().max(other.start());
+            if version <= *versions.end().min(other.end()) {
+                return Err(RegisterError::Duplicate { program: number, version });
+            }
+        }
+        served.push(program);
+        Ok(())
+    }
+
+    /// The reply cache.
+    pub const fn cache(&self) -> &Arc<ReplyCache> {
+        &self.cache
+    }
+
+    /// Serves one message. `message` stands at the XID. The program is called before this returns; the future ends
+    /// when its reply is ready, see the module's introduction.
+    pub fn dispatch(&self, peer: Peer, mut message: Decoder, now: Instant) -> DispatchFuture {
+        let header = match CallHeader::read(&mut message) {
+            Ok(header) => header,
+            Err(error) => return DispatchFuture::ready(refuse_header(&error)),
+        };
+        let xid = header.xid;
+        match self.start(peer, header, message, now) {
+            Ok(future) => future,
+            Err(failure) => DispatchFuture::ready(failure.outcome(xid)),
+        }
+    }
+
+    fn start(
+        &self,
+        peer: Peer,
+        header: CallHeader,
+        arguments: Decoder,
+        now: Instant,
+    ) -> Result<DispatchFuture, Failure> {
+        let CallHeader { xid, program: number, version, procedure, credential, .. } = header;
+        let served = self.programs.get(&number);
+        let credential = if procedure == 0 {
+            // RFC 5531 §12: procedure 0 requires no authentication.
+            Credential::None
+        } else {
+            let auth_error = |stat| Failure::Denied(RejectReason::AuthError(stat));
+            let credential = Credential::try_from(credential).map_err(|_| auth_error(AuthStat::BadCred))?;
+            let flavor = credential.flavor();
+            let accepted = served.map_or_else(
+                || accepted_by_default(flavor),
+                |programs| programs.iter().any(|program| program.accepts_flavor(flavor)),
+            );
+            if !accepted {
+                return Err(auth_error(refusal_of(flavor)));
+            }
+            credential
+        };
+        let served = served.ok_or(Failure::Accepted(AcceptStat::ProgramUnavailable))?;
+        let program = served
+            .iter()
+            .find(|program| program.versions().contains(&version))
+            .ok_or_else(|| Failure::Accepted(version_mismatch(served)))?;
+        if procedure == 0 {
+            arguments.finish().map_err(|error| Failure::Call(CallFailure::GarbageArgs(error)))?;
+            return Ok(DispatchFuture::ready(reply(
+                &ReplyHeader::accepted(xid, AcceptStat::Success),
+                Stream::new(),
+            )));
+        }
+        if !program.accepts_flavor(credential.flavor()) {
+            return Err(Failure::Denied(RejectReason::AuthError(refusal_of(credential.flavor()))));
+        }
+        let known = program
+            .procedure(version, procedure)
+            .ok_or(Failure::Accepted(AcceptStat::ProcedureUnavailable))?;
+
+        let mut execution = None;
+        if !known.idempotent
+            && let Some(address) = peer.address
+        {
+            let key = Key::new(address.ip(), xid, [number, version, procedure], &arguments);
+            match self.cache.admit(key, now) {
+                Admission::Execute(guard) => execution = Some(guard),
+                Admission::Wait(repeat) => {
+                    tracing::debug!(xid, procedure = known.name, "repeat of a call in progress");
+                    return Ok(DispatchFuture(State::Repeat(repeat)));
+                }
+                Admission::Replay(reply) => {
+                    tracing::debug!(xid, procedure = known.name, "repeat answered from the reply cache");
+                    return Ok(DispatchFuture::ready(Outcome::Reply(reply)));
+                }
+            }
+        }
+        let context = CallContext {
+            peer: peer.address,
+            transport: peer.transport,
+            xid,
+            program: number,
+            version,
+            procedure,
+            credential,
+        };
+        let response = program.call(context, arguments);
+        Ok(DispatchFuture(State::Running { xid, response, execution }))
+    }
+}
+
+/// Why there are no results, before the reply is made of it.
+enum Failure {
+    Denied(RejectReason),
+    Accepted(AcceptStat),
+    Call(CallFailure),
+}
+
+impl Failure {
+    fn outcome(self, xid: u32) -> Outcome {
+        let header = match self {
+            Self::Denied(reason) => ReplyHeader::denied(xid, reason),
+            Self::Accepted(status) => ReplyHeader::accepted(xid, status),
+            Self::Call(failure) => {
+                tracing::debug!(xid, %failure, "call failed");
+                match failure {
+                    // RFC 8166 §6.1, §4.5.2: an item that isn't DDP-eligible was reduced.
+                    CallFailure::GarbageArgs(error) if error.is_chunk_violation() => {
+                        return Outcome::ChunkViolation(error);
+                    }
+                    CallFailure::GarbageArgs(_) => ReplyHeader::accepted(xid, AcceptStat::GarbageArguments),
+                    CallFailure::SystemError | CallFailure::Results(_) => {
+                        ReplyHeader::accepted(xid, AcceptStat::SystemError)
+                    }
+                    CallFailure::Auth(stat) => ReplyHeader::denied(xid, RejectReason::AuthError(stat)),
+                    CallFailure::ProcedureUnavailable => {
+                        ReplyHeader::accepted(xid, AcceptStat::ProcedureUnavailable)
+                    }
+                    CallFailure::Discard => return Outcome::Drop,
+                }
+            }
+        };
+        reply(&header, Stream::new())
+    }
+}
+
+fn refuse_header(error: &CallHeaderError) -> Outcome {
+    tracing::debug!(%error, "message refused");
+    match error {
+        CallHeaderError::Malformed(error) if error.is_chunk_violation() => {
+            Outcome::ChunkViolation(error.clone())
+        }
+        error => error.reply().map_or(Outcome::Drop, |header| reply(&header, Stream::new())),
+    }
+}
+
+fn reply(header: &ReplyHeader, results: Stream) -> Outcome {
+    header.with_results(results).map_or_else(
+        |error| {
+            tracing::warn!(xid = header.xid, %error, "reply header can't be encoded");
+            Outcome::Drop
+        },
+        Outcome::Reply,
+    )
+}
+
+/// AUTH_SHORT is only ours to understand if we gave it out; the client then goes back to AUTH_SYS (RFC 5531
+/// Appendix A).
+const fn refusal_of(flavor: u32) -> AuthStat {
+    if flavor == flavor::AUTH_SHORT { AuthStat::RejectedCred } else { AuthStat::BadCred }
+}
+
+fn version_mismatch(served: &[Arc<dyn Program>]) -> AcceptStat {
+    let low = served.iter().map(|program| *program.versions().start()).min();
+    let high = served.iter().map(|program| *program.versions().end()).max();
+    AcceptStat::ProgramMismatch { low: low.unwrap_or(0), high: high.unwrap_or(0) }
+}
+
+enum State {
+    /// Decided without the program.
+    Ready(Option<Outcome>),
+    /// The program is at it.
+    Running { xid: u32, response: ResponseFuture, execution: Option<Execution> },
+    /// Another future runs the same call.
+    Repeat(Repeat),
+}
+
+/// Resolves to the [`Outcome`] of one message. Not to be polled after that.
+pub struct DispatchFuture(State);
+
+impl DispatchFuture {
+    const fn ready(outcome: Outcome) -> Self {
+        Self(State::Ready(Some(outcome)))
+    }
+}
+
+impl Future for DispatchFuture {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        match &mut self.0 {
+            State::Ready(outcome) => Poll::Ready(outcome.take().unwrap_or(Outcome::Drop)),
+            State::Repeat(repeat) => Pin::new(repeat).poll(cx),
+            State::Running { xid, response, execution } => {
+                let Poll::Ready(response) = response.as_mut().poll(cx) else {
+                    return Poll::Pending;
+                };
+                let outcome = match response {
+                    Ok(results) => reply(&ReplyHeader::accepted(*xid, AcceptStat::Success), results),
+                    Err(failure) => Failure::Call(failure).outcome(*xid),
+                };
+                if let Some(execution) = execution.take() {
+                    execution.complete(&outcome);
+                }
+                Poll::Ready(outcome)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! What a program implements to be called.
+//!
+//! A program gets its arguments as a [`Decoder`] that hands payloads out as slices of the message or of the chunks
+//! that carried them, and returns its results as a [`Stream`] of pieces. It never sees XIDs matched, headers encoded
+//! or duplicates detected. What it can't do it says by a [`CallFailure`], which becomes the reply that RFC 5531 has
+//! for it.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+
+use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Stream};
+use thiserror::Error;
+
+use crate::auth::{Credential, flavor};
+use crate::message::AuthStat;
+
+/// By what a call came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TransportKind {
+    /// RPC-over-RDMA.
+    Rdma,
+    /// TCP with record marking.
+    Tcp,
+    /// The simulated fabric.
+    Sim,
+}
+
+/// Who calls what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallContext {
+    /// The peer's address, if the transport has one.
+    pub peer: Option<SocketAddr>,
+    /// By what the call came.
+    pub transport: TransportKind,
+    /// The call's XID.
+    pub xid: u32,
+    /// Program number.
+    pub program: u32,
+    /// Version of the program.
+    pub version: u32,
+    /// Procedure of that version.
+    pub procedure: u32,
+    /// Who the caller claims to be.
+    pub credential: Credential,
+}
+
+/// A procedure's name and nature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Procedure {
+    /// For logs and counters.
+    pub name: &'static str,
+    /// Whether it may be executed twice for one call without harm. If not, the reply cache keeps its replies.
+    pub idempotent: bool,
+}
+
+/// Why a call has no results.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallFailure {
+    /// The arguments don't decode: GARBAGE_ARGS, or `ERR_CHUNK` if the error is a chunk violation.
+    #[error("arguments refused: {0}")]
+    GarbageArgs(#[from] DecodeError),
+    /// The program could not do it: SYSTEM_ERR.
+    #[error("the program failed")]
+    SystemError,
+    /// The results don't encode, a fault of the program: SYSTEM_ERR.
+    #[error("results can't be encoded: {0}")]
+    Results(#[from] EncodeError),
+    /// The caller may not: AUTH_ERROR.
+    #[error("caller refused: {0:?}")]
+    Auth(AuthStat),
+    /// There is no such procedure: PROC_UNAVAIL.
+    #[error("no such procedure")]
+    ProcedureUnavailable,
+    /// No reply at all.
+    #[error("call discarded")]
+    Discard,
+}
+
+/// The results of a call, sooner or later.
+pub type ResponseFuture = Pin<Box<dyn Future<Output = Result<Stream, CallFailure>> + Send>>;
+
+/// A program that can be called: decodes arguments, does the work, encodes results.
+pub trait Program: Send + Sync + 'static {
+    /// The program number.
+    fn number(&self) -> u32;
+
+    /// The versions served.
+    fn versions(&self) -> RangeInclusive<u32>;
+
+    /// The procedure with this number in this version, if there is one. Procedure 0 is answered without asking.
+    fn procedure(&self, version: u32, procedure: u32) -> Option<Procedure>;
+
+    /// Whether a credential of this flavour ([`flavor`]) is accepted: AUTH_NONE and AUTH_SYS unless said otherwise.
+    fn accepts_flavor(&self, flavor: u32) -> bool {
+        accepted_by_default(flavor)
+    }
+
+    /// Serves one call. `arguments` stands at the first argument; what it leaves unread is the program's to refuse
+    /// ([`Decoder::finish`]).
+    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture;
+}
+
+pub(crate) const fn accepted_by_default(flavor: u32) -> bool {
+    matches!(flavor, flavor::AUTH_NONE | flavor::AUTH_SYS)
+}
