@@ -5,6 +5,9 @@
 
 mod types;
 
+#[cfg(test)]
+mod tests;
+
 pub use types::{
     DirPath, ExportNode, Exports, Groups, MAX_AUTH_FLAVORS, MAX_EXPORTS, MAX_MOUNT_NAME, MAX_MOUNT_PATH,
     MountBody, MountList, MountName, MountOk, MountProcedure, MountResult, MountStatus,

@@ -20,6 +20,9 @@ mod object;
 mod procedure;
 mod status;
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 pub use attributes::{
     Attributes, FileType, NfsTime, PostOpAttr, SetAttributes, SetTime, SpecData, Verifier, WccAttr, WccData,
 };
