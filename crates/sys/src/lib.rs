@@ -1,0 +1,148 @@
+//! File handles of the Linux kernel: `name_to_handle_at(2)` and `open_by_handle_at(2)`.
+//!
+//! A handle names an inode for as long as it exists: across renames, closed descriptors and restarts. A file server
+//! needs that, and no crate with a safe interface offers it, so here is the one place of the workspace with `unsafe`:
+//! two calls. The handle lives in an array of this crate's that is as long as any handle the kernel makes; nothing is
+//! shared, nothing is kept. Errors are those of the system call.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Longest handle that the kernel makes, in octets (`MAX_HANDLE_SZ`).
+pub const KERNEL_HANDLE_MAX: usize = 128;
+
+/// `struct file_handle` with the room that its flexible array needs.
+#[repr(C)]
+struct RawHandle {
+    handle_bytes: libc::c_uint,
+    handle_type: libc::c_int,
+    f_handle: [u8; KERNEL_HANDLE_MAX],
+}
+
+/// A handle as the kernel gave it: a type and up to [`KERNEL_HANDLE_MAX`] opaque octets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelHandle {
+    /// The file system's type of handle.
+    pub kind: i32,
+    /// Its octets.
+    pub octets: Vec<u8>,
+}
+
+/// The handle of what `fd` refers to (an `O_PATH` descriptor will do).
+///
+/// # Errors
+/// `EOPNOTSUPP` where the file system has no handles; see `name_to_handle_at(2)` for the rest.
+pub fn handle_of(fd: BorrowedFd<'_>) -> io::Result<KernelHandle> {
+    let mut raw = RawHandle {
+        handle_bytes: libc::c_uint::try_from(KERNEL_HANDLE_MAX).unwrap_or(0),
+        handle_type: 0,
+        f_handle: [0; KERNEL_HANDLE_MAX],
+    };
+    let mut mount_id: libc::c_int = 0;
+    // SAFETY: `raw` has the layout of `struct file_handle` followed by as many octets as `handle_bytes` says, is
+    // writable and lives until the call returns; the path is a NUL-terminated constant; `mount_id` is a writable
+    // int; `fd` is open for as long as it is borrowed. The kernel keeps none of the pointers.
+    #[allow(unsafe_code)]
+    let result = unsafe {
+        libc::name_to_handle_at(
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            (&raw mut raw).cast::<libc::file_handle>(),
+            &raw mut mount_id,
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let length = usize::try_from(raw.handle_bytes).unwrap_or(usize::MAX);
+    let octets = raw.f_handle.get(..length).ok_or_else(|| {
+        io::Error::other(format!("a kernel handle of {length} octets, at most {KERNEL_HANDLE_MAX} expected"))
+    })?;
+    Ok(KernelHandle { kind: raw.handle_type, octets: octets.to_vec() })
+}
+
+/// Opens what a handle names, on the file system that `mount` is on (not an `O_PATH` descriptor). `flags` are those
+/// of `open(2)`; `O_CLOEXEC` is added. Needs `CAP_DAC_READ_SEARCH`.
+///
+/// The handle may come from anywhere: one that names nothing is refused.
+///
+/// # Errors
+/// `ESTALE` if the object is gone or never was; `EPERM` without the capability; `EINVAL` for a handle over
+/// [`KERNEL_HANDLE_MAX`]; see `open_by_handle_at(2)` for the rest.
+pub fn open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle, flags: i32) -> io::Result<OwnedFd> {
+    let mut raw = RawHandle {
+        handle_bytes: libc::c_uint::try_from(handle.octets.len()).unwrap_or(libc::c_uint::MAX),
+        handle_type: handle.kind,
+        f_handle: [0; KERNEL_HANDLE_MAX],
+    };
+    let Some(target) = raw.f_handle.get_mut(..handle.octets.len()) else {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    };
+    target.copy_from_slice(&handle.octets);
+    // SAFETY: `raw` has the layout of `struct file_handle` followed by at least `handle_bytes` octets (checked
+    // above), all initialised, and lives until the call returns; `mount` is open for as long as it is borrowed. The
+    // kernel treats the octets as untrusted and keeps no pointer.
+    #[allow(unsafe_code)]
+    let fd = unsafe {
+        libc::open_by_handle_at(
+            mount.as_raw_fd(),
+            (&raw mut raw).cast::<libc::file_handle>(),
+            flags | libc::O_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has just returned this descriptor to us; nobody else owns it.
+    #[allow(unsafe_code)]
+    let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+    Ok(owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// Handles need support of the file system and a capability that a test may not have.
+    fn unavailable(error: &io::Error) -> bool {
+        matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EPERM | libc::EOVERFLOW))
+    }
+
+    #[test]
+    fn a_handle_survives_a_rename_and_ends_with_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let mount = File::open(directory.path()).unwrap();
+        let path = directory.path().join("a");
+        std::fs::write(&path, b"text").unwrap();
+        let file = File::open(&path).unwrap();
+        let inode = file.metadata().unwrap().ino();
+        let handle = match handle_of(file.as_fd()) {
+            Ok(handle) => handle,
+            Err(error) if unavailable(&error) => return,
+            Err(error) => panic!("{error}"),
+        };
+        drop(file);
+        std::fs::rename(&path, directory.path().join("b")).unwrap();
+        match open_by_handle(mount.as_fd(), &handle, libc::O_RDONLY) {
+            Ok(fd) => assert_eq!(File::from(fd).metadata().unwrap().ino(), inode),
+            Err(error) if unavailable(&error) => return,
+            Err(error) => panic!("{error}"),
+        }
+        std::fs::remove_file(directory.path().join("b")).unwrap();
+        let gone = open_by_handle(mount.as_fd(), &handle, libc::O_RDONLY).unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ESTALE));
+    }
+
+    #[test]
+    fn an_overlong_handle_is_refused_before_the_kernel_sees_it() {
+        let mount = File::open("/").unwrap();
+        let handle = KernelHandle { kind: 1, octets: vec![0; KERNEL_HANDLE_MAX + 1] };
+        let error = open_by_handle(mount.as_fd(), &handle, libc::O_RDONLY).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    }
+}
