@@ -22,6 +22,8 @@ pub mod cache;
 pub mod dispatch;
 pub mod message;
 pub mod program;
+pub mod record;
+pub mod rpcbind;
 
 pub use auth::{AuthSys, Credential, OpaqueAuth};
 pub use cache::{CacheLimits, ReplyCache};

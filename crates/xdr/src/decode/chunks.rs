@@ -64,6 +64,16 @@ pub enum ReturnedChunk {
     },
 }
 
+impl ReturnedChunk {
+    /// Whether nothing was placed in it.
+    const fn is_vacant(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Filled { data, .. } => data.is_empty(),
+        }
+    }
+}
+
 /// Departures from RFC 8166 that a requester accepts in a Reply; by default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteChunkRules {
@@ -159,7 +169,10 @@ impl WriteChunks {
     /// The content of the next chunk for the eligible item of `length` bytes at `position`; none if the item is
     /// inline, as it must be when the chunks ran out (RFC 8166 §4.3.2.1).
     pub(super) fn take(&mut self, position: usize, length: usize) -> Result<Option<Bytes>, DecodeError> {
-        let Some(chunk) = self.waiting.pop_front() else {
+        // An item of no bytes fills no chunk. RFC 8166 §4.3.2.1 gives it one all the same, some responders give
+        // that chunk to the next item.
+        let meant_for_it = |chunk: &mut ReturnedChunk| length > 0 || chunk.is_vacant();
+        let Some(chunk) = self.waiting.pop_front_if(meant_for_it) else {
             return Ok(None);
         };
         self.taken += 1;
