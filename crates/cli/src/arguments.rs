@@ -1,0 +1,249 @@
+//! The command line: what is common to all commands. Each command declares its own options in its file.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use rpcrdma_nfs::client::NfsUrl;
+
+use crate::commands::{bench, copy, exports, ls, names, ping, serve, stat};
+
+const AFTER_HELP: &str = "\
+Examples:
+  rpcrdma serve /srv/data                          serve a directory on 127.0.0.1:20049
+  rpcrdma get -r nfs://127.0.0.1/ copy             fetch all of it
+  rpcrdma put report.pdf nfs://127.0.0.1/reports/  store a file
+  rpcrdma -v cat nfs://127.0.0.1/notes.txt         see how each call travels
+
+URLs: nfs://HOST[:PORT]/PATH. PORT is 20049 (rdma) or 2049 (tcp) if left out; write %25 for a percent sign in a
+name, %3F for ?, %23 for #. An IPv6 address stands in brackets: nfs://[::1]/.
+
+Exit codes:
+  0    done
+  1    the operation failed
+  2    wrong command line
+  3    no connection to the server
+  4    partly done: some of several files failed, each is named on standard error
+  130  stopped by SIGINT or SIGTERM before it was done
+
+Environment:
+  RPCRDMA_LOG  which events are shown instead of those chosen by -v, e.g. \"warn,rpcrdma_proto=trace\"
+  NO_COLOR     no colours in messages";
+
+/// Serves and uses NFS over RPC-over-RDMA (RFC 8166, RFC 8267), on software iWARP: no RDMA hardware, no kernel module.
+#[derive(Debug, Parser)]
+#[command(name = "rpcrdma", version, after_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of all commands.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Common {
+    /// Show how each call travelled (inline, Read chunk, Write chunk, long, Reply chunk; octets by path; who
+    /// invalidated), on standard error. Twice: debug messages. Three times: everything.
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub(crate) verbose: u8,
+    /// Print one JSON document on standard output instead of text. Its fields stay; new ones may be added.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a directory by NFSv3 over RDMA and TCP
+    Serve(serve::Serve),
+    /// List what a server exports
+    Exports(exports::Exports),
+    /// List directories
+    Ls(ls::Ls),
+    /// Show the attributes of files
+    Stat(stat::Stat),
+    /// Write the content of files to standard output
+    Cat(copy::Cat),
+    /// Fetch files and directories
+    Get(copy::Get),
+    /// Store files and directories
+    Put(copy::Put),
+    /// Make directories
+    Mkdir(names::Mkdir),
+    /// Remove files and directories
+    Rm(names::Rm),
+    /// Rename or move files on one server
+    Mv(names::Mv),
+    /// Make hard or symbolic links
+    Ln(names::Ln),
+    /// Measure the round trip of NULL calls
+    Ping(ping::Ping),
+    /// Measure this machine: throughput, latency and memory against plain TCP
+    Bench(bench::Bench),
+}
+
+/// Options of all commands that are clients.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Connection {
+    /// Transport of NFS calls
+    #[arg(long, value_enum, default_value_t = Proto::Rdma, help_heading = "Connection")]
+    pub(crate) proto: Proto,
+    /// TCP port of the MOUNT service, if the server does not answer MOUNT on its RDMA port and rpcbind does not know it
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Connection")]
+    pub(crate) mountport: Option<u16>,
+    /// How long to wait for a connection and for each reply, in seconds; connections are tried again for as long
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Connection")]
+    pub(crate) timeout: Duration,
+    /// Calls in flight at a time, 1 to 1024; the server may grant fewer
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024),
+        help_heading = "Connection")]
+    pub(crate) credits: u32,
+    /// Longest message sent inline, in octets: a multiple of 1024 from 1024 to 262144
+    #[arg(long, value_name = "OCTETS", default_value = "4096", value_parser = inline_size, help_heading = "Connection")]
+    pub(crate) inline: u32,
+}
+
+/// A transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Proto {
+    /// RPC-over-RDMA
+    Rdma,
+    /// TCP with record marking
+    Tcp,
+}
+
+impl Proto {
+    /// The port if none is given: 20049 for RDMA (RFC 8267 §8), 2049 for TCP.
+    pub(crate) const fn default_port(self) -> u16 {
+        match self {
+            Self::Rdma => 20049,
+            Self::Tcp => 2049,
+        }
+    }
+}
+
+/// A place of a copy: here, or at a server.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// A local path.
+    Local(PathBuf),
+    /// A URL.
+    Remote(NfsUrl),
+}
+
+impl Place {
+    /// Parses an operand: what begins with `nfs:` is a URL, everything else a path.
+    pub(crate) fn parse(text: OsString) -> Result<Self, String> {
+        match text.to_str() {
+            Some(url) if url.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("nfs:")) => url
+                .parse()
+                .map(Self::Remote)
+                .map_err(|error: rpcrdma_nfs::client::UrlError| error.to_string()),
+            _ => Ok(Self::Local(text.into())),
+        }
+    }
+}
+
+/// A server as HOST, HOST:PORT or URL.
+pub(crate) fn host(text: &str) -> Result<NfsUrl, String> {
+    let url = if text.contains("://") {
+        text.to_owned()
+    } else if text.parse::<std::net::Ipv6Addr>().is_ok() {
+        format!("nfs://[{text}]")
+    } else {
+        format!("nfs://{text}")
+    };
+    let url: NfsUrl = url.parse().map_err(|error: rpcrdma_nfs::client::UrlError| error.to_string())?;
+    if url.components().is_empty() {
+        Ok(url)
+    } else {
+        Err(format!("{text:?} has a path: write HOST or HOST:PORT"))
+    }
+}
+
+/// Seconds with decimals.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse::<f64>()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("{text:?} is not a number of seconds (for example 1 or 0.25)"))
+}
+
+/// Sizes that RFC 8797 §4.2 can state.
+pub(crate) fn inline_size(text: &str) -> Result<u32, String> {
+    match size(text)? {
+        size @ 1024..=262_144 if size.is_multiple_of(1024) => {
+            u32::try_from(size).map_err(|error| error.to_string())
+        }
+        size => Err(format!("{size} is not a multiple of 1024 from 1024 to 262144 (RFC 8797 §4.2)")),
+    }
+}
+
+/// Octets, perhaps with `K`, `M` or `G` (powers of 1024).
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (text.get(..at), 10),
+        Some((at, 'm' | 'M')) => (text.get(..at), 20),
+        Some((at, 'g' | 'G')) => (text.get(..at), 30),
+        _ => (Some(text), 0),
+    };
+    digits
+        .and_then(|digits| digits.parse::<u64>().ok())
+        .and_then(|number| number.checked_mul(1 << shift))
+        .ok_or_else(|| format!("{text:?} is not a size (for example 4096, 64K or 1M)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_declaration_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_and_command_is_described() {
+        fn check(command: &clap::Command) {
+            for argument in command.get_arguments() {
+                let id = argument.get_id();
+                assert!(argument.get_help().is_some(), "{} {id}", command.get_name());
+            }
+            for sub in command.get_subcommands() {
+                assert!(sub.get_about().is_some(), "{}", sub.get_name());
+                check(sub);
+            }
+        }
+        let mut command = Arguments::command();
+        command.build();
+        check(&command);
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, value) in [("0", 0), ("4096", 4096), ("64K", 65536), ("1m", 1 << 20), ("2G", 2 << 30)] {
+            assert_eq!(size(text), Ok(value), "{text}");
+        }
+        for text in ["", "K", "-1", "1.5", "1T", "99999999999999999999", "99999999999G"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+        assert_eq!(inline_size("1K"), Ok(1024));
+        assert_eq!(inline_size("262144"), Ok(262_144));
+        for text in ["0", "1023", "1025", "263168", "x"] {
+            assert!(inline_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn places() {
+        assert!(matches!(Place::parse("nfs://h/x".into()), Ok(Place::Remote(_))));
+        assert!(matches!(Place::parse("NFS://h/x".into()), Ok(Place::Remote(_))));
+        assert!(matches!(Place::parse("nfs".into()), Ok(Place::Local(_))));
+        assert!(matches!(Place::parse("./nfs://h/x".into()), Ok(Place::Local(_))));
+        assert!(Place::parse("nfs:/h/x".into()).is_err());
+    }
+}

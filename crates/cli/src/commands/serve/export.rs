@@ -1,0 +1,135 @@
+//! `--export NAME=DIR[,OPTION]...`
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+/// A directory to export, as the command line says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExportOption {
+    /// What clients mount: begins with `/`.
+    pub(crate) name: String,
+    /// What they get.
+    pub(crate) directory: PathBuf,
+    /// Whether nothing may be changed.
+    pub(crate) read_only: bool,
+    /// Who may mount; empty: everybody.
+    pub(crate) allow: Vec<IpNet>,
+    /// Whose identity is replaced by that of nobody.
+    pub(crate) squash: SquashOption,
+}
+
+/// Whose identity is replaced by that of nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SquashOption {
+    /// Nobody's.
+    None,
+    /// That of root.
+    #[default]
+    Root,
+    /// Everybody's.
+    All,
+}
+
+impl ExportOption {
+    /// `directory` as `/`, for everybody, with root squashed.
+    pub(crate) fn root(directory: PathBuf) -> Self {
+        Self {
+            name: "/".to_owned(),
+            directory,
+            read_only: false,
+            allow: Vec::new(),
+            squash: SquashOption::default(),
+        }
+    }
+
+    fn apply(&mut self, option: &str) -> Result<(), String> {
+        match option.split_once('=') {
+            None if option == "ro" => self.read_only = true,
+            None if option == "rw" => self.read_only = false,
+            Some(("allow", network)) => self.allow.push(parse_network(network)?),
+            Some(("squash", "none")) => self.squash = SquashOption::None,
+            Some(("squash", "root")) => self.squash = SquashOption::Root,
+            Some(("squash", "all")) => self.squash = SquashOption::All,
+            _ => {
+                return Err(format!(
+                    "{option:?} is none of the options ro, rw, allow=CIDR, squash=root|all|none (a directory with a \
+                     comma in its name cannot be exported this way)"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for ExportOption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text
+            .split_once('=')
+            .ok_or_else(|| format!("{text:?} has no \"=\": write NAME=DIR, for example /data=/srv/data"))?;
+        let Some(components) = name.strip_prefix('/') else {
+            return Err(format!("the name {name:?} has to begin with \"/\", for example /data"));
+        };
+        if !components.is_empty() && components.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(format!("the name {name:?} has an empty, \".\" or \"..\" component"));
+        }
+        let mut parts = rest.split(',');
+        let directory = parts.next().unwrap_or_default();
+        if directory.is_empty() {
+            return Err(format!("{text:?} names no directory: write NAME=DIR"));
+        }
+        let mut export = Self::root(directory.into());
+        export.name = name.to_owned();
+        parts.try_for_each(|option| export.apply(option))?;
+        Ok(export)
+    }
+}
+
+/// A network, or an address as a network of one.
+fn parse_network(text: &str) -> Result<IpNet, String> {
+    text.parse::<IpNet>().or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from)).map_err(|_| {
+        format!("{text:?} is not a network such as 192.0.2.0/24 or 2001:db8::/32, nor an address")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<ExportOption, String> {
+        text.parse()
+    }
+
+    #[test]
+    fn exports() {
+        assert_eq!(parse("/=/srv"), Ok(ExportOption::root("/srv".into())));
+        let export = parse("/a/b=rel/dir,ro,allow=10.0.0.0/8,allow=::1,squash=all").unwrap();
+        assert_eq!((export.name.as_str(), export.directory.to_str()), ("/a/b", Some("rel/dir")));
+        assert!(export.read_only);
+        assert_eq!(export.allow, ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+        assert_eq!(export.squash, SquashOption::All);
+        assert!(!parse("/a=/b,ro,rw").unwrap().read_only);
+        assert_eq!(parse("/a=/b=c").unwrap().directory.to_str(), Some("/b=c"));
+    }
+
+    #[test]
+    fn refusals_say_what_to_type() {
+        for (text, hint) in [
+            ("/srv", "NAME=DIR"),
+            ("data=/srv", "begin with"),
+            ("/=", "no directory"),
+            ("/a//b=/srv", "empty"),
+            ("/a/../b=/srv", ".."),
+            ("/a/=/srv", "empty"),
+            ("/=/srv,rx", "ro, rw"),
+            ("/=/srv,allow=10.0.0.0/33", "192.0.2.0/24"),
+            ("/=/srv,squash=me", "squash=root"),
+        ] {
+            let message = parse(text).unwrap_err();
+            assert!(message.contains(hint), "{text}: {message}");
+        }
+    }
+}
