@@ -1,1 +1,59 @@
-//! In-process RDMA fabric on a virtual clock, with faults
+//! An RDMA fabric inside one process, on a virtual clock, with faults.
+//!
+//! [`Fabric`] connects [`SimQueuePair`]s that obey the contract of `rpcrdma-verbs` to the letter and promise nothing
+//! beyond it: completions that say little ([`CompletionMode::Local`]), Read Responses that pass Sends, messages that are
+//! half placed when the connection ends. Everything that the contract leaves open is chosen by a seed, so a failure can
+//! be repeated. [`Fault`]s end a connection at any chosen step; [`Fabric::tap`] sees every message that was delivered.
+//!
+//! # Who owns which memory
+//!
+//! A work request owns its memory until its completion is polled, a window until it is invalid. What left is copied, as
+//! a socket would: memory of the sender never waits for the receiver. [`Fabric::outstanding`] counts what is still
+//! owned; a dropped queue pair gives all of it back to its pools.
+//!
+//! # Without a runtime
+//!
+//! ```
+//! use rpcrdma_sim::{Fabric, FabricConfig};
+//! use rpcrdma_verbs::{ConnectParameters, ProtectionDomain, QueuePair, ReceiveMemory, SendRequest, WorkRequest, WrId};
+//!
+//! let fabric = Fabric::new(FabricConfig { seed: 7, ..FabricConfig::default() });
+//! let parameters = || ConnectParameters {
+//!     private_data: Default::default(),
+//!     ird: 16,
+//!     ord: 16,
+//!     max_send_wr: 64,
+//!     max_recv_wr: 64,
+//!     domain: ProtectionDomain::new(1 << 20),
+//! };
+//! let (mut a, mut b) = fabric.pair(parameters(), parameters());
+//! b.post_receive(WrId(1), ReceiveMemory::Pooled { capacity: 1024 })?;
+//! let gather = vec![bytes::Bytes::from_static(b"hello")];
+//! a.post(WrId(2), WorkRequest::Send(SendRequest { gather, ..Default::default() }))?;
+//! let completions = fabric.settle(&mut [&mut a, &mut b]);
+//! assert_eq!((completions[0][0].id, completions[1][0].id), (WrId(2), WrId(1)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod arrivals;
+mod completions;
+mod config;
+mod connect;
+mod connection;
+mod end;
+mod fabric;
+mod fault;
+mod gather;
+mod link;
+mod queue_pair;
+mod receive;
+mod tap;
+mod transmit;
+mod window;
+
+pub use config::{CompletionMode, FabricConfig};
+pub use connect::{SimConnector, SimListener};
+pub use fabric::{Fabric, Outstanding};
+pub use fault::{Action, Fault, Side, Step};
+pub use queue_pair::SimQueuePair;
+pub use tap::{Delivery, MessageKind};

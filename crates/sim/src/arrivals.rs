@@ -1,0 +1,317 @@
+//! The receiving half of an end: what arrives is checked, placed and delivered.
+//!
+//! Octets go straight to the window, sink or Receive that they are for, segment by segment: when a connection ends in the
+//! middle of a message, part of it may have been placed, but nothing is delivered. An error of the peer ends the
+//! connection: the peer is told by a Terminate, and by a failed acknowledgement if there are any.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma_verbs::{Completion, Disconnected, Key, RemoteSegment, Status, Work};
+
+use crate::end::{End, Env, Stall};
+use crate::link::{Frame, Link, SendEnd};
+use crate::receive::NotPlaced;
+use crate::transmit::Response;
+use crate::window::Refusal;
+use crate::{Action, Delivery, MessageKind, Step};
+
+/// Outcome of one frame.
+enum Handled {
+    Done,
+    /// Not possible yet.
+    Wait(Stall, Frame),
+}
+
+impl End {
+    /// Handles what has arrived, until nothing is left or the end must wait.
+    pub(crate) fn handle_arrivals(&mut self, env: &mut Env<'_>, inbound: &mut Link, outbound: &mut Link) {
+        if let Some(since) = inbound.held_since.or(outbound.held_since)
+            && since + env.config.link_timeout <= env.now
+        {
+            self.end(env, Disconnected::Timeout("the link is dead"));
+        }
+        let stalled = self.stall.take();
+        while self.ended.is_none()
+            && let Some((at, frame)) = inbound.take(env.now)
+        {
+            match env.fault(self.side, Step::Segment(self.segments)) {
+                None => {}
+                Some(Action::Delay(time)) => {
+                    inbound.put_back(at, frame);
+                    inbound.delay_until(env.now + time);
+                    continue;
+                }
+                Some(_) => {
+                    self.lose_link(env, outbound);
+                    break;
+                }
+            }
+            let octets = u64::try_from(frame.link_len()).unwrap_or(u64::MAX);
+            let before = self.delivered;
+            match self.handle(env, outbound, at, frame, stalled) {
+                Handled::Done => {
+                    self.segments += 1;
+                    if octets > 0 {
+                        self.counters.segments_received += 1;
+                        self.counters.link_bytes_received += octets;
+                    }
+                }
+                Handled::Wait(stall, frame) => {
+                    inbound.put_back(at, frame);
+                    self.stall = Some(stall);
+                    break;
+                }
+            }
+            if self.delivered > before && self.ended.is_none() {
+                match env.fault(self.side, Step::Delivered(before)) {
+                    None => {}
+                    Some(Action::Delay(time)) => inbound.delay_until(env.now + time),
+                    Some(_) => self.lose_link(env, outbound),
+                }
+            }
+        }
+        if let Some(Stall::Pool { deadline, .. }) = self.stall
+            && deadline <= env.now
+        {
+            let detail = "no memory for a Receive in time".to_owned();
+            self.tell(env, outbound, &Refusal::operation(7, detail));
+            self.end(env, Disconnected::Timeout("the pool had no memory for a Receive"));
+        }
+        if self.ended.is_some() {
+            inbound.clear();
+        }
+    }
+
+    fn handle(
+        &mut self,
+        env: &mut Env<'_>,
+        outbound: &mut Link,
+        at: Duration,
+        frame: Frame,
+        stalled: Option<Stall>,
+    ) -> Handled {
+        let refused = match frame {
+            Frame::Send { seq, offset, data, end } => {
+                match self.handle_send(env, outbound, at, (seq, offset, &data, end), stalled) {
+                    Ok(None) => return Handled::Done,
+                    Ok(Some(stall)) => return Handled::Wait(stall, Frame::Send { seq, offset, data, end }),
+                    Err(refusal) => (Some(seq), refusal),
+                }
+            }
+            Frame::Write { seq, key, address, data, last, end } => {
+                match self.handle_write(env, at, key, address, &data, last) {
+                    Ok(()) => {
+                        if end {
+                            self.acknowledge(env, outbound, at, seq, Status::Success);
+                        }
+                        return Handled::Done;
+                    }
+                    Err(refusal) => (Some(seq), refusal),
+                }
+            }
+            Frame::ReadRequest { seq, source } => match self.handle_read_request(env, at, source) {
+                Ok(()) => return Handled::Done,
+                Err(refusal) => (Some(seq), refusal),
+            },
+            Frame::ReadResponse { data, last } => match self.handle_read_response(env, at, &data, last) {
+                Ok(()) => return Handled::Done,
+                Err(refusal) => (None, refusal),
+            },
+            Frame::Ack { seq, status } => {
+                self.completions.done(seq, at, status, None, env.rng);
+                return Handled::Done;
+            }
+            Frame::Terminate(cause) => {
+                self.tap(env, at, MessageKind::Terminate, 0, None, None, Bytes::new());
+                self.end(env, Disconnected::Terminated(cause));
+                return Handled::Done;
+            }
+            Frame::Close => {
+                outbound.put(env.now, Frame::Close, env.config, env.rng);
+                let reason = if self.closing.is_some() { Disconnected::Local } else { Disconnected::Peer };
+                self.end(env, reason);
+                return Handled::Done;
+            }
+            Frame::Reset(reason) => {
+                self.end(env, Disconnected::Link(reason.to_owned()));
+                return Handled::Done;
+            }
+        };
+        let (seq, refusal) = refused;
+        if let Some(seq) = seq {
+            self.acknowledge(env, outbound, at, seq, refusal.status);
+        }
+        self.tell(env, outbound, &refusal);
+        if refusal.is_too_long()
+            && let Some(received) = self.receives.abandon()
+        {
+            self.receive_failed(env, received, Status::LocalLength);
+        }
+        self.end(env, Disconnected::ProtocolError(refusal.detail));
+        Handled::Done
+    }
+
+    fn handle_send(
+        &mut self,
+        env: &mut Env<'_>,
+        outbound: &mut Link,
+        at: Duration,
+        (seq, offset, data, end): (u64, usize, &[u8], Option<SendEnd>),
+        stalled: Option<Stall>,
+    ) -> Result<Option<Stall>, Refusal> {
+        match self.receives.place(offset, data, &self.domain) {
+            Ok(()) => {}
+            Err(NotPlaced::Refused(refusal)) => return Err(refusal),
+            Err(NotPlaced::Wait(len)) => {
+                let deadline = match stalled {
+                    Some(Stall::Pool { deadline, .. }) => deadline,
+                    _ => env.now + env.config.pool_patience,
+                };
+                return Ok(Some(Stall::Pool { len, deadline }));
+            }
+        }
+        let Some(SendEnd { invalidate, solicited }) = end else { return Ok(None) };
+        let mut invalidated = None;
+        if let Some(key) = invalidate {
+            if !self.windows.is_open(key) {
+                let detail = format!("Send with Invalidate of unknown key {:#010x}", key.0);
+                return Err(Refusal::operation(9, detail));
+            }
+            if self.windows.has_responses(key) {
+                return Ok(Some(Stall::Responses));
+            }
+            invalidated = self.windows.remove(key, env.keys).map(|memory| (key, memory));
+            self.counters.remote_invalidations += 1;
+        }
+        let Some(received) = self.receives.finish() else { return Ok(None) };
+        if env.taps.is_some() {
+            let message: Vec<u8> = received
+                .buffers
+                .iter()
+                .flat_map(|buffer| buffer.iter())
+                .take(received.len)
+                .copied()
+                .collect();
+            self.tap(env, at, MessageKind::Send, received.len, invalidate, None, message.into());
+        }
+        let work = Work::Receive { buffers: received.buffers, len: received.len, invalidated, solicited };
+        self.completions.push(at, Completion { id: received.id, status: Status::Success, work }, env.rng);
+        self.delivered += 1;
+        self.acknowledge(env, outbound, at, seq, Status::Success);
+        Ok(None)
+    }
+
+    fn handle_write(
+        &mut self,
+        env: &mut Env<'_>,
+        at: Duration,
+        key: Key,
+        address: u64,
+        data: &[u8],
+        last: bool,
+    ) -> Result<(), Refusal> {
+        // RFC 5041 §5.2: a zero-length tagged message checks nothing.
+        if !data.is_empty() {
+            self.windows.writable(key, address, data.len())?.copy_from_slice(data);
+            self.counters.tagged_bytes_received += u64::try_from(data.len()).unwrap_or(u64::MAX);
+            self.write_len += data.len();
+        }
+        if last {
+            let len = std::mem::take(&mut self.write_len);
+            let end = address.wrapping_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
+            let start = end.wrapping_sub(u64::try_from(len).unwrap_or(u64::MAX));
+            self.tap(env, at, MessageKind::Write, len, Some(key), Some(start), Bytes::new());
+            self.delivered += 1;
+        }
+        Ok(())
+    }
+
+    fn handle_read_request(
+        &mut self,
+        env: &mut Env<'_>,
+        at: Duration,
+        source: RemoteSegment,
+    ) -> Result<(), Refusal> {
+        if self.responses.len() >= usize::from(self.capabilities.ird) {
+            let detail = format!("more than {} RDMA Reads outstanding", self.capabilities.ird);
+            return Err(Refusal::operation(7, detail));
+        }
+        // RFC 5040 §5.4: a Read of size 0 checks nothing.
+        let (key, data) = if source.length == 0 {
+            (None, Bytes::new())
+        } else {
+            (Some(source.key), self.windows.readable(source)?)
+        };
+        let length = usize::try_from(source.length).unwrap_or(usize::MAX);
+        let (named, address) = (Some(source.key), Some(source.address));
+        self.tap(env, at, MessageKind::ReadRequest, length, named, address, Bytes::new());
+        self.responses.push_back(Response { key, data, ready_at: at });
+        self.delivered += 1;
+        Ok(())
+    }
+
+    fn handle_read_response(
+        &mut self,
+        env: &mut Env<'_>,
+        at: Duration,
+        data: &[u8],
+        last: bool,
+    ) -> Result<(), Refusal> {
+        let Some(part) = self.reads_outstanding.front_mut() else {
+            return Err(Refusal::operation(6, "a Read Response that nobody asked for".to_owned()));
+        };
+        let end = part.sink_offset + data.len();
+        let target = self.completions.sink(part.seq).and_then(|sink| sink.get_mut(part.sink_offset..end));
+        let (Some(target), true) = (target, data.len() <= part.missing) else {
+            return Err(Refusal::operation(7, "a Read Response longer than the Read".to_owned()));
+        };
+        target.copy_from_slice(data);
+        part.sink_offset = end;
+        part.missing -= data.len();
+        self.counters.tagged_bytes_received += u64::try_from(data.len()).unwrap_or(u64::MAX);
+        if last && let Some(part) = self.reads_outstanding.pop_front() {
+            let length = usize::try_from(part.source.length).unwrap_or(usize::MAX);
+            self.tap(env, at, MessageKind::ReadResponse, length, None, None, Bytes::new());
+            self.completions.read_answered(part.seq, at, env.rng);
+            self.delivered += 1;
+        }
+        Ok(())
+    }
+
+    /// Tells the peer what became of its request, if completions are acknowledged.
+    fn acknowledge(
+        &mut self,
+        env: &mut Env<'_>,
+        outbound: &mut Link,
+        at: Duration,
+        seq: u64,
+        status: Status,
+    ) {
+        if env.acknowledged() {
+            outbound.put(at, Frame::Ack { seq, status }, env.config, env.rng);
+        }
+    }
+
+    /// Tells the peer why the connection ends.
+    fn tell(&mut self, env: &mut Env<'_>, outbound: &mut Link, refusal: &Refusal) {
+        self.put(env, outbound, env.now, Frame::Terminate(refusal.cause));
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn tap(
+        &self,
+        env: &mut Env<'_>,
+        at: Duration,
+        kind: MessageKind,
+        length: usize,
+        key: Option<Key>,
+        address: Option<u64>,
+        message: Bytes,
+    ) {
+        let (connection, from) = (env.connection, self.side.other());
+        if let Some(taps) = &mut env.taps {
+            taps.push(Delivery { at, connection, from, kind, length, key, address, message });
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What a fabric is like: speed, clock granularity, and how much it tells its users.
+
+use std::time::Duration;
+
+use rpcrdma_verbs::Capabilities;
+
+/// When a Send or Write completes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompletionMode {
+    /// When its last octet left (iWARP). The peer may never get it; a wrong key shows only as the end of the
+    /// connection, some time after the request completed with success.
+    #[default]
+    Local,
+    /// When the peer has it (InfiniBand, RoCE). A wrong key fails the request with
+    /// [`RemoteAccess`](rpcrdma_verbs::Status::RemoteAccess); then the connection ends.
+    Acknowledged,
+}
+
+/// Properties of a [`Fabric`](crate::Fabric). Change what matters, take the rest from [`Default`].
+#[derive(Debug, Clone)]
+pub struct FabricConfig {
+    /// Source of keys, addresses and every free choice. Equal seeds and equal calls give equal traces.
+    pub seed: u64,
+    /// Time that each segment takes after its last octet left.
+    pub latency: Duration,
+    /// Up to this much is added to the latency of each segment, by the seed. Order on a link stays.
+    pub jitter: Duration,
+    /// Octets per second of each direction of a connection; `None`: transmission takes no time, and nothing ever waits
+    /// for the link.
+    pub bandwidth: Option<u64>,
+    /// Payload octets in one segment. Messages on one connection interleave at segment borders.
+    pub segment_size: usize,
+    /// When Sends and Writes complete.
+    pub completion_mode: CompletionMode,
+    /// Up to this much passes before a completion can be polled, by the seed. Order within a queue pair stays; completions
+    /// of different queue pairs are reordered.
+    pub completion_jitter: Duration,
+    /// How long a pooled Receive may wait for memory of an exhausted domain before the connection ends.
+    pub pool_patience: Duration,
+    /// How long a partition may last before the ends of its connections give up.
+    pub link_timeout: Duration,
+    /// How long a graceful disconnect waits for the peer.
+    pub close_timeout: Duration,
+    /// How long each step of connection set-up may take (under tokio only).
+    pub setup_timeout: Duration,
+    /// Most private data that a connection or a rejection carries, in octets.
+    pub max_private_data: usize,
+    /// Template of the capabilities of each queue pair. IRD, ORD and queue sizes come from the connection's parameters.
+    pub capabilities: Capabilities,
+}
+
+impl Default for FabricConfig {
+    fn default() -> Self {
+        let mut capabilities = Capabilities::default();
+        capabilities.read_sink = rpcrdma_verbs::ReadSink::Local;
+        Self {
+            seed: 0,
+            latency: Duration::from_micros(10),
+            jitter: Duration::ZERO,
+            bandwidth: Some(1_250_000_000),
+            segment_size: 4096,
+            completion_mode: CompletionMode::Local,
+            completion_jitter: Duration::ZERO,
+            pool_patience: Duration::from_secs(5),
+            link_timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(5),
+            setup_timeout: Duration::from_secs(10),
+            max_private_data: 512,
+            capabilities,
+        }
+    }
+}

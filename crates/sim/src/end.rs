@@ -1,0 +1,382 @@
+//! One end of a connection: what its user posted, and what the contract makes of it.
+//!
+//! An end moves only when it is polled: [`End::handle_arrivals`](End::handle_arrivals) takes what its link brought,
+//! [`End::transmit`](End::transmit) puts what may leave on the link to the peer. Work requests own their memory in here
+//! until they complete. On any error the end stops, tells the peer why, and flushes everything; windows keep their
+//! memory until it is asked for.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rpcrdma_verbs::{
+    Access, Capabilities, Completion, ConnectParameters, Counters, Disconnected, PostError, PostErrorKind,
+    ProtectionDomain, ReceiveMemory, RemoteSegment, Status, WindowError, Work, WorkRequest, WrId,
+};
+
+use crate::completions::{Completions, Pending};
+use crate::gather::Gather;
+use crate::link::Link;
+use crate::receive::{Received, Receives};
+use crate::transmit::{Job, Posted, ReadPart, Response};
+use crate::window::{Keys, Windows};
+use crate::{Action, CompletionMode, Delivery, FabricConfig, Fault, Side, Step};
+
+/// What an end may use of the fabric while it is polled.
+pub(crate) struct Env<'a> {
+    pub(crate) now: Duration,
+    pub(crate) config: &'a FabricConfig,
+    pub(crate) rng: &'a mut StdRng,
+    pub(crate) keys: &'a mut Keys,
+    pub(crate) faults: &'a mut Vec<Fault>,
+    /// Deliveries that the tap has not been told yet, if there is one.
+    pub(crate) taps: Option<Vec<Delivery>>,
+    pub(crate) connection: u64,
+}
+
+impl Env<'_> {
+    /// The fault planned for this step, which happens once.
+    pub(crate) fn fault(&mut self, side: Side, at: Step) -> Option<Action> {
+        let connection = self.connection;
+        let index = self
+            .faults
+            .iter()
+            .position(|fault| (fault.connection, fault.side, fault.at) == (connection, side, at))?;
+        Some(self.faults.remove(index).action)
+    }
+
+    pub(crate) fn acknowledged(&self) -> bool {
+        self.config.completion_mode == CompletionMode::Acknowledged
+    }
+}
+
+/// Graceful end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Closing {
+    pub(crate) deadline: Duration,
+    /// Everything has left, and the peer knows that nothing more comes.
+    pub(crate) told: bool,
+}
+
+/// Why arrivals are not handled now.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stall {
+    /// The pool has no room for this many octets.
+    Pool { len: usize, deadline: Duration },
+    /// A Send with Invalidate waits for Read Responses of its window.
+    Responses,
+}
+
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) side: Side,
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) completions: Completions,
+    pub(crate) windows: Windows,
+    pub(crate) receives: Receives,
+    pub(crate) counters: Counters,
+    /// Requests in order of posting, but for express Sends.
+    pub(crate) queue: VecDeque<Posted>,
+    pub(crate) express: VecDeque<Posted>,
+    /// Read Requests that may not leave yet, and those not answered.
+    pub(crate) reads_waiting: VecDeque<ReadPart>,
+    pub(crate) reads_outstanding: VecDeque<ReadPart>,
+    pub(crate) responses: VecDeque<Response>,
+    /// Octets of the current RDMA Write message that are placed.
+    pub(crate) write_len: usize,
+    pub(crate) stall: Option<Stall>,
+    pub(crate) closing: Option<Closing>,
+    pub(crate) ended: Option<Disconnected>,
+    pub(crate) waker: Option<Waker>,
+    pub(crate) posted: u64,
+    pub(crate) segments: u64,
+    pub(crate) delivered: u64,
+}
+
+impl End {
+    pub(crate) fn new(
+        side: Side,
+        parameters: &ConnectParameters,
+        peer_ird: u16,
+        config: &FabricConfig,
+    ) -> Self {
+        let mut capabilities = config.capabilities.clone();
+        capabilities.acknowledged_completions = config.completion_mode == CompletionMode::Acknowledged;
+        capabilities.ird = parameters.ird;
+        capabilities.ord = parameters.ord.min(peer_ird);
+        capabilities.max_send_wr = parameters.max_send_wr;
+        capabilities.max_recv_wr = parameters.max_recv_wr;
+        Self {
+            side,
+            domain: parameters.domain.clone(),
+            capabilities,
+            completions: Completions::new(config.completion_jitter),
+            windows: Windows::default(),
+            receives: Receives::default(),
+            counters: Counters::default(),
+            queue: VecDeque::new(),
+            express: VecDeque::new(),
+            reads_waiting: VecDeque::new(),
+            reads_outstanding: VecDeque::new(),
+            responses: VecDeque::new(),
+            write_len: 0,
+            stall: None,
+            closing: None,
+            ended: None,
+            waker: None,
+            posted: 0,
+            segments: 0,
+            delivered: 0,
+        }
+    }
+
+    pub(crate) fn reserve(
+        &mut self,
+        env: &mut Env<'_>,
+        access: Access,
+        length: u32,
+    ) -> Result<RemoteSegment, WindowError> {
+        if self.ended.is_some() {
+            return Err(WindowError::Disconnected);
+        }
+        let limit = self.capabilities.max_windows;
+        if self.windows.len() >= limit {
+            return Err(WindowError::Exhausted { limit });
+        }
+        Ok(self.windows.reserve(access, length, env.keys, env.rng))
+    }
+
+    pub(crate) fn post(
+        &mut self,
+        env: &mut Env<'_>,
+        id: WrId,
+        request: WorkRequest,
+    ) -> Result<(), PostError<WorkRequest>> {
+        if self.ended.is_some() || self.closing.is_some() {
+            if let WorkRequest::LocalInvalidate { key } = request {
+                self.invalidate_late(env, id, key);
+                return Ok(());
+            }
+            return Err(PostError { kind: PostErrorKind::Disconnected, request });
+        }
+        let limit = self.capabilities.max_send_wr;
+        if self.completions.requests >= limit {
+            return Err(PostError { kind: PostErrorKind::QueueFull { limit }, request });
+        }
+        if let Err(reason) = self.check(&request) {
+            return Err(PostError { kind: PostErrorKind::Invalid(reason), request });
+        }
+        let seq = self.posted;
+        let mut ordered = true;
+        let (pending, job) = match request {
+            WorkRequest::Send(send) => {
+                let express = send.express && self.capabilities.express_sends;
+                ordered = !express;
+                let gather = Gather::new(&send.gather);
+                let job = Job::Send {
+                    gather,
+                    offset: 0,
+                    invalidate: send.invalidate,
+                    solicited: send.solicited,
+                    begun: false,
+                };
+                (Pending::Send { gather: send.gather }, job)
+            }
+            WorkRequest::Write { gather, targets } => {
+                let pieces = Gather::new(&gather);
+                (Pending::Write { gather }, Job::write(pieces, targets))
+            }
+            WorkRequest::Read { sink, sources } => {
+                let parts = ReadPart::cut(seq, env.now, &sources);
+                ordered = false;
+                (Pending::Read { sink, missing: parts.len() }, Job::Read { parts })
+            }
+            WorkRequest::BindWindow { window, memory } => {
+                // In effect at once, which is "before any request posted later leaves".
+                if let Err((memory, reason)) = self.windows.bind(window, memory) {
+                    let request = WorkRequest::BindWindow { window, memory };
+                    return Err(PostError { kind: PostErrorKind::Invalid(reason), request });
+                }
+                self.counters.windows_bound += 1;
+                (Pending::BindWindow, Job::BindWindow)
+            }
+            WorkRequest::LocalInvalidate { key } => {
+                (Pending::LocalInvalidate { key }, Job::LocalInvalidate { key })
+            }
+            request => {
+                let kind = PostErrorKind::Invalid("a request that this fabric does not know");
+                return Err(PostError { kind, request });
+            }
+        };
+        self.posted += 1;
+        let express = !ordered && matches!(job, Job::Send { .. });
+        self.completions.posted(seq, id, ordered, pending);
+        let posted = Posted { seq, not_before: env.now, begun: false, cut_after: false, job };
+        if express {
+            self.express.push_back(posted)
+        } else {
+            self.queue.push_back(posted)
+        }
+        Ok(())
+    }
+
+    /// An invalidation after the end, or after [`disconnect`](Self::disconnect): in the second case it takes part in the
+    /// orderly end.
+    fn invalidate_late(&mut self, env: &mut Env<'_>, id: WrId, key: rpcrdma_verbs::Key) {
+        let seq = self.posted;
+        self.posted += 1;
+        self.completions.posted(seq, id, true, Pending::LocalInvalidate { key });
+        if self.ended.is_none() {
+            let job = Job::LocalInvalidate { key };
+            self.queue.push_back(Posted { seq, not_before: env.now, begun: false, cut_after: false, job });
+            return;
+        }
+        let memory = self.windows.remove(key, env.keys);
+        self.counters.local_invalidations += u64::from(memory.is_some());
+        self.completions.done(seq, env.now, Status::Success, memory, env.rng);
+    }
+
+    /// Whether a request agrees with itself and with the capabilities.
+    fn check(&self, request: &WorkRequest) -> Result<(), &'static str> {
+        let total = |segments: &[RemoteSegment]| segments.iter().map(|s| u64::from(s.length)).sum::<u64>();
+        let octets = |gather: &[Bytes]| gather.iter().map(Bytes::len).sum::<usize>();
+        let max_len = usize::try_from(self.capabilities.max_message_len).unwrap_or(usize::MAX);
+        match request {
+            WorkRequest::Send(send) => {
+                if send.gather.len() > self.capabilities.max_sge {
+                    return Err("a gather list of more than max_sge entries");
+                }
+                if octets(&send.gather) > max_len {
+                    return Err("a Send of more than max_message_len octets");
+                }
+                if send.invalidate.is_some() && !self.capabilities.remote_invalidation {
+                    return Err("a Send with Invalidate, which this fabric cannot do");
+                }
+            }
+            WorkRequest::Write { gather, targets } => {
+                if gather.len() > self.capabilities.max_sge {
+                    return Err("a gather list of more than max_sge entries");
+                }
+                let octets = octets(gather);
+                if octets > max_len {
+                    return Err("a Write of more than max_message_len octets");
+                }
+                if targets.is_empty() {
+                    return Err("a Write without targets");
+                }
+                if u64::try_from(octets).is_ok_and(|octets| octets > total(targets)) {
+                    return Err("a Write of more octets than its targets have");
+                }
+            }
+            WorkRequest::Read { sink, sources } => {
+                if sources.is_empty() {
+                    return Err("a Read without sources");
+                }
+                if sink.len() > max_len {
+                    return Err("a Read of more than max_message_len octets");
+                }
+                if u64::try_from(sink.len()) != Ok(total(sources)) {
+                    return Err("a Read whose sink is not as long as its sources");
+                }
+                if self.capabilities.ord == 0 && !sources.is_empty() {
+                    return Err("a Read on a connection that allows none (ORD is 0)");
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn post_receive(
+        &mut self,
+        id: WrId,
+        memory: ReceiveMemory,
+    ) -> Result<(), PostError<ReceiveMemory>> {
+        if self.ended.is_some() {
+            return Err(PostError { kind: PostErrorKind::Disconnected, request: memory });
+        }
+        let limit = self.capabilities.max_recv_wr;
+        if self.completions.receives >= limit {
+            return Err(PostError { kind: PostErrorKind::QueueFull { limit }, request: memory });
+        }
+        let refused = match &memory {
+            ReceiveMemory::Scatter(buffers) => (buffers.len() > self.capabilities.max_sge)
+                .then_some("a scatter list of more than max_sge entries"),
+            ReceiveMemory::Pooled { capacity } => {
+                (*capacity > self.domain.usage().limit).then_some("a pooled Receive larger than the pool")
+            }
+            _ => Some("receive memory of a kind that this fabric does not know"),
+        };
+        if let Some(reason) = refused {
+            return Err(PostError { kind: PostErrorKind::Invalid(reason), request: memory });
+        }
+        self.completions.receives += 1;
+        self.receives.post(id, memory);
+        Ok(())
+    }
+
+    pub(crate) fn disconnect(&mut self, env: &Env<'_>) {
+        if self.ended.is_none() && self.closing.is_none() {
+            self.closing = Some(Closing { deadline: env.now + env.config.close_timeout, told: false });
+        }
+    }
+
+    /// Ends this side: everything outstanding completes, nothing is sent or handled any more.
+    pub(crate) fn end(&mut self, env: &mut Env<'_>, reason: Disconnected) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.ended = Some(reason);
+        self.stall = None;
+        self.queue.clear();
+        self.express.clear();
+        self.reads_waiting.clear();
+        self.reads_outstanding.clear();
+        self.responses.clear();
+        self.windows.forget_responses();
+        let (windows, counters, keys) = (&mut self.windows, &mut self.counters, &mut *env.keys);
+        let invalidate = |key| {
+            let memory = windows.remove(key, keys);
+            counters.local_invalidations += u64::from(memory.is_some());
+            memory
+        };
+        self.completions.flush(env.now, invalidate, env.rng);
+        while let Some(received) = self.receives.abandon().or_else(|| self.receives.drain_one()) {
+            self.receive_failed(env, received, Status::Flushed);
+        }
+    }
+
+    pub(crate) fn receive_failed(&mut self, env: &mut Env<'_>, received: Received, status: Status) {
+        let work = Work::Receive { buffers: received.buffers, len: 0, invalidated: None, solicited: false };
+        self.completions.push(env.now, Completion { id: received.id, status, work }, env.rng);
+    }
+
+    /// When polling this end is worth it again, if nothing else happens.
+    pub(crate) fn next_event(
+        &self,
+        inbound: &Link,
+        outbound: &Link,
+        config: &FabricConfig,
+    ) -> Option<Duration> {
+        let completion = self.completions.next_visible();
+        if self.ended.is_some() {
+            return completion;
+        }
+        let arrival = if self.stall.is_none() { inbound.next_arrival() } else { None };
+        let patience = match self.stall {
+            Some(Stall::Pool { deadline, .. }) => Some(deadline),
+            _ => None,
+        };
+        let closing = self.closing.map(|closing| {
+            if !closing.told && self.is_drained() { Duration::ZERO } else { closing.deadline }
+        });
+        let held = inbound.held_since.or(outbound.held_since).map(|since| since + config.link_timeout);
+        [completion, arrival, patience, closing, held, self.next_transmission(outbound)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}

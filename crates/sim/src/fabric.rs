@@ -1,0 +1,332 @@
+//! [`Fabric`]: the clock, the connections, and everything a test does to them from outside.
+//!
+//! One lock guards the whole fabric, so that one seed and one order of calls give one trace. It is never held while a
+//! waker or the tap runs.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rpcrdma_verbs::{Completion, ConnectParameters, QueuePair};
+use tokio::sync::mpsc;
+
+use crate::connect::Attempt;
+use crate::connection::Connection;
+use crate::end::Env;
+use crate::window::Keys;
+use crate::{Delivery, FabricConfig, Fault, Side, SimQueuePair};
+
+type Tap = Arc<dyn Fn(&Delivery) + Send + Sync>;
+
+/// Where time comes from.
+#[derive(Debug, Clone, Copy)]
+enum Clock {
+    /// [`Fabric::advance`] and [`Fabric::step`].
+    Manual,
+    /// tokio's clock, paused or not.
+    Tokio,
+}
+
+/// A simulated fabric. Cheap to clone; all clones are the same fabric.
+///
+/// Two ways to run it:
+///
+/// * [`Fabric::new`]: no runtime. Time stands still but for [`advance`](Self::advance) and [`step`](Self::step); queue
+///   pairs come from [`pair`](Self::pair) and are polled with any waker. [`settle`](Self::settle) does both until nothing
+///   happens any more.
+/// * [`Fabric::on_tokio`]: time is tokio's, best paused, so that it jumps to the next event when all tasks wait. Queue
+///   pairs come from `pair` or from [`listen`](Self::listen) and [`connector`](Self::connector).
+///
+/// Time is counted from the fabric's start; [`instant`](Self::instant) turns it into an [`Instant`] for code that takes
+/// those.
+#[derive(Clone)]
+pub struct Fabric {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: FabricConfig,
+    clock: Clock,
+    /// Fabric time 0.
+    epoch: Instant,
+    core: Mutex<Core>,
+}
+
+pub(crate) struct Core {
+    now: Duration,
+    rng: StdRng,
+    keys: Keys,
+    connections: BTreeMap<u64, Connection>,
+    next_connection: u64,
+    faults: Vec<Fault>,
+    tap: Option<Tap>,
+    pub(crate) listeners: BTreeMap<SocketAddr, mpsc::UnboundedSender<Attempt>>,
+    pub(crate) refusals: BTreeMap<SocketAddr, usize>,
+    pub(crate) next_port: u16,
+}
+
+/// What the queue pairs of a fabric hold. All zero: nothing leaked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outstanding {
+    /// Work requests posted whose completion was not polled.
+    pub work_requests: usize,
+    /// Receives posted whose completion was not polled.
+    pub receives: usize,
+    /// Windows reserved and not invalidated.
+    pub windows: usize,
+    /// Those of them that hold memory.
+    pub bound_windows: usize,
+}
+
+/// What was done under the lock and must be told outside of it.
+#[derive(Default)]
+pub(crate) struct News {
+    pub(crate) wakers: Vec<Waker>,
+    deliveries: Vec<Delivery>,
+}
+
+impl std::fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fabric").field("now", &self.now()).finish_non_exhaustive()
+    }
+}
+
+impl Fabric {
+    /// A fabric whose clock moves only by [`advance`](Self::advance) and [`step`](Self::step).
+    #[must_use]
+    pub fn new(config: FabricConfig) -> Self {
+        Self::with_clock(config, Clock::Manual, Instant::now())
+    }
+
+    /// A fabric on tokio's clock. Queue pairs must be polled within the runtime.
+    #[must_use]
+    pub fn on_tokio(config: FabricConfig) -> Self {
+        Self::with_clock(config, Clock::Tokio, tokio::time::Instant::now().into_std())
+    }
+
+    fn with_clock(config: FabricConfig, clock: Clock, epoch: Instant) -> Self {
+        let core = Core {
+            now: Duration::ZERO,
+            rng: StdRng::seed_from_u64(config.seed),
+            keys: Keys::default(),
+            connections: BTreeMap::new(),
+            next_connection: 0,
+            faults: Vec::new(),
+            tap: None,
+            listeners: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+            next_port: 49_152,
+        };
+        Self { shared: Arc::new(Shared { config, clock, epoch, core: Mutex::new(core) }) }
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &FabricConfig {
+        &self.shared.config
+    }
+
+    /// Time since the fabric's start.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        match self.shared.clock {
+            Clock::Manual => self.lock().now,
+            Clock::Tokio => {
+                tokio::time::Instant::now().into_std().saturating_duration_since(self.shared.epoch)
+            }
+        }
+    }
+
+    /// The present as an [`Instant`]: the fabric's start plus [`now`](Self::now). Under tokio's clock, that of tokio.
+    #[must_use]
+    pub fn instant(&self) -> Instant {
+        self.instant_at(self.now())
+    }
+
+    /// A fabric time as an [`Instant`].
+    #[must_use]
+    pub fn instant_at(&self, time: Duration) -> Instant {
+        self.shared.epoch + time
+    }
+
+    /// An [`Instant`] as fabric time; earlier ones than the start give 0.
+    #[must_use]
+    pub fn time_of(&self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.shared.epoch)
+    }
+
+    pub(crate) fn is_on_tokio(&self) -> bool {
+        matches!(self.shared.clock, Clock::Tokio)
+    }
+
+    /// When polling some queue pair is worth it next, if nothing is posted before; may lie in the past. `None` when
+    /// nothing will happen any more.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Duration> {
+        let core = self.lock();
+        core.connections.values().filter_map(|connection| connection.next_event(self.config())).min()
+    }
+
+    /// Moves the clock to the next event and wakes the tasks of all queue pairs; returns whether there is one. The clock
+    /// does not move if something is due already. Poll *all* queue pairs between two steps. Manual clock only.
+    pub fn step(&self) -> bool {
+        let Some(next) = self.next_event() else { return false };
+        self.advance(next.saturating_sub(self.now()));
+        true
+    }
+
+    /// Moves the clock and wakes the tasks of all queue pairs. Manual clock only; tokio's clock is moved by tokio.
+    pub fn advance(&self, by: Duration) {
+        let wakers = {
+            let mut core = self.lock();
+            core.now += by;
+            core.connections.values_mut().flat_map(Connection::take_wakers).collect::<Vec<_>>()
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Polls the queue pairs and steps until nothing happens any more; returns what each of them completed, in order.
+    ///
+    /// Pass every queue pair of the fabric that is alive. Manual clock only.
+    pub fn settle(&self, queue_pairs: &mut [&mut dyn QueuePair]) -> Vec<Vec<Completion>> {
+        let mut completions: Vec<Vec<Completion>> = queue_pairs.iter().map(|_| Vec::new()).collect();
+        let mut cx = Context::from_waker(Waker::noop());
+        loop {
+            let mut progress = true;
+            while progress {
+                progress = false;
+                for (queue_pair, into) in queue_pairs.iter_mut().zip(&mut completions) {
+                    while let std::task::Poll::Ready(Ok(())) = queue_pair.poll(&mut cx, into) {
+                        progress = true;
+                    }
+                }
+            }
+            if !self.step() {
+                return completions;
+            }
+        }
+    }
+
+    /// Connects two new queue pairs, at once.
+    ///
+    /// The number of the connection, for faults and taps, is how many were made before it on this fabric.
+    #[must_use]
+    pub fn pair(&self, a: ConnectParameters, b: ConnectParameters) -> (SimQueuePair, SimQueuePair) {
+        self.connect_ends(a, b, None, None)
+    }
+
+    pub(crate) fn connect_ends(
+        &self,
+        a: ConnectParameters,
+        b: ConnectParameters,
+        a_address: Option<SocketAddr>,
+        b_address: Option<SocketAddr>,
+    ) -> (SimQueuePair, SimQueuePair) {
+        let connection = Connection::new(&a, &b, self.config());
+        let capabilities = connection.capabilities();
+        let id = {
+            let mut core = self.lock();
+            let id = core.next_connection;
+            core.next_connection += 1;
+            core.connections.insert(id, connection);
+            id
+        };
+        let [a_capabilities, b_capabilities] = capabilities;
+        let (a_data, b_data): (Bytes, Bytes) = (a.private_data, b.private_data);
+        (
+            SimQueuePair::new(self, id, Side::A, a_capabilities, a.domain, b_data, (a_address, b_address)),
+            SimQueuePair::new(self, id, Side::B, b_capabilities, b.domain, a_data, (b_address, a_address)),
+        )
+    }
+
+    /// Adds a fault to the plan. Steps that are past never come.
+    pub fn plan(&self, fault: Fault) {
+        self.lock().faults.push(fault);
+    }
+
+    /// The link of a connection fails now; what is under way is lost. Each end learns of it after the latency.
+    pub fn cut(&self, connection: u64) {
+        self.change(connection, |connection, env| connection.cut(env));
+    }
+
+    /// Holds everything that is under way on a connection, or will be, until [`heal`](Self::heal). If that takes longer
+    /// than [`FabricConfig::link_timeout`], the ends give up.
+    pub fn partition(&self, connection: u64) {
+        self.change(connection, |connection, env| connection.partition(env.now));
+    }
+
+    /// Ends a partition: what was held arrives, nothing is lost.
+    pub fn heal(&self, connection: u64) {
+        self.change(connection, |connection, env| connection.heal(env.now));
+    }
+
+    /// Every connection that is not over, in order of creation.
+    #[must_use]
+    pub fn connections(&self) -> Vec<u64> {
+        self.lock().connections.keys().copied().collect()
+    }
+
+    /// Calls `tap` for every message that is delivered from now on. It runs without a lock held, after the delivery.
+    pub fn tap(&self, tap: impl Fn(&Delivery) + Send + Sync + 'static) {
+        self.lock().tap = Some(Arc::new(tap));
+    }
+
+    /// What all live queue pairs hold together.
+    #[must_use]
+    pub fn outstanding(&self) -> Outstanding {
+        let core = self.lock();
+        let mut sum = Outstanding::default();
+        for connection in core.connections.values() {
+            connection.add_outstanding(&mut sum);
+        }
+        sum
+    }
+
+    fn change(&self, connection: u64, change: impl FnOnce(&mut Connection, &mut Env<'_>)) {
+        let _ = self.with(connection, |connection, env, news| {
+            change(connection, env);
+            news.wakers.extend(connection.take_wakers());
+        });
+    }
+
+    /// Works on one connection under the lock, then tells the news.
+    pub(crate) fn with<T>(
+        &self,
+        id: u64,
+        work: impl FnOnce(&mut Connection, &mut Env<'_>, &mut News) -> T,
+    ) -> Option<T> {
+        let now = self.now();
+        let mut news = News::default();
+        let (result, tap) = {
+            let mut core = self.lock();
+            let Core { rng, keys, connections, faults, tap, .. } = &mut *core;
+            let connection = connections.get_mut(&id)?;
+            let deliveries = tap.is_some().then(Vec::new);
+            let mut env =
+                Env { now, config: &self.shared.config, rng, keys, faults, taps: deliveries, connection: id };
+            let result = work(connection, &mut env, &mut news);
+            news.deliveries = env.taps.take().unwrap_or_default();
+            let over = connection.is_over();
+            let tap = tap.clone();
+            if over {
+                connections.remove(&id);
+            }
+            (result, tap)
+        };
+        if let Some(tap) = tap {
+            news.deliveries.iter().for_each(|delivery| tap(delivery));
+        }
+        news.wakers.into_iter().for_each(Waker::wake);
+        Some(result)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        // A test that failed while it held the lock has reported that already.
+        self.shared.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,64 @@
+//! What goes wrong, and when: a plan of [`Fault`]s, each for one step of one connection.
+
+use std::time::Duration;
+
+use rpcrdma_verbs::Status;
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Side {
+    /// The first queue pair of [`Fabric::pair`](crate::Fabric::pair), or the end that connected.
+    A,
+    /// The second, or the end that accepted.
+    B,
+}
+
+impl Side {
+    /// The other end.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+}
+
+/// A step in the life of one end of a connection. All count from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The n-th work request posted on this end is about to be carried out.
+    Posted(u64),
+    /// The n-th segment of any kind has arrived at this end and is about to be handled.
+    Segment(u64),
+    /// The n-th message (Send, Write, Read Request or Read Response) has been delivered completely to this end.
+    Delivered(u64),
+}
+
+/// What happens at a [`Step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// The link fails at both ends, and what is under way is lost. At [`Step::Posted`] before anything of the request
+    /// left, at [`Step::Segment`] before the segment is placed, at [`Step::Delivered`] after the delivery.
+    Cut,
+    /// At [`Step::Posted`]: the request leaves and reaches the peer, then the link fails. Elsewhere as [`Action::Cut`],
+    /// but the Receive or placement that just happened stands.
+    CutAfter,
+    /// At [`Step::Posted`]: the request fails with this status, and the connection ends. Elsewhere as [`Action::Cut`].
+    Fail(Status),
+    /// At [`Step::Posted`]: this end's send queue stands still for so long. Elsewhere: the link towards this end does.
+    Delay(Duration),
+}
+
+/// One planned fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fault {
+    /// Which connection of the fabric, in order of creation, from 0.
+    pub connection: u64,
+    /// Which end of it.
+    pub side: Side,
+    /// When.
+    pub at: Step,
+    /// What.
+    pub action: Action,
+}

@@ -1,0 +1,142 @@
+//! One direction of a connection: segments under way, in order, on the virtual clock.
+//!
+//! A link owns copies of the octets that left, as a socket buffer would, so that memory of the sender is free once its
+//! work request completes. When the connection is cut, they are gone.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rpcrdma_verbs::{Key, RemoteSegment, Status, TerminateCause};
+
+use crate::FabricConfig;
+
+/// Octets that a header adds to each segment, as MPA, DDP and RDMAP together do.
+const HEADER: usize = 24;
+
+/// What travels.
+#[derive(Debug)]
+pub(crate) enum Frame {
+    /// A segment of a Send.
+    Send { seq: u64, offset: usize, data: Bytes, end: Option<SendEnd> },
+    /// A segment of an RDMA Write: `last` of its message, `end` of its work request.
+    Write { seq: u64, key: Key, address: u64, data: Bytes, last: bool, end: bool },
+    /// An RDMA Read Request.
+    ReadRequest { seq: u64, source: RemoteSegment },
+    /// A segment of the answer to the oldest outstanding RDMA Read Request.
+    ReadResponse { data: Bytes, last: bool },
+    /// The peer has the work request, or could not carry it out.
+    Ack { seq: u64, status: Status },
+    /// The peer found an error and ended the connection.
+    Terminate(TerminateCause),
+    /// The peer will send nothing more.
+    Close,
+    /// The link failed at the peer.
+    Reset(&'static str),
+}
+
+/// What the last segment of a Send says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendEnd {
+    pub(crate) invalidate: Option<Key>,
+    pub(crate) solicited: bool,
+}
+
+impl Frame {
+    /// Octets on the link.
+    pub(crate) fn link_len(&self) -> usize {
+        match self {
+            Self::Send { data, .. } | Self::Write { data, .. } | Self::ReadResponse { data, .. } => {
+                HEADER + data.len()
+            }
+            Self::ReadRequest { .. } | Self::Terminate(_) => HEADER,
+            // Acknowledgements, and what ends a link, travel with the packets of the layer below.
+            Self::Ack { .. } | Self::Close | Self::Reset(_) => 0,
+        }
+    }
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    in_flight: VecDeque<(Duration, Frame)>,
+    last_arrival: Duration,
+    /// Until when the transmitter is busy.
+    pub(crate) busy_until: Duration,
+    /// Frames that were ever put: shows whether the receiver must look again.
+    pub(crate) count: u64,
+    /// Set while the link is partitioned, to when that began.
+    pub(crate) held_since: Option<Duration>,
+}
+
+impl Link {
+    /// Transmits a frame from `start` on; returns when its last octet has left.
+    pub(crate) fn put(
+        &mut self,
+        start: Duration,
+        frame: Frame,
+        config: &FabricConfig,
+        rng: &mut StdRng,
+    ) -> Duration {
+        let left = start.max(self.busy_until) + transmission_time(frame.link_len(), config.bandwidth);
+        let jitter = match u64::try_from(config.jitter.as_nanos()) {
+            Ok(0) | Err(_) => Duration::ZERO,
+            Ok(most) => Duration::from_nanos(rng.random_range(0..=most)),
+        };
+        self.busy_until = left;
+        self.last_arrival = self.last_arrival.max(left + config.latency + jitter);
+        self.in_flight.push_back((self.last_arrival, frame));
+        self.count += 1;
+        left
+    }
+
+    /// Takes the next frame if it has arrived.
+    pub(crate) fn take(&mut self, now: Duration) -> Option<(Duration, Frame)> {
+        if self.next_arrival()? > now {
+            return None;
+        }
+        self.in_flight.pop_front()
+    }
+
+    /// Puts back what [`take`](Self::take) gave, because the receiver cannot handle it yet.
+    pub(crate) fn put_back(&mut self, arrival: Duration, frame: Frame) {
+        self.in_flight.push_front((arrival, frame));
+    }
+
+    /// When the next frame arrives; `None` if there is none or the link is partitioned.
+    pub(crate) fn next_arrival(&self) -> Option<Duration> {
+        if self.held_since.is_some() {
+            return None;
+        }
+        self.in_flight.front().map(|&(arrival, _)| arrival)
+    }
+
+    /// Nothing that is under way, or will be put later, arrives before `time`.
+    pub(crate) fn delay_until(&mut self, time: Duration) {
+        for (arrival, _) in &mut self.in_flight {
+            *arrival = (*arrival).max(time);
+        }
+        self.last_arrival = self.last_arrival.max(time);
+    }
+
+    /// Ends a partition: what was held arrives from `now` on.
+    pub(crate) fn heal(&mut self, now: Duration) {
+        if self.held_since.take().is_some() {
+            self.delay_until(now);
+        }
+    }
+
+    /// Loses everything that is under way.
+    pub(crate) fn clear(&mut self) {
+        self.in_flight.clear();
+    }
+}
+
+fn transmission_time(octets: usize, bandwidth: Option<u64>) -> Duration {
+    let Some(bandwidth) = bandwidth else { return Duration::ZERO };
+    let nanos = u128::try_from(octets).unwrap_or(u128::MAX).saturating_mul(1_000_000_000)
+        / u128::from(bandwidth.max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}

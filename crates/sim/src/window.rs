@@ -1,0 +1,263 @@
+//! The windows of one end: keys, ranges, rights, and who still uses the memory.
+//!
+//! A window owns its memory from the bind on. It comes back when the window is invalid and no Read Response that is
+//! queued or half sent refers to it any more. The end of the connection changes nothing: memory waits for its
+//! `LocalInvalidate`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use rand::RngExt;
+use rand::rngs::StdRng;
+use rpcrdma_verbs::{Access, Key, RemoteSegment, Status, TerminateCause, WindowMemory};
+
+/// Keys that were given up and are not used again yet.
+const RETIRED: usize = 1 << 14;
+
+/// Keys of a whole fabric: none is in use twice, and none comes back soon after it was given up.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    taken: BTreeSet<Key>,
+    retired: VecDeque<Key>,
+}
+
+impl Keys {
+    fn take(&mut self, rng: &mut StdRng) -> Key {
+        loop {
+            let key = Key(rng.random());
+            if self.taken.insert(key) {
+                return key;
+            }
+        }
+    }
+
+    pub(crate) fn retire(&mut self, key: Key) {
+        self.retired.push_back(key);
+        if self.retired.len() > RETIRED
+            && let Some(oldest) = self.retired.pop_front()
+        {
+            self.taken.remove(&oldest);
+        }
+    }
+}
+
+/// Why a peer may not do what it asked for.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// Told to the peer.
+    pub(crate) cause: TerminateCause,
+    /// Status of the peer's work request, if completions are acknowledged.
+    pub(crate) status: Status,
+    /// Told to our own user.
+    pub(crate) detail: String,
+}
+
+impl Refusal {
+    /// An error in tagged placement (RFC 5041 §7.2).
+    fn tagged(code: u8, detail: String) -> Self {
+        Self { cause: TerminateCause { layer: 1, error_type: 1, code }, status: Status::RemoteAccess, detail }
+    }
+
+    /// An error in untagged placement (RFC 5041 §7.2).
+    pub(crate) fn untagged(code: u8, status: Status, detail: String) -> Self {
+        Self { cause: TerminateCause { layer: 1, error_type: 2, code }, status, detail }
+    }
+
+    /// Whether a message was longer than its Receive.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.cause == TerminateCause { layer: 1, error_type: 2, code: 5 }
+    }
+
+    /// A remote protection error (RFC 5040 §4.8).
+    fn protection(code: u8, detail: String) -> Self {
+        Self { cause: TerminateCause { layer: 0, error_type: 1, code }, status: Status::RemoteAccess, detail }
+    }
+
+    /// A remote operation error (RFC 5040 §4.8).
+    pub(crate) fn operation(code: u8, detail: String) -> Self {
+        Self {
+            cause: TerminateCause { layer: 0, error_type: 2, code },
+            status: Status::RemoteOperation,
+            detail,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Window {
+    segment: RemoteSegment,
+    access: Access,
+    memory: Option<WindowMemory>,
+    /// Still bound, but refused to the peer: an invalidation waits for `responses`.
+    closing: bool,
+    /// Read Responses that are queued or half sent.
+    responses: usize,
+}
+
+/// The windows of one end.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    by_key: BTreeMap<Key, Window>,
+}
+
+impl Windows {
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Windows that hold memory.
+    pub(crate) fn bound(&self) -> usize {
+        self.by_key.values().filter(|window| window.memory.is_some()).count()
+    }
+
+    /// A new window, open to nobody yet. Its range does not wrap.
+    pub(crate) fn reserve(
+        &mut self,
+        access: Access,
+        length: u32,
+        keys: &mut Keys,
+        rng: &mut StdRng,
+    ) -> RemoteSegment {
+        // RFC 5042 §6.1.1: neither the key nor the offset can be guessed from earlier ones.
+        let key = keys.take(rng);
+        let address = rng.random::<u64>() >> 1;
+        let segment = RemoteSegment { key, address, length };
+        self.by_key.insert(key, Window { segment, access, memory: None, closing: false, responses: 0 });
+        segment
+    }
+
+    /// Opens a reserved window.
+    ///
+    /// # Errors
+    /// The memory and what is wrong.
+    pub(crate) fn bind(
+        &mut self,
+        segment: RemoteSegment,
+        memory: WindowMemory,
+    ) -> Result<(), (WindowMemory, &'static str)> {
+        let Some(window) = self.by_key.get_mut(&segment.key) else {
+            return Err((memory, "a bind of a key that is not reserved"));
+        };
+        if window.segment != segment {
+            return Err((memory, "a bind of another range than was reserved"));
+        }
+        if window.memory.is_some() || window.closing {
+            return Err((memory, "a bind of a window that is bound"));
+        }
+        if usize::try_from(segment.length) != Ok(memory.len()) {
+            return Err((memory, "a bind of memory that is not as long as the window"));
+        }
+        if window.access != memory.access() {
+            return Err((memory, "a bind with another right than was reserved"));
+        }
+        window.memory = Some(memory);
+        Ok(())
+    }
+
+    /// The memory that a segment of an RDMA Write goes to (RFC 5041 §7.1).
+    pub(crate) fn writable(&mut self, key: Key, address: u64, len: usize) -> Result<&mut [u8], Refusal> {
+        let Some(window) = self.by_key.get_mut(&key).filter(|window| !window.closing) else {
+            return Err(Refusal::tagged(0, format!("RDMA Write to unknown key {:#010x}", key.0)));
+        };
+        let segment = window.segment;
+        match &mut window.memory {
+            None => Err(Refusal::tagged(0, format!("RDMA Write to key {:#010x}, which is not bound", key.0))),
+            // "Invalid STag" includes that its buffer allows no placement.
+            Some(WindowMemory::Read(_)) => {
+                Err(Refusal::tagged(0, format!("RDMA Write to key {:#010x}, which may only be read", key.0)))
+            }
+            Some(WindowMemory::Write(buffer)) => range_of(segment, address, len)
+                .and_then(|(start, end)| buffer.get_mut(start..end))
+                .ok_or_else(|| {
+                    let code = if wraps(address, len) { 3 } else { 1 };
+                    Refusal::tagged(
+                        code,
+                        format!("RDMA Write of {len} octets at {address:#x}, outside {segment:?}"),
+                    )
+                }),
+        }
+    }
+
+    /// The octets that an RDMA Read Request asks for (RFC 5040 §5.4). Counts as a queued response until
+    /// [`response_left`](Self::response_left).
+    pub(crate) fn readable(&mut self, source: RemoteSegment) -> Result<Bytes, Refusal> {
+        let key = source.key;
+        let Some(window) = self.by_key.get_mut(&key).filter(|window| !window.closing) else {
+            return Err(Refusal::protection(0, format!("RDMA Read of unknown key {:#010x}", key.0)));
+        };
+        let segment = window.segment;
+        match &window.memory {
+            None => {
+                Err(Refusal::protection(0, format!("RDMA Read of key {:#010x}, which is not bound", key.0)))
+            }
+            Some(WindowMemory::Write(_)) => Err(Refusal::protection(
+                2,
+                format!("RDMA Read of key {:#010x}, which may only be written", key.0),
+            )),
+            Some(WindowMemory::Read(bytes)) => {
+                let len = usize::try_from(source.length).unwrap_or(usize::MAX);
+                let Some((start, end)) = range_of(segment, source.address, len) else {
+                    let code = if wraps(source.address, len) { 4 } else { 1 };
+                    return Err(Refusal::protection(
+                        code,
+                        format!("RDMA Read of {source:?}, outside {segment:?}"),
+                    ));
+                };
+                let octets = bytes.slice(start..end);
+                window.responses += 1;
+                Ok(octets)
+            }
+        }
+    }
+
+    /// A Read Response of this window has left completely, or never will.
+    pub(crate) fn response_left(&mut self, key: Key) {
+        if let Some(window) = self.by_key.get_mut(&key) {
+            window.responses = window.responses.saturating_sub(1);
+        }
+    }
+
+    /// Refuses the window to the peer from now on; returns whether responses are still queued or half sent.
+    pub(crate) fn close(&mut self, key: Key) -> bool {
+        self.by_key.get_mut(&key).is_some_and(|window| {
+            window.closing = true;
+            window.responses > 0
+        })
+    }
+
+    /// Whether responses of this window are queued or half sent.
+    pub(crate) fn has_responses(&self, key: Key) -> bool {
+        self.by_key.get(&key).is_some_and(|window| window.responses > 0)
+    }
+
+    /// Whether the peer may invalidate this key.
+    pub(crate) fn is_open(&self, key: Key) -> bool {
+        self.by_key.get(&key).is_some_and(|window| !window.closing && window.memory.is_some())
+    }
+
+    /// Removes the window and gives its memory back.
+    pub(crate) fn remove(&mut self, key: Key, keys: &mut Keys) -> Option<WindowMemory> {
+        let window = self.by_key.remove(&key)?;
+        keys.retire(key);
+        window.memory
+    }
+
+    /// No response will leave any more: the connection has ended.
+    pub(crate) fn forget_responses(&mut self) {
+        for window in self.by_key.values_mut() {
+            window.responses = 0;
+        }
+    }
+}
+
+/// Where `len` octets at `address` lie in the window's memory, if they lie in it as a whole.
+fn range_of(window: RemoteSegment, address: u64, len: usize) -> Option<(usize, usize)> {
+    let start = usize::try_from(address.checked_sub(window.address)?).ok()?;
+    let end = start.checked_add(len)?;
+    (end <= usize::try_from(window.length).ok()?).then_some((start, end))
+}
+
+/// Whether the range ends beyond the last 64-bit address.
+fn wraps(address: u64, len: usize) -> bool {
+    u64::try_from(len).ok().and_then(|len| address.checked_add(len)).is_none()
+}

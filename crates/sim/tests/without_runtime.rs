@@ -1,0 +1,255 @@
+//! The fabric without a runtime: what `proto` tests rely on.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma_sim::{
+    Action, CompletionMode, Delivery, Fabric, FabricConfig, Fault, MessageKind, Outstanding, Side,
+    SimQueuePair, Step,
+};
+use rpcrdma_verbs::{
+    Access, Buffer, Completion, ConnectParameters, Disconnected, ProtectionDomain, QueuePair, ReceiveMemory,
+    RemoteSegment, SendRequest, Status, WindowMemory, Windows, Work, WorkRequest, WrId,
+};
+
+fn parameters(domain: &ProtectionDomain) -> ConnectParameters {
+    ConnectParameters {
+        private_data: Bytes::new(),
+        ird: 4,
+        ord: 4,
+        max_send_wr: 64,
+        max_recv_wr: 64,
+        domain: domain.clone(),
+    }
+}
+
+struct Pair {
+    fabric: Fabric,
+    domain: ProtectionDomain,
+    a: SimQueuePair,
+    b: SimQueuePair,
+    log: Arc<Mutex<Vec<Delivery>>>,
+}
+
+fn pair(config: FabricConfig) -> Pair {
+    let fabric = Fabric::new(config);
+    let domain = ProtectionDomain::new(64 << 20);
+    let (a, b) = fabric.pair(parameters(&domain), parameters(&domain));
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let into = Arc::clone(&log);
+    fabric.tap(move |delivery| into.lock().unwrap().push(delivery.clone()));
+    Pair { fabric, domain, a, b, log }
+}
+
+impl Pair {
+    fn settle(&mut self) -> (Vec<Completion>, Vec<Completion>) {
+        let mut both = self.fabric.settle(&mut [&mut self.a, &mut self.b]);
+        let b = both.pop().unwrap();
+        (both.pop().unwrap(), b)
+    }
+
+    /// A window of B over memory that starts as zeros, or that holds `octets`.
+    fn window(&mut self, access: Access, octets: Vec<u8>) -> RemoteSegment {
+        let window = self.b.reserve_window(access, u32::try_from(octets.len()).unwrap()).unwrap();
+        let memory = match access {
+            Access::RemoteRead => WindowMemory::Read(octets.into()),
+            Access::RemoteWrite => WindowMemory::Write(Buffer::adopt(octets)),
+        };
+        self.b.post(WrId(900), WorkRequest::BindWindow { window, memory }).unwrap();
+        window
+    }
+
+    fn end_of_a(&mut self) -> Disconnected {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        match self.a.poll(&mut cx, &mut Vec::new()) {
+            std::task::Poll::Ready(Err(end)) => end,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn send(octets: &'static [u8]) -> WorkRequest {
+    WorkRequest::Send(SendRequest { gather: vec![Bytes::from_static(octets)], ..SendRequest::default() })
+}
+
+fn write(octets: usize, target: RemoteSegment) -> WorkRequest {
+    WorkRequest::Write { gather: vec![Bytes::from(vec![0xaa; octets])], targets: vec![target] }
+}
+
+fn status_of(completions: &[Completion], id: u64) -> Status {
+    completions.iter().find(|completion| completion.id == WrId(id)).unwrap().status
+}
+
+fn config(completion_mode: CompletionMode) -> FabricConfig {
+    FabricConfig { completion_mode, ..FabricConfig::default() }
+}
+
+#[test]
+fn write_read_send_and_invalidate() {
+    for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
+        let mut pair = pair(config(mode));
+        let target = pair.window(Access::RemoteWrite, vec![0; 20_000]);
+        let source = pair.window(Access::RemoteRead, (0..20_000_u32).map(|i| i as u8).collect());
+        pair.b.post_receive(WrId(1), ReceiveMemory::Pooled { capacity: 100 }).unwrap();
+        let sink = pair.domain.allocate(20_000, 1).unwrap();
+        pair.a.post(WrId(10), WorkRequest::Read { sink, sources: vec![source] }).unwrap();
+        pair.a.post(WrId(11), write(20_000, target)).unwrap();
+        let invalidate = SendRequest {
+            gather: vec![Bytes::from_static(b"done")],
+            invalidate: Some(target.key),
+            solicited: true,
+            express: false,
+        };
+        pair.a.post(WrId(12), WorkRequest::Send(invalidate)).unwrap();
+        let (a, b) = pair.settle();
+        assert!(a.iter().all(|completion| completion.status.is_success()), "{a:?}");
+        let read = a.iter().find(|completion| completion.id == WrId(10)).unwrap();
+        let Work::Read { sink } = &read.work else { panic!() };
+        assert!(sink.iter().enumerate().all(|(i, &octet)| octet == i as u8));
+        let received = b.iter().find(|completion| completion.id == WrId(1)).unwrap();
+        let Work::Receive {
+            buffers,
+            len,
+            invalidated: Some((key, WindowMemory::Write(memory))),
+            solicited: true,
+        } = &received.work
+        else {
+            panic!("{received:?}")
+        };
+        assert_eq!((&buffers[0][..*len], *key), (&b"done"[..], target.key));
+        assert!(memory.iter().all(|&octet| octet == 0xaa));
+
+        pair.b.post(WrId(20), WorkRequest::LocalInvalidate { key: source.key }).unwrap();
+        pair.b.post(WrId(21), WorkRequest::LocalInvalidate { key: target.key }).unwrap();
+        let (_, b) = pair.settle();
+        assert!(matches!(&b[0].work, Work::LocalInvalidate { memory: Some(WindowMemory::Read(_)) }));
+        assert!(matches!(&b[1].work, Work::LocalInvalidate { memory: None }));
+        let kinds: Vec<_> = pair.log.lock().unwrap().iter().map(|delivery| delivery.kind).collect();
+        for kind in
+            [MessageKind::Send, MessageKind::Write, MessageKind::ReadRequest, MessageKind::ReadResponse]
+        {
+            assert_eq!(kinds.iter().filter(|&&seen| seen == kind).count(), 1, "{kind:?}");
+        }
+        assert_eq!(pair.fabric.outstanding(), Outstanding::default());
+    }
+}
+
+#[test]
+fn i7_a_wrong_key_leaves_memory_alone_and_ends_the_connection() {
+    for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
+        let mut pair = pair(config(mode));
+        let target = pair.window(Access::RemoteWrite, vec![0; 64]);
+        let wrong = RemoteSegment { address: target.address + 1, ..target };
+        pair.a.post(WrId(1), write(64, wrong)).unwrap();
+        pair.a.post_receive(WrId(2), ReceiveMemory::Pooled { capacity: 10 }).unwrap();
+        let (a, _) = pair.settle();
+        let expected = match mode {
+            CompletionMode::Local => Status::Success,
+            CompletionMode::Acknowledged => Status::RemoteAccess,
+        };
+        assert_eq!(status_of(&a, 1), expected);
+        assert_eq!(status_of(&a, 2), Status::Flushed);
+        assert!(
+            matches!(pair.end_of_a(), Disconnected::Terminated(cause) if (cause.layer, cause.error_type, cause.code) == (1, 1, 1))
+        );
+        pair.b.post(WrId(3), WorkRequest::LocalInvalidate { key: target.key }).unwrap();
+        let (_, b) = pair.settle();
+        let Work::LocalInvalidate { memory: Some(WindowMemory::Write(memory)) } = &b[0].work else {
+            panic!()
+        };
+        assert!(memory.iter().all(|&octet| octet == 0));
+        assert_eq!(pair.fabric.outstanding(), Outstanding::default());
+    }
+}
+
+#[test]
+fn a_cut_in_the_middle_of_a_write_leaves_the_first_segments() {
+    let mut pair = pair(FabricConfig { segment_size: 1000, ..FabricConfig::default() });
+    pair.fabric.plan(Fault { connection: 0, side: Side::B, at: Step::Segment(3), action: Action::Cut });
+    let target = pair.window(Access::RemoteWrite, vec![0; 10_000]);
+    pair.a.post(WrId(1), write(10_000, target)).unwrap();
+    pair.settle();
+    pair.b.post(WrId(2), WorkRequest::LocalInvalidate { key: target.key }).unwrap();
+    let (_, b) = pair.settle();
+    let Work::LocalInvalidate { memory: Some(WindowMemory::Write(memory)) } = &b[0].work else { panic!() };
+    assert_eq!(memory.iter().filter(|&&octet| octet == 0xaa).count(), 3000);
+    assert_eq!(memory[..3000], [0xaa; 3000]);
+}
+
+#[test]
+fn faults_at_a_work_request() {
+    let outcomes =
+        [Action::Cut, Action::CutAfter, Action::Fail(Status::Fatal), Action::Delay(Duration::from_secs(1))]
+            .map(|action| {
+                let mut pair = pair(config(CompletionMode::Local));
+                pair.fabric.plan(Fault { connection: 0, side: Side::A, at: Step::Posted(1), action });
+                for id in 0..3 {
+                    pair.b.post_receive(WrId(id), ReceiveMemory::Pooled { capacity: 10 }).unwrap();
+                    pair.a.post(WrId(id), send(b"x")).unwrap();
+                }
+                let (a, b) = pair.settle();
+                assert_eq!((a.len(), b.len()), (3, 3));
+                let statuses = |completions: &[Completion]| [0, 1, 2].map(|id| status_of(completions, id));
+                (statuses(&a), statuses(&b), pair.fabric.now() >= Duration::from_secs(1))
+            });
+    use Status::{Fatal, Flushed, Success};
+    // "Before": the first message may be lost too, since it was still under way.
+    assert_eq!(outcomes[0], ([Success, Flushed, Flushed], [Flushed, Flushed, Flushed], false));
+    assert_eq!(outcomes[1], ([Success, Success, Flushed], [Success, Success, Flushed], false));
+    assert_eq!(outcomes[2], ([Success, Fatal, Flushed], [Success, Flushed, Flushed], false));
+    assert_eq!(outcomes[3], ([Success, Success, Success], [Success, Success, Success], true));
+}
+
+#[test]
+fn a_partition_delays_and_heals_or_ends_the_connection() {
+    let mut pair = pair(FabricConfig::default());
+    pair.b.post_receive(WrId(1), ReceiveMemory::Pooled { capacity: 10 }).unwrap();
+    pair.b.post_receive(WrId(2), ReceiveMemory::Pooled { capacity: 10 }).unwrap();
+    pair.fabric.partition(0);
+    pair.a.post(WrId(1), send(b"x")).unwrap();
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut completions = Vec::new();
+    let _ = pair.a.poll(&mut cx, &mut completions);
+    pair.fabric.advance(Duration::from_secs(5));
+    assert!(pair.b.poll(&mut cx, &mut completions).is_pending());
+    pair.fabric.heal(0);
+    let (_, b) = pair.settle();
+    assert_eq!((b.len(), b[0].status), (1, Status::Success));
+
+    pair.fabric.partition(0);
+    let (_, b) = pair.settle();
+    assert_eq!((b.len(), b[0].status), (1, Status::Flushed));
+    assert!(matches!(pair.end_of_a(), Disconnected::Timeout(_)));
+}
+
+#[test]
+fn express_sends_overtake_bulk() {
+    let mut pair = pair(FabricConfig::default());
+    let target = pair.window(Access::RemoteWrite, vec![0; 4 << 20]);
+    pair.b.post_receive(WrId(1), ReceiveMemory::Pooled { capacity: 10 }).unwrap();
+    pair.a.post(WrId(1), write(4 << 20, target)).unwrap();
+    let express =
+        SendRequest { gather: vec![Bytes::from_static(b"x")], express: true, ..SendRequest::default() };
+    pair.a.post(WrId(2), WorkRequest::Send(express)).unwrap();
+    let (a, _) = pair.settle();
+    assert_eq!(a.iter().map(|completion| completion.id.0).collect::<Vec<_>>(), [2, 1]);
+    let log = pair.log.lock().unwrap();
+    assert_eq!(log[0].kind, MessageKind::Send);
+    assert!(log[0].at < Duration::from_micros(100), "{:?}", log[0].at);
+    assert!(log[1].at > Duration::from_millis(3), "4 MiB at 10 Gb/s: {:?}", log[1].at);
+}
+
+#[test]
+fn a_dropped_queue_pair_gives_everything_back() {
+    let mut pair = pair(FabricConfig::default());
+    pair.window(Access::RemoteRead, vec![1; 100]);
+    let buffer = pair.domain.allocate(5000, 1).unwrap();
+    pair.b.post_receive(WrId(1), ReceiveMemory::Scatter(vec![buffer])).unwrap();
+    let Pair { fabric, domain, a, b, .. } = pair;
+    drop(b);
+    drop(a);
+    assert_eq!(domain.usage().in_use, 0);
+    assert_eq!(fabric.outstanding(), Outstanding::default());
+    assert!(fabric.connections().is_empty());
+}
