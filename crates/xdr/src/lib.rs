@@ -55,6 +55,75 @@ pub use encode::{Encoder, INLINE_COPY_MAX, encode};
 pub use error::{BufferTooSmall, DecodeError, EncodeError};
 pub use items::{Counted, Decode, Encode};
 pub use list::{decode_list, encode_list};
+/// ```
+/// use rpcrdma_xdr::{Text, Xdr};
+///
+/// #[derive(Xdr)]
+/// enum Status {
+///     Ok = 0,
+///     NoEntry = 2,
+/// }
+///
+/// #[derive(Xdr)]
+/// enum ReadLink {
+///     #[xdr(value = Status::Ok as u32)]
+///     Ok {
+///         #[xdr(ddp, max = 1024)]
+///         target: Text,
+///     },
+///     #[xdr(default)]
+///     Failed(Status),
+/// }
+/// ```
+///
+/// A declaration without its limit, or without a form in XDR, doesn't compile:
+///
+/// ```compile_fail
+/// #[derive(rpcrdma_xdr::Xdr)]
+/// struct NoMaximum(bytes::Bytes);
+/// ```
+///
+/// ```compile_fail
+/// #[derive(rpcrdma_xdr::Xdr)]
+/// struct NoMaximum(Vec<u32>);
+/// ```
+///
+/// ```compile_fail
+/// #[derive(rpcrdma_xdr::Xdr)]
+/// struct EligibleWithoutMaximum(#[xdr(ddp)] bytes::Bytes);
+/// ```
+///
+/// ```compile_fail
+/// #[derive(rpcrdma_xdr::Xdr)]
+/// struct NotCounted(#[xdr(max = 4)] u32);
+/// ```
+///
+/// ```compile_fail
+/// #[derive(rpcrdma_xdr::Xdr)]
+/// enum ValuesNotWrittenOut {
+///     A,
+///     B,
+/// }
+/// ```
+///
+/// ```compile_fail
+/// #[derive(rpcrdma_xdr::Xdr)]
+/// enum ArmWithoutValue {
+///     #[xdr(value = 1)]
+///     A,
+///     B(u32),
+/// }
+/// ```
+///
+/// ```compile_fail
+/// #[derive(rpcrdma_xdr::Xdr)]
+/// enum DefaultWithoutDiscriminant {
+///     #[xdr(value = 1)]
+///     A,
+///     #[xdr(default)]
+///     B,
+/// }
+/// ```
 pub use rpcrdma_xdr_derive::Xdr;
 pub use stream::{CopyCount, Piece, Stream};
 pub use text::Text;

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::{Decode, DecodeError, Decoder, Encode, EncodeError, Text, Xdr, encode};
+use crate::{Decode, DecodeError, Decoder, Encode, EncodeError, Piece, Text, Xdr, encode};
+
+mod properties;
 
 #[derive(Clone, Copy, Debug, PartialEq, Xdr)]
 enum FileKind {
@@ -96,6 +98,8 @@ struct Everything {
     data: Bytes,
     #[xdr(ddp, max = 1024)]
     target: Text,
+    #[xdr(max = 1 << 20)]
+    attachment: Bytes,
     eof: bool,
     nothing: (),
 }
@@ -112,3 +116,107 @@ enum Outcome<T, F> {
 
 #[derive(Clone, Debug, PartialEq, Xdr)]
 struct Empty;
+
+fn read<T: Decode>(bytes: &'static [u8]) -> Result<T, DecodeError> {
+    Decoder::new(Bytes::from_static(bytes)).decode_all()
+}
+
+#[test]
+fn enumerations_know_their_values_only() {
+    assert_eq!(flat(&FileKind::Exec), [0, 0, 0, 2][..]);
+    assert_eq!(read(&[0, 0, 0, 1]), Ok(FileKind::Data));
+    let refused = DecodeError::UnknownEnumValue { name: "FileKind", position: 0, value: 3 };
+    assert_eq!(read::<FileKind>(&[0, 0, 0, 3]), Err(refused));
+    let refused = DecodeError::UnknownEnumValue { name: "FileKind", position: 0, value: -1 };
+    assert_eq!(read::<FileKind>(&[0xff; 4]), Err(refused));
+}
+
+#[test]
+fn unions_take_the_arm_of_the_discriminant() {
+    let refused = DecodeError::UnknownArm { name: "FileType", position: 0, value: 3 };
+    assert_eq!(read::<FileType>(&[0, 0, 0, 3]), Err(refused));
+    assert_eq!(flat(&Outcome::<u32, u32>::Done(5)), [0, 0, 0, 0, 0, 0, 0, 5][..]);
+    assert_eq!(flat(&Outcome::<u32, u32>::Void), [0, 0, 0, 1][..]);
+    assert_eq!(flat(&Outcome::<u32, u32>::Failed(9, 5)), [0, 0, 0, 9, 0, 0, 0, 5][..]);
+    assert_eq!(read(&[0, 0, 0, 9, 0, 0, 0, 5]), Ok(Outcome::<u32, u32>::Failed(9, 5)));
+    let refused = EncodeError::DefaultArm { union: "Outcome", value: 1 };
+    assert_eq!(encode(&Outcome::<u32, u32>::Failed(1, 5)), Err(refused));
+}
+
+/// RFC 4506 §4.19: TRUE before each element, FALSE at the end.
+#[test]
+fn lists_are_chains_of_optional_data() {
+    #[derive(Debug, PartialEq, Xdr)]
+    struct List(#[xdr(list, max = 2)] Vec<u32>);
+    assert_eq!(flat(&List(vec![])), [0; 4][..]);
+    assert_eq!(flat(&List(vec![7, 8])), [0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0][..]);
+    assert_eq!(read(&[0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0]), Ok(List(vec![7])));
+    let refused = DecodeError::InvalidBool { position: 8, value: 2 };
+    assert_eq!(read::<List>(&[0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 2]), Err(refused));
+}
+
+#[test]
+fn i5_lists_and_arrays_stop_at_their_maximum() {
+    #[derive(Debug, PartialEq, Xdr)]
+    struct List(#[xdr(list, max = 1)] Vec<u32>);
+    #[derive(Debug, PartialEq, Xdr)]
+    struct Array(#[xdr(max = 1)] Vec<u32>);
+    let too_long = EncodeError::TooLong { length: 2, max: 1 };
+    assert_eq!(encode(&List(vec![1, 2])), Err(too_long.clone()));
+    assert_eq!(encode(&Array(vec![1, 2])), Err(too_long));
+    assert!(encode(&List(vec![1])).is_ok() && encode(&Array(vec![1])).is_ok());
+
+    let list = &[0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0];
+    assert_eq!(read::<List>(list), Err(DecodeError::TooLong { position: 8, count: 2, max: 1 }));
+    let array = &[0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0, 8];
+    assert_eq!(read::<Array>(array), Err(DecodeError::TooLong { position: 0, count: 2, max: 1 }));
+}
+
+/// The count is compared with what is left before any element is read or room for it made.
+#[test]
+fn i5_an_array_can_not_announce_more_than_the_message_holds() {
+    #[derive(Debug, PartialEq, Xdr)]
+    struct Array(#[xdr(max = 1 << 30)] Vec<Entry>);
+    let count: &[u8] = &[0x3f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+    let refused =
+        DecodeError::CountBeyondMessage { position: 0, count: 0x3fff_ffff, min_item_len: 12, available: 4 };
+    assert_eq!(Decoder::new(Bytes::from_static(count)).decode_all::<Array>(), Err(refused));
+}
+
+#[test]
+fn min_len_is_the_shortest_form() {
+    assert_eq!((Empty::MIN_LEN, Cookie::MIN_LEN, Entry::MIN_LEN), (0, 8, 12));
+    assert_eq!((FileKind::MIN_LEN, FileType::MIN_LEN, Name::MIN_LEN), (4, 4, 4));
+    assert_eq!((<[u64; 3]>::MIN_LEN, <Option<u64>>::MIN_LEN), (24, 4));
+    assert_eq!(flat(&Empty), Bytes::new());
+}
+
+#[test]
+fn only_marked_items_are_eligible() {
+    #[derive(Xdr)]
+    struct Pair {
+        #[xdr(max = 4096)]
+        plain: Bytes,
+        #[xdr(ddp, max = 4096)]
+        marked: Bytes,
+    }
+    let pair = Pair { plain: vec![0; 2000].into(), marked: vec![0; 2000].into() };
+    let pieces = encode(&pair).unwrap().into_pieces();
+    let eligible: Vec<_> = pieces
+        .iter()
+        .filter_map(|piece| match piece {
+            Piece::Payload { data, ddp_eligible } => Some((data.as_ptr(), *ddp_eligible)),
+            Piece::Inline(_) => None,
+        })
+        .collect();
+    assert_eq!(eligible, [(pair.plain.as_ptr(), false), (pair.marked.as_ptr(), true)]);
+}
+
+/// Hostile names must not write control characters into a log.
+#[test]
+fn text_prints_escaped() {
+    let text = Text(Bytes::from_static(b"a\x1b[\n\xff"));
+    assert_eq!(format!("{text:?} {text}"), r#""a\x1b[\n\xff" a\x1b[\n\xff"#);
+    assert_eq!(Text::from("x"), *"x");
+    assert_eq!(text.to_str(), None);
+}
