@@ -1,1 +1,59 @@
-//! RPC-over-RDMA protocol engine, sans I/O
+//! RPC-over-RDMA itself, sans I/O: no socket, no clock, no thread; time is an argument.
+//!
+//! | module | mechanism |
+//! | --- | --- |
+//! | [`wire`] | headers: a codec and a table of rules for each version |
+//! | [`private_data`] | what both sides say at connection set-up (RFC 8797) |
+//! | [`planner`] | decides how a message travels; nothing else does |
+//! | [`reassembly`] | from a Read list to the chunks of a Call |
+//! | [`credits`], [`receives`] | flow control: grants, and the Receives that back them |
+//! | [`connection`] | one connection: a requester and a responder on one queue pair |
+
+//! | [`binding`] | what is DDP-eligible in a program |
+//! | [`error`], [`limits`], [`timers`], [`stats`] | refusals, bounds, timers and counters, each in one table |
+//!
+//! A driver moves work requests from a [`connection::Connection`] to a queue pair and completions
+//! back; the types' documentation says in which order.
+//!
+//! *Who owns which buffer.* Messages are shared, read-only memory. Memory that is open to the peer belongs to its window
+//! and comes back when the peer can no longer touch it; a call completes after that (RFC 8166 §4.1).
+//!
+//! *What happens on error.* What a peer sends is checked where it is decoded. Each refusal is a variant of
+//! [`error::ProtocolError`], and one function says what it is answered with.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
+
+pub mod binding;
+pub mod call;
+pub mod config;
+pub mod connection;
+mod core;
+pub mod credits;
+pub mod error;
+pub mod event;
+mod gather;
+pub mod limits;
+pub mod planner;
+pub mod private_data;
+pub mod reassembly;
+pub mod receives;
+mod requester;
+mod responder;
+
+pub mod stats;
+pub mod timers;
+pub mod wire;
+
+pub use binding::{Binding, BindingTable, Bindings, Eligibility};
+pub use call::{
+    Call, CallError, CallFailure, CallId, Form, IncomingReply, Invalidations, Refused, RefusedKind,
+    ReplyShape, Sink, Travelled,
+};
+pub use config::{Config, Side};
+pub use connection::Connection;
+pub use error::ProtocolError;
+pub use event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
+pub use limits::Limits;
+pub use private_data::{PrivateData, Thresholds};
+
+pub use stats::Stats;
+pub use timers::Timeouts;

@@ -1,0 +1,94 @@
+//! What the owner of a connection decides: sizes, credits, limits, timers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::binding::Bindings;
+use crate::limits::Limits;
+use crate::private_data::PrivateData;
+use crate::timers::Timeouts;
+
+/// Who opened the connection; fixed for its life (RFC 8167 §2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Opened it: its Calls go in the forward direction.
+    Client,
+    /// Accepted it: its Calls go in the reverse direction.
+    Server,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        })
+    }
+}
+
+/// Settings of a connection. Shared by all connections of a client or server.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The largest message sent inline, bytes; 1024 to 262144 in steps of 1024 (RFC 8797 §4.2).
+    pub send_size: usize,
+    /// The largest message received inline, bytes; as above. Each posted Receive can hold this much.
+    pub receive_size: usize,
+    /// Announce that Send with Invalidate is taken, and use it (RFC 8797 §4.1).
+    pub remote_invalidation: bool,
+    /// Calls we want to have in flight, asked for in each Call.
+    pub calls: u32,
+    /// The largest grant to the peer.
+    pub grant: u32,
+    /// Calls taken before the peer was granted anything. The protocol knows one (RFC 8166 §3.3.3); some peers do not.
+    pub early_calls: u32,
+    /// Bounds on the peer's headers.
+    pub limits: Limits,
+    /// All timers.
+    pub timeouts: Timeouts,
+    /// DDP-eligible arguments of at least this many bytes leave by Read chunk even if the Call would fit inline. `None`:
+    /// what fits inline goes inline.
+    pub reduce_from: Option<usize>,
+    /// The longest segment of a chunk, bytes: longer chunks get several windows. At least 1024.
+    pub max_segment_len: usize,
+    /// The most segments in one chunk that is sent: what every server has to take is 16 (RFC 8267 §6.4.2).
+    pub max_segments: usize,
+    /// The most Read chunks at non-zero Positions that a Call is given; items beyond travel with the rest.
+    pub max_read_chunks: usize,
+    /// Whether chunks are used and taken in the reverse direction (RFC 8167 §5.3).
+    pub reverse_chunks: bool,
+    /// What is DDP-eligible in the Calls received; `None` leaves it to the argument decoder.
+    pub bindings: Option<Arc<dyn Bindings>>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            send_size: 4096,
+            receive_size: 4096,
+            remote_invalidation: true,
+            calls: 128,
+            grant: 64,
+            early_calls: 16,
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            reduce_from: None,
+            max_segment_len: 1 << 30,
+            max_segments: 16,
+            max_read_chunks: 1,
+            reverse_chunks: false,
+            bindings: None,
+        }
+    }
+}
+
+impl Config {
+    /// The private data that goes with these settings, for connection set-up.
+    #[must_use]
+    pub fn private_data(&self) -> PrivateData {
+        PrivateData {
+            remote_invalidation: self.remote_invalidation,
+            send_size: self.send_size,
+            receive_size: self.receive_size,
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! [`Connection`]: one connection, both roles.
+//!
+//! It owns no socket, clock or thread. Memory that is open to the peer is the provider's until its window is closed; memory of
+//! messages is shared. A fault of the peer is counted, answered as [`ProtocolError::action`] says, and never ends more
+//! than this connection.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use rpcrdma_verbs::{
+    Buffer, Capabilities, Completion, Disconnected, PostErrorKind, Status, Windows, Work, WrId,
+};
+
+use crate::call::{Call, CallId, Refused, RefusedKind};
+use crate::config::{Config, Side};
+use crate::core::{Core, Origin};
+use crate::credits::{RequesterCredits, ResponderCredits};
+use crate::error::{Action, ProtocolError, Taken};
+use crate::event::{Answer, CloseReason, Event, Post, ReplyToken};
+use crate::private_data::{PrivateData, Thresholds};
+use crate::requester::{Received, Requester};
+use crate::responder::{ReceivedCall, Responder, rpc_prefix};
+use crate::stats::Stats;
+use crate::timers::earlier;
+use crate::wire::{self, Body, ChunkLists, Codec, ErrorBody, Fixed};
+
+const CALL: u32 = 0;
+const REPLY: u32 = 1;
+
+/// One RPC-over-RDMA connection, sans I/O: a requester and a responder on one queue pair.
+///
+/// There are four kinds of method:
+///
+/// 1. *Getters* look: [`side`](Self::side), [`stats`](Self::stats), [`wants_memory`](Self::wants_memory),
+///    [`in_progress`](Self::in_progress), [`thresholds`](Self::thresholds).
+/// 2. *Commands* of the owner: [`call`](Self::call), [`abandon`](Self::abandon), [`reply`](Self::reply),
+///    [`close`](Self::close), [`refuse`](Self::refuse).
+/// 3. *Input*, told as it happens: [`handle_completion`](Self::handle_completion),
+///    [`handle_post_error`](Self::handle_post_error), [`handle_timeout`](Self::handle_timeout),
+///    [`handle_disconnected`](Self::handle_disconnected).
+/// 4. *Output*, asked for after any of 2 and 3, in this order:
+///    * [`poll_transmit`](Self::poll_transmit) until `None`, each [`Post`] being given to the queue pair at once. The first
+///      time before the queue pair is polled, so that the Receives are there for the first message;
+///    * the queue pair's `poll`; its completions go to `handle_completion`, its end to `handle_disconnected`;
+///    * [`poll_event`](Self::poll_event) until `None`. Answers and calls made meanwhile need `poll_transmit` again;
+///    * [`poll_timeout`](Self::poll_timeout): when to call `handle_timeout` at the latest;
+///    * [`wants_memory`](Self::wants_memory): if it says something, `poll_transmit` is called again when the domain has
+///      that much memory.
+///
+/// After [`Event::Closed`] nothing more comes.
+#[derive(Debug)]
+pub struct Connection {
+    core: Core,
+    requester: Requester,
+    responder: Responder,
+    state: State,
+    last_activity: Instant,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// The owner said close; the queue pair has been told, and shall have ended by then.
+    Closing(Instant),
+    /// The queue pair has been told to end at once.
+    Aborting,
+    Closed,
+}
+
+impl Connection {
+    /// A connection on a queue pair that was just set up. `peer_private_data` is what came with it, complete;
+    /// what we said is [`Config::private_data`].
+    #[must_use]
+    pub fn new(
+        side: Side,
+        config: Arc<Config>,
+        peer_private_data: &[u8],
+        capabilities: &Capabilities,
+        now: Instant,
+    ) -> Self {
+        let codec: &'static dyn Codec = &wire::v1::V1;
+        Self::with_codec(side, config, codec, peer_private_data, capabilities, now)
+    }
+
+    /// The same with another version of the protocol.
+    #[must_use]
+    pub fn with_codec(
+        side: Side,
+        config: Arc<Config>,
+        codec: &'static dyn Codec,
+        peer_private_data: &[u8],
+        capabilities: &Capabilities,
+        now: Instant,
+    ) -> Self {
+        let peer = PrivateData::find(peer_private_data).unwrap_or_default();
+        let thresholds = Thresholds::negotiate(&config.private_data(), &peer);
+        // RFC 8797 §4.1: only if both sides said so, and if the provider can.
+        let invalidate =
+            config.remote_invalidation && peer.remote_invalidation && capabilities.remote_invalidation;
+        let initial = codec.rules().initial_credits;
+        // What the receive queue holds is shared by the two directions.
+        let most = u32::try_from(capabilities.max_recv_wr / 2).unwrap_or(u32::MAX).max(1);
+        let early =
+            if side == Side::Server { config.early_calls.max(initial).min(config.grant) } else { initial };
+        let requester =
+            Requester::new(RequesterCredits::new(config.calls.min(most), initial), capabilities.max_windows);
+        let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
+        let core = Core::new(config, side, codec, thresholds, invalidate, capabilities);
+        Self { core, requester, responder, state: State::Open, last_activity: now }
+    }
+
+    /// Which side this is.
+    #[must_use]
+    pub const fn side(&self) -> Side {
+        self.core.side
+    }
+
+    /// The inline thresholds.
+    #[must_use]
+    pub const fn thresholds(&self) -> Thresholds {
+        self.core.thresholds
+    }
+
+    /// The counters.
+    #[must_use]
+    pub const fn stats(&self) -> &Stats {
+        &self.core.stats
+    }
+
+    /// Calls in progress in both directions; those abandoned count until their memory is back.
+    #[must_use]
+    pub fn in_progress(&self) -> usize {
+        let theirs = usize::try_from(self.responder.in_progress()).unwrap_or(usize::MAX);
+        self.requester.in_progress().saturating_add(theirs)
+    }
+
+    /// Bytes that the domain must have before more can be sent; `None` if nothing waits for memory.
+    #[must_use]
+    pub fn wants_memory(&self) -> Option<usize> {
+        self.requester.wants_memory.max(self.responder.wants_memory)
+    }
+
+    /// XIDs of Calls whose chunks the provider could not read, because of the peer. To be given to
+    /// [`refuse`](Self::refuse) of the same peer's next connection (RFC 8166 §4.5.3).
+    #[must_use]
+    pub fn failed_reads(&self) -> &[u32] {
+        self.responder.failed_reads()
+    }
+
+    /// Answers these XIDs with ERR_CHUNK when they arrive with chunks or not, once each.
+    pub fn refuse(&mut self, xids: impl IntoIterator<Item = u32>) {
+        self.responder.refuse(xids);
+    }
+
+    /// Takes a call. It waits for credits, windows and memory as long as its time allows; it is never refused for them.
+    ///
+    /// # Errors
+    /// [`Refused`], with the call given back: XID in use or not that of the message, or closed.
+    pub fn call(&mut self, now: Instant, call: Call) -> Result<CallId, Refused> {
+        if self.state != State::Open || self.core.failure.is_some() {
+            return Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) });
+        }
+        self.last_activity = now;
+        self.requester.call(&mut self.core, now, call)
+    }
+
+    /// Gives the answer of a call up: no event comes for it any more. If it has left, its memory, XID and credit stay with the
+    /// connection until the reply or a timer (rule I10). Unknown ids are ignored.
+    pub fn abandon(&mut self, now: Instant, id: CallId) {
+        self.requester.abandon(&self.core, now, id);
+    }
+
+    /// Answers a Call of the peer. Ignored when the connection is over.
+    pub fn reply(&mut self, now: Instant, token: ReplyToken, answer: Answer) {
+        self.last_activity = now;
+        self.responder.reply(token, answer);
+    }
+
+    /// Ends the connection in order: what is posted still leaves. Calls that were not sent fail now, those in flight when the
+    /// connection is over.
+    pub fn close(&mut self, now: Instant) {
+        self.close_for(now, CloseReason::Local);
+    }
+
+    fn close_for(&mut self, now: Instant, reason: CloseReason) {
+        if self.state == State::Open && self.core.failure.is_none() {
+            self.core.failure = Some(reason);
+            self.state = State::Closing(now + self.core.config.timeouts.close);
+            self.core.post_command(Post::Disconnect);
+            self.requester.fail_all_queued(&mut self.core);
+        }
+    }
+
+    /// A request or Receive of ours has completed, or a window was flushed.
+    pub fn handle_completion(&mut self, now: Instant, completion: Completion) {
+        if self.state == State::Closed {
+            return;
+        }
+        let Completion { id, status, work } = completion;
+        if let Work::WindowFlushed { key, memory } = work {
+            if let Some(xid) = self.requester.window_closed(key, Some(memory)) {
+                self.requester.complete_if_closed(&mut self.core, xid);
+            }
+            return;
+        }
+        let Some(origin) = self.core.complete(id) else { return };
+        match (origin, work) {
+            (Origin::Receive, Work::Receive { buffers, len, invalidated, .. }) => {
+                let message = status.is_success().then(|| self.join(buffers, len));
+                let invalidated = invalidated.map(|(key, memory)| {
+                    let xid = message
+                        .as_ref()
+                        .and_then(|message| Fixed::decode(message).ok())
+                        .map(|fixed| fixed.xid);
+                    let foreign = xid.filter(|xid| self.requester.belongs_to_other(key, *xid));
+                    (self.requester.window_closed(key, Some(memory)), foreign)
+                });
+                if let Some((Some(owner), foreign)) = invalidated {
+                    self.requester.count_remote(&mut self.core, owner);
+                    if let Some(xid) = foreign {
+                        self.fault(now, ProtocolError::ForeignInvalidation { xid }, Taken::AsReply, None);
+                    }
+                }
+                match message {
+                    Some(message) => self.handle_message(now, message),
+                    None => self.work_failed(status),
+                }
+            }
+            (Origin::Invalidate { xid, window }, Work::LocalInvalidate { memory }) => {
+                if status.is_success() || memory.is_some() {
+                    self.requester.handle_invalidated(&mut self.core, xid, window, memory);
+                } else if status != Status::Flushed {
+                    // Rule I2: the connection ends before the call does.
+                    self.core.fail(CloseReason::InvalidationFailed);
+                }
+            }
+            (Origin::Read { token, chunk }, Work::Read { sink }) => {
+                self.responder.handle_read(&mut self.core, token, chunk, status, sink);
+            }
+            _ => self.work_failed(status),
+        }
+    }
+
+    /// Anything that ends the connection by itself is only noted; what remains is a fault that must end it.
+    fn work_failed(&mut self, status: Status) {
+        if !matches!(status, Status::Success | Status::Flushed) {
+            self.core.fail(CloseReason::WorkFailed(status));
+        }
+    }
+
+    /// A request or Receive could not be posted. After [`PostErrorKind::Disconnected`] the end of the queue pair is awaited.
+    pub fn handle_post_error(&mut self, id: WrId, kind: &PostErrorKind) {
+        self.core.complete(id);
+        if *kind != PostErrorKind::Disconnected {
+            tracing::debug!(side = %self.core.side, %kind, "request not posted");
+            self.core.fail(CloseReason::WorkFailed(Status::Fatal));
+        }
+    }
+
+    /// Time has passed; harmless when nothing is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.requester.handle_timeout(&mut self.core, now);
+        self.responder.handle_timeout(&mut self.core, now);
+        if let State::Closing(deadline) = self.state
+            && deadline <= now
+        {
+            self.abort();
+        }
+        if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
+            self.close_for(now, CloseReason::Idle);
+        }
+    }
+
+    fn abort(&mut self) {
+        self.state = State::Aborting;
+        self.core.withdraw_commands();
+        self.core.post_command(Post::Abort);
+    }
+
+    fn idle_deadline(&self) -> Option<Instant> {
+        let idle = self.core.config.timeouts.idle?;
+        (self.state == State::Open && self.in_progress() == 0).then(|| self.last_activity + idle)
+    }
+
+    /// The queue pair has reported its end, after all its completions.
+    pub fn handle_disconnected(&mut self, reason: Disconnected) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.state = State::Closed;
+        let reason = self.core.failure.take().unwrap_or(CloseReason::Link(reason));
+        self.core.withdraw();
+        self.responder.handle_disconnected();
+        self.requester.handle_disconnected(&mut self.core, &reason);
+        tracing::debug!(side = %self.core.side, %reason, "connection closed");
+        self.core.events.push_back(Event::Closed(reason));
+    }
+
+    /// The next thing for the queue pair, in order; `None` when there is nothing to post now. Messages are planned and
+    /// encoded here.
+    pub fn poll_transmit(&mut self, now: Instant, qp: &mut dyn Windows) -> Option<Post> {
+        loop {
+            if self.state == State::Closed {
+                return None;
+            }
+            if self.core.failure.is_some() && self.state == State::Open {
+                self.abort();
+            }
+            if let Some(post) = self.core.take_post() {
+                return Some(post);
+            }
+            if !self.core.is_idle() || self.state != State::Open {
+                return None;
+            }
+            let in_flight = self.requester.credits.in_flight();
+            let owed = self.responder.credits.receives_owed();
+            let missing = self.core.post_receives(owed.saturating_add(in_flight), qp.domain());
+            if !self.core.is_idle() {
+                continue;
+            }
+            let progress = self.responder.transmit(&mut self.core, now, in_flight, qp)
+                || self.requester.transmit(&mut self.core, now, owed, qp);
+            if !progress {
+                if missing > 0 && self.responder.wants_memory.is_none() {
+                    self.responder.wants_memory = Some(self.core.config.receive_size);
+                }
+                if self.core.is_idle() {
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The next event; `None` when there is none.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.core.events.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due; `None` if nothing is timed.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let state = match self.state {
+            State::Open => self.idle_deadline(),
+            State::Closing(deadline) => Some(deadline),
+            State::Aborting | State::Closed => None,
+        };
+        earlier(state, earlier(self.requester.poll_timeout(), self.responder.poll_timeout()))
+    }
+
+    /// The bytes of a received message; copied together only if they came in several Buffers.
+    fn join(&mut self, mut buffers: Vec<Buffer>, len: usize) -> Bytes {
+        if let [buffer] = buffers.as_mut_slice() {
+            buffer.truncate(len);
+            return buffers.pop().map(Buffer::freeze).unwrap_or_default();
+        }
+        let mut message = BytesMut::with_capacity(len);
+        for buffer in &buffers {
+            let left = len - message.len();
+            message.extend_from_slice(buffer.get(..left.min(buffer.len())).unwrap_or_default());
+        }
+        self.core.stats.copied(rpcrdma_xdr::CopyCount { inline: message.len(), payload: 0 });
+        message.freeze()
+    }
+
+    /// How a message without a known direction is taken (RFC 8167 §4.1).
+    const fn usually(&self) -> Taken {
+        match self.core.side {
+            Side::Server => Taken::AsCall,
+            Side::Client => Taken::AsReply,
+        }
+    }
+
+    fn handle_message(&mut self, now: Instant, message: Bytes) {
+        if self.state != State::Open || self.core.failure.is_some() {
+            return;
+        }
+        self.last_activity = now;
+        let fixed = match Fixed::decode(&message) {
+            Ok(fixed) => fixed,
+            Err(error) => return self.fault(now, error, self.usually(), None),
+        };
+        let (header, header_len) = match self.core.codec.decode(&message, &self.core.config.limits) {
+            Ok(decoded) => decoded,
+            Err(error) => return self.fault(now, error, self.usually(), Some(fixed)),
+        };
+        let len = message.len();
+        let (lists, payload) = match header.body {
+            Body::Message(lists) => (lists, Some(message.slice(header_len..))),
+            Body::NoMessage(lists) => (lists, None),
+            Body::Padded { .. } => {
+                return self.fault(now, ProtocolError::PaddedMessage, self.usually(), Some(fixed));
+            }
+            // RFC 8166 §4.6.2
+            Body::Done => return self.fault(now, ProtocolError::UnexpectedDone, Taken::AsReply, None),
+            Body::Error(error) => {
+                let taken =
+                    self.requester.handle_error(&mut self.core, now, header.xid, header.credit, error);
+                if let Err(error) = taken {
+                    self.fault(now, error, Taken::AsReply, None);
+                }
+                return;
+            }
+        };
+        let xid = header.xid;
+        match self.direction(xid, &lists, payload.as_deref()) {
+            Ok(Taken::AsReply) => {
+                let received = Received { xid, credit: header.credit, lists, payload, len };
+                if let Err(error) = self.requester.handle_reply(&mut self.core, now, received) {
+                    self.fault(now, error, Taken::AsReply, None);
+                }
+            }
+            Ok(Taken::AsCall) => {
+                if !self.admit(now, header.credit) {
+                    return;
+                }
+                let call = ReceivedCall { xid, lists, payload, len };
+                if let Err(error) = self.responder.handle_call(&mut self.core, now, call) {
+                    self.refuse_call(now, error, fixed);
+                }
+            }
+            Err((error, taken)) => self.fault(now, error, taken, Some(fixed)),
+        }
+    }
+
+    /// The direction of a message whose header decoded (RFC 8167 §2.4.1, §4.1).
+    fn direction(
+        &self,
+        xid: u32,
+        lists: &ChunkLists,
+        payload: Option<&[u8]>,
+    ) -> Result<Taken, (ProtocolError, Taken)> {
+        let Some(payload) = payload else {
+            // RFC 8166 §4.5.2
+            if lists.is_empty() {
+                return Err((ProtocolError::NoChunks, self.usually()));
+            }
+            // The direction word is not here yet: only a Call has a Position-Zero chunk, only a reply a filled Reply chunk.
+            let reply = !lists.has_position_zero()
+                && (self.core.side == Side::Client
+                    || (self.requester.awaits(xid)
+                        && lists.reply.as_ref().is_some_and(|chunk| chunk.total() > 0)));
+            return Ok(if reply { Taken::AsReply } else { Taken::AsCall });
+        };
+        // A reduced Call keeps its first words inline: neither XID nor direction is DDP-eligible.
+        let (seen, direction) = rpc_prefix(payload).map_err(|error| (error, self.usually()))?;
+        let taken = match direction {
+            CALL => Taken::AsCall,
+            REPLY => Taken::AsReply,
+            value => {
+                return Err((
+                    ProtocolError::WrongDirection { value, expected: "Call or reply" },
+                    self.usually(),
+                ));
+            }
+        };
+        // RFC 8166 §4.2.1, §4.5.2
+        if seen != xid {
+            return Err((ProtocolError::XidMismatch { header: xid, payload: seen }, taken));
+        }
+        Ok(taken)
+    }
+
+    /// Counts a Call against the grant.
+    fn admit(&mut self, now: Instant, requested: u32) -> bool {
+        let admitted = self.responder.credits.accept(requested);
+        if !admitted {
+            let granted = self.responder.credits.highest();
+            self.fault(now, ProtocolError::CreditsExceeded { granted }, Taken::AsCall, None);
+        }
+        admitted
+    }
+
+    /// A message cannot be used. `fixed` is known if it can be answered.
+    fn fault(&mut self, now: Instant, error: ProtocolError, taken: Taken, fixed: Option<Fixed>) {
+        match (error.action(taken), fixed) {
+            (Action::AnswerVersion | Action::AnswerChunk, Some(fixed)) => {
+                if self.admit(now, fixed.credit) {
+                    self.refuse_call(now, error, fixed);
+                }
+            }
+            (Action::Close, _) => {
+                self.core.stats.fault(&error);
+                self.core.fail(error.into());
+            }
+            _ => {
+                tracing::debug!(side = %self.core.side, %error, "message discarded");
+                self.core.stats.fault(&error);
+            }
+        }
+    }
+
+    /// Answers a Call that was admitted with an RDMA_ERROR.
+    fn refuse_call(&mut self, now: Instant, error: ProtocolError, fixed: Fixed) {
+        tracing::debug!(side = %self.core.side, xid = format_args!("{:#010x}", fixed.xid), %error, "call refused");
+        let body = match error.action(Taken::AsCall) {
+            // RFC 8166 §4.5.1: with the version of the request.
+            Action::AnswerVersion => {
+                let (low, high) = wire::supported_versions();
+                ErrorBody::Version { low, high }
+            }
+            Action::AnswerChunk => ErrorBody::Chunk,
+            Action::Discard | Action::Close => {
+                self.responder.credits.finish();
+                return self.fault(now, error, Taken::AsReply, None);
+            }
+        };
+        self.core.stats.fault(&error);
+        let version = if matches!(body, ErrorBody::Version { .. }) {
+            fixed.version
+        } else {
+            self.core.codec.rules().version
+        };
+        self.responder.answer_error(fixed.xid, version, body);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! What the two halves of a connection share: the way to the queue pair, and the numbers that both need.
+//!
+//! Work waits in `out` until the driver takes it, and not longer than the send queue has room. Windows own their memory
+//! from their reservation on, so that a request that is never posted loses nothing but a sink of an RDMA Read.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use rpcrdma_verbs::{
+    Capabilities, Key, ProtectionDomain, ReceiveMemory, RemoteSegment, SendRequest, WorkRequest, WrId,
+};
+
+use crate::config::{Config, Side};
+use crate::event::{CloseReason, Event, Post};
+use crate::gather::Gather;
+use crate::private_data::Thresholds;
+use crate::receives::Receives;
+use crate::stats::Stats;
+use crate::wire::{Codec, Header, Segment};
+
+/// What a completion belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Receive,
+    Send,
+    Write,
+    /// The bind of a call's window.
+    Bind {
+        xid: u32,
+        window: usize,
+    },
+    /// The invalidation of a call's window.
+    Invalidate {
+        xid: u32,
+        window: usize,
+    },
+    /// A reservation that was not used.
+    Release,
+    /// The RDMA Read of a chunk of the peer's Call.
+    Read {
+        token: u64,
+        chunk: usize,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) config: Arc<Config>,
+    pub(crate) side: Side,
+    pub(crate) codec: &'static dyn Codec,
+    pub(crate) thresholds: Thresholds,
+    /// Whether a reply may invalidate a window of the peer (RFC 8797 §4.1).
+    pub(crate) invalidate_peer: bool,
+    pub(crate) receives: Receives,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) stats: Stats,
+    /// The first reason to end the connection.
+    pub(crate) failure: Option<CloseReason>,
+    max_sge: usize,
+    max_send_wr: usize,
+    out: VecDeque<Post>,
+    /// With the entries of the send queue that each takes.
+    works: HashMap<WrId, (Origin, usize)>,
+    next_id: u64,
+    sends_outstanding: usize,
+}
+
+impl Core {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        side: Side,
+        codec: &'static dyn Codec,
+        thresholds: Thresholds,
+        invalidate_peer: bool,
+        capabilities: &Capabilities,
+    ) -> Self {
+        Self {
+            config,
+            side,
+            codec,
+            thresholds,
+            invalidate_peer,
+            receives: Receives::default(),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+            failure: None,
+            max_sge: capabilities.max_sge.max(1),
+            max_send_wr: capabilities.max_send_wr.max(1),
+            out: VecDeque::new(),
+            works: HashMap::new(),
+            next_id: 0,
+            sends_outstanding: 0,
+        }
+    }
+
+    /// Ends the connection for this reason, unless it has one already.
+    pub(crate) fn fail(&mut self, reason: CloseReason) {
+        if self.failure.is_none() {
+            tracing::debug!(side = %self.side, %reason, "connection fails");
+            self.failure = Some(reason);
+        }
+    }
+
+    fn id(&mut self, origin: Origin, cost: usize) -> WrId {
+        let id = WrId(self.next_id);
+        self.next_id += 1;
+        self.works.insert(id, (origin, cost));
+        id
+    }
+
+    pub(crate) fn post(&mut self, origin: Origin, request: WorkRequest) {
+        let id = self.id(origin, cost(&request));
+        self.out.push_back(Post::Work(id, request));
+    }
+
+    pub(crate) fn post_command(&mut self, command: Post) {
+        self.out.push_back(command);
+    }
+
+    pub(crate) fn invalidate(&mut self, origin: Origin, key: Key) {
+        self.post(origin, WorkRequest::LocalInvalidate { key });
+    }
+
+    /// Posts Receives until `owed` are there or the domain has no room; says how many are missing (rule I3).
+    pub(crate) fn post_receives(&mut self, owed: u32, domain: &ProtectionDomain) -> u32 {
+        while self.receives.missing(owed) > 0 {
+            let Ok(reserved) = domain.reserve(self.config.receive_size) else { break };
+            let id = self.id(Origin::Receive, 0);
+            self.out.push_back(Post::Receive(id, ReceiveMemory::Pooled(reserved)));
+            self.receives.post();
+        }
+        self.receives.missing(owed)
+    }
+
+    /// Sends a header and what follows it; returns the length of the message in bytes.
+    pub(crate) fn send(
+        &mut self,
+        header: &Header,
+        payload: &rpcrdma_xdr::Stream,
+        invalidate: Option<Key>,
+        express: bool,
+    ) -> usize {
+        let mut encoded = BytesMut::new();
+        self.codec.encode(header, &mut encoded);
+        let len = encoded.len() + payload.len();
+        let mut gather = Gather::default();
+        gather.push(encoded.freeze(), false);
+        gather.push_stream(payload);
+        let gather = self.gather(gather);
+        let request = SendRequest { gather, invalidate, solicited: false, express };
+        self.post(Origin::Send, WorkRequest::Send(request));
+        len
+    }
+
+    /// A gather list that the provider takes; counts what is copied for it.
+    pub(crate) fn gather(&mut self, gather: Gather) -> Vec<Bytes> {
+        let (parts, copied) = gather.finish(self.max_sge);
+        self.stats.copied(copied);
+        parts
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// The next thing to post, if the send queue has room for it.
+    pub(crate) fn take_post(&mut self) -> Option<Post> {
+        if let Some(Post::Work(_, request)) = self.out.front() {
+            let cost = cost(request);
+            // What is longer than the whole queue is left to the provider to refuse.
+            if cost > 0 && self.sends_outstanding > 0 && self.sends_outstanding + cost > self.max_send_wr {
+                return None;
+            }
+            self.sends_outstanding += cost;
+        }
+        self.out.pop_front()
+    }
+
+    /// What a completion belongs to.
+    pub(crate) fn complete(&mut self, id: WrId) -> Option<Origin> {
+        let (origin, cost) = self.works.remove(&id)?;
+        if origin == Origin::Receive {
+            self.receives.complete();
+        }
+        self.sends_outstanding = self.sends_outstanding.saturating_sub(cost);
+        Some(origin)
+    }
+
+    /// Takes back what was not posted yet, so that the next command is the next thing to be done.
+    pub(crate) fn withdraw_commands(&mut self) {
+        for post in std::mem::take(&mut self.out) {
+            if let Post::Work(id, _) | Post::Receive(id, _) = post {
+                self.works.remove(&id);
+            }
+        }
+    }
+
+    /// Forgets everything: the connection is over.
+    pub(crate) fn withdraw(&mut self) {
+        self.out.clear();
+        self.works.clear();
+    }
+}
+
+/// Entries of the send queue that a request takes.
+fn cost(request: &WorkRequest) -> usize {
+    match request {
+        WorkRequest::Write { targets, .. } => targets.len(),
+        WorkRequest::Read { sources, .. } => sources.len(),
+        WorkRequest::LocalInvalidate { .. } => 0,
+        _ => 1,
+    }
+}
+
+/// A segment of the peer as the provider names it.
+pub(crate) const fn remote(segment: &Segment) -> RemoteSegment {
+    RemoteSegment { key: Key(segment.handle), address: segment.offset, length: segment.length }
+}
+
+/// A window of ours as the wire names it.
+pub(crate) const fn segment(window: &RemoteSegment) -> Segment {
+    Segment { handle: window.key.0, length: window.length, offset: window.address }
+}

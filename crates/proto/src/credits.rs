@@ -1,0 +1,133 @@
+//! Credits per transaction (RFC 8166 §3.3.1; rules I3 and I4).
+//!
+//! A credit is taken by a Call and given back by its reply. [`RequesterCredits`] keeps us within what the peer granted;
+//! [`ResponderCredits`] decides what we grant and notices a peer that goes beyond it. Both count only; Receives are
+//! counted in [`receives`](crate::receives), which is asked before a grant leaves.
+
+/// Our calls against the peer's grant.
+#[derive(Debug)]
+pub struct RequesterCredits {
+    requested: u32,
+    granted: u32,
+    in_flight: u32,
+}
+
+impl RequesterCredits {
+    /// `requested` is what every Call asks for, at least 1; `initial` what may be assumed before the first reply.
+    #[must_use]
+    pub fn new(requested: u32, initial: u32) -> Self {
+        Self { requested: requested.max(1), granted: initial.max(1), in_flight: 0 }
+    }
+
+    /// The value for `rdma_credit` of a Call.
+    #[must_use]
+    pub const fn requested(&self) -> u32 {
+        self.requested
+    }
+
+    /// The grant in force: never 0, never above what we asked for.
+    #[must_use]
+    pub fn granted(&self) -> u32 {
+        self.granted.min(self.requested)
+    }
+
+    /// Calls without a reply.
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Takes a credit for a Call, if there is one.
+    #[must_use]
+    pub fn take(&mut self) -> bool {
+        let free = self.available();
+        if free {
+            self.in_flight += 1;
+        }
+        free
+    }
+
+    /// Whether a Call may be sent. RFC 8166 §3.3.1.
+    #[must_use]
+    pub fn available(&self) -> bool {
+        self.in_flight < self.granted()
+    }
+
+    /// A Call was answered: its credit is free again.
+    pub const fn release(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// The peer granted `value`. A grant of 0 would stop everything for ever and counts as 1.
+    pub fn grant(&mut self, value: u32) {
+        self.granted = value.max(1);
+    }
+}
+
+/// The peer's Calls against our grant.
+#[derive(Debug)]
+pub struct ResponderCredits {
+    most: u32,
+    wanted: u32,
+    highest: u32,
+    in_progress: u32,
+}
+
+impl ResponderCredits {
+    /// `most` is the largest grant (at least 1); the peer has `initial` credits without asking.
+    #[must_use]
+    pub fn new(most: u32, initial: u32) -> Self {
+        let most = most.max(1);
+        Self { most, wanted: initial.clamp(1, most), highest: initial.max(1), in_progress: 0 }
+    }
+
+    /// A Call arrived, asking for `requested` credits; `false` if it goes beyond every grant that ever left.
+    #[must_use]
+    pub fn accept(&mut self, requested: u32) -> bool {
+        self.wanted = requested.clamp(1, self.most);
+        if self.in_progress >= self.highest {
+            return false;
+        }
+        self.in_progress += 1;
+        true
+    }
+
+    /// The highest grant that ever left: the peer may act on it still.
+    #[must_use]
+    pub const fn highest(&self) -> u32 {
+        self.highest
+    }
+
+    /// Calls that are not answered yet.
+    #[must_use]
+    pub const fn in_progress(&self) -> u32 {
+        self.in_progress
+    }
+
+    /// Receives that should be posted now: one for each credit that the peer has or shall get, but for those that its Calls
+    /// in progress have used. A lower grant does not undo a higher one that the peer may still be using.
+    #[must_use]
+    pub fn receives_owed(&self) -> u32 {
+        self.wanted.max(self.highest).saturating_sub(self.in_progress)
+    }
+
+    /// A Call is not in progress any more: its Receive is owed again.
+    pub const fn finish(&mut self) {
+        self.in_progress = self.in_progress.saturating_sub(1);
+    }
+
+    /// The grant for an answer that leaves now, to a Call that is still counted as in progress. `backed` is the number of
+    /// posted Receives that no call of ours waits for; `None` if there is not even one (rule I3: the answer has to wait).
+    #[must_use]
+    pub fn grant(&mut self, backed: u32) -> Option<u32> {
+        if backed == 0 {
+            return None;
+        }
+        let value = self.wanted.min(backed.saturating_add(self.in_progress.saturating_sub(1)));
+        self.highest = self.highest.max(value);
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests;

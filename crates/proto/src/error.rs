@@ -1,0 +1,358 @@
+//! The peer's faults: one variant per refusal, and the one function that says what each is answered with.
+//!
+//! Nothing is owned here. An error is never answered with an error: what is wrong in a reply or in an RDMA_ERROR is
+//! discarded (RFC 8166 §4.5), only what is taken as a Call is answered.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// Which part of a header did not decode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum List {
+    /// The Read list.
+    Read,
+    /// The Write list.
+    Write,
+    /// The Reply chunk.
+    Reply,
+    /// The two words of an RDMA_MSGP.
+    Padding,
+}
+
+impl fmt::Display for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "Read list",
+            Self::Write => "Write list",
+            Self::Reply => "Reply chunk",
+            Self::Padding => "RDMA_MSGP words",
+        })
+    }
+}
+
+/// What a peer did against RFC 8166, or beyond our [`Limits`](crate::limits::Limits).
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// RFC 8166 §4.5: too short to be looked at.
+    #[error("message of {len} bytes, at least {least} are needed")]
+    ShortMessage {
+        /// Bytes received.
+        len: usize,
+        /// Bytes needed.
+        least: usize,
+    },
+    /// RFC 8166 §4.5.1.
+    #[error("version {version} is not spoken here")]
+    UnsupportedVersion {
+        /// The `rdma_vers` seen.
+        version: u32,
+    },
+    /// RFC 8166 §4.5.2.
+    #[error("unknown rdma_proc {procedure}")]
+    UnknownProcedure {
+        /// The value seen.
+        procedure: u32,
+    },
+    /// A list runs past the end of the message.
+    #[error("the {list} runs past the end of the message")]
+    ListTruncated {
+        /// Which one.
+        list: List,
+    },
+    /// An optional-data word is neither 0 nor 1 (RFC 4506 §4.19).
+    #[error("discriminator {value} in the {list}, only 0 and 1 exist")]
+    BadDiscriminator {
+        /// Which list.
+        list: List,
+        /// The word.
+        value: u32,
+    },
+    /// More Read segments than all Read chunks may have together.
+    #[error("more than {allowed} Read segments")]
+    TooManyReadSegments {
+        /// The limit.
+        allowed: usize,
+    },
+    /// More Read chunks than allowed.
+    #[error("{seen} Read chunks, {allowed} are allowed")]
+    TooManyReadChunks {
+        /// Chunks in the list.
+        seen: usize,
+        /// The limit.
+        allowed: usize,
+    },
+    /// More segments in one chunk than allowed.
+    #[error("{count} segments in one chunk of the {list}, {allowed} are allowed")]
+    TooManySegments {
+        /// Which list.
+        list: List,
+        /// Segments in the chunk.
+        count: u32,
+        /// The limit.
+        allowed: usize,
+    },
+    /// More Write chunks than allowed.
+    #[error("more than {allowed} Write chunks")]
+    TooManyWriteChunks {
+        /// The limit.
+        allowed: usize,
+    },
+    /// One Read segment is unreasonably large (RFC 8166 §8.1.4).
+    #[error("Read segment of {length} bytes, {allowed} are allowed")]
+    ReadSegmentTooLong {
+        /// Its length.
+        length: u32,
+        /// The limit.
+        allowed: u64,
+    },
+    /// The Read segments together are unreasonably large (RFC 8166 §8.1.4).
+    #[error("Read list of at least {total} bytes, {allowed} are allowed")]
+    ReadListTooLong {
+        /// Sum up to the segment that was too much.
+        total: u64,
+        /// The limit.
+        allowed: u64,
+    },
+    /// RFC 8166 §3.4.5.
+    #[error("Position {position} is not a multiple of 4")]
+    UnalignedPosition {
+        /// The Position.
+        position: u32,
+    },
+    /// A Read chunk begins inside the one before it.
+    #[error("Read chunk at Position {position} begins before byte {reached}, where the one before it ends")]
+    OverlappingPosition {
+        /// The Position.
+        position: u32,
+        /// End of the data before it in the unreduced stream.
+        reached: u64,
+    },
+    /// A Read chunk begins beyond the bytes that come before it.
+    #[error("Read chunk at Position {position}, but the message has only {available} bytes before it")]
+    PositionBeyondMessage {
+        /// The Position.
+        position: u32,
+        /// End of the data before it in the unreduced stream.
+        available: u64,
+    },
+    /// A Position-Zero chunk outside RDMA_NOMSG has no meaning.
+    #[error("Position-Zero Read chunk in an RDMA_MSG")]
+    PositionZeroInMessage,
+    /// RFC 8166 §4.5.2: RDMA_NOMSG with all lists absent.
+    #[error("RDMA_NOMSG without any chunk")]
+    NoChunks,
+    /// RFC 8166 §4.2.4: a long Call without its Payload.
+    #[error("RDMA_NOMSG Call without a Position-Zero Read chunk")]
+    NoPositionZero,
+    /// RFC 8166 §4.6.1.
+    #[error("RDMA_MSGP is not supported")]
+    PaddedMessage,
+    /// RFC 8166 §4.6.2.
+    #[error("RDMA_DONE has no meaning here")]
+    UnexpectedDone,
+    /// The Payload is too short to say whether it is a Call.
+    #[error("RPC message of {len} bytes, at least {least} are needed")]
+    ShortPayload {
+        /// Bytes in the Payload.
+        len: usize,
+        /// Bytes needed.
+        least: usize,
+    },
+    /// RFC 8166 §4.5.2.
+    #[error("rdma_xid {header:#010x} differs from the XID {payload:#010x} of the RPC message")]
+    XidMismatch {
+        /// `rdma_xid`.
+        header: u32,
+        /// The RPC message's.
+        payload: u32,
+    },
+    /// The RPC direction word is neither CALL nor REPLY, or not the one expected.
+    #[error("RPC message type {value} where a {expected} is expected")]
+    WrongDirection {
+        /// The word.
+        value: u32,
+        /// What it should say.
+        expected: &'static str,
+    },
+    /// RFC 8166 §6.1: something is reduced that the Upper-Layer Binding does not allow to be.
+    #[error("{chunks} Read chunks for a procedure with {eligible} DDP-eligible arguments")]
+    NotEligible {
+        /// Chunks at non-zero Positions.
+        chunks: usize,
+        /// What the binding allows.
+        eligible: usize,
+    },
+    /// The argument decoder met a chunk where no DDP-eligible item is (RFC 8166 §6.1).
+    #[error("a Read chunk stands where no DDP-eligible argument is")]
+    MisplacedChunk,
+    /// RFC 8167 §5.3.
+    #[error("chunks are not supported in the reverse direction")]
+    ReverseChunks,
+    /// The Call needs more memory than the domain can ever give.
+    #[error("{len} bytes of Read chunks exceed the memory of this side")]
+    ExceedsMemory {
+        /// Length of the chunk.
+        len: u64,
+    },
+    /// RFC 8166 §4.5.3: on an earlier connection the RDMA Read of this Call's chunks failed.
+    #[error("the chunks of XID {xid:#010x} could not be read on an earlier connection")]
+    EarlierReadFailed {
+        /// The XID.
+        xid: u32,
+    },
+    /// RFC 8166 §4.5.3: an item does not fit its Write chunk.
+    #[error("result of {len} bytes, its Write chunk holds {capacity}")]
+    WriteChunkTooSmall {
+        /// The item's length.
+        len: u64,
+        /// The chunk's.
+        capacity: u64,
+    },
+    /// RFC 8166 §4.5.3: the reply fits neither inline nor the Reply chunk.
+    #[error("reply of {len} bytes, {inline} fit inline and {reply_chunk} in the Reply chunk")]
+    ReplyTooLong {
+        /// The reply's length without what is in Write chunks.
+        len: u64,
+        /// Inline room for it.
+        inline: u64,
+        /// Capacity of the Reply chunk; 0 without one.
+        reply_chunk: u64,
+    },
+    /// RFC 8166 §4.3.1: a reply has no Read list.
+    #[error("reply with a Read list")]
+    ReplyReadList,
+    /// RFC 8166 §4.3.2: a reply returns the chunks that it was given.
+    #[error("reply returns a {list} that differs from the one offered")]
+    ReplyListDiffers {
+        /// Which one.
+        list: List,
+    },
+    /// RFC 8166 §3.4.6: a returned segment says more than was offered, or a gap was left before it.
+    #[error("reply returns a {list} that is not filled from the front")]
+    ReplyListLengths {
+        /// Which one.
+        list: List,
+    },
+    /// RFC 8166 §3.5.3: an RDMA_NOMSG reply is in the Reply chunk, an RDMA_MSG one is not.
+    #[error("the Reply chunk returned does not fit rdma_proc")]
+    ReplyChunkUse,
+    /// No call of ours is pending under this XID.
+    #[error("no call is pending under XID {xid:#010x}")]
+    UnknownXid {
+        /// The XID.
+        xid: u32,
+    },
+    /// RFC 8166 §4.5: an RDMA_ERROR that does not decode.
+    #[error("RDMA_ERROR that is cut off")]
+    ErrorTruncated,
+    /// RFC 8166 §4.5: an RDMA_ERROR that does not decode.
+    #[error("RDMA_ERROR with unknown code {code}")]
+    UnknownErrorCode {
+        /// The code.
+        code: u32,
+    },
+    /// RFC 8166 §3.3.1: more Calls than were granted.
+    #[error("Call beyond the {granted} credits granted")]
+    CreditsExceeded {
+        /// The highest grant that left.
+        granted: u32,
+    },
+    /// RFC 8797 §4.1: the tag invalidated must belong to the XID answered.
+    #[error("a message for XID {xid:#010x} invalidated a tag of another call")]
+    ForeignInvalidation {
+        /// The message's XID.
+        xid: u32,
+    },
+}
+
+/// How a message that cannot be used is seen: its direction if known, else by what this side usually receives
+/// (RFC 8167 §4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// As a Call: faults are answered.
+    AsCall,
+    /// As a reply (or an error): faults are discarded.
+    AsReply,
+}
+
+/// What a fault leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Nothing is sent; the Receive is posted again.
+    Discard,
+    /// RDMA_ERROR with ERR_VERS (RFC 8166 §4.5.1).
+    AnswerVersion,
+    /// RDMA_ERROR with ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3).
+    AnswerChunk,
+    /// The connection ends.
+    Close,
+}
+
+impl ProtocolError {
+    /// What the fault leads to. RFC 8166 §4.5, §4.6; reference table of this crate's tests.
+    #[must_use]
+    pub fn action(&self, taken: Taken) -> Action {
+        match self {
+            // Against a peer that breaks the flow control or takes away the memory of others there is only one means.
+            Self::CreditsExceeded { .. } | Self::ForeignInvalidation { .. } => Action::Close,
+            // RFC 8166 §4.5 (too short), §4.6.2 (RDMA_DONE), §4.2.4 and §4.5 (an error is never answered).
+            Self::ShortMessage { .. }
+            | Self::UnexpectedDone
+            | Self::ErrorTruncated
+            | Self::UnknownErrorCode { .. }
+            | Self::UnknownXid { .. } => Action::Discard,
+            _ if taken == Taken::AsReply => Action::Discard,
+            Self::UnsupportedVersion { .. } => Action::AnswerVersion,
+            _ => Action::AnswerChunk,
+        }
+    }
+
+    /// A stable name of the variant, for counters.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::ShortMessage { .. } => "short_message",
+            Self::UnsupportedVersion { .. } => "unsupported_version",
+            Self::UnknownProcedure { .. } => "unknown_procedure",
+            Self::ListTruncated { .. } => "list_truncated",
+            Self::BadDiscriminator { .. } => "bad_discriminator",
+            Self::TooManyReadSegments { .. } => "too_many_read_segments",
+            Self::TooManyReadChunks { .. } => "too_many_read_chunks",
+            Self::TooManySegments { .. } => "too_many_segments",
+            Self::TooManyWriteChunks { .. } => "too_many_write_chunks",
+            Self::ReadSegmentTooLong { .. } => "read_segment_too_long",
+            Self::ReadListTooLong { .. } => "read_list_too_long",
+            Self::UnalignedPosition { .. } => "unaligned_position",
+            Self::OverlappingPosition { .. } => "overlapping_position",
+            Self::PositionBeyondMessage { .. } => "position_beyond_message",
+            Self::PositionZeroInMessage => "position_zero_in_message",
+            Self::NoChunks => "no_chunks",
+            Self::NoPositionZero => "no_position_zero",
+            Self::PaddedMessage => "padded_message",
+            Self::UnexpectedDone => "unexpected_done",
+            Self::ShortPayload { .. } => "short_payload",
+            Self::XidMismatch { .. } => "xid_mismatch",
+            Self::WrongDirection { .. } => "wrong_direction",
+            Self::NotEligible { .. } => "not_eligible",
+            Self::MisplacedChunk => "misplaced_chunk",
+            Self::ReverseChunks => "reverse_chunks",
+            Self::ExceedsMemory { .. } => "exceeds_memory",
+            Self::EarlierReadFailed { .. } => "earlier_read_failed",
+            Self::WriteChunkTooSmall { .. } => "write_chunk_too_small",
+            Self::ReplyTooLong { .. } => "reply_too_long",
+            Self::ReplyReadList => "reply_read_list",
+            Self::ReplyListDiffers { .. } => "reply_list_differs",
+            Self::ReplyListLengths { .. } => "reply_list_lengths",
+            Self::ReplyChunkUse => "reply_chunk_use",
+            Self::UnknownXid { .. } => "unknown_xid",
+            Self::ErrorTruncated => "error_truncated",
+            Self::UnknownErrorCode { .. } => "unknown_error_code",
+            Self::CreditsExceeded { .. } => "credits_exceeded",
+            Self::ForeignInvalidation { .. } => "foreign_invalidation",
+        }
+    }
+}

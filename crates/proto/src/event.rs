@@ -1,0 +1,105 @@
+//! What goes out of a connection: work for the queue pair, and events for its owner.
+
+use rpcrdma_verbs::{Disconnected, ReceiveMemory, WorkRequest, WrId};
+use rpcrdma_xdr::{Decoder, Stream};
+use thiserror::Error;
+
+use crate::call::{CallFailure, CallId, IncomingReply, Travelled};
+use crate::error::ProtocolError;
+
+/// Something for the queue pair, in this order.
+#[derive(Debug)]
+pub enum Post {
+    /// To be posted to the send queue.
+    Work(WrId, WorkRequest),
+    /// To be posted to the receive queue.
+    Receive(WrId, ReceiveMemory),
+    /// End the connection in order ([`QueuePair::disconnect`](rpcrdma_verbs::QueuePair::disconnect)).
+    Disconnect,
+    /// End the connection at once ([`QueuePair::abort`](rpcrdma_verbs::QueuePair::abort)).
+    Abort,
+}
+
+/// Something for the owner of the connection.
+#[derive(Debug)]
+pub enum Event {
+    /// A Call of the peer, all its chunks pulled. It wants one [`Answer`].
+    Call(IncomingCall),
+    /// A call of ours ended.
+    Reply {
+        /// Which one.
+        id: CallId,
+        /// Its reply, or why there is none.
+        result: Result<IncomingReply, CallFailure>,
+    },
+    /// The connection is over, all memory is back and every call has had its event. Always the last event.
+    Closed(CloseReason),
+}
+
+/// Names a Call of the peer that waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReplyToken(pub(crate) u64);
+
+/// A Call of the peer.
+#[derive(Debug)]
+pub struct IncomingCall {
+    /// To answer it with.
+    pub token: ReplyToken,
+    /// Its XID.
+    pub xid: u32,
+    /// The RPC message, from its XID on. A DecodeError that is a chunk violation is answered by [`Answer::ChunkError`].
+    pub message: Decoder,
+    /// How it travelled.
+    pub travelled: Travelled,
+}
+
+/// The answer to a Call of the peer.
+#[derive(Debug)]
+pub enum Answer {
+    /// An RPC reply, from its XID on. It travels as the planner decides.
+    Message {
+        /// The reply.
+        message: Stream,
+        /// Whether the security flavour protects or hides the data: nothing is reduced then (RFC 8166 §8.2.2.3).
+        flavor_touches_data: bool,
+    },
+    /// ERR_CHUNK: the argument decoder found a chunk where no eligible item is (RFC 8166 §6.1).
+    ChunkError,
+    /// Nothing: the Call is forgotten (for example, the reply cache waits for the first execution of it).
+    Drop,
+}
+
+impl Answer {
+    /// An RPC reply whose data the security flavour leaves alone.
+    #[must_use]
+    pub const fn message(message: Stream) -> Self {
+        Self::Message { message, flavor_touches_data: false }
+    }
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// Its owner closed it.
+    #[error("closed here")]
+    Local,
+    /// Nothing was in progress for the idle time.
+    #[error("idle")]
+    Idle,
+    /// The queue pair ended.
+    #[error(transparent)]
+    Link(#[from] Disconnected),
+    /// The peer broke a rule that allows no answer.
+    #[error("protocol error of the peer: {0}")]
+    Protocol(#[from] ProtocolError),
+    /// A window could not be closed: its memory must not be given back while the peer may touch it (rule I2).
+    #[error("a window could not be invalidated")]
+    InvalidationFailed,
+    /// A work request failed.
+    #[error("a work request failed: {0:?}")]
+    WorkFailed(rpcrdma_verbs::Status),
+    /// A timer ran out.
+    #[error("timeout: {0}")]
+    Timeout(&'static str),
+}

@@ -1,0 +1,34 @@
+//! The bounds on what a peer may put into a header, checked where it is decoded, before anything is allocated.
+
+/// Bounds on chunk lists. RFC 8267 §6.4.2 makes a server accept at least two Read chunks (one at Position Zero), one
+/// Write chunk and 16 segments per chunk.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Read chunks in one Call, the Position-Zero chunk included.
+    pub read_chunks: usize,
+    /// Write chunks in one Call.
+    pub write_chunks: usize,
+    /// Segments in one chunk of any kind.
+    pub segments_per_chunk: usize,
+    /// Bytes of one Read segment.
+    pub read_segment_len: u64,
+    /// Bytes of all Read segments of one Call together: the most memory that one Call makes this side allocate.
+    pub read_total: u64,
+}
+
+impl Limits {
+    /// The default of [`Self::read_total`]: a payload of 1 MiB and a long Call around it.
+    pub const DEFAULT_READ_TOTAL: u64 = (1 << 20) + (64 << 10);
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            read_chunks: 16,
+            write_chunks: 16,
+            segments_per_chunk: 256,
+            read_segment_len: Self::DEFAULT_READ_TOTAL,
+            read_total: Self::DEFAULT_READ_TOTAL,
+        }
+    }
+}

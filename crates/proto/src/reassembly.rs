@@ -1,0 +1,97 @@
+//! From a Read list to the chunks of the unreduced Payload stream (RFC 8166 §3.4.5).
+//!
+//! The list is grouped by Position and laid out against the bytes between the chunks *before* anything is read or
+//! allocated: overlaps, positions beyond the message and too many chunks are refused here. Nothing is owned; the data is
+//! put together by [`Decoder::with_read_chunks`](rpcrdma_xdr::Decoder::with_read_chunks).
+
+use crate::error::{List, ProtocolError};
+use crate::limits::Limits;
+use crate::wire::{ReadSegment, Segment};
+
+/// A Read chunk: all segments of one Position in list order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadChunk {
+    /// Where it stands in the unreduced stream.
+    pub position: u32,
+    /// Its segments without those of length 0: nothing is read for them.
+    pub segments: Vec<Segment>,
+    /// Bytes of all segments.
+    pub len: u64,
+}
+
+/// The chunks of a Call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// The Position-Zero chunk.
+    pub zero: Option<ReadChunk>,
+    /// The others by ascending Position.
+    pub chunks: Vec<ReadChunk>,
+}
+
+impl Layout {
+    /// Groups the segments of a Read list and checks their positions. `inline` is the number of bytes after the header; with
+    /// a Position-Zero chunk that chunk is laid out against instead.
+    ///
+    /// # Errors
+    /// [`ProtocolError::TooManyReadChunks`], [`TooManySegments`](ProtocolError::TooManySegments),
+    /// [`OverlappingPosition`](ProtocolError::OverlappingPosition),
+    /// [`PositionBeyondMessage`](ProtocolError::PositionBeyondMessage).
+    pub fn new(read: &[ReadSegment], inline: usize, limits: &Limits) -> Result<Self, ProtocolError> {
+        let mut all: Vec<(ReadChunk, u32)> = Vec::new();
+        for entry in read {
+            let at = all.partition_point(|(chunk, _)| chunk.position < entry.position);
+            if all.get(at).is_none_or(|(chunk, _)| chunk.position != entry.position) {
+                if all.len() == limits.read_chunks {
+                    let (seen, allowed) = (all.len() + 1, limits.read_chunks);
+                    return Err(ProtocolError::TooManyReadChunks { seen, allowed });
+                }
+                let chunk = ReadChunk { position: entry.position, segments: vec![], len: 0 };
+                all.insert(at, (chunk, 0));
+            }
+            let Some((chunk, count)) = all.get_mut(at) else { continue };
+            *count += 1;
+            let (count, allowed) = (*count, limits.segments_per_chunk);
+            if usize::try_from(count).map_or(true, |count| count > allowed) {
+                return Err(ProtocolError::TooManySegments { list: List::Read, count, allowed });
+            }
+            chunk.len += u64::from(entry.segment.length);
+            if entry.segment.length > 0 {
+                chunk.segments.push(entry.segment);
+            }
+        }
+        let mut chunks = all.into_iter().map(|(chunk, _)| chunk).peekable();
+        let zero = chunks.next_if(|chunk| chunk.position == 0);
+        let layout = Self { zero, chunks: chunks.collect() };
+        let base = layout.zero.as_ref().map_or(u64::try_from(inline).unwrap_or(u64::MAX), |zero| zero.len);
+        layout.check(base)?;
+        Ok(layout)
+    }
+
+    /// Walks the unreduced stream: `base` bytes lie between the chunks.
+    fn check(&self, mut base: u64) -> Result<(), ProtocolError> {
+        let mut reached = 0_u64;
+        for chunk in &self.chunks {
+            let position = chunk.position;
+            let start = u64::from(position);
+            // RFC 8166 §3.4.5: the chunk before it, with its pad, ends at or before this Position.
+            let Some(between) = start.checked_sub(reached) else {
+                return Err(ProtocolError::OverlappingPosition { position, reached });
+            };
+            let Some(left) = base.checked_sub(between) else {
+                return Err(ProtocolError::PositionBeyondMessage { position, available: reached + base });
+            };
+            base = left;
+            reached = start + chunk.len.next_multiple_of(4);
+        }
+        Ok(())
+    }
+
+    /// Bytes to be read for all chunks.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.zero.iter().chain(&self.chunks).map(|chunk| chunk.len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,420 @@
+//! The half of a connection that sends Calls (RFC 8166 §2.2.2).
+//!
+//! A call waits for a credit (rule I4), for windows and for memory; it is planned and encoded when it leaves. From then on its
+//! windows, its XID and its credit stay with the connection until the reply has come *and* every window is closed (rules I1,
+//! I2, I10): by the peer's Send with Invalidate for one of them, by LocalInvalidate for the others, or by the end of the
+//! connection. A reply that is malformed is discarded; the call then waits for its time to run out.
+
+mod reply;
+mod transmit;
+
+pub(crate) use reply::Received;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Instant;
+
+use bytes::Bytes;
+use rpcrdma_verbs::{Buffer, Key, WindowMemory};
+use rpcrdma_xdr::{Decoder, ReturnedChunk};
+
+use crate::call::{
+    Call, CallError, CallFailure, CallId, IncomingReply, Invalidations, Refused, RefusedKind, Sink, Travelled,
+};
+use crate::core::{Core, Origin};
+use crate::credits::RequesterCredits;
+use crate::event::{CloseReason, Event};
+use crate::wire::ChunkLists;
+
+#[derive(Debug)]
+pub(crate) struct Requester {
+    pub(crate) credits: RequesterCredits,
+    /// XIDs of calls that were not sent, in order.
+    queue: VecDeque<u32>,
+    calls: HashMap<u32, Transaction>,
+    /// Open windows.
+    keys: HashMap<Key, (u32, usize)>,
+    deadlines: BTreeSet<(Instant, u32)>,
+    next_id: u32,
+    max_windows: usize,
+    /// Bytes that the next call waits for.
+    pub(crate) wants_memory: Option<usize>,
+}
+
+/// A call from the moment it is made until all its memory is back.
+#[derive(Debug)]
+struct Transaction {
+    id: CallId,
+    call: Box<Call>,
+    stage: Stage,
+    /// The caller is not interested any more, or was already told that it failed.
+    abandoned: bool,
+    deadline: Instant,
+    windows: Vec<Window>,
+    /// Sinks whose memory was the caller's.
+    lent: Vec<usize>,
+    offered: ChunkLists,
+    travelled: Travelled,
+    invalidations: Invalidations,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Queued,
+    Sent,
+    Answered(Answered),
+}
+
+/// What the peer said; handed out when the windows are closed.
+#[derive(Debug)]
+enum Answered {
+    Reply {
+        /// The Payload after the header; `None` if it is in the Reply chunk.
+        inline: Option<Bytes>,
+        /// Bytes in each Write chunk.
+        written: Vec<usize>,
+        /// Bytes in the Reply chunk.
+        reply_chunk: usize,
+        travelled: Travelled,
+    },
+    Failed(CallError),
+}
+
+/// Memory of the call that is or was open to the peer.
+#[derive(Debug)]
+struct Window {
+    key: Key,
+    place: Place,
+    open: bool,
+    /// Back from the window.
+    memory: Option<WindowMemory>,
+}
+
+/// What a window is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Read,
+    Write(usize),
+    Reply,
+}
+
+impl CallId {
+    const fn new(count: u32, xid: u32) -> Self {
+        Self((count as u64) << 32 | xid as u64)
+    }
+
+    fn xid(self) -> u32 {
+        u32::try_from(self.0 & u64::from(u32::MAX)).unwrap_or(0)
+    }
+}
+
+impl Requester {
+    pub(crate) fn new(credits: RequesterCredits, max_windows: usize) -> Self {
+        Self {
+            credits,
+            queue: VecDeque::new(),
+            calls: HashMap::new(),
+            keys: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            next_id: 0,
+            max_windows,
+            wants_memory: None,
+        }
+    }
+
+    /// Calls that are not finished, abandoned ones included.
+    pub(crate) fn in_progress(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether a reply for this XID is awaited.
+    pub(crate) fn awaits(&self, xid: u32) -> bool {
+        self.calls.get(&xid).is_some_and(|call| matches!(call.stage, Stage::Sent))
+    }
+
+    pub(crate) fn call(&mut self, core: &mut Core, now: Instant, call: Call) -> Result<CallId, Refused> {
+        let xid = call.xid;
+        if self.calls.contains_key(&xid) {
+            return Err(Refused { kind: RefusedKind::XidInUse(xid), call: Box::new(call) });
+        }
+        let first = call.message.pieces().first().and_then(|piece| piece.data().first_chunk::<4>());
+        if first != Some(&xid.to_be_bytes()) {
+            return Err(Refused { kind: RefusedKind::XidMismatch(xid), call: Box::new(call) });
+        }
+        let id = CallId::new(self.next_id, xid);
+        self.next_id = self.next_id.wrapping_add(1);
+        let deadline = now + call.timeout.unwrap_or(core.config.timeouts.call);
+        self.deadlines.insert((deadline, xid));
+        if !self.queue.is_empty() || !self.credits.available() {
+            core.stats.calls_queued += 1;
+        }
+        self.queue.push_back(xid);
+        let transaction = Transaction {
+            id,
+            call: Box::new(call),
+            stage: Stage::Queued,
+            abandoned: false,
+            deadline,
+            windows: vec![],
+            lent: vec![],
+            offered: ChunkLists::default(),
+            travelled: Travelled::default(),
+            invalidations: Invalidations::default(),
+        };
+        self.calls.insert(xid, transaction);
+        Ok(id)
+    }
+
+    /// The caller is not interested in the answer any more (rule I10).
+    pub(crate) fn abandon(&mut self, core: &Core, now: Instant, id: CallId) {
+        let xid = id.xid();
+        let Some(transaction) = self.calls.get_mut(&xid).filter(|call| call.id == id && !call.abandoned)
+        else {
+            return;
+        };
+        match transaction.stage {
+            Stage::Queued => self.forget(xid),
+            Stage::Sent => {
+                transaction.abandoned = true;
+                self.set_deadline(xid, now + core.config.timeouts.abandoned);
+            }
+            // Already being closed; that has a timer of its own.
+            Stage::Answered(_) => transaction.abandoned = true,
+        }
+    }
+
+    fn set_deadline(&mut self, xid: u32, deadline: Instant) {
+        if let Some(transaction) = self.calls.get_mut(&xid) {
+            self.deadlines.remove(&(transaction.deadline, xid));
+            self.deadlines.insert((deadline, xid));
+            transaction.deadline = deadline;
+        }
+    }
+
+    /// Forgets a call that has no open window.
+    fn forget(&mut self, xid: u32) {
+        if let Some(transaction) = self.calls.remove(&xid) {
+            self.deadlines.remove(&(transaction.deadline, xid));
+            if matches!(transaction.stage, Stage::Queued) {
+                self.queue.retain(|queued| *queued != xid);
+            }
+        }
+    }
+
+    /// Ends a call that was never sent.
+    fn fail_queued(&mut self, core: &mut Core, xid: u32, error: CallError) {
+        if let Some(transaction) = self.calls.get(&xid) {
+            let result = Err(CallFailure::final_(error));
+            core.events.push_back(Event::Reply { id: transaction.id, result });
+            self.forget(xid);
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    pub(crate) fn handle_timeout(&mut self, core: &mut Core, now: Instant) {
+        while let Some((deadline, xid)) =
+            self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now)
+        {
+            let Some(transaction) = self.calls.get_mut(&xid) else {
+                self.deadlines.remove(&(deadline, xid));
+                continue;
+            };
+            match transaction.stage {
+                Stage::Queued => {
+                    core.stats.timeouts += 1;
+                    self.fail_queued(core, xid, CallError::TimedOut);
+                }
+                // Rule I10: the answer is given up, the memory is not.
+                Stage::Sent if !transaction.abandoned => {
+                    transaction.abandoned = true;
+                    core.stats.timeouts += 1;
+                    let result = Err(CallFailure::final_(CallError::TimedOut));
+                    core.events.push_back(Event::Reply { id: transaction.id, result });
+                    self.set_deadline(xid, now + core.config.timeouts.abandoned);
+                }
+                Stage::Sent => {
+                    core.fail(CloseReason::Timeout("the reply to an abandoned call"));
+                    return self.stop_timer(xid);
+                }
+                Stage::Answered(_) => {
+                    core.fail(CloseReason::Timeout("the invalidation of a window"));
+                    return self.stop_timer(xid);
+                }
+            }
+        }
+    }
+
+    /// The connection ends: nothing more is timed for this call.
+    fn stop_timer(&mut self, xid: u32) {
+        if let Some(transaction) = self.calls.get(&xid) {
+            self.deadlines.remove(&(transaction.deadline, xid));
+        }
+    }
+
+    /// A window's memory is back: it is closed. Says which call it belonged to.
+    pub(crate) fn window_closed(&mut self, key: Key, memory: Option<WindowMemory>) -> Option<u32> {
+        let (xid, index) = self.keys.remove(&key)?;
+        let window = self.calls.get_mut(&xid)?.windows.get_mut(index)?;
+        window.open = false;
+        window.memory = memory;
+        Some(xid)
+    }
+
+    /// Whether the window belongs to a call other than this.
+    pub(crate) fn belongs_to_other(&self, key: Key, xid: u32) -> bool {
+        self.keys.get(&key).is_some_and(|(owner, _)| *owner != xid)
+    }
+
+    /// Counts a window that the peer closed.
+    pub(crate) fn count_remote(&mut self, core: &mut Core, xid: u32) {
+        core.stats.remote_invalidations += 1;
+        if let Some(transaction) = self.calls.get_mut(&xid) {
+            transaction.invalidations.remote += 1;
+        }
+    }
+
+    /// An invalidation that we posted has completed.
+    pub(crate) fn handle_invalidated(
+        &mut self,
+        core: &mut Core,
+        xid: u32,
+        index: usize,
+        memory: Option<WindowMemory>,
+    ) {
+        let Some(transaction) = self.calls.get_mut(&xid) else { return };
+        let Some(window) = transaction.windows.get_mut(index) else { return };
+        if window.open {
+            window.open = false;
+            window.memory = memory;
+            transaction.invalidations.local += 1;
+            core.stats.local_invalidations += 1;
+            self.keys.remove(&window.key);
+        }
+        self.complete_if_closed(core, xid);
+    }
+
+    /// Rule I2: a call completes only after every window offered for it is invalid.
+    pub(crate) fn complete_if_closed(&mut self, core: &mut Core, xid: u32) {
+        let closed = self.calls.get(&xid).is_some_and(Transaction::is_closed);
+        if !closed {
+            return;
+        }
+        let Some(transaction) = self.calls.remove(&xid) else { return };
+        self.deadlines.remove(&(transaction.deadline, xid));
+        if !transaction.abandoned {
+            let id = transaction.id;
+            core.events.push_back(Event::Reply { id, result: transaction.result() });
+        }
+    }
+
+    /// The connection is over and all windows have given their memory back: what has its reply completes, the rest goes back
+    /// to the caller.
+    pub(crate) fn handle_disconnected(&mut self, core: &mut Core, reason: &CloseReason) {
+        self.queue.clear();
+        self.keys.clear();
+        self.deadlines.clear();
+        let mut calls: Vec<_> = self.calls.drain().map(|(_, transaction)| transaction).collect();
+        calls.sort_by_key(|transaction| transaction.id);
+        for mut transaction in calls {
+            if transaction.abandoned {
+                continue;
+            }
+            let id = transaction.id;
+            let result = if transaction.is_closed() {
+                transaction.result()
+            } else {
+                transaction.restore_sinks();
+                let error = CallError::ConnectionLost(reason.clone());
+                Err(CallFailure { error, call: Some(transaction.call) })
+            };
+            core.events.push_back(Event::Reply { id, result });
+        }
+    }
+}
+
+impl Transaction {
+    fn is_closed(&self) -> bool {
+        matches!(self.stage, Stage::Answered(_)) && self.windows.iter().all(|window| !window.open)
+    }
+
+    /// The memory of a chunk, its windows joined in order.
+    fn memory(&mut self, place: Place) -> Option<Buffer> {
+        let mut whole: Option<Buffer> = None;
+        for window in self.windows.iter_mut().filter(|window| window.place == place) {
+            let Some(WindowMemory::Write(part)) = window.memory.take() else { return None };
+            match &mut whole {
+                None => whole = Some(part),
+                Some(head) => head.unsplit(part).ok()?,
+            }
+        }
+        whole
+    }
+
+    /// The first `len` bytes of a chunk's memory.
+    fn content(&mut self, place: Place, len: usize) -> Option<Bytes> {
+        if len == 0 {
+            return Some(Bytes::new());
+        }
+        let mut memory = self.memory(place)?;
+        if memory.len() < len {
+            return None;
+        }
+        memory.truncate(len);
+        Some(memory.freeze())
+    }
+
+    fn result(mut self) -> Result<IncomingReply, CallFailure> {
+        let lost = || CallFailure::final_(CallError::ResultLost);
+        let stage = std::mem::replace(&mut self.stage, Stage::Queued);
+        let (inline, written, reply_chunk, travelled) = match stage {
+            Stage::Answered(Answered::Reply { inline, written, reply_chunk, travelled }) => {
+                (inline, written, reply_chunk, travelled)
+            }
+            Stage::Answered(Answered::Failed(error)) => return Err(CallFailure::final_(error)),
+            Stage::Queued | Stage::Sent => return Err(lost()),
+        };
+        let base = match inline {
+            Some(inline) => inline,
+            None => self.content(Place::Reply, reply_chunk).ok_or_else(lost)?,
+        };
+        let message = if written.is_empty() {
+            Decoder::new(base)
+        } else {
+            let mut chunks = Vec::with_capacity(written.len());
+            for (index, len) in written.into_iter().enumerate() {
+                let offered = self.offered.write.get(index).map_or(0, crate::wire::WriteChunk::total);
+                chunks.push(if offered == 0 {
+                    ReturnedChunk::Empty
+                } else {
+                    let offered = usize::try_from(offered).unwrap_or(usize::MAX);
+                    let data = self.content(Place::Write(index), len).ok_or_else(lost)?;
+                    ReturnedChunk::Filled { data, offered }
+                });
+            }
+            Decoder::with_write_chunks(base, chunks)
+        };
+        let (call, invalidations) = (self.travelled, self.invalidations);
+        Ok(IncomingReply { message, call, reply: travelled, invalidations })
+    }
+
+    /// Puts the caller's memory back into the call, as far as it came back.
+    fn restore_sinks(&mut self) {
+        for index in std::mem::take(&mut self.lent) {
+            let memory = self.memory(Place::Write(index));
+            if let (Some(sink), Some(memory)) = (self.call.reply.sinks.get_mut(index), memory) {
+                *sink = Sink::Buffer(memory);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Closes the windows of a call that are still open.
+    fn close_windows(&mut self, xid: u32, windows: &[Window]) {
+        for (index, window) in windows.iter().enumerate().filter(|(_, window)| window.open) {
+            self.invalidate(Origin::Invalidate { xid, window: index }, window.key);
+        }
+    }
+}

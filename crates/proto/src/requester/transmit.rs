@@ -1,0 +1,291 @@
+//! Sending a Call: plan, memory, windows, header; all afresh for each transmission.
+//!
+//! Until the first work request is posted everything can be taken back: memory is allocated first, and a window that could
+//! not be had closes those reserved before it.
+
+use std::time::Instant;
+
+use rpcrdma_verbs::{
+    Buffer, PoolExhausted, WindowError, WindowErrorKind, WindowMemory, Windows, WorkRequest,
+};
+
+use super::{Place, Requester, Stage, Transaction, Window};
+use crate::call::{CallError, CallFailure, Form, Sink, Travelled};
+use crate::config::Side;
+use crate::core::{Core, Origin, segment};
+use crate::event::Event;
+use crate::planner::{CallInput, CallPlan, ChunkRules, plan_call};
+use crate::wire::{Body, ChunkLists, Header, ReadSegment, Segment, WriteChunk};
+
+/// Memory to be exposed, in the order of the header.
+type Exposure = (Place, u32, WindowMemory);
+
+impl Requester {
+    /// Sends the next call if a credit, its Receive, memory and windows are there. `owed` are the Receives that the peer's
+    /// Calls need.
+    pub(crate) fn transmit(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        owed: u32,
+        qp: &mut dyn Windows,
+    ) -> bool {
+        self.wants_memory = None;
+        let Some(&xid) = self.queue.front() else { return false };
+        // Rule I4.
+        if !self.credits.available() {
+            return false;
+        }
+        let Some(transaction) = self.calls.get_mut(&xid) else {
+            self.queue.pop_front();
+            return true;
+        };
+        let plan = match plan(core, transaction) {
+            Ok(plan) => plan,
+            Err(refusal) => {
+                self.fail_queued(core, xid, refusal.into());
+                return true;
+            }
+        };
+        // Rule I3: a Receive for the reply, before the Call leaves.
+        if core.post_receives(owed.saturating_add(self.credits.in_flight()).saturating_add(1), qp.domain())
+            > 0
+        {
+            self.wants_memory = Some(core.config.receive_size);
+            return false;
+        }
+        let needed = plan.read.iter().map(|chunk| chunk.segments.len()).sum::<usize>()
+            + plan.write.iter().chain(&plan.reply).map(Vec::len).sum::<usize>();
+        if needed > 0 && !self.keys.is_empty() && self.keys.len() + needed > self.max_windows {
+            return false;
+        }
+        let exposures = match allocate(&plan, transaction, qp) {
+            Ok(exposures) => exposures,
+            Err(PoolExhausted::InUse { requested, .. }) => {
+                self.wants_memory = Some(requested);
+                return false;
+            }
+            Err(error) => {
+                self.fail_queued(core, xid, error.into());
+                return true;
+            }
+        };
+        match self.open_windows(core, xid, exposures, &plan, qp) {
+            Ok(()) => {}
+            Err(WindowErrorKind::Exhausted { .. }) if !self.keys.is_empty() => return false,
+            Err(WindowErrorKind::Disconnected) => return false,
+            Err(error) => {
+                self.fail_queued(core, xid, error.into());
+                return true;
+            }
+        }
+        self.queue.pop_front();
+        self.send(core, now, xid, plan);
+        true
+    }
+
+    /// Reserves and binds the windows; on failure everything is as before, but for the reservations being given up.
+    fn open_windows(
+        &mut self,
+        core: &mut Core,
+        xid: u32,
+        exposures: Vec<Exposure>,
+        plan: &CallPlan,
+        qp: &mut dyn Windows,
+    ) -> Result<(), WindowErrorKind> {
+        let Some(transaction) = self.calls.get_mut(&xid) else { return Ok(()) };
+        let mut lists = ChunkLists {
+            read: vec![],
+            write: vec![WriteChunk::default(); plan.write.len()],
+            reply: plan.reply.as_ref().map(|_| WriteChunk::default()),
+        };
+        let mut reserved: Vec<Window> = Vec::with_capacity(exposures.len());
+        let mut failed = None;
+        let mut exposures = exposures.into_iter();
+        for (place, position, memory) in exposures.by_ref() {
+            match qp.reserve_window(memory) {
+                Ok(window) => {
+                    lists.add(place, position, segment(&window));
+                    reserved.push(Window { key: window.key, place, open: true, memory: None });
+                }
+                Err(WindowError { kind, memory }) => {
+                    failed = Some((kind, place, memory));
+                    break;
+                }
+            }
+        }
+        if let Some((kind, place, memory)) = failed {
+            for window in reserved {
+                core.invalidate(Origin::Release, window.key);
+            }
+            // What was reserved is gone with its memory; the pool takes its place when the call is tried again.
+            transaction.keep(place, memory);
+            for (place, _, memory) in exposures {
+                transaction.keep(place, memory);
+            }
+            return Err(kind);
+        }
+        for (index, window) in reserved.iter().enumerate() {
+            self.keys.insert(window.key, (xid, index));
+            core.stats.registrations += 1;
+            core.post(Origin::Bind { xid, window: index }, WorkRequest::BindWindow { key: window.key });
+        }
+        transaction.windows = reserved;
+        transaction.offered = lists;
+        Ok(())
+    }
+
+    fn send(&mut self, core: &mut Core, now: Instant, xid: u32, plan: CallPlan) {
+        let Some(transaction) = self.calls.get_mut(&xid) else { return };
+        let taken = self.credits.take();
+        debug_assert!(taken, "a credit was available");
+        let lists = transaction.offered.clone();
+        let shape = lists.shape();
+        core.stats.copied(plan.copied);
+        core.stats.read_segments += wide(shape.read_segments);
+        core.stats.write_segments += wide(shape.write_segments.iter().sum());
+        core.stats.reply_segments += wide(shape.reply_segments.unwrap_or(0));
+        let body = if plan.form == Form::Long { Body::NoMessage(lists) } else { Body::Message(lists) };
+        let version = core.codec.rules().version;
+        let header = Header { xid, version, credit: self.credits.requested(), body };
+        // Windows are bound before any later request leaves, so nothing here depends on what was posted before.
+        let sent = core.send(&header, &plan.inline, None, true);
+        let read = plan.read.iter().flat_map(|chunk| &chunk.segments).map(bytes::Bytes::len).sum();
+        transaction.travelled =
+            Travelled { form: plan.form, sent, read, segments: shape.read_segments, ..Travelled::default() };
+        core.stats.calls_sent.count(&transaction.travelled);
+        transaction.stage = Stage::Sent;
+        let call = &transaction.call;
+        tracing::debug!(
+            side = %core.side, xid = format_args!("{xid:#010x}"), program = call.program, version = call.version,
+            procedure = call.procedure, form = ?plan.form, sent, read, write_chunks = plan.write.len(),
+            reply_chunk = plan.reply.is_some(), ?now, "call"
+        );
+    }
+
+    /// Gives back every call that has not left: the connection is closed by its owner.
+    pub(crate) fn fail_all_queued(&mut self, core: &mut Core) {
+        for xid in std::mem::take(&mut self.queue) {
+            if let Some(transaction) = self.calls.remove(&xid) {
+                self.deadlines.remove(&(transaction.deadline, xid));
+                let result = Err(CallFailure { error: CallError::Closed, call: Some(transaction.call) });
+                core.events.push_back(Event::Reply { id: transaction.id, result });
+            }
+        }
+    }
+}
+
+fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, crate::planner::Refusal> {
+    let call = &transaction.call;
+    let config = &core.config;
+    let sinks: Vec<usize> = call.reply.sinks.iter().map(Sink::len).collect();
+    plan_call(&CallInput {
+        codec: core.codec,
+        message: &call.message,
+        flavor_touches_data: call.flavor_touches_data,
+        send: core.thresholds.send,
+        receive: core.thresholds.receive,
+        reply_max: call.reply.max_len,
+        sinks: &sinks,
+        chunks: ChunkRules {
+            allowed: core.side == Side::Client || config.reverse_chunks,
+            reduce_from: config.reduce_from,
+            max_segment_len: config.max_segment_len.max(1024),
+            max_segments: config.max_segments,
+            max_read_chunks: config.max_read_chunks,
+        },
+    })
+}
+
+/// Gets all memory of a call together, or none of it.
+fn allocate(
+    plan: &CallPlan,
+    transaction: &mut Transaction,
+    qp: &dyn Windows,
+) -> Result<Vec<Exposure>, PoolExhausted> {
+    let domain = qp.domain();
+    let mut exposures = Vec::new();
+    for chunk in &plan.read {
+        for data in &chunk.segments {
+            exposures.push((Place::Read, chunk.position, WindowMemory::Read(data.clone())));
+        }
+    }
+    let mut pooled = Vec::with_capacity(plan.write.len());
+    for (index, lengths) in plan.write.iter().enumerate() {
+        let ours = matches!(transaction.call.reply.sinks.get(index), Some(Sink::Pool(_)));
+        let len = lengths.iter().sum();
+        pooled.push(if ours && len > 0 { Some(domain.allocate(len, 1)?) } else { None });
+    }
+    let reply = match &plan.reply {
+        Some(lengths) => Some((domain.allocate(lengths.iter().sum(), 1)?, lengths)),
+        None => None,
+    };
+    // Nothing fails from here on: the caller's memory can be taken.
+    for (index, (buffer, lengths)) in pooled.into_iter().zip(&plan.write).enumerate() {
+        let buffer = buffer.or_else(|| transaction.lend(index).filter(|buffer| !buffer.is_empty()));
+        if let Some(buffer) = buffer {
+            split(buffer, lengths, Place::Write(index), &mut exposures);
+        }
+    }
+    if let Some((buffer, lengths)) = reply {
+        split(buffer, lengths, Place::Reply, &mut exposures);
+    }
+    Ok(exposures)
+}
+
+/// Cuts the memory of a chunk into its windows.
+fn split(mut rest: Buffer, lengths: &[usize], place: Place, exposures: &mut Vec<Exposure>) {
+    for (index, len) in lengths.iter().enumerate() {
+        let last = index + 1 == lengths.len();
+        let tail = if last { None } else { Some(rest.split_off(*len)) };
+        exposures.push((place, 0, WindowMemory::Write(rest)));
+        match tail {
+            Some(tail) => rest = tail,
+            None => return,
+        }
+    }
+}
+
+impl Transaction {
+    /// Takes the caller's memory out of a sink.
+    fn lend(&mut self, index: usize) -> Option<Buffer> {
+        let sink = self.call.reply.sinks.get_mut(index)?;
+        let len = sink.len();
+        match std::mem::replace(sink, Sink::Pool(len)) {
+            Sink::Buffer(buffer) => {
+                self.lent.push(index);
+                Some(buffer)
+            }
+            Sink::Pool(_) => None,
+        }
+    }
+
+    /// Puts the caller's memory back if a call could not be sent and it is whole.
+    fn keep(&mut self, place: Place, memory: WindowMemory) {
+        if let (Place::Write(index), WindowMemory::Write(buffer)) = (place, memory)
+            && let Some(at) = self.lent.iter().position(|lent| *lent == index)
+            && let Some(sink) = self.call.reply.sinks.get_mut(index)
+            && sink.len() == buffer.len()
+        {
+            self.lent.swap_remove(at);
+            *sink = Sink::Buffer(buffer);
+        }
+    }
+}
+
+impl ChunkLists {
+    fn add(&mut self, place: Place, position: u32, segment: Segment) {
+        let chunk = match place {
+            Place::Read => return self.read.push(ReadSegment { position, segment }),
+            Place::Write(index) => self.write.get_mut(index),
+            Place::Reply => self.reply.as_mut(),
+        };
+        if let Some(chunk) = chunk {
+            chunk.segments.push(segment);
+        }
+    }
+}
+
+fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,414 @@
+//! The half of a connection that answers Calls (RFC 8166 §2.2.2).
+//!
+//! A Call with chunks is laid out and bounded first, then its chunks are pulled by RDMA Read into memory of the domain, all of
+//! it or none; without memory it waits, the peer's credit with it. Only when everything is there is it handed out. Its answer is
+//! planned when it leaves: RDMA Writes, then one Send on the same queue pair, which the peer gets after them. A fault
+//! that is answered takes the Call's credit until the RDMA_ERROR has left, so that a flood of bad Calls meets the same bound.
+
+mod answer;
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::time::Instant;
+
+use bytes::Bytes;
+use rpcrdma_verbs::{Buffer, PoolExhausted, Status, Windows, WorkRequest};
+use rpcrdma_xdr::{Decoder, ReadChunk as PulledChunk};
+
+use crate::binding::Bindings;
+use crate::call::{Form, Travelled};
+use crate::config::Side;
+use crate::core::{Core, Origin, remote};
+use crate::credits::ResponderCredits;
+use crate::error::ProtocolError;
+use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
+use crate::reassembly::{Layout, ReadChunk};
+use crate::wire::{ChunkLists, ErrorBody};
+
+/// The first two words of an RPC message: XID and direction.
+const RPC_PREFIX: usize = 8;
+const CALL: u32 = 0;
+/// RFC 5531 §9: xid, mtype, rpcvers, prog, vers, proc.
+const CALL_NUMBERS: usize = 24;
+
+#[derive(Debug)]
+pub(crate) struct Responder {
+    pub(crate) credits: ResponderCredits,
+    calls: HashMap<u64, Incoming>,
+    /// Calls that wait for memory, in order.
+    pulls: VecDeque<u64>,
+    answers: VecDeque<(u64, Answer)>,
+    errors: VecDeque<Fault>,
+    deadlines: BTreeSet<(Instant, u64)>,
+    next_token: u64,
+    /// XIDs whose chunks could not be read.
+    failed_reads: Vec<u32>,
+    /// The same, of earlier connections.
+    refused: HashSet<u32>,
+    pub(crate) wants_memory: Option<usize>,
+}
+
+/// An RDMA_ERROR that waits to be sent.
+#[derive(Debug)]
+struct Fault {
+    xid: u32,
+    version: u32,
+    body: ErrorBody,
+}
+
+/// A Call of the peer until its answer has left.
+#[derive(Debug)]
+struct Incoming {
+    xid: u32,
+    lists: ChunkLists,
+    inline: Option<Bytes>,
+    /// The Position-Zero chunk first.
+    chunks: Vec<Chunk>,
+    /// Chunks that are not read yet.
+    left: usize,
+    deadline: Option<Instant>,
+    /// Whether it was counted as waiting for memory.
+    waited: bool,
+    travelled: Travelled,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    layout: ReadChunk,
+    data: Option<Bytes>,
+}
+
+/// A Call as it came.
+#[derive(Debug)]
+pub(crate) struct ReceivedCall {
+    pub(crate) xid: u32,
+    pub(crate) lists: ChunkLists,
+    /// What follows the header; `None` for RDMA_NOMSG.
+    pub(crate) payload: Option<Bytes>,
+    /// Bytes of the Send.
+    pub(crate) len: usize,
+}
+
+impl Responder {
+    pub(crate) fn new(credits: ResponderCredits) -> Self {
+        Self {
+            credits,
+            calls: HashMap::new(),
+            pulls: VecDeque::new(),
+            answers: VecDeque::new(),
+            errors: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            next_token: 0,
+            failed_reads: Vec::new(),
+            refused: HashSet::new(),
+            wants_memory: None,
+        }
+    }
+
+    /// Calls that are not answered.
+    pub(crate) fn in_progress(&self) -> u32 {
+        self.credits.in_progress()
+    }
+
+    pub(crate) fn failed_reads(&self) -> &[u32] {
+        &self.failed_reads
+    }
+
+    pub(crate) fn refuse(&mut self, xids: impl IntoIterator<Item = u32>) {
+        self.refused.extend(xids);
+    }
+
+    /// Queues an RDMA_ERROR for a Call that was admitted.
+    pub(crate) fn answer_error(&mut self, xid: u32, version: u32, body: ErrorBody) {
+        self.errors.push_back(Fault { xid, version, body });
+    }
+
+    /// Takes a Call that was admitted; an error is for [`answer_error`](Self::answer_error).
+    pub(crate) fn handle_call(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        call: ReceivedCall,
+    ) -> Result<(), ProtocolError> {
+        let ReceivedCall { xid, lists, payload, len } = call;
+        // RFC 8167 §5.3
+        if core.side == Side::Client && !core.config.reverse_chunks && !lists.is_empty() {
+            return Err(ProtocolError::ReverseChunks);
+        }
+        let layout = match &payload {
+            Some(_) if lists.has_position_zero() => return Err(ProtocolError::PositionZeroInMessage),
+            Some(payload) => Layout::new(&lists.read, payload.len(), &core.config.limits)?,
+            // RFC 8166 §4.2.4: without it the Payload has no source.
+            None if !lists.has_position_zero() => return Err(ProtocolError::NoPositionZero),
+            None => Layout::new(&lists.read, 0, &core.config.limits)?,
+        };
+        // RFC 8166 §4.5.3
+        if self.refused.remove(&xid) {
+            return Err(ProtocolError::EarlierReadFailed { xid });
+        }
+        let form = match payload {
+            None => Form::Long,
+            Some(_) if layout.chunks.is_empty() => Form::Inline,
+            Some(_) => Form::Reduced,
+        };
+        let read = usize::try_from(layout.total()).unwrap_or(usize::MAX);
+        let segments = lists.read.len();
+        let travelled = Travelled { form, sent: len, read, segments, ..Travelled::default() };
+        let mut pull = true;
+        if let Some(payload) = &payload {
+            pull = check_eligible(core.config.bindings.as_deref(), payload, layout.chunks.len())?;
+        }
+        count_lists(core, &lists, &travelled);
+
+        let token = self.next_token;
+        self.next_token += 1;
+        let layouts = layout.zero.into_iter().chain(layout.chunks);
+        let chunks: Vec<Chunk> = if pull {
+            layouts.map(|layout| Chunk { data: (layout.len == 0).then(Bytes::new), layout }).collect()
+        } else {
+            vec![]
+        };
+        let left = chunks.iter().filter(|chunk| chunk.data.is_none()).count();
+        let incoming =
+            Incoming { xid, lists, inline: payload, chunks, left, deadline: None, waited: false, travelled };
+        self.calls.insert(token, incoming);
+        if left == 0 {
+            return self.deliver(core, token);
+        }
+        self.set_deadline(token, now + core.config.timeouts.memory);
+        self.pulls.push_back(token);
+        Ok(())
+    }
+
+    fn set_deadline(&mut self, token: u64, deadline: Instant) {
+        if let Some(call) = self.calls.get_mut(&token) {
+            if let Some(old) = call.deadline.replace(deadline) {
+                self.deadlines.remove(&(old, token));
+            }
+            self.deadlines.insert((deadline, token));
+        }
+    }
+
+    /// Forgets a Call; its credit is given back by whoever answers it.
+    fn forget(&mut self, token: u64) -> Option<Incoming> {
+        let call = self.calls.remove(&token)?;
+        if let Some(deadline) = call.deadline {
+            self.deadlines.remove(&(deadline, token));
+        }
+        Some(call)
+    }
+
+    /// Hands a Call out, all its chunks being there.
+    fn deliver(&mut self, core: &mut Core, token: u64) -> Result<(), ProtocolError> {
+        let Some(call) = self.calls.get_mut(&token) else { return Ok(()) };
+        if let Some(deadline) = call.deadline.take() {
+            self.deadlines.remove(&(deadline, token));
+        }
+        let (xid, travelled) = (call.xid, call.travelled);
+        match call.message(core.config.bindings.as_deref()) {
+            Ok(message) => {
+                tracing::debug!(
+                    side = %core.side, xid = format_args!("{xid:#010x}"), form = ?travelled.form,
+                    sent = travelled.sent, read = travelled.read, "call received"
+                );
+                let token = ReplyToken(token);
+                core.events.push_back(Event::Call(IncomingCall { token, xid, message, travelled }));
+                Ok(())
+            }
+            Err(error) => {
+                self.forget(token);
+                Err(error)
+            }
+        }
+    }
+
+    /// The upper layer's answer. Ignored if the Call is not known any more.
+    pub(crate) fn reply(&mut self, token: ReplyToken, answer: Answer) {
+        if self.calls.contains_key(&token.0) {
+            self.answers.push_back((token.0, answer));
+        }
+    }
+
+    /// Starts the RDMA Reads of the next Call that waits for memory.
+    fn pull(&mut self, core: &mut Core, now: Instant, qp: &dyn Windows) -> bool {
+        let Some(&token) = self.pulls.front() else { return false };
+        let Some(call) = self.calls.get_mut(&token) else {
+            self.pulls.pop_front();
+            return true;
+        };
+        // All or nothing: two Calls that each hold half of what they need would wait for ever.
+        let sinks: Result<Vec<Option<Buffer>>, PoolExhausted> = call
+            .chunks
+            .iter()
+            .map(|chunk| {
+                let len = usize::try_from(chunk.layout.len).unwrap_or(usize::MAX);
+                if len == 0 { Ok(None) } else { qp.domain().allocate(len, 1).map(Some) }
+            })
+            .collect();
+        match sinks {
+            Ok(sinks) => {
+                self.pulls.pop_front();
+                for (index, (chunk, sink)) in call.chunks.iter().zip(sinks).enumerate() {
+                    let Some(sink) = sink else { continue };
+                    let sources = chunk.layout.segments.iter().map(remote).collect();
+                    core.post(Origin::Read { token, chunk: index }, WorkRequest::Read { sink, sources });
+                }
+                self.set_deadline(token, now + core.config.timeouts.rdma_read);
+                true
+            }
+            Err(PoolExhausted::InUse { requested, .. }) => {
+                if !std::mem::replace(&mut call.waited, true) {
+                    core.stats.memory_waits += 1;
+                }
+                self.wants_memory = Some(requested);
+                false
+            }
+            Err(_) => {
+                self.pulls.pop_front();
+                let error =
+                    ProtocolError::ExceedsMemory { len: call.travelled.read.try_into().unwrap_or(u64::MAX) };
+                let xid = call.xid;
+                self.forget(token);
+                core.stats.fault(&error);
+                self.answer_error(xid, core.codec.rules().version, ErrorBody::Chunk);
+                true
+            }
+        }
+    }
+
+    /// An RDMA Read has ended.
+    pub(crate) fn handle_read(
+        &mut self,
+        core: &mut Core,
+        token: u64,
+        index: usize,
+        status: Status,
+        sink: Buffer,
+    ) {
+        let Some(call) = self.calls.get_mut(&token) else { return };
+        match status {
+            Status::Success => {}
+            Status::Flushed => return,
+            // RFC 8166 §4.5.3: the connection is lost; whoever sends this XID again is told why.
+            _ => {
+                self.failed_reads.push(call.xid);
+                return core.fail(CloseReason::WorkFailed(status));
+            }
+        }
+        let Some(chunk) = call.chunks.get_mut(index).filter(|chunk| chunk.data.is_none()) else { return };
+        chunk.data = Some(sink.freeze());
+        call.left -= 1;
+        if call.left > 0 {
+            return;
+        }
+        let xid = call.xid;
+        if let Err(error) = self.deliver(core, token) {
+            core.stats.fault(&error);
+            self.answer_error(xid, core.codec.rules().version, ErrorBody::Chunk);
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    pub(crate) fn handle_timeout(&mut self, core: &mut Core, now: Instant) {
+        while let Some(entry) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
+            self.deadlines.remove(&entry);
+            let waiting = self.pulls.contains(&entry.1);
+            core.fail(CloseReason::Timeout(if waiting {
+                "memory for a Call's chunks"
+            } else {
+                "an RDMA Read"
+            }));
+        }
+    }
+
+    /// The connection is over: nothing can be answered any more.
+    pub(crate) fn handle_disconnected(&mut self) {
+        self.calls.clear();
+        self.pulls.clear();
+        self.answers.clear();
+        self.errors.clear();
+        self.deadlines.clear();
+    }
+}
+
+impl Incoming {
+    /// The RPC message, put together.
+    fn message(&mut self, bindings: Option<&dyn Bindings>) -> Result<Decoder, ProtocolError> {
+        let mut chunks = std::mem::take(&mut self.chunks).into_iter().peekable();
+        let base = match self.inline.take() {
+            Some(inline) => inline,
+            None => {
+                let zero = chunks.next_if(|chunk| chunk.layout.position == 0).and_then(|chunk| chunk.data);
+                let base = zero.unwrap_or_default();
+                check_call(self.xid, &base)?;
+                check_eligible(bindings, &base, chunks.len())?;
+                base
+            }
+        };
+        let chunks: Vec<PulledChunk> = chunks
+            .map(|chunk| PulledChunk {
+                position: chunk.layout.position,
+                data: chunk.data.unwrap_or_default(),
+            })
+            .collect();
+        Ok(if chunks.is_empty() { Decoder::new(base) } else { Decoder::with_read_chunks(base, chunks) })
+    }
+}
+
+/// The first two words of an RPC message.
+pub(crate) fn rpc_prefix(payload: &[u8]) -> Result<(u32, u32), ProtocolError> {
+    match payload.first_chunk::<RPC_PREFIX>() {
+        Some([a, b, c, d, e, f, g, h]) => {
+            Ok((u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h])))
+        }
+        None => Err(ProtocolError::ShortPayload { len: payload.len(), least: RPC_PREFIX }),
+    }
+}
+
+/// Checks what came in a Position-Zero chunk: the Call that the header announced (RFC 8166 §4.2.1, §4.5.2).
+fn check_call(xid: u32, message: &[u8]) -> Result<(), ProtocolError> {
+    let (payload, direction) = rpc_prefix(message)?;
+    if payload != xid {
+        return Err(ProtocolError::XidMismatch { header: xid, payload });
+    }
+    if direction != CALL {
+        return Err(ProtocolError::WrongDirection { value: direction, expected: "Call" });
+    }
+    Ok(())
+}
+
+/// RFC 8166 §6.1: not more chunks than the procedure has DDP-eligible arguments. `Ok(false)` if nothing is known of the
+/// program: the Call will be refused without a look at its arguments, so its chunks need not be pulled.
+fn check_eligible(
+    bindings: Option<&dyn Bindings>,
+    message: &[u8],
+    chunks: usize,
+) -> Result<bool, ProtocolError> {
+    let (Some(bindings), Some(numbers)) = (bindings, message.first_chunk::<CALL_NUMBERS>()) else {
+        return Ok(true);
+    };
+    if chunks == 0 {
+        return Ok(true);
+    }
+    let word = |at: usize| {
+        numbers.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_be_bytes)
+    };
+    match bindings.eligibility(word(12), word(16), word(20)) {
+        None => Ok(false),
+        Some(eligibility) if chunks > eligibility.arguments => {
+            Err(ProtocolError::NotEligible { chunks, eligible: eligibility.arguments })
+        }
+        Some(_) => Ok(true),
+    }
+}
+
+fn count_lists(core: &mut Core, lists: &ChunkLists, travelled: &Travelled) {
+    let shape = lists.shape();
+    let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    core.stats.read_segments += wide(shape.read_segments);
+    core.stats.write_segments += wide(shape.write_segments.iter().sum());
+    core.stats.reply_segments += wide(shape.reply_segments.unwrap_or(0));
+    core.stats.calls_received.count(travelled);
+}

@@ -1,0 +1,103 @@
+//! What happened on a connection, counted.
+
+use std::collections::BTreeMap;
+
+use crate::call::{Form, Travelled};
+use crate::error::ProtocolError;
+
+/// Messages of one direction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Messages {
+    /// RDMA_MSG that carry everything inline.
+    pub inline: u64,
+    /// RDMA_MSG with items in chunks.
+    pub reduced: u64,
+    /// RDMA_NOMSG.
+    pub long: u64,
+    /// RDMA_ERROR.
+    pub errors: u64,
+    /// Bytes of all Sends, headers included.
+    pub send_bytes: u64,
+    /// Bytes moved by RDMA Read.
+    pub read_bytes: u64,
+    /// Bytes moved by RDMA Write into Write chunks.
+    pub write_bytes: u64,
+    /// Bytes moved by RDMA Write into Reply chunks.
+    pub reply_chunk_bytes: u64,
+}
+
+impl Messages {
+    pub(crate) fn count(&mut self, travelled: &Travelled) {
+        match travelled.form {
+            Form::Inline => self.inline += 1,
+            Form::Reduced => self.reduced += 1,
+            Form::Long => self.long += 1,
+        }
+        self.send_bytes += wide(travelled.sent);
+        self.read_bytes += wide(travelled.read);
+        self.write_bytes += wide(travelled.written);
+        self.reply_chunk_bytes += wide(travelled.reply_chunk);
+    }
+}
+
+/// Counters of one connection since its start. Plain numbers: whoever wants rates takes differences.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Calls sent.
+    pub calls_sent: Messages,
+    /// Replies received.
+    pub replies_received: Messages,
+    /// Calls received.
+    pub calls_received: Messages,
+    /// Replies sent.
+    pub replies_sent: Messages,
+    /// Read segments, sent or received.
+    pub read_segments: u64,
+    /// Write segments, sent or received.
+    pub write_segments: u64,
+    /// Reply chunk segments, sent or received.
+    pub reply_segments: u64,
+    /// Payload bytes that were copied on this layer.
+    pub payload_bytes_copied: u64,
+    /// Other message bytes that were copied on this layer.
+    pub inline_bytes_copied: u64,
+    /// Windows bound.
+    pub registrations: u64,
+    /// Windows closed by us.
+    pub local_invalidations: u64,
+    /// Windows closed by the peer's Send with Invalidate.
+    pub remote_invalidations: u64,
+    /// Windows of the peer that our Sends closed.
+    pub invalidations_sent: u64,
+    /// The grant in force for our calls.
+    pub credits_granted_to_us: u32,
+    /// The last grant to the peer.
+    pub credits_granted_to_peer: u32,
+    /// Calls that waited for a credit, a window or memory when they were made.
+    pub calls_queued: u64,
+    /// Calls that ran out of time.
+    pub timeouts: u64,
+    /// Calls sent again on a new connection.
+    pub retransmissions: u64,
+    /// Calls of the peer that waited for memory.
+    pub memory_waits: u64,
+    /// Faults of the peer by [`ProtocolError::name`].
+    pub errors: BTreeMap<&'static str, u64>,
+}
+
+impl Stats {
+    pub(crate) fn fault(&mut self, error: &ProtocolError) {
+        *self.errors.entry(error.name()).or_default() += 1;
+    }
+
+    pub(crate) fn copied(&mut self, count: rpcrdma_xdr::CopyCount) {
+        self.payload_bytes_copied += wide(count.payload);
+        self.inline_bytes_copied += wide(count.inline);
+    }
+}
+
+fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}

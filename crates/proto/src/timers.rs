@@ -1,0 +1,73 @@
+//! All timers of a connection and a session in one table (rule I6).
+//!
+//! Times are arguments; nothing here reads a clock. Timers of the provider (MPA start-up, partial FPDU, stalled send) are
+//! set there.
+
+use std::time::{Duration, Instant};
+
+/// How long is waited for what.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Timeouts {
+    /// For the reply to a call that sets no time of its own; then the call fails and its memory waits on.
+    pub call: Duration,
+    /// For the late reply to a call that was abandoned or timed out; then the connection is closed to get its memory back.
+    pub abandoned: Duration,
+    /// For an RDMA Read of a Call's chunks; then the connection is closed.
+    pub rdma_read: Duration,
+    /// For memory of the domain to pull a Call's chunks into; then the connection is closed.
+    pub memory: Duration,
+    /// For an invalidation that a completed call waits for; then the connection is closed.
+    pub invalidate: Duration,
+    /// For the end of a connection that was told to close in order; then it is aborted.
+    pub close: Duration,
+    /// Without any call in progress, after which a connection is closed; `None` keeps it.
+    pub idle: Option<Duration>,
+    /// For a connection attempt; then the next one is due.
+    pub connect: Duration,
+    /// The first pause before a connection is tried again; doubled with each failure.
+    pub reconnect_least: Duration,
+    /// The longest pause before a connection is tried again.
+    pub reconnect_most: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            call: Duration::from_secs(60),
+            abandoned: Duration::from_secs(60),
+            rdma_read: Duration::from_secs(30),
+            memory: Duration::from_secs(30),
+            invalidate: Duration::from_secs(30),
+            close: Duration::from_secs(5),
+            idle: None,
+            connect: Duration::from_secs(10),
+            reconnect_least: Duration::from_millis(100),
+            reconnect_most: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The earlier of two deadlines.
+#[must_use]
+pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earlier_prefers_what_is_set() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        assert_eq!(earlier(Some(later), Some(now)), Some(now));
+        assert_eq!(earlier(None, Some(later)), Some(later));
+        assert_eq!(earlier(Some(later), None), Some(later));
+        assert_eq!(earlier(None, None), None);
+    }
+}

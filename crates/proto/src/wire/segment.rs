@@ -1,0 +1,97 @@
+//! Segments, chunks and chunk lists (RFC 8166 §3.4.3, §4.1.2).
+//!
+//! These are plain values: who may touch the memory they name is decided by the windows behind them.
+
+/// Memory at the Requester: a plain segment, `HLOO` on the wire (RFC 8166 §3.4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Steering tag.
+    pub handle: u32,
+    /// Bytes.
+    pub length: u32,
+    /// Address or offset within the memory named by the handle.
+    pub offset: u64,
+}
+
+/// One entry of the Read list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadSegment {
+    /// Offset in the unreduced Payload stream; equal for all segments of one chunk (RFC 8166 §3.4.5).
+    pub position: u32,
+    /// The memory to read.
+    pub segment: Segment,
+}
+
+/// A Write chunk or a Reply chunk: memory that is filled in the order of its segments (RFC 8166 §3.4.6).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WriteChunk {
+    /// The segments, possibly none: an *empty* chunk.
+    pub segments: Vec<Segment>,
+}
+
+impl WriteChunk {
+    /// The sum of the segment lengths in bytes.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.segments.iter().map(|segment| u64::from(segment.length)).sum()
+    }
+
+    /// The same segments with the lengths that `written` bytes, filled in from the front, come to. Handles and offsets
+    /// stay as they were received (RFC 8166 §4.3.2). Bytes beyond the capacity are not counted.
+    #[must_use]
+    pub fn filled(&self, written: u64) -> Self {
+        let mut left = written;
+        let segments = self
+            .segments
+            .iter()
+            .map(|segment| {
+                let length = u32::try_from(left).unwrap_or(u32::MAX).min(segment.length);
+                left -= u64::from(length);
+                Segment { length, ..*segment }
+            })
+            .collect();
+        Self { segments }
+    }
+}
+
+/// The three chunk lists of a message header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChunkLists {
+    /// The Read list.
+    pub read: Vec<ReadSegment>,
+    /// The Write list.
+    pub write: Vec<WriteChunk>,
+    /// The Reply chunk.
+    pub reply: Option<WriteChunk>,
+}
+
+impl ChunkLists {
+    /// Whether all three are absent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.read.is_empty() && self.write.is_empty() && self.reply.is_none()
+    }
+
+    /// Whether the Read list has a Position-Zero chunk.
+    #[must_use]
+    pub fn has_position_zero(&self) -> bool {
+        self.read.iter().any(|entry| entry.position == 0)
+    }
+
+    /// The handle of every segment that has any bytes, in the order of the header, with repetitions.
+    pub fn handles(&self) -> impl Iterator<Item = u32> + '_ {
+        let reads = self.read.iter().map(|entry| &entry.segment);
+        let writes = self.write.iter().chain(self.reply.as_ref()).flat_map(|chunk| &chunk.segments);
+        reads.chain(writes).filter(|segment| segment.length > 0).map(|segment| segment.handle)
+    }
+
+    /// What the length of the header depends on.
+    #[must_use]
+    pub fn shape(&self) -> super::Shape {
+        super::Shape {
+            read_segments: self.read.len(),
+            write_segments: self.write.iter().map(|chunk| chunk.segments.len()).collect(),
+            reply_segments: self.reply.as_ref().map(|chunk| chunk.segments.len()),
+        }
+    }
+}
