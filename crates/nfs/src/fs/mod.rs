@@ -13,15 +13,19 @@
 //! **Errors.** [`FsError`] has one variant a refusal, and each variant has one NFS status. What an operation
 //! changed is reported in failure too ([`Outcome`]).
 
+mod directory;
 mod memory;
 mod permission;
+mod state;
 mod types;
 
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
+pub use directory::{DirectoryFs, DirectoryOptions, HandleSource, OpenError};
 pub use memory::{MemoryFs, MemoryOptions};
+pub use state::{StateDirectory, StateError};
 pub use types::{
     Access, Attributes, Before, Change, CreateHow, DeviceNumber, Entry, FILE_ID_MAX, FileId, FileKind, Found,
     FsError, Identity, LINK_TARGET_MAX, Linked, Listing, LookupName, NAME_MAX, Name, Node, Outcome,

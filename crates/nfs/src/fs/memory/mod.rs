@@ -467,7 +467,7 @@ impl FileSystem for MemoryFs {
             }
             permission::may_set(&attributes, who, new)?;
             if let Some(size) = new.size {
-                inode.contents()?;
+                inode.contents().map_err(|_| FsError::InvalidArgument)?;
                 tree.resize(number, size, &self.options)?;
                 tree.get_mut(number)?.touch_modified();
             }
@@ -512,7 +512,7 @@ impl FileSystem for MemoryFs {
                         }
                         return Err(FsError::Exists);
                     }
-                    let made = tree.add(who, number, name, (0, body), &self.options)?;
+                    let made = tree.add(who, number, name, (0o600, body), &self.options)?;
                     tree.get_mut(made)?.exclusive = Some(*verifier);
                     self.node(tree, made)
                 }

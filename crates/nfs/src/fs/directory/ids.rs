@@ -1,0 +1,176 @@
+//! From ids to objects and back.
+//!
+//! Two ways. With the kernel's own file handles an id *is* such a handle: it stays true whatever happens to the
+//! name, on this server or beside it, and nothing has to be remembered. It needs `CAP_DAC_READ_SEARCH` and a file
+//! system that can be exported. Without them an id is inode number and time of birth, and [`PathMap`] remembers
+//! under which name the object was last seen; it follows renames made through this server, and an object that
+//! somebody moved behind its back is stale until it is looked up again.
+//!
+//! Both give out `O_PATH` descriptors: they name an object and grant nothing.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rpcrdma_sys::{KernelHandle, handle_of, open_by_handle};
+use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, openat2};
+use rustix::io::Errno;
+
+use super::convert::{Place, stat};
+use super::map::{Key, PathMap};
+use crate::fs::types::{FILE_ID_MAX, FileId, FileKind, FsError};
+
+/// A descriptor that names and grants nothing.
+pub(super) const NAMING: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// How a name is walked: never out of the directory, through a symbolic link or onto another mount.
+pub(super) const WALK: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// An object that an id names.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) fd: OwnedFd,
+    pub(super) stat: Statx,
+}
+
+impl Object {
+    pub(super) fn new(fd: OwnedFd) -> Result<Self, Errno> {
+        let stat = stat(&fd)?;
+        Ok(Self { fd, stat })
+    }
+
+    pub(super) fn kind(&self) -> FileKind {
+        super::convert::kind(&self.stat)
+    }
+}
+
+impl AsFd for Object {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// How ids are made.
+#[derive(Debug)]
+pub(super) enum Ids {
+    /// Handles of the kernel; the descriptor is on the exported file system.
+    Kernel(OwnedFd),
+    /// Inode numbers and a map.
+    Map(Box<PathMap>),
+}
+
+fn kernel_id(fd: BorrowedFd<'_>) -> io::Result<FileId> {
+    let handle = handle_of(fd)?;
+    // The type takes the first octet, the handle the rest.
+    let kind = u8::try_from(handle.kind).map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
+    let mut octets = Vec::with_capacity(FILE_ID_MAX);
+    octets.push(kind);
+    octets.extend_from_slice(&handle.octets);
+    FileId::new(&octets).ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
+}
+
+fn kernel_open(mount: BorrowedFd<'_>, id: &FileId) -> io::Result<OwnedFd> {
+    let (kind, octets) = id
+        .as_bytes()
+        .split_first()
+        .ok_or_else(|| io::Error::from_raw_os_error(Errno::STALE.raw_os_error()))?;
+    let handle = KernelHandle { kind: i32::from(*kind), octets: octets.to_vec() };
+    open_by_handle(mount, &handle, i32::try_from(NAMING.bits()).unwrap_or_default())
+}
+
+/// Whether the kernel's handles can be used on the file system of `root` (not an `O_PATH` descriptor).
+pub(super) fn kernel_handles_work(root: BorrowedFd<'_>) -> bool {
+    let reopened = kernel_id(root).and_then(|id| kernel_open(root, &id));
+    match (reopened, stat(root)) {
+        (Ok(fd), Ok(expected)) => stat(&fd).is_ok_and(|got| Place::from(&got) == Place::from(&expected)),
+        _ => false,
+    }
+}
+
+impl Ids {
+    /// The id of an object that was reached as `name` in `parent`.
+    pub(super) fn id_of(&self, object: &Object, parent: Option<(&Object, &[u8])>) -> Result<FileId, FsError> {
+        match self {
+            Self::Kernel(_) => {
+                kernel_id(object.as_fd()).map_err(|error| from_io(&error).unwrap_or(FsError::Io))
+            }
+            Self::Map(map) => {
+                let key = Key::from(&object.stat);
+                if let Some((parent, name)) = parent {
+                    map.remember(key, Key::from(&parent.stat), name)?;
+                }
+                Ok(key.id())
+            }
+        }
+    }
+
+    /// Opens what an id names; `root` is the root of the tree.
+    pub(super) fn open(&self, root: BorrowedFd<'_>, id: &FileId) -> Result<Object, FsError> {
+        match self {
+            Self::Kernel(mount) => {
+                let fd = kernel_open(mount.as_fd(), id).map_err(|error| match from_io(&error) {
+                    // Octets that are no handle of this file system.
+                    Some(FsError::InvalidArgument) | None => FsError::BadId,
+                    Some(other) => other,
+                })?;
+                let object = Object::new(fd)?;
+                // An object that is only kept alive by a descriptor of ours is gone for clients.
+                if object.stat.stx_nlink == 0 {
+                    return Err(FsError::Stale);
+                }
+                Ok(object)
+            }
+            Self::Map(map) => {
+                let key = Key::from_id(id).ok_or(FsError::BadId)?;
+                for path in map.paths(key)? {
+                    match walk(root, &path) {
+                        Ok(object) if Key::from(&object.stat) == key => return Ok(object),
+                        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return Err(FsError::TryLater),
+                        // The name stands for something else by now, or for nothing.
+                        Ok(_) | Err(_) => {}
+                    }
+                }
+                Err(FsError::Stale)
+            }
+        }
+    }
+
+    /// A name was taken from an object.
+    pub(super) fn forget(&self, stat: &Statx, parent: &Object, name: &[u8]) -> Result<(), FsError> {
+        match self {
+            Self::Kernel(_) => Ok(()),
+            Self::Map(map) => map.forget(Key::from(stat), Key::from(&parent.stat), name),
+        }
+    }
+}
+
+fn from_io(error: &io::Error) -> Option<FsError> {
+    Errno::from_io_error(error).map(FsError::from)
+}
+
+/// Longest path that is walked in one call, in octets: below `PATH_MAX`.
+const WALK_MAX: usize = 2048;
+
+/// Walks from the root along `path`, which may be longer than the kernel takes at once.
+fn walk(root: BorrowedFd<'_>, path: &[Box<[u8]>]) -> Result<Object, Errno> {
+    let mut at: Option<OwnedFd> = None;
+    let mut part: Vec<u8> = Vec::new();
+    let mut names = path.iter().peekable();
+    while let Some(name) = names.next() {
+        if !part.is_empty() {
+            part.push(b'/');
+        }
+        part.extend_from_slice(name);
+        if part.len() >= WALK_MAX || names.peek().is_none() {
+            let from = at.as_ref().map_or(root, AsFd::as_fd);
+            at = Some(openat2(from, part.as_slice(), NAMING, Mode::empty(), WALK)?);
+            part.clear();
+        }
+    }
+    match at {
+        Some(fd) => Object::new(fd),
+        None => Object::new(openat2(root, c".", NAMING, Mode::empty(), WALK)?),
+    }
+}

@@ -1,0 +1,370 @@
+//! The map from inodes to names, for where the kernel's file handles cannot be used.
+//!
+//! In memory: for each object the names it was seen under, as directory and entry, so that renaming a directory
+//! changes one record however much is below it. On disk, in the state directory: a log of names learnt and
+//! forgotten, one appended record each, written anew without the dead ones when it is opened and when they
+//! outnumber the living. A record reaches the kernel before the id it is for reaches a client, so ids survive the end
+//! of the process, however it comes; after a loss of power the newest may be stale. A torn record at the end (and what
+//! would follow it) is dropped when the log is read.
+//!
+//! Memory follows the number of objects that clients have seen, about 150 octets each; what is found gone is
+//! dropped.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::hash::Hasher;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{FlockOperation, Statx, flock};
+use siphasher::sip::SipHasher24;
+
+use crate::fs::state::{StateDirectory, StateError};
+use crate::fs::types::{FileId, FsError};
+
+/// Names kept for one object; a hard link beyond replaces the oldest.
+const NAMES_MAX: usize = 8;
+/// Directories above an object at most; a longer way is a ring of stale records.
+const DEPTH_MAX: usize = 2048;
+/// Dead records that a log may have before it is worth writing anew.
+const DEAD_RECORDS_MIN: u64 = 10_000;
+
+const LEARNT: u8 = 1;
+const FORGOTTEN: u8 = 2;
+/// Kind, object, directory, length of the name; checksum behind the name.
+const RECORD_HEAD: usize = 1 + KEY_SIZE + KEY_SIZE + 2;
+const CHECKSUM: usize = 8;
+const KEY_SIZE: usize = 16;
+
+/// Inode number and time of birth in nanoseconds: a number that is used again has another time. (A file system that
+/// has no time of birth gives 0: there a reused number is taken for the old object.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    number: u64,
+    born: u64,
+}
+
+impl From<&Statx> for Key {
+    fn from(stat: &Statx) -> Self {
+        let seconds = u64::from_ne_bytes(stat.stx_btime.tv_sec.to_ne_bytes());
+        let born = seconds.wrapping_mul(1_000_000_000).wrapping_add(u64::from(stat.stx_btime.tv_nsec));
+        Self { number: stat.stx_ino, born }
+    }
+}
+
+impl Key {
+    fn to_octets(self) -> [u8; KEY_SIZE] {
+        (u128::from(self.number) << 64 | u128::from(self.born)).to_be_bytes()
+    }
+
+    fn from_octets(octets: [u8; KEY_SIZE]) -> Self {
+        let value = u128::from_be_bytes(octets);
+        let low = value & u128::from(u64::MAX);
+        Self {
+            number: u64::try_from(value >> 64).unwrap_or_default(),
+            born: u64::try_from(low).unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn id(self) -> FileId {
+        FileId::from_array(&self.to_octets())
+    }
+
+    pub(super) fn from_id(id: &FileId) -> Option<Self> {
+        id.as_bytes().try_into().ok().map(Self::from_octets)
+    }
+}
+
+type Names = Vec<(Key, Box<[u8]>)>;
+
+#[derive(Debug, Default)]
+struct Known {
+    objects: HashMap<Key, Names>,
+    names: u64,
+}
+
+impl Known {
+    /// Whether this was new.
+    fn learn(&mut self, key: Key, directory: Key, name: &[u8]) -> bool {
+        let names = self.objects.entry(key).or_default();
+        if names.iter().any(|(parent, known)| *parent == directory && **known == *name) {
+            return false;
+        }
+        if names.len() >= NAMES_MAX {
+            names.remove(0);
+            self.names -= 1;
+        }
+        names.push((directory, name.into()));
+        self.names += 1;
+        true
+    }
+
+    /// Whether this was known.
+    fn forget(&mut self, key: Key, directory: Key, name: &[u8]) -> bool {
+        let Some(names) = self.objects.get_mut(&key) else { return false };
+        let before = names.len();
+        names.retain(|(parent, known)| *parent != directory || **known != *name);
+        let gone = before - names.len();
+        if names.is_empty() {
+            self.objects.remove(&key);
+        }
+        self.names -= gone as u64;
+        gone > 0
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    known: Known,
+    log: File,
+    records: u64,
+}
+
+/// The map of one export.
+#[derive(Debug)]
+pub(super) struct PathMap {
+    root: Key,
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+fn record(kind: u8, key: Key, directory: Key, name: &[u8]) -> Vec<u8> {
+    let mut octets = Vec::with_capacity(RECORD_HEAD + name.len() + CHECKSUM);
+    octets.push(kind);
+    octets.extend_from_slice(&key.to_octets());
+    octets.extend_from_slice(&directory.to_octets());
+    octets.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_be_bytes());
+    octets.extend_from_slice(name);
+    let sum = checksum(&octets);
+    octets.extend_from_slice(&sum);
+    octets
+}
+
+fn checksum(octets: &[u8]) -> [u8; CHECKSUM] {
+    let mut hasher = SipHasher24::new();
+    hasher.write(octets);
+    hasher.finish().to_be_bytes()
+}
+
+/// The first record: kind, object, directory, name, and its length.
+fn parse(log: &[u8]) -> Option<(u8, Key, Key, &[u8], usize)> {
+    let (head, _) = log.split_first_chunk::<RECORD_HEAD>()?;
+    let (kind, head) = head.split_first()?;
+    let (key, head) = head.split_first_chunk::<KEY_SIZE>()?;
+    let (directory, head) = head.split_first_chunk::<KEY_SIZE>()?;
+    let length = usize::from(u16::from_be_bytes(*head.first_chunk()?));
+    let signed = log.get(..RECORD_HEAD + length)?;
+    let name = signed.get(RECORD_HEAD..)?;
+    let sum = log.get(RECORD_HEAD + length..RECORD_HEAD + length + CHECKSUM)?;
+    let whole = RECORD_HEAD + length + CHECKSUM;
+    (sum == checksum(signed)).then_some((
+        *kind,
+        Key::from_octets(*key),
+        Key::from_octets(*directory),
+        name,
+        whole,
+    ))
+}
+
+impl PathMap {
+    /// Opens the map of the export whose root is `root`.
+    pub(super) fn open(state: &StateDirectory, root: &Statx) -> Result<Self, StateError> {
+        let root = Key::from(root);
+        let name: String = root.to_octets().iter().map(|octet| format!("{octet:02x}")).collect();
+        let (path, mut log) = state.open_locked(&format!("names-{name}"))?;
+        let mut octets = Vec::new();
+        log.read_to_end(&mut octets).map_err(StateError::io(&path))?;
+        let mut known = Known::default();
+        let mut rest = octets.as_slice();
+        while let Some((kind, key, directory, name, length)) = parse(rest) {
+            if kind == LEARNT {
+                known.learn(key, directory, name);
+            } else if kind == FORGOTTEN {
+                known.forget(key, directory, name);
+            }
+            rest = rest.get(length..).unwrap_or_default();
+        }
+        let log = rewrite(&path, &known).map_err(StateError::io(&path))?;
+        let records = known.names;
+        Ok(Self { root, path, state: Mutex::new(State { known, log, records }) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a name of an object. What cannot be written down is not given out.
+    pub(super) fn remember(&self, key: Key, directory: Key, name: &[u8]) -> Result<(), FsError> {
+        if key == self.root {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        if state.known.learn(key, directory, name) {
+            self.append(&mut state, &record(LEARNT, key, directory, name))?;
+        }
+        Ok(())
+    }
+
+    /// Notes that an object no longer has a name.
+    pub(super) fn forget(&self, key: Key, directory: Key, name: &[u8]) -> Result<(), FsError> {
+        let mut state = self.lock();
+        if state.known.forget(key, directory, name) {
+            self.append(&mut state, &record(FORGOTTEN, key, directory, name))?;
+        }
+        Ok(())
+    }
+
+    fn append(&self, state: &mut State, record: &[u8]) -> Result<(), FsError> {
+        state.log.write_all(record).map_err(|error| {
+            tracing::error!(%error, path = %self.path.display(), "the map of names cannot be written");
+            FsError::Io
+        })?;
+        state.records += 1;
+        if state.records > DEAD_RECORDS_MIN + 2 * state.known.names {
+            match rewrite(&self.path, &state.known) {
+                Ok(log) => {
+                    state.log = log;
+                    state.records = state.known.names;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, path = %self.path.display(), "map of names keeps growing")
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The paths from the root under which an object may be found, newest name first.
+    pub(super) fn paths(&self, key: Key) -> Result<Vec<Vec<Box<[u8]>>>, FsError> {
+        if key == self.root {
+            return Ok(vec![Vec::new()]);
+        }
+        let state = self.lock();
+        let names = state.known.objects.get(&key).ok_or(FsError::Stale)?;
+        Ok(names.iter().rev().filter_map(|(directory, name)| self.path(&state, *directory, name)).collect())
+    }
+
+    /// The path to `name` in `directory`, by the newest name of each directory above.
+    fn path(&self, state: &State, directory: Key, name: &[u8]) -> Option<Vec<Box<[u8]>>> {
+        let mut path = vec![name.into()];
+        let mut at = directory;
+        while at != self.root {
+            if path.len() > DEPTH_MAX {
+                return None;
+            }
+            let (parent, name) = state.known.objects.get(&at)?.last()?;
+            path.push(name.clone());
+            at = *parent;
+        }
+        path.reverse();
+        Some(path)
+    }
+}
+
+/// Writes the log anew under another name and puts it in the place of the old one. The new file is locked before it
+/// gets there, so no second server slips in between.
+fn rewrite(path: &Path, known: &Known) -> io::Result<File> {
+    let new = path.with_extension("new");
+    let mut log = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    flock(&log, FlockOperation::NonBlockingLockExclusive)?;
+    let mut octets = Vec::new();
+    for (key, names) in &known.objects {
+        for (directory, name) in names {
+            octets.extend_from_slice(&record(LEARNT, *key, *directory, name));
+        }
+    }
+    log.write_all(&octets)?;
+    log.sync_all()?;
+    std::fs::rename(&new, path)?;
+    Ok(log)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u64) -> Key {
+        Key { number, born: number * 7 }
+    }
+
+    fn names(paths: &[Vec<Box<[u8]>>]) -> Vec<String> {
+        paths
+            .iter()
+            .map(|path| path.iter().map(|n| String::from_utf8_lossy(n)).collect::<Vec<_>>().join("/"))
+            .collect()
+    }
+
+    fn root() -> (tempfile::TempDir, StateDirectory, Statx) {
+        let place = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(place.path()).unwrap();
+        let stat = super::super::convert::stat(File::open(place.path()).unwrap()).unwrap();
+        (place, state, stat)
+    }
+
+    #[test]
+    fn names_survive_and_follow_a_renamed_directory() {
+        let (_place, state, stat) = root();
+        let top = Key::from(&stat);
+        let map = PathMap::open(&state, &stat).unwrap();
+        map.remember(key(1), top, b"dir").unwrap();
+        map.remember(key(2), key(1), b"file").unwrap();
+        map.remember(key(2), top, b"link").unwrap();
+        assert_eq!(names(&map.paths(key(2)).unwrap()), ["link", "dir/file"]);
+        map.remember(key(1), top, b"moved").unwrap();
+        map.forget(key(1), top, b"dir").unwrap();
+        drop(map);
+        let map = PathMap::open(&state, &stat).unwrap();
+        let mut found = names(&map.paths(key(2)).unwrap());
+        found.sort();
+        assert_eq!(found, ["link", "moved/file"]);
+        assert_eq!(map.paths(key(3)), Err(FsError::Stale));
+    }
+
+    #[test]
+    fn a_torn_record_costs_only_itself() {
+        let (_place, state, stat) = root();
+        let top = Key::from(&stat);
+        let map = PathMap::open(&state, &stat).unwrap();
+        map.remember(key(1), top, b"one").unwrap();
+        map.remember(key(2), top, b"two").unwrap();
+        let path = map.path.clone();
+        drop(map);
+        let log = std::fs::read(&path).unwrap();
+        for cut in log.len() / 2 + 1..log.len() {
+            std::fs::write(&path, &log[..cut]).unwrap();
+            let map = PathMap::open(&state, &stat).unwrap();
+            let known = [key(1), key(2)].into_iter().filter(|key| map.paths(*key).is_ok()).count();
+            assert_eq!(known, 1, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_ring_of_stale_records_ends() {
+        let (_place, state, stat) = root();
+        let map = PathMap::open(&state, &stat).unwrap();
+        map.remember(key(1), key(2), b"a").unwrap();
+        map.remember(key(2), key(1), b"b").unwrap();
+        assert_eq!(map.paths(key(1)).unwrap(), Vec::<Vec<Box<[u8]>>>::new());
+    }
+
+    #[test]
+    fn the_map_has_one_owner() {
+        let (_place, state, stat) = root();
+        let _map = PathMap::open(&state, &stat).unwrap();
+        assert!(matches!(PathMap::open(&state, &stat), Err(StateError::InUse { .. })));
+    }
+
+    #[test]
+    fn the_log_is_written_anew_when_most_of_it_is_dead() {
+        let (_place, state, stat) = root();
+        let top = Key::from(&stat);
+        let map = PathMap::open(&state, &stat).unwrap();
+        for _ in 0..DEAD_RECORDS_MIN {
+            map.remember(key(1), top, b"name").unwrap();
+            map.forget(key(1), top, b"name").unwrap();
+        }
+        assert!(std::fs::metadata(&map.path).unwrap().len() < DEAD_RECORDS_MIN * 64);
+    }
+}

@@ -1,0 +1,515 @@
+//! A real directory tree as a file system.
+//!
+//! **Where it ends.** Every walk is one component, from a descriptor, by `openat2` with `RESOLVE_BENEATH`,
+//! `RESOLVE_NO_SYMLINKS`, `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_XDEV`: no name leads out of the tree, the server
+//! follows no symbolic link, and other file systems mounted below the root are not entered (they are listed, and
+//! refused with "permission denied", like an export without `crossmnt` elsewhere). `..` of the root is the root; `..`
+//! of another directory is given only if the root is still above it. A handle is good for its object wherever a
+//! local user moves it on the same file system, as usual for NFS servers without subtree checks.
+//!
+//! **Who may what.** Where the process is root the kernel decides, under the caller's identity ([`identity`]); else
+//! everything happens as the user of the process. Two exceptions of NFS are made here (RFC 1813 §4.4): an owner may
+//! always read and write the data of a file, and who may execute a file may read it.
+//!
+//! **What is safe when.** An operation that changes a directory or attributes is on stable storage before it returns
+//! (RFC 1813 §4.7), unless [`DirectoryOptions::sync_metadata`] is off. Written data is safe as asked or after a
+//! commit; if the storage fails to take it, the write verifier changes, so that every client writes again what it has
+//! not committed.
+//!
+//! **Memory.** Data goes from and to the caller's slices by one `pread` or `pwrite`. Kept are descriptors only: at
+//! most [`DirectoryOptions::open_files`].
+
+mod convert;
+mod data;
+mod identity;
+mod ids;
+mod listing;
+mod map;
+mod namespace;
+mod open_files;
+mod probe;
+
+use std::ffi::CString;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use convert::{Place, attributes, mode_bits, stat, timespec};
+use identity::Actor;
+use ids::{Ids, NAMING, Object, WALK};
+use map::PathMap;
+use open_files::OpenFiles;
+use rustix::fs::{
+    Access as Probe, AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
+    accessat, chmodat, chownat, fstatvfs, open, openat, openat2, readlinkat, utimensat,
+};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use super::state::{StateDirectory, StateError};
+use super::types::{
+    Access, Attributes, Before, Change, CreateHow, FileId, FileKind, Found, FsError, Identity, Linked,
+    Listing, LookupName, Name, Node, Outcome, Properties, ReadResult, Renamed, SetAttributes, SetTime,
+    Special, Stability, Statistics, Timestamp, WriteResult,
+};
+use super::{EntrySink, FileSystem};
+
+/// Locks that keep the attributes before and after a change together; one object always has the same.
+const STRIPES: usize = 64;
+
+/// How objects are told apart ([`DirectoryFs`] says what that means for a client).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HandleSource {
+    /// The kernel's file handles where they work, else the map.
+    #[default]
+    Automatic,
+    /// The map of inodes to names in the state directory.
+    Map,
+}
+
+/// Settings of a [`DirectoryFs`].
+#[derive(Clone, Debug)]
+pub struct DirectoryOptions {
+    /// Files kept open between calls. Default 512 (the usual limit of a process is 1,024 descriptors).
+    pub open_files: usize,
+    /// How objects are told apart.
+    pub handles: HandleSource,
+    /// Whether changes of names and attributes are on stable storage before they are answered. Default true, as
+    /// RFC 1813 §4.7 demands.
+    pub sync_metadata: bool,
+}
+
+impl Default for DirectoryOptions {
+    fn default() -> Self {
+        Self { open_files: 512, handles: HandleSource::Automatic, sync_metadata: true }
+    }
+}
+
+/// Why a directory cannot be exported.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// It cannot be opened.
+    #[error("{}: {source}", .path.display())]
+    Root {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The kernel or a container forbids `openat2`, without which a walk is not safe.
+    #[error(
+        "openat2 does not work here ({0}): Linux 5.6 or later is needed, and a container has to allow it"
+    )]
+    Walk(io::Error),
+    /// `/proc` is not there.
+    #[error("/proc/self/fd: {0}: a mounted /proc is needed")]
+    Proc(io::Error),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// A directory tree that is served.
+#[derive(Debug)]
+pub struct DirectoryFs {
+    root: Object,
+    root_id: FileId,
+    proc_fds: OwnedFd,
+    ids: Ids,
+    actor: Actor,
+    open_files: OpenFiles,
+    verifier: AtomicU64,
+    properties: Properties,
+    options: DirectoryOptions,
+    stripes: Vec<Mutex<()>>,
+    stripe_of: RandomState,
+}
+
+impl DirectoryFs {
+    /// Opens the tree below `path`.
+    ///
+    /// # Errors
+    /// Each variant of [`OpenError`]; among them a state directory inside of the tree.
+    pub fn open(path: &Path, state: &StateDirectory, options: DirectoryOptions) -> Result<Self, OpenError> {
+        let at_root = |errno: Errno| OpenError::Root { path: path.to_owned(), source: errno.into() };
+        state.check_outside(path)?;
+        let mount = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(at_root)?;
+        let named = openat2(&mount, c".", NAMING, Mode::empty(), WALK)
+            .map_err(|errno| OpenError::Walk(errno.into()))?;
+        let root = Object::new(named).map_err(at_root)?;
+        let proc_fds = open(c"/proc/self/fd", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| OpenError::Proc(errno.into()))?;
+        let properties = probe::properties(&mount);
+        let kernel = options.handles == HandleSource::Automatic && ids::kernel_handles_work(mount.as_fd());
+        let ids =
+            if kernel { Ids::Kernel(mount) } else { Ids::Map(Box::new(PathMap::open(state, &root.stat)?)) };
+        let root_id = ids
+            .id_of(&root, None)
+            .map_err(|error| OpenError::Root { path: path.to_owned(), source: io::Error::other(error) })?;
+        Ok(Self {
+            root,
+            root_id,
+            proc_fds,
+            ids,
+            actor: Actor::new(),
+            open_files: OpenFiles::new(options.open_files),
+            verifier: AtomicU64::new(rand::random()),
+            properties,
+            options,
+            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            stripe_of: RandomState::new(),
+        })
+    }
+
+    /// Whether ids are the kernel's own handles, true to an object under all circumstances.
+    #[must_use]
+    pub fn has_kernel_handles(&self) -> bool {
+        matches!(self.ids, Ids::Kernel(_))
+    }
+
+    /// Whether callers act as the users they say they are; if not, all act as the user of this process.
+    #[must_use]
+    pub fn acts_as_callers(&self) -> bool {
+        self.actor.switches()
+    }
+
+    fn object(&self, id: &FileId) -> Result<Object, FsError> {
+        self.ids.open(self.root.as_fd(), id)
+    }
+
+    fn directory(&self, id: &FileId) -> Result<Object, FsError> {
+        let object = self.object(id)?;
+        if object.kind() == FileKind::Directory { Ok(object) } else { Err(FsError::NotDirectory) }
+    }
+
+    /// The entry of a directory, whatever it is.
+    fn child(directory: &Object, name: Name<'_>) -> Result<Object, FsError> {
+        let fd = openat2(directory, name.as_bytes(), NAMING, Mode::empty(), WALK).map_err(
+            |errno| match errno {
+                // The root of another file system: not entered.
+                Errno::XDEV => FsError::AccessDenied,
+                other => other.into(),
+            },
+        )?;
+        Ok(Object::new(fd)?)
+    }
+
+    /// The name of a descriptor below [`Self::proc_fds`], by which an `O_PATH` descriptor becomes a real one.
+    fn proc_name(object: &impl AsFd) -> CString {
+        CString::new(object.as_fd().as_raw_fd().to_string()).unwrap_or_default()
+    }
+
+    /// Opens an object that is named already. The kernel checks rights to the object alone. Only for regular files
+    /// and directories: opening a device or FIFO would do something.
+    fn reopen(&self, object: &impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+        openat(
+            &self.proc_fds,
+            Self::proc_name(object),
+            flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY,
+            Mode::empty(),
+        )
+    }
+
+    fn node(&self, object: &Object, parent: Option<(&Object, &[u8])>) -> Result<Node, FsError> {
+        Ok(Node { id: self.ids.id_of(object, parent)?, attributes: attributes(&object.stat) })
+    }
+
+    /// The parent of a directory that is not the root.
+    fn parent(&self, who: &Identity, directory: &Object) -> Result<Object, FsError> {
+        let up = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        let climb = |from: &Object| -> Result<Object, FsError> {
+            let fd =
+                openat2(from, c"..", NAMING | OFlags::DIRECTORY, Mode::empty(), up).map_err(|errno| {
+                    match errno {
+                        Errno::XDEV => FsError::AccessDenied,
+                        other => other.into(),
+                    }
+                })?;
+            Ok(Object::new(fd)?)
+        };
+        let parent = {
+            let _acting = self.actor.act_as(who)?;
+            climb(directory)?
+        };
+        // Somebody may have moved the directory out of the tree: then what is above it is none of the client's
+        // business.
+        let root = Place::from(&self.root.stat);
+        let mut at = Place::from(&parent.stat);
+        let mut above: Option<Object> = None;
+        while at != root {
+            let next = climb(above.as_ref().unwrap_or(&parent))?;
+            let place = Place::from(&next.stat);
+            if place == at {
+                return Err(FsError::AccessDenied);
+            }
+            at = place;
+            above = Some(next);
+        }
+        Ok(parent)
+    }
+
+    fn stripe(&self, id: &FileId) -> usize {
+        usize::try_from(self.stripe_of.hash_one(id) % STRIPES as u64).unwrap_or_default()
+    }
+
+    fn lock_stripe(&self, index: usize) -> Option<MutexGuard<'_, ()>> {
+        self.stripes.get(index).map(|stripe| stripe.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes something in a directory and reports its attributes around that. No other change through this server
+    /// comes between.
+    fn change_in<T>(
+        &self,
+        directory: &FileId,
+        operation: impl FnOnce(&Object) -> Result<T, FsError>,
+    ) -> Outcome<T> {
+        let mut object = match self.directory(directory) {
+            Ok(object) => object,
+            Err(error) => return Outcome::failed(error),
+        };
+        let stripe = self.lock_stripe(self.stripe(directory));
+        if let Ok(stat) = stat(&object) {
+            object.stat = stat;
+        }
+        let before = Some(Before::from(&attributes(&object.stat)));
+        let result = operation(&object);
+        let after = stat(&object).ok().map(|stat| attributes(&stat));
+        drop(stripe);
+        let result = result.and_then(|value| self.settle(&object).map(|()| value));
+        Outcome { result, change: Change { before, after } }
+    }
+
+    /// Brings the metadata of a directory or regular file to stable storage (RFC 1813 §4.7).
+    fn settle(&self, object: &Object) -> Result<(), FsError> {
+        if !self.options.sync_metadata || !matches!(object.kind(), FileKind::Regular | FileKind::Directory) {
+            return Ok(());
+        }
+        match self.reopen(object, OFlags::RDONLY) {
+            Ok(fd) => rustix::fs::fsync(fd).map_err(|errno| self.storage_failed(errno)),
+            // Without root, an object that its owner may not read: nothing to open, nothing to be done.
+            Err(Errno::ACCESS | Errno::PERM) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The storage did not take what it was to keep: every client has to write again what it has not committed.
+    fn storage_failed(&self, errno: Errno) -> FsError {
+        // Some file systems cannot sync some objects, which is no failure of the storage.
+        if errno == Errno::INVAL {
+            return FsError::NotSupported;
+        }
+        self.verifier.store(rand::random(), Ordering::Release);
+        tracing::error!(%errno, "storage failed to keep written data; the write verifier is changed");
+        errno.into()
+    }
+
+    /// Sets everything but the size. The caller acts as the user; the kernel decides.
+    fn apply(&self, object: &impl AsFd, new: &SetAttributes) -> Result<(), FsError> {
+        if new.uid.is_some() || new.gid.is_some() {
+            // -1 would mean "unchanged" to the kernel.
+            if new.uid == Some(u32::MAX) || new.gid == Some(u32::MAX) {
+                return Err(FsError::InvalidArgument);
+            }
+            let uid = new.uid.map(rustix::fs::Uid::from_raw);
+            let gid = new.gid.map(rustix::fs::Gid::from_raw);
+            chownat(object, c"", uid, gid, AtFlags::EMPTY_PATH)?;
+        }
+        if let Some(mode) = new.mode {
+            chmodat(&self.proc_fds, Self::proc_name(object), mode_bits(mode), AtFlags::empty()).map_err(
+                |errno| if errno == Errno::OPNOTSUPP { FsError::InvalidArgument } else { errno.into() },
+            )?;
+        }
+        if new.accessed != SetTime::Keep || new.modified != SetTime::Keep {
+            let time = |set: &SetTime| match set {
+                SetTime::Keep => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+                SetTime::Now => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+                SetTime::To(time) => timespec(time),
+            };
+            let times =
+                Timestamps { last_access: time(&new.accessed), last_modification: time(&new.modified) };
+            utimensat(object, c"", &times, AtFlags::EMPTY_PATH)?;
+        }
+        Ok(())
+    }
+}
+
+impl FileSystem for DirectoryFs {
+    fn may_block(&self) -> bool {
+        true
+    }
+
+    fn root(&self) -> FileId {
+        self.root_id
+    }
+
+    fn properties(&self) -> Result<Properties, FsError> {
+        Ok(self.properties)
+    }
+
+    fn statistics(&self, id: &FileId) -> Result<Statistics, FsError> {
+        let space = fstatvfs(&self.object(id)?)?;
+        let octets = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+        Ok(Statistics {
+            total_bytes: octets(space.f_blocks),
+            free_bytes: octets(space.f_bfree),
+            available_bytes: octets(space.f_bavail),
+            total_files: space.f_files,
+            free_files: space.f_ffree,
+            available_files: space.f_favail,
+        })
+    }
+
+    fn attributes(&self, id: &FileId) -> Result<Attributes, FsError> {
+        Ok(attributes(&self.object(id)?.stat))
+    }
+
+    fn access(&self, who: &Identity, id: &FileId, wanted: Access) -> Result<(Access, Attributes), FsError> {
+        let object = self.object(id)?;
+        let name = Self::proc_name(&object);
+        let granted = {
+            let _acting = self.actor.act_as(who)?;
+            let may = |probe| accessat(&self.proc_fds, &name, probe, AtFlags::EACCESS).is_ok();
+            Access::from_permissions(
+                object.kind(),
+                may(Probe::READ_OK),
+                may(Probe::WRITE_OK),
+                may(Probe::EXEC_OK),
+            )
+        };
+        Ok((granted.intersection(wanted), attributes(&object.stat)))
+    }
+
+    fn lookup(&self, who: &Identity, directory: &FileId, name: LookupName<'_>) -> Result<Found, FsError> {
+        let directory = self.directory(directory)?;
+        let at_root = Place::from(&directory.stat) == Place::from(&self.root.stat);
+        let node = match name {
+            LookupName::SelfEntry => self.node(&directory, None)?,
+            LookupName::Parent if at_root => self.node(&directory, None)?,
+            LookupName::Parent => self.node(&self.parent(who, &directory)?, None)?,
+            LookupName::Entry(name) => {
+                let object = {
+                    let _acting = self.actor.act_as(who)?;
+                    Self::child(&directory, name)?
+                };
+                self.node(&object, Some((&directory, name.as_bytes())))?
+            }
+        };
+        Ok(Found { node, directory: Some(attributes(&directory.stat)) })
+    }
+
+    fn read_link(&self, _who: &Identity, id: &FileId) -> Result<(Bytes, Attributes), FsError> {
+        let object = self.object(id)?;
+        // RFC 1813 §3.3.5: only a symbolic link has a text.
+        if object.kind() != FileKind::Symlink {
+            return Err(FsError::InvalidArgument);
+        }
+        let target = readlinkat(&object, c"", Vec::new())?;
+        Ok((Bytes::from(target.into_bytes()), attributes(&object.stat)))
+    }
+
+    fn try_read(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Option<Result<ReadResult, FsError>> {
+        self.read_cached(who, id, offset, buffer).map(Ok)
+    }
+
+    fn read(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<ReadResult, FsError> {
+        self.read_file(who, id, offset, buffer)
+    }
+
+    fn write(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Outcome<WriteResult> {
+        self.write_file(who, id, offset, data, stability)
+    }
+
+    fn commit(&self, who: &Identity, id: &FileId, _offset: u64, _count: u32) -> Outcome<u64> {
+        self.commit_file(who, id)
+    }
+
+    fn set_attributes(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        new: &SetAttributes,
+        guard: Option<Timestamp>,
+    ) -> Outcome<()> {
+        self.set_file_attributes(who, id, new, guard)
+    }
+
+    fn create(&self, who: &Identity, directory: &FileId, name: Name<'_>, how: &CreateHow) -> Outcome<Node> {
+        self.change_in(directory, |object| self.create_in(who, object, name, how))
+    }
+
+    fn make(
+        &self,
+        who: &Identity,
+        directory: &FileId,
+        name: Name<'_>,
+        what: &Special<'_>,
+        attributes: &SetAttributes,
+    ) -> Outcome<Node> {
+        self.change_in(directory, |object| self.make_in(who, object, name, what, attributes))
+    }
+
+    fn remove(&self, who: &Identity, directory: &FileId, name: Name<'_>) -> Outcome<()> {
+        self.change_in(directory, |object| self.remove_from(who, object, name, AtFlags::empty()))
+    }
+
+    fn remove_directory(&self, who: &Identity, directory: &FileId, name: Name<'_>) -> Outcome<()> {
+        self.change_in(directory, |object| self.remove_from(who, object, name, AtFlags::REMOVEDIR))
+    }
+
+    fn rename(
+        &self,
+        who: &Identity,
+        from: &FileId,
+        from_name: Name<'_>,
+        to: &FileId,
+        to_name: Name<'_>,
+    ) -> Renamed {
+        self.rename_between(who, (from, from_name), (to, to_name))
+    }
+
+    fn link(&self, who: &Identity, file: &FileId, directory: &FileId, name: Name<'_>) -> Linked {
+        self.link_into(who, file, directory, name)
+    }
+
+    fn read_directory(
+        &self,
+        who: &Identity,
+        directory: &FileId,
+        cookie: u64,
+        verifier: u64,
+        nodes: bool,
+        sink: &mut EntrySink<'_>,
+    ) -> Result<Listing, FsError> {
+        self.list(who, directory, (cookie, verifier), nodes, sink)
+    }
+
+    fn flush(&self) -> Result<(), FsError> {
+        let root = self.reopen(&self.root, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        rustix::fs::syncfs(root).map_err(|errno| self.storage_failed(errno))
+    }
+}

@@ -1,0 +1,334 @@
+//! Operations on names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK of a directory tree.
+//!
+//! The system calls run as the caller. Objects are named by descriptors before and after, so that what is reported
+//! is what was worked on.
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, getxattr, linkat, makedev, mkdirat, mknodat, openat2, renameat,
+    symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::DirectoryFs;
+use super::convert::{Place, attributes, mode_bits, stat};
+use super::ids::{Object, WALK};
+use crate::fs::types::{
+    Attributes, Before, Change, CreateHow, FileId, FileKind, FsError, Identity, LINK_TARGET_MAX, Linked,
+    Name, Node, Renamed, SetAttributes, SetTime, Special, Timestamp,
+};
+
+const DEFAULT_FILE_MODE: u32 = 0o644;
+const DEFAULT_DIRECTORY_MODE: u32 = 0o755;
+/// Until the client has set the attributes.
+const EXCLUSIVE_MODE: u32 = 0o600;
+/// How often a creation is tried again when the name comes and goes meanwhile.
+const CREATE_ATTEMPTS: usize = 8;
+
+/// The times under which the verifier of an exclusive CREATE is kept: 31 bits each, which every file system can
+/// store. The two highest bits of the verifier's halves are not kept.
+fn verifier_times(verifier: [u8; 8]) -> (Timestamp, Timestamp) {
+    let value = u64::from_be_bytes(verifier);
+    let time = |half: u64| Timestamp {
+        seconds: i64::try_from(half & 0x7fff_ffff).unwrap_or_default(),
+        nanoseconds: 0,
+    };
+    (time(value >> 32), time(value))
+}
+
+/// A file that was made by an exclusive CREATE with this verifier, and not touched since.
+fn was_made_with(found: &Attributes, verifier: [u8; 8]) -> bool {
+    let (accessed, modified) = verifier_times(verifier);
+    found.kind == FileKind::Regular
+        && found.size == 0
+        && found.accessed == accessed
+        && found.modified == modified
+}
+
+impl DirectoryFs {
+    pub(super) fn create_in(
+        &self,
+        who: &Identity,
+        directory: &Object,
+        name: Name<'_>,
+        how: &CreateHow,
+    ) -> Result<Node, FsError> {
+        match how {
+            CreateHow::Guarded(new) => self.create_new(who, directory, name, new),
+            CreateHow::Unchecked(new) => {
+                for _ in 0..CREATE_ATTEMPTS {
+                    match self.create_new(who, directory, name, new) {
+                        Err(FsError::Exists) => {}
+                        made => return made,
+                    }
+                    match self.take_existing(who, directory, name, new.size) {
+                        Err(FsError::NotFound) => {}
+                        taken => return taken,
+                    }
+                }
+                Err(FsError::TryLater)
+            }
+            CreateHow::Exclusive(verifier) => {
+                let (accessed, modified) = verifier_times(*verifier);
+                let new = SetAttributes {
+                    mode: Some(EXCLUSIVE_MODE),
+                    accessed: SetTime::To(accessed),
+                    modified: SetTime::To(modified),
+                    ..SetAttributes::default()
+                };
+                match self.create_new(who, directory, name, &new) {
+                    Err(FsError::Exists) => {}
+                    made => return made,
+                }
+                let object = {
+                    let _acting = self.actor.act_as(who)?;
+                    Self::child(directory, name)?
+                };
+                // RFC 1813 §3.3.8: the same verifier means a repeat of the call that made it.
+                if !was_made_with(&attributes(&object.stat), *verifier) {
+                    return Err(FsError::Exists);
+                }
+                self.node(&object, Some((directory, name.as_bytes())))
+            }
+        }
+    }
+
+    fn create_new(
+        &self,
+        who: &Identity,
+        directory: &Object,
+        name: Name<'_>,
+        new: &SetAttributes,
+    ) -> Result<Node, FsError> {
+        let mode = new.mode.unwrap_or(DEFAULT_FILE_MODE);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut object = {
+            let _acting = self.actor.act_as(who)?;
+            let fd = openat2(directory, name.as_bytes(), flags, mode_bits(mode), WALK)?;
+            let object = Object::new(fd)?;
+            let applied = self.apply_new(&object, new, mode).and_then(|()| match new.size {
+                Some(size) if size > 0 => Ok(rustix::fs::ftruncate(&object, size)?),
+                _ => Ok(()),
+            });
+            if let Err(error) = applied {
+                // A failed creation leaves nothing behind.
+                let _ = unlinkat(directory, name.as_bytes(), AtFlags::empty());
+                return Err(error);
+            }
+            object
+        };
+        object.stat = stat(&object)?;
+        if self.options.sync_metadata {
+            rustix::fs::fsync(&object).map_err(|errno| self.storage_failed(errno))?;
+        }
+        self.node(&object, Some((directory, name.as_bytes())))
+    }
+
+    /// UNCHECKED on a name that is there: a regular file is taken, and cut if the client asks for that.
+    fn take_existing(
+        &self,
+        who: &Identity,
+        directory: &Object,
+        name: Name<'_>,
+        size: Option<u64>,
+    ) -> Result<Node, FsError> {
+        let mut object = {
+            let _acting = self.actor.act_as(who)?;
+            Self::child(directory, name)?
+        };
+        if object.kind() != FileKind::Regular {
+            return Err(FsError::Exists);
+        }
+        let id = self.ids.id_of(&object, Some((directory, name.as_bytes())))?;
+        if size.is_some() {
+            self.set_size(who, &id, &object, size)?;
+            object.stat = stat(&object)?;
+            self.settle(&object)?;
+        }
+        Ok(Node { id, attributes: attributes(&object.stat) })
+    }
+
+    /// Attributes of a new object. The client has applied its own umask; that of this process, and what a change of
+    /// owner takes off, are undone here, but for an object under a default access control list, whose mask rules.
+    fn apply_new(&self, object: &Object, new: &SetAttributes, mode: u32) -> Result<(), FsError> {
+        self.apply(object, &SetAttributes { mode: None, size: None, ..*new })?;
+        let got = u32::from(stat(object)?.stx_mode);
+        if mode & 0o7777 & !got == 0 || object.kind() == FileKind::Symlink {
+            return Ok(());
+        }
+        let path = format!("/proc/self/fd/{}", Self::proc_name(object).to_string_lossy());
+        if getxattr(path, c"system.posix_acl_access", &mut [0_u8; 0]).is_ok() {
+            return Ok(());
+        }
+        // A set-group-id bit that the directory handed down stays.
+        let inherited = got & 0o2000;
+        self.apply(object, &SetAttributes { mode: Some(mode | inherited), ..SetAttributes::default() })?;
+        // Setting the mode moved no times but that of change.
+        Ok(())
+    }
+
+    pub(super) fn make_in(
+        &self,
+        who: &Identity,
+        directory: &Object,
+        name: Name<'_>,
+        what: &Special<'_>,
+        new: &SetAttributes,
+    ) -> Result<Node, FsError> {
+        let mode = new.mode.unwrap_or(DEFAULT_DIRECTORY_MODE);
+        let mut object = {
+            let _acting = self.actor.act_as(who)?;
+            make_object(directory, name, what, mode_bits(mode))?;
+            let object = Self::child(directory, name)?;
+            if let Err(error) = self.apply_new(&object, new, mode) {
+                let flags =
+                    if matches!(what, Special::Directory) { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                let _ = unlinkat(directory, name.as_bytes(), flags);
+                return Err(error);
+            }
+            object
+        };
+        object.stat = stat(&object)?;
+        if matches!(what, Special::Directory) {
+            self.settle(&object)?;
+        }
+        self.node(&object, Some((directory, name.as_bytes())))
+    }
+
+    pub(super) fn remove_from(
+        &self,
+        who: &Identity,
+        directory: &Object,
+        name: Name<'_>,
+        flags: AtFlags,
+    ) -> Result<(), FsError> {
+        let victim = {
+            let _acting = self.actor.act_as(who)?;
+            let victim = Self::child(directory, name)?;
+            unlinkat(directory, name.as_bytes(), flags)?;
+            victim
+        };
+        self.lost_name(&victim, directory, name)
+    }
+
+    /// An object has lost a name: if it was the last, nothing of it is kept open.
+    fn lost_name(&self, object: &Object, directory: &Object, name: Name<'_>) -> Result<(), FsError> {
+        if object.stat.stx_nlink <= 1
+            && let Ok(id) = self.ids.id_of(object, None)
+        {
+            self.open_files.remove(&id);
+        }
+        self.ids.forget(&object.stat, directory, name.as_bytes())
+    }
+
+    pub(super) fn rename_between(
+        &self,
+        who: &Identity,
+        (from, from_name): (&FileId, Name<'_>),
+        (to, to_name): (&FileId, Name<'_>),
+    ) -> Renamed {
+        let (source, target) = match (self.directory(from), self.directory(to)) {
+            (Ok(source), Ok(target)) => (source, target),
+            (Err(error), _) | (_, Err(error)) => {
+                return Renamed { result: Err(error), from: Change::default(), to: Change::default() };
+            }
+        };
+        let (first, second) = (self.stripe(from), self.stripe(to));
+        // Always in the same order, so two renames cannot wait for each other.
+        let lower = self.lock_stripe(first.min(second));
+        let upper = if first == second { None } else { self.lock_stripe(first.max(second)) };
+        let before = |object: &Object| stat(object).ok().map(|stat| Before::from(&attributes(&stat)));
+        let (before_from, before_to) = (before(&source), before(&target));
+        let result = self.rename_in(who, (&source, from_name), (&target, to_name));
+        let after = |object: &Object| stat(object).ok().map(|stat| attributes(&stat));
+        let (after_from, after_to) = (after(&source), after(&target));
+        drop((lower, upper));
+        let result = result.and_then(|()| self.settle(&source)).and_then(|()| self.settle(&target));
+        Renamed {
+            result,
+            from: Change { before: before_from, after: after_from },
+            to: Change { before: before_to, after: after_to },
+        }
+    }
+
+    fn rename_in(
+        &self,
+        who: &Identity,
+        (from, from_name): (&Object, Name<'_>),
+        (to, to_name): (&Object, Name<'_>),
+    ) -> Result<(), FsError> {
+        let (moved, replaced) = {
+            let _acting = self.actor.act_as(who)?;
+            let moved = Self::child(from, from_name)?;
+            let replaced = Self::child(to, to_name).ok();
+            renameat(from, from_name.as_bytes(), to, to_name.as_bytes())?;
+            (moved, replaced)
+        };
+        if let Some(replaced) = replaced {
+            // RFC 1813 §3.3.14: two names of one object: nothing was done.
+            if Place::from(&replaced.stat) == Place::from(&moved.stat) {
+                return Ok(());
+            }
+            self.lost_name(&replaced, to, to_name)?;
+        }
+        // The new name first: the object is known under one of them at any time.
+        self.ids.id_of(&moved, Some((to, to_name.as_bytes())))?;
+        self.ids.forget(&moved.stat, from, from_name.as_bytes())
+    }
+
+    pub(super) fn link_into(
+        &self,
+        who: &Identity,
+        file: &FileId,
+        directory: &FileId,
+        name: Name<'_>,
+    ) -> Linked {
+        let object = match self.object(file) {
+            Ok(object) => object,
+            Err(error) => return Linked { result: Err(error), file: None, directory: Change::default() },
+        };
+        let outcome = self.change_in(directory, |directory| {
+            if object.kind() == FileKind::Directory {
+                return Err(FsError::IsDirectory);
+            }
+            {
+                let _acting = self.actor.act_as(who)?;
+                let source = Self::proc_name(&object);
+                linkat(&self.proc_fds, source, directory, name.as_bytes(), AtFlags::SYMLINK_FOLLOW)?;
+            }
+            self.ids.id_of(&object, Some((directory, name.as_bytes())))?;
+            Ok(())
+        });
+        let file = stat(&object).ok().map(|stat| attributes(&stat));
+        Linked { result: outcome.result, file, directory: outcome.change }
+    }
+}
+
+fn make_object(directory: &Object, name: Name<'_>, what: &Special<'_>, mode: Mode) -> Result<(), FsError> {
+    let name = name.as_bytes();
+    let node = |kind, device| mknodat(directory, name, kind, mode, device);
+    let made = match what {
+        Special::Directory => mkdirat(directory, name, mode),
+        // The kernel would say "no such file" to an empty text, which is said of names.
+        Special::Symlink([]) => Err(Errno::INVAL),
+        Special::Symlink(target) if target.len() > LINK_TARGET_MAX => Err(Errno::NAMETOOLONG),
+        Special::Symlink(target) => symlinkat(*target, directory, name),
+        Special::Fifo => node(FileType::Fifo, 0),
+        Special::Socket => node(FileType::Socket, 0),
+        Special::BlockDevice(device) => node(FileType::BlockDevice, makedev(device.major, device.minor)),
+        Special::CharacterDevice(device) => {
+            node(FileType::CharacterDevice, makedev(device.major, device.minor))
+        }
+    };
+    Ok(made?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verifier_becomes_two_times_that_every_file_system_keeps() {
+        let (accessed, modified) = verifier_times([0xff, 0, 0, 1, 0x80, 0, 0, 2]);
+        assert_eq!((accessed.seconds, modified.seconds), (0x7f00_0001, 2));
+    }
+}

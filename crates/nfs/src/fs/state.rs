@@ -1,0 +1,287 @@
+//! The state directory: what a server must not forget over a restart.
+//!
+//! It holds the key that authenticates file handles and, where the kernel's own file handles cannot be used, the map
+//! from inodes to names ([`super::DirectoryFs`]). Only this user may read it, and it never lies inside an export. It
+//! is opened once at the start; an error there is an error of the start.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use thiserror::Error;
+
+const KEY_FILE: &str = "handle-key";
+const KEY_SIZE: usize = 16;
+const PRIVATE_FILE: u32 = 0o600;
+const PRIVATE_DIRECTORY: u32 = 0o700;
+const FOREIGN_WRITE: u32 = 0o022;
+const FOREIGN_ANY: u32 = 0o077;
+
+/// Why a state directory cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// The file system refused.
+    #[error("state directory {}: {source}", .path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody else could change what is in it.
+    #[error("{} belongs to user {owner} with mode {mode:04o}: it must belong to user {expected}, and nobody else \
+             may {}", .path.display(), if *.secret { "read or write it" } else { "write to it" })]
+    NotPrivate {
+        /// The file or directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its permission bits.
+        mode: u32,
+        /// Who should own it.
+        expected: u32,
+        /// Whether it must not even be read by others.
+        secret: bool,
+    },
+    /// The key does not have its length.
+    #[error("{} has {length} octets instead of {KEY_SIZE}: remove it to make a new key (all file handles that \
+             clients hold become invalid)", .path.display())]
+    DamagedKey {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        length: usize,
+    },
+    /// Clients could read and change it.
+    #[error("state directory {} lies inside the export {}: name another one", .path.display(), .export.display())]
+    InsideExport {
+        /// The state directory.
+        path: PathBuf,
+        /// The export.
+        export: PathBuf,
+    },
+    /// Another server has it.
+    #[error("{} is in use by another server", .path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No candidate was usable.
+    #[error("no place for a state directory outside of the exports: name one")]
+    NoPlace,
+}
+
+impl StateError {
+    pub(super) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// An open state directory.
+pub struct StateDirectory {
+    path: PathBuf,
+    key: [u8; KEY_SIZE],
+}
+
+impl fmt::Debug for StateDirectory {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateDirectory").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl StateDirectory {
+    /// Opens a directory, making it and the key in it if they do not exist.
+    ///
+    /// # Errors
+    /// Each variant of [`StateError`] but `InsideExport` and `NoPlace`.
+    pub fn open(path: &Path) -> Result<Self, StateError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(PRIVATE_DIRECTORY)
+            .create(path)
+            .map_err(StateError::io(path))?;
+        let path = fs::canonicalize(path).map_err(StateError::io(path))?;
+        check_private(&path, &fs::metadata(&path).map_err(StateError::io(&path))?, false)?;
+        let key = load_or_make_key(&path)?;
+        Ok(Self { path, key })
+    }
+
+    /// Opens the usual place: `$XDG_STATE_HOME/rpcrdma`, `~/.local/state/rpcrdma`, else a directory of this user
+    /// below the directory for temporary files (which a restart of the machine may empty). Places inside one of
+    /// `exports` are passed over.
+    ///
+    /// # Errors
+    /// [`StateError::NoPlace`] if none can be used.
+    pub fn open_default(exports: &[&Path]) -> Result<Self, StateError> {
+        let below_home = std::env::home_dir().map(|home| home.join(".local/state"));
+        let state_home =
+            std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let uid = rustix::process::geteuid().as_raw();
+        let candidates = [
+            state_home.map(|path| path.join("rpcrdma")),
+            below_home.map(|path| path.join("rpcrdma")),
+            Some(PathBuf::from(format!("/var/tmp/rpcrdma-{uid}"))),
+            Some(std::env::temp_dir().join(format!("rpcrdma-{uid}"))),
+        ];
+        for candidate in candidates.into_iter().flatten() {
+            // Decided before anything is made: a parent of the candidate may lie in an export.
+            if exports.iter().any(|export| lies_inside(&candidate, export)) {
+                continue;
+            }
+            match Self::open(&candidate) {
+                Ok(state) => return Ok(state),
+                Err(error) => tracing::warn!(%error, "state directory passed over"),
+            }
+        }
+        Err(StateError::NoPlace)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The secret key that authenticates file handles.
+    pub(crate) fn key(&self) -> &[u8; KEY_SIZE] {
+        &self.key
+    }
+
+    /// Refuses a state directory that clients of `export` could reach.
+    ///
+    /// # Errors
+    /// [`StateError::InsideExport`].
+    pub fn check_outside(&self, export: &Path) -> Result<(), StateError> {
+        if lies_inside(&self.path, export) {
+            return Err(StateError::InsideExport { path: self.path.clone(), export: export.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Opens a file of the state for this process alone.
+    pub(super) fn open_locked(&self, name: &str) -> Result<(PathBuf, File), StateError> {
+        let path = self.path.join(name);
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(PRIVATE_FILE)
+            .open(&path)
+            .map_err(StateError::io(&path))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| StateError::InUse { path: path.clone() })?;
+        Ok((path, file))
+    }
+}
+
+/// Whether `path`, of which the end need not exist, is `export` or lies below it.
+fn lies_inside(path: &Path, export: &Path) -> bool {
+    let Ok(export) = fs::canonicalize(export) else { return false };
+    let existing = path.ancestors().find_map(|ancestor| fs::canonicalize(ancestor).ok());
+    existing.is_some_and(|existing| existing.starts_with(&export))
+}
+
+fn check_private(path: &Path, metadata: &fs::Metadata, secret: bool) -> Result<(), StateError> {
+    let expected = rustix::process::geteuid().as_raw();
+    let refused = if secret { FOREIGN_ANY } else { FOREIGN_WRITE };
+    if metadata.uid() != expected || metadata.mode() & refused != 0 {
+        return Err(StateError::NotPrivate {
+            path: path.to_owned(),
+            owner: metadata.uid(),
+            mode: metadata.mode() & 0o7777,
+            expected,
+            secret,
+        });
+    }
+    Ok(())
+}
+
+/// Reads the key. A new one is written completely under another name first, so no crash leaves half a key.
+fn load_or_make_key(directory: &Path) -> Result<[u8; KEY_SIZE], StateError> {
+    let path = directory.join(KEY_FILE);
+    match File::open(&path) {
+        Ok(mut file) => {
+            check_private(&path, &file.metadata().map_err(StateError::io(&path))?, true)?;
+            let mut octets = Vec::new();
+            file.read_to_end(&mut octets).map_err(StateError::io(&path))?;
+            let length = octets.len();
+            octets.try_into().map_err(|_| StateError::DamagedKey { path, length })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let key: [u8; KEY_SIZE] = rand::random();
+            let new = directory.join(format!("{KEY_FILE}.{:016x}", rand::random::<u64>()));
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(PRIVATE_FILE)
+                .open(&new)
+                .map_err(StateError::io(&new))?;
+            file.write_all(&key).and_then(|()| file.sync_all()).map_err(StateError::io(&new))?;
+            // A link does not replace: of two servers that start together, both use the key of the first.
+            let linked = fs::hard_link(&new, &path);
+            fs::remove_file(&new).map_err(StateError::io(&new))?;
+            match linked {
+                Ok(()) => {
+                    File::open(directory).and_then(|d| d.sync_all()).map_err(StateError::io(directory))?;
+                    Ok(key)
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => load_or_make_key(directory),
+                Err(source) => Err(StateError::Io { path, source }),
+            }
+        }
+        Err(source) => Err(StateError::Io { path, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn the_key_is_private_and_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("state");
+        let first = StateDirectory::open(&path).unwrap();
+        let second = StateDirectory::open(&path).unwrap();
+        assert_eq!(first.key(), second.key());
+        assert_eq!(fs::metadata(path.join(KEY_FILE)).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 1, "no file is left over");
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        StateDirectory::open(place.path()).unwrap();
+        fs::set_permissions(place.path().join(KEY_FILE), fs::Permissions::from_mode(0o640)).unwrap();
+        let error = StateDirectory::open(place.path()).unwrap_err();
+        assert!(matches!(error, StateError::NotPrivate { secret: true, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_key_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(KEY_FILE);
+        fs::write(&path, b"short").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let error = StateDirectory::open(place.path()).unwrap_err();
+        assert!(matches!(error, StateError::DamagedKey { length: 5, .. }), "{error}");
+    }
+
+    #[test]
+    fn state_inside_an_export_is_refused() {
+        let export = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(&export.path().join("deep/state")).unwrap();
+        assert!(matches!(state.check_outside(export.path()), Err(StateError::InsideExport { .. })));
+        let elsewhere = tempfile::tempdir().unwrap();
+        state.check_outside(elsewhere.path()).unwrap();
+        assert!(lies_inside(&export.path().join("not/yet/there"), export.path()));
+    }
+}
