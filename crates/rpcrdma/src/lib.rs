@@ -1,1 +1,48 @@
-//! ONC RPC over RDMA (RFC 8166) for any RPC program: client and server
+//! ONC RPC over RDMA for any RPC program: client and server.
+//!
+//! [`Client`] calls the programs of a server, [`Server`] serves them: over RPC-over-RDMA Version One (RFC 8166) on any
+//! provider of [`rpcrdma_verbs`], software iWARP by default, and over TCP with record marking (RFC 5531 §11), through
+//! one dispatch and one reply cache. A program implements [`Program`] and [`Binding`]; which of its arguments and results
+//! are DDP-eligible is marked in their types (`#[xdr(ddp)]`).
+//!
+//! This crate drives: sockets, timers and tasks are here, decisions are in the sans-I/O layers below.
+//!
+//! | module | mechanism |
+//! | --- | --- |
+//! | `client`, `server` | the public faces |
+//! | `rdma` | drives a `proto` connection or session on a queue pair |
+//! | `tcp` | record marking on sockets |
+//! | `handlers` | calls in progress at a server |
+//! | `admission` | limits on connections |
+//! | [`rpcbind`] | registration and lookup |
+//! | `workers` | threads for handlers that may block |
+//!
+//! Each call leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (client) or `rpcrdma::serve`
+//! (server): connection, XID, program and procedure, how call and reply travelled, and who invalidated.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
+
+mod admission;
+mod call;
+mod client;
+mod config;
+mod error;
+mod handlers;
+mod rdma;
+pub mod rpcbind;
+mod server;
+mod tcp;
+mod workers;
+mod xid;
+
+pub use call::{Call, Reply, ReplyShape, Transfer, Transport};
+pub use client::{Client, ClientStats};
+pub use config::{ClientConfig, ServerConfig};
+pub use error::{CallError, Execution};
+pub use rpcrdma_oncrpc::{
+    AuthSys, CallContext, CallFailure, Credential, Procedure, Program, ResponseFuture, TransportKind,
+};
+pub use rpcrdma_proto::{
+    Binding, Config, Eligibility, Form, Invalidations, Limits, Sink, Timeouts, Travelled,
+};
+pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
+pub use workers::{WorkLost, Workers};

@@ -1,0 +1,167 @@
+//! How many connections a server has at a time: in total, from one address, and half open.
+//!
+//! A [`Place`] is taken before anything else is done for a connection and given back when it is dropped.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use thiserror::Error;
+
+/// Why a connection was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub(crate) enum Refused {
+    /// As many connections as the server allows.
+    #[error("the server has {limit} connections, its limit")]
+    Connections {
+        /// The limit.
+        limit: usize,
+    },
+    /// As many connections from this address as the server allows.
+    #[error("{peer} has {limit} connections, the limit for one address")]
+    PerPeer {
+        /// The address.
+        peer: IpAddr,
+        /// The limit.
+        limit: usize,
+    },
+    /// As many connections being set up as the server allows.
+    #[error("{limit} connections are being set up, the limit")]
+    HalfOpen {
+        /// The limit.
+        limit: usize,
+    },
+}
+
+/// Counts connections.
+#[derive(Debug, Clone)]
+pub(crate) struct Admission {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    max_total: usize,
+    max_per_peer: usize,
+    max_half_open: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    total: usize,
+    half_open: usize,
+    by_peer: HashMap<IpAddr, usize>,
+}
+
+impl Admission {
+    pub(crate) fn new(max_total: usize, max_per_peer: usize, max_half_open: usize) -> Self {
+        Self { inner: Arc::new(Inner { max_total, max_per_peer, max_half_open, state: Mutex::default() }) }
+    }
+
+    /// Takes a place for a connection from `peer`. Without an address only the total counts.
+    pub(crate) fn admit(&self, peer: Option<SocketAddr>, half_open: bool) -> Result<Place, Refused> {
+        // An IPv4 address is the same whether the socket is an IPv4 or a dual-stack one.
+        let peer = peer.map(|address| address.ip().to_canonical());
+        let Inner { max_total, max_per_peer, max_half_open, .. } = *self.inner;
+        let mut state = self.inner.lock();
+        if state.total >= max_total {
+            return Err(Refused::Connections { limit: max_total });
+        }
+        if half_open && state.half_open >= max_half_open {
+            return Err(Refused::HalfOpen { limit: max_half_open });
+        }
+        if let Some(peer) = peer {
+            let count = state.by_peer.entry(peer).or_default();
+            if *count >= max_per_peer {
+                // An entry that was just made cannot be at a limit, unless that limit is 0.
+                state.forget_unused(peer);
+                return Err(Refused::PerPeer { peer, limit: max_per_peer });
+            }
+            *count += 1;
+        }
+        state.total += 1;
+        state.half_open += usize::from(half_open);
+        Ok(Place { inner: Arc::clone(&self.inner), peer, half_open })
+    }
+
+    /// Connections now, half-open ones included.
+    pub(crate) fn connections(&self) -> usize {
+        self.inner.lock().total
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing under the lock can panic half way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn forget_unused(&mut self, peer: IpAddr) {
+        if self.by_peer.get(&peer) == Some(&0) {
+            self.by_peer.remove(&peer);
+        }
+    }
+}
+
+/// The right to have one connection.
+#[derive(Debug)]
+pub(crate) struct Place {
+    inner: Arc<Inner>,
+    peer: Option<IpAddr>,
+    half_open: bool,
+}
+
+impl Place {
+    /// The connection is set up.
+    pub(crate) fn opened(&mut self) {
+        if std::mem::take(&mut self.half_open) {
+            self.inner.lock().half_open -= 1;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.inner.lock();
+        state.total -= 1;
+        state.half_open -= usize::from(self.half_open);
+        if let Some(peer) = self.peer {
+            if let Some(count) = state.by_peer.get_mut(&peer) {
+                *count -= 1;
+            }
+            state.forget_unused(peer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(last: u8, port: u16) -> Option<SocketAddr> {
+        Some(SocketAddr::from(([192, 0, 2, last], port)))
+    }
+
+    #[test]
+    fn i6_each_limit_refuses_and_recovers() {
+        let admission = Admission::new(3, 2, 1);
+        let mut first = admission.admit(peer(1, 1), true).unwrap();
+        assert_eq!(admission.admit(peer(2, 1), true).unwrap_err(), Refused::HalfOpen { limit: 1 });
+        first.opened();
+        let second = admission.admit(peer(1, 2), true).unwrap();
+        assert!(matches!(admission.admit(peer(1, 3), false), Err(Refused::PerPeer { limit: 2, .. })));
+        // The same host through a dual-stack socket.
+        let mapped = "[::ffff:192.0.2.1]:9".parse().ok();
+        assert!(matches!(admission.admit(mapped, false), Err(Refused::PerPeer { .. })));
+        let third = admission.admit(peer(2, 1), false).unwrap();
+        assert_eq!(admission.admit(peer(3, 1), false).unwrap_err(), Refused::Connections { limit: 3 });
+        drop((first, second, third));
+        assert_eq!(admission.connections(), 0);
+        assert!(admission.inner.lock().by_peer.is_empty(), "no address is remembered for nothing");
+        assert!(admission.admit(peer(1, 4), true).is_ok());
+    }
+}

@@ -1,0 +1,218 @@
+//! What a caller gives to a [`Client`](crate::Client) and gets back.
+
+use std::fmt;
+use std::time::Duration;
+
+use rpcrdma_oncrpc::{CallHeader, Credential, OpaqueAuth};
+use rpcrdma_proto::{Form, Invalidations, Sink, Travelled};
+use rpcrdma_xdr::{Decoder, EncodeError, Stream};
+
+/// One RPC call.
+///
+/// ```
+/// use rpcrdma::{Call, Sink};
+/// use rpcrdma_xdr::Encoder;
+///
+/// let mut arguments = Encoder::new();
+/// arguments.u32(7);
+/// // Results of at most 128 octets, and a DDP-eligible one of up to 1 MiB besides.
+/// let call = Call::new(0x2000_0001, 1, 3).arguments(arguments.finish()).results(128).sink(Sink::Pool(1 << 20));
+/// # let _ = call;
+/// ```
+#[derive(Debug)]
+pub struct Call {
+    /// RPC program.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// The procedure.
+    pub procedure: u32,
+    /// The procedure's name, for traces.
+    pub name: &'static str,
+    /// Who calls.
+    pub credential: Credential,
+    /// The encoded arguments; DDP-eligible ones are marked in it.
+    pub arguments: Stream,
+    /// How large the results can be.
+    pub reply: ReplyShape,
+    /// For the reply, reconnecting included; `None` for that of the configuration.
+    pub timeout: Option<Duration>,
+    /// Whether the call is sent again if the connection is lost before its reply came (rule I8). The server's reply cache
+    /// makes that safe for procedures that must not be repeated; without it the call then fails.
+    pub retransmit: bool,
+}
+
+/// How large the results of a call can be: what the client offers memory for before it calls (RFC 8166 §4.3).
+///
+/// Sizes that are too small make the server refuse the call
+/// ([`CallError::Chunk`](crate::CallError::Chunk)) where the reply does not fit.
+#[derive(Debug, Default)]
+pub struct ReplyShape {
+    /// Largest encoded size of the results in octets, *without* the data of those in `sinks`. The RPC reply header is
+    /// added by the client.
+    pub max_len: usize,
+    /// One for each DDP-eligible result, in the order of the results: where its data goes. Over TCP the data comes with
+    /// the record, and these are dropped unused.
+    pub sinks: Vec<Sink>,
+}
+
+impl Call {
+    /// A call without arguments and results, as anonymous, retransmitted if need be.
+    #[must_use]
+    pub fn new(program: u32, version: u32, procedure: u32) -> Self {
+        Self {
+            program,
+            version,
+            procedure,
+            name: "",
+            credential: Credential::None,
+            arguments: Stream::new(),
+            reply: ReplyShape::default(),
+            timeout: None,
+            retransmit: true,
+        }
+    }
+
+    /// Sets the procedure's name, for traces.
+    #[must_use]
+    pub fn name(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+
+    /// Sets who calls.
+    #[must_use]
+    pub fn credential(mut self, credential: Credential) -> Self {
+        self.credential = credential;
+        self
+    }
+
+    /// Sets the arguments.
+    #[must_use]
+    pub fn arguments(mut self, arguments: Stream) -> Self {
+        self.arguments = arguments;
+        self
+    }
+
+    /// Sets the largest size of the results in octets, without the data of those that have a sink.
+    #[must_use]
+    pub fn results(mut self, max_len: usize) -> Self {
+        self.reply.max_len = max_len;
+        self
+    }
+
+    /// Adds the place for the next DDP-eligible result.
+    #[must_use]
+    pub fn sink(mut self, sink: Sink) -> Self {
+        self.reply.sinks.push(sink);
+        self
+    }
+
+    /// Sets the time for the reply.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Never sends the call twice: if the connection is lost it fails.
+    #[must_use]
+    pub fn once(mut self) -> Self {
+        self.retransmit = false;
+        self
+    }
+}
+
+impl Call {
+    /// The RPC message under this XID.
+    pub(crate) fn into_message(self, xid: u32) -> Result<Stream, EncodeError> {
+        let header = CallHeader {
+            xid,
+            program: self.program,
+            version: self.version,
+            procedure: self.procedure,
+            credential: OpaqueAuth::try_from(&self.credential)?,
+            verifier: OpaqueAuth::none(),
+        };
+        header.with_arguments(self.arguments)
+    }
+}
+
+/// A call's successful reply.
+#[derive(Debug)]
+pub struct Reply {
+    /// The XID that matched the reply to the call.
+    pub xid: u32,
+    /// The results, from the first octet behind the RPC header on. Slices of it keep the memory of the message.
+    pub results: Decoder,
+    /// How call and reply travelled.
+    pub travelled: Transfer,
+}
+
+/// How a call and its reply travelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Transfer {
+    /// Over what.
+    pub transport: Transport,
+    /// The call (of its last transmission).
+    pub call: Travelled,
+    /// The reply.
+    pub reply: Travelled,
+    /// Who closed the windows that were offered to the server.
+    pub invalidations: Invalidations,
+}
+
+/// What a connection runs over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Transport {
+    /// RPC-over-RDMA.
+    Rdma,
+    /// TCP with record marking.
+    Tcp,
+}
+
+impl fmt::Display for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.transport {
+            Transport::Tcp => {
+                write!(f, "call {} B, reply {} B in TCP records", self.call.sent, self.reply.sent)
+            }
+            Transport::Rdma => {
+                write!(f, "call {}; reply {}", Way(&self.call), Way(&self.reply))?;
+                let Invalidations { remote, local, .. } = self.invalidations;
+                match (remote, local) {
+                    (0, 0) => Ok(()),
+                    (_, 0) => write!(f, "; invalidated by the server"),
+                    (0, _) => write!(f, "; invalidated by the client"),
+                    _ => write!(f, "; invalidated by the server ({remote}) and the client ({local})"),
+                }
+            }
+        }
+    }
+}
+
+/// Writes the way of one message.
+pub(crate) struct Way<'a>(pub(crate) &'a Travelled);
+
+impl fmt::Display for Way<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = self.0;
+        let form = match way.form {
+            Form::Inline => "inline",
+            Form::Reduced => "reduced",
+            Form::Long => "long",
+            _ => "other",
+        };
+        write!(f, "{form}, {} B by Send", way.sent)?;
+        for (octets, path) in
+            [(way.read, "RDMA Read"), (way.written, "Write chunk"), (way.reply_chunk, "Reply chunk")]
+        {
+            if octets > 0 {
+                write!(f, ", {octets} B by {path}")?;
+            }
+        }
+        Ok(())
+    }
+}

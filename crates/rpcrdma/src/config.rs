@@ -1,0 +1,117 @@
+//! Settings of clients and servers, with the bound on memory that follows from them.
+
+use std::time::Duration;
+
+use rpcrdma_oncrpc::CacheLimits;
+use rpcrdma_proto::Config;
+
+/// What a [`Client`](crate::Client) asks for and allows.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// Credits, inline sizes, chunks and timers of RPC-over-RDMA. Over TCP, [`calls`](Config::calls) bounds the calls in
+    /// flight, and the timers for calls and for reconnecting hold too.
+    pub protocol: Config,
+    /// Memory that Buffers of this client may hold together, in octets: Receives, result windows, TCP records.
+    pub memory: usize,
+    /// RDMA Reads that the server may have outstanding at us.
+    pub ird: u16,
+    /// RDMA Reads that we want to have outstanding at the server; clients issue none.
+    pub ord: u16,
+    /// Work requests that the send queue must hold.
+    pub max_send_wr: usize,
+    /// Longest reply record that is accepted over TCP, in octets.
+    pub max_record: usize,
+    /// With no octet of a TCP record arriving or leaving for this long, the connection is given up.
+    pub stall: Duration,
+    /// Idle time after which TCP asks whether the peer is still there.
+    pub keep_alive: Duration,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            protocol: Config::default(),
+            memory: 256 << 20,
+            ird: 32,
+            ord: 1,
+            max_send_wr: 1024,
+            max_record: 4 << 20,
+            stall: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(20),
+        }
+    }
+}
+
+/// What a [`Server`](crate::Server) grants and allows.
+///
+/// # Memory
+/// Receives, payload, and TCP records longer than a read-ahead block all come out of one pool of `memory` octets; where the
+/// provider can, it attaches the memory of a Receive only when a message arrives. A provider that cannot holds
+/// `max_connections × grant × receive_size` octets of Receives, which `memory` must then exceed. Beside the pool there is
+/// the state of each connection, some ten KiB, and on TCP up to `max_queued` octets of replies that the client does not take
+/// (which come from the pool, too, if they are payload). An exhausted pool makes callers wait, then refuses; it never grows.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Credits, inline sizes, bounds on chunk lists and timers of RPC-over-RDMA.
+    /// [`bindings`](Config::bindings) is set by the server.
+    pub protocol: Config,
+    /// Memory that Buffers of this server may hold together, in octets.
+    pub memory: usize,
+    /// RDMA Reads that a client may have outstanding at us. This server exposes no memory, so few are enough.
+    pub ird: u16,
+    /// RDMA Reads that we may have outstanding at a client.
+    pub ord: u16,
+    /// Work requests that the send queue of a connection must hold.
+    pub max_send_wr: usize,
+    /// Longest Call record accepted over TCP, in octets.
+    pub max_record: usize,
+    /// Calls in progress on one TCP connection; the next is read when one of them is answered.
+    pub max_calls: usize,
+    /// Octets of replies that may wait on one TCP connection; no further call is read while more wait.
+    pub max_queued: usize,
+    /// Without a call for this long, a TCP connection is closed (RFC 5531 leaves it to the server; common are 6 min).
+    pub tcp_idle: Duration,
+    /// With no octet of a TCP record arriving or leaving for this long, the connection is closed.
+    pub stall: Duration,
+    /// Idle time after which TCP asks whether the peer is still there.
+    pub keep_alive: Duration,
+    /// Connections at a time, over all listeners.
+    pub max_connections: usize,
+    /// Connections at a time from one address.
+    pub max_connections_per_peer: usize,
+    /// RDMA connections being set up at a time.
+    pub max_half_open: usize,
+    /// For setting up one RDMA connection; then the attempt is dropped.
+    pub set_up: Duration,
+    /// Pause after a failed accept, for instance for want of file descriptors.
+    pub accept_pause: Duration,
+    /// For answering the calls in progress when the server stops; then connections are closed at once.
+    pub grace: Duration,
+    /// Bounds of the cache that answers retransmissions of procedures that must not be repeated.
+    pub reply_cache: CacheLimits,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            protocol: Config::default(),
+            memory: 256 << 20,
+            ird: 1,
+            ord: 32,
+            max_send_wr: 1024,
+            max_record: (1 << 20) + (64 << 10),
+            max_calls: 64,
+            max_queued: 4 << 20,
+            tcp_idle: Duration::from_secs(360),
+            stall: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(20),
+            max_connections: 1024,
+            max_connections_per_peer: 256,
+            max_half_open: 64,
+            set_up: Duration::from_secs(10),
+            accept_pause: Duration::from_millis(100),
+            grace: Duration::from_secs(10),
+            reply_cache: CacheLimits::default(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Why a call failed, and what is known about its execution.
+
+use std::time::Duration;
+
+use rpcrdma_oncrpc::Refused;
+use rpcrdma_xdr::{DecodeError, EncodeError};
+use thiserror::Error;
+
+/// What a failed call may have done at the server (rule I8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Execution {
+    /// The server did not carry it out.
+    NotExecuted,
+    /// The server may have carried it out, or may yet do so.
+    Unknown,
+}
+
+/// Why there is no result.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// No reply in time. What the server did is unknown; the call's memory stays with the connection until its reply comes or
+    /// the connection closes (rule I10).
+    #[error("no reply within {after:?}{}", note(.link))]
+    TimedOut {
+        /// The time given.
+        after: Duration,
+        /// What kept the connection from being opened, if it was down.
+        link: Option<String>,
+    },
+    /// The connection was lost before the reply came and the call was not to be sent again. What the server did is unknown.
+    #[error("connection lost before the reply: {reason}")]
+    ConnectionLost {
+        /// Why the connection ended.
+        reason: String,
+    },
+    /// No connection could be had.
+    #[error("no connection: {reason}")]
+    Unreachable {
+        /// The last attempt's failure.
+        reason: String,
+    },
+    /// The client was closed.
+    #[error("the client is closed")]
+    Closed {
+        /// Whether the call had left.
+        sent: bool,
+    },
+    /// The arguments cannot be encoded or no form of the protocol can carry them; nothing was sent.
+    #[error("the call cannot be sent: {reason}")]
+    Unsendable {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is no memory for the results; nothing was sent.
+    #[error("no memory for the results: {reason}")]
+    Memory {
+        /// What is missing.
+        reason: String,
+    },
+    /// The server answered that it does not carry the call out, or failed (RFC 5531 §9).
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The server refuses the call's chunks, or the reply fits neither them nor one Send (RFC 8166 §4.5, `ERR_CHUNK`).
+    #[error("the server refuses the call's chunks, or its reply does not fit them (ERR_CHUNK)")]
+    Chunk,
+    /// The server does not speak this version of RPC-over-RDMA (RFC 8166 §4.5.1, `ERR_VERS`).
+    #[error("the server speaks RPC-over-RDMA versions {low} to {high}")]
+    TransportVersion {
+        /// Lowest version.
+        low: u32,
+        /// Highest version.
+        high: u32,
+    },
+    /// The reply cannot be decoded; the call was carried out.
+    #[error("the reply cannot be decoded: {0}")]
+    BadReply(#[from] DecodeError),
+}
+
+fn note(link: &Option<String>) -> String {
+    link.as_ref().map(|reason| format!("; no connection: {reason}")).unwrap_or_default()
+}
+
+impl CallError {
+    /// What is known about the call's execution.
+    #[must_use]
+    pub fn execution(&self) -> Execution {
+        match self {
+            Self::Unsendable { .. }
+            | Self::Memory { .. }
+            | Self::Unreachable { .. }
+            | Self::Closed { sent: false }
+            | Self::TransportVersion { .. } => Execution::NotExecuted,
+            Self::Refused(refused) if !matches!(refused, Refused::SystemError) => Execution::NotExecuted,
+            // ERR_CHUNK may mean that the reply did not fit (RFC 8166 §4.5.3): the call was carried out then.
+            _ => Execution::Unknown,
+        }
+    }
+}
+
+impl From<EncodeError> for CallError {
+    fn from(error: EncodeError) -> Self {
+        Self::Unsendable { reason: error.to_string() }
+    }
+}

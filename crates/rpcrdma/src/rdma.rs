@@ -1,0 +1,2 @@
+pub(crate) mod client;
+pub(crate) mod server;

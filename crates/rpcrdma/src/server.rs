@@ -1,0 +1,356 @@
+//! [`Server`]: RPC programs over RDMA and TCP, through one dispatch with one reply cache.
+//!
+//! Each listener has a task that accepts, each connection a task of its own; a connection being set up counts against a
+//! limit of its own, so that silent peers cannot keep others out. Stopping is graceful: listeners close, calls in
+//! progress are answered within [`grace`](crate::ServerConfig::grace), then connections close.
+//!
+//! *Who owns which buffer.* All payload memory comes from one [`ProtectionDomain`], which bounds it
+//! ([`ServerConfig`]).
+//!
+//! *What happens on error.* A faulty connection ends alone (I6). A failed accept is logged and tried again after a pause.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rpcrdma_oncrpc::{Dispatcher, Program, RegisterError, ReplyCache};
+use rpcrdma_proto::{Binding, BindingTable, Config};
+use rpcrdma_verbs::{Listener, ProtectionDomain};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::admission::Admission;
+use crate::config::ServerConfig;
+use crate::{rdma, tcp};
+
+/// Serves RPC programs; see the module's introduction.
+pub struct Server {
+    shared: Arc<Shared>,
+    rdma: Vec<Box<dyn Listener>>,
+    tcp: Vec<TcpListener>,
+}
+
+/// What a [`Server`] is made of.
+#[derive(Default)]
+pub struct ServerBuilder {
+    config: ServerConfig,
+    domain: Option<ProtectionDomain>,
+    programs: Vec<Arc<dyn Binding>>,
+    rdma: Vec<Box<dyn Listener>>,
+    tcp: Vec<TcpListener>,
+}
+
+/// Why a server could not be built or stopped serving.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Nothing to listen on was given.
+    #[error("the server has no listener")]
+    NoListener,
+    /// A program cannot be served beside the others.
+    #[error(transparent)]
+    Program(#[from] RegisterError),
+    /// The task of a listener ended; a fault of ours.
+    #[error("the task of a listener ended unexpectedly")]
+    ListenerEnded,
+}
+
+/// What a server did so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ServerStats {
+    /// Connections now, those being set up included.
+    pub connections: usize,
+    /// Connections accepted since the start.
+    pub accepted: u64,
+    /// Connections refused for a limit.
+    pub refused: u64,
+    /// Calls received.
+    pub calls: u64,
+    /// Octets of the pool in use.
+    pub memory_in_use: usize,
+}
+
+/// What all connections of a server share.
+pub(crate) struct Shared {
+    pub(crate) config: ServerConfig,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) protocol: Arc<Config>,
+    pub(crate) domain: ProtectionDomain,
+    admission: Admission,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    calls: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn count_call(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How far the server has come in stopping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It serves.
+    Run,
+    /// Calls in progress are answered, no others are taken.
+    Drain,
+    /// Connections close at once.
+    Abort,
+}
+
+/// Tells a connection to stop.
+#[derive(Debug, Clone)]
+pub(crate) struct StopSignal {
+    phase: watch::Receiver<Phase>,
+    gone: bool,
+}
+
+impl StopSignal {
+    /// Waits for the next phase. [`Phase::Abort`] is also what a dropped server means. Cancel safe.
+    pub(crate) async fn changed(&mut self) -> Phase {
+        if self.gone {
+            std::future::pending::<()>().await;
+        }
+        match self.phase.changed().await {
+            Ok(()) => *self.phase.borrow_and_update(),
+            Err(_) => {
+                self.gone = true;
+                Phase::Abort
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Starts with the default configuration, no program and no listener.
+    #[must_use]
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// What happened so far. The handle outlives [`serve`](Self::serve).
+    #[must_use]
+    pub fn monitor(&self) -> ServerMonitor {
+        ServerMonitor { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Addresses of the RDMA listeners, in the order in which they were given.
+    ///
+    /// # Errors
+    /// That of the provider.
+    pub fn rdma_addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.rdma.iter().map(|listener| listener.local_address()).collect()
+    }
+
+    /// Addresses of the TCP listeners, in the order in which they were given.
+    ///
+    /// # Errors
+    /// That of the socket.
+    pub fn tcp_addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.tcp.iter().map(TcpListener::local_addr).collect()
+    }
+
+    /// Serves until `shutdown` is ready, then stops in order: no new connections and calls, calls in progress are
+    /// answered (for at most [`grace`](ServerConfig::grace)), connections close. If this future is dropped instead,
+    /// connections end at once.
+    ///
+    /// # Errors
+    /// [`ServeError::ListenerEnded`]; the server has stopped in order then, too.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let (phase, signal) = watch::channel(Phase::Run);
+        let stop = StopSignal { phase: signal, gone: false };
+        // Every connection holds a sender; the channel ends when all are gone.
+        let (alive, mut all_gone) = mpsc::channel::<()>(1);
+        let mut listeners = JoinSet::new();
+        for listener in self.tcp {
+            listeners.spawn(accept_tcp(listener, Arc::clone(&self.shared), stop.clone(), alive.clone()));
+        }
+        for listener in self.rdma {
+            listeners.spawn(accept_rdma(listener, Arc::clone(&self.shared), stop.clone(), alive.clone()));
+        }
+        drop(alive);
+
+        let result = tokio::select! {
+            () = shutdown => Ok(()),
+            _ = listeners.join_next() => Err(ServeError::ListenerEnded),
+        };
+        // Listening sockets close here: connection attempts are refused, not left waiting.
+        listeners.shutdown().await;
+        phase.send_replace(Phase::Drain);
+        if timeout(self.shared.config.grace, all_gone.recv()).await.is_err() {
+            tracing::warn!(
+                connections = self.shared.admission.connections(),
+                "calls in progress took too long"
+            );
+            phase.send_replace(Phase::Abort);
+            all_gone.recv().await;
+        }
+        result
+    }
+}
+
+impl ServerBuilder {
+    /// Sets limits and timers.
+    #[must_use]
+    pub fn config(mut self, config: ServerConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Takes payload memory from this domain, which may be shared with others, instead of one of the server's own.
+    #[must_use]
+    pub fn domain(mut self, domain: ProtectionDomain) -> Self {
+        self.domain = Some(domain);
+        self
+    }
+
+    /// Serves this program on every listener.
+    #[must_use]
+    pub fn program(mut self, program: Arc<dyn Binding>) -> Self {
+        self.programs.push(program);
+        self
+    }
+
+    /// Serves RPC-over-RDMA on this listener.
+    #[must_use]
+    pub fn listen_rdma(mut self, listener: Box<dyn Listener>) -> Self {
+        self.rdma.push(listener);
+        self
+    }
+
+    /// Serves RPC over TCP with record marking on this listener.
+    #[must_use]
+    pub fn listen_tcp(mut self, listener: TcpListener) -> Self {
+        self.tcp.push(listener);
+        self
+    }
+
+    /// The server; it accepts connections when [`Server::serve`] is polled.
+    ///
+    /// # Errors
+    /// [`ServeError::NoListener`], [`ServeError::Program`].
+    pub fn build(self) -> Result<Server, ServeError> {
+        if self.rdma.is_empty() && self.tcp.is_empty() {
+            return Err(ServeError::NoListener);
+        }
+        let mut config = self.config;
+        let mut dispatcher = Dispatcher::new(Arc::new(ReplyCache::new(config.reply_cache)));
+        for program in &self.programs {
+            dispatcher.register(Arc::clone(program) as Arc<dyn Program>)?;
+        }
+        config.protocol.bindings = Some(Arc::new(BindingTable::new(self.programs)));
+        let shared = Shared {
+            dispatcher,
+            protocol: Arc::new(config.protocol.clone()),
+            domain: self.domain.unwrap_or_else(|| ProtectionDomain::new(config.memory)),
+            admission: Admission::new(
+                config.max_connections,
+                config.max_connections_per_peer,
+                config.max_half_open,
+            ),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            config,
+        };
+        Ok(Server { shared: Arc::new(shared), rdma: self.rdma, tcp: self.tcp })
+    }
+}
+
+/// Reads what a server did, also while it serves. Cheap to clone.
+#[derive(Clone)]
+pub struct ServerMonitor {
+    shared: Arc<Shared>,
+}
+
+impl ServerMonitor {
+    /// What happened so far.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        let shared = &self.shared;
+        ServerStats {
+            connections: shared.admission.connections(),
+            accepted: shared.accepted.load(Ordering::Relaxed),
+            refused: shared.refused.load(Ordering::Relaxed),
+            calls: shared.calls.load(Ordering::Relaxed),
+            memory_in_use: shared.domain.usage().in_use,
+        }
+    }
+}
+
+/// Holds a connection's place among those that the server waits for.
+type Alive = mpsc::Sender<()>;
+
+async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal, alive: Alive) {
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // For instance EMFILE: trying again at once would only burn time.
+                tracing::warn!(%error, "accept failed");
+                sleep(shared.config.accept_pause).await;
+                continue;
+            }
+        };
+        let place = match shared.admission.admit(Some(peer), false) {
+            Ok(place) => place,
+            Err(refused) => {
+                shared.refused.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(%peer, %refused, "TCP connection refused");
+                continue;
+            }
+        };
+        shared.accepted.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = tcp::prepare(&stream, shared.config.keep_alive, shared.config.stall) {
+            tracing::debug!(%peer, %error, "socket options not set");
+        }
+        let (shared, stop, alive) = (Arc::clone(&shared), stop.clone(), alive.clone());
+        tokio::spawn(async move {
+            tcp::server::run(stream, peer, shared, stop).await;
+            drop((place, alive));
+        });
+    }
+}
+
+async fn accept_rdma(mut listener: Box<dyn Listener>, shared: Arc<Shared>, stop: StopSignal, alive: Alive) {
+    loop {
+        let incoming = match listener.accept().await {
+            Ok(incoming) => incoming,
+            Err(error) => {
+                tracing::warn!(%error, "accept failed");
+                sleep(shared.config.accept_pause).await;
+                continue;
+            }
+        };
+        let peer = incoming.peer_address();
+        let mut place = match shared.admission.admit(peer, true) {
+            Ok(place) => place,
+            Err(refused) => {
+                shared.refused.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(?peer, %refused, "RDMA connection refused");
+                continue;
+            }
+        };
+        shared.accepted.fetch_add(1, Ordering::Relaxed);
+        let (shared, stop, alive) = (Arc::clone(&shared), stop.clone(), alive.clone());
+        tokio::spawn(async move {
+            let set_up = timeout(shared.config.set_up, rdma::server::set_up(incoming, &shared));
+            match set_up.await {
+                Ok(Ok(link)) => {
+                    place.opened();
+                    rdma::server::run(link, shared, stop).await;
+                }
+                Ok(Err(error)) => tracing::info!(?peer, %error, "RDMA connection not set up"),
+                Err(_) => tracing::info!(?peer, "RDMA connection not set up in time"),
+            }
+            drop((place, alive));
+        });
+    }
+}

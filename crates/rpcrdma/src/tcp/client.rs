@@ -1,0 +1,391 @@
+//! The client's side of RPC over TCP.
+//!
+//! One task runs the connection; calls wait for it. When the connection is lost, the task opens another one as soon as
+//! there is a call to send, with growing pauses, and sends again, under the same XIDs, what was not answered and may be sent
+//! twice (I8). Calls in flight are bounded; further ones wait.
+//!
+//! *Who owns which buffer.* A call's message stays here until its reply came, to be sent again. A reply's record goes to the
+//! caller.
+//!
+//! *What happens on error.* Whatever is wrong with the stream ends the connection, never the client. A dropped or timed out
+//! call is forgotten; its late reply is thrown away (I10).
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma_proto::{Invalidations, Travelled};
+use rpcrdma_verbs::{ConnectError, ProtectionDomain};
+use rpcrdma_xdr::{Decoder, Stream};
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::record::{RecordError, RecordSink, RecordSource};
+use crate::call::{Call, Reply, Transfer, Transport};
+use crate::client::{ClientStats, open_reply};
+use crate::config::ClientConfig;
+use crate::error::CallError;
+use crate::xid::Xids;
+
+/// Octets of the shortest reply: XID and message type.
+const REPLY_MIN: usize = 8;
+
+/// Runs calls over TCP.
+pub(crate) struct TcpClient {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    to: SocketAddr,
+    config: ClientConfig,
+    domain: ProtectionDomain,
+    state: Mutex<State>,
+    /// Tells the task that there is something to send, or that the client closes.
+    work: Notify,
+    /// Tells that the task has ended.
+    ended: Notify,
+    in_flight: Semaphore,
+}
+
+struct State {
+    xids: Xids,
+    calls: HashMap<u32, Pending>,
+    unsent: VecDeque<u32>,
+    phase: Phase,
+    /// Why there is no connection.
+    down: Option<String>,
+    stats: ClientStats,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// No new calls; ends when those in progress have.
+    Closing,
+    /// The task has ended.
+    Closed,
+}
+
+/// A call that waits for its reply.
+struct Pending {
+    message: Stream,
+    retransmit: bool,
+    transmissions: u32,
+    reply: oneshot::Sender<Result<Bytes, CallError>>,
+}
+
+/// Why a connection ended.
+#[derive(Debug, Error)]
+enum Lost {
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error("closed by the server")]
+    Peer,
+    #[error("record of {0} octets, a reply has at least {REPLY_MIN}")]
+    ShortReply(usize),
+    #[error("closed by us")]
+    Closed,
+}
+
+impl TcpClient {
+    pub(crate) async fn connect(to: SocketAddr, config: ClientConfig) -> Result<Self, ConnectError> {
+        let stream = open(to, &config).await?;
+        let calls = usize::try_from(config.protocol.calls).unwrap_or(usize::MAX);
+        let shared = Arc::new(Shared {
+            to,
+            domain: ProtectionDomain::new(config.memory),
+            state: Mutex::new(State {
+                xids: Xids::new(),
+                calls: HashMap::new(),
+                unsent: VecDeque::new(),
+                phase: Phase::Open,
+                down: None,
+                stats: ClientStats { connections: 1, ..ClientStats::default() },
+            }),
+            work: Notify::new(),
+            ended: Notify::new(),
+            in_flight: Semaphore::new(calls.clamp(1, Semaphore::MAX_PERMITS)),
+            config,
+        });
+        tokio::spawn(run(Arc::clone(&shared), stream));
+        Ok(Self { shared })
+    }
+
+    pub(crate) async fn call(&self, call: Call) -> Result<Reply, CallError> {
+        let after = call.timeout.unwrap_or(self.shared.config.protocol.timeouts.call);
+        let mut sent_len = 0;
+        let answered = timeout(after, self.exchange(call, &mut sent_len)).await;
+        let record = match answered {
+            Ok(record) => record?,
+            Err(_) => {
+                let mut state = self.shared.lock();
+                state.stats.timed_out += 1;
+                return Err(CallError::TimedOut { after, link: state.down.clone() });
+            }
+        };
+        let inline = |sent| {
+            let mut travelled = Travelled::default();
+            travelled.sent = sent;
+            travelled
+        };
+        let travelled = Transfer {
+            transport: Transport::Tcp,
+            call: inline(sent_len),
+            reply: inline(record.len()),
+            invalidations: Invalidations::default(),
+        };
+        open_reply(Decoder::new(record), travelled)
+    }
+
+    async fn exchange(&self, call: Call, sent_len: &mut usize) -> Result<Bytes, CallError> {
+        let shared = &self.shared;
+        let _in_flight = shared.in_flight.acquire().await.map_err(|_| CallError::Closed { sent: false })?;
+        let (reply, answered) = oneshot::channel();
+        let xid = {
+            let mut state = shared.lock();
+            if state.phase != Phase::Open {
+                return Err(CallError::Closed { sent: false });
+            }
+            let xid = state.xids.take();
+            let retransmit = call.retransmit;
+            let message = call.into_message(xid)?;
+            *sent_len = message.len();
+            state.calls.insert(xid, Pending { message, retransmit, transmissions: 0, reply });
+            state.unsent.push_back(xid);
+            state.stats.calls += 1;
+            xid
+        };
+        // Dropped at any point from here on, the call is forgotten.
+        let _forget = Forget { shared, xid };
+        shared.work.notify_one();
+        answered.await.map_err(|_| CallError::Closed { sent: true })?
+    }
+
+    pub(crate) fn stats(&self) -> ClientStats {
+        let state = self.shared.lock();
+        ClientStats { memory_in_use: self.shared.domain.usage().in_use, ..state.stats }
+    }
+
+    pub(crate) async fn close(&self) {
+        self.shared.close();
+        loop {
+            let ended = self.shared.ended.notified();
+            if self.shared.lock().phase == Phase::Closed {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+impl Drop for TcpClient {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+/// Forgets a call whose future ends, in whatever way.
+struct Forget<'a> {
+    shared: &'a Shared,
+    xid: u32,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.calls.remove(&self.xid);
+        if state.phase == Phase::Closing && state.calls.is_empty() {
+            self.shared.work.notify_one();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is consistent between any two statements that can unwind.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) {
+        let mut state = self.lock();
+        if state.phase == Phase::Open {
+            state.phase = Phase::Closing;
+        }
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// Whether the task has nothing left to do.
+    fn finished(&self) -> bool {
+        let state = self.lock();
+        state.phase != Phase::Open && state.calls.is_empty()
+    }
+
+    /// Takes what is to be sent.
+    fn queue(&self, writer: &mut RecordSink) {
+        let mut state = self.lock();
+        let State { calls, unsent, stats, .. } = &mut *state;
+        for xid in unsent.drain(..) {
+            // Calls that were forgotten meanwhile are not sent at all.
+            let Some(call) = calls.get_mut(&xid) else { continue };
+            stats.retransmissions += u64::from(call.transmissions > 0);
+            call.transmissions += 1;
+            writer.push(&call.message);
+        }
+    }
+
+    fn answered(&self, record: Bytes) -> Result<(), Lost> {
+        let Some(&[a, b, c, d, ..]) = record.first_chunk::<REPLY_MIN>() else {
+            return Err(Lost::ShortReply(record.len()));
+        };
+        let xid = u32::from_be_bytes([a, b, c, d]);
+        match self.lock().calls.remove(&xid) {
+            // The future may be gone in this very moment.
+            Some(call) => drop(call.reply.send(Ok(record))),
+            None => tracing::debug!(xid, "reply to no call that waits"),
+        }
+        Ok(())
+    }
+
+    /// The connection is gone: what may be sent again will be, in the order of the XIDs; the rest fails.
+    fn lost(&self, reason: &Lost) {
+        let mut state = self.lock();
+        let State { calls, unsent, .. } = &mut *state;
+        let final_ones: Vec<u32> = calls
+            .iter()
+            .filter(|(_, call)| call.transmissions > 0 && !call.retransmit)
+            .map(|(&xid, _)| xid)
+            .collect();
+        for call in final_ones.iter().filter_map(|xid| calls.remove(xid)) {
+            let _ = call.reply.send(Err(CallError::ConnectionLost { reason: reason.to_string() }));
+        }
+        let mut again: Vec<u32> =
+            calls.iter().filter(|(_, call)| call.transmissions > 0).map(|(&xid, _)| xid).collect();
+        again.sort_unstable();
+        again.extend(unsent.drain(..));
+        unsent.extend(again);
+        state.down = Some(reason.to_string());
+    }
+}
+
+/// Opens a connection.
+async fn open(to: SocketAddr, config: &ClientConfig) -> Result<TcpStream, ConnectError> {
+    let stream = timeout(config.protocol.timeouts.connect, TcpStream::connect(to))
+        .await
+        .map_err(|_| ConnectError::Timeout("TCP connection"))??;
+    super::prepare(&stream, config.keep_alive, config.stall)?;
+    Ok(stream)
+}
+
+/// The task: one connection after the other until the client closes.
+async fn run(shared: Arc<Shared>, first: TcpStream) {
+    let mut pauses = Pauses::new(&shared.config);
+    let mut stream = Some(first);
+    while let Some(connection) = stream.take() {
+        let (reason, answered) = serve(&shared, &connection).await;
+        drop(connection);
+        if answered {
+            pauses.reset();
+        }
+        if matches!(reason, Lost::Closed) {
+            break;
+        }
+        tracing::info!(to = %shared.to, %reason, "TCP connection lost");
+        shared.lost(&reason);
+        stream = reopen(&shared, &mut pauses).await;
+    }
+    let mut state = shared.lock();
+    state.phase = Phase::Closed;
+    state.calls.clear();
+    drop(state);
+    shared.ended.notify_waiters();
+}
+
+/// Opens the next connection when there is a call for it; `None` if the client closes first.
+async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<TcpStream> {
+    loop {
+        loop {
+            if shared.finished() {
+                return None;
+            }
+            if !shared.lock().calls.is_empty() {
+                break;
+            }
+            shared.work.notified().await;
+        }
+        pauses.wait(shared).await;
+        if shared.finished() {
+            return None;
+        }
+        match open(shared.to, &shared.config).await {
+            Ok(stream) => {
+                let mut state = shared.lock();
+                state.down = None;
+                state.stats.connections += 1;
+                drop(state);
+                return Some(stream);
+            }
+            Err(error) => {
+                tracing::info!(to = %shared.to, %error, "cannot reconnect");
+                shared.lock().down = Some(error.to_string());
+            }
+        }
+    }
+}
+
+/// Runs one connection; says why it ended and whether anything was answered on it.
+async fn serve(shared: &Shared, stream: &TcpStream) -> (Lost, bool) {
+    let config = &shared.config;
+    let mut reader = RecordSource::new(shared.domain.clone(), config.max_record, config.stall);
+    let mut writer = RecordSink::new(config.stall);
+    let mut answered = false;
+    let reason = async {
+        loop {
+            shared.queue(&mut writer);
+            if shared.finished() {
+                return Err(Lost::Closed);
+            }
+            tokio::select! {
+                record = reader.next(stream) => {
+                    shared.answered(record?.ok_or(Lost::Peer)?)?;
+                    answered = true;
+                }
+                flushed = writer.flush(stream), if writer.queued() > 0 => flushed?,
+                () = shared.work.notified() => {}
+            }
+        }
+    }
+    .await;
+    let Err::<std::convert::Infallible, Lost>(reason) = reason;
+    (reason, answered)
+}
+
+/// The pauses before connections: none at first, then growing until something is answered again.
+struct Pauses {
+    least: Duration,
+    most: Duration,
+    next: Duration,
+}
+
+impl Pauses {
+    fn new(config: &ClientConfig) -> Self {
+        let timeouts = &config.protocol.timeouts;
+        Self { least: timeouts.reconnect_least, most: timeouts.reconnect_most, next: Duration::ZERO }
+    }
+
+    fn reset(&mut self) {
+        self.next = Duration::ZERO;
+    }
+
+    /// Waits; ends early if the client closes and no call is left.
+    async fn wait(&mut self, shared: &Shared) {
+        let until = Instant::now() + self.next;
+        self.next = (self.next * 2).clamp(self.least, self.most);
+        // A wake-up that was meant for the next connection is not lost: it looks before it waits.
+        while !shared.finished() && timeout_at(until, shared.work.notified()).await.is_ok() {}
+    }
+}

@@ -1,0 +1,141 @@
+//! One TCP connection of the server: records in, dispatch, records out.
+//!
+//! Calls are answered in the order in which their handlers end. Back-pressure is by not reading: a connection with
+//! [`max_calls`](crate::ServerConfig::max_calls) in progress, or with more than
+//! [`max_queued`](crate::ServerConfig::max_queued) octets of replies that the client does not take, reads no further call.
+//!
+//! *Who owns which buffer.* A call's record belongs to its handler, a reply's pieces to the writer until written.
+//!
+//! *What happens on error.* The connection ends; handlers go on to the reply cache (see [`Handlers`]).
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use rpcrdma_oncrpc::{Outcome, Peer, TransportKind};
+use rpcrdma_xdr::Decoder;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until};
+
+use super::record::{RecordError, RecordSink, RecordSource};
+use crate::handlers::{HandlerPanicked, Handlers};
+use crate::server::{Phase, Shared, StopSignal};
+
+/// Why a connection ended other than in order.
+#[derive(Debug, Error)]
+pub(crate) enum Ended {
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error(transparent)]
+    Handler(#[from] HandlerPanicked),
+    #[error("the server stopped before every call was answered")]
+    Stopped,
+}
+
+/// Runs a connection to its end.
+pub(crate) async fn run(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, stop: StopSignal) {
+    let connection = Connection::new(&stream, peer, shared, stop);
+    match connection.run().await {
+        Ok(()) => tracing::debug!(%peer, "TCP connection closed"),
+        Err(error) => tracing::info!(%peer, %error, "TCP connection ended"),
+    }
+}
+
+struct Connection<'a> {
+    stream: &'a TcpStream,
+    peer: SocketAddr,
+    shared: Arc<Shared>,
+    stop: StopSignal,
+    reader: RecordSource,
+    writer: RecordSink,
+    handlers: Handlers<(), Outcome>,
+    /// No further calls are read; the connection closes when all are answered.
+    draining: bool,
+    /// When the last call or reply passed.
+    active: Instant,
+}
+
+impl<'a> Connection<'a> {
+    fn new(stream: &'a TcpStream, peer: SocketAddr, shared: Arc<Shared>, stop: StopSignal) -> Self {
+        let config = &shared.config;
+        let reader = RecordSource::new(shared.domain.clone(), config.max_record, config.stall);
+        let writer = RecordSink::new(config.stall);
+        Self {
+            stream,
+            peer,
+            reader,
+            writer,
+            shared,
+            stop,
+            handlers: Handlers::new(),
+            draining: false,
+            active: Instant::now(),
+        }
+    }
+
+    async fn run(mut self) -> Result<(), Ended> {
+        loop {
+            let config = &self.shared.config;
+            let busy = self.handlers.len() > 0;
+            let queued = self.writer.queued() > 0;
+            if self.draining && !busy && !queued {
+                return Ok(());
+            }
+            let may_read = !self.draining
+                && self.handlers.len() < config.max_calls
+                && self.writer.queued() <= config.max_queued;
+            tokio::select! {
+                biased;
+                phase = self.stop.changed() => match phase {
+                    Phase::Run => {}
+                    Phase::Drain => self.draining = true,
+                    Phase::Abort => return Err(Ended::Stopped),
+                },
+                next = poll_fn(|cx| self.handlers.poll_next(cx)), if busy => {
+                    if let Some(result) = next {
+                        let ((), outcome) = result?;
+                        self.answer(outcome);
+                    }
+                }
+                flushed = self.writer.flush(self.stream), if queued => {
+                    flushed?;
+                    self.active = Instant::now();
+                }
+                record = self.reader.next(self.stream), if may_read => match record? {
+                    Some(record) => self.start(record).await,
+                    None => self.draining = true,
+                },
+                () = sleep_until(self.active + config.tcp_idle), if !busy && !queued => return Ok(()),
+            }
+        }
+    }
+
+    async fn start(&mut self, record: Bytes) {
+        self.active = Instant::now();
+        self.shared.count_call();
+        let peer = Peer { address: Some(self.peer), transport: TransportKind::Tcp };
+        let now = self.active.into_std();
+        let handler = self.shared.dispatcher.dispatch(peer, Decoder::new(record), now);
+        let mut handler = Some(handler);
+        let done = poll_fn(|cx| {
+            Poll::Ready(handler.take().and_then(|handler| self.handlers.start(cx, (), handler)))
+        })
+        .await;
+        if let Some(((), outcome)) = done {
+            self.answer(outcome);
+        }
+    }
+
+    fn answer(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Reply(reply) => self.writer.push(&reply),
+            Outcome::ChunkViolation(error) => {
+                tracing::warn!(peer = %self.peer, %error, "chunk violation on TCP, where no chunks exist");
+            }
+            Outcome::Drop => {}
+        }
+    }
+}

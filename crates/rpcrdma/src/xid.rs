@@ -1,0 +1,24 @@
+//! Transaction identifiers.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+/// Gives out XIDs one after the other from a random start, so that those of a restarted client do not match replies kept
+/// for its predecessor (RFC 5531 §9 leaves the choice free).
+#[derive(Debug)]
+pub(crate) struct Xids {
+    next: u32,
+}
+
+impl Xids {
+    pub(crate) fn new() -> Self {
+        let [a, b, c, d, ..] = RandomState::new().build_hasher().finish().to_be_bytes();
+        Self { next: u32::from_be_bytes([a, b, c, d]) }
+    }
+
+    pub(crate) fn take(&mut self) -> u32 {
+        let xid = self.next;
+        self.next = xid.wrapping_add(1);
+        xid
+    }
+}

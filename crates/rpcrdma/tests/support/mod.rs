@@ -1,0 +1,185 @@
+//! A program for tests: echoes, stores and counts; and what the tests of all transports share.
+#![allow(dead_code, reason = "every test file uses its own part of this")]
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma::{
+    Binding, Call, CallContext, CallError, CallFailure, Client, Eligibility, Procedure, Program, Reply,
+    ResponseFuture, Sink,
+};
+use rpcrdma_verbs::ProtectionDomain;
+use rpcrdma_xdr::{Decoder, Encoder, Stream};
+
+pub const PROGRAM: u32 = 0x2000_00f0;
+pub const VERSION: u32 = 1;
+pub const MAX: usize = 1 << 20;
+
+/// Echoes an opaque that is not eligible: long ones make long calls and replies.
+pub const ECHO: u32 = 1;
+/// Takes an eligible opaque, returns its length and sum.
+pub const PUT: u32 = 2;
+/// Returns an eligible opaque of the length asked for.
+pub const GET: u32 = 3;
+/// Adds one to the counter and returns it: must not be executed twice for one call.
+pub const COUNT: u32 = 4;
+/// Answers after so many milliseconds.
+pub const SLEEP: u32 = 5;
+/// Panics.
+pub const PANIC: u32 = 6;
+
+#[derive(Default)]
+pub struct TestProgram {
+    /// Executions of COUNT.
+    pub count: AtomicU32,
+    /// Calls of any procedure.
+    pub calls: AtomicUsize,
+    /// Milliseconds that COUNT takes.
+    pub delay: AtomicU32,
+    /// Where GET takes its memory from.
+    pub domain: Option<ProtectionDomain>,
+}
+
+/// What GET returns.
+pub fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect()
+}
+
+pub fn sum(data: &[u8]) -> u32 {
+    data.iter().fold(0, |sum, &octet| sum.wrapping_mul(31).wrapping_add(u32::from(octet)))
+}
+
+impl TestProgram {
+    fn run(&self, context: &CallContext, mut arguments: Decoder) -> Result<Stream, CallFailure> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let mut results = Encoder::new();
+        match context.procedure {
+            ECHO => {
+                let data = arguments.opaque(MAX)?;
+                arguments.finish()?;
+                results.payload(data, MAX, false)?;
+            }
+            PUT => {
+                let data = arguments.payload(MAX)?;
+                arguments.finish()?;
+                results.u32(u32::try_from(data.len()).unwrap());
+                results.u32(sum(&data));
+            }
+            GET => {
+                let length = usize::try_from(arguments.u32()?).unwrap();
+                arguments.finish()?;
+                let data = match &self.domain {
+                    Some(domain) => {
+                        let mut buffer = domain.allocate(length, 1).map_err(|_| CallFailure::SystemError)?;
+                        buffer.copy_from_slice(&pattern(length));
+                        buffer.freeze()
+                    }
+                    None => Bytes::from(pattern(length)),
+                };
+                results.payload(data, MAX, true)?;
+            }
+            COUNT => {
+                arguments.finish()?;
+                results.u32(self.count.fetch_add(1, Ordering::SeqCst) + 1);
+            }
+            SLEEP => results.u32(arguments.u32()?),
+            _ => panic!("asked to"),
+        }
+        Ok(results.finish())
+    }
+}
+
+impl Program for TestProgram {
+    fn number(&self) -> u32 {
+        PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        VERSION..=VERSION
+    }
+
+    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+        let name = ["NULL", "ECHO", "PUT", "GET", "COUNT", "SLEEP", "PANIC"]
+            .get(usize::try_from(procedure).unwrap())?;
+        Some(Procedure { name, idempotent: procedure != COUNT })
+    }
+
+    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+        let delay = match context.procedure {
+            SLEEP => u64::from(arguments.clone().u32().unwrap_or(0)),
+            COUNT => u64::from(self.delay.load(Ordering::SeqCst)),
+            _ => 0,
+        };
+        let result = self.run(&context, arguments);
+        Box::pin(async move {
+            if delay > 0 {
+                tokio::time::sleep(Duration::from_millis(delay)).await;
+            }
+            result
+        })
+    }
+}
+
+impl Binding for TestProgram {
+    fn eligibility(&self, _: u32, procedure: u32) -> Eligibility {
+        Eligibility { arguments: usize::from(procedure == PUT), results: usize::from(procedure == GET) }
+    }
+}
+
+pub fn program() -> Arc<TestProgram> {
+    Arc::new(TestProgram::default())
+}
+
+pub fn call(procedure: u32) -> Call {
+    Call::new(PROGRAM, VERSION, procedure)
+}
+
+pub fn echo_call(data: &[u8]) -> Call {
+    let mut arguments = Encoder::new();
+    arguments.payload(Bytes::copy_from_slice(data), MAX, false).unwrap();
+    call(ECHO).name("ECHO").arguments(arguments.finish()).results(data.len() + 8)
+}
+
+pub async fn echo(client: &Client, data: &[u8]) -> Result<Reply, CallError> {
+    let mut reply = client.call(echo_call(data)).await?;
+    assert_eq!(&reply.results.opaque(MAX).unwrap()[..], data);
+    Ok(reply)
+}
+
+pub fn put_call(data: Bytes) -> Call {
+    let mut arguments = Encoder::new();
+    arguments.payload(data, MAX, true).unwrap();
+    call(PUT).name("PUT").arguments(arguments.finish()).results(8)
+}
+
+pub async fn put(client: &Client, data: Bytes) -> Result<Reply, CallError> {
+    let expected = (u32::try_from(data.len()).unwrap(), sum(&data));
+    let mut reply = client.call(put_call(data)).await?;
+    assert_eq!((reply.results.u32().unwrap(), reply.results.u32().unwrap()), expected);
+    Ok(reply)
+}
+
+pub fn get_call(length: usize, sink: Sink) -> Call {
+    let mut arguments = Encoder::new();
+    arguments.u32(u32::try_from(length).unwrap());
+    call(GET).name("GET").arguments(arguments.finish()).results(4).sink(sink)
+}
+
+pub async fn get(client: &Client, length: usize) -> Result<Reply, CallError> {
+    let mut reply = client.call(get_call(length, Sink::Pool(length))).await?;
+    assert_eq!(reply.results.payload(MAX).unwrap(), pattern(length));
+    Ok(reply)
+}
+
+pub async fn count(client: &Client) -> Result<u32, CallError> {
+    Ok(client.call(call(COUNT).name("COUNT").results(4)).await?.results.u32()?)
+}
+
+pub fn sleep_call(milliseconds: u32) -> Call {
+    let mut arguments = Encoder::new();
+    arguments.u32(milliseconds);
+    call(SLEEP).name("SLEEP").arguments(arguments.finish()).results(4)
+}

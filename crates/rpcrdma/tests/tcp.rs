@@ -1,0 +1,321 @@
+//! Client and server over TCP on loopback: record marking, limits, loss of connections, stopping.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma::{CallError, Client, ClientConfig, Execution, Server, ServerConfig, ServerMonitor, Transport};
+use rpcrdma_oncrpc::Refused;
+use support::{TestProgram, call, count, echo, get, pattern, program, put, sleep_call};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+struct Running {
+    address: SocketAddr,
+    monitor: ServerMonitor,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+async fn serve(program: Arc<TestProgram>, config: ServerConfig) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server::builder().config(config).program(program).listen_tcp(listener).build().unwrap();
+    let monitor = server.monitor();
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(async move {
+        server.serve(async { drop(stopped.await) }).await.unwrap();
+    });
+    Running { address, monitor, stop, task }
+}
+
+fn quick() -> ClientConfig {
+    let mut config = ClientConfig::default();
+    config.protocol.timeouts.call = Duration::from_secs(20);
+    config.protocol.timeouts.reconnect_least = Duration::from_millis(1);
+    config
+}
+
+async fn client(address: SocketAddr) -> Client {
+    Client::tcp(address, quick()).await.unwrap()
+}
+
+#[tokio::test]
+async fn calls_of_all_sizes_and_shapes() {
+    let server = serve(program(), ServerConfig::default()).await;
+    let client = client(server.address).await;
+    for length in [0, 1, 3, 4, 5, 1000, 16_379, 16_380, 16_384, 100_001, 1 << 20] {
+        let reply = echo(&client, &pattern(length)).await.unwrap();
+        assert_eq!(reply.travelled.transport, Transport::Tcp);
+        put(&client, Bytes::from(pattern(length))).await.unwrap();
+        get(&client, length).await.unwrap();
+    }
+    client.null(support::PROGRAM, 1).await.unwrap();
+    assert!(matches!(client.null(1, 1).await, Err(CallError::Refused(Refused::ProgramUnavailable))));
+    assert!(matches!(
+        client.null(support::PROGRAM, 9).await,
+        Err(CallError::Refused(Refused::ProgramMismatch { low: 1, high: 1 }))
+    ));
+    let error = client.call(call(99)).await.unwrap_err();
+    assert!(matches!(error, CallError::Refused(Refused::ProcedureUnavailable)));
+    assert_eq!(error.execution(), Execution::NotExecuted);
+    // No buffer is kept: neither by the server nor by the client.
+    assert_eq!(server.monitor.stats().memory_in_use, 0);
+    assert_eq!(client.stats().memory_in_use, 0);
+    client.close().await;
+    assert!(matches!(count(&client).await, Err(CallError::Closed { sent: false })));
+}
+
+#[tokio::test]
+async fn many_calls_in_flight_are_matched_by_xid() {
+    let server = serve(program(), ServerConfig { max_calls: 8, ..ServerConfig::default() }).await;
+    let client = client(server.address).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..300 {
+        let client = client.clone();
+        tasks.spawn(async move {
+            let wait = sleep_call(i % 3);
+            client.call(wait).await.unwrap();
+            echo(&client, &pattern(usize::try_from(i).unwrap() * 100)).await.unwrap();
+        });
+    }
+    tasks.join_all().await;
+}
+
+/// Passes octets on between a client and the server; cuts the first connections after so many octets to the server, or
+/// to the client.
+async fn proxy(server: SocketAddr, cuts: Vec<(usize, usize)>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut cuts = cuts.into_iter();
+        while let Ok((near, _)) = listener.accept().await {
+            let far = TcpStream::connect(server).await.unwrap();
+            let (up, down) = cuts.next().unwrap_or((usize::MAX, usize::MAX));
+            tokio::spawn(async move {
+                let (near_read, near_write) = near.into_split();
+                let (far_read, far_write) = far.into_split();
+                tokio::select! {
+                    () = pass(near_read, far_write, up) => {}
+                    () = pass(far_read, near_write, down) => {}
+                }
+            });
+        }
+    });
+    address
+}
+
+async fn pass(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + Unpin, mut budget: usize) {
+    let mut block = [0; 64];
+    while budget > 0 {
+        let room = budget.min(block.len());
+        let count = from.read(&mut block[..room]).await.unwrap_or(0);
+        if count == 0 || to.write_all(&block[..count]).await.is_err() {
+            return;
+        }
+        budget -= count;
+    }
+}
+
+#[tokio::test]
+async fn i8_a_call_survives_loss_at_every_step_and_runs_once() {
+    // A COUNT call is 4 + 40 octets, its reply 4 + 28.
+    let steps = (0..=44)
+        .step_by(4)
+        .map(|up| (up, usize::MAX))
+        .chain((0..=28).step_by(4).map(|down| (usize::MAX, down)));
+    for cut in steps {
+        let program = program();
+        let server = serve(Arc::clone(&program), ServerConfig::default()).await;
+        let client = client(proxy(server.address, vec![cut, cut]).await).await;
+        assert_eq!(count(&client).await.unwrap(), 1, "cut at {cut:?}");
+        assert_eq!(program.count.load(Ordering::SeqCst), 1, "cut at {cut:?}");
+        assert_eq!(count(&client).await.unwrap(), 2, "cut at {cut:?}");
+    }
+}
+
+#[tokio::test]
+async fn i8_a_call_in_progress_when_the_connection_is_lost_runs_once() {
+    let program = program();
+    program.delay.store(50, Ordering::SeqCst);
+    let server = serve(Arc::clone(&program), ServerConfig::default()).await;
+    // The call arrives whole; the connection breaks while it runs: the client has sent one more octet.
+    let client = client(proxy(server.address, vec![(45, usize::MAX)]).await).await;
+    let (first, second) = tokio::join!(count(&client), async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        echo(&client, b"breaks the connection").await.unwrap();
+    });
+    assert_eq!((first.unwrap(), second), (1, ()));
+    assert_eq!(program.count.load(Ordering::SeqCst), 1);
+    assert!(client.stats().retransmissions >= 1);
+}
+
+#[tokio::test]
+async fn i8_a_call_that_must_not_be_repeated_says_so() {
+    let server = serve(program(), ServerConfig::default()).await;
+    let client = client(proxy(server.address, vec![(usize::MAX, 0)]).await).await;
+    let error = client.call(call(support::COUNT).results(4).once()).await.unwrap_err();
+    assert!(matches!(error, CallError::ConnectionLost { .. }), "{error}");
+    assert_eq!(error.execution(), Execution::Unknown);
+    assert_eq!(count(&client).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn i10_a_dropped_or_late_call_harms_no_other() {
+    let program = program();
+    let server = serve(Arc::clone(&program), ServerConfig::default()).await;
+    let client = client(server.address).await;
+    for wait in [0, 1, 5] {
+        let dropped = client.call(sleep_call(10));
+        let _ = timeout(Duration::from_millis(wait), dropped).await;
+        echo(&client, b"unharmed").await.unwrap();
+    }
+    let late = client.call(sleep_call(60).timeout(Duration::from_millis(5))).await.unwrap_err();
+    assert!(matches!(late, CallError::TimedOut { .. }));
+    assert_eq!(late.execution(), Execution::Unknown);
+    assert_eq!(client.call(sleep_call(70)).await.unwrap().results.u32().unwrap(), 70);
+    assert_eq!(client.stats().connections, 1);
+    assert_eq!(client.stats().timed_out, 1);
+}
+
+#[tokio::test]
+async fn a_stopping_server_answers_calls_in_progress() {
+    let server = serve(program(), ServerConfig::default()).await;
+    let client = client(server.address).await;
+    let in_progress = tokio::spawn({
+        let client = client.clone();
+        async move { client.call(sleep_call(50)).await }
+    });
+    while server.monitor.stats().calls == 0 {
+        tokio::task::yield_now().await;
+    }
+    server.stop.send(()).unwrap();
+    assert_eq!(in_progress.await.unwrap().unwrap().results.u32().unwrap(), 50);
+    timeout(Duration::from_secs(5), server.task).await.unwrap().unwrap();
+    assert_eq!(server.monitor.stats().connections, 0);
+    let refused = client.call(call(0).timeout(Duration::from_millis(50))).await.unwrap_err();
+    assert!(matches!(refused, CallError::TimedOut { link: Some(_), .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn a_stopping_server_waits_for_a_limited_time() {
+    let config = ServerConfig { grace: Duration::from_millis(20), ..ServerConfig::default() };
+    let server = serve(program(), config).await;
+    let client = client(server.address).await;
+    let in_progress = tokio::spawn(async move { client.call(sleep_call(60_000).once()).await });
+    while server.monitor.stats().calls == 0 {
+        tokio::task::yield_now().await;
+    }
+    server.stop.send(()).unwrap();
+    timeout(Duration::from_secs(5), server.task).await.unwrap().unwrap();
+    assert!(matches!(in_progress.await.unwrap(), Err(CallError::ConnectionLost { .. })));
+}
+
+/// What a server does with octets that are no records it could take.
+async fn closes_on(config: ServerConfig, octets: &[u8]) {
+    let server = serve(program(), config).await;
+    let mut bad = TcpStream::connect(server.address).await.unwrap();
+    bad.write_all(octets).await.unwrap();
+    let mut rest = Vec::new();
+    timeout(Duration::from_secs(5), bad.read_to_end(&mut rest)).await.unwrap().unwrap_or_default();
+    assert!(rest.is_empty());
+    let good = client(server.address).await;
+    echo(&good, b"unharmed").await.unwrap();
+    assert_eq!(server.monitor.stats().memory_in_use, 0);
+}
+
+#[tokio::test]
+async fn i6_a_bad_stream_ends_only_its_connection() {
+    let config =
+        ServerConfig { max_record: 1000, stall: Duration::from_millis(50), ..ServerConfig::default() };
+    // RFC 5531 §11: one octet more than allowed, in one or two fragments, with nothing read for it.
+    closes_on(config.clone(), &(0x8000_0000_u32 | 1001).to_be_bytes()).await;
+    closes_on(config.clone(), &[&500_u32.to_be_bytes()[..], &[0; 500], &501_u32.to_be_bytes()].concat())
+        .await;
+    // Fragments without end.
+    closes_on(config.clone(), &[0; 4 * 300]).await;
+    // A record that does not come.
+    closes_on(config.clone(), &[0x80, 0, 0, 8, 1]).await;
+    closes_on(config, &[0x80, 0]).await;
+    // A long one that does not come.
+    let config = ServerConfig { stall: Duration::from_millis(50), ..ServerConfig::default() };
+    closes_on(config, &[&0x8008_0000_u32.to_be_bytes()[..], &[0; 100]].concat()).await;
+}
+
+#[tokio::test]
+async fn i6_an_idle_connection_is_closed() {
+    let config = ServerConfig { tcp_idle: Duration::from_millis(20), ..ServerConfig::default() };
+    let server = serve(program(), config).await;
+    let mut idle = TcpStream::connect(server.address).await.unwrap();
+    assert_eq!(timeout(Duration::from_secs(5), idle.read(&mut [0])).await.unwrap().unwrap(), 0);
+}
+
+#[tokio::test]
+async fn i6_connections_are_limited() {
+    let config = ServerConfig { max_connections_per_peer: 1, ..ServerConfig::default() };
+    let server = serve(program(), config).await;
+    let first = client(server.address).await;
+    echo(&first, b"").await.unwrap();
+    let mut second = TcpStream::connect(server.address).await.unwrap();
+    assert_eq!(second.read(&mut [0]).await.unwrap_or(0), 0);
+    assert_eq!(server.monitor.stats().refused, 1);
+    echo(&first, b"").await.unwrap();
+}
+
+#[tokio::test]
+async fn i6_a_panicking_handler_ends_only_its_connection() {
+    let server = serve(program(), ServerConfig::default()).await;
+    let bad = client(server.address).await;
+    let good = client(server.address).await;
+    assert!(matches!(bad.call(call(support::PANIC).once()).await, Err(CallError::ConnectionLost { .. })));
+    echo(&good, b"unharmed").await.unwrap();
+    echo(&bad, b"reconnected").await.unwrap();
+}
+
+#[tokio::test]
+async fn i6_a_client_that_takes_no_replies_is_given_up() {
+    let config =
+        ServerConfig { stall: Duration::from_millis(100), max_queued: 1 << 20, ..ServerConfig::default() };
+    let server = serve(program(), config).await;
+    let mut greedy = TcpStream::connect(server.address).await.unwrap();
+    // GET of 1 MiB each, and nothing read.
+    let mut request = 0x8000_002c_u32.to_be_bytes().to_vec();
+    for word in [7, 0, 2, support::PROGRAM, 1, support::GET, 0, 0, 0, 0, 1 << 20] {
+        request.extend_from_slice(&u32::to_be_bytes(word));
+    }
+    let sent = Arc::new(AtomicUsize::new(0));
+    let flood = async {
+        while greedy.write_all(&request).await.is_ok() {
+            sent.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    timeout(Duration::from_secs(10), flood).await.unwrap();
+    // Back-pressure: calls beyond those whose replies were queued were not even read.
+    assert!(server.monitor.stats().calls < 64, "{:?}", server.monitor.stats());
+    let good = client(server.address).await;
+    echo(&good, b"unharmed").await.unwrap();
+}
+
+#[tokio::test]
+async fn several_fragments_make_one_record() {
+    let server = serve(program(), ServerConfig::default()).await;
+    let mut raw = TcpStream::connect(server.address).await.unwrap();
+    let message: Vec<u8> =
+        [9, 0, 2, support::PROGRAM, 1, 0, 0, 0, 0, 0].into_iter().flat_map(u32::to_be_bytes).collect();
+    for (i, part) in message.chunks(7).enumerate() {
+        let last = if (i + 1) * 7 >= message.len() { 0x8000_0000 } else { 0 };
+        let header = last | u32::try_from(part.len()).unwrap();
+        raw.write_all(&header.to_be_bytes()).await.unwrap();
+        raw.write_all(part).await.unwrap();
+    }
+    let mut reply = [0; 28];
+    raw.read_exact(&mut reply).await.unwrap();
+    assert_eq!(&reply[..12], &[0x80, 0, 0, 24, 0, 0, 0, 9, 0, 0, 0, 1]);
+}
