@@ -141,11 +141,14 @@ pub struct CallFailure {
     pub error: CallError,
     /// The call, to be tried again: when its connection was lost before the reply came, or it was never sent.
     pub call: Option<Box<Call>>,
+    /// Whether it left: the peer may have carried it out.
+    pub sent: bool,
 }
 
 impl CallFailure {
-    pub(crate) const fn final_(error: CallError) -> Self {
-        Self { error, call: None }
+    /// A failure that is not worth another try.
+    pub(crate) const fn permanent(error: CallError, sent: bool) -> Self {
+        Self { error, call: None, sent }
     }
 }
 

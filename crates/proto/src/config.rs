@@ -43,6 +43,8 @@ pub struct Config {
     pub early_calls: u32,
     /// Bounds on the peer's headers.
     pub limits: Limits,
+    /// Failures to connect in a row after which waiting calls fail; `None`: they wait as long as their own time allows.
+    pub connect_attempts: Option<u32>,
     /// All timers.
     pub timeouts: Timeouts,
     /// DDP-eligible arguments of at least this many bytes leave by Read chunk even if the Call would fit inline. `None`:
@@ -70,6 +72,7 @@ impl Default for Config {
             grant: 64,
             early_calls: 16,
             limits: Limits::default(),
+            connect_attempts: None,
             timeouts: Timeouts::default(),
             reduce_from: None,
             max_segment_len: 1 << 30,

@@ -153,6 +153,17 @@ impl Connection {
         self.responder.refuse(xids);
     }
 
+    /// Whether a call under this XID is in progress, or abandoned and its memory not back.
+    #[must_use]
+    pub fn xid_in_use(&self, xid: u32) -> bool {
+        self.requester.knows(xid)
+    }
+
+    /// The first token that Calls of the peer are given.
+    pub(crate) const fn number_tokens_from(&mut self, first: u64) {
+        self.responder.next_token = first;
+    }
+
     /// Takes a call. It waits for credits, windows and memory as long as its time allows; it is never refused for them.
     ///
     /// # Errors

@@ -9,10 +9,11 @@
 //! | [`credits`], [`receives`] | flow control: grants, and the Receives that back them |
 //! | [`connection`] | one connection: a requester and a responder on one queue pair |
 
+//! | [`session`] | the client's side across connections: reconnect and retransmit |
 //! | [`binding`] | what is DDP-eligible in a program |
 //! | [`error`], [`limits`], [`timers`], [`stats`] | refusals, bounds, timers and counters, each in one table |
 //!
-//! A driver moves work requests from a [`connection::Connection`] to a queue pair and completions
+//! A driver moves work requests from a [`connection::Connection`] (or [`session::Session`]) to a queue pair and completions
 //! back; the types' documentation says in which order.
 //!
 //! *Who owns which buffer.* Messages are shared, read-only memory. Memory that is open to the peer belongs to its window
@@ -39,6 +40,7 @@ pub mod receives;
 mod requester;
 mod responder;
 
+pub mod session;
 pub mod stats;
 pub mod timers;
 pub mod wire;
@@ -55,5 +57,6 @@ pub use event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
 pub use limits::Limits;
 pub use private_data::{PrivateData, Thresholds};
 
+pub use session::{Action, Session, SessionEvent, SessionStats};
 pub use stats::Stats;
 pub use timers::Timeouts;

@@ -214,7 +214,7 @@ fn choose_reduced(input: &CallInput<'_>, fits: bool) -> Vec<usize> {
     for (index, piece) in input.message.pieces().iter().enumerate() {
         if let Piece::Payload { data, ddp_eligible: true } = piece {
             // RFC 8166 §3.4.5: a Position is a multiple of four and has 32 bits.
-            let placeable = position % 4 == 0 && position > 0 && u32::try_from(position).is_ok();
+            let placeable = position.is_multiple_of(4) && position > 0 && u32::try_from(position).is_ok();
             if placeable && data.len() >= least {
                 eligible.push((data.len(), index));
             }

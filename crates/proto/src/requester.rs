@@ -121,6 +121,11 @@ impl Requester {
         }
     }
 
+    /// Whether a call under this XID is not finished, or abandoned and its memory not back.
+    pub(crate) fn knows(&self, xid: u32) -> bool {
+        self.calls.contains_key(&xid)
+    }
+
     /// Calls that are not finished, abandoned ones included.
     pub(crate) fn in_progress(&self) -> usize {
         self.calls.len()
@@ -203,7 +208,7 @@ impl Requester {
     /// Ends a call that was never sent.
     fn fail_queued(&mut self, core: &mut Core, xid: u32, error: CallError) {
         if let Some(transaction) = self.calls.get(&xid) {
-            let result = Err(CallFailure::final_(error));
+            let result = Err(CallFailure::permanent(error, false));
             core.events.push_back(Event::Reply { id: transaction.id, result });
             self.forget(xid);
         }
@@ -230,7 +235,7 @@ impl Requester {
                 Stage::Sent if !transaction.abandoned => {
                     transaction.abandoned = true;
                     core.stats.timeouts += 1;
-                    let result = Err(CallFailure::final_(CallError::TimedOut));
+                    let result = Err(CallFailure::permanent(CallError::TimedOut, true));
                     core.events.push_back(Event::Reply { id: transaction.id, result });
                     self.set_deadline(xid, now + core.config.timeouts.abandoned);
                 }
@@ -327,7 +332,8 @@ impl Requester {
             } else {
                 transaction.restore_sinks();
                 let error = CallError::ConnectionLost(reason.clone());
-                Err(CallFailure { error, call: Some(transaction.call) })
+                let sent = !matches!(transaction.stage, Stage::Queued);
+                Err(CallFailure { error, call: Some(transaction.call), sent })
             };
             core.events.push_back(Event::Reply { id, result });
         }
@@ -366,13 +372,13 @@ impl Transaction {
     }
 
     fn result(mut self) -> Result<IncomingReply, CallFailure> {
-        let lost = || CallFailure::final_(CallError::ResultLost);
+        let lost = || CallFailure::permanent(CallError::ResultLost, true);
         let stage = std::mem::replace(&mut self.stage, Stage::Queued);
         let (inline, written, reply_chunk, travelled) = match stage {
             Stage::Answered(Answered::Reply { inline, written, reply_chunk, travelled }) => {
                 (inline, written, reply_chunk, travelled)
             }
-            Stage::Answered(Answered::Failed(error)) => return Err(CallFailure::final_(error)),
+            Stage::Answered(Answered::Failed(error)) => return Err(CallFailure::permanent(error, true)),
             Stage::Queued | Stage::Sent => return Err(lost()),
         };
         let base = match inline {

@@ -39,7 +39,8 @@ pub(crate) struct Responder {
     answers: VecDeque<(u64, Answer)>,
     errors: VecDeque<Fault>,
     deadlines: BTreeSet<(Instant, u64)>,
-    next_token: u64,
+    /// Of one client's connections no two give out the same.
+    pub(crate) next_token: u64,
     /// XIDs whose chunks could not be read.
     failed_reads: Vec<u32>,
     /// The same, of earlier connections.

@@ -79,8 +79,6 @@ pub struct Stats {
     pub calls_queued: u64,
     /// Calls that ran out of time.
     pub timeouts: u64,
-    /// Calls sent again on a new connection.
-    pub retransmissions: u64,
     /// Calls of the peer that waited for memory.
     pub memory_waits: u64,
     /// Faults of the peer by [`ProtocolError::name`].

@@ -168,7 +168,8 @@ impl Requester {
         for xid in std::mem::take(&mut self.queue) {
             if let Some(transaction) = self.calls.remove(&xid) {
                 self.deadlines.remove(&(transaction.deadline, xid));
-                let result = Err(CallFailure { error: CallError::Closed, call: Some(transaction.call) });
+                let result =
+                    Err(CallFailure { error: CallError::Closed, call: Some(transaction.call), sent: false });
                 core.events.push_back(Event::Reply { id: transaction.id, result });
             }
         }

@@ -1,0 +1,518 @@
+//! [`Session`]: the client's side across connections.
+//!
+//! It owns the calls that wait for a connection, and the connection while there is one. When a connection is lost, calls
+//! without a reply are sent again with the same XID on the next one, never on the same one (rule I8); the server's
+//! reply cache recognises them. A call ends with its reply, with an error that says why there is none, or when its time is
+//! up.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use rpcrdma_verbs::{Capabilities, Completion, Disconnected, PostErrorKind, Windows, WrId};
+
+use crate::call::{Call, CallError, CallFailure, CallId, IncomingReply, Refused, RefusedKind};
+use crate::config::{Config, Side};
+use crate::connection::Connection;
+use crate::event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
+use crate::stats::Stats;
+use crate::timers::earlier;
+use crate::wire::{self, Codec};
+
+/// A client's calls, on one connection after the other.
+///
+/// The four kinds of method are those of [`Connection`], and with a connection they are used in the same order. In
+/// addition:
+///
+/// * *Output*: [`poll_action`](Self::poll_action) until `None`, after any command or input: when to connect.
+/// * *Input*: what became of it, [`connected`](Self::connected) or [`connect_failed`](Self::connect_failed).
+///
+/// [`SessionEvent::Closed`] is the last event.
+#[derive(Debug)]
+pub struct Session {
+    config: Arc<Config>,
+    rng: StdRng,
+    state: State,
+    /// Failures to connect in a row.
+    failures: u32,
+    attempt: u32,
+    connection: Option<Connection>,
+    /// Calls without a connection, oldest first.
+    waiting: BTreeMap<CallId, Waiting>,
+    /// Calls that the connection has, by its names for them.
+    issued: HashMap<CallId, Issued>,
+    /// The connection's names for them.
+    names: HashMap<CallId, CallId>,
+    /// XIDs of all of those.
+    xids: HashSet<u32>,
+    next_id: u64,
+    next_xid: u32,
+    /// What the peer said that it speaks.
+    versions: Option<(u32, u32)>,
+    events: VecDeque<SessionEvent>,
+    stats: SessionStats,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing to do; the next call connects.
+    Idle,
+    /// A connection is wanted from this time on.
+    Wanted(Instant),
+    /// The driver is connecting; given up at this time.
+    Connecting(Instant),
+    Connected,
+    /// The owner closed; the connection is ending, if there is one.
+    Closing,
+    Closed,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    call: Box<Call>,
+    /// Whether it left on an earlier connection.
+    sent: bool,
+    deadline: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Issued {
+    id: CallId,
+    xid: u32,
+    deadline: Instant,
+}
+
+/// What the driver should do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Connect, with [`Config::private_data`], and report the outcome with this number.
+    Connect {
+        /// The number.
+        attempt: u32,
+    },
+}
+
+/// Something for the owner of a session.
+#[derive(Debug)]
+pub enum SessionEvent {
+    /// A connection is up.
+    Connected,
+    /// A connection attempt failed.
+    ConnectFailed {
+        /// Failures in a row.
+        failures: u32,
+        /// Why.
+        reason: String,
+    },
+    /// A Call of the server, in the reverse direction.
+    Call(IncomingCall),
+    /// A call of ours ended.
+    Reply {
+        /// Which one.
+        id: CallId,
+        /// Its reply, or why there is none.
+        result: Result<IncomingReply, CallFailure>,
+    },
+    /// The connection is over; there may be another one.
+    Disconnected(CloseReason),
+    /// The session is over. The last event.
+    Closed,
+}
+
+/// What happened to a session, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionStats {
+    /// Connections that came up.
+    pub connections: u64,
+    /// Attempts that failed.
+    pub connect_failures: u64,
+    /// Calls sent again on a new connection.
+    pub retransmissions: u64,
+}
+
+impl Session {
+    /// A session without a connection. `entropy` comes from the system's random source: XIDs and back-off derive from it.
+    #[must_use]
+    pub fn new(config: Arc<Config>, entropy: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(entropy);
+        let next_xid = rng.random();
+        Self {
+            config,
+            rng,
+            state: State::Idle,
+            failures: 0,
+            attempt: 0,
+            connection: None,
+            waiting: BTreeMap::new(),
+            issued: HashMap::new(),
+            names: HashMap::new(),
+            xids: HashSet::new(),
+            next_id: 0,
+            next_xid,
+            versions: None,
+            events: VecDeque::new(),
+            stats: SessionStats::default(),
+        }
+    }
+
+    /// An XID for a new call: unpredictable at first, unique among those in use.
+    pub fn next_xid(&mut self) -> u32 {
+        loop {
+            let xid = self.next_xid;
+            self.next_xid = xid.wrapping_add(1);
+            if !self.xid_in_use(xid) {
+                return xid;
+            }
+        }
+    }
+
+    fn xid_in_use(&self, xid: u32) -> bool {
+        self.xids.contains(&xid)
+            || self.connection.as_ref().is_some_and(|connection| connection.xid_in_use(xid))
+    }
+
+    /// The counters of the session.
+    #[must_use]
+    pub const fn stats(&self) -> &SessionStats {
+        &self.stats
+    }
+
+    /// The counters of the connection, if there is one.
+    #[must_use]
+    pub fn connection_stats(&self) -> Option<&Stats> {
+        self.connection.as_ref().map(Connection::stats)
+    }
+
+    /// The connection, if there is one.
+    #[must_use]
+    pub const fn connection(&self) -> Option<&Connection> {
+        self.connection.as_ref()
+    }
+
+    /// Versions that the peer said it speaks, when it refused ours.
+    #[must_use]
+    pub const fn peer_versions(&self) -> Option<(u32, u32)> {
+        self.versions
+    }
+
+    /// Calls that have not ended.
+    #[must_use]
+    pub fn in_progress(&self) -> usize {
+        self.waiting.len() + self.issued.len()
+    }
+
+    /// As [`Connection::wants_memory`].
+    #[must_use]
+    pub fn wants_memory(&self) -> Option<usize> {
+        self.connection.as_ref()?.wants_memory()
+    }
+
+    /// Asks for a connection without a call.
+    pub fn connect(&mut self, now: Instant) {
+        if self.state == State::Idle {
+            self.state = State::Wanted(now);
+        }
+    }
+
+    /// Takes a call. Without a connection it waits for one; see [`Connection::call`].
+    ///
+    /// # Errors
+    /// [`Refused`], with the call given back.
+    pub fn call(&mut self, now: Instant, call: Call) -> Result<CallId, Refused> {
+        let xid = call.xid;
+        if matches!(self.state, State::Closing | State::Closed) {
+            return Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) });
+        }
+        if self.xid_in_use(xid) {
+            return Err(Refused { kind: RefusedKind::XidInUse(xid), call: Box::new(call) });
+        }
+        let deadline = now + call.timeout.unwrap_or(self.config.timeouts.call);
+        let id = CallId(self.next_id);
+        let waiting = Waiting { call: Box::new(call), sent: false, deadline };
+        self.offer(now, id, waiting)?;
+        self.next_id += 1;
+        self.xids.insert(xid);
+        self.connect(now);
+        Ok(id)
+    }
+
+    /// Gives a call to the connection, or keeps it until there is one.
+    fn offer(&mut self, now: Instant, id: CallId, waiting: Waiting) -> Result<(), Refused> {
+        let Waiting { mut call, sent, deadline } = waiting;
+        let xid = call.xid;
+        let Some(connection) = self.connection.as_mut().filter(|_| self.state == State::Connected) else {
+            self.waiting.insert(id, Waiting { call, sent, deadline });
+            return Ok(());
+        };
+        call.timeout = Some(deadline.saturating_duration_since(now));
+        match connection.call(now, *call) {
+            Ok(name) => {
+                self.stats.retransmissions += u64::from(sent);
+                self.issued.insert(name, Issued { id, xid, deadline });
+                self.names.insert(id, name);
+                Ok(())
+            }
+            // It is about to end: the next one takes the call.
+            Err(Refused { kind: RefusedKind::Closed, call }) => {
+                self.waiting.insert(id, Waiting { call, sent, deadline });
+                Ok(())
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// As [`Connection::abandon`].
+    pub fn abandon(&mut self, now: Instant, id: CallId) {
+        if let Some(waiting) = self.waiting.remove(&id) {
+            self.xids.remove(&waiting.call.xid);
+        }
+        if let Some(name) = self.names.remove(&id) {
+            if let Some(issued) = self.issued.remove(&name) {
+                self.xids.remove(&issued.xid);
+            }
+            if let Some(connection) = &mut self.connection {
+                connection.abandon(now, name);
+            }
+        }
+    }
+
+    /// Answers a Call of the server. Ignored if its connection is over.
+    pub fn reply(&mut self, now: Instant, token: ReplyToken, answer: Answer) {
+        if let Some(connection) = &mut self.connection {
+            connection.reply(now, token, answer);
+        }
+    }
+
+    /// Ends the session: calls that wait fail now, those in flight when the connection is over.
+    pub fn close(&mut self, now: Instant) {
+        if matches!(self.state, State::Closing | State::Closed) {
+            return;
+        }
+        self.state = State::Closing;
+        if let Some(connection) = &mut self.connection {
+            connection.close(now);
+        }
+        self.fail_waiting(&CallError::Closed);
+    }
+
+    fn fail_waiting(&mut self, error: &CallError) {
+        for (id, Waiting { call, sent, .. }) in std::mem::take(&mut self.waiting) {
+            self.xids.remove(&call.xid);
+            let result = Err(CallFailure { error: error.clone(), call: Some(call), sent });
+            self.events.push_back(SessionEvent::Reply { id, result });
+        }
+    }
+
+    /// What the driver should do now.
+    pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
+        match self.state {
+            State::Wanted(from) if from <= now => {
+                self.attempt = self.attempt.wrapping_add(1);
+                self.state = State::Connecting(now + self.config.timeouts.connect);
+                Some(Action::Connect { attempt: self.attempt })
+            }
+            _ => None,
+        }
+    }
+
+    /// The driver has a queue pair for this attempt. `false`: it came too late, and is to be dropped.
+    #[must_use]
+    pub fn connected(
+        &mut self,
+        now: Instant,
+        attempt: u32,
+        peer_private_data: &[u8],
+        capabilities: &Capabilities,
+    ) -> bool {
+        if attempt != self.attempt || !matches!(self.state, State::Connecting(_)) {
+            return false;
+        }
+        let config = Arc::clone(&self.config);
+        let codec = self.codec();
+        let mut connection =
+            Connection::with_codec(Side::Client, config, codec, peer_private_data, capabilities, now);
+        connection.number_tokens_from(u64::from(attempt) << u32::BITS);
+        self.connection = Some(connection);
+        self.state = State::Connected;
+        self.failures = 0;
+        self.stats.connections += 1;
+        self.events.push_back(SessionEvent::Connected);
+        self.issue(now);
+        true
+    }
+
+    /// The highest version that both sides speak, as far as that is known.
+    fn codec(&self) -> &'static dyn Codec {
+        let known = |codec: &&&dyn Codec| {
+            self.versions.is_none_or(|(low, high)| (low..=high).contains(&codec.rules().version))
+        };
+        wire::CODECS.iter().rev().find(known).copied().unwrap_or(&wire::v1::V1)
+    }
+
+    /// Gives all waiting calls to the connection, oldest first.
+    fn issue(&mut self, now: Instant) {
+        for (id, waiting) in std::mem::take(&mut self.waiting) {
+            let sent = waiting.sent;
+            if let Err(Refused { kind, call }) = self.offer(now, id, waiting) {
+                tracing::debug!(%kind, "call refused by a new connection");
+                self.xids.remove(&call.xid);
+                let result = Err(CallFailure { error: CallError::Closed, call: Some(call), sent });
+                self.events.push_back(SessionEvent::Reply { id, result });
+            }
+        }
+    }
+
+    /// The attempt failed. With `retry` another one follows after a pause; without, no attempt would do better, and the
+    /// waiting calls fail.
+    pub fn connect_failed(&mut self, now: Instant, attempt: u32, reason: String, retry: bool) {
+        if attempt != self.attempt || !matches!(self.state, State::Connecting(_)) {
+            return;
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.stats.connect_failures += 1;
+        tracing::debug!(failures = self.failures, %reason, retry, "connecting failed");
+        self.events
+            .push_back(SessionEvent::ConnectFailed { failures: self.failures, reason: reason.clone() });
+        if retry && self.config.connect_attempts.is_none_or(|most| self.failures < most) {
+            self.state = State::Wanted(now + self.pause());
+        } else {
+            let error = CallError::Unreachable { attempts: self.failures, reason };
+            self.failures = 0;
+            self.state = State::Idle;
+            self.fail_waiting(&error);
+        }
+    }
+
+    /// The pause before the next attempt: doubled with each failure, and between half of that and all of it at random, so
+    /// that the clients of a restarted server do not come back all at once.
+    fn pause(&mut self) -> std::time::Duration {
+        let timeouts = &self.config.timeouts;
+        let doublings = self.failures.saturating_sub(1).min(16);
+        let longest = timeouts.reconnect_least.saturating_mul(1 << doublings).min(timeouts.reconnect_most);
+        longest.mul_f64(self.rng.random_range(0.5..=1.0))
+    }
+
+    /// As [`Connection::handle_completion`].
+    pub fn handle_completion(&mut self, now: Instant, completion: Completion) {
+        if let Some(connection) = &mut self.connection {
+            connection.handle_completion(now, completion);
+        }
+    }
+
+    /// As [`Connection::handle_post_error`].
+    pub fn handle_post_error(&mut self, id: WrId, kind: &PostErrorKind) {
+        if let Some(connection) = &mut self.connection {
+            connection.handle_post_error(id, kind);
+        }
+    }
+
+    /// As [`Connection::handle_disconnected`]. What has no reply yet waits for the next connection.
+    pub fn handle_disconnected(&mut self, reason: Disconnected) {
+        if let Some(connection) = &mut self.connection {
+            connection.handle_disconnected(reason);
+        }
+    }
+
+    /// Time has passed; harmless when nothing is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(connection) = &mut self.connection {
+            connection.handle_timeout(now);
+        }
+        for (id, waiting) in self.waiting.extract_if(.., |_, waiting| waiting.deadline <= now) {
+            self.xids.remove(&waiting.call.xid);
+            let result = Err(CallFailure::permanent(CallError::TimedOut, waiting.sent));
+            self.events.push_back(SessionEvent::Reply { id, result });
+        }
+        if let State::Connecting(deadline) = self.state
+            && deadline <= now
+        {
+            self.connect_failed(now, self.attempt, "no answer in time".to_owned(), true);
+        }
+    }
+
+    /// As [`Connection::poll_transmit`]; `None` without a connection.
+    pub fn poll_transmit(&mut self, now: Instant, qp: &mut dyn Windows) -> Option<Post> {
+        self.connection.as_mut()?.poll_transmit(now, qp)
+    }
+
+    /// The next event; `None` when there is none. After [`SessionEvent::Disconnected`] the queue pair is of no use any more.
+    pub fn poll_event(&mut self, now: Instant) -> Option<SessionEvent> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let Some(event) = self.connection.as_mut().and_then(Connection::poll_event) else {
+                if self.connection.is_none() && self.state == State::Closing {
+                    self.state = State::Closed;
+                    return Some(SessionEvent::Closed);
+                }
+                return None;
+            };
+            match event {
+                Event::Call(call) => return Some(SessionEvent::Call(call)),
+                Event::Reply { id, result } => {
+                    if let Some(event) = self.reply_event(id, result) {
+                        return Some(event);
+                    }
+                }
+                Event::Closed(reason) => {
+                    self.connection = None;
+                    if self.state == State::Connected {
+                        let waiting = !self.waiting.is_empty();
+                        self.state = State::Idle;
+                        if waiting {
+                            self.failures = 1;
+                            self.state = State::Wanted(now + self.pause());
+                        }
+                    }
+                    return Some(SessionEvent::Disconnected(reason));
+                }
+            }
+        }
+    }
+
+    /// What becomes of a call that the connection is done with; `None` if it waits for the next one.
+    fn reply_event(
+        &mut self,
+        name: CallId,
+        result: Result<IncomingReply, CallFailure>,
+    ) -> Option<SessionEvent> {
+        let Issued { id, xid, deadline } = self.issued.remove(&name)?;
+        self.names.remove(&id);
+        match result {
+            // Rule I8: not lost, but sent again on the next connection.
+            Err(CallFailure { error: CallError::ConnectionLost(_), call: Some(call), sent })
+                if self.state == State::Connected =>
+            {
+                self.waiting.insert(id, Waiting { call, sent, deadline });
+                return None;
+            }
+            // RFC 8166 §4.5.1: the range says what to try on the next connection.
+            Err(CallFailure { error: CallError::Version { low, high }, .. }) => {
+                self.versions = Some((low, high));
+            }
+            _ => {}
+        }
+        self.xids.remove(&xid);
+        Some(SessionEvent::Reply { id, result })
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) or [`poll_action`](Self::poll_action) is due; `None` if nothing is
+    /// timed.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let state = match self.state {
+            State::Wanted(at) | State::Connecting(at) => Some(at),
+            _ => None,
+        };
+        let calls = self.waiting.values().map(|call| call.deadline).min();
+        earlier(earlier(state, calls), self.connection.as_ref().and_then(Connection::poll_timeout))
+    }
+}
+
+#[cfg(test)]
+mod tests;
