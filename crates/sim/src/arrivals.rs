@@ -11,7 +11,6 @@ use rpcrdma_verbs::{Completion, Disconnected, Key, RemoteSegment, Status, Work};
 
 use crate::end::{End, Env, Stall};
 use crate::link::{Frame, Link, SendEnd};
-use crate::receive::NotPlaced;
 use crate::transmit::Response;
 use crate::window::Refusal;
 use crate::{Action, Delivery, MessageKind, Step};
@@ -31,7 +30,7 @@ impl End {
         {
             self.end(env, Disconnected::Timeout("the link is dead"));
         }
-        let stalled = self.stall.take();
+        self.stall = None;
         while self.ended.is_none()
             && let Some((at, frame)) = inbound.take(env.now)
         {
@@ -49,7 +48,7 @@ impl End {
             }
             let octets = u64::try_from(frame.link_len()).unwrap_or(u64::MAX);
             let before = self.delivered;
-            match self.handle(env, outbound, at, frame, stalled) {
+            match self.handle(env, outbound, at, frame) {
                 Handled::Done => {
                     self.segments += 1;
                     if octets > 0 {
@@ -71,29 +70,15 @@ impl End {
                 }
             }
         }
-        if let Some(Stall::Pool { deadline, .. }) = self.stall
-            && deadline <= env.now
-        {
-            let detail = "no memory for a Receive in time".to_owned();
-            self.tell(env, outbound, &Refusal::operation(7, detail));
-            self.end(env, Disconnected::Timeout("the pool had no memory for a Receive"));
-        }
         if self.ended.is_some() {
             inbound.clear();
         }
     }
 
-    fn handle(
-        &mut self,
-        env: &mut Env<'_>,
-        outbound: &mut Link,
-        at: Duration,
-        frame: Frame,
-        stalled: Option<Stall>,
-    ) -> Handled {
+    fn handle(&mut self, env: &mut Env<'_>, outbound: &mut Link, at: Duration, frame: Frame) -> Handled {
         let refused = match frame {
             Frame::Send { seq, offset, data, end } => {
-                match self.handle_send(env, outbound, at, (seq, offset, &data, end), stalled) {
+                match self.handle_send(env, outbound, at, (seq, offset, &data, end)) {
                     Ok(None) => return Handled::Done,
                     Ok(Some(stall)) => return Handled::Wait(stall, Frame::Send { seq, offset, data, end }),
                     Err(refusal) => (Some(seq), refusal),
@@ -158,19 +143,8 @@ impl End {
         outbound: &mut Link,
         at: Duration,
         (seq, offset, data, end): (u64, usize, &[u8], Option<SendEnd>),
-        stalled: Option<Stall>,
     ) -> Result<Option<Stall>, Refusal> {
-        match self.receives.place(offset, data, &self.domain) {
-            Ok(()) => {}
-            Err(NotPlaced::Refused(refusal)) => return Err(refusal),
-            Err(NotPlaced::Wait(len)) => {
-                let deadline = match stalled {
-                    Some(Stall::Pool { deadline, .. }) => deadline,
-                    _ => env.now + env.config.pool_patience,
-                };
-                return Ok(Some(Stall::Pool { len, deadline }));
-            }
-        }
+        self.receives.place(offset, data)?;
         let Some(SendEnd { invalidate, solicited }) = end else { return Ok(None) };
         let mut invalidated = None;
         if let Some(key) = invalidate {

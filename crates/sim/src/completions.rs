@@ -38,6 +38,8 @@ struct Slot {
     id: WrId,
     /// Completes in the order of posting.
     ordered: bool,
+    /// Room that it takes in the send queue.
+    cost: usize,
     pending: Pending,
     done: Option<(Duration, Status, Option<WindowMemory>)>,
 }
@@ -49,8 +51,8 @@ pub(crate) struct Completions {
     ready: VecDeque<(Duration, Completion)>,
     last_visible: Duration,
     jitter: Duration,
-    /// Work requests posted and not handed out.
-    pub(crate) requests: usize,
+    /// Room of the send queue that requests take which have not completed.
+    room_taken: usize,
     /// Receives posted and not handed out.
     pub(crate) receives: usize,
 }
@@ -60,9 +62,13 @@ impl Completions {
         Self { jitter, ..Self::default() }
     }
 
-    pub(crate) fn posted(&mut self, seq: u64, id: WrId, ordered: bool, pending: Pending) {
-        self.requests += 1;
-        self.slots.insert(seq, Slot { id, ordered, pending, done: None });
+    pub(crate) fn posted(&mut self, seq: u64, id: WrId, ordered: bool, cost: usize, pending: Pending) {
+        self.room_taken += cost;
+        self.slots.insert(seq, Slot { id, ordered, cost, pending, done: None });
+    }
+
+    pub(crate) fn room_taken(&self) -> usize {
+        self.room_taken
     }
 
     /// The sink of a Read that has not completed.
@@ -111,6 +117,7 @@ impl Completions {
 
     fn emit(&mut self, seq: u64, rng: &mut StdRng) {
         let Some(slot) = self.slots.remove(&seq) else { return };
+        self.room_taken = self.room_taken.saturating_sub(slot.cost);
         let (at, status, memory) = slot.done.unwrap_or((Duration::ZERO, Status::Flushed, None));
         let work = match slot.pending {
             Pending::Send { gather } => {
@@ -176,9 +183,8 @@ impl Completions {
         while count < most
             && let Some((_, completion)) = self.ready.pop_front_if(|&mut (visible, _)| visible <= now)
         {
-            match completion.work {
-                Work::Receive { .. } => self.receives = self.receives.saturating_sub(1),
-                _ => self.requests = self.requests.saturating_sub(1),
+            if matches!(completion.work, Work::Receive { .. }) {
+                self.receives = self.receives.saturating_sub(1);
             }
             into.push(completion);
             count += 1;

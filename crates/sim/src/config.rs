@@ -35,8 +35,6 @@ pub struct FabricConfig {
     /// Up to this much passes before a completion can be polled, by the seed. Order within a queue pair stays; completions
     /// of different queue pairs are reordered.
     pub completion_jitter: Duration,
-    /// How long a pooled Receive may wait for memory of an exhausted domain before the connection ends.
-    pub pool_patience: Duration,
     /// How long a partition may last before the ends of its connections give up.
     pub link_timeout: Duration,
     /// How long a graceful disconnect waits for the peer.
@@ -61,7 +59,6 @@ impl Default for FabricConfig {
             segment_size: 4096,
             completion_mode: CompletionMode::Local,
             completion_jitter: Duration::ZERO,
-            pool_patience: Duration::from_secs(5),
             link_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(5),
             setup_timeout: Duration::from_secs(10),

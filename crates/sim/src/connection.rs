@@ -82,12 +82,6 @@ impl Connection {
             Some(reason) if next.is_none() => Poll::Ready(Err(reason.clone())),
             _ => {
                 end.waker = Some(cx.waker().clone());
-                if let Some(Stall::Pool { len, .. }) = end.stall
-                    && end.domain.poll_available(cx, len).is_ready()
-                {
-                    // Memory came back in the meantime.
-                    cx.waker().wake_by_ref();
-                }
                 Poll::Pending
             }
         };
@@ -171,10 +165,9 @@ impl Connection {
 
     pub(crate) fn add_outstanding(&self, sum: &mut Outstanding) {
         for end in [&self.a, &self.b].into_iter().flatten() {
-            sum.work_requests += end.completions.requests;
+            sum.work_requests += end.completions.room_taken();
             sum.receives += end.completions.receives;
             sum.windows += end.windows.len();
-            sum.bound_windows += end.windows.bound();
         }
     }
 }

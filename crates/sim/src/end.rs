@@ -2,8 +2,7 @@
 //!
 //! An end moves only when it is polled: [`End::handle_arrivals`](End::handle_arrivals) takes what its link brought,
 //! [`End::transmit`](End::transmit) puts what may leave on the link to the peer. Work requests own their memory in here
-//! until they complete. On any error the end stops, tells the peer why, and flushes everything; windows keep their
-//! memory until it is asked for.
+//! until they complete. On any error the end stops, tells the peer why, and flushes everything, windows included.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -12,8 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rpcrdma_verbs::{
-    Access, Capabilities, Completion, ConnectParameters, Counters, Disconnected, PostError, PostErrorKind,
-    ProtectionDomain, ReceiveMemory, RemoteSegment, Status, WindowError, Work, WorkRequest, WrId,
+    Capabilities, Completion, ConnectParameters, Counters, Disconnected, PostError, PostErrorKind,
+    ReceiveMemory, RemoteSegment, Status, WindowError, WindowErrorKind, WindowMemory, Work, WorkRequest,
+    WrId,
 };
 
 use crate::completions::{Completions, Pending};
@@ -63,8 +63,6 @@ pub(crate) struct Closing {
 /// Why arrivals are not handled now.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stall {
-    /// The pool has no room for this many octets.
-    Pool { len: usize, deadline: Duration },
     /// A Send with Invalidate waits for Read Responses of its window.
     Responses,
 }
@@ -72,7 +70,6 @@ pub(crate) enum Stall {
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) side: Side,
-    pub(crate) domain: ProtectionDomain,
     pub(crate) capabilities: Capabilities,
     pub(crate) completions: Completions,
     pub(crate) windows: Windows,
@@ -96,6 +93,16 @@ pub(crate) struct End {
     pub(crate) delivered: u64,
 }
 
+/// Room that a request takes in the send queue.
+fn cost_of(request: &WorkRequest) -> usize {
+    match request {
+        WorkRequest::LocalInvalidate { .. } => 0,
+        WorkRequest::Write { targets, .. } => targets.len().max(1),
+        WorkRequest::Read { sources, .. } => sources.len().max(1),
+        _ => 1,
+    }
+}
+
 impl End {
     pub(crate) fn new(
         side: Side,
@@ -111,7 +118,6 @@ impl End {
         capabilities.max_recv_wr = parameters.max_recv_wr;
         Self {
             side,
-            domain: parameters.domain.clone(),
             capabilities,
             completions: Completions::new(config.completion_jitter),
             windows: Windows::default(),
@@ -136,17 +142,21 @@ impl End {
     pub(crate) fn reserve(
         &mut self,
         env: &mut Env<'_>,
-        access: Access,
-        length: u32,
+        memory: WindowMemory,
     ) -> Result<RemoteSegment, WindowError> {
-        if self.ended.is_some() {
-            return Err(WindowError::Disconnected);
-        }
         let limit = self.capabilities.max_windows;
-        if self.windows.len() >= limit {
-            return Err(WindowError::Exhausted { limit });
-        }
-        Ok(self.windows.reserve(access, length, env.keys, env.rng))
+        let kind = match u32::try_from(memory.len()) {
+            _ if self.ended.is_some() => WindowErrorKind::Disconnected,
+            _ if self.windows.len() >= limit => WindowErrorKind::Exhausted { limit },
+            Ok(length) => return Ok(self.windows.reserve(memory, length, env.keys, env.rng)),
+            Err(_) => WindowErrorKind::TooLong { len: memory.len() },
+        };
+        Err(WindowError { kind, memory })
+    }
+
+    /// Work requests that can be posted now.
+    pub(crate) fn send_room(&self) -> usize {
+        self.capabilities.max_send_wr.saturating_sub(self.completions.room_taken())
     }
 
     pub(crate) fn post(
@@ -155,21 +165,19 @@ impl End {
         id: WrId,
         request: WorkRequest,
     ) -> Result<(), PostError<WorkRequest>> {
-        if self.ended.is_some() || self.closing.is_some() {
-            if let WorkRequest::LocalInvalidate { key } = request {
-                self.invalidate_late(env, id, key);
-                return Ok(());
-            }
+        let is_invalidate = matches!(request, WorkRequest::LocalInvalidate { .. });
+        if self.ended.is_some() || (self.closing.is_some() && !is_invalidate) {
             return Err(PostError { kind: PostErrorKind::Disconnected, request });
         }
-        let limit = self.capabilities.max_send_wr;
-        if self.completions.requests >= limit {
+        if cost_of(&request) > self.send_room() {
+            let limit = self.capabilities.max_send_wr;
             return Err(PostError { kind: PostErrorKind::QueueFull { limit }, request });
         }
         if let Err(reason) = self.check(&request) {
             return Err(PostError { kind: PostErrorKind::Invalid(reason), request });
         }
         let seq = self.posted;
+        let cost = cost_of(&request);
         let mut ordered = true;
         let (pending, job) = match request {
             WorkRequest::Send(send) => {
@@ -194,10 +202,10 @@ impl End {
                 ordered = false;
                 (Pending::Read { sink, missing: parts.len() }, Job::Read { parts })
             }
-            WorkRequest::BindWindow { window, memory } => {
+            WorkRequest::BindWindow { key } => {
                 // In effect at once, which is "before any request posted later leaves".
-                if let Err((memory, reason)) = self.windows.bind(window, memory) {
-                    let request = WorkRequest::BindWindow { window, memory };
+                if let Err(reason) = self.windows.bind(key) {
+                    let request = WorkRequest::BindWindow { key };
                     return Err(PostError { kind: PostErrorKind::Invalid(reason), request });
                 }
                 self.counters.windows_bound += 1;
@@ -213,30 +221,14 @@ impl End {
         };
         self.posted += 1;
         let express = !ordered && matches!(job, Job::Send { .. });
-        self.completions.posted(seq, id, ordered, pending);
+        self.completions.posted(seq, id, ordered, cost, pending);
         let posted = Posted { seq, not_before: env.now, begun: false, cut_after: false, job };
         if express {
-            self.express.push_back(posted)
+            self.express.push_back(posted);
         } else {
-            self.queue.push_back(posted)
+            self.queue.push_back(posted);
         }
         Ok(())
-    }
-
-    /// An invalidation after the end, or after [`disconnect`](Self::disconnect): in the second case it takes part in the
-    /// orderly end.
-    fn invalidate_late(&mut self, env: &mut Env<'_>, id: WrId, key: rpcrdma_verbs::Key) {
-        let seq = self.posted;
-        self.posted += 1;
-        self.completions.posted(seq, id, true, Pending::LocalInvalidate { key });
-        if self.ended.is_none() {
-            let job = Job::LocalInvalidate { key };
-            self.queue.push_back(Posted { seq, not_before: env.now, begun: false, cut_after: false, job });
-            return;
-        }
-        let memory = self.windows.remove(key, env.keys);
-        self.counters.local_invalidations += u64::from(memory.is_some());
-        self.completions.done(seq, env.now, Status::Success, memory, env.rng);
     }
 
     /// Whether a request agrees with itself and with the capabilities.
@@ -305,9 +297,7 @@ impl End {
         let refused = match &memory {
             ReceiveMemory::Scatter(buffers) => (buffers.len() > self.capabilities.max_sge)
                 .then_some("a scatter list of more than max_sge entries"),
-            ReceiveMemory::Pooled { capacity } => {
-                (*capacity > self.domain.usage().limit).then_some("a pooled Receive larger than the pool")
-            }
+            ReceiveMemory::Pooled(_) => None,
             _ => Some("receive memory of a kind that this fabric does not know"),
         };
         if let Some(reason) = refused {
@@ -336,7 +326,6 @@ impl End {
         self.reads_waiting.clear();
         self.reads_outstanding.clear();
         self.responses.clear();
-        self.windows.forget_responses();
         let (windows, counters, keys) = (&mut self.windows, &mut self.counters, &mut *env.keys);
         let invalidate = |key| {
             let memory = windows.remove(key, keys);
@@ -346,6 +335,11 @@ impl End {
         self.completions.flush(env.now, invalidate, env.rng);
         while let Some(received) = self.receives.abandon().or_else(|| self.receives.drain_one()) {
             self.receive_failed(env, received, Status::Flushed);
+        }
+        for (key, memory) in self.windows.flush(env.keys) {
+            let work = Work::WindowFlushed { key, memory };
+            let completion = Completion { id: WrId(u64::from(key.0)), status: Status::Flushed, work };
+            self.completions.push(env.now, completion, env.rng);
         }
     }
 
@@ -366,17 +360,10 @@ impl End {
             return completion;
         }
         let arrival = if self.stall.is_none() { inbound.next_arrival() } else { None };
-        let patience = match self.stall {
-            Some(Stall::Pool { deadline, .. }) => Some(deadline),
-            _ => None,
-        };
         let closing = self.closing.map(|closing| {
             if !closing.told && self.is_drained() { Duration::ZERO } else { closing.deadline }
         });
         let held = inbound.held_since.or(outbound.held_since).map(|since| since + config.link_timeout);
-        [completion, arrival, patience, closing, held, self.next_transmission(outbound)]
-            .into_iter()
-            .flatten()
-            .min()
+        [completion, arrival, closing, held, self.next_transmission(outbound)].into_iter().flatten().min()
     }
 }

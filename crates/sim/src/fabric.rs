@@ -79,8 +79,6 @@ pub struct Outstanding {
     pub receives: usize,
     /// Windows reserved and not invalidated.
     pub windows: usize,
-    /// Those of them that hold memory.
-    pub bound_windows: usize,
 }
 
 /// What was done under the lock and must be told outside of it.

@@ -15,7 +15,7 @@
 //!
 //! ```
 //! use rpcrdma_sim::{Fabric, FabricConfig};
-//! use rpcrdma_verbs::{ConnectParameters, ProtectionDomain, QueuePair, ReceiveMemory, SendRequest, WorkRequest, WrId};
+//! use rpcrdma_verbs::{ConnectParameters, ProtectionDomain, QueuePair, ReceiveMemory, SendRequest, Windows, WorkRequest, WrId};
 //!
 //! let fabric = Fabric::new(FabricConfig { seed: 7, ..FabricConfig::default() });
 //! let parameters = || ConnectParameters {
@@ -27,7 +27,7 @@
 //!     domain: ProtectionDomain::new(1 << 20),
 //! };
 //! let (mut a, mut b) = fabric.pair(parameters(), parameters());
-//! b.post_receive(WrId(1), ReceiveMemory::Pooled { capacity: 1024 })?;
+//! b.post_receive(WrId(1), ReceiveMemory::Pooled(b.domain().reserve(1024)?))?;
 //! let gather = vec![bytes::Bytes::from_static(b"hello")];
 //! a.post(WrId(2), WorkRequest::Send(SendRequest { gather, ..Default::default() }))?;
 //! let completions = fabric.settle(&mut [&mut a, &mut b]);

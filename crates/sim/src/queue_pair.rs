@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    Access, Capabilities, Completion, Counters, Disconnected, PostError, PostErrorKind, ProtectionDomain,
-    QueuePair, ReceiveMemory, RemoteSegment, WindowError, Windows, WorkRequest, WrId,
+    Capabilities, Completion, Counters, Disconnected, PostError, PostErrorKind, ProtectionDomain, QueuePair,
+    ReceiveMemory, RemoteSegment, WindowError, WindowErrorKind, WindowMemory, Windows, WorkRequest, WrId,
 };
 use tokio::time::Sleep;
 
@@ -82,11 +82,20 @@ impl Windows for SimQueuePair {
         &self.domain
     }
 
-    fn reserve_window(&mut self, access: Access, length: u32) -> Result<RemoteSegment, WindowError> {
+    fn reserve_window(&mut self, memory: WindowMemory) -> Result<RemoteSegment, WindowError> {
         let side = self.side;
-        self.with(|connection, env| connection.end(side).map(|end| end.reserve(env, access, length)))
-            .flatten()
-            .unwrap_or(Err(WindowError::Disconnected))
+        let mut memory = Some(memory);
+        let result = self.with(|connection, env| {
+            let end = connection.end(side)?;
+            Some(end.reserve(env, memory.take()?))
+        });
+        match (result.flatten(), memory) {
+            (Some(result), _) => result,
+            (None, memory) => Err(WindowError {
+                kind: WindowErrorKind::Disconnected,
+                memory: memory.unwrap_or(WindowMemory::Read(Bytes::new())),
+            }),
+        }
     }
 }
 
@@ -103,6 +112,11 @@ impl QueuePair for SimQueuePair {
             (None, Some(request)) => Err(PostError { kind: PostErrorKind::Disconnected, request }),
             (None, None) => Ok(()),
         }
+    }
+
+    fn send_room(&self) -> usize {
+        let side = self.side;
+        self.with(|connection, _| connection.end(side).map(|end| end.send_room())).flatten().unwrap_or(0)
     }
 
     fn post_receive(&mut self, id: WrId, memory: ReceiveMemory) -> Result<(), PostError<ReceiveMemory>> {

@@ -1,11 +1,11 @@
 //! The receive queue: where the segments of Sends go.
 //!
-//! A posted Receive owns its Buffers; a pooled one owns nothing until the first segment of its message arrives. What was
+//! A posted Receive owns its Buffers; a pooled one owns a reservation, which becomes memory when the first segment of its message arrives. What was
 //! posted as a list is given back whatever happens; memory of a pooled Receive is given back only with a message.
 
 use std::collections::VecDeque;
 
-use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain, ReceiveMemory, Status, WrId};
+use rpcrdma_verbs::{Buffer, ReceiveMemory, Status, WrId};
 
 use crate::window::Refusal;
 
@@ -27,15 +27,6 @@ pub(crate) struct Received {
     pub(crate) len: usize,
 }
 
-/// Why a segment was not placed.
-#[derive(Debug)]
-pub(crate) enum NotPlaced {
-    /// The pool has no memory now for this many octets.
-    Wait(usize),
-    /// It never will be.
-    Refused(Refusal),
-}
-
 /// The Receives of one end, in order of posting.
 #[derive(Debug, Default)]
 pub(crate) struct Receives {
@@ -49,21 +40,16 @@ impl Receives {
     }
 
     /// Places octets of the current message at `offset`.
-    pub(crate) fn place(
-        &mut self,
-        offset: usize,
-        data: &[u8],
-        domain: &ProtectionDomain,
-    ) -> Result<(), NotPlaced> {
+    pub(crate) fn place(&mut self, offset: usize, data: &[u8]) -> Result<(), Refusal> {
         if self.arriving.is_none() {
-            self.arriving = Some(self.attach(domain)?);
+            self.arriving = Some(self.attach()?);
         }
         let Some(arriving) = &mut self.arriving else { return Ok(()) };
         let end = offset.saturating_add(data.len());
         if end > arriving.capacity {
             // RFC 5041 §7.1: the message is too long for the buffer.
             let detail = format!("a Send of {end} octets or more into a Receive of {}", arriving.capacity);
-            return Err(NotPlaced::Refused(Refusal::untagged(5, Status::RemoteOperation, detail)));
+            return Err(Refusal::untagged(5, Status::RemoteOperation, detail));
         }
         let mut skip = offset;
         let mut rest = data;
@@ -84,30 +70,19 @@ impl Receives {
     }
 
     /// Takes the next Receive for a message whose first segment has arrived.
-    fn attach(&mut self, domain: &ProtectionDomain) -> Result<Arriving, NotPlaced> {
+    fn attach(&mut self) -> Result<Arriving, Refusal> {
         let Some((id, memory)) = self.posted.pop_front() else {
             // RFC 5041 §7.1: no buffer is available for this message.
             let detail = "a Send although no Receive is posted".to_owned();
-            return Err(NotPlaced::Refused(Refusal::untagged(2, Status::ReceiverNotReady, detail)));
+            return Err(Refusal::untagged(2, Status::ReceiverNotReady, detail));
         };
         let capacity = memory.capacity();
-        match memory {
-            ReceiveMemory::Scatter(buffers) => Ok(Arriving { id, buffers, pooled: false, capacity, len: 0 }),
-            memory => match domain.allocate(capacity, 1) {
-                Ok(buffer) => Ok(Arriving { id, buffers: vec![buffer], pooled: true, capacity, len: 0 }),
-                Err(PoolExhausted::InUse { .. }) => {
-                    self.posted.push_front((id, memory));
-                    Err(NotPlaced::Wait(capacity))
-                }
-                Err(error) => {
-                    self.posted.push_front((id, memory));
-                    Err(NotPlaced::Refused(Refusal::operation(
-                        7,
-                        format!("no memory for a Receive: {error}"),
-                    )))
-                }
-            },
-        }
+        let (buffers, pooled) = match memory {
+            ReceiveMemory::Scatter(buffers) => (buffers, false),
+            ReceiveMemory::Pooled(reserved) => (vec![reserved.into_buffer()], true),
+            _ => (Vec::new(), false),
+        };
+        Ok(Arriving { id, buffers, pooled, capacity, len: 0 })
     }
 
     /// The current message is complete.

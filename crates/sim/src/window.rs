@@ -1,15 +1,14 @@
 //! The windows of one end: keys, ranges, rights, and who still uses the memory.
 //!
-//! A window owns its memory from the bind on. It comes back when the window is invalid and no Read Response that is
-//! queued or half sent refers to it any more. The end of the connection changes nothing: memory waits for its
-//! `LocalInvalidate`.
+//! A window owns its memory from the reservation on; the peer may use it from the bind on. It comes back when the window
+//! is invalid and no Read Response that is queued or half sent refers to it any more, or when the connection ends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use rand::RngExt;
 use rand::rngs::StdRng;
-use rpcrdma_verbs::{Access, Key, RemoteSegment, Status, TerminateCause, WindowMemory};
+use rpcrdma_verbs::{Key, RemoteSegment, Status, TerminateCause, WindowMemory};
 
 /// Keys that were given up and are not used again yet.
 const RETIRED: usize = 1 << 14;
@@ -86,8 +85,8 @@ impl Refusal {
 #[derive(Debug)]
 struct Window {
     segment: RemoteSegment,
-    access: Access,
-    memory: Option<WindowMemory>,
+    memory: WindowMemory,
+    bound: bool,
     /// Still bound, but refused to the peer: an invalidation waits for `responses`.
     closing: bool,
     /// Read Responses that are queued or half sent.
@@ -105,15 +104,10 @@ impl Windows {
         self.by_key.len()
     }
 
-    /// Windows that hold memory.
-    pub(crate) fn bound(&self) -> usize {
-        self.by_key.values().filter(|window| window.memory.is_some()).count()
-    }
-
     /// A new window, open to nobody yet. Its range does not wrap.
     pub(crate) fn reserve(
         &mut self,
-        access: Access,
+        memory: WindowMemory,
         length: u32,
         keys: &mut Keys,
         rng: &mut StdRng,
@@ -122,35 +116,22 @@ impl Windows {
         let key = keys.take(rng);
         let address = rng.random::<u64>() >> 1;
         let segment = RemoteSegment { key, address, length };
-        self.by_key.insert(key, Window { segment, access, memory: None, closing: false, responses: 0 });
+        self.by_key.insert(key, Window { segment, memory, bound: false, closing: false, responses: 0 });
         segment
     }
 
     /// Opens a reserved window.
     ///
     /// # Errors
-    /// The memory and what is wrong.
-    pub(crate) fn bind(
-        &mut self,
-        segment: RemoteSegment,
-        memory: WindowMemory,
-    ) -> Result<(), (WindowMemory, &'static str)> {
-        let Some(window) = self.by_key.get_mut(&segment.key) else {
-            return Err((memory, "a bind of a key that is not reserved"));
+    /// What is wrong.
+    pub(crate) fn bind(&mut self, key: Key) -> Result<(), &'static str> {
+        let Some(window) = self.by_key.get_mut(&key) else {
+            return Err("a bind of a key that is not reserved");
         };
-        if window.segment != segment {
-            return Err((memory, "a bind of another range than was reserved"));
+        if window.bound || window.closing {
+            return Err("a bind of a window that is bound");
         }
-        if window.memory.is_some() || window.closing {
-            return Err((memory, "a bind of a window that is bound"));
-        }
-        if usize::try_from(segment.length) != Ok(memory.len()) {
-            return Err((memory, "a bind of memory that is not as long as the window"));
-        }
-        if window.access != memory.access() {
-            return Err((memory, "a bind with another right than was reserved"));
-        }
-        window.memory = Some(memory);
+        window.bound = true;
         Ok(())
     }
 
@@ -161,12 +142,14 @@ impl Windows {
         };
         let segment = window.segment;
         match &mut window.memory {
-            None => Err(Refusal::tagged(0, format!("RDMA Write to key {:#010x}, which is not bound", key.0))),
+            _ if !window.bound => {
+                Err(Refusal::tagged(0, format!("RDMA Write to key {:#010x}, which is not bound", key.0)))
+            }
             // "Invalid STag" includes that its buffer allows no placement.
-            Some(WindowMemory::Read(_)) => {
+            WindowMemory::Read(_) => {
                 Err(Refusal::tagged(0, format!("RDMA Write to key {:#010x}, which may only be read", key.0)))
             }
-            Some(WindowMemory::Write(buffer)) => range_of(segment, address, len)
+            WindowMemory::Write(buffer) => range_of(segment, address, len)
                 .and_then(|(start, end)| buffer.get_mut(start..end))
                 .ok_or_else(|| {
                     let code = if wraps(address, len) { 3 } else { 1 };
@@ -187,14 +170,14 @@ impl Windows {
         };
         let segment = window.segment;
         match &window.memory {
-            None => {
+            _ if !window.bound => {
                 Err(Refusal::protection(0, format!("RDMA Read of key {:#010x}, which is not bound", key.0)))
             }
-            Some(WindowMemory::Write(_)) => Err(Refusal::protection(
+            WindowMemory::Write(_) => Err(Refusal::protection(
                 2,
                 format!("RDMA Read of key {:#010x}, which may only be written", key.0),
             )),
-            Some(WindowMemory::Read(bytes)) => {
+            WindowMemory::Read(bytes) => {
                 let len = usize::try_from(source.length).unwrap_or(usize::MAX);
                 let Some((start, end)) = range_of(segment, source.address, len) else {
                     let code = if wraps(source.address, len) { 4 } else { 1 };
@@ -232,21 +215,26 @@ impl Windows {
 
     /// Whether the peer may invalidate this key.
     pub(crate) fn is_open(&self, key: Key) -> bool {
-        self.by_key.get(&key).is_some_and(|window| !window.closing && window.memory.is_some())
+        self.by_key.get(&key).is_some_and(|window| !window.closing && window.bound)
     }
 
     /// Removes the window and gives its memory back.
     pub(crate) fn remove(&mut self, key: Key, keys: &mut Keys) -> Option<WindowMemory> {
         let window = self.by_key.remove(&key)?;
         keys.retire(key);
-        window.memory
+        Some(window.memory)
     }
 
-    /// No response will leave any more: the connection has ended.
-    pub(crate) fn forget_responses(&mut self) {
-        for window in self.by_key.values_mut() {
-            window.responses = 0;
-        }
+    /// Removes all windows, since the connection has ended: no response will leave any more.
+    pub(crate) fn flush(&mut self, keys: &mut Keys) -> Vec<(Key, WindowMemory)> {
+        let windows = std::mem::take(&mut self.by_key);
+        windows
+            .into_iter()
+            .map(|(key, window)| {
+                keys.retire(key);
+                (key, window.memory)
+            })
+            .collect()
     }
 }
 

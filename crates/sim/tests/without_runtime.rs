@@ -1,5 +1,7 @@
 //! The fabric without a runtime: what `proto` tests rely on.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::cast_possible_truncation)]
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -51,12 +53,12 @@ impl Pair {
 
     /// A window of B over memory that starts as zeros, or that holds `octets`.
     fn window(&mut self, access: Access, octets: Vec<u8>) -> RemoteSegment {
-        let window = self.b.reserve_window(access, u32::try_from(octets.len()).unwrap()).unwrap();
         let memory = match access {
             Access::RemoteRead => WindowMemory::Read(octets.into()),
             Access::RemoteWrite => WindowMemory::Write(Buffer::adopt(octets)),
         };
-        self.b.post(WrId(900), WorkRequest::BindWindow { window, memory }).unwrap();
+        let window = self.b.reserve_window(memory).unwrap();
+        self.b.post(WrId(900), WorkRequest::BindWindow { key: window.key }).unwrap();
         window
     }
 
@@ -85,13 +87,26 @@ fn config(completion_mode: CompletionMode) -> FabricConfig {
     FabricConfig { completion_mode, ..FabricConfig::default() }
 }
 
+/// The memory of a window that the end of the connection gave back.
+fn flushed(completions: &[Completion], window: RemoteSegment) -> &Buffer {
+    completions
+        .iter()
+        .find_map(|completion| match &completion.work {
+            Work::WindowFlushed { key, memory: WindowMemory::Write(memory) } if *key == window.key => {
+                Some(memory)
+            }
+            _ => None,
+        })
+        .unwrap()
+}
+
 #[test]
 fn write_read_send_and_invalidate() {
     for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
         let mut pair = pair(config(mode));
         let target = pair.window(Access::RemoteWrite, vec![0; 20_000]);
         let source = pair.window(Access::RemoteRead, (0..20_000_u32).map(|i| i as u8).collect());
-        pair.b.post_receive(WrId(1), ReceiveMemory::Pooled { capacity: 100 }).unwrap();
+        pair.b.post_receive(WrId(1), ReceiveMemory::Pooled(pair.domain.reserve(100).unwrap())).unwrap();
         let sink = pair.domain.allocate(20_000, 1).unwrap();
         pair.a.post(WrId(10), WorkRequest::Read { sink, sources: vec![source] }).unwrap();
         pair.a.post(WrId(11), write(20_000, target)).unwrap();
@@ -142,8 +157,8 @@ fn i7_a_wrong_key_leaves_memory_alone_and_ends_the_connection() {
         let target = pair.window(Access::RemoteWrite, vec![0; 64]);
         let wrong = RemoteSegment { address: target.address + 1, ..target };
         pair.a.post(WrId(1), write(64, wrong)).unwrap();
-        pair.a.post_receive(WrId(2), ReceiveMemory::Pooled { capacity: 10 }).unwrap();
-        let (a, _) = pair.settle();
+        pair.a.post_receive(WrId(2), ReceiveMemory::Pooled(pair.domain.reserve(10).unwrap())).unwrap();
+        let (a, b) = pair.settle();
         let expected = match mode {
             CompletionMode::Local => Status::Success,
             CompletionMode::Acknowledged => Status::RemoteAccess,
@@ -153,11 +168,7 @@ fn i7_a_wrong_key_leaves_memory_alone_and_ends_the_connection() {
         assert!(
             matches!(pair.end_of_a(), Disconnected::Terminated(cause) if (cause.layer, cause.error_type, cause.code) == (1, 1, 1))
         );
-        pair.b.post(WrId(3), WorkRequest::LocalInvalidate { key: target.key }).unwrap();
-        let (_, b) = pair.settle();
-        let Work::LocalInvalidate { memory: Some(WindowMemory::Write(memory)) } = &b[0].work else {
-            panic!()
-        };
+        let memory = flushed(&b, target);
         assert!(memory.iter().all(|&octet| octet == 0));
         assert_eq!(pair.fabric.outstanding(), Outstanding::default());
     }
@@ -169,10 +180,8 @@ fn a_cut_in_the_middle_of_a_write_leaves_the_first_segments() {
     pair.fabric.plan(Fault { connection: 0, side: Side::B, at: Step::Segment(3), action: Action::Cut });
     let target = pair.window(Access::RemoteWrite, vec![0; 10_000]);
     pair.a.post(WrId(1), write(10_000, target)).unwrap();
-    pair.settle();
-    pair.b.post(WrId(2), WorkRequest::LocalInvalidate { key: target.key }).unwrap();
     let (_, b) = pair.settle();
-    let Work::LocalInvalidate { memory: Some(WindowMemory::Write(memory)) } = &b[0].work else { panic!() };
+    let memory = flushed(&b, target);
     assert_eq!(memory.iter().filter(|&&octet| octet == 0xaa).count(), 3000);
     assert_eq!(memory[..3000], [0xaa; 3000]);
 }
@@ -185,7 +194,9 @@ fn faults_at_a_work_request() {
                 let mut pair = pair(config(CompletionMode::Local));
                 pair.fabric.plan(Fault { connection: 0, side: Side::A, at: Step::Posted(1), action });
                 for id in 0..3 {
-                    pair.b.post_receive(WrId(id), ReceiveMemory::Pooled { capacity: 10 }).unwrap();
+                    pair.b
+                        .post_receive(WrId(id), ReceiveMemory::Pooled(pair.domain.reserve(10).unwrap()))
+                        .unwrap();
                     pair.a.post(WrId(id), send(b"x")).unwrap();
                 }
                 let (a, b) = pair.settle();
@@ -204,8 +215,8 @@ fn faults_at_a_work_request() {
 #[test]
 fn a_partition_delays_and_heals_or_ends_the_connection() {
     let mut pair = pair(FabricConfig::default());
-    pair.b.post_receive(WrId(1), ReceiveMemory::Pooled { capacity: 10 }).unwrap();
-    pair.b.post_receive(WrId(2), ReceiveMemory::Pooled { capacity: 10 }).unwrap();
+    pair.b.post_receive(WrId(1), ReceiveMemory::Pooled(pair.domain.reserve(10).unwrap())).unwrap();
+    pair.b.post_receive(WrId(2), ReceiveMemory::Pooled(pair.domain.reserve(10).unwrap())).unwrap();
     pair.fabric.partition(0);
     pair.a.post(WrId(1), send(b"x")).unwrap();
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
@@ -227,7 +238,7 @@ fn a_partition_delays_and_heals_or_ends_the_connection() {
 fn express_sends_overtake_bulk() {
     let mut pair = pair(FabricConfig::default());
     let target = pair.window(Access::RemoteWrite, vec![0; 4 << 20]);
-    pair.b.post_receive(WrId(1), ReceiveMemory::Pooled { capacity: 10 }).unwrap();
+    pair.b.post_receive(WrId(1), ReceiveMemory::Pooled(pair.domain.reserve(10).unwrap())).unwrap();
     pair.a.post(WrId(1), write(4 << 20, target)).unwrap();
     let express =
         SendRequest { gather: vec![Bytes::from_static(b"x")], express: true, ..SendRequest::default() };
