@@ -44,8 +44,9 @@ macro_rules! procedures {
                 }
             }
 
-            /// Whether executing it twice is the same as once (RFC 1813 §4.5): if not, its replies belong in the
-            /// duplicate request cache.
+            /// Whether executing it again, at any later time, is the same as once (RFC 1813 §4.5): if not, its replies
+            /// belong in the duplicate request cache. WRITE is among those: repeated late, it would undo a WRITE that
+            /// came between.
             pub fn is_idempotent(self) -> bool {
                 match self {
                     $(Self::$variant => $idempotent,)*
@@ -63,7 +64,7 @@ procedures! {
     Access = 4, "ACCESS", true;
     Readlink = 5, "READLINK", true;
     Read = 6, "READ", true;
-    Write = 7, "WRITE", true;
+    Write = 7, "WRITE", false;
     Create = 8, "CREATE", false;
     Mkdir = 9, "MKDIR", false;
     Symlink = 10, "SYMLINK", false;
