@@ -4,7 +4,7 @@
 //!   DDP-eligible items of RFC 8267 §4 are marked where they are declared.
 //! - [`mount`]: the MOUNT protocol, version 3 (RFC 1813 Appendix I).
 //! - [`fs`]: file systems that can be served, in memory and on a directory tree.
-//! - [`client`], so far `nfs://` URLs.
+//! - [`client`]: a client for Rust programs, over RDMA and TCP.
 //! - [`binding`]: the Upper-Layer Binding of RFC 8267: what may travel in chunks, how large a reply can be.
 
 pub mod binding;
@@ -12,3 +12,5 @@ pub mod client;
 pub mod fs;
 pub mod mount;
 pub mod wire;
+
+pub use client::Client;

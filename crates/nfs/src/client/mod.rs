@@ -1,5 +1,187 @@
-//! The NFS client.
+//! The NFS client: files and directories of a mounted export, by path.
+//!
+//! ```text
+//! Client ── open, create ──> File ── read_at, write_at, sync; read_stream, write_stream
+//!   │  └─ read_dir, mkdir, remove, rename, symlink, …          (by path, from the root of the export)
+//!   └─ procedures(): the 22 procedures of RFC 1813, by handle
+//! ```
+//!
+//! A [`Client`] is made on an RPC connection, over RDMA or TCP, by [`Client::mount`], and shared by cloning it. Any
+//! number of operations may run at the same time; what moves much data keeps several calls in flight, up to
+//! [`ClientOptions::window`] over all files together.
+//!
+//! *Who owns which buffer.* Data read is handed out as [`bytes::Bytes`] in the memory into which the transport placed
+//! it, data written is taken as `Bytes` and shared with the transport; neither is copied. Data that the server holds
+//! in memory only stays with the [`File`] until COMMIT says that it is stable.
+//!
+//! *What happens on error.* Every operation ends with its result or an [`Error`]. A dropped future abandons the
+//! answer: the server may still carry the call out.
 
+mod connect;
+mod directory;
+mod error;
+mod file;
+mod inflight;
+mod namespace;
+mod procedures;
+mod read;
+mod transport;
 mod url;
+mod walk;
+mod write;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use rpcrdma_oncrpc::{AuthSys, Credential};
+use tokio::sync::Semaphore;
+
+pub use connect::MOUNT_TIMEOUT;
+pub use directory::{DirItem, DirReader, MAX_LISTING};
+pub use error::{Error, Violation};
+pub use file::File;
+pub use procedures::{JUKEBOX_FIRST_PAUSE, JUKEBOX_LONGEST_PAUSE, Procedures};
+pub use read::ReadStream;
+pub(crate) use transport::{Request, Transport, carry, unsendable};
 pub use url::{NfsUrl, UrlError};
+pub use walk::{MAX_SYMLINKS, Node};
+pub use write::WriteStream;
+
+use crate::wire::{FileHandle, FsinfoArgs, FsinfoOk, MAX_PAYLOAD};
+
+/// Smallest size of READ and WRITE that is used, whatever the server announces, in bytes.
+const MIN_CHUNK: u32 = 1024;
+/// Bounds of the count that READDIR asks for, in bytes: the server's preference is used between them.
+const READDIR_COUNT: std::ops::RangeInclusive<u32> = 4096..=(256 << 10);
+
+/// What a client may be told.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ClientOptions {
+    /// Who calls. Default: AUTH_SYS with the user and groups of this process.
+    pub credential: Credential,
+    /// Largest READ and WRITE in bytes, if the server takes as much. Default: 1 MiB.
+    pub chunk: u32,
+    /// READs and WRITEs in flight at a time, over all files: they hold `window` × `chunk` bytes of memory, and one
+    /// `chunk` more for each file. Default: 32.
+    pub window: usize,
+    /// READs or WRITEs in flight for one file. Default: 16.
+    pub file_window: usize,
+    /// Bytes written to one file that may wait for COMMIT: they are kept until then. Default: 32 MiB.
+    pub unstable_limit: usize,
+    /// For each call; `None` for that of the transport.
+    pub timeout: Option<Duration>,
+    /// TCP port of the MOUNT service, if the NFS connection itself does not have one; `None` to ask rpcbind.
+    pub mount_port: Option<u16>,
+    /// How long NFS3ERR_JUKEBOX is waited out before it becomes an error. Default: one minute.
+    pub jukebox_patience: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            credential: process_credential(),
+            chunk: 1 << 20,
+            window: 32,
+            file_window: 16,
+            unstable_limit: 32 << 20,
+            timeout: None,
+            mount_port: None,
+            jukebox_patience: Duration::from_secs(60),
+        }
+    }
+}
+
+/// AUTH_SYS as this process: effective user and group, and up to 16 further groups (RFC 5531 Appendix A).
+pub fn process_credential() -> Credential {
+    let gids = rustix::process::getgroups().unwrap_or_default();
+    let machine = rustix::system::uname();
+    Credential::Sys(AuthSys {
+        stamp: 0,
+        machine_name: machine.nodename().to_string_lossy().as_ref().into(),
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        gids: gids
+            .into_iter()
+            .take(rpcrdma_oncrpc::auth::GIDS_MAX)
+            .map(rustix::process::Gid::as_raw)
+            .collect(),
+    })
+}
+
+/// A mounted export; see the module's introduction. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    procedures: Procedures,
+    root: FileHandle,
+    /// What the server said about itself; sizes are bounded where they are used.
+    info: FsinfoOk,
+    options: ClientOptions,
+    /// One permit for each READ or WRITE in flight or not yet taken from its stream.
+    window: Arc<Semaphore>,
+    /// The server said NFS3ERR_NOTSUPP to READDIRPLUS.
+    no_readdirplus: AtomicBool,
+    mounted: Option<connect::Mounted>,
+}
+
+impl Client {
+    /// A client for the tree under `root`, a handle that is known already.
+    async fn with_root(
+        transport: Arc<dyn Transport>,
+        root: FileHandle,
+        options: ClientOptions,
+        mounted: Option<connect::Mounted>,
+    ) -> Result<Self, Error> {
+        let procedures = Procedures {
+            transport,
+            credential: options.credential.clone(),
+            timeout: options.timeout,
+            patience: options.jukebox_patience,
+        };
+        let info = procedures.fsinfo(&FsinfoArgs { root }).await?;
+        let window = Arc::new(Semaphore::new(options.window.clamp(1, Semaphore::MAX_PERMITS)));
+        let no_readdirplus = AtomicBool::new(false);
+        let inner = Inner { procedures, root, info, options, window, no_readdirplus, mounted };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The procedures of RFC 1813 by file handle.
+    pub fn procedures(&self) -> &Procedures {
+        &self.inner.procedures
+    }
+
+    /// The handle of the root of the export.
+    pub fn root(&self) -> FileHandle {
+        self.inner.root
+    }
+
+    /// What FSINFO said when the export was mounted.
+    pub fn info(&self) -> &FsinfoOk {
+        &self.inner.info
+    }
+
+    /// Bytes of one READ: what the server takes, within the options and [`MAX_PAYLOAD`].
+    pub fn read_size(&self) -> u32 {
+        self.chunk(self.inner.info.read_max)
+    }
+
+    /// Bytes of one WRITE, likewise.
+    pub fn write_size(&self) -> u32 {
+        self.chunk(self.inner.info.write_max)
+    }
+
+    fn chunk(&self, server: u32) -> u32 {
+        let most = u32::try_from(MAX_PAYLOAD).unwrap_or(u32::MAX);
+        // A server that announces nothing takes at least the smallest size of RFC 1094.
+        self.inner.options.chunk.min(server).clamp(MIN_CHUNK, most)
+    }
+
+    fn readdir_count(&self) -> u32 {
+        self.inner.info.readdir_preferred.clamp(*READDIR_COUNT.start(), *READDIR_COUNT.end())
+    }
+}

@@ -3,11 +3,13 @@
 //! RFC 8267 §5.1 demands MOUNT over TCP; this crate answers and asks it on RPC-over-RDMA too. Nothing in it is
 //! DDP-eligible.
 
+mod client;
 mod types;
 
 #[cfg(test)]
 mod tests;
 
+pub use client::MountClient;
 pub use types::{
     DirPath, ExportNode, Exports, Groups, MAX_AUTH_FLAVORS, MAX_EXPORTS, MAX_MOUNT_NAME, MAX_MOUNT_PATH,
     MountBody, MountList, MountName, MountOk, MountProcedure, MountResult, MountStatus,

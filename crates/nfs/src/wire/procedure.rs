@@ -89,13 +89,13 @@ impl fmt::Display for NfsProcedure {
 
 /// The arguments of a procedure know which procedure they belong to and what it returns. (NULL takes and returns
 /// nothing and is not here.)
-pub trait NfsCall: Encode + Decode {
+pub trait NfsCall: Encode + Decode + Send + Sync + 'static {
     /// The procedure.
     const PROCEDURE: NfsProcedure;
     /// Its `...resok`.
-    type Ok: Encode + Decode;
+    type Ok: Encode + Decode + Send + 'static;
     /// Its `...resfail`.
-    type Fail: Encode + Decode;
+    type Fail: Encode + Decode + Send + 'static;
 }
 
 macro_rules! calls {

@@ -1,0 +1,216 @@
+//! From an RPC connection to a mounted export: finding the MOUNT service, asking it for the first handle.
+//!
+//! RFC 8267 §5.1 has MOUNT on TCP. A server of this project answers it on the NFS connection too, so that is asked
+//! first; then TCP, at the port that the caller names or that rpcbind knows.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpcrdma::rpcbind::Rpcbind;
+use rpcrdma_oncrpc::Credential;
+use rpcrdma_oncrpc::rpcbind::Netid;
+
+use super::{Client, ClientOptions, Error, Transport};
+use crate::mount::{ExportNode, MOUNT_PROGRAM, MOUNT_VERSION, MountClient, MountStatus};
+
+/// For opening a TCP connection to a MOUNT service, and for each question there.
+pub const MOUNT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Memory for replies of a MOUNT service over TCP, in bytes.
+const MOUNT_MEMORY: usize = 8 << 20;
+
+/// What was mounted, and by whom.
+pub(super) struct Mounted {
+    service: MountClient,
+    path: Vec<u8>,
+}
+
+impl Client {
+    /// Mounts the export (or directory in an export) `path` of the server that `rpc` is connected to.
+    ///
+    /// # Errors
+    /// [`Error::Mount`] if the server refuses, [`Error::NoMountService`] if none was found.
+    pub async fn mount(
+        rpc: &rpcrdma::Client,
+        path: impl AsRef<[u8]>,
+        options: ClientOptions,
+    ) -> Result<Self, Error> {
+        let service = mount_service(rpc, &options).await?;
+        mount_by(service, Arc::new(rpc.clone()), path.as_ref(), options).await
+    }
+
+    /// Mounts the export that `path` lies in. Returns the client and the rest of the path, from the root of the
+    /// export on.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount).
+    pub async fn mount_containing(
+        rpc: &rpcrdma::Client,
+        path: impl AsRef<[u8]>,
+        options: ClientOptions,
+    ) -> Result<(Self, Vec<u8>), Error> {
+        let service = mount_service(rpc, &options).await?;
+        mount_containing_by(service, Arc::new(rpc.clone()), path.as_ref(), options).await
+    }
+
+    /// What the server that `rpc` is connected to exports.
+    pub async fn exports(rpc: &rpcrdma::Client, options: &ClientOptions) -> Result<Vec<ExportNode>, Error> {
+        mount_service(rpc, options).await?.exports().await
+    }
+
+    /// Tells the MOUNT service that this client is done (UMNT). The server keeps no state that would need it; the
+    /// list that DUMP shows does.
+    pub async fn unmount(&self) -> Result<(), Error> {
+        match &self.inner.mounted {
+            Some(mounted) => mounted.service.umnt(&mounted.path).await,
+            None => Ok(()),
+        }
+    }
+}
+
+pub(super) async fn mount_by(
+    service: MountClient,
+    transport: Arc<dyn Transport>,
+    path: &[u8],
+    options: ClientOptions,
+) -> Result<Client, Error> {
+    let ok = service.mnt(path).await?;
+    // RFC 1813 §5.2.1: an empty list is taken as "no preference".
+    let flavor = options.credential.flavor();
+    if !ok.auth_flavors.is_empty() && !ok.auth_flavors.contains(&flavor) {
+        tracing::warn!(flavors = ?ok.auth_flavors, used = flavor, "the export does not list our RPC flavor");
+    }
+    let mounted = Mounted { service, path: path.to_vec() };
+    Client::with_root(transport, ok.handle, options, Some(mounted)).await
+}
+
+pub(super) async fn mount_containing_by(
+    service: MountClient,
+    transport: Arc<dyn Transport>,
+    path: &[u8],
+    options: ClientOptions,
+) -> Result<(Client, Vec<u8>), Error> {
+    // The server may not tell what it exports: then every directory on the way is a candidate.
+    let exports = match service.exports().await {
+        Ok(exports) => exports,
+        Err(error) if error.ends_everything() => return Err(error),
+        Err(error) => {
+            tracing::debug!(%error, "no list of exports");
+            Vec::new()
+        }
+    };
+    let mut refused = None;
+    for export in candidates(path, &exports) {
+        match mount_by(service.clone(), transport.clone(), &export, options.clone()).await {
+            Ok(client) => return Ok((client, path.get(export.len()..).unwrap_or_default().to_vec())),
+            Err(error @ Error::Mount { status, .. }) => {
+                // The first refusal that says more than "there is no such export" is worth reporting.
+                let tells = !matches!(status, MountStatus::NoEnt | MountStatus::NotDir);
+                if refused.is_none() || tells {
+                    refused = Some(error);
+                }
+                if tells {
+                    break;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let path = String::from_utf8_lossy(path).into_owned();
+    Err(refused.unwrap_or(Error::Mount { status: MountStatus::NoEnt, path }))
+}
+
+/// What to mount to reach `path`: the longest exports first that contain it; without any, the path itself and the
+/// directories above it.
+fn candidates(path: &[u8], exports: &[ExportNode]) -> Vec<Vec<u8>> {
+    let contains = |export: &[u8]| {
+        let bare = export.strip_suffix(b"/").unwrap_or(export);
+        path.strip_prefix(bare).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    };
+    let mut found: Vec<Vec<u8>> = exports
+        .iter()
+        .map(|export| export.directory.as_bytes())
+        .filter(|export| export.starts_with(b"/") && contains(export))
+        .map(<[u8]>::to_vec)
+        .collect();
+    if found.is_empty() {
+        found = (0..=path.len())
+            .filter(|&end| path.get(end).is_none_or(|&byte| byte == b'/'))
+            .filter_map(|end| path.get(..end))
+            .map(|prefix| if prefix.is_empty() { b"/".to_vec() } else { prefix.to_vec() })
+            .collect();
+    }
+    found.sort_by_key(|export| std::cmp::Reverse(export.len()));
+    found.dedup();
+    found
+}
+
+/// The MOUNT service of the server that `rpc` is connected to: on that connection, else over TCP.
+async fn mount_service(rpc: &rpcrdma::Client, options: &ClientOptions) -> Result<MountClient, Error> {
+    let credential = options.credential.clone();
+    let here = MountClient::on(Arc::new(rpc.clone()), credential.clone(), options.timeout);
+    match here.null().await {
+        Ok(()) => return Ok(here),
+        // RFC 5531 §9: PROG_UNAVAIL, as an NFS server of others answers on RDMA.
+        Err(Error::Rpc { source, .. }) => {
+            tracing::debug!(%source, "no MOUNT service on the NFS connection");
+        }
+        Err(error) => return Err(error),
+    }
+    let host = rpc.peer_address().ip();
+    let failed = |reason: String| Error::NoMountService { host: host.to_string(), reason };
+    let address = match options.mount_port {
+        Some(port) => SocketAddr::new(host, port),
+        None => {
+            let netid = if host.is_ipv6() { Netid::Tcp6 } else { Netid::Tcp };
+            let hint = |error: rpcrdma::rpcbind::RpcbindError| {
+                failed(format!("it is not on the NFS connection, and {error}; name its TCP port"))
+            };
+            let rpcbind = Rpcbind::connect(host).await.map_err(hint)?;
+            rpcbind.lookup(MOUNT_PROGRAM, MOUNT_VERSION, netid).await.map_err(hint)?
+        }
+    };
+    connect_mount(address, credential).await.map_err(|reason| failed(reason))
+}
+
+async fn connect_mount(address: SocketAddr, credential: Credential) -> Result<MountClient, String> {
+    let config = rpcrdma::ClientConfig { memory: MOUNT_MEMORY, ..rpcrdma::ClientConfig::default() };
+    let connecting = rpcrdma::Client::tcp(address, config);
+    let client = tokio::time::timeout(MOUNT_TIMEOUT, connecting)
+        .await
+        .map_err(|_| format!("no TCP connection to {address} within {MOUNT_TIMEOUT:?}"))?
+        .map_err(|error| format!("TCP to {address}: {error}"))?;
+    let service = MountClient::on(Arc::new(client), credential, Some(MOUNT_TIMEOUT));
+    service.null().await.map_err(|error| format!("TCP to {address}: {error}"))?;
+    Ok(service)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount::{DirPath, Groups};
+
+    fn exports(paths: &[&str]) -> Vec<ExportNode> {
+        let export = |path: &&str| ExportNode { directory: DirPath::new(*path), groups: Groups::default() };
+        paths.iter().map(export).collect()
+    }
+
+    fn check(path: &str, exported: &[&str], expected: &[&str]) {
+        let found = candidates(path.as_bytes(), &exports(exported));
+        let expected: Vec<Vec<u8>> = expected.iter().map(|path| path.as_bytes().to_vec()).collect();
+        assert_eq!(found, expected, "{path}");
+    }
+
+    #[test]
+    fn which_export_contains_a_path() {
+        check("/", &["/"], &["/"]);
+        check("/a/b", &["/"], &["/"]);
+        check("/a/b", &["/", "/a", "/a/b", "/a/b/c", "/ab"], &["/a/b", "/a", "/"]);
+        check("/ab", &["/a", "/"], &["/"]);
+        check("/a/b", &["/a/"], &["/a/"]);
+        check("/a", &["relative", "/x"], &["/a", "/"]);
+        check("/a/b/c", &[], &["/a/b/c", "/a/b", "/a", "/"]);
+        check("/", &[], &["/"]);
+    }
+}

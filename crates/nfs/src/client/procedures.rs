@@ -1,0 +1,146 @@
+//! The 22 procedures of NFS version 3 as typed calls.
+//!
+//! A call encodes its arguments (payloads shared, not copied), offers room for the largest reply that the arguments
+//! allow (RFC 8267 §3), and decodes the results; READ data is a slice of the memory into which it was placed.
+//! NFS3ERR_JUKEBOX is asked again after a pause, within a limit. On any other status or failure the call ends with
+//! an [`Error`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpcrdma_oncrpc::Credential;
+use rpcrdma_xdr::{Decode, Stream, encode};
+
+use super::error::Error;
+use super::transport::{Request, Transport, carry, unsendable};
+use crate::binding::{LargestResults, PredictReply};
+use crate::wire::{
+    AccessArgs, AccessOk, Attributes, CommitArgs, CommitOk, CreateArgs, FsinfoArgs, FsinfoOk, FsstatArgs,
+    FsstatOk, GetattrArgs, LinkArgs, LinkAttributes, LookupArgs, LookupOk, MkdirArgs, MknodArgs, NFS_PROGRAM,
+    NFS_VERSION, NewObject, NfsProcedure, NfsResult, PathconfArgs, PathconfOk, ReadArgs, ReadOk, ReaddirArgs,
+    ReaddirOk, ReaddirplusArgs, ReaddirplusOk, ReadlinkArgs, ReadlinkOk, RemoveArgs, RenameArgs, RenameWcc,
+    RmdirArgs, SetattrArgs, Status, SymlinkArgs, WccData, WriteArgs, WriteOk,
+};
+
+/// First pause after NFS3ERR_JUKEBOX; each further one is twice as long, up to [`JUKEBOX_LONGEST_PAUSE`].
+pub const JUKEBOX_FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Longest pause between two attempts after NFS3ERR_JUKEBOX.
+pub const JUKEBOX_LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// NFS version 3 by procedure and file handle. Cheap to clone; calls may be made at the same time.
+#[derive(Clone)]
+pub struct Procedures {
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) credential: Credential,
+    pub(super) timeout: Option<Duration>,
+    /// How long NFS3ERR_JUKEBOX is waited out.
+    pub(super) patience: Duration,
+}
+
+impl Procedures {
+    /// Makes a call and checks its status.
+    pub(crate) async fn call<A: PredictReply>(&self, arguments: &A) -> Result<A::Ok, Error> {
+        let mut waited = Duration::ZERO;
+        let mut pause = JUKEBOX_FIRST_PAUSE;
+        loop {
+            let stream = encode(arguments).map_err(|error| unsendable(A::PROCEDURE.name(), error))?;
+            let result: NfsResult<A::Ok, A::Fail> =
+                self.carry(A::PROCEDURE, stream, arguments.largest_results()).await?;
+            match result.into_result() {
+                Ok(results) => return Ok(results),
+                // RFC 1813 §2.6: wait, then try again with a new XID.
+                Err((Status::Jukebox, _)) if waited + pause <= self.patience => {
+                    tracing::debug!(procedure = %A::PROCEDURE, ?pause, "NFS3ERR_JUKEBOX: trying again later");
+                    tokio::time::sleep(pause).await;
+                    waited += pause;
+                    pause = (pause * 2).min(JUKEBOX_LONGEST_PAUSE);
+                }
+                Err((status, _)) => {
+                    return Err(Error::Nfs { status, operation: A::PROCEDURE, path: String::new() });
+                }
+            }
+        }
+    }
+
+    async fn carry<T: Decode>(
+        &self,
+        procedure: NfsProcedure,
+        arguments: Stream,
+        results: LargestResults,
+    ) -> Result<T, Error> {
+        let request = Request {
+            program: NFS_PROGRAM,
+            version: NFS_VERSION,
+            procedure: procedure.number(),
+            name: procedure.name(),
+            credential: self.credential.clone(),
+            arguments,
+            results,
+            timeout: self.timeout,
+        };
+        carry(&*self.transport, request).await
+    }
+
+    /// Procedure 0, NULL: asks whether the server is there (RFC 1813 §3.3.0). Without a credential.
+    pub async fn null(&self) -> Result<(), Error> {
+        let anonymous = Self { credential: Credential::None, ..self.clone() };
+        let nothing = LargestResults { inline: 0, payload: None };
+        anonymous.carry(NfsProcedure::Null, Stream::new(), nothing).await
+    }
+}
+
+macro_rules! procedures {
+    ($($(#[$doc:meta])* $name:ident($arguments:ty) -> $ok:ty;)*) => {
+        impl Procedures {
+            $($(#[$doc])*
+            pub async fn $name(&self, arguments: &$arguments) -> Result<$ok, Error> {
+                self.call(arguments).await
+            })*
+        }
+    };
+}
+
+procedures! {
+    /// Procedure 1, GETATTR: the attributes of an object (RFC 1813 §3.3.1).
+    getattr(GetattrArgs) -> Attributes;
+    /// Procedure 2, SETATTR: changes attributes (RFC 1813 §3.3.2).
+    setattr(SetattrArgs) -> WccData;
+    /// Procedure 3, LOOKUP: a name in a directory (RFC 1813 §3.3.3).
+    lookup(LookupArgs) -> LookupOk;
+    /// Procedure 4, ACCESS: what this user may do (RFC 1813 §3.3.4).
+    access(AccessArgs) -> AccessOk;
+    /// Procedure 5, READLINK: the target of a symbolic link (RFC 1813 §3.3.5).
+    readlink(ReadlinkArgs) -> ReadlinkOk;
+    /// Procedure 6, READ (RFC 1813 §3.3.6).
+    read(ReadArgs) -> ReadOk;
+    /// Procedure 7, WRITE (RFC 1813 §3.3.7).
+    write(WriteArgs) -> WriteOk;
+    /// Procedure 8, CREATE: a file (RFC 1813 §3.3.8).
+    create(CreateArgs) -> NewObject;
+    /// Procedure 9, MKDIR: a directory (RFC 1813 §3.3.9).
+    mkdir(MkdirArgs) -> NewObject;
+    /// Procedure 10, SYMLINK: a symbolic link (RFC 1813 §3.3.10).
+    symlink(SymlinkArgs) -> NewObject;
+    /// Procedure 11, MKNOD: a device, socket or named pipe (RFC 1813 §3.3.11).
+    mknod(MknodArgs) -> NewObject;
+    /// Procedure 12, REMOVE: everything but a directory (RFC 1813 §3.3.12).
+    remove(RemoveArgs) -> WccData;
+    /// Procedure 13, RMDIR: an empty directory (RFC 1813 §3.3.13).
+    rmdir(RmdirArgs) -> WccData;
+    /// Procedure 14, RENAME (RFC 1813 §3.3.14).
+    rename(RenameArgs) -> RenameWcc;
+    /// Procedure 15, LINK: a hard link (RFC 1813 §3.3.15).
+    link(LinkArgs) -> LinkAttributes;
+    /// Procedure 16, READDIR: names in a directory (RFC 1813 §3.3.16).
+    readdir(ReaddirArgs) -> ReaddirOk;
+    /// Procedure 17, READDIRPLUS: names with attributes and handles (RFC 1813 §3.3.17).
+    readdirplus(ReaddirplusArgs) -> ReaddirplusOk;
+    /// Procedure 18, FSSTAT: space and files (RFC 1813 §3.3.18).
+    fsstat(FsstatArgs) -> FsstatOk;
+    /// Procedure 19, FSINFO: sizes that the server likes (RFC 1813 §3.3.19).
+    fsinfo(FsinfoArgs) -> FsinfoOk;
+    /// Procedure 20, PATHCONF: limits of names and links (RFC 1813 §3.3.20).
+    pathconf(PathconfArgs) -> PathconfOk;
+    /// Procedure 21, COMMIT: makes unstable writes stable (RFC 1813 §3.3.21).
+    commit(CommitArgs) -> CommitOk;
+}

@@ -1,0 +1,135 @@
+//! Reading ahead: a file as a sequence of pieces, several READs in flight.
+//!
+//! READs of [`Client::read_size`](super::Client::read_size) bytes start in order: one always, more as long as the
+//! client's window has room, up to [`ClientOptions::file_window`](super::ClientOptions::file_window). The pieces are
+//! handed out in order; each holds its place in the window until the next one is asked for. A short READ is completed
+//! by further ones.
+
+use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::inflight::InFlight;
+use super::{Error, File};
+
+/// The pieces of a file, in order. Dropping it abandons the READs in flight.
+pub struct ReadStream {
+    file: File,
+    /// Where the next READ begins.
+    next: u64,
+    /// Where READs end for now.
+    end: u64,
+    /// Whether `end` is the caller's wish, not a guess of the file's length.
+    bounded: bool,
+    in_flight: InFlight<Result<Chunk, Error>>,
+    /// Pieces of the chunk at hand, last first, and its place in the window.
+    ready: Vec<Bytes>,
+    place: Option<OwnedSemaphorePermit>,
+    ended: bool,
+}
+
+struct Chunk {
+    pieces: Vec<Bytes>,
+    eof: bool,
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl ReadStream {
+    pub(super) fn new(file: File, offset: u64, end: u64, bounded: bool) -> Self {
+        Self {
+            file,
+            next: offset,
+            end,
+            bounded,
+            in_flight: InFlight::new(),
+            ready: Vec::new(),
+            place: None,
+            ended: false,
+        }
+    }
+
+    /// The next piece; `None` at the end. After an error there are no more.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            if let Some(piece) = self.ready.pop() {
+                // The READs behind it go on while the caller is busy with this piece.
+                self.in_flight.progress().await;
+                return Ok(Some(piece));
+            }
+            self.place = None;
+            if self.ended {
+                return Ok(None);
+            }
+            self.fill();
+            match self.in_flight.next().await {
+                Some(Ok(chunk)) => {
+                    self.ready = chunk.pieces;
+                    self.ready.reverse();
+                    self.place = chunk.place;
+                    if chunk.eof {
+                        self.stop();
+                    }
+                }
+                Some(Err(error)) => {
+                    self.stop();
+                    return Err(error);
+                }
+                None => self.ended = true,
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        self.ended = true;
+        self.in_flight.clear();
+    }
+
+    /// Starts READs up to the window. The first one needs no place in it, and nothing waits for one: streams that
+    /// share a window cannot block each other.
+    fn fill(&mut self) {
+        let inner = &self.file.client().inner;
+        let size = u64::from(self.file.client().read_size());
+        while self.in_flight.len() < inner.options.file_window.max(1) {
+            if self.next >= self.end {
+                // The file may have grown behind the length that we know.
+                if self.bounded || !self.in_flight.is_empty() {
+                    return;
+                }
+                self.end = self.next.saturating_add(size);
+                if self.next == self.end {
+                    return;
+                }
+            }
+            let place = inner.window.clone().try_acquire_owned().ok();
+            if place.is_none() && !self.in_flight.is_empty() {
+                return;
+            }
+            let length = size.min(self.end - self.next);
+            let (file, offset) = (self.file.clone(), self.next);
+            self.next += length;
+            self.in_flight.push(async move { read_chunk(&file, offset, length, place).await });
+        }
+    }
+}
+
+/// Reads `length` bytes, fewer only at the end of the file.
+async fn read_chunk(
+    file: &File,
+    offset: u64,
+    length: u64,
+    place: Option<OwnedSemaphorePermit>,
+) -> Result<Chunk, Error> {
+    let mut pieces = Vec::with_capacity(1);
+    let mut done = 0;
+    while done < length {
+        let count = u32::try_from(length - done).unwrap_or(u32::MAX);
+        let (data, eof) = file.read_once(offset.saturating_add(done), count).await?;
+        done += u64::try_from(data.len()).unwrap_or(u64::MAX);
+        if !data.is_empty() {
+            pieces.push(data);
+        }
+        if eof {
+            return Ok(Chunk { pieces, eof: true, place });
+        }
+    }
+    Ok(Chunk { pieces, eof: false, place })
+}

@@ -1,0 +1,76 @@
+//! What carries calls and replies: one small face over the RPC client, so that everything above it is tested without
+//! a network.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use rpcrdma::{Call, CallError, Sink};
+use rpcrdma_oncrpc::Credential;
+use rpcrdma_xdr::{Decode, Decoder, EncodeError, Stream};
+
+use super::error::{Error, Violation};
+use crate::binding::LargestResults;
+
+/// One call, as [`Transport`] takes it.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) program: u32,
+    pub(crate) version: u32,
+    pub(crate) procedure: u32,
+    /// For traces and errors.
+    pub(crate) name: &'static str,
+    pub(crate) credential: Credential,
+    pub(crate) arguments: Stream,
+    pub(crate) results: LargestResults,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// The answer to come.
+pub(crate) type ReplyFuture<'a> = Pin<Box<dyn Future<Output = Result<Decoder, CallError>> + Send + 'a>>;
+
+/// Carries a call to the server and its results back.
+pub(crate) trait Transport: Send + Sync + 'static {
+    /// Sends the call; the results begin behind the RPC header. Dropping the future abandons the answer.
+    fn call(&self, request: Request) -> ReplyFuture<'_>;
+}
+
+impl Transport for rpcrdma::Client {
+    fn call(&self, request: Request) -> ReplyFuture<'_> {
+        let Request { program, version, procedure, name, credential, arguments, results, timeout } = request;
+        let mut call = Call::new(program, version, procedure)
+            .name(name)
+            .credential(credential)
+            .arguments(arguments)
+            .results(results.inline);
+        // RFC 8267 §4: a Write chunk for the one eligible result, if there can be any of it.
+        if let Some(payload) = results.payload {
+            call = call.sink(Sink::Pool(payload));
+        }
+        call.timeout = timeout;
+        Box::pin(async move { Ok(Self::call(self, call).await?.results) })
+    }
+}
+
+/// Carries a call of any program and decodes its results.
+pub(crate) async fn carry<T: Decode>(transport: &dyn Transport, request: Request) -> Result<T, Error> {
+    let operation = request.name;
+    let results = transport.call(request).await.map_err(|source| call_failed(operation, source))?;
+    results
+        .decode_all()
+        .map_err(|error| Error::Protocol { operation, violation: Violation::Malformed(error) })
+}
+
+/// The error of arguments that cannot be encoded: nothing was sent.
+pub(crate) fn unsendable(operation: &'static str, error: EncodeError) -> Error {
+    Error::Transport { operation, source: CallError::from(error) }
+}
+
+/// Sorts the failures of a call: what the server said, and what happened on the way.
+fn call_failed(operation: &'static str, source: CallError) -> Error {
+    match source {
+        CallError::BadReply(error) => Error::Protocol { operation, violation: Violation::Malformed(error) },
+        CallError::Refused(source) => Error::Rpc { operation, source },
+        source => Error::Transport { operation, source },
+    }
+}

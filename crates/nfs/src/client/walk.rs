@@ -1,0 +1,147 @@
+//! From a path to a handle: LOOKUP by component, symbolic links resolved here (RFC 1813 §4.3, §4.9).
+//!
+//! Paths begin at the root of the export, with or without `/` in front. `..` goes back along the way that was
+//! walked, never above the root. An absolute link target begins at the root of the export too: the client has no
+//! other root. The last link of a path is followed or not, as the operation needs it.
+
+use std::collections::VecDeque;
+
+use super::{Client, Error};
+use crate::wire::{
+    Attributes, DirOpArgs, FileHandle, FileName, FileType, GetattrArgs, LookupArgs, MAX_NAME, NameError,
+    ReadlinkArgs,
+};
+
+/// Most symbolic links that are followed on the way of one path, as in Linux.
+pub const MAX_SYMLINKS: usize = 40;
+
+/// An object that a path led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Node {
+    /// Its handle.
+    pub handle: FileHandle,
+    /// Its attributes.
+    pub attributes: Attributes,
+}
+
+/// The directory and the name at the end of a path.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) dir: FileHandle,
+    pub(super) name: FileName,
+}
+
+impl Place {
+    pub(super) fn args(&self) -> DirOpArgs {
+        DirOpArgs { dir: self.dir, name: self.name.clone() }
+    }
+}
+
+/// The components of a path: without empty ones and `.`.
+fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> + '_ {
+    path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").map(<[u8]>::to_vec)
+}
+
+impl Client {
+    /// The object at the end of a path, symbolic links followed.
+    pub async fn lookup(&self, path: impl AsRef<[u8]>) -> Result<Node, Error> {
+        self.walk(path.as_ref(), true).await
+    }
+
+    /// As [`lookup`](Self::lookup), but a link at the end is itself the object.
+    pub async fn lookup_link(&self, path: impl AsRef<[u8]>) -> Result<Node, Error> {
+        self.walk(path.as_ref(), false).await
+    }
+
+    /// The attributes of the object at the end of a path, symbolic links followed.
+    pub async fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attributes, Error> {
+        let path = path.as_ref();
+        let node = self.walk(path, true).await?;
+        self.attributes(node.handle).await.map_err(|error| error.at(path))
+    }
+
+    pub(super) async fn attributes(&self, object: FileHandle) -> Result<Attributes, Error> {
+        self.procedures().getattr(&GetattrArgs { object }).await
+    }
+
+    /// A name in a directory, its attributes asked for if LOOKUP does not bring them.
+    pub(super) async fn lookup_in(&self, dir: FileHandle, name: FileName) -> Result<Node, Error> {
+        let found = self.procedures().lookup(&LookupArgs { what: DirOpArgs { dir, name } }).await?;
+        let attributes = match found.attributes {
+            Some(attributes) => attributes,
+            None => self.attributes(found.object).await?,
+        };
+        Ok(Node { handle: found.object, attributes })
+    }
+
+    pub(super) async fn read_link_of(&self, symlink: FileHandle) -> Result<Vec<u8>, Error> {
+        Ok(self.procedures().readlink(&ReadlinkArgs { symlink }).await?.data.to_vec())
+    }
+
+    async fn walk(&self, path: &[u8], follow_last: bool) -> Result<Node, Error> {
+        self.walk_components(components(path).collect(), path, follow_last).await
+    }
+
+    async fn walk_components(
+        &self,
+        mut ahead: VecDeque<Vec<u8>>,
+        path: &[u8],
+        follow_last: bool,
+    ) -> Result<Node, Error> {
+        let named = |error: Error| error.at(path);
+        let root = self.root();
+        // The directories from the root to where we are; the root itself is never popped.
+        let mut way: Vec<Node> = Vec::new();
+        let mut links = 0;
+        while let Some(component) = ahead.pop_front() {
+            if component == b".." {
+                way.pop();
+                continue;
+            }
+            // RFC 1813 §3.3.3: a longer name is NFS3ERR_NAMETOOLONG anyway.
+            if component.len() > MAX_NAME {
+                let source = NameError::TooLong { length: component.len() };
+                return Err(Error::Name { path: lossy(path), source });
+            }
+            let dir = way.last().map_or(root, |node| node.handle);
+            let node = self.lookup_in(dir, FileName::new(component)).await.map_err(named)?;
+            if node.attributes.file_type != FileType::Symlink || (ahead.is_empty() && !follow_last) {
+                way.push(node);
+                continue;
+            }
+            links += 1;
+            if links > MAX_SYMLINKS {
+                return Err(Error::TooManyLinks { path: lossy(path) });
+            }
+            let target = self.read_link_of(node.handle).await.map_err(named)?;
+            if target.first() == Some(&b'/') {
+                way.clear();
+            }
+            for part in components(&target).rev() {
+                ahead.push_front(part);
+            }
+        }
+        match way.pop() {
+            Some(node) => Ok(node),
+            None => Ok(Node { handle: root, attributes: self.attributes(root).await.map_err(named)? }),
+        }
+    }
+
+    /// Where a path's last component stands: the directory (links followed) and the name, which may or may not be
+    /// there.
+    pub(super) async fn place(&self, path: &[u8]) -> Result<Place, Error> {
+        let mut all: VecDeque<Vec<u8>> = components(path).collect();
+        let name = match all.pop_back() {
+            Some(name) if name != b".." => FileName::new(name),
+            _ => return Err(Error::NoName { path: lossy(path) }),
+        };
+        name.check_component().map_err(|source| Error::Name { path: lossy(path), source })?;
+        let dir = self.walk_components(all, path, true).await?.handle;
+        Ok(Place { dir, name })
+    }
+}
+
+/// A path for people.
+pub(super) fn lossy(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}

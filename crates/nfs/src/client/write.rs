@@ -1,0 +1,99 @@
+//! Writing behind: data in order, several WRITEs in flight.
+//!
+//! Data is cut into WRITEs of [`Client::write_size`](super::Client::write_size) bytes. What is short of that waits
+//! for more, so that small pieces do not become small calls. WRITEs are UNSTABLE; whenever
+//! [`ClientOptions::unstable_limit`](super::ClientOptions::unstable_limit) bytes wait for COMMIT, and at the end,
+//! the file is synced.
+
+use bytes::{Bytes, BytesMut};
+
+use super::inflight::InFlight;
+use super::{Error, File};
+use crate::wire::StableHow;
+
+/// A file that is written from some offset on. Nothing is certain before [`finish`](Self::finish).
+pub struct WriteStream {
+    file: File,
+    /// Where the data that waits begins.
+    offset: u64,
+    waiting: BytesMut,
+    in_flight: InFlight<Result<(), Error>>,
+}
+
+impl WriteStream {
+    pub(super) fn new(file: File, offset: u64) -> Self {
+        Self { file, offset, waiting: BytesMut::new(), in_flight: InFlight::new() }
+    }
+
+    /// Takes data; returns when there is room in the window for it. A piece of a whole WRITE's size is not copied.
+    pub async fn write(&mut self, data: Bytes) -> Result<(), Error> {
+        let size = self.file.write_size();
+        let mut data = data;
+        if !self.waiting.is_empty() {
+            let part = data.split_to(data.len().min(size.saturating_sub(self.waiting.len())));
+            self.waiting.extend_from_slice(&part);
+            if self.waiting.len() >= size {
+                let full = self.waiting.split().freeze();
+                self.start(full, StableHow::Unstable).await?;
+            }
+        }
+        while data.len() >= size {
+            let piece = data.split_to(size);
+            self.start(piece, StableHow::Unstable).await?;
+        }
+        self.waiting.extend_from_slice(&data);
+        Ok(())
+    }
+
+    /// Writes what is left and returns when all of it is on stable storage.
+    pub async fn finish(mut self) -> Result<(), Error> {
+        let last = self.waiting.split().freeze();
+        if !last.is_empty() {
+            // A file of one WRITE needs no COMMIT.
+            let alone = self.in_flight.is_empty() && self.file.unstable_bytes() == 0;
+            let stable = if alone { StableHow::FileSync } else { StableHow::Unstable };
+            self.start(last, stable).await?;
+        }
+        self.drain().await?;
+        self.file.sync().await
+    }
+
+    async fn drain(&mut self) -> Result<(), Error> {
+        while let Some(result) = self.in_flight.next().await {
+            result?;
+        }
+        Ok(())
+    }
+
+    async fn start(&mut self, piece: Bytes, stable: StableHow) -> Result<(), Error> {
+        let inner = &self.file.client().inner;
+        if self.file.unstable_bytes() > inner.options.unstable_limit {
+            self.drain().await?;
+            self.file.sync().await?;
+        }
+        let inner = &self.file.client().inner;
+        let (window, file_window) = (inner.window.clone(), inner.options.file_window.max(1));
+        // One WRITE always, more while the window has room: streams that share it cannot block each other.
+        let place = loop {
+            if self.in_flight.is_empty() {
+                break window.try_acquire_owned().ok();
+            }
+            if self.in_flight.len() < file_window
+                && let Ok(place) = window.clone().try_acquire_owned()
+            {
+                break Some(place);
+            }
+            if let Some(result) = self.in_flight.next().await {
+                result?;
+            }
+        };
+        let (file, offset) = (self.file.clone(), self.offset);
+        self.offset = offset.saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
+        self.in_flight.push(async move {
+            let _place = place;
+            file.write_piece(offset, piece, stable).await
+        });
+        self.in_flight.progress().await;
+        Ok(())
+    }
+}
