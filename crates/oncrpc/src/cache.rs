@@ -53,6 +53,23 @@ impl Default for CacheLimits {
     }
 }
 
+/// What a [`ReplyCache`] did since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounters {
+    /// Calls that were new.
+    pub executed: u64,
+    /// Repeats that waited for a call in progress.
+    pub waited: u64,
+    /// Repeats answered with a kept reply.
+    pub replayed: u64,
+    /// Executions given up without an outcome.
+    pub abandoned: u64,
+    /// Replies dropped because of a limit other than age.
+    pub evicted: u64,
+    /// Replies too long to be kept.
+    pub too_long: u64,
+}
+
 /// By what a call is known again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -103,6 +120,7 @@ struct State {
     peers: HashMap<IpAddr, BTreeSet<Age>>,
     bytes: usize,
     next: u64,
+    counters: CacheCounters,
 }
 
 /// The cache, shared by all connections of a server. See the module's introduction.
@@ -138,6 +156,11 @@ impl ReplyCache {
         self.lock().bytes
     }
 
+    /// What it did up to now.
+    pub fn counters(&self) -> CacheCounters {
+        self.lock().counters
+    }
+
     /// Drops replies that are too old. [`admit`](Self::admit) does it too; a server without calls may want to.
     pub fn expire(&self, now: Instant) {
         self.lock().expire(now, self.limits.age);
@@ -146,11 +169,19 @@ impl ReplyCache {
     /// Looks a call up that arrived at `now`, and notes it as in progress if it is new.
     pub fn admit(self: &Arc<Self>, key: Key, now: Instant) -> Admission {
         let mut state = self.lock();
+        let state = &mut *state;
         state.expire(now, self.limits.age);
         match state.entries.get(&key) {
-            Some(Entry::InProgress(slot)) => Admission::Wait(Repeat { slot: Arc::clone(slot), place: None }),
-            Some(Entry::Done { reply }) => Admission::Replay(reply.clone()),
+            Some(Entry::InProgress(slot)) => {
+                state.counters.waited += 1;
+                Admission::Wait(Repeat { slot: Arc::clone(slot), place: None })
+            }
+            Some(Entry::Done { reply }) => {
+                state.counters.replayed += 1;
+                Admission::Replay(reply.clone())
+            }
             None => {
+                state.counters.executed += 1;
                 let slot = Arc::new(Slot::default());
                 state.entries.insert(key, Entry::InProgress(Arc::clone(&slot)));
                 Admission::Execute(Execution { cache: Arc::clone(self), key, arrived: now, slot: Some(slot) })
@@ -162,6 +193,7 @@ impl ReplyCache {
         let mut state = self.lock();
         state.entries.remove(&key);
         if reply.len() > self.limits.reply_len {
+            state.counters.too_long += 1;
             tracing::debug!(xid = key.xid, length = reply.len(), "reply too long to be kept");
             return;
         }
@@ -200,11 +232,13 @@ impl State {
             && ages.len() > limits.entries_per_peer
             && let Some(&oldest) = ages.first()
         {
+            self.counters.evicted += 1;
             self.remove(oldest);
         }
         while (self.ages.len() > limits.entries || self.bytes > limits.bytes)
             && let Some(&oldest) = self.ages.keys().next()
         {
+            self.counters.evicted += 1;
             self.remove(oldest);
         }
     }
@@ -283,10 +317,8 @@ impl Execution {
     }
 
     fn give_up(&mut self, outcome: Outcome) {
-        if self.slot.is_some() {
-            self.cache.lock().entries.remove(&self.key);
-            self.resolve(outcome);
-        }
+        self.cache.lock().entries.remove(&self.key);
+        self.resolve(outcome);
     }
 
     fn resolve(&mut self, outcome: Outcome) {
@@ -298,7 +330,10 @@ impl Execution {
 
 impl Drop for Execution {
     fn drop(&mut self) {
-        self.give_up(Outcome::Drop);
+        if self.slot.is_some() {
+            self.cache.lock().counters.abandoned += 1;
+            self.give_up(Outcome::Drop);
+        }
     }
 }
 

@@ -97,6 +97,11 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// The programs registered, in no order: to announce them, or for statistics.
+    pub fn programs(&self) -> impl Iterator<Item = &Arc<dyn Program>> {
+        self.programs.values().flatten()
+    }
+
     /// The reply cache.
     pub const fn cache(&self) -> &Arc<ReplyCache> {
         &self.cache

@@ -26,7 +26,7 @@ pub mod record;
 pub mod rpcbind;
 
 pub use auth::{AuthSys, Credential, OpaqueAuth};
-pub use cache::{CacheLimits, ReplyCache};
+pub use cache::{CacheCounters, CacheLimits, ReplyCache};
 pub use dispatch::{DispatchFuture, Dispatcher, Outcome, Peer, RegisterError};
 pub use message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, Refused, RejectReason, ReplyBody, ReplyHeader,

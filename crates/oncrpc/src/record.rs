@@ -27,6 +27,30 @@ const LAST_FRAGMENT: u32 = 0x8000_0000;
 /// Room that the reader offers when it doesn't know how much comes, in bytes.
 const READ_AHEAD: usize = 16 * 1024;
 
+/// What stands in front of a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FragmentHeader {
+    /// Bytes of the fragment, at most [`FRAGMENT_MAX`].
+    pub length: usize,
+    /// Whether the record ends with it.
+    pub last: bool,
+}
+
+impl FragmentHeader {
+    /// Reads the four bytes on the wire; every value has a meaning.
+    pub fn decode(bytes: [u8; HEADER_LEN]) -> Self {
+        let word = u32::from_be_bytes(bytes);
+        let length = usize::try_from(word & !LAST_FRAGMENT).unwrap_or(usize::MAX);
+        Self { length, last: word & LAST_FRAGMENT != 0 }
+    }
+
+    /// The four bytes on the wire. A longer `length` is written as [`FRAGMENT_MAX`].
+    pub fn encode(self) -> [u8; HEADER_LEN] {
+        let length = u32::try_from(self.length.min(FRAGMENT_MAX)).unwrap_or(!LAST_FRAGMENT);
+        (length | if self.last { LAST_FRAGMENT } else { 0 }).to_be_bytes()
+    }
+}
+
 /// What a reader accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLimits {
@@ -68,8 +92,8 @@ pub enum RecordError {
 pub struct RecordReader {
     limits: RecordLimits,
     buffer: BytesMut,
-    /// The fragment whose header was taken from the buffer: its length, and whether it is the last.
-    fragment: Option<(usize, bool)>,
+    /// The fragment whose header was taken from the buffer.
+    fragment: Option<FragmentHeader>,
     fragments: usize,
     record: BytesMut,
 }
@@ -84,7 +108,7 @@ impl RecordReader {
     /// nothing was written to costs the process no page.
     pub fn buffer(&mut self) -> &mut BytesMut {
         let present = self.buffer.len();
-        let missing = self.fragment.map_or(0, |(length, _)| length.saturating_sub(present));
+        let missing = self.fragment.map_or(0, |fragment| fragment.length.saturating_sub(present));
         if missing > 0 {
             self.buffer.reserve(missing);
         } else if self.buffer.capacity() - present < READ_AHEAD / 4 {
@@ -96,7 +120,7 @@ impl RecordReader {
     /// The next whole record, if it has arrived.
     pub fn next_record(&mut self) -> Result<Option<Bytes>, RecordError> {
         loop {
-            let (length, last) = match self.fragment {
+            let FragmentHeader { length, last } = match self.fragment {
                 Some(fragment) => fragment,
                 None => match self.header()? {
                     Some(fragment) => *self.fragment.insert(fragment),
@@ -121,21 +145,22 @@ impl RecordReader {
     }
 
     /// Takes a fragment's header from the buffer and checks what it announces.
-    fn header(&mut self) -> Result<Option<(usize, bool)>, RecordError> {
-        let Ok(word) = self.buffer.try_get_u32() else {
+    fn header(&mut self) -> Result<Option<FragmentHeader>, RecordError> {
+        let Some(&bytes) = self.buffer.first_chunk() else {
             return Ok(None);
         };
-        let length = usize::try_from(word & !LAST_FRAGMENT).unwrap_or(usize::MAX);
+        self.buffer.advance(HEADER_LEN);
+        let fragment = FragmentHeader::decode(bytes);
         let RecordLimits { record: max, fragments } = self.limits;
-        let total = self.record.len().saturating_add(length);
-        if total > max {
-            return Err(RecordError::TooLong { length: total, max });
+        let length = self.record.len().saturating_add(fragment.length);
+        if length > max {
+            return Err(RecordError::TooLong { length, max });
         }
         self.fragments += 1;
         if self.fragments > fragments {
             return Err(RecordError::TooManyFragments { max: fragments });
         }
-        Ok(Some((length, word & LAST_FRAGMENT != 0)))
+        Ok(Some(fragment))
     }
 
     /// Whether the stream stands between two records, so that it may end here.
@@ -194,9 +219,8 @@ impl RecordWriter {
     /// Adds the header of a fragment that takes as much as it may of the `left` bytes, and returns its length.
     fn push_header(&mut self, left: usize, fragment_max: usize) -> usize {
         let length = left.min(fragment_max);
-        let last = if length == left { LAST_FRAGMENT } else { 0 };
-        let word = u32::try_from(length).unwrap_or(!LAST_FRAGMENT) | last;
-        self.push_part(Bytes::copy_from_slice(&word.to_be_bytes()));
+        let header = FragmentHeader { length, last: length == left };
+        self.push_part(Bytes::copy_from_slice(&header.encode()));
         length
     }
 

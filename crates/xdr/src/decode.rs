@@ -222,8 +222,9 @@ impl Decoder {
         read: impl FnOnce(&mut Bytes) -> Result<T, TryGetError>,
     ) -> Result<T, DecodeError> {
         self.admit(length)?;
-        let truncated = self.truncated(length);
-        let item = read(&mut self.base).map_err(|_| truncated)?;
+        let Ok(item) = read(&mut self.base) else {
+            return Err(self.truncated(length));
+        };
         self.position = self.position.saturating_add(length);
         Ok(item)
     }
