@@ -1,0 +1,27 @@
+//! Version One headers (RFC 8166 §4) and connection private data (RFC 8797 §4): decoded or refused. A header that
+//! decodes must encode to the octets it came from, and its chunks must be laid out or refused.
+#![no_main]
+
+use bytes::BytesMut;
+use libfuzzer_sys::fuzz_target;
+use rpcrdma_proto::reassembly::Layout;
+use rpcrdma_proto::wire::v1::V1;
+use rpcrdma_proto::wire::{Body, Codec};
+use rpcrdma_proto::{Limits, PrivateData};
+
+fuzz_target!(|data: &[u8]| {
+    let limits = Limits::default();
+    if let Ok((header, length)) = V1.decode(data, &limits) {
+        let mut octets = BytesMut::new();
+        V1.encode(&header, &mut octets);
+        assert_eq!(data.get(..length), Some(&octets[..]));
+        if let Body::Message(lists) | Body::NoMessage(lists) = &header.body {
+            if let Ok(layout) = Layout::new(&lists.read, data.len() - length, &limits) {
+                assert!(layout.zero.iter().chain(&layout.chunks).count() <= limits.read_chunks);
+            }
+        }
+    }
+    if let Some(found) = PrivateData::find(data) {
+        assert_eq!(PrivateData::find(&found.encode()), Some(found));
+    }
+});
