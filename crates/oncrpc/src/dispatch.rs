@@ -10,6 +10,67 @@
 //! A [`DispatchFuture`] must be driven to its end even if the connection that brought the call is lost: the caller
 //! retransmits on another one and waits there for the same execution. If it is dropped anyway, those who wait get
 //! [`Outcome::Drop`], and the call may be executed again.
+//!
+//! ```
+//! use std::ops::RangeInclusive;
+//! use std::pin::pin;
+//! use std::sync::Arc;
+//! use std::task::{Context, Poll, Waker};
+//! use std::time::Instant;
+//!
+//! use rpcrdma_oncrpc::{
+//!     CallContext, CallHeader, Dispatcher, OpaqueAuth, Outcome, Peer, Procedure, Program, ReplyHeader,
+//!     ResponseFuture, TransportKind,
+//! };
+//! use rpcrdma_xdr::{Decoder, encode};
+//!
+//! /// Procedure 1 doubles a number.
+//! struct Double;
+//!
+//! impl Program for Double {
+//!     fn number(&self) -> u32 {
+//!         0x2000_0001
+//!     }
+//!
+//!     fn versions(&self) -> RangeInclusive<u32> {
+//!         1..=1
+//!     }
+//!
+//!     fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+//!         (procedure == 1).then_some(Procedure { name: "DOUBLE", idempotent: true })
+//!     }
+//!
+//!     fn call(&self, _: CallContext, arguments: Decoder) -> ResponseFuture {
+//!         Box::pin(async move {
+//!             let number: u32 = arguments.decode_all()?;
+//!             Ok(encode(&number.wrapping_mul(2))?)
+//!         })
+//!     }
+//! }
+//!
+//! let mut dispatcher = Dispatcher::new(Arc::default());
+//! dispatcher.register(Arc::new(Double))?;
+//!
+//! let header = CallHeader {
+//!     xid: 1,
+//!     program: 0x2000_0001,
+//!     version: 1,
+//!     procedure: 1,
+//!     credential: OpaqueAuth::none(),
+//!     verifier: OpaqueAuth::none(),
+//! };
+//! let (message, _) = header.with_arguments(encode(&21u32)?)?.flatten();
+//! let peer = Peer { address: None, transport: TransportKind::Tcp };
+//! let outcome = pin!(dispatcher.dispatch(peer, Decoder::new(message), Instant::now()));
+//! let Poll::Ready(Outcome::Reply(reply)) = outcome.poll(&mut Context::from_waker(Waker::noop())) else {
+//!     return Err("no reply".into());
+//! };
+//!
+//! let mut reply = Decoder::new(reply.flatten().0);
+//! reply.decode::<ReplyHeader>()?.success()?;
+//! assert_eq!(reply.u32()?, 42);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -130,8 +191,9 @@ impl Dispatcher {
     ) -> Result<DispatchFuture, Failure> {
         let CallHeader { xid, program: number, version, procedure, credential, .. } = header;
         let served = self.programs.get(&number);
-        let credential = if procedure == 0 {
-            // RFC 5531 §12: procedure 0 requires no authentication.
+        let credential = if procedure == 0 && credential.flavor != flavor::RPCSEC_GSS {
+            // RFC 5531 §12: procedure 0 requires no authentication. By RPCSEC_GSS it isn't that procedure but makes a
+            // context (RFC 2203 §5.2.2).
             Credential::None
         } else {
             let auth_error = |stat| Failure::Denied(RejectReason::AuthError(stat));
