@@ -1,1 +1,100 @@
-//! The tests that every rpcrdma provider passes
+//! The tests that every provider of the `rpcrdma-verbs` contract passes.
+//!
+//! A provider's tests name it once, and get one test for each case:
+//!
+//! ```ignore
+//! rpcrdma_verbs_conformance::tests! {
+//!     #[tokio::test(start_paused = true)]
+//!     MyFixture::new()
+//! }
+//! ```
+//!
+//! The cases know a provider only by its trait objects. They hold it to the contract and to nothing beyond it: where the
+//! contract leaves something open (what the completion of a Write says, whether a Read Response passes a Send), every
+//! outcome passes. Each wait has a time limit, and each queue pair is watched by a [`Node`](harness::Node) that fails the
+//! test when a completion comes twice, is unknown, or is missing at the end of the connection.
+
+// The whole crate is test code: to panic is how it reports.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+pub mod ending;
+pub mod harness;
+pub mod invalidation;
+pub mod limits;
+pub mod ordering;
+pub mod protection;
+pub mod receives;
+pub mod setup;
+pub mod transfers;
+
+use rpcrdma_verbs::{BoxFuture, Connector, Listener};
+
+/// What a provider brings to be tested.
+pub trait Fixture: Send + Sync {
+    /// Something that connects to the addresses of [`listen`](Self::listen).
+    fn connector(&self) -> Box<dyn Connector>;
+
+    /// Listens at a free address.
+    fn listen(&self) -> BoxFuture<'_, Box<dyn Listener>>;
+
+    /// Most private data that both directions carry, in octets.
+    fn max_private_data(&self) -> usize;
+
+    /// Whether 1 MiB goes through RDMA Write and RDMA Read without a copy on the receiving side
+    /// ([`payload_bytes_copied`](rpcrdma_verbs::Counters::payload_bytes_copied)).
+    fn places_directly(&self) -> bool {
+        true
+    }
+}
+
+/// One test for each case, each with the given attributes and a fixture of its own.
+#[macro_export]
+macro_rules! tests {
+    ($(#[$attribute:meta])+ $fixture:expr) => {
+        $crate::tests! {
+            @cases [$(#[$attribute])+] [$fixture]
+            ordering: sends_arrive_in_order, a_send_follows_the_writes_before_it, later_writes_win,
+                express_sends_keep_their_order, reads_and_sends_do_not_wait_for_each_other,
+                completions_come_in_order;
+            protection: zero_length_requests_check_no_key, a_wrong_key_is_refused,
+                writes_outside_the_range_are_refused, reads_outside_the_range_are_refused,
+                the_other_right_is_refused, the_key_of_another_connection_is_refused,
+                a_reserved_window_is_closed, a_locally_invalidated_window_is_closed,
+                a_remotely_invalidated_window_is_closed, the_octets_around_a_window_are_safe,
+                a_bad_second_target_ends_the_connection;
+            invalidation: remote_invalidation_gives_memory_back,
+                remote_invalidation_of_an_unknown_key_ends_the_connection,
+                invalidation_waits_for_half_sent_read_responses, invalidation_of_nothing_succeeds,
+                window_memory_comes_back_once, a_window_is_open_as_soon_as_its_key_is_known;
+            receives: scattered_messages_fill_buffers_in_order, pooled_receives_take_memory_on_arrival,
+                an_empty_pool_pauses_the_connection, a_message_may_fill_its_receive_but_not_more,
+                a_message_without_a_receive_ends_the_connection, the_solicited_flag_arrives;
+            transfers: sends_of_many_sizes, writes_of_many_sizes, reads_of_many_sizes,
+                writes_fill_several_targets, reads_join_several_sources, bulk_both_ways_does_not_deadlock,
+                placement_copies_nothing, more_reads_than_the_limit, read_limits_are_negotiated;
+            ending: abort_flushes_everything, graceful_disconnect_delivers_what_was_posted,
+                both_may_disconnect_at_once, posting_fails_after_the_end, a_dropped_queue_pair_ends_the_connection,
+                unbound_and_bound_windows_survive_the_end;
+            limits: a_full_send_queue_refuses, a_full_receive_queue_refuses, windows_run_out_and_come_back,
+                contradictory_requests_are_given_back, keys_cannot_be_guessed;
+            setup: private_data_goes_both_ways, too_much_private_data_is_refused, rejection_carries_private_data,
+                nobody_listens, a_listener_serves_many, addresses_are_told;
+        }
+    };
+    (@cases $attributes:tt $fixture:tt $($group:ident: $($case:ident),+;)+) => {
+        $($crate::tests! { @group $attributes $fixture $group: $($case),+ })+
+    };
+    (@group $attributes:tt $fixture:tt $group:ident: $($case:ident),+) => {
+        mod $group {
+            #[allow(unused_imports)]
+            use super::*;
+            $($crate::tests! { @case $attributes $fixture $group $case })+
+        }
+    };
+    (@case [$(#[$attribute:meta])+] [$fixture:expr] $group:ident $case:ident) => {
+        $(#[$attribute])+
+        async fn $case() {
+            $crate::$group::$case(&$fixture).await;
+        }
+    };
+}

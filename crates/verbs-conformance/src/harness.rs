@@ -1,0 +1,354 @@
+//! Two connected queue pairs, driven together and watched.
+
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma_verbs::{
+    Access, Buffer, Completion, ConnectParameters, Disconnected, Key, PostErrorKind, ProtectionDomain,
+    QueuePair, ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Work, WorkRequest, WrId,
+};
+
+use crate::Fixture;
+
+/// Longest wait for anything.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// Most octets that each side's pool holds.
+pub const POOL: usize = 128 << 20;
+
+/// One queue pair with everything that it completed.
+pub struct Node {
+    /// The queue pair.
+    pub queue_pair: Box<dyn QueuePair>,
+    /// Completions that no case has taken.
+    pub completions: Vec<Completion>,
+    /// Why the connection ended.
+    pub ended: Option<Disconnected>,
+    outstanding: BTreeSet<WrId>,
+    next_id: u64,
+}
+
+/// Both ends of one connection.
+pub struct Duo {
+    /// The end that connected.
+    pub a: Node,
+    /// The end that accepted.
+    pub b: Node,
+}
+
+/// Usual parameters, with a pool of their own.
+#[must_use]
+pub fn parameters() -> ConnectParameters {
+    ConnectParameters {
+        private_data: Bytes::new(),
+        ird: 16,
+        ord: 16,
+        max_send_wr: 256,
+        max_recv_wr: 256,
+        domain: ProtectionDomain::new(POOL),
+    }
+}
+
+/// Octets that differ from place to place and from one `salt` to another.
+#[must_use]
+pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
+    let mut state = u32::from(salt).wrapping_mul(0x9e37_79b9) | 1;
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state.to_be_bytes()[0]
+        })
+        .collect()
+}
+
+/// Waits, but not for longer than [`LIMIT`].
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(LIMIT, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what}: not within {LIMIT:?}"),
+    }
+}
+
+/// Connects with the usual parameters.
+pub async fn connect(fixture: &dyn Fixture) -> Duo {
+    connect_with(fixture, parameters(), parameters()).await
+}
+
+/// Connects with these parameters.
+pub async fn connect_with(fixture: &dyn Fixture, a: ConnectParameters, b: ConnectParameters) -> Duo {
+    let mut listener = fixture.listen().await;
+    let address = listener.local_address().expect("a listener has an address");
+    let connector = fixture.connector();
+    let accept = async {
+        let incoming = listener.accept().await.expect("an attempt arrives");
+        let request = incoming.request().await.expect("the peer says what it wants");
+        request.accept(b).await.expect("accepting succeeds")
+    };
+    let both = async { tokio::join!(connector.connect(address, a), accept) };
+    let (a, b) = within("connecting", both).await;
+    Duo { a: Node::new(a.expect("connecting succeeds")), b: Node::new(b) }
+}
+
+impl Node {
+    /// Watches a queue pair.
+    #[must_use]
+    pub fn new(queue_pair: Box<dyn QueuePair>) -> Self {
+        Self { queue_pair, completions: Vec::new(), ended: None, outstanding: BTreeSet::new(), next_id: 1 }
+    }
+
+    fn next_id(&mut self) -> WrId {
+        self.next_id += 1;
+        WrId(self.next_id)
+    }
+
+    /// Posts, or tells why not.
+    pub fn try_post(&mut self, request: WorkRequest) -> Result<WrId, (PostErrorKind, WorkRequest)> {
+        let id = self.next_id();
+        match self.queue_pair.post(id, request) {
+            Ok(()) => {
+                self.outstanding.insert(id);
+                Ok(id)
+            }
+            Err(error) => Err((error.kind, error.request)),
+        }
+    }
+
+    /// Posts.
+    pub fn post(&mut self, request: WorkRequest) -> WrId {
+        self.try_post(request).unwrap_or_else(|(kind, request)| panic!("{request:?} was not taken: {kind}"))
+    }
+
+    /// Posts a Send of one piece.
+    pub fn send(&mut self, octets: impl Into<Bytes>) -> WrId {
+        self.post(WorkRequest::Send(SendRequest { gather: vec![octets.into()], ..SendRequest::default() }))
+    }
+
+    /// Posts a Write of one piece to one target.
+    pub fn write(&mut self, octets: impl Into<Bytes>, target: RemoteSegment) -> WrId {
+        self.post(WorkRequest::Write { gather: vec![octets.into()], targets: vec![target] })
+    }
+
+    /// Posts a Read of one source.
+    pub fn read(&mut self, source: RemoteSegment) -> WrId {
+        let sink = Buffer::adopt(vec![0; usize::try_from(source.length).unwrap()]);
+        self.post(WorkRequest::Read { sink, sources: vec![source] })
+    }
+
+    /// Posts an invalidation.
+    pub fn invalidate(&mut self, key: Key) -> WrId {
+        self.post(WorkRequest::LocalInvalidate { key })
+    }
+
+    /// Posts a Receive, or tells why not.
+    pub fn try_post_receive(
+        &mut self,
+        memory: ReceiveMemory,
+    ) -> Result<WrId, (PostErrorKind, ReceiveMemory)> {
+        let id = self.next_id();
+        match self.queue_pair.post_receive(id, memory) {
+            Ok(()) => {
+                self.outstanding.insert(id);
+                Ok(id)
+            }
+            Err(error) => Err((error.kind, error.request)),
+        }
+    }
+
+    /// Posts a Receive into Buffers of these lengths, full of `0x55`.
+    pub fn receive(&mut self, lengths: &[usize]) -> WrId {
+        let buffers = lengths.iter().map(|&len| Buffer::adopt(vec![0x55; len])).collect();
+        self.try_post_receive(ReceiveMemory::Scatter(buffers))
+            .unwrap_or_else(|(kind, _)| panic!("a Receive was not taken: {kind}"))
+    }
+
+    /// Posts a pooled Receive.
+    pub fn receive_pooled(&mut self, capacity: usize) -> WrId {
+        self.try_post_receive(ReceiveMemory::Pooled { capacity })
+            .unwrap_or_else(|(kind, _)| panic!("a pooled Receive was not taken: {kind}"))
+    }
+
+    /// Opens a window that the peer may write, on memory with this content.
+    pub fn write_window(&mut self, content: Vec<u8>) -> RemoteSegment {
+        self.window(WindowMemory::Write(Buffer::adopt(content)))
+    }
+
+    /// Opens a window that the peer may read.
+    pub fn read_window(&mut self, content: impl Into<Bytes>) -> RemoteSegment {
+        self.window(WindowMemory::Read(content.into()))
+    }
+
+    /// Opens a window.
+    pub fn window(&mut self, memory: WindowMemory) -> RemoteSegment {
+        let length = u32::try_from(memory.len()).unwrap();
+        let window = self.queue_pair.reserve_window(memory.access(), length).expect("a window is free");
+        assert_eq!(window.length, length);
+        self.post(WorkRequest::BindWindow { window, memory });
+        window
+    }
+
+    /// Reserves a window and leaves it at that.
+    pub fn reserve(&mut self, access: Access, length: u32) -> RemoteSegment {
+        self.queue_pair.reserve_window(access, length).expect("a window is free")
+    }
+
+    /// Polls once; says whether there was progress.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        let before = self.completions.len();
+        match self.queue_pair.poll(cx, &mut self.completions) {
+            Poll::Ready(Ok(())) => {
+                assert!(self.completions.len() > before, "poll was ready without a completion");
+                for completion in &self.completions[before..] {
+                    assert!(self.outstanding.remove(&completion.id), "unknown or repeated: {completion:?}");
+                }
+                true
+            }
+            Poll::Ready(Err(end)) => {
+                assert_eq!(self.completions.len(), before, "completions together with the end");
+                assert!(self.outstanding.is_empty(), "not completed at the end: {:?}", self.outstanding);
+                let first = self.ended.is_none();
+                self.ended.get_or_insert(end);
+                first
+            }
+            Poll::Pending => {
+                assert_eq!(self.completions.len(), before, "completions although poll is pending");
+                false
+            }
+        }
+    }
+
+    /// Whether this request has completed and nobody took the completion.
+    #[must_use]
+    pub fn has(&self, id: WrId) -> bool {
+        self.completions.iter().any(|completion| completion.id == id)
+    }
+
+    /// Takes a completion.
+    pub fn take(&mut self, id: WrId) -> Completion {
+        let index = self.completions.iter().position(|completion| completion.id == id);
+        self.completions.remove(index.unwrap_or_else(|| panic!("{id:?} has not completed")))
+    }
+
+    /// Takes a completion that must be a success.
+    pub fn take_success(&mut self, id: WrId) -> Work {
+        let completion = self.take(id);
+        assert_eq!(completion.status, Status::Success, "{completion:?}");
+        completion.work
+    }
+
+    /// Takes the sink of a Read that must be a success.
+    pub fn take_read(&mut self, id: WrId) -> Buffer {
+        match self.take_success(id) {
+            Work::Read { sink } => sink,
+            work => panic!("a Read completed as {work:?}"),
+        }
+    }
+
+    /// Takes the message of a Receive that must be a success.
+    pub fn take_message(&mut self, id: WrId) -> Vec<u8> {
+        match self.take_success(id) {
+            Work::Receive { buffers, len, .. } => {
+                let octets: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter()).copied().collect();
+                octets.get(..len).expect("no longer than its buffers").to_vec()
+            }
+            work => panic!("a Receive completed as {work:?}"),
+        }
+    }
+
+    /// Takes what an invalidation gave back, whether the connection lived or not.
+    pub fn take_memory(&mut self, id: WrId) -> Option<WindowMemory> {
+        let completion = self.take(id);
+        assert!(matches!(completion.status, Status::Success | Status::Flushed), "{completion:?}");
+        match completion.work {
+            Work::LocalInvalidate { memory } => memory,
+            work => panic!("an invalidation completed as {work:?}"),
+        }
+    }
+
+    /// Requests and Receives that have not completed.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+}
+
+/// The octets of a window's memory.
+#[must_use]
+pub fn octets(memory: Option<&WindowMemory>) -> &[u8] {
+    match memory {
+        Some(WindowMemory::Read(bytes)) => bytes,
+        Some(WindowMemory::Write(buffer)) => buffer,
+        None => panic!("no memory came back"),
+    }
+}
+
+impl Duo {
+    /// Drives both ends until `done`.
+    pub async fn drive(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let driven = poll_fn(|cx| {
+            loop {
+                if done(self) {
+                    return Poll::Ready(());
+                }
+                let progress = self.a.poll(cx) | self.b.poll(cx);
+                if !progress {
+                    return if done(self) { Poll::Ready(()) } else { Poll::Pending };
+                }
+            }
+        });
+        let timely = tokio::time::timeout(LIMIT, driven).await.is_ok();
+        assert!(
+            timely,
+            "{what}: not within {LIMIT:?}; A: {} outstanding, ended {:?}; B: {} outstanding, ended {:?}",
+            self.a.outstanding(),
+            self.a.ended,
+            self.b.outstanding(),
+            self.b.ended,
+        );
+    }
+
+    /// Drives both ends for a while.
+    pub async fn drive_for(&mut self, time: Duration) {
+        let driven = poll_fn(|cx| {
+            while self.a.poll(cx) | self.b.poll(cx) {}
+            Poll::<()>::Pending
+        });
+        let _ = tokio::time::timeout(time, driven).await;
+    }
+
+    /// Drives both ends until A has completed `id`.
+    pub async fn a_completes(&mut self, id: WrId) {
+        self.drive("a completion of A", |duo| duo.a.has(id)).await;
+    }
+
+    /// Drives both ends until B has completed `id`.
+    pub async fn b_completes(&mut self, id: WrId) {
+        self.drive("a completion of B", |duo| duo.b.has(id)).await;
+    }
+
+    /// Drives both ends until both know that the connection is over.
+    pub async fn both_end(&mut self) {
+        self.drive("the end of the connection", |duo| duo.a.ended.is_some() && duo.b.ended.is_some()).await;
+    }
+
+    /// Sends a message from A to B and back: shows that the connection lives and that everything before has arrived.
+    pub async fn is_alive(&mut self) {
+        let at_b = self.b.receive(&[16]);
+        self.a.send(Bytes::from_static(b"are you there"));
+        self.b_completes(at_b).await;
+        assert_eq!(self.b.take_message(at_b), b"are you there");
+        let at_a = self.a.receive(&[16]);
+        self.b.send(Bytes::from_static(b"yes"));
+        self.a_completes(at_a).await;
+        assert_eq!(self.a.take_message(at_a), b"yes");
+    }
+
+    /// Invalidates a window of B and returns its memory; the connection may have ended.
+    pub async fn memory_of_b(&mut self, key: Key) -> Option<WindowMemory> {
+        let id = self.b.invalidate(key);
+        self.b_completes(id).await;
+        self.b.take_memory(id)
+    }
+}

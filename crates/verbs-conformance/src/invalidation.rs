@@ -1,0 +1,184 @@
+//! Windows close: when, by whom, and what comes back (I1: memory that is open to the peer belongs to its window).
+
+use bytes::Bytes;
+use rpcrdma_verbs::{Access, Buffer, Key, SendRequest, Status, WindowMemory, Work, WorkRequest};
+
+use crate::Fixture;
+use crate::harness::{Duo, connect, octets, pattern};
+
+fn send_with_invalidate(duo: &mut Duo, key: Key) {
+    let gather = vec![Bytes::from_static(b"take it back")];
+    let send = SendRequest { gather, invalidate: Some(key), ..SendRequest::default() };
+    duo.a.post(WorkRequest::Send(send));
+}
+
+/// The memory comes with the Receive, after the Writes before the Send.
+pub async fn remote_invalidation_gives_memory_back(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    if !duo.b.queue_pair.capabilities().remote_invalidation {
+        return;
+    }
+    let mut buffer = duo.b.queue_pair.domain().allocate(30_000, 4096).unwrap();
+    buffer.fill(0);
+    let address = buffer.as_ptr();
+    let write = duo.b.window(WindowMemory::Write(buffer));
+    let read = duo.b.read_window(pattern(100, 3));
+    for (window, salt) in [(write, 2), (read, 3)] {
+        let receive = duo.b.receive(&[64]);
+        if window == write {
+            duo.a.write(pattern(30_000, salt), write);
+        }
+        send_with_invalidate(&mut duo, window.key);
+        duo.b_completes(receive).await;
+        let Work::Receive { buffers, len, invalidated: Some((key, memory)), .. } =
+            duo.b.take_success(receive)
+        else {
+            panic!("the Receive gives the window's memory back");
+        };
+        assert_eq!((&buffers[0][..len], key), (&b"take it back"[..], window.key));
+        assert!(octets(Some(&memory)) == pattern(memory.len(), salt));
+        if let WindowMemory::Write(buffer) = &memory {
+            assert_eq!(buffer.as_ptr(), address, "it is the memory that was bound");
+        }
+        // It cannot come back twice.
+        assert!(duo.memory_of_b(window.key).await.is_none());
+    }
+    assert_eq!(duo.b.queue_pair.counters().remote_invalidations, 2);
+    duo.is_alive().await;
+    assert_eq!(duo.b.queue_pair.domain().usage().in_use, 0);
+}
+
+/// A key that is unknown, closed or only reserved: no message is delivered, the connection ends.
+pub async fn remote_invalidation_of_an_unknown_key_ends_the_connection(fixture: &dyn Fixture) {
+    for case in 0..3 {
+        let mut duo = connect(fixture).await;
+        if !duo.b.queue_pair.capabilities().remote_invalidation {
+            return;
+        }
+        let window = duo.b.write_window(pattern(64, 1));
+        let key = match case {
+            0 => Key(window.key.0 ^ 1),
+            1 => {
+                let closed = duo.b.read_window(vec![0; 10]);
+                duo.memory_of_b(closed.key).await;
+                closed.key
+            }
+            _ => duo.b.reserve(Access::RemoteWrite, 64).key,
+        };
+        duo.is_alive().await;
+        let receive = duo.b.receive(&[64]);
+        send_with_invalidate(&mut duo, key);
+        duo.both_end().await;
+        assert!(!duo.b.take(receive).status.is_success());
+        let memory = duo.memory_of_b(window.key).await;
+        assert_eq!(octets(memory.as_ref()), pattern(64, 1));
+    }
+}
+
+/// `LocalInvalidate` completes only when no Read Response refers to the memory any more: after it, the memory can be
+/// changed, and the peer's Read still has the octets of before.
+pub async fn invalidation_waits_for_half_sent_read_responses(fixture: &dyn Fixture) {
+    const LEN: usize = 6 << 20;
+    for threshold in [1_u64, 200_000, 3 << 20] {
+        let mut duo = connect(fixture).await;
+        duo.is_alive().await;
+        let expected = pattern(LEN, 7);
+        let source = duo.b.read_window(expected.clone());
+        let second = duo.b.read_window(pattern(1 << 20, 8));
+        let read = duo.a.read(source);
+        let read_second = duo.a.read(second);
+        let before = duo.b.queue_pair.counters().link_bytes_sent;
+        let sending = |duo: &mut Duo| duo.b.queue_pair.counters().link_bytes_sent >= before + threshold;
+        duo.drive("the Read Response begins", sending).await;
+        // The second response is queued behind the first at the latest when the first has begun.
+        let invalidate = duo.b.invalidate(source.key);
+        duo.b_completes(invalidate).await;
+        let Some(WindowMemory::Read(bytes)) = duo.b.take_memory(invalidate) else {
+            panic!("the memory comes back");
+        };
+        assert!(bytes.is_unique(), "somebody still refers to memory that was given back");
+        let mut memory = bytes.try_into_mut().expect("unique");
+        memory.fill(0xff);
+        duo.drive("both Reads", |duo| duo.a.has(read) && duo.a.has(read_second)).await;
+        assert!(duo.a.take_read(read)[..] == expected, "the Read saw memory that had been given back");
+        assert!(duo.a.take_read(read_second)[..] == pattern(1 << 20, 8));
+        duo.is_alive().await;
+    }
+}
+
+/// A reservation is given up, and a key that names nothing is no error.
+pub async fn invalidation_of_nothing_succeeds(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let reserved = duo.b.reserve(Access::RemoteWrite, 100);
+    for key in [reserved.key, reserved.key, Key(reserved.key.0 ^ 0x0f00)] {
+        let id = duo.b.invalidate(key);
+        duo.b_completes(id).await;
+        let completion = duo.b.take(id);
+        assert_eq!(completion.status, Status::Success);
+        assert!(matches!(completion.work, Work::LocalInvalidate { memory: None }));
+    }
+    duo.is_alive().await;
+}
+
+/// However a window ends, its memory comes back exactly once.
+pub async fn window_memory_comes_back_once(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let remote = duo.b.queue_pair.capabilities().remote_invalidation;
+    let mut windows = Vec::new();
+    for number in 0..32_usize {
+        let mut buffer = duo.b.queue_pair.domain().allocate(1000, 1).unwrap();
+        buffer.fill(u8::try_from(number).unwrap());
+        windows.push(duo.b.window(WindowMemory::Write(buffer)));
+    }
+    let mut back = 0;
+    for (number, window) in windows.iter().enumerate() {
+        if remote && number % 2 == 0 {
+            let receive = duo.b.receive(&[64]);
+            send_with_invalidate(&mut duo, window.key);
+            duo.b_completes(receive).await;
+            let Work::Receive { invalidated, .. } = duo.b.take_success(receive) else { panic!() };
+            let (key, memory) = invalidated.expect("the window's memory");
+            assert_eq!(key, window.key);
+            assert!(octets(Some(&memory)).iter().all(|&octet| usize::from(octet) == number));
+            back += 1;
+        }
+    }
+    // All of them once more, half of them twice, posted together; then the connection ends under the last ones.
+    let mut ids = Vec::new();
+    for (number, window) in windows.iter().enumerate() {
+        if number == 24 {
+            duo.drive("some", |duo| ids.iter().all(|&id| duo.b.has(id))).await;
+            duo.a.queue_pair.abort();
+            duo.both_end().await;
+        }
+        ids.push(duo.b.invalidate(window.key));
+        if number % 3 == 0 {
+            ids.push(duo.b.invalidate(window.key));
+        }
+    }
+    duo.drive("all", |duo| ids.iter().all(|&id| duo.b.has(id))).await;
+    back += ids.into_iter().filter(|&id| duo.b.take_memory(id).is_some()).count();
+    assert_eq!(back, windows.len());
+    assert_eq!(duo.b.queue_pair.domain().usage().in_use, 0);
+}
+
+/// A request posted after a bind finds the window open at the peer's answer, also when it is an express Send.
+pub async fn a_window_is_open_as_soon_as_its_key_is_known(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let bulk = duo.a.write_window(vec![0; 1 << 20]);
+    duo.is_alive().await;
+    for express in [false, true] {
+        let receive = duo.a.receive(&[16]);
+        duo.b.write(pattern(1 << 20, 1), bulk);
+        let window = duo.b.window(WindowMemory::Write(Buffer::adopt(vec![0; 500])));
+        let message = [window.key.0.to_be_bytes().to_vec(), window.address.to_be_bytes().to_vec()].concat();
+        let gather = vec![Bytes::from(message.clone())];
+        duo.b.post(WorkRequest::Send(SendRequest { gather, express, ..SendRequest::default() }));
+        duo.a_completes(receive).await;
+        assert_eq!(duo.a.take_message(receive), message);
+        duo.a.write(pattern(500, 2), window);
+        duo.is_alive().await;
+        let memory = duo.memory_of_b(window.key).await;
+        assert_eq!(octets(memory.as_ref()), pattern(500, 2));
+    }
+}

@@ -1,0 +1,145 @@
+//! Bounds are told and kept; what is refused is given back.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use rpcrdma_verbs::{
+    Access, Buffer, PostErrorKind, ReceiveMemory, RemoteSegment, SendRequest, WindowError, WindowMemory,
+    WorkRequest,
+};
+
+use crate::Fixture;
+use crate::harness::{connect, connect_with, octets, parameters, pattern};
+
+/// The send queue takes as many requests as it says, and more when some have completed.
+pub async fn a_full_send_queue_refuses(fixture: &dyn Fixture) {
+    let mut a = parameters();
+    a.max_send_wr = 8;
+    let mut duo = connect_with(fixture, a, parameters()).await;
+    duo.is_alive().await;
+    let limit = duo.a.queue_pair.capabilities().max_send_wr;
+    assert!(limit >= 8);
+    for _ in 0..limit {
+        duo.b.receive(&[4]);
+        duo.a.send(Bytes::from_static(b"x"));
+    }
+    let gather = vec![Bytes::from_static(b"one too many")];
+    let request = WorkRequest::Send(SendRequest { gather: gather.clone(), ..SendRequest::default() });
+    let Err((PostErrorKind::QueueFull { limit: told }, WorkRequest::Send(back))) = duo.a.try_post(request)
+    else {
+        panic!("the queue took more than it can");
+    };
+    assert_eq!((told, back.gather), (limit, gather));
+    duo.drive("all", |duo| duo.a.outstanding() == 0 && duo.b.outstanding() == 0).await;
+    duo.is_alive().await;
+}
+
+/// The same for Receives.
+pub async fn a_full_receive_queue_refuses(fixture: &dyn Fixture) {
+    let mut b = parameters();
+    b.max_recv_wr = 8;
+    let mut duo = connect_with(fixture, parameters(), b).await;
+    let limit = duo.b.queue_pair.capabilities().max_recv_wr;
+    assert!(limit >= 8);
+    for _ in 0..limit {
+        duo.b.receive(&[4]);
+    }
+    let memory = ReceiveMemory::Scatter(vec![Buffer::adopt(vec![9; 5])]);
+    let Err((PostErrorKind::QueueFull { limit: told }, ReceiveMemory::Scatter(back))) =
+        duo.b.try_post_receive(memory)
+    else {
+        panic!("the queue took more than it can");
+    };
+    assert_eq!((told, &back[0][..]), (limit, &[9; 5][..]));
+    for _ in 0..limit {
+        duo.a.send(Bytes::from_static(b"x"));
+    }
+    duo.drive("all", |duo| duo.b.outstanding() == 0).await;
+    duo.is_alive().await;
+}
+
+/// Windows are counted from their reservation to their invalidation.
+pub async fn windows_run_out_and_come_back(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let limit = duo.b.queue_pair.capabilities().max_windows;
+    let windows: Vec<_> = (0..limit).map(|_| duo.b.reserve(Access::RemoteWrite, 10)).collect();
+    let refused = duo.b.queue_pair.reserve_window(Access::RemoteWrite, 10);
+    assert_eq!(refused, Err(WindowError::Exhausted { limit }));
+    duo.memory_of_b(windows[limit / 2].key).await;
+    let again = duo.b.write_window(vec![0; 10]);
+    duo.a.write(pattern(10, 1), again);
+    duo.is_alive().await;
+    let memory = duo.memory_of_b(again.key).await;
+    assert_eq!(octets(memory.as_ref()), pattern(10, 1));
+}
+
+/// Requests that cannot be meant are refused when they are posted, and nothing of them happens.
+pub async fn contradictory_requests_are_given_back(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let window = duo.b.write_window(vec![0; 100]);
+    let bytes = |len| Bytes::from(vec![1; len]);
+    let short = RemoteSegment { length: 10, ..window };
+    let bind = |window, len| WorkRequest::BindWindow {
+        window,
+        memory: WindowMemory::Write(Buffer::adopt(vec![0; len])),
+    };
+    let read_only = duo.a.reserve(Access::RemoteRead, 100);
+    let writable = duo.a.reserve(Access::RemoteWrite, 100);
+    let bound = duo.a.write_window(vec![0; 100]);
+    let too_many = duo.a.queue_pair.capabilities().max_sge + 1;
+    let requests = vec![
+        (
+            "a Write longer than its target",
+            WorkRequest::Write { gather: vec![bytes(11)], targets: vec![short] },
+        ),
+        ("a Write to nowhere", WorkRequest::Write { gather: vec![bytes(1)], targets: vec![] }),
+        (
+            "a Read longer than its sink",
+            WorkRequest::Read { sink: Buffer::adopt(vec![0; 9]), sources: vec![short] },
+        ),
+        (
+            "a Read shorter than its sink",
+            WorkRequest::Read { sink: Buffer::adopt(vec![0; 11]), sources: vec![short] },
+        ),
+        ("a bind of other memory", bind(writable, 99)),
+        ("a bind with another right", bind(read_only, 100)),
+        ("a second bind", bind(bound, 100)),
+        ("too many pieces", WorkRequest::Write { gather: vec![bytes(1); too_many], targets: vec![window] }),
+        (
+            "too many pieces",
+            WorkRequest::Send(SendRequest { gather: vec![bytes(1); too_many], ..SendRequest::default() }),
+        ),
+    ];
+    for (what, request) in requests {
+        let before = std::mem::discriminant(&request);
+        match duo.a.try_post(request) {
+            Err((PostErrorKind::Invalid(_), back)) => assert_eq!(std::mem::discriminant(&back), before),
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+    duo.is_alive().await;
+    let memory = duo.memory_of_b(window.key).await;
+    assert_eq!(octets(memory.as_ref()), [0; 100]);
+}
+
+/// Keys and addresses differ, follow no simple rule, and are not used again soon (RFC 5042 §6.1.1).
+pub async fn keys_cannot_be_guessed(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let mut keys = Vec::new();
+    let mut addresses = BTreeSet::new();
+    for _ in 0..8 {
+        let windows: Vec<_> = (0..64).map(|_| duo.b.reserve(Access::RemoteRead, 100)).collect();
+        for window in windows {
+            assert!(window.address.checked_add(100).is_some(), "the window wraps");
+            keys.push(window.key.0);
+            addresses.insert(window.address);
+            duo.b.invalidate(window.key);
+        }
+        duo.drive("all invalid", |duo| duo.b.outstanding() == 0).await;
+    }
+    let distinct: BTreeSet<_> = keys.iter().copied().collect();
+    assert_eq!(distinct.len(), keys.len(), "a key came back at once");
+    let steps: BTreeSet<_> = keys.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    assert!(steps.len() > keys.len() / 2, "keys follow a rule: {steps:?}");
+    assert!(addresses.len() > keys.len() / 2, "addresses are predictable");
+}

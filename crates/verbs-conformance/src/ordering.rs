@@ -1,0 +1,141 @@
+//! What may pass what (RFC 5040 §5.5).
+
+use bytes::Bytes;
+use rpcrdma_verbs::{SendRequest, Work, WorkRequest};
+
+use crate::Fixture;
+use crate::harness::{connect, octets, pattern};
+
+/// Messages fill Receives in the order of posting, whatever their sizes.
+pub async fn sends_arrive_in_order(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let sizes = |round: usize| (round * 7919) % 9000;
+    let receives: Vec<_> = (0..150).map(|_| duo.b.receive(&[9000])).collect();
+    for round in 0..150 {
+        duo.a.send(pattern(sizes(round), u8::try_from(round).unwrap()));
+    }
+    for (round, id) in receives.into_iter().enumerate() {
+        duo.b_completes(id).await;
+        assert_eq!(duo.b.take_message(id), pattern(sizes(round), u8::try_from(round).unwrap()));
+    }
+    duo.is_alive().await;
+}
+
+/// When a message is there, the Writes posted before it are placed.
+pub async fn a_send_follows_the_writes_before_it(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let size = |round: usize| 1 + round * round * 1013;
+    let mut expected = Vec::new();
+    for round in 0..24_usize {
+        let salt = u8::try_from(round).unwrap();
+        let window = duo.b.write_window(vec![0; size(round)]);
+        let receive = duo.b.receive(&[100]);
+        expected.push((window, receive, salt));
+    }
+    for (round, (window, _, salt)) in expected.iter().enumerate() {
+        let data = Bytes::from(pattern(size(round), *salt));
+        // Sometimes as two Writes, so that a message follows several.
+        let cut = data.len() / 3 * (round % 2);
+        let mut second = *window;
+        second.address += u64::try_from(cut).unwrap();
+        second.length -= u32::try_from(cut).unwrap();
+        if cut > 0 {
+            duo.a.write(data.slice(..cut), *window);
+        }
+        duo.a.write(data.slice(cut..), second);
+        duo.a.send(vec![*salt; 50]);
+    }
+    for (round, (window, receive, salt)) in expected.into_iter().enumerate() {
+        duo.b_completes(receive).await;
+        assert_eq!(duo.b.take_message(receive), [salt; 50]);
+        // Closed at once: what is not placed by now never will be.
+        let memory = duo.memory_of_b(window.key).await;
+        assert!(octets(memory.as_ref()) == pattern(size(round), salt), "Write {round} was late");
+    }
+    duo.is_alive().await;
+}
+
+/// Writes to one place are carried out in the order of posting.
+pub async fn later_writes_win(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let window = duo.b.write_window(vec![0; 50_000]);
+    for salt in 0..10 {
+        duo.a.write(pattern(50_000, salt), window);
+    }
+    duo.is_alive().await;
+    let memory = duo.memory_of_b(window.key).await;
+    assert!(octets(memory.as_ref()) == pattern(50_000, 9));
+}
+
+/// Express Sends may pass bulk; among themselves they do not, and ordinary Sends still follow their Writes.
+pub async fn express_sends_keep_their_order(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let window = duo.b.write_window(vec![0; 4 << 20]);
+    let receives: Vec<_> = (0..11).map(|_| duo.b.receive(&[64])).collect();
+    duo.a.write(pattern(4 << 20, 1), window);
+    duo.a.send(Bytes::from_static(b"ordinary"));
+    for number in 0..10_u8 {
+        let gather = vec![Bytes::from(vec![number; 20])];
+        duo.a.post(WorkRequest::Send(SendRequest { gather, express: true, ..SendRequest::default() }));
+    }
+    let mut express = Vec::new();
+    for id in receives {
+        duo.b_completes(id).await;
+        let message = duo.b.take_message(id);
+        if message == b"ordinary" {
+            let memory = duo.memory_of_b(window.key).await;
+            assert!(octets(memory.as_ref()) == pattern(4 << 20, 1));
+        } else {
+            assert_eq!(message.len(), 20);
+            express.push(message[0]);
+        }
+    }
+    assert_eq!(express, (0..10).collect::<Vec<_>>());
+    duo.is_alive().await;
+}
+
+/// A Read Response may pass Sends posted later by its sender, and a Send may pass an unfinished Read: all arrive.
+pub async fn reads_and_sends_do_not_wait_for_each_other(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let source = duo.b.read_window(pattern(3 << 20, 5));
+    let at_b: Vec<_> = (0..10).map(|_| duo.b.receive(&[40_000])).collect();
+    let at_a: Vec<_> = (0..10).map(|_| duo.a.receive(&[40_000])).collect();
+    let read = duo.a.read(source);
+    for salt in 0..10 {
+        duo.a.send(pattern(40_000, salt));
+        duo.b.send(pattern(30_000, salt));
+    }
+    for (salt, (at_a, at_b)) in at_a.into_iter().zip(at_b).enumerate() {
+        let salt = u8::try_from(salt).unwrap();
+        duo.drive("messages both ways", |duo| duo.a.has(at_a) && duo.b.has(at_b)).await;
+        assert_eq!(duo.b.take_message(at_b), pattern(40_000, salt));
+        assert_eq!(duo.a.take_message(at_a), pattern(30_000, salt));
+    }
+    duo.a_completes(read).await;
+    assert!(duo.a.take_read(read)[..] == pattern(3 << 20, 5));
+}
+
+/// Sends, Writes, binds and invalidations that are not express complete in the order of posting.
+pub async fn completions_come_in_order(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let target = duo.b.write_window(vec![0; 100_000]);
+    let mut posted = Vec::new();
+    for round in 0..20_u8 {
+        duo.b.receive(&[10_000]);
+        posted.push(duo.a.write(pattern(100_000, round), target));
+        posted.push(duo.a.send(pattern(10_000, round)));
+        let window = duo.a.read_window(vec![round; 10]);
+        posted.push(duo.a.invalidate(window.key));
+    }
+    let last = posted[posted.len() - 1];
+    duo.a_completes(last).await;
+    let completed: Vec<_> = duo
+        .a
+        .completions
+        .iter()
+        .filter(|completion| !matches!(completion.work, Work::BindWindow))
+        .map(|completion| completion.id)
+        .collect();
+    assert_eq!(completed, posted);
+    duo.is_alive().await;
+}

@@ -1,0 +1,105 @@
+//! Setting connections up.
+
+use bytes::Bytes;
+use rpcrdma_verbs::{ConnectError, ConnectParameters};
+
+use crate::Fixture;
+use crate::harness::{Duo, Node, connect_with, parameters, pattern, within};
+
+fn with_private_data(data: Bytes) -> ConnectParameters {
+    ConnectParameters { private_data: data, ..parameters() }
+}
+
+/// Every length up to the largest, different ones both ways.
+pub async fn private_data_goes_both_ways(fixture: &dyn Fixture) {
+    let most = fixture.max_private_data();
+    for (a_len, b_len) in [(0, 0), (0, most), (most, 0), (most, most), (1, 2), (28, 28), (most - 1, 3)] {
+        let (from_a, from_b) = (Bytes::from(pattern(a_len, 1)), Bytes::from(pattern(b_len, 2)));
+        let duo =
+            connect_with(fixture, with_private_data(from_a.clone()), with_private_data(from_b.clone())).await;
+        assert_eq!(duo.b.queue_pair.peer_private_data(), &from_a);
+        assert_eq!(duo.a.queue_pair.peer_private_data(), &from_b);
+    }
+}
+
+/// One octet too many is the caller's error, before anything is sent.
+pub async fn too_much_private_data_is_refused(fixture: &dyn Fixture) {
+    let listener = fixture.listen().await;
+    let address = listener.local_address().unwrap();
+    // Well beyond what any fabric carries.
+    let data = Bytes::from(vec![0; fixture.max_private_data().max(512) + 1]);
+    let connector = fixture.connector();
+    let result = within("the refusal", connector.connect(address, with_private_data(data))).await;
+    assert!(matches!(result, Err(ConnectError::Invalid(_))), "{:?}", result.err());
+}
+
+/// The listener sees the private data before it decides, and its reasons reach the other side.
+pub async fn rejection_carries_private_data(fixture: &dyn Fixture) {
+    let most = fixture.max_private_data();
+    for len in [0, 1, most] {
+        let mut listener = fixture.listen().await;
+        let address = listener.local_address().unwrap();
+        let connector = fixture.connector();
+        let reason = Bytes::from(pattern(len, 3));
+        let reject = async {
+            let request = listener.accept().await.unwrap().request().await.unwrap();
+            assert_eq!(request.private_data(), &Bytes::from_static(b"please"));
+            assert!(request.peer_address().is_some());
+            request.reject(reason.clone()).await.expect("rejecting succeeds");
+        };
+        let parameters = with_private_data(Bytes::from_static(b"please"));
+        let both = async { tokio::join!(connector.connect(address, parameters), reject) };
+        let (result, ()) = within("the rejection", both).await;
+        match result {
+            Err(ConnectError::Rejected(rejected)) => assert_eq!(rejected.private_data, reason),
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("connected although rejected"),
+        }
+    }
+}
+
+/// Nobody at the address is an error of the link.
+pub async fn nobody_listens(fixture: &dyn Fixture) {
+    let listener = fixture.listen().await;
+    let address = listener.local_address().unwrap();
+    drop(listener);
+    let connector = fixture.connector();
+    let result = within("the refusal", connector.connect(address, parameters())).await;
+    assert!(matches!(result, Err(ConnectError::Io(_))), "{:?}", result.err());
+}
+
+/// Several connections to one listener, none in the way of another.
+pub async fn a_listener_serves_many(fixture: &dyn Fixture) {
+    let mut listener = fixture.listen().await;
+    let address = listener.local_address().unwrap();
+    let connector = fixture.connector();
+    let mut duos = Vec::new();
+    for number in 0..8_u8 {
+        let accept = async {
+            let request = listener.accept().await.unwrap().request().await.unwrap();
+            request.accept(with_private_data(Bytes::from(vec![number]))).await.unwrap()
+        };
+        let connecting = connector.connect(address, with_private_data(Bytes::from(vec![number; 2])));
+        let (a, b) = within("connecting", async { tokio::join!(connecting, accept) }).await;
+        duos.push(Duo { a: Node::new(a.unwrap()), b: Node::new(b) });
+    }
+    drop(listener);
+    for (number, duo) in duos.iter_mut().enumerate() {
+        let number = u8::try_from(number).unwrap();
+        assert_eq!(duo.a.queue_pair.peer_private_data()[..], [number]);
+        assert_eq!(duo.b.queue_pair.peer_private_data()[..], [number; 2]);
+        duo.is_alive().await;
+    }
+    duos[3].a.queue_pair.abort();
+    duos[3].both_end().await;
+    duos[4].is_alive().await;
+}
+
+/// Both ends know both addresses, and they agree.
+pub async fn addresses_are_told(fixture: &dyn Fixture) {
+    let duo = connect_with(fixture, parameters(), parameters()).await;
+    let (a, b) = (&duo.a.queue_pair, &duo.b.queue_pair);
+    assert_eq!(a.local_address(), b.peer_address());
+    assert_eq!(b.local_address(), a.peer_address());
+    assert_ne!(a.local_address(), b.local_address());
+}
