@@ -71,6 +71,13 @@ impl Completions {
         self.room_taken
     }
 
+    /// Work requests posted and not handed out.
+    pub(crate) fn requests(&self) -> usize {
+        let is_request = |work: &Work| !matches!(work, Work::Receive { .. } | Work::WindowFlushed { .. });
+        let ready = self.ready.iter().filter(|(_, completion)| is_request(&completion.work)).count();
+        self.slots.len() + ready
+    }
+
     /// The sink of a Read that has not completed.
     pub(crate) fn sink(&mut self, seq: u64) -> Option<&mut Buffer> {
         match &mut self.slots.get_mut(&seq)?.pending {

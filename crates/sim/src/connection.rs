@@ -165,7 +165,7 @@ impl Connection {
 
     pub(crate) fn add_outstanding(&self, sum: &mut Outstanding) {
         for end in [&self.a, &self.b].into_iter().flatten() {
-            sum.work_requests += end.completions.room_taken();
+            sum.work_requests += end.completions.requests();
             sum.receives += end.completions.receives;
             sum.windows += end.windows.len();
         }

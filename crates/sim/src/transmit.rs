@@ -206,7 +206,7 @@ impl End {
             .filter(due)
             .filter(|posted| matches!(posted.job, Job::Send { .. } | Job::Write { .. }))
             .map(|posted| (Source::Queue, posted.not_before));
-        let express = self.express.front().filter(due).map(|posted| (Source::Express, posted.not_before));
+        let express = self.next_express().filter(due).map(|posted| (Source::Express, posted.not_before));
         let posted = match (in_send, queue, express) {
             (true, queue, _) => queue,
             (false, queue, express) => express.or(queue),
@@ -220,6 +220,17 @@ impl End {
             }
             (response, other) => response.or(other),
         }
+    }
+
+    /// The next express Send, unless an invalidation was posted before it. (Binds are in effect since they were posted.)
+    fn next_express(&self) -> Option<&Posted> {
+        let express = self.express.front()?;
+        let fenced = self
+            .queue
+            .iter()
+            .take_while(|posted| posted.seq < express.seq)
+            .any(|posted| matches!(posted.job, Job::LocalInvalidate { .. }));
+        (!fenced).then_some(express)
     }
 
     /// The next Read Request, if its limit allows it.
@@ -302,7 +313,7 @@ impl End {
             if needs_link(posted) { posted.not_before.max(outbound.busy_until) } else { posted.not_before }
         };
         let queue = self.queue.front().filter(|posted| !blocked(posted)).map(when);
-        let express = self.express.front().map(when);
+        let express = self.next_express().map(when);
         let read = self.next_read().map(|part| part.ready_at.max(outbound.busy_until));
         let response = self.responses.front().map(|response| response.ready_at.max(outbound.busy_until));
         [queue, express, read, response].into_iter().flatten().min()

@@ -1,5 +1,8 @@
 //! The fabric against the contract, with each kind of completion and on links of different speed.
 
+// Helpers of tests fail by panicking.
+#![allow(clippy::unwrap_used)]
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! The fabric without a runtime: what `proto` tests rely on.
 
+// Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 use std::sync::{Arc, Mutex};

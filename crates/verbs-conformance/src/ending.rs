@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    Access, Buffer, Disconnected, PostErrorKind, ReceiveMemory, Status, WindowError, WindowMemory, Work,
+    Buffer, Disconnected, PostErrorKind, ReceiveMemory, Status, WindowErrorKind, WindowMemory, Work,
     WorkRequest,
 };
 
@@ -53,6 +53,7 @@ pub async fn abort_flushes_everything(fixture: &dyn Fixture) {
         for window in windows {
             assert!(duo.memory_of_b(window.key).await.is_some());
         }
+        assert!(duo.b.flushed.is_empty());
         for node in [&duo.a, &duo.b] {
             assert_eq!(node.queue_pair.domain().usage().in_use, 0, "memory leaked");
         }
@@ -113,22 +114,21 @@ pub async fn both_may_disconnect_at_once(fixture: &dyn Fixture) {
     }
 }
 
-/// After the end everything is refused and given back, but for invalidations.
+/// After the end everything is refused and given back.
 pub async fn posting_fails_after_the_end(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
-    let reserved = duo.b.reserve(Access::RemoteWrite, 50);
     let bound = duo.b.write_window(pattern(64, 1));
     duo.is_alive().await;
     duo.a.queue_pair.abort();
     duo.both_end().await;
     for node in [&mut duo.a, &mut duo.b] {
-        let memory = WindowMemory::Write(Buffer::adopt(vec![7; 50]));
-        let bind = WorkRequest::BindWindow { window: reserved, memory };
-        let Err((PostErrorKind::Disconnected, WorkRequest::BindWindow { memory, .. })) = node.try_post(bind)
+        let gather = vec![Bytes::from_static(b"late")];
+        let write = WorkRequest::Write { gather, targets: vec![bound] };
+        let Err((PostErrorKind::Disconnected, WorkRequest::Write { gather, .. })) = node.try_post(write)
         else {
-            panic!("a bind was taken after the end");
+            panic!("a Write was taken after the end");
         };
-        assert_eq!(octets(Some(&memory)), [7; 50]);
+        assert_eq!(gather[0], Bytes::from_static(b"late"));
         let memory = ReceiveMemory::Scatter(vec![Buffer::adopt(vec![8; 50])]);
         let Err((PostErrorKind::Disconnected, ReceiveMemory::Scatter(buffers))) =
             node.try_post_receive(memory)
@@ -136,18 +136,20 @@ pub async fn posting_fails_after_the_end(fixture: &dyn Fixture) {
             panic!("a Receive was taken after the end");
         };
         assert_eq!(buffers[0][..], [8; 50]);
-        let window = node.queue_pair.reserve_window(Access::RemoteRead, 1);
-        assert_eq!(window, Err(WindowError::Disconnected));
+        let memory = WindowMemory::Write(Buffer::adopt(vec![7; 50]));
+        let error = node.queue_pair.reserve_window(memory).expect_err("a window after the end");
+        assert_eq!(error.kind, WindowErrorKind::Disconnected);
+        assert_eq!(octets(Some(&error.memory)), [7; 50]);
         node.queue_pair.disconnect();
         node.queue_pair.abort();
     }
     let ended = duo.b.ended.take();
-    let memory = duo.memory_of_b(bound.key).await;
-    assert_eq!(octets(memory.as_ref()), pattern(64, 1));
-    assert!(duo.memory_of_b(bound.key).await.is_none());
-    // It still reports the same end.
+    // It still reports the same end, and nothing else.
     duo.drive("the end, again", |duo| duo.b.ended.is_some()).await;
     assert_eq!(duo.b.ended, ended);
+    let memory = duo.memory_of_b(bound.key).await;
+    assert_eq!(octets(memory.as_ref()), pattern(64, 1));
+    assert!(duo.b.flushed.is_empty());
 }
 
 /// A queue pair that is dropped with everything outstanding tells its peer and gives its memory back.
@@ -171,18 +173,26 @@ pub async fn a_dropped_queue_pair_ends_the_connection(fixture: &dyn Fixture) {
     assert_eq!(a_domain.usage().in_use, 0, "memory leaked");
 }
 
-/// A window that was reserved, and one whose bind was still queued: both can be given up after the end.
-pub async fn unbound_and_bound_windows_survive_the_end(fixture: &dyn Fixture) {
-    let mut duo = connect(fixture).await;
-    duo.is_alive().await;
-    let reserved = duo.b.reserve(Access::RemoteRead, 100);
-    let target = duo.a.write_window(vec![0; 1 << 20]);
-    // Behind bulk, so that the bind may not have been carried out.
-    duo.b.write(pattern(1 << 20, 1), target);
-    let bound = duo.b.write_window(pattern(64, 1));
-    duo.b.queue_pair.abort();
-    duo.both_end().await;
-    assert!(duo.memory_of_b(reserved.key).await.is_none());
-    let memory = duo.memory_of_b(bound.key).await;
-    assert_eq!(octets(memory.as_ref()), pattern(64, 1));
+/// Windows that were reserved, bound, or whose bind was still queued: each gives its memory back at the end.
+pub async fn windows_give_their_memory_back_at_the_end(fixture: &dyn Fixture) {
+    for by_a in [false, true] {
+        let mut duo = connect(fixture).await;
+        let target = duo.a.write_window(vec![0; 1 << 20]);
+        let early = duo.b.write_window(pattern(64, 3));
+        duo.is_alive().await;
+        let reserved = duo.b.reserve(WindowMemory::Read(pattern(100, 2).into()));
+        // Behind bulk, so that the bind may not have been carried out.
+        duo.b.write(pattern(1 << 20, 1), target);
+        let late = duo.b.write_window(pattern(64, 1));
+        let aborting = if by_a { &mut duo.a } else { &mut duo.b };
+        aborting.queue_pair.abort();
+        duo.both_end().await;
+        for (window, content) in
+            [(reserved, pattern(100, 2)), (late, pattern(64, 1)), (early, pattern(64, 3))]
+        {
+            let memory = duo.b.take_flushed(window.key);
+            assert_eq!(octets(memory.as_ref()), content);
+        }
+        assert!(duo.b.flushed.is_empty());
+    }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    Access, Buffer, Completion, ConnectParameters, Disconnected, Key, PostErrorKind, ProtectionDomain,
-    QueuePair, ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Work, WorkRequest, WrId,
+    Buffer, Completion, ConnectParameters, Disconnected, Key, PostErrorKind, ProtectionDomain, QueuePair,
+    ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Work, WorkRequest, WrId,
 };
 
 use crate::Fixture;
@@ -25,6 +25,8 @@ pub struct Node {
     pub queue_pair: Box<dyn QueuePair>,
     /// Completions that no case has taken.
     pub completions: Vec<Completion>,
+    /// Windows that the end of the connection closed, with their memory.
+    pub flushed: Vec<(Key, WindowMemory)>,
     /// Why the connection ended.
     pub ended: Option<Disconnected>,
     outstanding: BTreeSet<WrId>,
@@ -77,8 +79,22 @@ pub async fn connect(fixture: &dyn Fixture) -> Duo {
     connect_with(fixture, parameters(), parameters()).await
 }
 
-/// Connects with these parameters.
+/// Connects with these parameters, and sends a first message from the side that connected: the other side may send only
+/// then.
 pub async fn connect_with(fixture: &dyn Fixture, a: ConnectParameters, b: ConnectParameters) -> Duo {
+    let mut duo = connect_silently(fixture, a, b).await;
+    // Posted before the first poll, so in time.
+    let receive = duo.b.receive(&[8]);
+    duo.a.send(Bytes::from_static(b"hello"));
+    duo.b_completes(receive).await;
+    assert_eq!(duo.b.take_message(receive), b"hello");
+    duo.drive("A completes its Send", |duo| duo.a.outstanding() == 0).await;
+    duo.a.completions.clear();
+    duo
+}
+
+/// Connects with these parameters, and sends nothing.
+pub async fn connect_silently(fixture: &dyn Fixture, a: ConnectParameters, b: ConnectParameters) -> Duo {
     let mut listener = fixture.listen().await;
     let address = listener.local_address().expect("a listener has an address");
     let connector = fixture.connector();
@@ -96,7 +112,14 @@ impl Node {
     /// Watches a queue pair.
     #[must_use]
     pub fn new(queue_pair: Box<dyn QueuePair>) -> Self {
-        Self { queue_pair, completions: Vec::new(), ended: None, outstanding: BTreeSet::new(), next_id: 1 }
+        Self {
+            queue_pair,
+            completions: Vec::new(),
+            flushed: Vec::new(),
+            ended: None,
+            outstanding: BTreeSet::new(),
+            next_id: 1,
+        }
     }
 
     fn next_id(&mut self) -> WrId {
@@ -166,7 +189,8 @@ impl Node {
 
     /// Posts a pooled Receive.
     pub fn receive_pooled(&mut self, capacity: usize) -> WrId {
-        self.try_post_receive(ReceiveMemory::Pooled { capacity })
+        let reserved = self.queue_pair.domain().reserve(capacity).expect("the pool has room");
+        self.try_post_receive(ReceiveMemory::Pooled(reserved))
             .unwrap_or_else(|(kind, _)| panic!("a pooled Receive was not taken: {kind}"))
     }
 
@@ -182,16 +206,21 @@ impl Node {
 
     /// Opens a window.
     pub fn window(&mut self, memory: WindowMemory) -> RemoteSegment {
-        let length = u32::try_from(memory.len()).unwrap();
-        let window = self.queue_pair.reserve_window(memory.access(), length).expect("a window is free");
-        assert_eq!(window.length, length);
-        self.post(WorkRequest::BindWindow { window, memory });
+        let window = self.reserve(memory);
+        self.post(WorkRequest::BindWindow { key: window.key });
         window
     }
 
     /// Reserves a window and leaves it at that.
-    pub fn reserve(&mut self, access: Access, length: u32) -> RemoteSegment {
-        self.queue_pair.reserve_window(access, length).expect("a window is free")
+    pub fn reserve(&mut self, memory: WindowMemory) -> RemoteSegment {
+        let len = memory.len();
+        let window = self
+            .queue_pair
+            .reserve_window(memory)
+            .unwrap_or_else(|error| panic!("a window was refused: {}", error.kind));
+        assert_eq!(usize::try_from(window.length), Ok(len));
+        assert!(window.address.checked_add(u64::from(window.length)).is_some(), "the window wraps");
+        window
     }
 
     /// Polls once; says whether there was progress.
@@ -200,8 +229,17 @@ impl Node {
         match self.queue_pair.poll(cx, &mut self.completions) {
             Poll::Ready(Ok(())) => {
                 assert!(self.completions.len() > before, "poll was ready without a completion");
-                for completion in &self.completions[before..] {
-                    assert!(self.outstanding.remove(&completion.id), "unknown or repeated: {completion:?}");
+                for completion in self.completions.split_off(before) {
+                    if let Work::WindowFlushed { key, memory } = completion.work {
+                        assert!(self.flushed.iter().all(|(seen, _)| *seen != key), "{key:?} came back twice");
+                        self.flushed.push((key, memory));
+                    } else {
+                        assert!(
+                            self.outstanding.remove(&completion.id),
+                            "unknown or repeated: {completion:?}"
+                        );
+                        self.completions.push(completion);
+                    }
                 }
                 true
             }
@@ -265,6 +303,12 @@ impl Node {
             Work::LocalInvalidate { memory } => memory,
             work => panic!("an invalidation completed as {work:?}"),
         }
+    }
+
+    /// Takes the memory of a window that the end of the connection closed.
+    pub fn take_flushed(&mut self, key: Key) -> Option<WindowMemory> {
+        let index = self.flushed.iter().position(|(seen, _)| *seen == key)?;
+        Some(self.flushed.remove(index).1)
     }
 
     /// Requests and Receives that have not completed.
@@ -345,8 +389,11 @@ impl Duo {
         assert_eq!(self.a.take_message(at_a), b"yes");
     }
 
-    /// Invalidates a window of B and returns its memory; the connection may have ended.
+    /// Invalidates a window of B, unless the end of the connection has done so, and returns its memory.
     pub async fn memory_of_b(&mut self, key: Key) -> Option<WindowMemory> {
+        if self.b.ended.is_some() {
+            return self.b.take_flushed(key);
+        }
         let id = self.b.invalidate(key);
         self.b_completes(id).await;
         self.b.take_memory(id)

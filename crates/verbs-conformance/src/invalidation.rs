@@ -1,7 +1,7 @@
 //! Windows close: when, by whom, and what comes back (I1: memory that is open to the peer belongs to its window).
 
 use bytes::Bytes;
-use rpcrdma_verbs::{Access, Buffer, Key, SendRequest, Status, WindowMemory, Work, WorkRequest};
+use rpcrdma_verbs::{Buffer, Key, SendRequest, Status, WindowMemory, Work, WorkRequest};
 
 use crate::Fixture;
 use crate::harness::{Duo, connect, octets, pattern};
@@ -63,7 +63,7 @@ pub async fn remote_invalidation_of_an_unknown_key_ends_the_connection(fixture: 
                 duo.memory_of_b(closed.key).await;
                 closed.key
             }
-            _ => duo.b.reserve(Access::RemoteWrite, 64).key,
+            _ => duo.b.reserve(WindowMemory::Write(Buffer::adopt(vec![0; 64]))).key,
         };
         duo.is_alive().await;
         let receive = duo.b.receive(&[64]);
@@ -106,11 +106,13 @@ pub async fn invalidation_waits_for_half_sent_read_responses(fixture: &dyn Fixtu
     }
 }
 
-/// A reservation is given up, and a key that names nothing is no error.
+/// A reservation gives its memory back, and a key that names nothing is no error.
 pub async fn invalidation_of_nothing_succeeds(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
-    let reserved = duo.b.reserve(Access::RemoteWrite, 100);
-    for key in [reserved.key, reserved.key, Key(reserved.key.0 ^ 0x0f00)] {
+    let reserved = duo.b.reserve(WindowMemory::Write(Buffer::adopt(pattern(100, 1))));
+    let memory = duo.memory_of_b(reserved.key).await;
+    assert_eq!(octets(memory.as_ref()), pattern(100, 1));
+    for key in [reserved.key, Key(reserved.key.0 ^ 0x0f00)] {
         let id = duo.b.invalidate(key);
         duo.b_completes(id).await;
         let completion = duo.b.take(id);
@@ -143,21 +145,24 @@ pub async fn window_memory_comes_back_once(fixture: &dyn Fixture) {
             back += 1;
         }
     }
-    // All of them once more, half of them twice, posted together; then the connection ends under the last ones.
+    // All of them once more, some of them twice, posted together; then the connection ends under the last ones.
+    let (closed, left) = windows.split_at(24);
     let mut ids = Vec::new();
-    for (number, window) in windows.iter().enumerate() {
-        if number == 24 {
-            duo.drive("some", |duo| ids.iter().all(|&id| duo.b.has(id))).await;
-            duo.a.queue_pair.abort();
-            duo.both_end().await;
-        }
+    for (number, window) in closed.iter().enumerate() {
         ids.push(duo.b.invalidate(window.key));
         if number % 3 == 0 {
             ids.push(duo.b.invalidate(window.key));
         }
     }
-    duo.drive("all", |duo| ids.iter().all(|&id| duo.b.has(id))).await;
+    duo.drive("some", |duo| ids.iter().all(|&id| duo.b.has(id))).await;
+    for window in left.iter().take(4) {
+        ids.push(duo.b.invalidate(window.key));
+    }
+    duo.b.queue_pair.abort();
+    duo.both_end().await;
     back += ids.into_iter().filter(|&id| duo.b.take_memory(id).is_some()).count();
+    back += duo.b.flushed.len();
+    duo.b.flushed.clear();
     assert_eq!(back, windows.len());
     assert_eq!(duo.b.queue_pair.domain().usage().in_use, 0);
 }
@@ -181,4 +186,26 @@ pub async fn a_window_is_open_as_soon_as_its_key_is_known(fixture: &dyn Fixture)
         let memory = duo.memory_of_b(window.key).await;
         assert_eq!(octets(memory.as_ref()), pattern(500, 2));
     }
+}
+
+/// An express Send passes bulk, but no invalidation: whoever gets it can rely on the window being closed.
+pub async fn express_sends_do_not_pass_invalidations(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    let source = duo.b.read_window(pattern(4 << 20, 1));
+    let receive = duo.a.receive(&[16]);
+    let before = duo.b.queue_pair.counters().link_bytes_sent;
+    let read = duo.a.read(source);
+    duo.drive("the Read Response begins", |duo| duo.b.queue_pair.counters().link_bytes_sent > before).await;
+    let invalidate = duo.b.invalidate(source.key);
+    let gather = vec![Bytes::from_static(b"closed")];
+    duo.b.post(WorkRequest::Send(SendRequest { gather, express: true, ..SendRequest::default() }));
+    duo.a_completes(receive).await;
+    assert_eq!(duo.a.take_message(receive), b"closed");
+    duo.b_completes(invalidate).await;
+    duo.a_completes(read).await;
+    assert!(duo.a.take_read(read)[..] == pattern(4 << 20, 1));
+    // The window is closed by now, whatever else is going on.
+    let read = duo.a.read(source);
+    duo.both_end().await;
+    assert!(!duo.a.take(read).status.is_success());
 }

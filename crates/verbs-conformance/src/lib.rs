@@ -65,17 +65,18 @@ macro_rules! tests {
             invalidation: remote_invalidation_gives_memory_back,
                 remote_invalidation_of_an_unknown_key_ends_the_connection,
                 invalidation_waits_for_half_sent_read_responses, invalidation_of_nothing_succeeds,
-                window_memory_comes_back_once, a_window_is_open_as_soon_as_its_key_is_known;
-            receives: scattered_messages_fill_buffers_in_order, pooled_receives_take_memory_on_arrival,
-                an_empty_pool_pauses_the_connection, a_message_may_fill_its_receive_but_not_more,
+                window_memory_comes_back_once, a_window_is_open_as_soon_as_its_key_is_known,
+                express_sends_do_not_pass_invalidations;
+            receives: scattered_messages_fill_buffers_in_order, pooled_receives_deliver,
+                i3_pooled_receives_are_backed, a_message_may_fill_its_receive_but_not_more,
                 a_message_without_a_receive_ends_the_connection, the_solicited_flag_arrives;
             transfers: sends_of_many_sizes, writes_of_many_sizes, reads_of_many_sizes,
                 writes_fill_several_targets, reads_join_several_sources, bulk_both_ways_does_not_deadlock,
                 placement_copies_nothing, more_reads_than_the_limit, read_limits_are_negotiated;
             ending: abort_flushes_everything, graceful_disconnect_delivers_what_was_posted,
                 both_may_disconnect_at_once, posting_fails_after_the_end, a_dropped_queue_pair_ends_the_connection,
-                unbound_and_bound_windows_survive_the_end;
-            limits: a_full_send_queue_refuses, a_full_receive_queue_refuses, windows_run_out_and_come_back,
+                windows_give_their_memory_back_at_the_end;
+            limits: a_full_send_queue_refuses, a_full_receive_queue_refuses, room_is_counted_by_segments, windows_run_out_and_come_back,
                 contradictory_requests_are_given_back, keys_cannot_be_guessed;
             setup: private_data_goes_both_ways, too_much_private_data_is_refused, rejection_carries_private_data,
                 nobody_listens, a_listener_serves_many, addresses_are_told;

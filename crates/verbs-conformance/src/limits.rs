@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    Access, Buffer, PostErrorKind, ReceiveMemory, RemoteSegment, SendRequest, WindowError, WindowMemory,
+    Buffer, Key, PostErrorKind, ReceiveMemory, RemoteSegment, SendRequest, WindowErrorKind, WindowMemory,
     WorkRequest,
 };
 
@@ -58,13 +58,53 @@ pub async fn a_full_receive_queue_refuses(fixture: &dyn Fixture) {
     duo.is_alive().await;
 }
 
+/// A Read or Write takes room for each of its segments, an invalidation none.
+pub async fn room_is_counted_by_segments(fixture: &dyn Fixture) {
+    let mut a = parameters();
+    a.max_send_wr = 16;
+    let mut duo = connect_with(fixture, a, parameters()).await;
+    let target = duo.b.write_window(vec![0; 100]);
+    let source = duo.b.read_window(vec![0; 100]);
+    let own = duo.a.read_window(vec![0; 100]);
+    duo.is_alive().await;
+    duo.drive("all", |duo| duo.a.outstanding() == 0 && duo.b.outstanding() == 0).await;
+    let room = duo.a.queue_pair.send_room();
+    assert!(room >= 16);
+    duo.a.post(WorkRequest::Write { gather: vec![Bytes::from(vec![1; 300])], targets: vec![target; 3] });
+    assert_eq!(duo.a.queue_pair.send_room(), room - 3);
+    duo.a.post(WorkRequest::Read { sink: Buffer::adopt(vec![0; 400]), sources: vec![source; 4] });
+    assert_eq!(duo.a.queue_pair.send_room(), room - 7);
+    duo.b.receive(&[10]);
+    duo.a.send(Bytes::new());
+    assert_eq!(duo.a.queue_pair.send_room(), room - 8);
+    let targets = vec![target; room - 7];
+    let gather = vec![Bytes::from(vec![1; 100 * (room - 7)])];
+    let refused = duo.a.try_post(WorkRequest::Write { gather, targets });
+    assert!(
+        matches!(refused, Err((PostErrorKind::QueueFull { .. }, WorkRequest::Write { .. }))),
+        "{refused:?}"
+    );
+    for _ in 0..room - 8 {
+        duo.b.receive(&[10]);
+        duo.a.send(Bytes::new());
+    }
+    assert_eq!(duo.a.queue_pair.send_room(), 0);
+    let invalidate = duo.a.invalidate(own.key);
+    duo.a_completes(invalidate).await;
+    assert!(duo.a.take_memory(invalidate).is_some());
+    duo.drive("all", |duo| duo.a.outstanding() == 0 && duo.b.outstanding() == 0).await;
+    assert_eq!(duo.a.queue_pair.send_room(), room);
+}
+
 /// Windows are counted from their reservation to their invalidation.
 pub async fn windows_run_out_and_come_back(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let limit = duo.b.queue_pair.capabilities().max_windows;
-    let windows: Vec<_> = (0..limit).map(|_| duo.b.reserve(Access::RemoteWrite, 10)).collect();
-    let refused = duo.b.queue_pair.reserve_window(Access::RemoteWrite, 10);
-    assert_eq!(refused, Err(WindowError::Exhausted { limit }));
+    let memory = |octet| WindowMemory::Write(Buffer::adopt(vec![octet; 10]));
+    let windows: Vec<_> = (0..limit).map(|_| duo.b.reserve(memory(1))).collect();
+    let error = duo.b.queue_pair.reserve_window(memory(2)).expect_err("one too many");
+    assert_eq!(error.kind, WindowErrorKind::Exhausted { limit });
+    assert_eq!(octets(Some(&error.memory)), [2; 10]);
     duo.memory_of_b(windows[limit / 2].key).await;
     let again = duo.b.write_window(vec![0; 10]);
     duo.a.write(pattern(10, 1), again);
@@ -79,12 +119,6 @@ pub async fn contradictory_requests_are_given_back(fixture: &dyn Fixture) {
     let window = duo.b.write_window(vec![0; 100]);
     let bytes = |len| Bytes::from(vec![1; len]);
     let short = RemoteSegment { length: 10, ..window };
-    let bind = |window, len| WorkRequest::BindWindow {
-        window,
-        memory: WindowMemory::Write(Buffer::adopt(vec![0; len])),
-    };
-    let read_only = duo.a.reserve(Access::RemoteRead, 100);
-    let writable = duo.a.reserve(Access::RemoteWrite, 100);
     let bound = duo.a.write_window(vec![0; 100]);
     let too_many = duo.a.queue_pair.capabilities().max_sge + 1;
     let requests = vec![
@@ -101,9 +135,8 @@ pub async fn contradictory_requests_are_given_back(fixture: &dyn Fixture) {
             "a Read shorter than its sink",
             WorkRequest::Read { sink: Buffer::adopt(vec![0; 11]), sources: vec![short] },
         ),
-        ("a bind of other memory", bind(writable, 99)),
-        ("a bind with another right", bind(read_only, 100)),
-        ("a second bind", bind(bound, 100)),
+        ("a second bind", WorkRequest::BindWindow { key: bound.key }),
+        ("a bind of nothing", WorkRequest::BindWindow { key: Key(bound.key.0 ^ 0x100) }),
         ("too many pieces", WorkRequest::Write { gather: vec![bytes(1); too_many], targets: vec![window] }),
         (
             "too many pieces",
@@ -128,9 +161,9 @@ pub async fn keys_cannot_be_guessed(fixture: &dyn Fixture) {
     let mut keys = Vec::new();
     let mut addresses = BTreeSet::new();
     for _ in 0..8 {
-        let windows: Vec<_> = (0..64).map(|_| duo.b.reserve(Access::RemoteRead, 100)).collect();
+        let windows: Vec<_> =
+            (0..64).map(|_| duo.b.reserve(WindowMemory::Read(Bytes::from_static(&[0; 100])))).collect();
         for window in windows {
-            assert!(window.address.checked_add(100).is_some(), "the window wraps");
             keys.push(window.key.0);
             addresses.insert(window.address);
             duo.b.invalidate(window.key);

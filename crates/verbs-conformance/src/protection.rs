@@ -150,13 +150,13 @@ pub async fn the_key_of_another_connection_is_refused(fixture: &dyn Fixture) {
 /// A reservation opens nothing.
 pub async fn a_reserved_window_is_closed(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
-    let witness = duo.b.write_window(pattern(LENGTH, 1));
-    let reserved = duo.b.reserve(Access::RemoteWrite, LEN);
+    let reserved = duo.b.reserve(WindowMemory::Write(Buffer::adopt(pattern(LENGTH, 1))));
     duo.is_alive().await;
-    expect_write_refused(duo, witness.key, reserved).await;
+    let key = reserved.key;
+    expect_write_refused(duo, key, reserved).await;
 
     let mut duo = connect(fixture).await;
-    let reserved = duo.b.reserve(Access::RemoteRead, LEN);
+    let reserved = duo.b.reserve(WindowMemory::Read(pattern(LENGTH, 1).into()));
     duo.is_alive().await;
     expect_read_refused(duo, reserved).await;
 }
@@ -215,8 +215,8 @@ pub async fn the_octets_around_a_window_are_safe(fixture: &dyn Fixture) {
     let Some(WindowMemory::Write(middle)) = duo.memory_of_b(window.key).await else {
         panic!("the Buffer comes back");
     };
-    head.unsplit(middle);
-    head.unsplit(tail);
+    head.unsplit(middle).expect("neighbours");
+    head.unsplit(tail).expect("neighbours");
     let before = pattern(3 * LENGTH, 1);
     assert_eq!(head[..LENGTH], before[..LENGTH]);
     assert_eq!(head[LENGTH..2 * LENGTH], pattern(LENGTH, 2));

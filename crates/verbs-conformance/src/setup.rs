@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rpcrdma_verbs::{ConnectError, ConnectParameters};
 
 use crate::Fixture;
-use crate::harness::{Duo, Node, connect_with, parameters, pattern, within};
+use crate::harness::{Duo, Node, connect_silently, parameters, pattern, within};
 
 fn with_private_data(data: Bytes) -> ConnectParameters {
     ConnectParameters { private_data: data, ..parameters() }
@@ -16,7 +16,8 @@ pub async fn private_data_goes_both_ways(fixture: &dyn Fixture) {
     for (a_len, b_len) in [(0, 0), (0, most), (most, 0), (most, most), (1, 2), (28, 28), (most - 1, 3)] {
         let (from_a, from_b) = (Bytes::from(pattern(a_len, 1)), Bytes::from(pattern(b_len, 2)));
         let duo =
-            connect_with(fixture, with_private_data(from_a.clone()), with_private_data(from_b.clone())).await;
+            connect_silently(fixture, with_private_data(from_a.clone()), with_private_data(from_b.clone()))
+                .await;
         assert_eq!(duo.b.queue_pair.peer_private_data(), &from_a);
         assert_eq!(duo.a.queue_pair.peer_private_data(), &from_b);
     }
@@ -97,7 +98,7 @@ pub async fn a_listener_serves_many(fixture: &dyn Fixture) {
 
 /// Both ends know both addresses, and they agree.
 pub async fn addresses_are_told(fixture: &dyn Fixture) {
-    let duo = connect_with(fixture, parameters(), parameters()).await;
+    let duo = connect_silently(fixture, parameters(), parameters()).await;
     let (a, b) = (&duo.a.queue_pair, &duo.b.queue_pair);
     assert_eq!(a.local_address(), b.peer_address());
     assert_eq!(b.local_address(), a.peer_address());
