@@ -5,6 +5,8 @@
 //! for it: by RFC 8267 §4.1 the reply to every procedure of NFS version 3 is predictable, and a client that offers
 //! too little is wrong.
 
+use rpcrdma_proto::Eligibility;
+
 use crate::mount::{MAX_AUTH_FLAVORS, MountProcedure};
 use crate::wire::{
     AccessArgs, Attributes, CommitArgs, CreateArgs, FsinfoArgs, FsstatArgs, GetattrArgs, LinkArgs,
@@ -12,15 +14,6 @@ use crate::wire::{
     ReaddirArgs, ReaddirplusArgs, ReadlinkArgs, RemoveArgs, RenameArgs, RmdirArgs, SetattrArgs, SymlinkArgs,
     VERIFIER_SIZE, WccData, WriteArgs,
 };
-
-/// How many DDP-eligible items a procedure has (RFC 8267 §4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Eligibility {
-    /// Among the arguments: Read chunks.
-    pub arguments: usize,
-    /// Among the results: Write chunks.
-    pub results: usize,
-}
 
 /// The DDP-eligible items of an NFS version 3 procedure: the data of WRITE and the path of SYMLINK, the data of READ
 /// and the path of READLINK, and no other (RFC 8267 §4).

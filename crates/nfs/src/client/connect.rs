@@ -171,7 +171,7 @@ async fn mount_service(rpc: &rpcrdma::Client, options: &ClientOptions) -> Result
             rpcbind.lookup(MOUNT_PROGRAM, MOUNT_VERSION, netid).await.map_err(hint)?
         }
     };
-    connect_mount(address, credential).await.map_err(|reason| failed(reason))
+    connect_mount(address, credential).await.map_err(failed)
 }
 
 async fn connect_mount(address: SocketAddr, credential: Credential) -> Result<MountClient, String> {

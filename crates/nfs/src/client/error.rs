@@ -72,6 +72,18 @@ pub enum Error {
         /// The path.
         path: String,
     },
+    /// A directory where a file is wanted, for want of `recursive`.
+    #[error("{path} is a directory (copy it recursively)")]
+    IsDirectory {
+        /// The directory.
+        path: String,
+    },
+    /// A directory that is too deep to be copied.
+    #[error("{path}: more than {} directories deep", super::tree::MAX_DEPTH)]
+    TooDeep {
+        /// The directory.
+        path: String,
+    },
     /// More symbolic links on the way than [`MAX_SYMLINKS`](super::MAX_SYMLINKS).
     #[error("{path}: more than {} symbolic links on the way", super::MAX_SYMLINKS)]
     TooManyLinks {
@@ -191,10 +203,5 @@ impl Error {
             *path = String::from_utf8_lossy(name).into_owned();
         }
         self
-    }
-
-    pub(crate) fn local(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Local { path, source }
     }
 }

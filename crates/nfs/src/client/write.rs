@@ -16,24 +16,29 @@ pub struct WriteStream {
     file: File,
     /// Where the data that waits begins.
     offset: u64,
-    waiting: BytesMut,
+    waiting: Bytes,
     in_flight: InFlight<Result<(), Error>>,
 }
 
 impl WriteStream {
     pub(super) fn new(file: File, offset: u64) -> Self {
-        Self { file, offset, waiting: BytesMut::new(), in_flight: InFlight::new() }
+        Self { file, offset, waiting: Bytes::new(), in_flight: InFlight::new() }
     }
 
-    /// Takes data; returns when there is room in the window for it. A piece of a whole WRITE's size is not copied.
+    /// Takes data; returns when there is room in the window for it. What comes in pieces of [`Client::write_size`] (the
+    /// last may be shorter) is not copied.
+    ///
+    /// [`Client::write_size`]: super::Client::write_size
     pub async fn write(&mut self, data: Bytes) -> Result<(), Error> {
         let size = self.file.write_size();
         let mut data = data;
         if !self.waiting.is_empty() {
             let part = data.split_to(data.len().min(size.saturating_sub(self.waiting.len())));
-            self.waiting.extend_from_slice(&part);
+            let mut joined = BytesMut::from(std::mem::take(&mut self.waiting));
+            joined.extend_from_slice(&part);
+            self.waiting = joined.freeze();
             if self.waiting.len() >= size {
-                let full = self.waiting.split().freeze();
+                let full = std::mem::take(&mut self.waiting);
                 self.start(full, StableHow::Unstable).await?;
             }
         }
@@ -41,13 +46,15 @@ impl WriteStream {
             let piece = data.split_to(size);
             self.start(piece, StableHow::Unstable).await?;
         }
-        self.waiting.extend_from_slice(&data);
+        if !data.is_empty() {
+            self.waiting = data;
+        }
         Ok(())
     }
 
     /// Writes what is left and returns when all of it is on stable storage.
     pub async fn finish(mut self) -> Result<(), Error> {
-        let last = self.waiting.split().freeze();
+        let last = std::mem::take(&mut self.waiting);
         if !last.is_empty() {
             // A file of one WRITE needs no COMMIT.
             let alone = self.in_flight.is_empty() && self.file.unstable_bytes() == 0;
