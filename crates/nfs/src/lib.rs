@@ -4,6 +4,7 @@
 //!   DDP-eligible items of RFC 8267 §4 are marked where they are declared.
 //! - [`mount`]: the MOUNT protocol, version 3 (RFC 1813 Appendix I).
 //! - [`fs`]: file systems that can be served, in memory and on a directory tree.
+//! - [`server`]: NFS version 3 on exported file systems; MOUNT is [`mount::server`].
 //! - [`client`]: a client for Rust programs, over RDMA and TCP.
 //! - [`binding`]: the Upper-Layer Binding of RFC 8267: what may travel in chunks, how large a reply can be.
 
@@ -11,6 +12,7 @@ pub mod binding;
 pub mod client;
 pub mod fs;
 pub mod mount;
+pub mod server;
 pub mod wire;
 
 pub use client::Client;

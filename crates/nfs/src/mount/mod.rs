@@ -4,6 +4,7 @@
 //! DDP-eligible.
 
 mod client;
+pub mod server;
 mod types;
 
 #[cfg(test)]

@@ -32,6 +32,17 @@ impl FileHandle {
         Ok(handle)
     }
 
+    /// A handle of these parts, one behind the other. What is over [`MAX_HANDLE`] is left out: the caller knows the
+    /// lengths.
+    pub(crate) fn gather(parts: &[&[u8]]) -> Self {
+        let mut handle = Self { length: 0, bytes: [0; MAX_HANDLE] };
+        for (target, byte) in handle.bytes.iter_mut().zip(parts.iter().copied().flatten()) {
+            *target = *byte;
+            handle.length += 1;
+        }
+        handle
+    }
+
     /// The bytes of the handle.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()
@@ -80,11 +91,6 @@ impl Decode for FileHandle {
     fn decode(d: &mut Decoder) -> Result<Self, DecodeError> {
         // RFC 1813 §2.4: NFS3_FHSIZE; the decoder refuses a longer one, and so `new` cannot.
         let bytes = d.opaque(MAX_HANDLE)?;
-        let mut handle = Self { length: 0, bytes: [0; MAX_HANDLE] };
-        for (target, byte) in handle.bytes.iter_mut().zip(&bytes) {
-            *target = *byte;
-            handle.length += 1;
-        }
-        Ok(handle)
+        Ok(Self::gather(&[&bytes]))
     }
 }

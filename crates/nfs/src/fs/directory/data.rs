@@ -97,10 +97,7 @@ impl DirectoryFs {
         let file = self.open_files.get(id, who, Purpose::Read)?;
         let wanted = buffer.len();
         let flags = ReadWriteFlags::NOWAIT;
-        let length = match preadv2(&*file, &mut [IoSliceMut::new(buffer)], offset, flags) {
-            Ok(length) => length,
-            Err(_) => return None,
-        };
+        let length = preadv2(&*file, &mut [IoSliceMut::new(buffer)], offset, flags).ok()?;
         let stat = stat_cached(&*file).ok()?;
         let end_of_file = offset.saturating_add(length as u64) >= stat.stx_size;
         if !file.is_current(&stat) || (length < wanted && !end_of_file) {

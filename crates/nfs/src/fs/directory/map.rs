@@ -229,7 +229,7 @@ impl PathMap {
                     state.records = state.known.names;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, path = %self.path.display(), "map of names keeps growing")
+                    tracing::warn!(%error, path = %self.path.display(), "map of names keeps growing");
                 }
             }
         }

@@ -1,0 +1,225 @@
+//! The MOUNT version 3 server (RFC 1813 Appendix I): from the path of an export, or of a directory below one, to its
+//! handle.
+//!
+//! Version 3 only: versions 1 and 2 give out handles of NFS version 2, which is not served. Who mounted what is kept
+//! for DUMP alone: in memory, bounded, and believed by nobody.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rpcrdma_oncrpc::auth::flavor;
+use rpcrdma_oncrpc::{CallContext, CallFailure, Procedure, Program, ResponseFuture};
+use rpcrdma_proto::Binding;
+use rpcrdma_xdr::{Decode, DecodeError, Decoder, Stream, encode};
+
+use super::{
+    DirPath, ExportNode, Exports, Groups, MAX_MOUNT_PATH, MOUNT_PROGRAM, MOUNT_VERSION, MountBody, MountList,
+    MountName, MountOk, MountProcedure, MountResult, MountStatus,
+};
+use crate::fs::{FileId, FileKind, FsError, Identity, LookupName};
+use crate::server::{Served, Shared};
+
+/// Mounts remembered for DUMP; the oldest is forgotten first.
+pub const MOUNTS_MAX: usize = 1024;
+
+/// Who mounted what.
+#[derive(Debug, Default)]
+pub(crate) struct MountTable {
+    mounts: Mutex<VecDeque<(IpAddr, Vec<u8>)>>,
+}
+
+impl MountTable {
+    fn change(&self, change: impl FnOnce(&mut VecDeque<(IpAddr, Vec<u8>)>)) {
+        change(&mut self.mounts.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn add(&self, host: IpAddr, path: &[u8]) {
+        self.change(|mounts| {
+            mounts.retain(|(other, mounted)| (*other, mounted.as_slice()) != (host, path));
+            if mounts.len() >= MOUNTS_MAX {
+                mounts.pop_front();
+            }
+            mounts.push_back((host, path.to_vec()));
+        });
+    }
+
+    fn remove(&self, host: IpAddr, path: Option<&[u8]>) {
+        self.change(|mounts| {
+            mounts.retain(|(other, mounted)| *other != host || path.is_some_and(|path| path != mounted));
+        });
+    }
+
+    fn list(&self) -> MountList {
+        let mut list = MountList::default();
+        self.change(|mounts| {
+            list.mounts = mounts
+                .iter()
+                .map(|(host, path)| MountBody {
+                    hostname: MountName::new(host.to_string()),
+                    directory: DirPath::new(path.clone()),
+                })
+                .collect();
+        });
+        list
+    }
+}
+
+/// MOUNT version 3 as an RPC program.
+pub struct MountProgram {
+    shared: Arc<Shared>,
+}
+
+fn decode_all<T: Decode>(mut arguments: Decoder) -> Result<T, DecodeError> {
+    let decoded = T::decode(&mut arguments)?;
+    arguments.finish()?;
+    Ok(decoded)
+}
+
+fn status(error: FsError) -> MountStatus {
+    match error {
+        FsError::NotPermitted => MountStatus::Perm,
+        FsError::NotFound | FsError::Stale => MountStatus::NoEnt,
+        FsError::Io => MountStatus::Io,
+        FsError::AccessDenied => MountStatus::Acces,
+        FsError::NotDirectory => MountStatus::NotDir,
+        FsError::InvalidArgument => MountStatus::Inval,
+        FsError::NameTooLong => MountStatus::NameTooLong,
+        FsError::NotSupported => MountStatus::NotSupp,
+        _ => MountStatus::ServerFault,
+    }
+}
+
+/// Walks from the root of an export. Links are not followed, and nothing leads upwards.
+fn walk(served: &Served, who: &Identity, path: &[Vec<u8>]) -> Result<FileId, FsError> {
+    let file_system = &served.export.file_system;
+    let mut at = served.root;
+    let mut kind = file_system.attributes(&at)?.kind;
+    for component in path {
+        match LookupName::new(component)? {
+            LookupName::SelfEntry => {}
+            LookupName::Parent => return Err(FsError::AccessDenied),
+            name @ LookupName::Entry(_) => {
+                let found = file_system.lookup(who, &at, name)?.node;
+                at = found.id;
+                kind = found.attributes.kind;
+            }
+        }
+    }
+    if kind == FileKind::Directory { Ok(at) } else { Err(FsError::NotDirectory) }
+}
+
+impl MountProgram {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// RFC 1813 §5.2.1.
+    fn mount(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let path: DirPath = decode_all(arguments)?;
+            let peer = context.peer.map(|peer| peer.ip());
+            let results = match mount(&shared, &context, peer, path.as_bytes()).await {
+                Ok(results) => MountResult::Ok(results),
+                Err(status) => MountResult::Fail(status),
+            };
+            let granted = matches!(results, MountResult::Ok(_));
+            tracing::info!(%path, peer = ?context.peer, granted, "mount");
+            if let (true, Some(peer)) = (granted, peer) {
+                shared.mounts.add(peer, path.as_bytes());
+            }
+            Ok(encode(&results)?)
+        })
+    }
+
+    /// RFC 1813 §5.2.5.
+    fn exports(&self) -> Exports {
+        let node = |served: &Arc<Served>| ExportNode {
+            directory: DirPath::new(served.export.name.clone()),
+            groups: Groups {
+                names: served.export.allow.iter().map(|net| MountName::new(net.to_string())).collect(),
+            },
+        };
+        Exports { exports: self.shared.exports.iter().map(node).collect() }
+    }
+
+    fn unmount(&self, context: &CallContext, path: Option<&[u8]>) -> Stream {
+        if let Some(peer) = context.peer {
+            self.shared.mounts.remove(peer.ip(), path);
+        }
+        Stream::default()
+    }
+
+    fn simple(
+        &self,
+        procedure: MountProcedure,
+        context: &CallContext,
+        arguments: Decoder,
+    ) -> Result<Stream, CallFailure> {
+        if procedure == MountProcedure::Umnt {
+            let path: DirPath = decode_all(arguments)?;
+            return Ok(self.unmount(context, Some(path.as_bytes())));
+        }
+        arguments.finish()?;
+        match procedure {
+            MountProcedure::Dump => Ok(encode(&self.shared.mounts.list())?),
+            MountProcedure::Export => Ok(encode(&self.exports())?),
+            MountProcedure::UmntAll => Ok(self.unmount(context, None)),
+            _ => Ok(Stream::default()),
+        }
+    }
+}
+
+async fn mount(
+    shared: &Arc<Shared>,
+    context: &CallContext,
+    peer: Option<IpAddr>,
+    path: &[u8],
+) -> Result<MountOk, MountStatus> {
+    // RFC 1813 §5.1.2: MNTPATHLEN.
+    if path.len() > MAX_MOUNT_PATH {
+        return Err(MountStatus::NameTooLong);
+    }
+    let (served, rest) = shared.exports.find(path).ok_or(MountStatus::NoEnt)?;
+    if !served.export.admits(peer) {
+        return Err(MountStatus::Acces);
+    }
+    let who = served.export.identity(&context.credential);
+    let rest: Vec<Vec<u8>> = rest.into_iter().map(<[u8]>::to_vec).collect();
+    let job_served = Arc::clone(served);
+    let walked = shared.blocking(&served.export.file_system, move || walk(&job_served, &who, &rest)).await;
+    let id = walked.ok_or(MountStatus::ServerFault)?.map_err(status)?;
+    Ok(MountOk {
+        handle: shared.exports.seal(served, &id),
+        auth_flavors: vec![flavor::AUTH_SYS, flavor::AUTH_NONE],
+    })
+}
+
+impl Program for MountProgram {
+    fn number(&self) -> u32 {
+        MOUNT_PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        MOUNT_VERSION..=MOUNT_VERSION
+    }
+
+    fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
+        // Each can be repeated: RFC 1813 §5.2 keeps no state that matters.
+        MountProcedure::from_number(procedure)
+            .map(|procedure| Procedure { name: procedure.name(), idempotent: true })
+    }
+
+    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+        match MountProcedure::from_number(context.procedure) {
+            Some(MountProcedure::Mnt) => self.mount(context, arguments),
+            Some(procedure) => Box::pin(std::future::ready(self.simple(procedure, &context, arguments))),
+            None => Box::pin(std::future::ready(Err(CallFailure::ProcedureUnavailable))),
+        }
+    }
+}
+
+/// Nothing in MOUNT is eligible (RFC 8267 §5.1).
+impl Binding for MountProgram {}

@@ -1,0 +1,395 @@
+//! The NFS version 3 server: every procedure of RFC 1813 on exported [`FileSystem`](crate::fs::FileSystem)s.
+//!
+//! A call is decoded, its handle opened (authenticated, then the export's rules), and its procedure run: in place if
+//! the file system cannot block, else on an I/O thread ([`io`]). One file holds what one part of the protocol
+//! does, under the names of [`crate::wire`].
+//!
+//! **Buffers.** READ allocates a buffer from the server's [`ProtectionDomain`], the file system fills it, and it
+//! becomes the results' payload: the RDMA Write takes it from there, nothing copies it. WRITE hands the received
+//! payload to the file system as it lies. So the memory of the server's own is at most the domain's limit; a READ
+//! that finds it used up waits for [`BUFFER_WAIT`] and is then put off with NFS3ERR_JUKEBOX.
+//!
+//! **Errors.** Arguments that do not decode are GARBAGE_ARGS; whatever else is wrong has an NFS status.
+#![allow(clippy::result_large_err, reason = "a failure carries attributes, and is as large as a success")]
+
+mod convert;
+mod counters;
+mod data;
+mod directory;
+mod exports;
+mod filesystem;
+mod handle;
+mod io;
+mod namespace;
+mod object;
+
+use std::future::poll_fn;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+pub use counters::{NfsCounters, ProcedureCount};
+pub use exports::{Export, ExportError, NOBODY, Squash};
+pub(crate) use exports::{Exports, Served};
+pub use handle::{ExportId, HandleKey};
+use io::IoThreads;
+use rpcrdma_oncrpc::{CallContext, CallFailure, Credential, Procedure, Program, ResponseFuture};
+use rpcrdma_proto::{Binding, Eligibility};
+use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain};
+use rpcrdma_xdr::{Decode, DecodeError, Decoder, Stream, encode};
+use tracing::Instrument;
+
+use crate::fs::{Attributes, Change, FileId, FileSystem, FsError, Identity};
+use crate::mount::server::{MountProgram, MountTable};
+use crate::wire::{
+    self, AccessArgs, CommitArgs, CreateArgs, FileHandle, FsinfoArgs, FsstatArgs, GetattrArgs, LinkArgs,
+    LookupArgs, MAX_PAYLOAD, MkdirArgs, MknodArgs, NFS_PROGRAM, NFS_VERSION, NfsCall, NfsProcedure,
+    NfsResult, PathconfArgs, ReadArgs, ReaddirArgs, ReaddirplusArgs, ReadlinkArgs, RemoveArgs, RenameArgs,
+    RmdirArgs, SetattrArgs, Status, SymlinkArgs, WccData, WriteArgs,
+};
+
+/// How long a READ waits for a buffer when all are in use.
+pub const BUFFER_WAIT: Duration = Duration::from_secs(2);
+
+/// Alignment of buffers for READ, in octets: a cache line.
+const BUFFER_ALIGN: usize = 64;
+
+/// Settings of an [`NfsServer`].
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Largest payload of one READ or WRITE in octets (`rtmax` and `wtmax` of FSINFO), at most [`MAX_PAYLOAD`].
+    /// Default 1 MiB.
+    pub max_payload: u32,
+    /// Threads for file systems that may block, at most. Default 4 for each processor, at most 64.
+    pub io_threads: usize,
+    /// Where the buffers of READ come from. Default: a domain of 64 MiB.
+    pub domain: ProtectionDomain,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        let processors = available_parallelism().map_or(1, usize::from);
+        Self {
+            max_payload: 1 << 20,
+            io_threads: (4 * processors).min(64),
+            domain: ProtectionDomain::new(64 << 20),
+        }
+    }
+}
+
+/// The NFS and MOUNT programs over one set of exports. Clones are views of one server.
+#[derive(Clone)]
+pub struct NfsServer {
+    shared: Arc<Shared>,
+}
+
+/// What the programs share.
+pub(crate) struct Shared {
+    pub(crate) exports: Exports,
+    pub(crate) mounts: MountTable,
+    domain: ProtectionDomain,
+    io: IoThreads,
+    counters: NfsCounters,
+    max_payload: u32,
+}
+
+impl NfsServer {
+    /// A server of these exports. Handles are authenticated with `key`.
+    ///
+    /// # Errors
+    /// Each variant of [`ExportError`].
+    pub fn new(key: HandleKey, exports: Vec<Export>, options: ServerOptions) -> Result<Self, ExportError> {
+        let largest = u32::try_from(MAX_PAYLOAD).unwrap_or(u32::MAX);
+        let shared = Shared {
+            exports: Exports::new(key, exports)?,
+            mounts: MountTable::default(),
+            domain: options.domain,
+            io: IoThreads::new(options.io_threads),
+            counters: NfsCounters::new(),
+            max_payload: options.max_payload.clamp(1, largest),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// NFS version 3, to be registered with a dispatcher and, for RPC-over-RDMA, as a binding.
+    #[must_use]
+    pub fn nfs_program(&self) -> Arc<NfsProgram> {
+        Arc::new(NfsProgram { shared: Arc::clone(&self.shared) })
+    }
+
+    /// MOUNT version 3.
+    #[must_use]
+    pub fn mount_program(&self) -> Arc<MountProgram> {
+        Arc::new(MountProgram::new(Arc::clone(&self.shared)))
+    }
+
+    /// What was served so far.
+    #[must_use]
+    pub fn counters(&self) -> &NfsCounters {
+        &self.shared.counters
+    }
+
+    /// The handle of the root of an export, as MOUNT would give it.
+    #[must_use]
+    pub fn root_handle(&self, name: &str) -> Option<FileHandle> {
+        let served = self.shared.exports.iter().find(|served| served.export.name == name)?;
+        Some(self.shared.exports.seal(served, &served.root))
+    }
+
+    /// Brings everything that was written to stable storage: for a clean stop, after the last call.
+    ///
+    /// # Errors
+    /// The first failure of a file system; the others are flushed all the same.
+    pub async fn flush(&self) -> Result<(), FsError> {
+        let mut result = Ok(());
+        for served in self.shared.exports.iter() {
+            let file_system = Arc::clone(&served.export.file_system);
+            let flushed = self.shared.blocking(&file_system.clone(), move || file_system.flush()).await;
+            result = result.and(flushed.unwrap_or(Err(FsError::ServerFault)));
+        }
+        result
+    }
+}
+
+/// A caller at an object: what a procedure works on.
+pub(crate) struct At {
+    shared: Arc<Shared>,
+    served: Arc<Served>,
+    id: FileId,
+    who: Identity,
+}
+
+impl Shared {
+    /// Opens a handle for a caller.
+    fn enter(self: &Arc<Self>, handle: &FileHandle, caller: &Caller) -> Result<At, Status> {
+        let (served, id) = self.exports.open(handle)?;
+        if !served.export.admits(caller.peer) {
+            return Err(Status::Acces);
+        }
+        let who = served.export.identity(&caller.credential);
+        Ok(At { shared: Arc::clone(self), served: Arc::clone(served), id, who })
+    }
+
+    /// Runs `job` where the file system allows it. `None` if it panicked.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        file_system: &Arc<dyn FileSystem>,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        if file_system.may_block() { self.io.run(job).await } else { Some(job()) }
+    }
+
+    /// A buffer for a READ. Waits when all are in use, within [`BUFFER_WAIT`].
+    async fn buffer(&self, length: usize) -> Option<Buffer> {
+        if length == 0 {
+            return Some(Buffer::adopt(Vec::new()));
+        }
+        match self.domain.allocate(length, BUFFER_ALIGN) {
+            Ok(buffer) => return Some(buffer),
+            Err(PoolExhausted::InUse { .. }) => {}
+            Err(error) => {
+                tracing::error!(%error, "the server's domain cannot hold one READ");
+                return None;
+            }
+        }
+        let wait = async {
+            loop {
+                poll_fn(|context| self.domain.poll_available(context, length)).await;
+                if let Ok(buffer) = self.domain.allocate(length, BUFFER_ALIGN) {
+                    return buffer;
+                }
+            }
+        };
+        tokio::time::timeout(BUFFER_WAIT, wait).await.ok()
+    }
+}
+
+impl At {
+    fn fs(&self) -> &dyn FileSystem {
+        &*self.served.export.file_system
+    }
+
+    /// Refuses changes through a read-only export.
+    fn writable(&self) -> Result<(), Status> {
+        if self.served.export.read_only { Err(Status::Rofs) } else { Ok(()) }
+    }
+
+    /// The object of a second handle, which must be of the same export.
+    fn sibling(&self, handle: &FileHandle) -> Result<FileId, Status> {
+        let (served, id) = self.shared.exports.open(handle)?;
+        // RFC 1813 §3.3.14, §3.3.15: both on the same file system.
+        if served.id == self.served.id { Ok(id) } else { Err(Status::Xdev) }
+    }
+
+    fn seal(&self, id: &FileId) -> FileHandle {
+        self.shared.exports.seal(&self.served, id)
+    }
+
+    fn attributes(&self, attributes: &Attributes) -> wire::Attributes {
+        convert::attributes(attributes, self.served.id.as_fsid())
+    }
+
+    /// The object's attributes for a reply that failed, if they can still be had.
+    fn post_op(&self) -> Option<wire::Attributes> {
+        self.fs().attributes(&self.id).ok().map(|attributes| self.attributes(&attributes))
+    }
+
+    /// Attributes after a failed change that never got to the object.
+    fn untouched(&self) -> WccData {
+        WccData { before: None, after: self.post_op() }
+    }
+
+    fn wcc(&self, change: &Change) -> WccData {
+        WccData {
+            before: change.before.as_ref().map(convert::before),
+            after: change.after.as_ref().map(|attributes| self.attributes(attributes)),
+        }
+    }
+}
+
+/// The results of a procedure, or a status with the attributes that go with it.
+type Served3<C> = Result<<C as NfsCall>::Ok, (Status, <C as NfsCall>::Fail)>;
+
+/// A procedure: what it does with its arguments at the object of its (first) handle.
+trait Serve: NfsCall + Send + 'static {
+    /// The handle that says which export is meant.
+    fn handle(&self) -> &FileHandle;
+
+    /// Does it. May block if the export's file system may.
+    fn serve(self, at: &At) -> Served3<Self>;
+}
+
+/// Where a call comes from.
+struct Caller {
+    peer: Option<IpAddr>,
+    credential: Credential,
+}
+
+impl From<CallContext> for Caller {
+    fn from(context: CallContext) -> Self {
+        Self { peer: context.peer.map(|peer: SocketAddr| peer.ip()), credential: context.credential }
+    }
+}
+
+/// NFS version 3 as an RPC program.
+pub struct NfsProgram {
+    shared: Arc<Shared>,
+}
+
+fn decode_all<T: Decode>(mut arguments: Decoder) -> Result<T, DecodeError> {
+    let decoded = T::decode(&mut arguments)?;
+    arguments.finish()?;
+    Ok(decoded)
+}
+
+/// Counts, logs and encodes the results of a call.
+fn finish<C: NfsCall>(shared: &Shared, results: Served3<C>) -> Result<Stream, CallFailure> {
+    shared.counters.count(C::PROCEDURE, results.is_err());
+    match results {
+        Ok(results) => {
+            tracing::debug!(status = "NFS3_OK", "served");
+            Ok(encode(&NfsResult::<C::Ok, C::Fail>::Ok(results))?)
+        }
+        Err((status, attributes)) => {
+            tracing::debug!(status = status.name(), "served");
+            Ok(encode(&NfsResult::<C::Ok, C::Fail>::Fail { status, attributes })?)
+        }
+    }
+}
+
+impl NfsProgram {
+    fn serve<C>(&self, context: CallContext, arguments: Decoder) -> ResponseFuture
+    where
+        C: Serve<Ok: Send, Fail: Default + Send>,
+    {
+        let shared = Arc::clone(&self.shared);
+        let span = tracing::debug_span!("nfs", procedure = C::PROCEDURE.name(), xid = context.xid);
+        let respond = async move {
+            let call: C = decode_all(arguments)?;
+            let at = match shared.enter(call.handle(), &Caller::from(context)) {
+                Ok(at) => at,
+                Err(status) => return finish::<C>(&shared, Err((status, C::Fail::default()))),
+            };
+            let file_system = Arc::clone(&at.served.export.file_system);
+            let results = shared.blocking(&file_system, move || call.serve(&at)).await;
+            finish::<C>(&shared, results.ok_or(CallFailure::SystemError)?)
+        };
+        Box::pin(respond.instrument(span))
+    }
+
+    /// READ waits for a buffer first, and tries without an I/O thread.
+    fn read(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+        let shared = Arc::clone(&self.shared);
+        let span = tracing::debug_span!("nfs", procedure = ReadArgs::PROCEDURE.name(), xid = context.xid);
+        let respond = async move {
+            let call: ReadArgs = decode_all(arguments)?;
+            let results = match shared.enter(&call.file, &Caller::from(context)) {
+                Ok(at) => data::read(&shared, at, call).await.ok_or(CallFailure::SystemError)?,
+                Err(status) => Err((status, None)),
+            };
+            finish::<ReadArgs>(&shared, results)
+        };
+        Box::pin(respond.instrument(span))
+    }
+}
+
+impl Program for NfsProgram {
+    fn number(&self) -> u32 {
+        NFS_PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        NFS_VERSION..=NFS_VERSION
+    }
+
+    fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
+        let procedure = NfsProcedure::from_number(procedure)?;
+        Some(Procedure { name: procedure.name(), idempotent: procedure.is_idempotent() })
+    }
+
+    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+        let Some(procedure) = NfsProcedure::from_number(context.procedure) else {
+            return Box::pin(std::future::ready(Err(CallFailure::ProcedureUnavailable)));
+        };
+        match procedure {
+            NfsProcedure::Null => Box::pin(std::future::ready(
+                arguments.finish().map(|()| Stream::default()).map_err(CallFailure::from),
+            )),
+            NfsProcedure::Getattr => self.serve::<GetattrArgs>(context, arguments),
+            NfsProcedure::Setattr => self.serve::<SetattrArgs>(context, arguments),
+            NfsProcedure::Lookup => self.serve::<LookupArgs>(context, arguments),
+            NfsProcedure::Access => self.serve::<AccessArgs>(context, arguments),
+            NfsProcedure::Readlink => self.serve::<ReadlinkArgs>(context, arguments),
+            NfsProcedure::Read => self.read(context, arguments),
+            NfsProcedure::Write => self.serve::<WriteArgs>(context, arguments),
+            NfsProcedure::Create => self.serve::<CreateArgs>(context, arguments),
+            NfsProcedure::Mkdir => self.serve::<MkdirArgs>(context, arguments),
+            NfsProcedure::Symlink => self.serve::<SymlinkArgs>(context, arguments),
+            NfsProcedure::Mknod => self.serve::<MknodArgs>(context, arguments),
+            NfsProcedure::Remove => self.serve::<RemoveArgs>(context, arguments),
+            NfsProcedure::Rmdir => self.serve::<RmdirArgs>(context, arguments),
+            NfsProcedure::Rename => self.serve::<RenameArgs>(context, arguments),
+            NfsProcedure::Link => self.serve::<LinkArgs>(context, arguments),
+            NfsProcedure::Readdir => self.serve::<ReaddirArgs>(context, arguments),
+            NfsProcedure::Readdirplus => self.serve::<ReaddirplusArgs>(context, arguments),
+            NfsProcedure::Fsstat => self.serve::<FsstatArgs>(context, arguments),
+            NfsProcedure::Fsinfo => self.serve::<FsinfoArgs>(context, arguments),
+            NfsProcedure::Pathconf => self.serve::<PathconfArgs>(context, arguments),
+            NfsProcedure::Commit => self.serve::<CommitArgs>(context, arguments),
+        }
+    }
+}
+
+impl Binding for NfsProgram {
+    /// RFC 8267 §4.
+    fn eligibility(&self, _version: u32, procedure: u32) -> Eligibility {
+        let eligible =
+            NfsProcedure::from_number(procedure).map(crate::binding::eligibility).unwrap_or_default();
+        Eligibility { arguments: eligible.arguments, results: eligible.results }
+    }
+}
+
+#[cfg(test)]
+mod tests;
