@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rpcrdma_verbs::{Completion, Disconnected, Key, RemoteSegment, Status, Work};
 
-use crate::end::{End, Env, Stall};
+use crate::end::{End, Env};
 use crate::link::{Frame, Link, SendEnd};
 use crate::transmit::Response;
 use crate::window::Refusal;
@@ -18,8 +18,8 @@ use crate::{Action, Delivery, MessageKind, Step};
 /// Outcome of one frame.
 enum Handled {
     Done,
-    /// Not possible yet.
-    Wait(Stall, Frame),
+    /// Not possible before Read Responses have left.
+    Wait(Frame),
 }
 
 impl End {
@@ -30,7 +30,7 @@ impl End {
         {
             self.end(env, Disconnected::Timeout("the link is dead"));
         }
-        self.stall = None;
+        self.stalled = false;
         while self.ended.is_none()
             && let Some((at, frame)) = inbound.take(env.now)
         {
@@ -56,9 +56,9 @@ impl End {
                         self.counters.link_bytes_received += octets;
                     }
                 }
-                Handled::Wait(stall, frame) => {
+                Handled::Wait(frame) => {
                     inbound.put_back(at, frame);
-                    self.stall = Some(stall);
+                    self.stalled = true;
                     break;
                 }
             }
@@ -79,8 +79,8 @@ impl End {
         let refused = match frame {
             Frame::Send { seq, offset, data, end } => {
                 match self.handle_send(env, outbound, at, (seq, offset, &data, end)) {
-                    Ok(None) => return Handled::Done,
-                    Ok(Some(stall)) => return Handled::Wait(stall, Frame::Send { seq, offset, data, end }),
+                    Ok(true) => return Handled::Done,
+                    Ok(false) => return Handled::Wait(Frame::Send { seq, offset, data, end }),
                     Err(refusal) => (Some(seq), refusal),
                 }
             }
@@ -137,15 +137,17 @@ impl End {
         Handled::Done
     }
 
+    /// Places a segment of a Send, and delivers the message if it is the last. `false`: it must be handled once more, after
+    /// Read Responses of the window that it invalidates have left.
     fn handle_send(
         &mut self,
         env: &mut Env<'_>,
         outbound: &mut Link,
         at: Duration,
         (seq, offset, data, end): (u64, usize, &[u8], Option<SendEnd>),
-    ) -> Result<Option<Stall>, Refusal> {
+    ) -> Result<bool, Refusal> {
         self.receives.place(offset, data)?;
-        let Some(SendEnd { invalidate, solicited }) = end else { return Ok(None) };
+        let Some(SendEnd { invalidate, solicited }) = end else { return Ok(true) };
         let mut invalidated = None;
         if let Some(key) = invalidate {
             if !self.windows.is_open(key) {
@@ -153,12 +155,12 @@ impl End {
                 return Err(Refusal::operation(9, detail));
             }
             if self.windows.has_responses(key) {
-                return Ok(Some(Stall::Responses));
+                return Ok(false);
             }
             invalidated = self.windows.remove(key, env.keys).map(|memory| (key, memory));
             self.counters.remote_invalidations += 1;
         }
-        let Some(received) = self.receives.finish() else { return Ok(None) };
+        let Some(received) = self.receives.finish() else { return Ok(true) };
         if env.taps.is_some() {
             let message: Vec<u8> = received
                 .buffers
@@ -173,7 +175,7 @@ impl End {
         self.completions.push(at, Completion { id: received.id, status: Status::Success, work }, env.rng);
         self.delivered += 1;
         self.acknowledge(env, outbound, at, seq, Status::Success);
-        Ok(None)
+        Ok(true)
     }
 
     fn handle_write(

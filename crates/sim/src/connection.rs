@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rpcrdma_verbs::{Capabilities, Completion, ConnectParameters, Disconnected};
 
-use crate::end::{End, Env, Stall};
+use crate::end::{End, Env};
 use crate::fabric::{News, Outstanding};
 use crate::link::{Frame, Link};
 use crate::{FabricConfig, Side};
@@ -68,7 +68,7 @@ impl Connection {
             let sent = outbound.count;
             end.handle_arrivals(env, inbound, outbound);
             end.transmit(env, outbound);
-            if !matches!(end.stall, Some(Stall::Responses)) || outbound.count == sent {
+            if !end.stalled || outbound.count == sent {
                 break;
             }
         }

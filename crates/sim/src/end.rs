@@ -60,13 +60,6 @@ pub(crate) struct Closing {
     pub(crate) told: bool,
 }
 
-/// Why arrivals are not handled now.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Stall {
-    /// A Send with Invalidate waits for Read Responses of its window.
-    Responses,
-}
-
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) side: Side,
@@ -84,7 +77,8 @@ pub(crate) struct End {
     pub(crate) responses: VecDeque<Response>,
     /// Octets of the current RDMA Write message that are placed.
     pub(crate) write_len: usize,
-    pub(crate) stall: Option<Stall>,
+    /// Arrivals are not handled: a Send with Invalidate waits for Read Responses of its window.
+    pub(crate) stalled: bool,
     pub(crate) closing: Option<Closing>,
     pub(crate) ended: Option<Disconnected>,
     pub(crate) waker: Option<Waker>,
@@ -129,7 +123,7 @@ impl End {
             reads_outstanding: VecDeque::new(),
             responses: VecDeque::new(),
             write_len: 0,
-            stall: None,
+            stalled: false,
             closing: None,
             ended: None,
             waker: None,
@@ -320,7 +314,7 @@ impl End {
             return;
         }
         self.ended = Some(reason);
-        self.stall = None;
+        self.stalled = false;
         self.queue.clear();
         self.express.clear();
         self.reads_waiting.clear();
@@ -359,7 +353,7 @@ impl End {
         if self.ended.is_some() {
             return completion;
         }
-        let arrival = if self.stall.is_none() { inbound.next_arrival() } else { None };
+        let arrival = if self.stalled { None } else { inbound.next_arrival() };
         let closing = self.closing.map(|closing| {
             if !closing.told && self.is_drained() { Duration::ZERO } else { closing.deadline }
         });

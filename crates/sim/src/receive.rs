@@ -1,7 +1,8 @@
 //! The receive queue: where the segments of Sends go.
 //!
-//! A posted Receive owns its Buffers; a pooled one owns a reservation, which becomes memory when the first segment of its message arrives. What was
-//! posted as a list is given back whatever happens; memory of a pooled Receive is given back only with a message.
+//! A posted Receive owns its Buffers; a pooled one owns a reservation, which becomes memory when the first segment of its
+//! message arrives. What was posted as a list is given back whatever happens; memory of a pooled Receive is given back
+//! only with a message.
 
 use std::collections::VecDeque;
 

@@ -209,3 +209,66 @@ pub async fn express_sends_do_not_pass_invalidations(fixture: &dyn Fixture) {
     duo.both_end().await;
     assert!(!duo.a.take(read).status.is_success());
 }
+
+/// A peer that invalidates what it is still reading: the memory comes back only when the responses have left.
+pub async fn remote_invalidation_waits_for_read_responses(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    if !duo.b.queue_pair.capabilities().remote_invalidation {
+        return;
+    }
+    let expected = pattern(4 << 20, 7);
+    let source = duo.b.read_window(expected.clone());
+    let receive = duo.b.receive(&[64]);
+    let reads = [duo.a.read(source), duo.a.read(source)];
+    send_with_invalidate(&mut duo, source.key);
+    duo.b_completes(receive).await;
+    let Work::Receive { invalidated: Some((_, WindowMemory::Read(bytes))), .. } = duo.b.take_success(receive)
+    else {
+        panic!("the Receive gives the window's memory back");
+    };
+    assert!(bytes.is_unique(), "somebody still refers to memory that was given back");
+    bytes.try_into_mut().expect("unique").fill(0xff);
+    for read in reads {
+        duo.a_completes(read).await;
+        assert!(duo.a.take_read(read)[..] == expected, "the Read saw memory that had been given back");
+    }
+    duo.is_alive().await;
+}
+
+/// Closing a window under a Write that is arriving: the memory comes back, once, and the rest of the Write is refused.
+pub async fn a_window_may_close_under_a_write(fixture: &dyn Fixture) {
+    const LEN: usize = 4 << 20;
+    for threshold in [1, 100_000, 2 << 20] {
+        let mut duo = connect(fixture).await;
+        let window = duo.b.write_window(vec![0; LEN]);
+        duo.is_alive().await;
+        let before = duo.b.queue_pair.counters().tagged_bytes_received;
+        let write = duo.a.write(pattern(LEN, 1), window);
+        duo.drive("the Write begins", |duo| {
+            duo.b.queue_pair.counters().tagged_bytes_received >= before + threshold
+        })
+        .await;
+        let all = usize::try_from(duo.b.queue_pair.counters().tagged_bytes_received - before) == Ok(LEN);
+        let invalidate = duo.b.invalidate(window.key);
+        duo.b_completes(invalidate).await;
+        let memory = duo.b.take_memory(invalidate);
+        let written = pattern(LEN, 1);
+        // Whatever was placed is a beginning of the Write.
+        let placed =
+            octets(memory.as_ref()).iter().zip(&written).take_while(|(seen, sent)| seen == sent).count();
+        assert!(
+            octets(memory.as_ref())[placed..]
+                .iter()
+                .zip(&written[placed..])
+                .all(|(seen, sent)| *seen == 0 || seen == sent)
+        );
+        duo.a_completes(write).await;
+        if all {
+            assert_eq!(placed, LEN);
+            duo.is_alive().await;
+        } else if placed < LEN {
+            duo.both_end().await;
+        }
+        assert!(duo.b.take_flushed(window.key).is_none(), "the memory came back twice");
+    }
+}

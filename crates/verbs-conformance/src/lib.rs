@@ -66,7 +66,8 @@ macro_rules! tests {
                 remote_invalidation_of_an_unknown_key_ends_the_connection,
                 invalidation_waits_for_half_sent_read_responses, invalidation_of_nothing_succeeds,
                 window_memory_comes_back_once, a_window_is_open_as_soon_as_its_key_is_known,
-                express_sends_do_not_pass_invalidations;
+                express_sends_do_not_pass_invalidations, remote_invalidation_waits_for_read_responses,
+                a_window_may_close_under_a_write;
             receives: scattered_messages_fill_buffers_in_order, pooled_receives_deliver,
                 i3_pooled_receives_are_backed, a_message_may_fill_its_receive_but_not_more,
                 a_message_without_a_receive_ends_the_connection, the_solicited_flag_arrives;
