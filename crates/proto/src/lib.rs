@@ -42,6 +42,8 @@ mod responder;
 
 pub mod session;
 pub mod stats;
+#[cfg(test)]
+mod testing;
 pub mod timers;
 pub mod wire;
 

@@ -1,0 +1,594 @@
+//! For tests: two connections on the simulated fabric, a small program on top, and a peer that sends any bytes.
+//!
+//! No runtime: the clock stands still while anything can be done, then jumps to the next event.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rpcrdma_sim::{Fabric, FabricConfig, SimQueuePair};
+use rpcrdma_verbs::{
+    Completion, ConnectParameters, Disconnected, ProtectionDomain, QueuePair, ReceiveMemory, SendRequest,
+    WindowMemory, Windows, Work, WorkRequest, WrId,
+};
+use rpcrdma_xdr::{Decoder, Encoder, Stream};
+
+use crate::binding::{Bindings, Eligibility};
+use crate::wire::{Body, Codec, Header, v1::V1};
+use crate::{
+    Answer, Call, CallFailure, CallId, CloseReason, Config, Connection, Event, IncomingReply, Limits, Post,
+    ReplyShape, ReplyToken, Side, Sink, Travelled,
+};
+
+pub(crate) const PROGRAM: u32 = 0x2000_0001;
+pub(crate) const VERSION: u32 = 1;
+
+/// Data (eligible) → the same data (eligible).
+pub(crate) const ECHO: u32 = 1;
+/// Length → that much data (eligible).
+pub(crate) const READ: u32 = 2;
+/// Data (eligible) → its length.
+pub(crate) const WRITE: u32 = 3;
+/// Length → that much data, not eligible.
+pub(crate) const LIST: u32 = 4;
+/// Data, not eligible → its length.
+pub(crate) const STORE: u32 = 5;
+/// Two lengths → data (eligible), and data that is not.
+pub(crate) const BOTH: u32 = 6;
+/// Two data (eligible) → both joined, twice (eligible).
+pub(crate) const TWO: u32 = 7;
+
+/// Most bytes of an item.
+pub(crate) const MAX: usize = 4 << 20;
+/// Bytes of a reply's header and one count.
+pub(crate) const REPLY_HEADER: usize = 24 + 4;
+
+/// What is eligible in the program above.
+#[derive(Debug)]
+pub(crate) struct TestBindings;
+
+impl Bindings for TestBindings {
+    fn eligibility(&self, program: u32, version: u32, procedure: u32) -> Option<Eligibility> {
+        if (program, version) != (PROGRAM, VERSION) {
+            return None;
+        }
+        let (arguments, results) = match procedure {
+            ECHO => (1, 1),
+            READ | BOTH => (0, 1),
+            WRITE => (1, 0),
+            TWO => (2, 2),
+            _ => (0, 0),
+        };
+        Some(Eligibility { arguments, results })
+    }
+}
+
+pub(crate) fn pattern(len: usize) -> Bytes {
+    (0..len).map(|index| (index % 253).to_le_bytes()[0]).collect()
+}
+
+fn call_header(xid: u32, procedure: u32) -> Encoder {
+    let mut encoder = Encoder::new();
+    for word in [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0] {
+        encoder.u32(word);
+    }
+    encoder
+}
+
+/// A call whose reply has no data.
+pub(crate) fn call_of(xid: u32, procedure: u32, arguments: impl FnOnce(&mut Encoder)) -> Call {
+    let mut encoder = call_header(xid, procedure);
+    arguments(&mut encoder);
+    Call {
+        xid,
+        program: PROGRAM,
+        version: VERSION,
+        procedure,
+        message: encoder.finish(),
+        reply: ReplyShape::plain(REPLY_HEADER),
+        flavor_touches_data: false,
+        timeout: None,
+    }
+}
+
+pub(crate) fn null(xid: u32) -> Call {
+    call_of(xid, 0, |_| {})
+}
+
+pub(crate) fn write(xid: u32, len: usize) -> Call {
+    call_of(xid, WRITE, |encoder| encoder.payload(pattern(len), MAX, true).unwrap())
+}
+
+pub(crate) fn store(xid: u32, len: usize) -> Call {
+    call_of(xid, STORE, |encoder| encoder.payload(pattern(len), MAX, false).unwrap())
+}
+
+pub(crate) fn read(xid: u32, len: usize) -> Call {
+    let mut call = call_of(xid, READ, |encoder| encoder.u32(u32::try_from(len).unwrap()));
+    call.reply.sinks = vec![Sink::Pool(len)];
+    call
+}
+
+pub(crate) fn list(xid: u32, len: usize) -> Call {
+    let mut call = call_of(xid, LIST, |encoder| encoder.u32(u32::try_from(len).unwrap()));
+    call.reply.max_len += len;
+    call
+}
+
+pub(crate) fn echo(xid: u32, len: usize) -> Call {
+    let mut call = call_of(xid, ECHO, |encoder| encoder.payload(pattern(len), MAX, true).unwrap());
+    call.reply.sinks = vec![Sink::Pool(len)];
+    call
+}
+
+pub(crate) fn both(xid: u32, data: usize, list: usize) -> Call {
+    let mut call = call_of(xid, BOTH, |encoder| {
+        encoder.u32(u32::try_from(data).unwrap());
+        encoder.u32(u32::try_from(list).unwrap());
+    });
+    call.reply = ReplyShape { max_len: REPLY_HEADER + 4 + list, sinks: vec![Sink::Pool(data)] };
+    call
+}
+
+pub(crate) fn two(xid: u32, first: usize, second: usize) -> Call {
+    let mut call = call_of(xid, TWO, |encoder| {
+        encoder.payload(pattern(first), MAX, true).unwrap();
+        encoder.payload(pattern(second), MAX, true).unwrap();
+    });
+    let joined = first + second;
+    call.reply =
+        ReplyShape { max_len: REPLY_HEADER + 4, sinks: vec![Sink::Pool(joined), Sink::Pool(joined)] };
+    call
+}
+
+/// The program: what a server answers.
+pub(crate) fn serve(mut message: Decoder) -> Answer {
+    let words: Vec<u32> = (0..10).map(|_| message.u32().unwrap()).collect();
+    let (xid, procedure) = (words[0], words[5]);
+    let mut reply = Encoder::new();
+    for word in [xid, 1, 0, 0, 0, 0] {
+        reply.u32(word);
+    }
+    match results(procedure, message, &mut reply) {
+        Ok(()) => Answer::message(reply.finish()),
+        Err(error) if error.is_chunk_violation() => Answer::ChunkError,
+        Err(_) => {
+            let mut garbage = Encoder::new();
+            for word in [xid, 1, 0, 0, 0, 4] {
+                garbage.u32(word);
+            }
+            Answer::message(garbage.finish())
+        }
+    }
+}
+
+fn results(
+    procedure: u32,
+    mut message: Decoder,
+    reply: &mut Encoder,
+) -> Result<(), rpcrdma_xdr::DecodeError> {
+    let length = |data: &Bytes| u32::try_from(data.len()).unwrap();
+    let size = |word: u32| usize::try_from(word).unwrap();
+    match procedure {
+        ECHO => reply.payload(message.payload(MAX)?, MAX, true).unwrap(),
+        READ => reply.payload(pattern(size(message.u32()?)), MAX, true).unwrap(),
+        WRITE => {
+            let data = message.payload(MAX)?;
+            assert_eq!(data, pattern(data.len()));
+            reply.u32(length(&data));
+        }
+        LIST => reply.payload(pattern(size(message.u32()?)), MAX, false).unwrap(),
+        STORE => {
+            let data = message.opaque(MAX)?;
+            assert_eq!(data, pattern(data.len()));
+            reply.u32(length(&data));
+        }
+        BOTH => {
+            reply.payload(pattern(size(message.u32()?)), MAX, true).unwrap();
+            reply.payload(pattern(size(message.u32()?)), MAX, false).unwrap();
+        }
+        TWO => {
+            let joined: Bytes = [message.payload(MAX)?, message.payload(MAX)?].concat().into();
+            reply.payload(joined.clone(), MAX, true).unwrap();
+            reply.payload(joined, MAX, true).unwrap();
+        }
+        _ => {}
+    }
+    message.finish()
+}
+
+/// Checks the reply to one of the calls above.
+#[track_caller]
+pub(crate) fn check_reply(procedure: u32, len: usize, reply: IncomingReply) {
+    let mut message = reply.message;
+    let words: Vec<u32> = (0..6).map(|_| message.u32().unwrap()).collect();
+    assert_eq!(words[1..], [1, 0, 0, 0, 0]);
+    match procedure {
+        ECHO | READ => assert_eq!(message.payload(MAX).unwrap(), pattern(len)),
+        WRITE | STORE => assert_eq!(message.u32().unwrap(), u32::try_from(len).unwrap()),
+        LIST => assert_eq!(message.opaque(MAX).unwrap(), pattern(len)),
+        _ => {}
+    }
+    if procedure <= STORE {
+        message.finish().unwrap();
+    }
+}
+
+/// One end: a connection and its queue pair.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) connection: Connection,
+    pub(crate) qp: SimQueuePair,
+    pub(crate) domain: ProtectionDomain,
+    /// Events that were not answered by the program.
+    pub(crate) replies: Vec<(CallId, Result<IncomingReply, CallFailure>)>,
+    pub(crate) calls: Vec<(ReplyToken, u32, Travelled, Decoder)>,
+    pub(crate) closed: Option<CloseReason>,
+    /// Calls are answered at once by the program, else kept in `calls`.
+    pub(crate) serving: bool,
+    ended: bool,
+}
+
+impl End {
+    pub(crate) fn new(
+        side: Side,
+        config: Arc<Config>,
+        qp: SimQueuePair,
+        domain: ProtectionDomain,
+        now: Instant,
+    ) -> Self {
+        let connection = Connection::new(side, config, qp.peer_private_data(), qp.capabilities(), now);
+        Self {
+            connection,
+            qp,
+            domain,
+            replies: vec![],
+            calls: vec![],
+            closed: None,
+            serving: true,
+            ended: false,
+        }
+    }
+
+    /// Everything that can be done now; whether anything was.
+    pub(crate) fn pump(&mut self, now: Instant) -> bool {
+        let mut progress = false;
+        while let Some(post) = self.connection.poll_transmit(now, &mut self.qp) {
+            progress = true;
+            match post {
+                Post::Work(id, request) => {
+                    if let Err(error) = self.qp.post(id, request) {
+                        self.connection.handle_post_error(id, &error.kind);
+                    }
+                }
+                Post::Receive(id, memory) => {
+                    if let Err(error) = self.qp.post_receive(id, memory) {
+                        self.connection.handle_post_error(id, &error.kind);
+                    }
+                }
+                Post::Disconnect => self.qp.disconnect(),
+                Post::Abort => self.qp.abort(),
+            }
+        }
+        let mut completions = Vec::new();
+        let mut cx = Context::from_waker(Waker::noop());
+        match self.qp.poll(&mut cx, &mut completions) {
+            Poll::Ready(Err(reason)) if !self.ended => {
+                progress = true;
+                self.ended = true;
+                self.handle(now, completions);
+                self.connection.handle_disconnected(reason);
+            }
+            Poll::Ready(Ok(())) => {
+                progress = true;
+                self.handle(now, completions);
+            }
+            _ => {}
+        }
+        while let Some(event) = self.connection.poll_event() {
+            progress = true;
+            assert!(self.closed.is_none(), "{event:?} after Closed");
+            match event {
+                Event::Call(call) if self.serving => {
+                    self.connection.reply(now, call.token, serve(call.message))
+                }
+                Event::Call(call) => self.calls.push((call.token, call.xid, call.travelled, call.message)),
+                Event::Reply { id, result } => self.replies.push((id, result)),
+                Event::Closed(reason) => self.closed = Some(reason),
+            }
+        }
+        progress
+    }
+
+    fn handle(&mut self, now: Instant, completions: Vec<Completion>) {
+        for completion in completions {
+            self.connection.handle_completion(now, completion);
+        }
+    }
+}
+
+/// Two connections.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) fabric: Fabric,
+    pub(crate) client: End,
+    pub(crate) server: End,
+}
+
+pub(crate) fn parameters(config: &Config, domain: &ProtectionDomain) -> ConnectParameters {
+    ConnectParameters {
+        private_data: config.private_data().encode(),
+        ird: 16,
+        ord: 16,
+        max_send_wr: 256,
+        max_recv_wr: 256,
+        domain: domain.clone(),
+    }
+}
+
+/// Settings under which the program's binding is known.
+pub(crate) fn server_config() -> Config {
+    let limits = Limits { read_segment_len: 8 << 20, read_total: 8 << 20, ..Limits::default() };
+    Config { bindings: Some(Arc::new(TestBindings)), limits, ..Config::default() }
+}
+
+impl Pair {
+    pub(crate) fn new() -> Self {
+        Self::with(FabricConfig::default(), Config::default(), server_config())
+    }
+
+    pub(crate) fn with(fabric: FabricConfig, client: Config, server: Config) -> Self {
+        Self::on(&Fabric::new(fabric), client, server, 64 << 20)
+    }
+
+    pub(crate) fn on(fabric: &Fabric, client: Config, server: Config, server_memory: usize) -> Self {
+        let domains = [ProtectionDomain::new(64 << 20), ProtectionDomain::new(server_memory)];
+        let (a, b) = fabric.pair(parameters(&client, &domains[0]), parameters(&server, &domains[1]));
+        let [client_domain, server_domain] = domains;
+        let now = fabric.instant();
+        Self {
+            fabric: fabric.clone(),
+            client: End::new(Side::Client, Arc::new(client), a, client_domain, now),
+            server: End::new(Side::Server, Arc::new(server), b, server_domain, now),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.fabric.instant()
+    }
+
+    /// Does what can be done without time passing.
+    pub(crate) fn pump(&mut self) {
+        loop {
+            let now = self.fabric.instant();
+            let client = self.client.pump(now);
+            if !(self.server.pump(now) || client) {
+                return;
+            }
+        }
+    }
+
+    /// Runs until nothing is under way on the fabric. Timers do not fire.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            self.pump();
+            if !self.fabric.step() {
+                return;
+            }
+        }
+    }
+
+    /// Runs for so long; timers fire when they are due.
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        let end = self.now() + time;
+        loop {
+            self.pump();
+            let timers = [self.client.connection.poll_timeout(), self.server.connection.poll_timeout()];
+            let fabric = self.fabric.next_event().map(|at| self.fabric.instant_at(at));
+            let next = timers.into_iter().flatten().chain(fabric).min().unwrap_or(end).min(end);
+            let now = self.now();
+            self.fabric.advance(next.saturating_duration_since(now));
+            let now = self.now();
+            self.client.connection.handle_timeout(now);
+            self.server.connection.handle_timeout(now);
+            if now >= end {
+                return self.pump();
+            }
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn call(&mut self, call: Call) -> CallId {
+        let now = self.now();
+        self.client.connection.call(now, call).unwrap()
+    }
+
+    /// Makes a call and runs until its reply.
+    #[track_caller]
+    pub(crate) fn round_trip(&mut self, call: Call) -> IncomingReply {
+        self.outcome(call).unwrap()
+    }
+
+    /// Makes a call and runs until its end.
+    #[track_caller]
+    pub(crate) fn outcome(&mut self, call: Call) -> Result<IncomingReply, CallFailure> {
+        let id = self.call(call);
+        self.settle();
+        let at = self.client.replies.iter().position(|(reply, _)| *reply == id).expect("the call has ended");
+        self.client.replies.swap_remove(at).1
+    }
+
+    /// Nothing is held any more but the Receives.
+    #[track_caller]
+    pub(crate) fn check_no_leak(&self) {
+        let outstanding = self.fabric.outstanding();
+        assert_eq!((outstanding.work_requests, outstanding.windows), (0, 0), "{outstanding:?}");
+    }
+}
+
+/// One connection, and a peer that sends any bytes.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    pub(crate) fabric: Fabric,
+    pub(crate) end: End,
+    pub(crate) peer: SimQueuePair,
+    /// Messages that the peer received.
+    pub(crate) received: Vec<Bytes>,
+    /// Windows of the peer that came back with a message.
+    pub(crate) invalidated: Vec<(rpcrdma_verbs::Key, WindowMemory)>,
+    pub(crate) ended: Option<Disconnected>,
+    domain: ProtectionDomain,
+    next_id: u64,
+}
+
+impl Raw {
+    /// Our side is `side`; the peer has posted many Receives and says that it takes Send with Invalidate.
+    pub(crate) fn new(side: Side, config: Config) -> Self {
+        Self::with_peer(side, config, &Config::default())
+    }
+
+    pub(crate) fn with_peer(side: Side, config: Config, peer: &Config) -> Self {
+        Self::on(&Fabric::new(FabricConfig::default()), side, config, peer)
+    }
+
+    pub(crate) fn on(fabric: &Fabric, side: Side, config: Config, peer: &Config) -> Self {
+        let (ours, theirs) = (ProtectionDomain::new(64 << 20), ProtectionDomain::new(64 << 20));
+        let (a, b) = match side {
+            Side::Client => fabric.pair(parameters(&config, &ours), parameters(peer, &theirs)),
+            Side::Server => {
+                let (b, a) = fabric.pair(parameters(peer, &theirs), parameters(&config, &ours));
+                (a, b)
+            }
+        };
+        let end = End::new(side, Arc::new(config), a, ours, fabric.instant());
+        let mut raw = Self {
+            fabric: fabric.clone(),
+            end,
+            peer: b,
+            received: vec![],
+            invalidated: vec![],
+            ended: None,
+            domain: theirs,
+            next_id: 0,
+        };
+        for _ in 0..200 {
+            let memory = ReceiveMemory::Pooled(raw.domain.reserve(4096).unwrap());
+            let id = raw.id();
+            raw.peer.post_receive(id, memory).unwrap();
+        }
+        raw.settle();
+        raw
+    }
+
+    fn id(&mut self) -> WrId {
+        self.next_id += 1;
+        WrId(self.next_id)
+    }
+
+    pub(crate) fn settle(&mut self) {
+        loop {
+            let now = self.fabric.instant();
+            let mut progress = self.end.pump(now);
+            let mut completions = Vec::new();
+            let mut cx = Context::from_waker(Waker::noop());
+            match self.peer.poll(&mut cx, &mut completions) {
+                Poll::Ready(Ok(())) => progress = true,
+                Poll::Ready(Err(reason)) => self.ended = Some(reason),
+                Poll::Pending => {}
+            }
+            for completion in completions {
+                if let Work::Receive { buffers, len, invalidated, .. } = completion.work {
+                    if completion.status.is_success() {
+                        self.received.push(Bytes::copy_from_slice(&buffers[0][..len]));
+                    }
+                    self.invalidated.extend(invalidated);
+                }
+            }
+            if !progress && !self.fabric.step() {
+                return;
+            }
+        }
+    }
+
+    /// Sends bytes.
+    pub(crate) fn send(&mut self, message: impl Into<Bytes>) {
+        self.send_invalidating(message, None);
+    }
+
+    pub(crate) fn send_invalidating(
+        &mut self,
+        message: impl Into<Bytes>,
+        invalidate: Option<rpcrdma_verbs::Key>,
+    ) {
+        let id = self.id();
+        let request = SendRequest { gather: vec![message.into()], invalidate, ..SendRequest::default() };
+        self.peer.post(id, WorkRequest::Send(request)).unwrap();
+        self.settle();
+    }
+
+    /// Writes into a window of ours.
+    pub(crate) fn write(&mut self, data: Bytes, target: crate::wire::Segment) {
+        let id = self.id();
+        let targets = vec![crate::core::remote(&target)];
+        self.peer.post(id, WorkRequest::Write { gather: vec![data], targets }).unwrap();
+        self.settle();
+    }
+
+    /// Opens memory of the peer.
+    pub(crate) fn window(&mut self, memory: WindowMemory) -> crate::wire::Segment {
+        let window = self.peer.reserve_window(memory).unwrap();
+        let id = self.id();
+        self.peer.post(id, WorkRequest::BindWindow { key: window.key }).unwrap();
+        crate::core::segment(&window)
+    }
+
+    pub(crate) fn readable(&mut self, data: &[u8]) -> crate::wire::Segment {
+        self.window(WindowMemory::Read(Bytes::copy_from_slice(data)))
+    }
+
+    pub(crate) fn writable(&mut self, len: usize) -> crate::wire::Segment {
+        let buffer = self.domain.allocate(len, 1).unwrap();
+        self.window(WindowMemory::Write(buffer))
+    }
+
+    /// Takes the memory of a window back.
+    pub(crate) fn take_back(&mut self, segment: crate::wire::Segment) -> Bytes {
+        let id = self.id();
+        self.peer.post(id, WorkRequest::LocalInvalidate { key: rpcrdma_verbs::Key(segment.handle) }).unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        loop {
+            let mut completions = Vec::new();
+            let _ = self.peer.poll(&mut cx, &mut completions);
+            for completion in completions {
+                if let Work::LocalInvalidate { memory: Some(memory) } = completion.work {
+                    return match memory {
+                        WindowMemory::Read(data) => data,
+                        WindowMemory::Write(buffer) => buffer.freeze(),
+                    };
+                }
+            }
+            assert!(self.fabric.step(), "the window comes back");
+        }
+    }
+
+    /// The header of the last message that the peer received, and what follows it.
+    #[track_caller]
+    pub(crate) fn last(&self) -> (Header, Bytes) {
+        let message = self.received.last().expect("a message");
+        let (header, len) = V1.decode(message, &Limits::default()).unwrap();
+        (header, message.slice(len..))
+    }
+}
+
+/// A message of any header and payload.
+pub(crate) fn message(header: &Header, payload: &Stream) -> Bytes {
+    let mut out = bytes::BytesMut::new();
+    V1.encode(header, &mut out);
+    out.extend_from_slice(&payload.flatten().0);
+    out.freeze()
+}
+
+pub(crate) const fn header(xid: u32, body: Body) -> Header {
+    Header { xid, version: 1, credit: 8, body }
+}
