@@ -1,1 +1,3 @@
-//! Software iWARP (MPA, DDP, RDMAP over TCP) provider
+//! Software iWARP (MPA, DDP, RDMAP over TCP) provider.
+
+pub mod wire;

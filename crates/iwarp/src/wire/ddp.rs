@@ -1,0 +1,223 @@
+//! DDP segment headers (RFC 5041 §4): tagged (14 octets) and untagged (18 octets).
+//!
+//! RsvdULP is RDMAP's: its first octet is the RDMAP control field, and in untagged segments the other four are the Invalidate
+//! STag ([`rdmap`](super::rdmap)).
+
+use super::{be32, be64, put};
+
+/// Octets of a tagged segment's header.
+pub const TAGGED_LEN: usize = 14;
+/// Octets of an untagged segment's header.
+pub const UNTAGGED_LEN: usize = 18;
+/// The DDP version this crate speaks (RFC 5041 §4.1: DV = 01).
+pub const VERSION: u8 = 1;
+/// The MSN of the first message of each queue (RFC 5041 §4.3).
+pub const FIRST_MSN: u32 = 1;
+
+const TAGGED: u8 = 0x80;
+const LAST: u8 = 0x40;
+const VERSION_MASK: u8 = 0x03;
+
+mod field {
+    pub(super) const CONTROL: usize = 0;
+    pub(super) const RSVD_ULP: usize = 1;
+    pub(super) const STAG: usize = 2;
+    pub(super) const TAGGED_OFFSET: usize = 6;
+    pub(super) const QUEUE: usize = 6;
+    pub(super) const MSN: usize = 10;
+    pub(super) const MESSAGE_OFFSET: usize = 14;
+}
+
+/// Untagged buffer queues of RDMAP (RFC 5040 §4.1, Figure 3).
+pub mod queue {
+    /// Send messages.
+    pub const SEND: u32 = 0;
+    /// RDMA Read Requests.
+    pub const READ_REQUEST: u32 = 1;
+    /// Terminate.
+    pub const TERMINATE: u32 = 2;
+}
+
+/// A header of DDP version 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// Places by steering tag and tagged offset.
+    Tagged(Tagged),
+    /// Places into the buffer that is next on a queue.
+    Untagged(Untagged),
+}
+
+/// Header of a tagged segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tagged {
+    /// Last segment of its message.
+    pub last: bool,
+    /// First octet of RsvdULP: the RDMAP control field.
+    pub control: u8,
+    /// Steering tag.
+    pub stag: u32,
+    /// Tagged offset of the segment's first octet.
+    pub offset: u64,
+}
+
+/// Header of an untagged segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Untagged {
+    /// Last segment of its message.
+    pub last: bool,
+    /// First octet of RsvdULP: the RDMAP control field.
+    pub control: u8,
+    /// The other four octets of RsvdULP: the Invalidate STag, or 0.
+    pub invalidate: u32,
+    /// Queue number.
+    pub queue: u32,
+    /// Message sequence number, counted for each queue from 1.
+    pub msn: u32,
+    /// Offset of the segment's first octet in its message.
+    pub offset: u32,
+}
+
+/// Why octets are no DDP header of version 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// The ULPDU ends inside the header.
+    #[error("ULPDU of {0} octets is too short for its DDP header")]
+    Truncated(usize),
+    /// DV is not 1.
+    #[error("DDP version {version}; {VERSION} is known")]
+    Version {
+        /// The T bit, which picks the error type of the Terminate.
+        tagged: bool,
+        /// What DV said.
+        version: u8,
+    },
+}
+
+impl Header {
+    /// Reads the header that opens `ulpdu`.
+    pub fn decode(ulpdu: &[u8]) -> Result<Self, HeaderError> {
+        let view = HeaderView::new(ulpdu);
+        let (Some(tagged), Some(version)) = (view.is_tagged(), view.version()) else {
+            return Err(HeaderError::Truncated(ulpdu.len()));
+        };
+        // RFC 5041 §7.1: DV is checked before the fields it gives a meaning to.
+        if version != VERSION {
+            return Err(HeaderError::Version { tagged, version });
+        }
+        let header = if tagged { view.tagged().map(Self::Tagged) } else { view.untagged().map(Self::Untagged) };
+        header.ok_or(HeaderError::Truncated(ulpdu.len()))
+    }
+
+    /// Octets of this header.
+    pub const fn encoded_len(&self) -> usize {
+        match self {
+            Self::Tagged(_) => TAGGED_LEN,
+            Self::Untagged(_) => UNTAGGED_LEN,
+        }
+    }
+
+    /// The RDMAP control octet.
+    pub const fn control(&self) -> u8 {
+        match self {
+            Self::Tagged(header) => header.control,
+            Self::Untagged(header) => header.control,
+        }
+    }
+
+    /// Last segment of its message.
+    pub const fn is_last(&self) -> bool {
+        match self {
+            Self::Tagged(header) => header.last,
+            Self::Untagged(header) => header.last,
+        }
+    }
+}
+
+impl Tagged {
+    /// The 14 octets.
+    pub fn encode(&self) -> [u8; TAGGED_LEN] {
+        let mut bytes = [0; TAGGED_LEN];
+        put(&mut bytes, field::CONTROL, &[TAGGED | if self.last { LAST } else { 0 } | VERSION]);
+        put(&mut bytes, field::RSVD_ULP, &[self.control]);
+        put(&mut bytes, field::STAG, &self.stag.to_be_bytes());
+        put(&mut bytes, field::TAGGED_OFFSET, &self.offset.to_be_bytes());
+        bytes
+    }
+}
+
+impl Untagged {
+    /// The 18 octets.
+    pub fn encode(&self) -> [u8; UNTAGGED_LEN] {
+        let mut bytes = [0; UNTAGGED_LEN];
+        put(&mut bytes, field::CONTROL, &[if self.last { LAST } else { 0 } | VERSION]);
+        put(&mut bytes, field::RSVD_ULP, &[self.control]);
+        put(&mut bytes, field::STAG, &self.invalidate.to_be_bytes());
+        put(&mut bytes, field::QUEUE, &self.queue.to_be_bytes());
+        put(&mut bytes, field::MSN, &self.msn.to_be_bytes());
+        put(&mut bytes, field::MESSAGE_OFFSET, &self.offset.to_be_bytes());
+        bytes
+    }
+}
+
+/// The fields of a DDP header as they stand, of any version.
+#[derive(Clone, Copy, Debug)]
+pub struct HeaderView<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> HeaderView<'a> {
+    /// Looks at the front of a ULPDU.
+    pub const fn new(ulpdu: &'a [u8]) -> Self {
+        Self { bytes: ulpdu }
+    }
+
+    fn flags(&self) -> Option<u8> {
+        self.bytes.get(field::CONTROL).copied()
+    }
+
+    /// The T bit.
+    pub fn is_tagged(&self) -> Option<bool> {
+        Some(self.flags()? & TAGGED != 0)
+    }
+
+    /// The DV field.
+    pub fn version(&self) -> Option<u8> {
+        Some(self.flags()? & VERSION_MASK)
+    }
+
+    /// Octets of the header that the T bit announces.
+    pub fn header_len(&self) -> Option<usize> {
+        Some(if self.is_tagged()? { TAGGED_LEN } else { UNTAGGED_LEN })
+    }
+
+    /// The fields of a tagged segment, whatever the T bit says.
+    pub fn tagged(&self) -> Option<Tagged> {
+        Some(Tagged {
+            last: self.flags()? & LAST != 0,
+            control: self.bytes.get(field::RSVD_ULP).copied()?,
+            stag: be32(self.bytes, field::STAG)?,
+            offset: be64(self.bytes, field::TAGGED_OFFSET)?,
+        })
+    }
+
+    /// The fields of an untagged segment, whatever the T bit says.
+    pub fn untagged(&self) -> Option<Untagged> {
+        Some(Untagged {
+            last: self.flags()? & LAST != 0,
+            control: self.bytes.get(field::RSVD_ULP).copied()?,
+            invalidate: be32(self.bytes, field::STAG)?,
+            queue: be32(self.bytes, field::QUEUE)?,
+            msn: be32(self.bytes, field::MSN)?,
+            offset: be32(self.bytes, field::MESSAGE_OFFSET)?,
+        })
+    }
+
+    /// What follows the header.
+    pub fn payload(&self) -> Option<&'a [u8]> {
+        self.bytes.get(self.header_len()?..)
+    }
+}
+
+#[cfg(test)]
+mod tests;

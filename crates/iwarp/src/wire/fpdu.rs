@@ -1,0 +1,116 @@
+//! FPDU framing (RFC 5044 §4): length, ULPDU, pad, CRC32c, and how large a ULPDU may be.
+
+use super::{be16, octets};
+
+/// Octets of the ULPDU_Length field.
+pub const LENGTH_LEN: usize = 2;
+/// Octets of the CRC field.
+pub const CRC_LEN: usize = 4;
+/// Octets that an FPDU adds to its ULPDU, pad and markers aside.
+pub const OVERHEAD: usize = LENGTH_LEN + CRC_LEN;
+/// Largest ULPDU that the length field can state.
+pub const MAX_ULPDU: usize = u16::MAX as usize;
+/// Largest pad.
+pub const MAX_PAD: usize = 3;
+/// Largest FPDU without markers.
+pub const MAX_FPDU: usize = LENGTH_LEN + MAX_ULPDU + MAX_PAD + CRC_LEN;
+/// RFC 5044 §4.5: an MPA sender offers DDP at least this much.
+pub const MIN_MULPDU: usize = 128;
+
+/// Zero octets after a ULPDU of `ulpdu_len` octets (RFC 5044 §4.1: length field, ULPDU and pad are a multiple of four).
+pub const fn pad_len(ulpdu_len: usize) -> usize {
+    (LENGTH_LEN + ulpdu_len).wrapping_neg() & 3
+}
+
+/// Octets of an FPDU without markers.
+pub const fn fpdu_len(ulpdu_len: usize) -> usize {
+    OVERHEAD + ulpdu_len + pad_len(ulpdu_len)
+}
+
+/// Largest ULPDU whose FPDU fits a TCP segment of `emss` octets (RFC 5044 §4.5), within 128 and 65535.
+pub fn mulpdu(emss: usize, markers: bool) -> usize {
+    let marker_octets = if markers { 4 * emss.div_ceil(super::marker::INTERVAL) } else { 0 };
+    emss.saturating_sub(OVERHEAD + marker_octets + emss % 4).clamp(MIN_MULPDU, MAX_ULPDU)
+}
+
+/// A running CRC32c over the octets of one FPDU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Crc(u32);
+
+impl Crc {
+    /// Nothing covered yet.
+    pub const fn new() -> Self {
+        Self(0)
+    }
+
+    /// Covers `bytes` too.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0 = crc32c::crc32c_append(self.0, bytes);
+    }
+
+    /// The CRC field (RFC 5044 §4.4, Figure 5: least significant octet first).
+    pub const fn wire(self) -> [u8; CRC_LEN] {
+        self.0.to_le_bytes()
+    }
+}
+
+/// A whole FPDU around `ulpdu`, without markers. The CRC field is zero when `crc` is off. `None` above 65535 octets.
+///
+/// For tools, tests and start-up: the endpoint never copies payload into an FPDU.
+pub fn seal(ulpdu: &[u8], crc: bool) -> Option<Vec<u8>> {
+    let length = u16::try_from(ulpdu.len()).ok()?;
+    let mut bytes = Vec::with_capacity(fpdu_len(ulpdu.len()));
+    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes.extend_from_slice(ulpdu);
+    bytes.resize(bytes.len() + pad_len(ulpdu.len()), 0);
+    let mut sum = Crc::new();
+    if crc {
+        sum.update(&bytes);
+    }
+    bytes.extend_from_slice(&sum.wire());
+    Some(bytes)
+}
+
+/// The parts of an FPDU without markers, as they stand.
+#[derive(Clone, Copy, Debug)]
+pub struct FpduView<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> FpduView<'a> {
+    /// Looks at `bytes`, which may be too short or go on after the FPDU.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// ULPDU_Length.
+    pub fn ulpdu_len(&self) -> Option<u16> {
+        be16(self.bytes, 0)
+    }
+
+    /// The ULPDU, if all of it is there.
+    pub fn ulpdu(&self) -> Option<&'a [u8]> {
+        let length = usize::from(self.ulpdu_len()?);
+        self.bytes.get(LENGTH_LEN..LENGTH_LEN + length)
+    }
+
+    /// The CRC field.
+    pub fn crc(&self) -> Option<[u8; CRC_LEN]> {
+        octets(self.bytes, self.fpdu_len()? - CRC_LEN)
+    }
+
+    /// Whether the CRC field holds the CRC32c of what precedes it; `None` if the FPDU is not complete.
+    pub fn crc_matches(&self) -> Option<bool> {
+        let mut sum = Crc::new();
+        sum.update(self.bytes.get(..self.fpdu_len()? - CRC_LEN)?);
+        Some(sum.wire() == self.crc()?)
+    }
+
+    /// Octets of the whole FPDU by its length field.
+    pub fn fpdu_len(&self) -> Option<usize> {
+        Some(fpdu_len(usize::from(self.ulpdu_len()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

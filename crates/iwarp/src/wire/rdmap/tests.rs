@@ -1,0 +1,45 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::wire::hex::hex;
+
+#[test]
+fn rfc5040_4_4_read_request() {
+    let request = ReadRequest {
+        sink_stag: 0x2222,
+        sink_offset: 0x1000,
+        size: 4096,
+        source_stag: 0x1001,
+        source_offset: 0x7F00_0000_1000,
+    };
+    let bytes = hex("00 00 22 22 00 00 00 00 00 00 10 00 00 00 10 00 00 00 10 01 00 00 7f 00 00 00 10 00");
+    assert_eq!(request.encode().to_vec(), bytes);
+    assert_eq!(ReadRequest::decode(&bytes), Some(request));
+    assert_eq!(ReadRequest::decode(&bytes[..27]), None);
+}
+
+#[test]
+fn rfc5040_4_1_control_octet() {
+    for (opcode_bits, octet) in [0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47].into_iter().enumerate() {
+        let parsed = opcode(octet).unwrap();
+        assert_eq!(usize::from(parsed.wire()), opcode_bits);
+        assert_eq!(parsed.control(), octet);
+        // Bits 5 and 4 are reserved.
+        assert_eq!(opcode(octet | 0x30), Ok(parsed));
+    }
+    for bits in 8..16 {
+        assert_eq!(opcode(0x40 | bits), Err(ControlError::Opcode(bits)));
+    }
+    for version in [0, 2, 3] {
+        assert_eq!(opcode(version << 6 | 3), Err(ControlError::Version(version)));
+    }
+    assert_eq!(Opcode::send(true, true), Opcode::SendSolicitedInvalidate);
+}
+
+proptest! {
+    #[test]
+    fn read_requests_round_trip(sink_stag: u32, sink_offset: u64, size: u32, source_stag: u32, source_offset: u64) {
+        let request = ReadRequest { sink_stag, sink_offset, size, source_stag, source_offset };
+        prop_assert_eq!(ReadRequest::decode(&request.encode()), Some(request));
+    }
+}
