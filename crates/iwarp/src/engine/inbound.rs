@@ -1,0 +1,281 @@
+//! Received segments: which rule lets them in, where their payload goes, and what they do once their CRC matched.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use rpcrdma_verbs::{Buffer, Disconnected, Status, TerminateCause, Work};
+
+use super::receives::{Receives, Refusal};
+use super::reads::Reads;
+use super::timers::Timer;
+use super::violation::Violation;
+use super::windows::{Closed, WindowTable};
+use super::{Engine, Phase};
+use crate::wire::ddp::{Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, queue};
+use crate::wire::rdmap::{self, Opcode, ReadRequest};
+use crate::wire::terminate::{Terminate, TerminateView, TerminatedHeader, cause};
+
+/// Where the payload of an admitted segment goes. Tells the place, never holds the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// Nothing to place.
+    Nothing,
+    /// The memory of a write window.
+    Window { stag: u32, offset: usize },
+    /// The sink of the Read that is due.
+    Sink { offset: usize },
+    /// The Receive of the arriving Send.
+    Message { offset: usize },
+    /// Nowhere: the segment breaks a rule, which is reported when its CRC matched.
+    Nowhere(Violation),
+}
+
+/// Slices of a target from an offset on, at most `left` octets of them.
+pub(super) struct Rest<'a> {
+    buffers: std::slice::IterMut<'a, Buffer>,
+    skip: usize,
+    left: usize,
+}
+
+impl<'a> Iterator for Rest<'a> {
+    type Item = &'a mut [u8];
+
+    fn next(&mut self) -> Option<&'a mut [u8]> {
+        while self.left > 0 {
+            let buffer = self.buffers.next()?;
+            let length = buffer.len();
+            if self.skip >= length {
+                self.skip -= length;
+                continue;
+            }
+            let take = (length - self.skip).min(self.left);
+            let range = self.skip..self.skip + take;
+            self.skip = 0;
+            self.left -= take;
+            return buffer.get_mut(range);
+        }
+        None
+    }
+}
+
+impl Target {
+    /// The memory for `left` octets after the first `placed` ones of the segment.
+    pub(super) fn rest<'a>(
+        &self,
+        placed: usize,
+        left: usize,
+        windows: &'a mut WindowTable,
+        reads: &'a mut Reads,
+        receives: &'a mut Receives,
+    ) -> Rest<'a> {
+        let (buffers, offset) = match *self {
+            Self::Nothing | Self::Nowhere(_) => (&mut [][..], 0),
+            Self::Window { stag, offset } => {
+                (windows.write_memory(stag).map(std::slice::from_mut).unwrap_or_default(), offset)
+            }
+            Self::Sink { offset } => (reads.sink().map(std::slice::from_mut).unwrap_or_default(), offset),
+            Self::Message { offset } => (receives.buffers(), offset),
+        };
+        Rest { buffers: buffers.iter_mut(), skip: offset + placed, left }
+    }
+
+    /// Whether payload goes anywhere.
+    pub(super) const fn is_memory(&self) -> bool {
+        matches!(self, Self::Window { .. } | Self::Sink { .. } | Self::Message { .. })
+    }
+}
+
+/// A segment whose header was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) header: Header,
+    /// The header as it came, for a Terminate.
+    pub(super) raw: Option<TerminatedHeader>,
+    pub(super) ulpdu_len: usize,
+    pub(super) payload_len: usize,
+    pub(super) target: Target,
+}
+
+impl Segment {
+    pub(super) const fn new(header: Header, raw: Option<TerminatedHeader>, ulpdu_len: usize) -> Self {
+        let payload_len = ulpdu_len.saturating_sub(header.encoded_len());
+        Self { header, raw, ulpdu_len, payload_len, target: Target::Nothing }
+    }
+
+    /// One whose header makes no sense: all of it is payload that goes nowhere.
+    pub(super) const fn unreadable(raw: Option<TerminatedHeader>, ulpdu_len: usize) -> Self {
+        let header = Header::Tagged(Tagged { last: true, control: 0, stag: 0, offset: 0 });
+        Self { header, raw, ulpdu_len, payload_len: ulpdu_len, target: Target::Nothing }
+    }
+}
+
+impl Engine {
+    /// Checks a segment before any of its payload is placed (RFC 5041 §7.1, RFC 5040 §7.2). `payload` is where it lies in
+    /// the read-ahead, if all of it is there.
+    pub(super) fn admit(&mut self, segment: &Segment, payload: Range<usize>) -> Result<Target, Refusal> {
+        let length = segment.payload_len;
+        let opcode = rdmap::opcode(segment.header.control()).map_err(Violation::from)?;
+        match segment.header {
+            Header::Tagged(header) => Ok(self.admit_tagged(&header, opcode, length)?),
+            Header::Untagged(header) => {
+                // RFC 5040 §4.1, Figure 3: each opcode has its queue.
+                let due = match opcode {
+                    Opcode::Write | Opcode::ReadResponse => {
+                        return Err(Violation::UnexpectedOpcode(opcode).into());
+                    }
+                    Opcode::ReadRequest => queue::READ_REQUEST,
+                    Opcode::Terminate => queue::TERMINATE,
+                    _ => queue::SEND,
+                };
+                if header.queue != due {
+                    return Err(Violation::Queue { opcode, queue: header.queue }.into());
+                }
+                match opcode {
+                    Opcode::ReadRequest => {
+                        if payload.len() != length {
+                            return Err(Violation::ReadRequestLength(length).into());
+                        }
+                        let mut body = [0; rdmap::READ_REQUEST_LEN + 1];
+                        let octets = self.buffered_range(payload);
+                        // One octet more than allowed is enough to be refused.
+                        let kept = octets.len().min(body.len());
+                        let (front, _) = body.split_at_mut(kept);
+                        front.copy_from_slice(octets.get(..kept).unwrap_or_default());
+                        self.accept_read_request(&header, body.get(..kept).unwrap_or_default())?;
+                        Ok(Target::Nothing)
+                    }
+                    Opcode::Terminate => {
+                        let view = TerminateView::new(self.buffered_range(payload));
+                        let cause = view.likely_cause().unwrap_or(cause::UNSPECIFIED);
+                        self.handle_terminate(cause);
+                        Ok(Target::Nothing)
+                    }
+                    _ => {
+                        let place = self.receives.admit(&header, opcode, length, &self.domain)?;
+                        Ok(place.map_or(Target::Nothing, |offset| Target::Message { offset }))
+                    }
+                }
+            }
+        }
+    }
+
+    fn admit_tagged(&self, header: &Tagged, opcode: Opcode, length: usize) -> Result<Target, Violation> {
+        match opcode {
+            // RFC 5041 §5.2: STag and offset of a zero-length message are not checked.
+            Opcode::Write if length == 0 => Ok(Target::Nothing),
+            Opcode::Write => {
+                let offset = self.windows.admit_write(header.stag, header.offset, length)?;
+                Ok(Target::Window { stag: header.stag, offset })
+            }
+            Opcode::ReadResponse => Ok(Target::Sink { offset: self.reads.admit(header, length)? }),
+            other => Err(Violation::UnexpectedOpcode(other)),
+        }
+    }
+
+    fn accept_read_request(&mut self, header: &Untagged, body: &[u8]) -> Result<(), Violation> {
+        self.responses.accept(header, body, &mut self.windows).map_err(|(violation, request)| {
+            self.refused_read = request;
+            violation
+        })
+    }
+
+    /// The Read Request that was refused last.
+    pub(super) fn take_refused_read(&mut self) -> Option<ReadRequest> {
+        self.refused_read.take()
+    }
+
+    /// The peer reports an error of ours (RFC 5040 §5.4). It is not answered.
+    fn handle_terminate(&mut self, cause: TerminateCause) {
+        tracing::debug!(%cause, "the peer sent a Terminate");
+        self.finish(Disconnected::Terminated(cause));
+    }
+
+    /// A segment is placed and its CRC matched: it takes effect.
+    pub(super) fn commit(&mut self, segment: Segment, now: Instant) {
+        self.counters.segments_received += 1;
+        // RFC 5044 §7.1.2 (4): one valid FPDU opens our direction.
+        if !std::mem::replace(&mut self.may_send, true) {
+            self.timers.stop(Timer::FirstFpdu);
+        }
+        self.finished_fpdu();
+        if self.phase == Phase::Ended {
+            return;
+        }
+        match (segment.header, segment.target) {
+            (Header::Tagged(_), Target::Sink { .. }) => {
+                self.counters.tagged_bytes_received += segment.payload_len as u64;
+                if let Some((id, sink)) = self.reads.commit(segment.payload_len)
+                    && let Some(id) = id
+                {
+                    self.complete(id, Status::Success, Work::Read { sink });
+                }
+                if self.reads.is_waiting() {
+                    self.timers.set(Timer::Read, now + self.timeouts.read);
+                } else {
+                    self.timers.stop(Timer::Read);
+                }
+            }
+            (Header::Tagged(_), _) => self.counters.tagged_bytes_received += segment.payload_len as u64,
+            (Header::Untagged(header), Target::Message { .. }) => {
+                self.commit_send(&segment, header.last, now);
+            }
+            // A Ready-To-Receive Send counts as a message; a Read Request took effect when it was admitted.
+            (Header::Untagged(header), _) => {
+                if header.queue == queue::SEND {
+                    self.receives.commit(0, true);
+                }
+            }
+        }
+        self.settle_windows(Status::Success);
+    }
+
+    fn commit_send(&mut self, segment: &Segment, last: bool, now: Instant) {
+        let mut waits_for = None;
+        let mut invalidated = None;
+        if last && let Some(key) = self.receives.invalidates() {
+            // RFC 5040 §7.2: the STag must be valid and of this stream; §5.3: invalidated before delivery.
+            match self.windows.close_remote(key) {
+                None => {
+                    let violation = Violation::CannotInvalidate(key.0);
+                    self.fail_segment(violation, segment.raw, segment.ulpdu_len, None, now);
+                    return;
+                }
+                Some(Closed::Now(memory)) => invalidated = memory.map(|memory| (key, memory)),
+                Some(Closed::Later) => waits_for = Some(key),
+            }
+            self.counters.remote_invalidations += 1;
+        }
+        if let Some(mut delivery) = self.receives.commit(segment.payload_len, last) {
+            delivery.waits_for = waits_for;
+            delivery.invalidated = invalidated;
+            self.deliveries.push_back(delivery);
+        }
+    }
+
+    /// Fails without naming a segment: MPA errors (RFC 5040 §4.8, Figure 10).
+    pub(super) fn fail_bare(&mut self, violation: Violation, now: Instant) {
+        self.fail(violation, &Terminate::bare(violation.cause()), now);
+    }
+
+    /// Fails because of a segment whose CRC matched.
+    pub(super) fn fail_segment(
+        &mut self,
+        violation: Violation,
+        raw: Option<TerminatedHeader>,
+        ulpdu_len: usize,
+        request: Option<ReadRequest>,
+        now: Instant,
+    ) {
+        // The FPDU as such was valid: it opens our direction for the Terminate.
+        self.may_send = true;
+        let length = u16::try_from(ulpdu_len).unwrap_or(u16::MAX);
+        let terminate = Terminate {
+            cause: violation.cause(),
+            segment: raw.filter(|_| violation.names_segment()).map(|header| (length, header)),
+            read_request: request.filter(|_| violation.names_read_request()),
+        };
+        self.fail(violation, &terminate, now);
+    }
+}
+
+const _: () = assert!(TAGGED_LEN < UNTAGGED_LEN, "the shorter header is the one that is read first");

@@ -1,0 +1,481 @@
+//! The incoming octet stream: where the next octets go, and when an FPDU is complete.
+//!
+//! Owns the read-ahead. A segment of which much is still to come is *placed directly*: its target is lent to the socket, with just
+//! enough read-ahead behind it for the trailer and the next header, so that no payload is copied. Everything else is read into
+//! the read-ahead, several FPDUs at a time, and copied once. Where bulk data is expected, only headers are read ahead.
+//!
+//! The CRC of a directly placed segment is computed over the target as it fills. Neither way does anything take effect before
+//! the CRC matched; a header that breaks a rule is reported only if the CRC says that it was really sent so.
+
+use std::io::IoSliceMut;
+use std::time::Instant;
+
+use super::inbound::{Segment, Target};
+use super::receives::Refusal;
+use super::timers::Timer;
+use super::violation::Violation;
+use super::{DIRECT_PLACEMENT_MIN, Engine, Phase};
+use crate::wire::ddp::{Header, TAGGED_LEN, UNTAGGED_LEN};
+use crate::wire::fpdu::{CRC_LEN, Crc, FpduView, LENGTH_LEN, MAX_FPDU, fpdu_len, pad_len};
+use crate::wire::terminate::TerminatedHeader;
+
+/// Octets of the read-ahead: about 22 FPDUs of an Ethernet frame each.
+const READ_AHEAD: usize = 32 * 1024;
+/// The same when whole FPDUs are staged.
+const STAGING: usize = 2 * MAX_FPDU;
+/// What is read of a header when payload may follow that should not be copied.
+const HEADER_PREFIX: usize = LENGTH_LEN + TAGGED_LEN;
+/// Slices lent for one read: targets of a scattered Receive, then the read-ahead.
+const MAX_SLICES: usize = 9;
+
+/// A segment that is being placed directly.
+#[derive(Debug)]
+pub(super) struct Body {
+    pub(super) segment: Segment,
+    pub(super) placed: usize,
+    crc: Crc,
+}
+
+impl Body {
+    /// Octets of payload to come.
+    const fn left(&self) -> usize {
+        self.segment.payload_len.saturating_sub(self.placed)
+    }
+}
+
+/// The input side of a connection.
+#[derive(Debug)]
+pub(super) struct Input {
+    crc: bool,
+    strict: bool,
+    ahead: Box<[u8]>,
+    start: usize,
+    end: usize,
+    body: Option<Body>,
+    /// The last tagged segment was too small to be placed directly; its successors will be too.
+    small_segments: bool,
+    discarding: bool,
+    memory_wanted: Option<usize>,
+    finished_fpdu: bool,
+}
+
+impl Input {
+    pub(super) fn new(crc: bool, strict: bool, behind: &[u8]) -> Self {
+        let capacity = if strict { STAGING } else { READ_AHEAD };
+        let mut ahead = vec![0; capacity.max(behind.len())].into_boxed_slice();
+        if let Some(room) = ahead.get_mut(..behind.len()) {
+            room.copy_from_slice(behind);
+        }
+        Self {
+            crc,
+            strict,
+            ahead,
+            start: 0,
+            end: behind.len(),
+            body: None,
+            small_segments: false,
+            discarding: false,
+            memory_wanted: None,
+            finished_fpdu: false,
+        }
+    }
+
+    /// Octets read and not consumed.
+    fn buffered(&self) -> &[u8] {
+        self.ahead.get(self.start..self.end).unwrap_or_default()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.start = (self.start + count).min(self.end);
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Moves what is buffered to the front if less than `needed` octets of room are behind it.
+    fn make_room(&mut self, needed: usize) {
+        if self.start > 0 && self.ahead.len() - self.end < needed {
+            self.ahead.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+    }
+
+    /// Whether an FPDU has begun and not ended.
+    pub(super) fn is_inside_fpdu(&self) -> bool {
+        !self.discarding && (self.body.is_some() || self.start < self.end)
+    }
+
+    /// From now on everything that comes is thrown away.
+    pub(super) fn discard(&mut self) {
+        self.discarding = true;
+        self.memory_wanted = None;
+        self.start = 0;
+        self.end = 0;
+    }
+
+    /// The target of the segment in progress is no longer ours.
+    pub(super) fn forget_target(&mut self) {
+        self.body = None;
+    }
+}
+
+impl Engine {
+    /// Whether octets of the peer are welcome now.
+    pub fn wants_input(&self) -> bool {
+        self.phase != Phase::Ended && self.input.memory_wanted.is_none()
+    }
+
+    /// Input rests until the domain has this many octets for a message.
+    pub const fn memory_wanted(&self) -> Option<usize> {
+        self.input.memory_wanted
+    }
+
+    /// The domain may have memory again.
+    pub fn handle_memory(&mut self, now: Instant) {
+        if self.input.memory_wanted.take().is_some() {
+            self.advance(now);
+        }
+    }
+
+    /// Feeds what start-up left behind; to be called once Receives can be posted, before the first read.
+    pub fn start(&mut self, now: Instant) {
+        self.advance(now);
+    }
+
+    /// Lends the slices to read into, in order.
+    pub fn with_receive_slices<T>(&mut self, read: impl FnOnce(&mut [IoSliceMut<'_>]) -> T) -> T {
+        let bulk = self.bulk_expected();
+        let input = &mut self.input;
+        let mut slices: [IoSliceMut<'_>; MAX_SLICES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let mut used = 0;
+        let (targets, ahead_slot) = slices.split_at_mut(MAX_SLICES - 1);
+        let ahead_room = match &input.body {
+            Some(body) if body.left() > 0 && !body.segment.target.is_memory() => input.ahead.len(),
+            Some(body) => {
+                let left = body.left();
+                let mut lent = 0;
+                if left > 0 {
+                    let rest = body.segment.target.rest(
+                        body.placed,
+                        left,
+                        &mut self.windows,
+                        &mut self.reads,
+                        &mut self.receives,
+                    );
+                    for (slot, slice) in targets.iter_mut().zip(rest) {
+                        lent += slice.len();
+                        *slot = IoSliceMut::new(slice);
+                        used += 1;
+                    }
+                }
+                if lent < left {
+                    // The scatter list goes on: the read-ahead must not be reached.
+                    0
+                } else {
+                    let trailer = pad_len(body.segment.ulpdu_len) + CRC_LEN;
+                    let buffered = input.end - input.start;
+                    let more_bulk = !body.segment.header.is_last() || bulk;
+                    let next = if more_bulk { HEADER_PREFIX } else { input.ahead.len() };
+                    (trailer + next).saturating_sub(buffered).max(1)
+                }
+            }
+            None => input.header_room(bulk),
+        };
+        if ahead_room > 0 {
+            input.make_room(ahead_room);
+            let end = input.ahead.len().min(input.end.saturating_add(ahead_room));
+            if let (Some(slot), Some(ahead)) = (ahead_slot.first_mut(), input.ahead.get_mut(input.end..end)) {
+                *slot = IoSliceMut::new(ahead);
+            }
+        }
+        // The read-ahead comes right behind the targets.
+        slices.swap(used, MAX_SLICES - 1);
+        let used = used + usize::from(ahead_room > 0);
+        read(slices.get_mut(..used).unwrap_or_default())
+    }
+
+    /// `count` octets came from one system call into the slices lent last.
+    pub fn received(&mut self, count: usize, now: Instant) {
+        self.counters.receive_calls += 1;
+        self.counters.link_bytes_received += count as u64;
+        if count > 0 {
+            self.heard = true;
+            self.timers.stop(Timer::Nudge);
+        }
+        if self.input.discarding {
+            return;
+        }
+        let mut ahead = count;
+        if let Some(body) = &mut self.input.body {
+            let left = body.left();
+            if left > 0 && body.segment.target.is_memory() {
+                let placed = count.min(left);
+                ahead -= placed;
+                if self.input.crc {
+                    let mut uncovered = placed;
+                    let filled = body.segment.target.rest(
+                        body.placed,
+                        placed,
+                        &mut self.windows,
+                        &mut self.reads,
+                        &mut self.receives,
+                    );
+                    for slice in filled {
+                        uncovered -= slice.len();
+                        body.crc.update(slice);
+                    }
+                    debug_assert_eq!(uncovered, 0);
+                }
+                body.placed += placed;
+            }
+        }
+        self.input.end = (self.input.end + ahead).min(self.input.ahead.len());
+        self.advance(now);
+    }
+
+    /// Whether large tagged segments may come.
+    fn bulk_expected(&self) -> bool {
+        !self.input.small_segments && !self.input.strict
+            && (self.windows.bulk_expected() || self.reads.bulk_expected())
+    }
+
+    /// Consumes what is complete.
+    fn advance(&mut self, now: Instant) {
+        self.input.finished_fpdu = false;
+        while !self.input.discarding && self.input.memory_wanted.is_none() {
+            let more = if self.input.body.is_some() { self.advance_body(now) } else { self.advance_header(now) };
+            if !more {
+                break;
+            }
+        }
+        let input = &self.input;
+        if input.memory_wanted.is_some() {
+            self.timers.start(Timer::Memory, now + self.timeouts.memory);
+            self.timers.stop(Timer::PartialFpdu);
+        } else {
+            self.timers.stop(Timer::Memory);
+            if !input.is_inside_fpdu() {
+                self.timers.stop(Timer::PartialFpdu);
+            } else if input.finished_fpdu {
+                self.timers.set(Timer::PartialFpdu, now + self.timeouts.partial_fpdu);
+            } else {
+                self.timers.start(Timer::PartialFpdu, now + self.timeouts.partial_fpdu);
+            }
+        }
+    }
+
+    /// At the start of an FPDU; `false`: more octets are needed.
+    fn advance_header(&mut self, now: Instant) -> bool {
+        let input = &self.input;
+        let buffered = input.buffered();
+        let view = FpduView::new(buffered);
+        let (Some(ulpdu_len), Some(whole)) = (view.ulpdu_len().map(usize::from), view.fpdu_len()) else {
+            return false;
+        };
+        if let Some(ulpdu) = view.ulpdu()
+            && buffered.len() >= whole
+        {
+            if input.crc && view.crc_matches() == Some(false) {
+                self.fail_bare(Violation::Crc { ulpdu_len }, now);
+                return false;
+            }
+            let decoded = Header::decode(ulpdu);
+            let raw = TerminatedHeader::capture(ulpdu);
+            match decoded {
+                Ok(header) => return self.whole_segment(Segment::new(header, raw, ulpdu_len), now),
+                Err(error) => {
+                    self.fail_segment(error.into(), raw, ulpdu_len, None, now);
+                    return false;
+                }
+            }
+        }
+        let missing = whole - buffered.len();
+        if buffered.len() < LENGTH_LEN + UNTAGGED_LEN && missing >= DIRECT_PLACEMENT_MIN
+            || input.waits_for_whole(whole)
+        {
+            // A tagged header is complete a little earlier.
+            let tagged = buffered.len() >= HEADER_PREFIX
+                && buffered.get(LENGTH_LEN).is_some_and(|octet| octet & 0x80 != 0)
+                && !input.waits_for_whole(whole);
+            if !tagged {
+                return false;
+            }
+        }
+        let ulpdu = buffered.get(LENGTH_LEN..).unwrap_or_default();
+        let raw = TerminatedHeader::capture(ulpdu);
+        match Header::decode(ulpdu) {
+            Ok(header) => self.begin_body(Segment::new(header, raw, ulpdu_len)),
+            Err(error) => {
+                // A header that cannot be read is no longer than a tagged one for the CRC's sake.
+                let mut segment = Segment::unreadable(raw, ulpdu_len);
+                segment.target = Target::Nowhere(error.into());
+                self.open_body(segment, 0);
+                true
+            }
+        }
+    }
+
+    /// The whole segment is in the read-ahead and its CRC matched.
+    fn whole_segment(&mut self, mut segment: Segment, now: Instant) -> bool {
+        let body_start = LENGTH_LEN + segment.header.encoded_len();
+        let small = segment.payload_len < DIRECT_PLACEMENT_MIN;
+        if matches!(segment.header, Header::Tagged(tagged) if !tagged.last) {
+            self.input.small_segments = small;
+        }
+        let range = body_start..body_start + segment.payload_len;
+        // Control messages are read out of the read-ahead; they are short.
+        let start = self.input.start;
+        let absolute = start + range.start..start + range.end;
+        match self.admit(&segment, absolute.clone()) {
+            Ok(target) => segment.target = target,
+            Err(Refusal::NoMemory(needed)) => {
+                self.input.memory_wanted = Some(needed);
+                return false;
+            }
+            Err(Refusal::Violation(violation)) => {
+                let request = self.take_refused_read();
+                self.fail_segment(violation, segment.raw, segment.ulpdu_len, request, now);
+                return false;
+            }
+        }
+        if let Some(mut payload) = self.input.ahead.get(absolute) {
+            let length = payload.len();
+            let target = segment.target.rest(
+                0,
+                length,
+                &mut self.windows,
+                &mut self.reads,
+                &mut self.receives,
+            );
+            for slice in target {
+                let (now, later) = payload.split_at(slice.len().min(payload.len()));
+                slice.copy_from_slice(now);
+                payload = later;
+            }
+            if segment.target.is_memory() {
+                self.counters.payload_bytes_copied += length as u64;
+            }
+        }
+        self.input.consume(fpdu_len(segment.ulpdu_len));
+        self.commit(segment, now);
+        true
+    }
+
+    /// The header is there, most of the payload is not.
+    fn begin_body(&mut self, mut segment: Segment) -> bool {
+        let header_len = segment.header.encoded_len();
+        match self.admit(&segment, 0..0) {
+            Ok(target) => segment.target = target,
+            Err(Refusal::NoMemory(needed)) => {
+                self.input.memory_wanted = Some(needed);
+                return false;
+            }
+            Err(Refusal::Violation(violation)) => segment.target = Target::Nowhere(violation),
+        }
+        if let Target::Window { stag, .. } = segment.target {
+            self.windows.begin_placing(stag);
+        }
+        if matches!(segment.header, Header::Tagged(tagged) if !tagged.last) {
+            self.input.small_segments = segment.payload_len < DIRECT_PLACEMENT_MIN;
+        }
+        self.open_body(segment, header_len);
+        true
+    }
+
+    fn open_body(&mut self, segment: Segment, header_len: usize) {
+        let mut crc = Crc::new();
+        let head = LENGTH_LEN + header_len;
+        crc.update(self.input.buffered().get(..head).unwrap_or_default());
+        self.input.consume(head);
+        self.input.body = Some(Body { segment, placed: 0, crc });
+    }
+
+    /// Inside a segment that is placed directly; `false`: more octets are needed.
+    fn advance_body(&mut self, now: Instant) -> bool {
+        let input = &mut self.input;
+        let Some(body) = &mut input.body else { return true };
+        let left = body.left();
+        let buffered = input.ahead.get(input.start..input.end).unwrap_or_default();
+        if left > 0 {
+            // What the read-ahead already has of the payload is copied.
+            let mut here = buffered.get(..left.min(buffered.len())).unwrap_or_default();
+            let length = here.len();
+            body.crc.update(here);
+            let target = body.segment.target.rest(
+                body.placed,
+                length,
+                &mut self.windows,
+                &mut self.reads,
+                &mut self.receives,
+            );
+            for slice in target {
+                let (now, later) = here.split_at(slice.len().min(here.len()));
+                slice.copy_from_slice(now);
+                here = later;
+            }
+            body.placed += length;
+            if body.segment.target.is_memory() {
+                self.counters.payload_bytes_copied += length as u64;
+            }
+            input.consume(length);
+            return length == left;
+        }
+        let pad = pad_len(body.segment.ulpdu_len);
+        let Some((pad_octets, rest)) = buffered.split_at_checked(pad) else { return false };
+        let Some(field) = rest.first_chunk::<CRC_LEN>() else { return false };
+        body.crc.update(pad_octets);
+        let matches = !input.crc || body.crc.wire() == *field;
+        let Some(body) = input.body.take() else { return true };
+        input.consume(pad + CRC_LEN);
+        if let Target::Window { stag, .. } = body.segment.target {
+            self.windows.end_placing(stag);
+        }
+        let Segment { raw, ulpdu_len, .. } = body.segment;
+        if !matches {
+            self.fail_bare(Violation::Crc { ulpdu_len }, now);
+            return false;
+        }
+        if let Target::Nowhere(violation) = body.segment.target {
+            self.fail_segment(violation, raw, ulpdu_len, None, now);
+            return false;
+        }
+        self.commit(body.segment, now);
+        true
+    }
+
+    /// An FPDU took effect.
+    pub(super) fn finished_fpdu(&mut self) {
+        self.input.finished_fpdu = true;
+    }
+
+    /// Octets of the read-ahead.
+    pub(super) fn buffered_range(&self, range: std::ops::Range<usize>) -> &[u8] {
+        self.input.ahead.get(range).unwrap_or_default()
+    }
+}
+
+impl Input {
+    /// Whether an FPDU of `whole` octets, of which the front is buffered, is to be read into the read-ahead.
+    fn waits_for_whole(&self, whole: usize) -> bool {
+        let missing = whole - (self.end - self.start).min(whole);
+        self.strict || missing < DIRECT_PLACEMENT_MIN && whole <= self.ahead.len()
+    }
+
+    /// Octets to read ahead at the start of an FPDU.
+    fn header_room(&self, bulk: bool) -> usize {
+        let buffered = self.end - self.start;
+        if !bulk {
+            return self.ahead.len() - buffered;
+        }
+        let whole = FpduView::new(self.buffered()).fpdu_len();
+        let wanted = match whole {
+            Some(whole) if buffered >= HEADER_PREFIX => {
+                if self.waits_for_whole(whole) { whole + HEADER_PREFIX } else { LENGTH_LEN + UNTAGGED_LEN }
+            }
+            _ => HEADER_PREFIX,
+        };
+        wanted.saturating_sub(buffered).max(1).min(self.ahead.len() - buffered)
+    }
+}

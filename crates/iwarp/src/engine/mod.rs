@@ -1,0 +1,522 @@
+//! One iWARP connection after start-up, without I/O and without a clock.
+//!
+//! # Order of calls
+//!
+//! * Commands: [`post`](Engine::post), [`post_receive`](Engine::post_receive),
+//!   [`reserve_window`](Engine::reserve_window), [`disconnect`](Engine::disconnect), [`abort`](Engine::abort).
+//! * Output: [`prepare`](Engine::prepare) lays FPDUs out; while [`has_output`](Engine::has_output),
+//!   [`with_transmit_slices`](Engine::with_transmit_slices) lends them, then [`transmitted`](Engine::transmitted) is told
+//!   how many octets left. When [`shutdown_due`](Engine::shutdown_due), the sending half of TCP is closed and
+//!   [`handle_shutdown`](Engine::handle_shutdown) is called.
+//! * Input: while [`wants_input`](Engine::wants_input), [`with_receive_slices`](Engine::with_receive_slices) lends the
+//!   slices to read into, then [`received`](Engine::received) is told how many octets came;
+//!   [`handle_end_of_stream`](Engine::handle_end_of_stream) and [`handle_link_error`](Engine::handle_link_error) end it.
+//!   When [`memory_wanted`](Engine::memory_wanted), input rests until [`handle_memory`](Engine::handle_memory).
+//! * Time: [`handle_timeout`](Engine::handle_timeout) at [`poll_timeout`](Engine::poll_timeout).
+//! * Results: [`poll_completion`](Engine::poll_completion); [`end`](Engine::end) says that the connection is over.
+//!
+//! # Who owns which memory
+//!
+//! Payload to send is shared (`Bytes`) and lent to the socket where it lies. Memory to fill is owned by a posted Receive, an RDMA
+//! Read or a window of this engine, and lent to the socket directly when a segment still has [`DIRECT_PLACEMENT_MIN`] octets
+//! to come; smaller segments are read together with their neighbours and copied once, which is counted.
+//!
+//! # Errors
+//!
+//! A [`Violation`] of the peer stops placement, completes everything as flushed, sends a Terminate and closes. Nothing
+//! completes before its CRC matched; a segment that is placed directly puts octets into memory which is open to this peer
+//! anyway before its CRC is known (a deviation from RFC 5044 §6; [`Parameters::strict_crc`] stages instead).
+
+mod gather;
+mod inbound;
+mod input;
+mod output;
+mod reads;
+mod receives;
+mod responses;
+mod schedule;
+mod timers;
+mod violation;
+mod windows;
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use rpcrdma_verbs::{
+    Access, Capabilities, Completion, Counters, Disconnected, PostError, PostErrorKind, ProtectionDomain,
+    ReceiveMemory, RemoteSegment, Status, WindowError, WindowMemory, Work, WorkRequest, WrId,
+};
+
+use self::input::Input;
+use self::output::{Finish, Output};
+use self::reads::Reads;
+use self::receives::{Delivery, Receives};
+use self::responses::Responses;
+use self::schedule::{Item, SendQueue};
+pub use self::timers::{NUDGE_AFTER, Timeouts};
+use self::timers::{Timer, Timers};
+pub use self::violation::Violation;
+use self::windows::{Closed, WindowTable};
+use crate::startup::{Negotiated, Role};
+use crate::wire::fpdu::mulpdu;
+use crate::wire::rdmap::ReadRequest;
+use crate::wire::terminate::Terminate;
+
+/// From this many octets of a segment that are still to come, the socket fills the target itself; below, the read-ahead takes
+/// them together with what follows. A system call costs about as much as copying a few KiB.
+pub const DIRECT_PLACEMENT_MIN: usize = 4096;
+
+/// What an engine is made of.
+#[derive(Debug)]
+pub struct Parameters {
+    /// The result of start-up.
+    pub negotiated: Negotiated,
+    /// Where the memory of pooled Receives comes from.
+    pub domain: ProtectionDomain,
+    /// Work requests outstanding at a time.
+    pub max_send_wr: usize,
+    /// Receives posted at a time.
+    pub max_recv_wr: usize,
+    /// Windows existing at a time.
+    pub max_windows: usize,
+    /// Place nothing before its CRC matched. Costs a copy of all payload.
+    pub strict_crc: bool,
+    /// Waiting times.
+    pub timeouts: Timeouts,
+    /// Largest TCP segment, in octets.
+    pub emss: usize,
+    /// Seed of keys and addresses. Must be unpredictable.
+    pub seed: [u8; 32],
+}
+
+/// Where the connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// In full operation.
+    Open,
+    /// We end it gracefully: what was posted still leaves.
+    Closing,
+    /// The peer broke the rules: a Terminate leaves, what comes is thrown away.
+    Failing,
+    /// Our half is closed; the peer's is not.
+    HalfClosed,
+    /// Over.
+    Ended,
+}
+
+/// One connection. See the [module](self) for the order of calls.
+#[derive(Debug)]
+pub struct Engine {
+    capabilities: Capabilities,
+    domain: ProtectionDomain,
+    timeouts: Timeouts,
+    role: Role,
+    large_fpdu: bool,
+    max_ulpdu: usize,
+    /// Set once the peer may get FPDUs: at once for an Initiator, after the first valid FPDU for a Responder.
+    may_send: bool,
+    heard: bool,
+    phase: Phase,
+    outcome: Option<Disconnected>,
+    windows: WindowTable,
+    sends: SendQueue,
+    reads: Reads,
+    responses: Responses,
+    receives: Receives,
+    deliveries: VecDeque<Delivery>,
+    input: Input,
+    output: Output,
+    completions: VecDeque<Completion>,
+    send_wr: usize,
+    timers: Timers,
+    counters: Counters,
+    crc_errors: u64,
+    /// The Read Request that breaks a rule, until the Terminate names it.
+    refused_read: Option<ReadRequest>,
+}
+
+impl Engine {
+    /// A connection in full operation. `behind` is what start-up read beyond its last frame.
+    pub fn new(parameters: Parameters, behind: &[u8], now: Instant) -> Self {
+        let Parameters { negotiated, domain, timeouts, .. } = parameters;
+        let mut capabilities = Capabilities::default();
+        capabilities.max_send_wr = parameters.max_send_wr;
+        capabilities.max_recv_wr = parameters.max_recv_wr;
+        capabilities.max_windows = parameters.max_windows;
+        capabilities.ird = negotiated.ird;
+        capabilities.ord = negotiated.ord;
+        let initiator = negotiated.role == Role::Initiator;
+        let mut engine = Self {
+            capabilities,
+            domain,
+            timeouts,
+            role: negotiated.role,
+            large_fpdu: negotiated.large_fpdu,
+            max_ulpdu: 0,
+            // RFC 5044 §7.1.2 (4).
+            may_send: initiator,
+            heard: !behind.is_empty(),
+            phase: Phase::Open,
+            outcome: None,
+            windows: WindowTable::new(parameters.max_windows, DIRECT_PLACEMENT_MIN, parameters.seed),
+            sends: SendQueue::new(negotiated.rtr),
+            reads: Reads::new(negotiated.ord),
+            responses: Responses::new(negotiated.ird),
+            receives: Receives::new(negotiated.rtr_send_expected),
+            deliveries: VecDeque::new(),
+            input: Input::new(negotiated.crc, parameters.strict_crc, behind),
+            output: Output::new(negotiated.crc, negotiated.markers),
+            completions: VecDeque::new(),
+            send_wr: 0,
+            timers: Timers::default(),
+            counters: Counters::default(),
+            crc_errors: 0,
+            refused_read: None,
+        };
+        engine.set_emss(parameters.emss);
+        if !initiator {
+            engine.timers.set(Timer::FirstFpdu, now + timeouts.first_fpdu);
+        }
+        engine
+    }
+
+    /// TCP's segment size changed: later FPDUs follow it (RFC 5044 §4.5).
+    pub fn set_emss(&mut self, emss: usize) {
+        let emss = if self.large_fpdu { usize::from(u16::MAX) } else { emss };
+        self.max_ulpdu = mulpdu(emss.min(usize::from(u16::MAX)), self.output.has_markers());
+    }
+
+    /// What this connection can do.
+    pub const fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// Where Buffers come from.
+    pub const fn domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.counters;
+        counters.segments_sent = self.output.segments();
+        counters
+    }
+
+    /// FPDUs with a wrong CRC: 0 or 1, since the first one ends the connection.
+    pub const fn crc_errors(&self) -> u64 {
+        self.crc_errors
+    }
+
+    /// Why the connection is over. `Some` only after every completion was taken.
+    pub fn end(&self) -> Option<&Disconnected> {
+        self.outcome.as_ref().filter(|_| self.phase == Phase::Ended && self.completions.is_empty())
+    }
+
+    /// Whether the link is of no more use.
+    pub fn is_ended(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
+    /// The next completion.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// Whether completions wait to be taken.
+    pub fn has_completions(&self) -> bool {
+        !self.completions.is_empty()
+    }
+
+    /// Reserves a window; see [`Windows::reserve_window`](rpcrdma_verbs::Windows::reserve_window).
+    ///
+    /// # Errors
+    /// [`WindowError`].
+    pub fn reserve_window(&mut self, access: Access, length: u32) -> Result<RemoteSegment, WindowError> {
+        if !self.accepts_work() {
+            return Err(WindowError::Disconnected);
+        }
+        self.windows.reserve(access, length)
+    }
+
+    fn accepts_work(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Queues a work request; see [`QueuePair::post`](rpcrdma_verbs::QueuePair::post).
+    ///
+    /// # Errors
+    /// [`PostError`] with the request.
+    pub fn post(&mut self, id: WrId, request: WorkRequest) -> Result<(), PostError<WorkRequest>> {
+        if !self.accepts_work() {
+            // Memory can be had back at any time; what is still half sent comes with its own completion.
+            if let WorkRequest::LocalInvalidate { key } = request {
+                self.send_wr += 1;
+                self.sends.push(Item::Invalidate { id, key });
+                return Ok(());
+            }
+            return Err(PostError { kind: PostErrorKind::Disconnected, request });
+        }
+        let limit = self.capabilities.max_send_wr;
+        if self.send_wr >= limit {
+            return Err(PostError { kind: PostErrorKind::QueueFull { limit }, request });
+        }
+        if let Err(reason) = self.check(&request) {
+            return Err(PostError { kind: PostErrorKind::Invalid(reason), request });
+        }
+        match Item::new(id, request, &mut self.windows) {
+            Ok(item) => {
+                self.send_wr += 1;
+                self.sends.push(item);
+                Ok(())
+            }
+            Err(request) => {
+                let kind = PostErrorKind::Invalid("this kind of work request is not known");
+                Err(PostError { kind, request })
+            }
+        }
+    }
+
+    fn check(&mut self, request: &WorkRequest) -> Result<(), &'static str> {
+        const TOO_LONG: &str = "the message is longer than 2^32-1 octets";
+        let max_sge = self.capabilities.max_sge;
+        let gathered = |gather: &[bytes::Bytes]| {
+            if gather.len() > max_sge {
+                return Err("the gather list has more than max_sge pieces");
+            }
+            let total: u64 = gather.iter().map(|piece| piece.len() as u64).sum();
+            u32::try_from(total).map_err(|_| TOO_LONG)
+        };
+        let total = |segments: &[RemoteSegment]| segments.iter().map(|s| u64::from(s.length)).sum::<u64>();
+        match request {
+            WorkRequest::Send(send) => gathered(&send.gather).map(drop),
+            WorkRequest::Write { gather, targets } => {
+                if u64::from(gathered(gather)?) > total(targets) {
+                    return Err("the data is longer than the targets");
+                }
+                Ok(())
+            }
+            WorkRequest::Read { sink, sources } => {
+                if self.capabilities.ord == 0 {
+                    return Err("the peer takes no RDMA Reads (ORD is 0)");
+                }
+                if sources.is_empty() {
+                    return Err("an RDMA Read needs a source");
+                }
+                if sink.len() as u64 != total(sources) {
+                    return Err("the sink is not as long as the sources");
+                }
+                u32::try_from(sink.len()).map(drop).map_err(|_| TOO_LONG)
+            }
+            WorkRequest::BindWindow { window, memory } => self.windows.announce_bind(window, memory),
+            _ => Ok(()),
+        }
+    }
+
+    /// Queues a Receive; see [`QueuePair::post_receive`](rpcrdma_verbs::QueuePair::post_receive).
+    ///
+    /// # Errors
+    /// [`PostError`] with the memory.
+    pub fn post_receive(&mut self, id: WrId, memory: ReceiveMemory) -> Result<(), PostError<ReceiveMemory>> {
+        if !self.accepts_work() {
+            return Err(PostError { kind: PostErrorKind::Disconnected, request: memory });
+        }
+        let limit = self.capabilities.max_recv_wr;
+        if self.receives.posted() >= limit {
+            return Err(PostError { kind: PostErrorKind::QueueFull { limit }, request: memory });
+        }
+        if let ReceiveMemory::Scatter(buffers) = &memory
+            && buffers.len() > self.capabilities.max_sge
+        {
+            let kind = PostErrorKind::Invalid("the scatter list has more than max_sge buffers");
+            return Err(PostError { kind, request: memory });
+        }
+        self.receives.post(id, memory);
+        Ok(())
+    }
+
+    /// Ends the connection after what was posted has left and every RDMA Read is answered, within
+    /// [`Timeouts::linger`].
+    pub fn disconnect(&mut self, now: Instant) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Closing;
+            self.outcome = Some(Disconnected::Local);
+            self.timers.set(Timer::Linger, now + self.timeouts.linger);
+        }
+    }
+
+    /// Ends the connection at once.
+    pub fn abort(&mut self) {
+        self.finish(Disconnected::Local);
+    }
+
+    /// The link failed.
+    pub fn handle_link_error(&mut self, error: String) {
+        self.finish(Disconnected::Link(error));
+    }
+
+    /// The peer closed its half.
+    pub fn handle_end_of_stream(&mut self) {
+        if self.input.is_inside_fpdu() {
+            self.finish(Disconnected::Link("the peer closed in the middle of an FPDU".to_owned()));
+        } else {
+            self.finish(Disconnected::Peer);
+        }
+    }
+
+    /// Our half of TCP is closed, as [`shutdown_due`](Self::shutdown_due) asked.
+    pub fn handle_shutdown(&mut self) {
+        if self.phase == Phase::Failing {
+            self.input.discard();
+        }
+        self.phase = Phase::HalfClosed;
+        self.timers.stop(Timer::StalledSend);
+    }
+
+    /// The earliest deadline.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// Handles every timer that has run out.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(timer) = self.timers.expired(now) {
+            match timer {
+                Timer::Nudge => self.nudge(),
+                _ => self.finish(Disconnected::Timeout(timer.describe())),
+            }
+        }
+    }
+
+    /// The peer broke the rules: tell it, if it may be told, and wind up (RFC 5040 §7.1).
+    fn fail(&mut self, violation: Violation, terminate: &Terminate, now: Instant) {
+        if let Violation::Crc { .. } = violation {
+            self.crc_errors += 1;
+        }
+        tracing::debug!(%violation, "closing the connection");
+        let half_closed = self.phase == Phase::HalfClosed;
+        if self.outcome.is_none() {
+            self.outcome = Some(Disconnected::ProtocolError(violation.to_string()));
+        }
+        self.input.discard();
+        self.flush();
+        self.output.cut_after_current();
+        if half_closed {
+            self.finish(Disconnected::Local);
+            return;
+        }
+        self.phase = Phase::Failing;
+        self.timers.stop_all();
+        self.timers.set(Timer::Linger, now + self.timeouts.linger);
+        // RFC 5044 §7.1.2 (4) holds for a Terminate too.
+        if self.may_send {
+            self.lay_out_terminate(terminate);
+        }
+    }
+
+    /// The connection is over: nothing of it touches memory any more.
+    fn finish(&mut self, outcome: Disconnected) {
+        if self.phase == Phase::Ended {
+            return;
+        }
+        self.phase = Phase::Ended;
+        self.outcome.get_or_insert(outcome);
+        self.timers.stop_all();
+        self.input.discard();
+        self.flush();
+        self.output.clear();
+    }
+
+    /// Completes everything outstanding as flushed, oldest first, and gives all memory back but that of windows.
+    fn flush(&mut self) {
+        self.input.forget_target();
+        while let Some(finish) = self.output.take_unfinished() {
+            match finish {
+                Finish::Send(id) => self.complete(id, Status::Flushed, Work::Send),
+                Finish::Write(id) => self.complete(id, Status::Flushed, Work::Write),
+                Finish::Nothing | Finish::ReadResponse(_) | Finish::Terminate => {}
+            }
+        }
+        while let Some((id, sink)) = self.reads.take() {
+            if let Some(id) = id {
+                self.complete(id, Status::Flushed, Work::Read { sink });
+            }
+        }
+        self.responses.clear();
+        self.windows.release_all();
+        self.settle_windows(Status::Flushed);
+        while let Some(item) = self.sends.take() {
+            self.flush_item(item);
+        }
+        while let Some((id, work)) = self.receives.take() {
+            self.completions.push_back(Completion { id, status: Status::Flushed, work });
+        }
+    }
+
+    fn flush_item(&mut self, item: Item) {
+        match item {
+            Item::Send { id, .. } => self.complete(id, Status::Flushed, Work::Send),
+            Item::Write { id, .. } => self.complete(id, Status::Flushed, Work::Write),
+            Item::Read { id, sink, .. } => self.complete(id, Status::Flushed, Work::Read { sink }),
+            Item::Bind { id, key, memory } => {
+                // The memory waits for the `LocalInvalidate` of its key.
+                self.windows.bind(key, memory);
+                self.complete(id, Status::Flushed, Work::BindWindow);
+            }
+            Item::Invalidate { id, key } => {
+                let memory = match self.windows.close_local(key, id) {
+                    Closed::Now(memory) => memory,
+                    Closed::Later => return,
+                };
+                self.complete(id, Status::Flushed, Work::LocalInvalidate { memory });
+            }
+        }
+    }
+
+    /// Completes a work request of the send queue.
+    fn complete(&mut self, id: WrId, status: Status, work: Work) {
+        self.send_wr = self.send_wr.saturating_sub(1);
+        self.completions.push_back(Completion { id, status, work });
+    }
+
+    /// Carries out a `LocalInvalidate`.
+    fn invalidate(&mut self, id: WrId, key: rpcrdma_verbs::Key) {
+        if let Closed::Now(memory) = self.windows.close_local(key, id) {
+            self.invalidated_locally(id, Status::Success, memory);
+        }
+    }
+
+    fn invalidated_locally(&mut self, id: WrId, status: Status, memory: Option<WindowMemory>) {
+        self.counters.local_invalidations += u64::from(memory.is_some());
+        self.complete(id, status, Work::LocalInvalidate { memory });
+    }
+
+    /// Hands out the memory of windows that were closed and are unused now, and the Receives that waited for them.
+    fn settle_windows(&mut self, status: Status) {
+        while let Some(late) = self.windows.take_closed() {
+            match late.local {
+                Some(id) => self.invalidated_locally(id, status, Some(late.memory)),
+                None => {
+                    let waiting = self.deliveries.iter_mut().find(|delivery| delivery.waits_for == Some(late.key));
+                    if let Some(delivery) = waiting {
+                        delivery.invalidated = Some((late.key, late.memory));
+                        delivery.waits_for = None;
+                    }
+                }
+            }
+        }
+        self.deliver();
+    }
+
+    /// Completes received messages in order, up to one whose window is still in use (RFC 5040 §5.5 (10)).
+    fn deliver(&mut self) {
+        while self.deliveries.front().is_some_and(|delivery| delivery.waits_for.is_none())
+            && let Some(delivery) = self.deliveries.pop_front()
+        {
+            self.completions.push_back(delivery.into_completion());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! RDMA Reads of ours: requests that wait for room at the peer (ORD), and responses that are due.
+//!
+//! Owns the sink of every Read until the last octet of its last response has arrived and its CRC matched. Responses come in
+//! the order of the requests (RFC 5040 §5.5 (20)), each contiguous, so exactly one octet of one sink is due at any time.
+
+use std::collections::VecDeque;
+
+use rpcrdma_verbs::{Buffer, RemoteSegment, WrId};
+
+use super::DIRECT_PLACEMENT_MIN;
+use super::violation::Violation;
+use crate::wire::ddp::Tagged;
+use crate::wire::rdmap::ReadRequest;
+
+#[derive(Debug)]
+struct Operation {
+    /// `None`: a Read of the engine's own.
+    id: Option<WrId>,
+    sink: Buffer,
+    stag: u32,
+    base: u64,
+    sources: std::vec::IntoIter<RemoteSegment>,
+    /// Octets of the sink for which a request was sent.
+    requested: usize,
+}
+
+/// A request that the peer has not answered in full.
+#[derive(Debug)]
+struct Due {
+    /// Place in the sink of the next octet.
+    at: usize,
+    /// Octets to come.
+    left: u32,
+    large: bool,
+    /// The last request of its operation.
+    last: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Reads {
+    limit: usize,
+    operations: VecDeque<Operation>,
+    /// How many operations at the front are requested in full.
+    requested: usize,
+    due: VecDeque<Due>,
+    large_due: usize,
+}
+
+impl Reads {
+    pub(super) fn new(ord: u16) -> Self {
+        Self {
+            limit: usize::from(ord),
+            operations: VecDeque::new(),
+            requested: 0,
+            due: VecDeque::new(),
+            large_due: 0,
+        }
+    }
+
+    /// Queues a Read. Sources of length 0 cause no request unless there is nothing else.
+    pub(super) fn push(
+        &mut self,
+        id: Option<WrId>,
+        sink: Buffer,
+        (stag, base): (u32, u64),
+        mut sources: Vec<RemoteSegment>,
+    ) {
+        if sink.is_empty() {
+            sources.truncate(1);
+        } else {
+            sources.retain(|source| source.length > 0);
+        }
+        let sources = sources.into_iter();
+        self.operations.push_back(Operation { id, sink, stag, base, sources, requested: 0 });
+    }
+
+    /// Whether no Read is outstanding or waiting.
+    pub(super) fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Whether a request can leave now: at most ORD are outstanding (RFC 5040 §6.1).
+    pub(super) fn can_request(&self) -> bool {
+        self.requested < self.operations.len() && self.due.len() < self.limit
+    }
+
+    /// The next request.
+    pub(super) fn next_request(&mut self) -> Option<ReadRequest> {
+        let operation = self.operations.get_mut(self.requested)?;
+        let source = operation.sources.next()?;
+        let request = ReadRequest {
+            sink_stag: operation.stag,
+            sink_offset: operation.base.wrapping_add(operation.requested as u64),
+            size: source.length,
+            source_stag: source.key.0,
+            source_offset: source.address,
+        };
+        let length = usize::try_from(source.length).unwrap_or(usize::MAX);
+        let large = length >= DIRECT_PLACEMENT_MIN;
+        let last = operation.sources.len() == 0;
+        self.due.push_back(Due { at: operation.requested, left: source.length, large, last });
+        operation.requested = operation.requested.saturating_add(length);
+        self.large_due += usize::from(large);
+        self.requested += usize::from(last);
+        Some(request)
+    }
+
+    /// Whether a response is due.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Whether a large response is due.
+    pub(super) const fn bulk_expected(&self) -> bool {
+        self.large_due > 0
+    }
+
+    /// Checks a segment of a Read Response; the value is its place in the sink of the front operation.
+    ///
+    /// The range is bounded by what is due of the request, not by the sink: a peer that keeps the Last flag clear cannot
+    /// get past it.
+    pub(super) fn admit(&self, header: &Tagged, length: usize) -> Result<usize, Violation> {
+        let stag = header.stag;
+        let (Some(due), Some(operation)) = (self.due.front(), self.operations.front()) else {
+            return Err(Violation::ResponseStag(stag));
+        };
+        let segment_length = u32::try_from(length).unwrap_or(u32::MAX);
+        if due.left > 0 || length > 0 {
+            // RFC 5041 §5.2: STag and offset of a zero-length message are not checked.
+            if stag != operation.stag {
+                return Err(Violation::ResponseStag(stag));
+            }
+            let due_offset = operation.base.wrapping_add(due.at as u64);
+            if header.offset != due_offset || segment_length > due.left {
+                return Err(Violation::ResponseBounds {
+                    offset: header.offset,
+                    length,
+                    due_offset,
+                    due: due.left,
+                });
+            }
+        }
+        // The Last flag stands exactly where the request is answered.
+        let missing = due.left.saturating_sub(segment_length);
+        if header.last != (missing == 0) {
+            return Err(Violation::ResponseLast { missing });
+        }
+        Ok(due.at)
+    }
+
+    /// The sink that is being filled.
+    pub(super) fn sink(&mut self) -> Option<&mut Buffer> {
+        self.operations.front_mut().map(|operation| &mut operation.sink)
+    }
+
+    /// A segment that was admitted is placed and its CRC matched. Gives the Read back if it is done.
+    pub(super) fn commit(&mut self, length: usize) -> Option<(Option<WrId>, Buffer)> {
+        let due = self.due.front_mut()?;
+        due.at += length;
+        due.left = due.left.saturating_sub(u32::try_from(length).unwrap_or(u32::MAX));
+        if due.left > 0 {
+            return None;
+        }
+        let due = self.due.pop_front()?;
+        self.large_due = self.large_due.saturating_sub(usize::from(due.large));
+        if !due.last {
+            return None;
+        }
+        self.requested = self.requested.saturating_sub(1);
+        self.operations.pop_front().map(|operation| (operation.id, operation.sink))
+    }
+
+    /// Takes the oldest Read, done or not: the connection is over.
+    pub(super) fn take(&mut self) -> Option<(Option<WrId>, Buffer)> {
+        self.due.clear();
+        self.large_due = 0;
+        self.requested = 0;
+        self.operations.pop_front().map(|operation| (operation.id, operation.sink))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_verbs::Key;
+
+    use super::*;
+
+    fn source(length: u32) -> RemoteSegment {
+        RemoteSegment { key: Key(9), address: 0x100, length }
+    }
+
+    fn segment(stag: u32, offset: u64, last: bool) -> Tagged {
+        Tagged { last, control: 0x42, stag, offset }
+    }
+
+    fn one_read(length: u32) -> Reads {
+        let mut reads = Reads::new(1);
+        let sink = Buffer::adopt(vec![0; usize::try_from(length).unwrap()]);
+        reads.push(Some(WrId(1)), sink, (5, 1000), vec![source(length)]);
+        assert!(reads.next_request().is_some());
+        reads
+    }
+
+    #[test]
+    fn rfc5040_6_1_ord_is_respected() {
+        let mut reads = Reads::new(2);
+        let sources = vec![source(10), source(0), source(20), source(30)];
+        reads.push(Some(WrId(1)), Buffer::adopt(vec![0; 60]), (5, 1000), sources);
+        let first = reads.next_request().unwrap();
+        let second = reads.next_request().unwrap();
+        assert_eq!((first.sink_offset, first.size, second.sink_offset, second.size), (1000, 10, 1010, 20));
+        assert!(!reads.can_request());
+        assert_eq!(reads.admit(&segment(5, 1000, true), 10), Ok(0));
+        assert!(reads.commit(10).is_none());
+        assert!(reads.can_request());
+        assert_eq!(reads.next_request().unwrap().sink_offset, 1030);
+        assert_eq!(reads.admit(&segment(5, 1010, true), 20), Ok(10));
+        assert!(reads.commit(20).is_none());
+        assert_eq!(reads.admit(&segment(5, 1030, true), 30), Ok(30));
+        assert_eq!(reads.commit(30).unwrap().0, Some(WrId(1)));
+        assert!(reads.is_empty());
+    }
+
+    #[test]
+    fn a_response_never_gets_past_what_was_asked_for() {
+        let mut reads = one_read(100);
+        let bounds = |offset, length, due_offset, due| {
+            Err(Violation::ResponseBounds { offset, length, due_offset, due })
+        };
+        assert_eq!(reads.admit(&segment(5, 1000, false), 101), bounds(1000, 101, 1000, 100));
+        assert_eq!(reads.admit(&segment(5, 1001, false), 10), bounds(1001, 10, 1000, 100));
+        assert_eq!(reads.admit(&segment(6, 1000, false), 10), Err(Violation::ResponseStag(6)));
+        assert_eq!(reads.admit(&segment(5, 1000, true), 10), Err(Violation::ResponseLast { missing: 90 }));
+        assert_eq!(reads.admit(&segment(5, 1000, false), 100), Err(Violation::ResponseLast { missing: 0 }));
+        assert_eq!(reads.admit(&segment(5, 1000, false), 60), Ok(0));
+        assert!(reads.commit(60).is_none());
+        assert_eq!(reads.admit(&segment(5, 1060, false), 41), bounds(1060, 41, 1060, 40));
+        assert_eq!(reads.admit(&segment(5, 1060, true), 40), Ok(60));
+        assert!(reads.commit(40).is_some());
+        assert_eq!(reads.admit(&segment(5, 1100, true), 0), Err(Violation::ResponseStag(5)));
+    }
+
+    #[test]
+    fn rfc5041_5_2_a_zero_length_response_checks_no_stag() {
+        let mut reads = one_read(0);
+        assert_eq!(reads.admit(&segment(77, 3, true), 0), Ok(0));
+        assert_eq!(reads.commit(0).unwrap().0, Some(WrId(1)));
+    }
+}

@@ -1,0 +1,197 @@
+//! Posted Receives and the Send that is arriving into one of them.
+//!
+//! Owns the memory of Receives from posting to completion. A pooled Receive has none until the first segment of its message
+//! arrives; if the domain is exhausted then, the message is not admitted and input rests.
+
+use std::collections::VecDeque;
+
+use rpcrdma_verbs::{
+    Buffer, Completion, Key, PoolExhausted, ProtectionDomain, ReceiveMemory, Status, WindowMemory, Work, WrId,
+};
+
+use super::violation::Violation;
+use crate::wire::ddp::{FIRST_MSN, Untagged, queue};
+use crate::wire::rdmap::Opcode;
+
+/// Alignment of pooled receive memory: XDR items are multiples of four octets.
+const RECEIVE_ALIGN: usize = 8;
+
+/// Why a segment is not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The peer broke a rule.
+    Violation(Violation),
+    /// The domain has no memory now; this many octets are needed.
+    NoMemory(usize),
+}
+
+impl From<Violation> for Refusal {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+/// A Send of which at least one segment was admitted.
+#[derive(Debug)]
+struct Message {
+    id: WrId,
+    opcode: Opcode,
+    invalidate: u32,
+    buffers: Vec<Buffer>,
+    pooled: bool,
+    capacity: usize,
+    received: usize,
+}
+
+/// A whole message that waits for its turn to complete.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    id: WrId,
+    buffers: Vec<Buffer>,
+    len: usize,
+    solicited: bool,
+    /// The window that must become unused first.
+    pub(super) waits_for: Option<Key>,
+    pub(super) invalidated: Option<(Key, WindowMemory)>,
+}
+
+impl Delivery {
+    pub(super) fn into_completion(self) -> Completion {
+        let Self { id, buffers, len, solicited, invalidated, .. } = self;
+        Completion { id, status: Status::Success, work: Work::Receive { buffers, len, invalidated, solicited } }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Receives {
+    posted: VecDeque<(WrId, ReceiveMemory)>,
+    next_msn: u32,
+    message: Option<Message>,
+    /// A zero-length Send as first FPDU is a Ready-To-Receive message and takes no Receive.
+    rtr_expected: bool,
+}
+
+impl Receives {
+    pub(super) const fn new(rtr_expected: bool) -> Self {
+        Self { posted: VecDeque::new(), next_msn: FIRST_MSN, message: None, rtr_expected }
+    }
+
+    pub(super) fn post(&mut self, id: WrId, memory: ReceiveMemory) {
+        self.posted.push_back((id, memory));
+    }
+
+    pub(super) fn posted(&self) -> usize {
+        self.posted.len() + usize::from(self.message.is_some())
+    }
+
+    /// Checks a segment of a Send (RFC 5041 §7.1, RFC 5040 §7.2) and attaches a Receive to the first one of a message. The value
+    /// is the segment's place in the message; `None` if the segment is a Ready-To-Receive message.
+    pub(super) fn admit(
+        &mut self,
+        header: &Untagged,
+        opcode: Opcode,
+        length: usize,
+        domain: &ProtectionDomain,
+    ) -> Result<Option<usize>, Refusal> {
+        if header.msn != self.next_msn {
+            let due = self.next_msn;
+            return Err(Violation::Msn { queue: queue::SEND, seen: header.msn, due }.into());
+        }
+        if std::mem::take(&mut self.rtr_expected) && length == 0 && header.last && opcode == Opcode::Send {
+            return Ok(None);
+        }
+        let due = self.message.as_ref().map_or(0, |message| message.received);
+        if usize::try_from(header.offset) != Ok(due) {
+            return Err(Violation::Offset { seen: header.offset, due }.into());
+        }
+        let end = due.saturating_add(length);
+        if let Some(message) = &self.message {
+            // RFC 5041 §4: the fields of RsvdULP are those of the message, not of the segment.
+            if message.opcode != opcode {
+                return Err(Violation::UnexpectedOpcode(opcode).into());
+            }
+            if opcode.invalidates() && message.invalidate != header.invalidate {
+                return Err(Violation::InvalidateChanged.into());
+            }
+            if end > message.capacity {
+                return Err(Violation::TooLong { seen: end, capacity: message.capacity }.into());
+            }
+            return Ok(Some(due));
+        }
+        let (_, memory) = self.posted.front().ok_or(Violation::NoReceive(length))?;
+        let capacity = memory.capacity();
+        if end > capacity {
+            return Err(Violation::TooLong { seen: end, capacity }.into());
+        }
+        let mut attached = None;
+        if let ReceiveMemory::Pooled { capacity } = memory {
+            // A message of one segment says how much it needs.
+            let needed = if header.last { length } else { *capacity };
+            attached = Some(match domain.allocate(needed, RECEIVE_ALIGN) {
+                Ok(buffer) => buffer,
+                Err(PoolExhausted::InUse { .. }) => return Err(Refusal::NoMemory(needed)),
+                Err(_) => return Err(Violation::NeverFits(needed).into()),
+            });
+        }
+        let Some((id, memory)) = self.posted.pop_front() else {
+            return Err(Violation::NoReceive(length).into());
+        };
+        let pooled = attached.is_some();
+        let buffers = match memory {
+            ReceiveMemory::Scatter(buffers) => buffers,
+            _ => attached.into_iter().collect(),
+        };
+        let invalidate = header.invalidate;
+        self.message = Some(Message { id, opcode, invalidate, buffers, pooled, capacity, received: 0 });
+        Ok(Some(0))
+    }
+
+    /// The memory of the arriving message.
+    pub(super) fn buffers(&mut self) -> &mut [Buffer] {
+        self.message.as_mut().map(|message| &mut message.buffers[..]).unwrap_or_default()
+    }
+
+    /// The window that the arriving message invalidates when it is complete.
+    pub(super) fn invalidates(&self) -> Option<Key> {
+        let message = self.message.as_ref()?;
+        message.opcode.invalidates().then_some(Key(message.invalidate))
+    }
+
+    /// An admitted segment is placed and its CRC matched. Gives the message back with its last segment.
+    pub(super) fn commit(&mut self, length: usize, last: bool) -> Option<Delivery> {
+        if let Some(message) = &mut self.message {
+            message.received += length;
+        }
+        if !last {
+            return None;
+        }
+        // RFC 5041 §4.3: the sequence number wraps to 0.
+        self.next_msn = self.next_msn.wrapping_add(1);
+        let message = self.message.take()?;
+        Some(Delivery {
+            id: message.id,
+            buffers: message.buffers,
+            len: message.received,
+            solicited: message.opcode.is_solicited(),
+            waits_for: None,
+            invalidated: None,
+        })
+    }
+
+    /// Takes the oldest Receive: the connection is over.
+    pub(super) fn take(&mut self) -> Option<(WrId, Work)> {
+        let (id, buffers) = match self.message.take() {
+            Some(message) if message.pooled => (message.id, Vec::new()),
+            Some(message) => (message.id, message.buffers),
+            None => {
+                let (id, memory) = self.posted.pop_front()?;
+                let buffers = match memory {
+                    ReceiveMemory::Scatter(buffers) => buffers,
+                    _ => Vec::new(),
+                };
+                (id, buffers)
+            }
+        };
+        Some((id, Work::Receive { buffers, len: 0, invalidated: None, solicited: false }))
+    }
+}

@@ -1,0 +1,101 @@
+//! RDMA Reads of the peer: requests that were accepted and the responses that go out, in order.
+//!
+//! Holds a share of the memory that is read; the window stays pinned in the window table until the last octet of the
+//! response is written.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::gather::Gather;
+use super::violation::Violation;
+use super::windows::WindowTable;
+use crate::wire::ddp::{FIRST_MSN, Untagged, queue};
+use crate::wire::rdmap::{READ_REQUEST_LEN, ReadRequest};
+
+/// A response that has not left in full.
+#[derive(Debug)]
+pub(super) struct Response {
+    pub(super) stag: u32,
+    pub(super) offset: u64,
+    /// STag of the source, if it is pinned.
+    pub(super) source: Option<u32>,
+    pub(super) data: Gather,
+}
+
+#[derive(Debug)]
+pub(super) struct Responses {
+    limit: u16,
+    next_msn: u32,
+    queue: VecDeque<Response>,
+    /// Requests whose response has not been written in full.
+    outstanding: u16,
+}
+
+impl Responses {
+    pub(super) const fn new(ird: u16) -> Self {
+        Self { limit: ird, next_msn: FIRST_MSN, queue: VecDeque::new(), outstanding: 0 }
+    }
+
+    /// Checks a Read Request and queues its response (RFC 5040 §7.2). The request itself is handed back with an error, for
+    /// the Terminate.
+    pub(super) fn accept(
+        &mut self,
+        header: &Untagged,
+        body: &[u8],
+        windows: &mut WindowTable,
+    ) -> Result<(), (Violation, Option<ReadRequest>)> {
+        if header.msn != self.next_msn {
+            let violation =
+                Violation::Msn { queue: queue::READ_REQUEST, seen: header.msn, due: self.next_msn };
+            return Err((violation, None));
+        }
+        if header.offset != 0 {
+            return Err((Violation::Offset { seen: header.offset, due: 0 }, None));
+        }
+        let request = ReadRequest::decode(body)
+            .filter(|_| body.len() == READ_REQUEST_LEN && header.last)
+            .ok_or((Violation::ReadRequestLength(body.len()), None))?;
+        if self.outstanding >= self.limit {
+            return Err((Violation::TooManyReads(self.limit), Some(request)));
+        }
+        // RFC 5040 §4.4: the source of a zero-length Read is not checked.
+        let (data, source) = if request.size == 0 {
+            (Bytes::new(), None)
+        } else {
+            let data = windows
+                .begin_reading(request.source_stag, request.source_offset, request.size)
+                .map_err(|violation| (violation, Some(request)))?;
+            (data, Some(request.source_stag))
+        };
+        self.next_msn = self.next_msn.wrapping_add(1);
+        self.outstanding += 1;
+        let data = Gather::new(vec![data]);
+        self.queue.push_back(Response { stag: request.sink_stag, offset: request.sink_offset, source, data });
+        Ok(())
+    }
+
+    /// The response that leaves next.
+    pub(super) fn front(&mut self) -> Option<&mut Response> {
+        self.queue.front_mut()
+    }
+
+    /// The front response is laid out in full.
+    pub(super) fn pop(&mut self) {
+        self.queue.pop_front();
+    }
+
+    /// A response was written in full.
+    pub(super) fn finished(&mut self) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+    }
+
+    /// Whether nothing is left to lay out.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.queue.clear();
+    }
+}

@@ -1,0 +1,449 @@
+//! What leaves next.
+//!
+//! Four lanes take turns, one segment each: express Sends; the send queue, strictly in the order of posting; RDMA Read
+//! Requests, which leave the send queue in order but may wait for room at the peer; and Read Responses, in the order of the
+//! requests. So a long Read Response lets Sends through between its segments, and an express Send passes a long Write. A plain
+//! Send does not pass the Write posted before it (RFC 5040 §5.5 (10), (13)).
+//!
+//! Segments of two tagged messages, or of two untagged ones, never mix: Linux `siw` keeps one receive state for either kind.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::time::Instant;
+
+use rpcrdma_verbs::{
+    Buffer, Key, RemoteSegment, Status, WindowMemory, Work, WorkRequest, WrId,
+};
+
+use super::gather::Gather;
+use super::output::Finish;
+use super::timers::{NUDGE_AFTER, Timer};
+use super::windows::WindowTable;
+use super::{Engine, Phase};
+use crate::startup::{Role, Rtr};
+use crate::wire::ddp::{FIRST_MSN, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, queue};
+use crate::wire::rdmap::Opcode;
+use crate::wire::terminate::Terminate;
+
+/// Octets laid out ahead of the socket. Bounds both the CRC work in front of a system call (what was just covered should still
+/// be in the cache) and how long a new message waits behind bulk data.
+const BATCH: usize = 256 * 1024;
+
+/// A request of the send queue.
+#[derive(Debug)]
+pub(super) enum Item {
+    Send { id: WrId, opcode: Opcode, invalidate: u32, express: bool, gather: Gather, progress: Option<SendProgress> },
+    Write { id: WrId, gather: Gather, targets: std::vec::IntoIter<RemoteSegment>, target: Option<Target> },
+    Read { id: WrId, sink: Buffer, sources: Vec<RemoteSegment>, name: (u32, u64) },
+    Bind { id: WrId, key: Key, memory: WindowMemory },
+    Invalidate { id: WrId, key: Key },
+}
+
+/// A Send of which at least one segment is laid out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendProgress {
+    msn: u32,
+    offset: u32,
+}
+
+/// The target that a Write is filling.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    stag: u32,
+    offset: u64,
+    left: usize,
+}
+
+impl Item {
+    /// The item of a request that was checked; gives requests of unknown kind back.
+    pub(super) fn new(
+        id: WrId,
+        request: WorkRequest,
+        windows: &mut WindowTable,
+    ) -> Result<Self, WorkRequest> {
+        Ok(match request {
+            WorkRequest::Send(send) => Self::Send {
+                id,
+                opcode: Opcode::send(send.invalidate.is_some(), send.solicited),
+                invalidate: send.invalidate.map_or(0, |key| key.0),
+                express: send.express,
+                gather: Gather::new(send.gather),
+                progress: None,
+            },
+            WorkRequest::Write { gather, targets } => {
+                Self::Write { id, gather: Gather::new(gather), targets: targets.into_iter(), target: None }
+            }
+            WorkRequest::Read { sink, sources } => {
+                let name = windows.fresh_name(u32::try_from(sink.len()).unwrap_or(u32::MAX));
+                Self::Read { id, sink, sources, name }
+            }
+            WorkRequest::BindWindow { window, memory } => Self::Bind { id, key: window.key, memory },
+            WorkRequest::LocalInvalidate { key } => Self::Invalidate { id, key },
+            other => return Err(other),
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Express,
+    Main,
+    Reads,
+    Responses,
+}
+
+const LANES: [Lane; 4] = [Lane::Express, Lane::Main, Lane::Reads, Lane::Responses];
+
+/// Requests that were posted and not laid out in full.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    main: VecDeque<Item>,
+    express: VecDeque<Item>,
+    rtr: Option<Rtr>,
+    next_send_msn: u32,
+    next_read_msn: u32,
+    turn: usize,
+    /// The lane whose untagged message is laid out in part.
+    untagged: Option<Lane>,
+    /// The lane whose tagged message is laid out in part.
+    tagged: Option<Lane>,
+    first_left: bool,
+}
+
+impl SendQueue {
+    pub(super) const fn new(rtr: Option<Rtr>) -> Self {
+        Self {
+            main: VecDeque::new(),
+            express: VecDeque::new(),
+            rtr,
+            next_send_msn: FIRST_MSN,
+            next_read_msn: FIRST_MSN,
+            turn: 0,
+            untagged: None,
+            tagged: None,
+            first_left: false,
+        }
+    }
+
+    pub(super) fn push(&mut self, item: Item) {
+        match item {
+            Item::Send { express: true, .. } => self.express.push_back(item),
+            _ => self.main.push_back(item),
+        }
+    }
+
+    /// Takes the oldest item: the connection is over.
+    pub(super) fn take(&mut self) -> Option<Item> {
+        self.main.pop_front().or_else(|| self.express.pop_front())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.main.is_empty() && self.express.is_empty()
+    }
+}
+
+impl Engine {
+    /// Lays out FPDUs as far as they may leave now, and carries out what needs no link.
+    pub fn prepare(&mut self, now: Instant) {
+        match self.phase {
+            Phase::Open | Phase::Closing => {}
+            // Windows of a connection that is over still give their memory back.
+            Phase::Ended | Phase::Failing | Phase::HalfClosed => {
+                while let Some(&Item::Invalidate { id, key }) = self.sends.main.front() {
+                    self.sends.main.pop_front();
+                    self.invalidate(id, key);
+                }
+                return;
+            }
+        }
+        loop {
+            self.carry_out_local_items();
+            if !self.may_send || self.output.queued() >= BATCH || !self.lay_out_next() {
+                break;
+            }
+        }
+        if !self.output.is_empty() {
+            self.timers.start(Timer::StalledSend, now + self.timeouts.stalled_send);
+        }
+        if self.reads.is_waiting() {
+            self.timers.start(Timer::Read, now + self.timeouts.read);
+        }
+    }
+
+    /// Whether octets wait for the socket.
+    pub fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// Whether everything that may still leave has left, so that our half of TCP is to be closed.
+    pub fn shutdown_due(&self) -> bool {
+        match self.phase {
+            Phase::Closing => {
+                self.output.is_empty()
+                    && self.reads.is_empty()
+                    // A Responder that never heard an FPDU may not send what is queued.
+                    && (!self.may_send || self.sends.is_empty() && self.responses.is_empty())
+            }
+            Phase::Failing => self.output.is_empty(),
+            Phase::Open | Phase::HalfClosed | Phase::Ended => false,
+        }
+    }
+
+    /// Lends the slices to write.
+    pub fn with_transmit_slices<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
+        self.output.with_slices(write)
+    }
+
+    /// `count` octets were written by one system call.
+    pub fn transmitted(&mut self, count: usize, now: Instant) {
+        self.output.wrote(count);
+        self.counters.send_calls += 1;
+        self.counters.link_bytes_sent += count as u64;
+        while let Some(finish) = self.output.take_finished() {
+            match finish {
+                Finish::Nothing | Finish::Terminate => {}
+                Finish::Send(id) => self.complete(id, Status::Success, Work::Send),
+                Finish::Write(id) => self.complete(id, Status::Success, Work::Write),
+                Finish::ReadResponse(source) => {
+                    self.responses.finished();
+                    if let Some(stag) = source {
+                        self.windows.end_reading(stag);
+                        self.settle_windows(Status::Success);
+                    }
+                }
+            }
+        }
+        if self.output.is_empty() {
+            self.timers.stop(Timer::StalledSend);
+            if !std::mem::replace(&mut self.sends.first_left, true)
+                && self.role == Role::Initiator
+                && !self.heard
+            {
+                self.timers.set(Timer::Nudge, now + NUDGE_AFTER);
+            }
+        } else if count > 0 {
+            self.timers.set(Timer::StalledSend, now + self.timeouts.stalled_send);
+        }
+    }
+
+    /// Binds and invalidations at the front of the send queue, and Reads on their way to their own lane.
+    fn carry_out_local_items(&mut self) {
+        while let Some(item) = self.sends.main.pop_front() {
+            match item {
+                Item::Bind { id, key, memory } => {
+                    self.windows.bind(key, memory);
+                    self.counters.windows_bound += 1;
+                    self.complete(id, Status::Success, Work::BindWindow);
+                }
+                Item::Invalidate { id, key } => self.invalidate(id, key),
+                Item::Read { id, sink, sources, name } => self.reads.push(Some(id), sink, name, sources),
+                Item::Send { .. } | Item::Write { .. } => {
+                    self.sends.main.push_front(item);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lays out one segment of the next lane that has one.
+    fn lay_out_next(&mut self) -> bool {
+        // RFC 6581 §5: nothing leaves before the Ready-To-Receive message.
+        if let Some(rtr) = self.sends.rtr.take() {
+            self.lay_out_rtr(rtr);
+            return true;
+        }
+        for _ in 0..LANES.len() {
+            let lane = LANES.get(self.sends.turn).copied().unwrap_or(Lane::Main);
+            self.sends.turn = (self.sends.turn + 1) % LANES.len();
+            let done = match lane {
+                Lane::Express => self.lay_out_send(Lane::Express),
+                Lane::Main => match self.sends.main.front() {
+                    Some(Item::Send { .. }) => self.lay_out_send(Lane::Main),
+                    Some(Item::Write { .. }) => self.lay_out_write(),
+                    _ => false,
+                },
+                Lane::Reads => self.lay_out_read_request(),
+                Lane::Responses => self.lay_out_response(),
+            };
+            if done {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn lay_out_rtr(&mut self, rtr: Rtr) {
+        match rtr {
+            Rtr::Write => self.lay_out_empty_write(),
+            Rtr::Send => {
+                let header = Untagged {
+                    last: true,
+                    control: Opcode::Send.control(),
+                    invalidate: 0,
+                    queue: queue::SEND,
+                    msn: self.sends.next_send_msn,
+                    offset: 0,
+                };
+                self.sends.next_send_msn = self.sends.next_send_msn.wrapping_add(1);
+                self.output.fpdu(&[&header.encode()], &mut Gather::default(), 0, Finish::Nothing);
+            }
+            Rtr::Read => {
+                let name = self.windows.fresh_name(0);
+                let nothing = RemoteSegment { key: Key(0), address: 0, length: 0 };
+                self.reads.push(None, Buffer::adopt(Vec::new()), name, vec![nothing]);
+                self.lay_out_read_request();
+            }
+        }
+    }
+
+    /// A zero-length RDMA Write: its STag and offset are not checked (RFC 5041 §5.2).
+    fn lay_out_empty_write(&mut self) {
+        let header = Tagged { last: true, control: Opcode::Write.control(), stag: 0, offset: 0 };
+        self.output.fpdu(&[&header.encode()], &mut Gather::default(), 0, Finish::Nothing);
+    }
+
+    /// Sends the peer another TCP segment, unless one is on its way anyway.
+    pub(super) fn nudge(&mut self) {
+        if !self.heard && self.phase == Phase::Open && self.output.is_empty() {
+            self.lay_out_empty_write();
+        }
+    }
+
+    /// RFC 5040 §5.4: one Terminate, and nothing after it.
+    pub(super) fn lay_out_terminate(&mut self, terminate: &Terminate) {
+        let header = Untagged {
+            last: true,
+            control: Opcode::Terminate.control(),
+            invalidate: 0,
+            queue: queue::TERMINATE,
+            msn: FIRST_MSN,
+            offset: 0,
+        };
+        let (bytes, used) = terminate.encode();
+        let body = bytes.get(..used).unwrap_or_default();
+        self.output.fpdu(&[&header.encode(), body], &mut Gather::default(), 0, Finish::Terminate);
+    }
+
+    fn lay_out_send(&mut self, lane: Lane) -> bool {
+        let sends = &mut self.sends;
+        if sends.untagged.is_some_and(|owner| owner != lane) {
+            return false;
+        }
+        let queue = if lane == Lane::Express { &mut sends.express } else { &mut sends.main };
+        let Some(Item::Send { id, opcode, invalidate, gather, progress, .. }) = queue.front_mut() else {
+            return false;
+        };
+        let room = self.max_ulpdu.saturating_sub(UNTAGGED_LEN);
+        let length = gather.remaining().min(room);
+        let last = length == gather.remaining();
+        let state = *progress.get_or_insert_with(|| {
+            let msn = sends.next_send_msn;
+            sends.next_send_msn = msn.wrapping_add(1);
+            SendProgress { msn, offset: 0 }
+        });
+        let header = Untagged {
+            last,
+            control: opcode.control(),
+            invalidate: *invalidate,
+            queue: queue::SEND,
+            msn: state.msn,
+            offset: state.offset,
+        };
+        let advanced = u32::try_from(length).unwrap_or(u32::MAX);
+        *progress = Some(SendProgress { offset: state.offset.wrapping_add(advanced), ..state });
+        let finish = if last { Finish::Send(*id) } else { Finish::Nothing };
+        self.output.fpdu(&[&header.encode()], gather, length, finish);
+        sends.untagged = (!last).then_some(lane);
+        if last {
+            queue.pop_front();
+        }
+        true
+    }
+
+    fn lay_out_write(&mut self) -> bool {
+        let sends = &mut self.sends;
+        if sends.tagged.is_some_and(|owner| owner != Lane::Main) {
+            return false;
+        }
+        let Some(Item::Write { id, gather, targets, target }) = sends.main.front_mut() else { return false };
+        let id = *id;
+        if target.is_none() {
+            // Targets without room get no message, unless the Write is empty and has just this one.
+            let only = gather.remaining() == 0 && targets.len() == 1;
+            *target = targets.find(|target| target.length > 0 || only).map(|target| Target {
+                stag: target.key.0,
+                offset: target.address,
+                left: usize::try_from(target.length).unwrap_or(usize::MAX).min(gather.remaining()),
+            });
+            if target.is_none() || gather.remaining() == 0 && !only {
+                sends.main.pop_front();
+                self.complete(id, Status::Success, Work::Write);
+                return true;
+            }
+        }
+        let Some(state) = target.as_mut() else { return false };
+        let length = state.left.min(self.max_ulpdu.saturating_sub(TAGGED_LEN));
+        let last = length == state.left;
+        let done = last && length == gather.remaining();
+        let header =
+            Tagged { last, control: Opcode::Write.control(), stag: state.stag, offset: state.offset };
+        state.offset = state.offset.wrapping_add(length as u64);
+        state.left -= length;
+        if last {
+            *target = None;
+        }
+        let finish = if done { Finish::Write(id) } else { Finish::Nothing };
+        self.output.fpdu(&[&header.encode()], gather, length, finish);
+        sends.tagged = (!last).then_some(Lane::Main);
+        if done {
+            sends.main.pop_front();
+        }
+        true
+    }
+
+    fn lay_out_read_request(&mut self) -> bool {
+        if self.sends.untagged.is_some() || !self.reads.can_request() {
+            return false;
+        }
+        let Some(request) = self.reads.next_request() else { return false };
+        let header = Untagged {
+            last: true,
+            control: Opcode::ReadRequest.control(),
+            invalidate: 0,
+            queue: queue::READ_REQUEST,
+            msn: self.sends.next_read_msn,
+            offset: 0,
+        };
+        self.sends.next_read_msn = self.sends.next_read_msn.wrapping_add(1);
+        self.output.fpdu(
+            &[&header.encode(), &request.encode()],
+            &mut Gather::default(),
+            0,
+            Finish::Nothing,
+        );
+        true
+    }
+
+    fn lay_out_response(&mut self) -> bool {
+        if self.sends.tagged.is_some_and(|owner| owner != Lane::Responses) {
+            return false;
+        }
+        let Some(response) = self.responses.front() else { return false };
+        let length = response.data.remaining().min(self.max_ulpdu.saturating_sub(TAGGED_LEN));
+        let last = length == response.data.remaining();
+        let header = Tagged {
+            last,
+            control: Opcode::ReadResponse.control(),
+            stag: response.stag,
+            offset: response.offset,
+        };
+        response.offset = response.offset.wrapping_add(length as u64);
+        let finish = if last { Finish::ReadResponse(response.source) } else { Finish::Nothing };
+        self.output.fpdu(&[&header.encode()], &mut response.data, length, finish);
+        self.sends.tagged = (!last).then_some(Lane::Responses);
+        if last {
+            self.responses.pop();
+        }
+        true
+    }
+}

@@ -1,0 +1,178 @@
+//! All timers of a connection in one table. Time is an argument; nothing here reads a clock.
+
+use std::time::{Duration, Instant};
+
+/// How long to wait for a peer in each situation. A connection never waits without one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For the whole MPA start-up frame of the peer. 10 s: what Linux allows as Initiator.
+    pub startup: Duration,
+    /// Responder: from the Reply to the first FPDU. 60 s.
+    pub first_fpdu: Duration,
+    /// From the first to the last octet of an FPDU. 30 s.
+    pub partial_fpdu: Duration,
+    /// Between two segments of the Read Response that is due. 60 s.
+    pub read: Duration,
+    /// While output waits and the peer takes none of it; also set as `TCP_USER_TIMEOUT`. 60 s.
+    pub stalled_send: Duration,
+    /// For memory of an exhausted protection domain. 30 s.
+    pub memory: Duration,
+    /// For a graceful end: to send what is queued, and for the peer to close too. 5 s.
+    pub linger: Duration,
+    /// TCP keep-alive: idle time before the first probe. 30 s, then six probes 10 s apart.
+    pub keepalive: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            startup: Duration::from_secs(10),
+            first_fpdu: Duration::from_secs(60),
+            partial_fpdu: Duration::from_secs(30),
+            read: Duration::from_secs(60),
+            stalled_send: Duration::from_secs(60),
+            memory: Duration::from_secs(30),
+            linger: Duration::from_secs(5),
+            keepalive: Duration::from_secs(30),
+        }
+    }
+}
+
+/// After this long without an answer to its first message an Initiator sends a zero-length RDMA Write: Linux `siw` can
+/// overlook an FPDU that arrives within milliseconds after its Reply, until the next TCP segment comes.
+pub const NUDGE_AFTER: Duration = Duration::from_millis(20);
+
+/// The timers that a running connection has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timer {
+    FirstFpdu,
+    PartialFpdu,
+    Read,
+    StalledSend,
+    Memory,
+    Linger,
+    Nudge,
+}
+
+impl Timer {
+    pub(super) const ALL: [Self; 7] = [
+        Self::FirstFpdu,
+        Self::PartialFpdu,
+        Self::Read,
+        Self::StalledSend,
+        Self::Memory,
+        Self::Linger,
+        Self::Nudge,
+    ];
+
+    /// What ran out, for [`Disconnected::Timeout`](rpcrdma_verbs::Disconnected::Timeout).
+    pub(super) const fn describe(self) -> &'static str {
+        match self {
+            Self::FirstFpdu => "the peer sent nothing after connection set-up",
+            Self::PartialFpdu => "the peer did not finish an FPDU",
+            Self::Read => "the peer did not answer an RDMA Read",
+            Self::StalledSend => "the peer takes no data",
+            Self::Memory => "no memory came free for a message of the peer",
+            Self::Linger => "the peer did not close",
+            Self::Nudge => "nudge",
+        }
+    }
+}
+
+/// Deadlines by timer.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    first_fpdu: Option<Instant>,
+    partial_fpdu: Option<Instant>,
+    read: Option<Instant>,
+    stalled_send: Option<Instant>,
+    memory: Option<Instant>,
+    linger: Option<Instant>,
+    nudge: Option<Instant>,
+}
+
+impl Timers {
+    fn slot(&mut self, timer: Timer) -> &mut Option<Instant> {
+        match timer {
+            Timer::FirstFpdu => &mut self.first_fpdu,
+            Timer::PartialFpdu => &mut self.partial_fpdu,
+            Timer::Read => &mut self.read,
+            Timer::StalledSend => &mut self.stalled_send,
+            Timer::Memory => &mut self.memory,
+            Timer::Linger => &mut self.linger,
+            Timer::Nudge => &mut self.nudge,
+        }
+    }
+
+    pub(super) fn set(&mut self, timer: Timer, at: Instant) {
+        *self.slot(timer) = Some(at);
+    }
+
+    /// Sets the timer unless it runs.
+    pub(super) fn start(&mut self, timer: Timer, at: Instant) {
+        self.slot(timer).get_or_insert(at);
+    }
+
+    pub(super) fn stop(&mut self, timer: Timer) {
+        *self.slot(timer) = None;
+    }
+
+    pub(super) fn stop_all(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The earliest deadline.
+    pub(super) fn next(&self) -> Option<Instant> {
+        [
+            self.first_fpdu,
+            self.partial_fpdu,
+            self.read,
+            self.stalled_send,
+            self.memory,
+            self.linger,
+            self.nudge,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Takes one timer that has run out.
+    pub(super) fn expired(&mut self, now: Instant) -> Option<Timer> {
+        let timer = Timer::ALL.into_iter().find(|&timer| self.slot(timer).is_some_and(|at| at <= now))?;
+        self.stop(timer);
+        Some(timer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_earliest_deadline_comes_first() {
+        let now = Instant::now();
+        let mut timers = Timers::default();
+        assert_eq!(timers.next(), None);
+        timers.set(Timer::Read, now + Duration::from_secs(2));
+        timers.set(Timer::Linger, now + Duration::from_secs(1));
+        timers.start(Timer::Linger, now + Duration::from_secs(9));
+        assert_eq!(timers.next(), Some(now + Duration::from_secs(1)));
+        assert_eq!(timers.expired(now), None);
+        assert_eq!(timers.expired(now + Duration::from_secs(2)), Some(Timer::Read));
+        assert_eq!(timers.expired(now + Duration::from_secs(2)), Some(Timer::Linger));
+        assert_eq!(timers.expired(now + Duration::from_secs(2)), None);
+    }
+
+    #[test]
+    fn every_timer_has_a_slot_of_its_own() {
+        let now = Instant::now();
+        for timer in Timer::ALL {
+            let mut timers = Timers::default();
+            timers.set(timer, now);
+            assert_eq!(timers.next(), Some(now));
+            assert_eq!(timers.expired(now), Some(timer));
+            assert!(!timer.describe().is_empty());
+        }
+    }
+}

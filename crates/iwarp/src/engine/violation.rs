@@ -1,0 +1,192 @@
+//! What a peer can do wrong after set-up, each with its own name, and the Terminate that answers it.
+
+use rpcrdma_verbs::TerminateCause;
+
+use crate::wire::ddp::HeaderError;
+use crate::wire::rdmap::{ControlError, Opcode};
+use crate::wire::terminate::cause;
+
+/// An FPDU that breaks MPA, DDP or RDMAP. Each ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// The CRC field does not match (RFC 5044 §4.4).
+    #[error("CRC mismatch in an FPDU with a ULPDU of {ulpdu_len} octets")]
+    Crc {
+        /// Octets of the ULPDU, by a length field that may itself be damaged.
+        ulpdu_len: usize,
+    },
+    /// No legal DDP header.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// No legal RDMAP control octet.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// An opcode in a segment of the wrong kind, or that changes inside a message.
+    #[error("{0:?} is not expected here")]
+    UnexpectedOpcode(Opcode),
+    /// A queue that does not exist or does not carry this opcode.
+    #[error("{opcode:?} on untagged queue {queue}")]
+    Queue {
+        /// Opcode of the segment.
+        opcode: Opcode,
+        /// Queue number of the segment.
+        queue: u32,
+    },
+    /// Not the next message of its queue.
+    #[error("message sequence number {seen} on untagged queue {queue}; {due} is due")]
+    Msn {
+        /// Queue number.
+        queue: u32,
+        /// What came.
+        seen: u32,
+        /// What should have come.
+        due: u32,
+    },
+    /// Not the next octet of its message.
+    #[error("message offset {seen}; {due} is due")]
+    Offset {
+        /// What came.
+        seen: u32,
+        /// What should have come.
+        due: usize,
+    },
+    /// A Send without a posted Receive.
+    #[error("a Send of {0} octets or more came, but no Receive is posted")]
+    NoReceive(usize),
+    /// A Send longer than its Receive.
+    #[error("a Send of {seen} octets or more came for a Receive of {capacity}")]
+    TooLong {
+        /// Octets so far.
+        seen: usize,
+        /// Capacity of the Receive.
+        capacity: usize,
+    },
+    /// The Invalidate STag differs between segments of one message.
+    #[error("the Invalidate STag changes inside a message")]
+    InvalidateChanged,
+    /// A Send with Invalidate names no window of this connection.
+    #[error("the peer cannot invalidate STag {0:#010x}")]
+    CannotInvalidate(u32),
+    /// Placement by an STag that names no window open to RDMA Writes.
+    #[error("STag {0:#010x} is not open to RDMA Writes")]
+    WriteStag(u32),
+    /// A tagged segment that begins or ends outside its memory.
+    #[error("{length} octets at {offset:#x} are outside the memory of STag {stag:#010x}")]
+    WriteBounds {
+        /// Steering tag.
+        stag: u32,
+        /// First octet.
+        offset: u64,
+        /// Octets.
+        length: usize,
+    },
+    /// A tagged offset that wraps.
+    #[error("{length} octets at {offset:#x} wrap")]
+    WriteWrap {
+        /// First octet.
+        offset: u64,
+        /// Octets.
+        length: usize,
+    },
+    /// A Read Response that nobody asked for, or for another sink.
+    #[error("a Read Response for STag {0:#010x} came, which no outstanding Read names")]
+    ResponseStag(u32),
+    /// A Read Response out of place or beyond what was asked for.
+    #[error("a Read Response of {length} octets at {offset:#x}; {due} octets at {due_offset:#x} are due")]
+    ResponseBounds {
+        /// First octet.
+        offset: u64,
+        /// Octets.
+        length: usize,
+        /// Where the next octet is due.
+        due_offset: u64,
+        /// How many are due at most.
+        due: u32,
+    },
+    /// A Read Response whose Last flag comes too early or not at all.
+    #[error("the Last flag of a Read Response does not stand where the Read ends; {missing} octets are missing")]
+    ResponseLast {
+        /// Octets still due.
+        missing: u32,
+    },
+    /// An RDMA Read Request that is not exactly one segment with 28 octets.
+    #[error("an RDMA Read Request with {0} octets; 28 in one segment are allowed")]
+    ReadRequestLength(usize),
+    /// More RDMA Read Requests than negotiated.
+    #[error("more than {0} RDMA Read Requests outstanding")]
+    TooManyReads(u16),
+    /// The source of an RDMA Read names no window.
+    #[error("STag {0:#010x} is not valid for an RDMA Read")]
+    ReadStag(u32),
+    /// The source of an RDMA Read names a window that is open to Writes only.
+    #[error("STag {0:#010x} is not open to RDMA Reads")]
+    ReadAccess(u32),
+    /// The source of an RDMA Read is outside its window.
+    #[error("{size} octets at {offset:#x} are outside the memory of STag {stag:#010x}")]
+    ReadBounds {
+        /// Steering tag.
+        stag: u32,
+        /// First octet.
+        offset: u64,
+        /// Octets.
+        size: u32,
+    },
+    /// The source of an RDMA Read wraps.
+    #[error("{size} octets at {offset:#x} wrap")]
+    ReadWrap {
+        /// First octet.
+        offset: u64,
+        /// Octets.
+        size: u32,
+    },
+    /// The protection domain can never hold the message, although a Receive was posted for it.
+    #[error("a message of {0} octets exceeds the whole protection domain")]
+    NeverFits(usize),
+}
+
+impl Violation {
+    /// Layer, type and code of the Terminate (RFC 5040 Figure 9, RFC 5041 §7.2, RFC 5044 §8).
+    pub const fn cause(&self) -> TerminateCause {
+        match self {
+            Self::Crc { .. } => cause::MPA_CRC,
+            Self::Header(HeaderError::Version { tagged: true, .. }) => cause::TAGGED_VERSION,
+            Self::Header(HeaderError::Version { tagged: false, .. }) => cause::UNTAGGED_VERSION,
+            // No table knows a segment that is too short: the stream as a whole is broken.
+            Self::Header(HeaderError::Truncated(_)) | Self::ReadRequestLength(_) | Self::TooManyReads(_) => {
+                cause::STREAM_CATASTROPHIC
+            }
+            Self::Control(ControlError::Version(_)) => cause::RDMAP_VERSION,
+            Self::Control(ControlError::Opcode(_)) | Self::UnexpectedOpcode(_) => cause::UNEXPECTED_OPCODE,
+            Self::Queue { .. } => cause::INVALID_QUEUE,
+            Self::Msn { .. } => cause::INVALID_MSN,
+            Self::Offset { .. } => cause::INVALID_MO,
+            Self::NoReceive(_) => cause::NO_BUFFER,
+            Self::TooLong { .. } => cause::MESSAGE_TOO_LONG,
+            Self::InvalidateChanged | Self::ResponseLast { .. } => cause::UNSPECIFIED,
+            Self::CannotInvalidate(_) => cause::CANNOT_INVALIDATE,
+            Self::WriteStag(_) | Self::ResponseStag(_) => cause::TAGGED_INVALID_STAG,
+            Self::WriteBounds { .. } | Self::ResponseBounds { .. } => cause::TAGGED_BOUNDS,
+            Self::WriteWrap { .. } => cause::TAGGED_WRAP,
+            Self::ReadStag(_) => cause::READ_INVALID_STAG,
+            Self::ReadAccess(_) => cause::READ_ACCESS,
+            Self::ReadBounds { .. } => cause::READ_BOUNDS,
+            Self::ReadWrap { .. } => cause::READ_WRAP,
+            Self::NeverFits(_) => cause::DDP_CATASTROPHIC,
+        }
+    }
+
+    /// Whether the Terminate carries the DDP header (RFC 5040 Figure 10: not for local catastrophic errors, not for MPA).
+    pub(super) const fn names_segment(&self) -> bool {
+        let cause = self.cause();
+        cause.layer < 2 && cause.error_type != 0
+    }
+
+    /// Whether the Terminate carries the RDMA Read Request (RFC 5040 §7.1 (3)).
+    pub(super) const fn names_read_request(&self) -> bool {
+        matches!(
+            self,
+            Self::ReadStag(_) | Self::ReadAccess(_) | Self::ReadBounds { .. } | Self::ReadWrap { .. }
+        )
+    }
+}

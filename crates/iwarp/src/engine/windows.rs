@@ -1,0 +1,280 @@
+//! The windows of one connection: which memory the peer may touch, by which key, and how.
+//!
+//! Owns the memory of every bound window until the window is invalid *and* nothing of the connection uses the memory any
+//! more: Read Responses that are queued or half sent (`readers`) and a segment that is being placed (`placing`). Keys and
+//! addresses are random (RFC 5042 §6.1.1), valid on this connection only, for exactly the octets bound.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rpcrdma_verbs::{Access, Buffer, Key, RemoteSegment, WindowError, WindowMemory, WrId};
+
+use super::violation::Violation;
+
+/// Who waits for a window to become unused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closing {
+    /// A `LocalInvalidate`.
+    Local(WrId),
+    /// A Send with Invalidate of the peer.
+    Remote,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Key and range are known, nothing is posted.
+    Reserved(Access),
+    /// A `BindWindow` is in the send queue.
+    BindPosted,
+    /// Open to the peer.
+    Bound(WindowMemory),
+    /// No longer open; memory still in use by the connection.
+    Closing(WindowMemory, Closing),
+}
+
+#[derive(Debug)]
+struct Window {
+    base: u64,
+    length: u32,
+    readers: u32,
+    placing: bool,
+    state: State,
+}
+
+/// What became of a request to close a window.
+#[derive(Debug)]
+pub(super) enum Closed {
+    /// Done; the memory, if there was any.
+    Now(Option<WindowMemory>),
+    /// The connection still uses the memory; [`WindowTable::take_closed`] will tell.
+    Later,
+}
+
+/// A window that became unused after it had been closed.
+#[derive(Debug)]
+pub(super) struct LateClose {
+    pub(super) key: Key,
+    /// `Some`: a `LocalInvalidate` waits; `None`: a Send of the peer does.
+    pub(super) local: Option<WrId>,
+    pub(super) memory: WindowMemory,
+}
+
+#[derive(Debug)]
+pub(super) struct WindowTable {
+    windows: HashMap<u32, Window>,
+    closed: Vec<LateClose>,
+    limit: usize,
+    large_write_windows: usize,
+    large: usize,
+    random: StdRng,
+}
+
+impl WindowTable {
+    /// `large`: length from which an open write window makes bulk data likely.
+    pub(super) fn new(limit: usize, large: usize, seed: [u8; 32]) -> Self {
+        Self {
+            windows: HashMap::new(),
+            closed: Vec::new(),
+            limit,
+            large_write_windows: 0,
+            large,
+            random: StdRng::from_seed(seed),
+        }
+    }
+
+    /// A key that names nothing yet, and a place for `length` octets that does not wrap.
+    pub(super) fn fresh_name(&mut self, length: u32) -> (u32, u64) {
+        let key = loop {
+            let key = self.random.next_u32();
+            // 0 and 1 are what peers put into segments that need no tag.
+            if key > 1 && !self.windows.contains_key(&key) {
+                break key;
+            }
+        };
+        let base = self.random.next_u64().min(u64::MAX - u64::from(length));
+        (key, base)
+    }
+
+    pub(super) fn reserve(&mut self, access: Access, length: u32) -> Result<RemoteSegment, WindowError> {
+        if self.windows.len() >= self.limit {
+            return Err(WindowError::Exhausted { limit: self.limit });
+        }
+        let (key, base) = self.fresh_name(length);
+        let state = State::Reserved(access);
+        self.windows.insert(key, Window { base, length, readers: 0, placing: false, state });
+        Ok(RemoteSegment { key: Key(key), address: base, length })
+    }
+
+    /// A `BindWindow` is being posted: checks it against the reservation.
+    pub(super) fn announce_bind(
+        &mut self,
+        segment: &RemoteSegment,
+        memory: &WindowMemory,
+    ) -> Result<(), &'static str> {
+        let window = self.windows.get_mut(&segment.key.0).ok_or("the window is not reserved")?;
+        let State::Reserved(access) = window.state else { return Err("the window is already bound") };
+        if (window.base, window.length) != (segment.address, segment.length) {
+            return Err("address or length differ from the reservation");
+        }
+        if usize::try_from(window.length) != Ok(memory.len()) {
+            return Err("the memory is not as long as the window");
+        }
+        if access != memory.access() {
+            return Err("the memory does not give the right that was reserved");
+        }
+        window.state = State::BindPosted;
+        Ok(())
+    }
+
+    /// The `BindWindow` is carried out: the peer may come.
+    pub(super) fn bind(&mut self, key: Key, memory: WindowMemory) {
+        let large = self.large;
+        if let Some(window) = self.windows.get_mut(&key.0) {
+            if matches!(&memory, WindowMemory::Write(buffer) if buffer.len() >= large) {
+                self.large_write_windows += 1;
+            }
+            window.state = State::Bound(memory);
+        }
+    }
+
+    /// Closes a window for a `LocalInvalidate`.
+    pub(super) fn close_local(&mut self, key: Key, id: WrId) -> Closed {
+        self.close(key, Closing::Local(id))
+    }
+
+    /// Closes a window for a Send with Invalidate; `None` if the peer cannot invalidate that key (RFC 5040 §7.2).
+    pub(super) fn close_remote(&mut self, key: Key) -> Option<Closed> {
+        let bound = matches!(self.windows.get(&key.0)?.state, State::Bound(_));
+        bound.then(|| self.close(key, Closing::Remote))
+    }
+
+    fn close(&mut self, key: Key, closing: Closing) -> Closed {
+        let Some(mut window) = self.windows.remove(&key.0) else { return Closed::Now(None) };
+        let memory = match window.state {
+            State::Reserved(_) => return Closed::Now(None),
+            // Its `BindWindow` stands before the `LocalInvalidate` in the queue and has been carried out by now; a
+            // second `LocalInvalidate` of the same key has nothing to give back.
+            State::BindPosted | State::Closing(..) => {
+                self.windows.insert(key.0, window);
+                return Closed::Now(None);
+            }
+            State::Bound(memory) => memory,
+        };
+        if matches!(&memory, WindowMemory::Write(buffer) if buffer.len() >= self.large) {
+            self.large_write_windows = self.large_write_windows.saturating_sub(1);
+        }
+        if window.readers == 0 && !window.placing {
+            return Closed::Now(Some(memory));
+        }
+        window.state = State::Closing(memory, closing);
+        self.windows.insert(key.0, window);
+        Closed::Later
+    }
+
+    /// A window that was closed earlier and is unused now.
+    pub(super) fn take_closed(&mut self) -> Option<LateClose> {
+        self.closed.pop()
+    }
+
+    fn settle(&mut self, key: u32) {
+        let unused = |window: &Window| {
+            window.readers == 0 && !window.placing && matches!(window.state, State::Closing(..))
+        };
+        if self.windows.get(&key).is_some_and(unused)
+            && let Some(Window { state: State::Closing(memory, closing), .. }) = self.windows.remove(&key)
+        {
+            let local = match closing {
+                Closing::Local(id) => Some(id),
+                Closing::Remote => None,
+            };
+            self.closed.push(LateClose { key: Key(key), local, memory });
+        }
+    }
+
+    /// Whether the peer may RDMA Write somewhere large now.
+    pub(super) const fn bulk_expected(&self) -> bool {
+        self.large_write_windows > 0
+    }
+
+    /// Checks the placement of a non-empty RDMA Write segment (RFC 5041 §7.1); the value is the offset in the window's Buffer.
+    pub(super) fn admit_write(&self, stag: u32, offset: u64, length: usize) -> Result<usize, Violation> {
+        let window = self.windows.get(&stag).ok_or(Violation::WriteStag(stag))?;
+        if !matches!(window.state, State::Bound(WindowMemory::Write(_))) {
+            return Err(Violation::WriteStag(stag));
+        }
+        let end = offset.checked_add(length as u64).ok_or(Violation::WriteWrap { offset, length })?;
+        // `fresh_name` chose the base so that this cannot wrap.
+        if offset < window.base || end > window.base + u64::from(window.length) {
+            return Err(Violation::WriteBounds { stag, offset, length });
+        }
+        usize::try_from(offset - window.base).map_err(|_| Violation::WriteBounds { stag, offset, length })
+    }
+
+    /// The Buffer behind a write window that [`admit_write`](Self::admit_write) let in.
+    pub(super) fn write_memory(&mut self, stag: u32) -> Option<&mut Buffer> {
+        match &mut self.windows.get_mut(&stag)?.state {
+            State::Bound(WindowMemory::Write(buffer)) | State::Closing(WindowMemory::Write(buffer), _) => {
+                Some(buffer)
+            }
+            _ => None,
+        }
+    }
+
+    /// Pins a window while a segment is being placed into it.
+    pub(super) fn begin_placing(&mut self, stag: u32) {
+        if let Some(window) = self.windows.get_mut(&stag) {
+            window.placing = true;
+        }
+    }
+
+    pub(super) fn end_placing(&mut self, stag: u32) {
+        if let Some(window) = self.windows.get_mut(&stag) {
+            window.placing = false;
+            self.settle(stag);
+        }
+    }
+
+    /// Checks the source of a non-empty RDMA Read (RFC 5040 §7.2) and pins the window until
+    /// [`end_reading`](Self::end_reading).
+    pub(super) fn begin_reading(&mut self, stag: u32, offset: u64, size: u32) -> Result<Bytes, Violation> {
+        let window = self.windows.get_mut(&stag).ok_or(Violation::ReadStag(stag))?;
+        let memory = match &window.state {
+            State::Bound(WindowMemory::Read(memory)) => memory,
+            State::Bound(WindowMemory::Write(_)) => return Err(Violation::ReadAccess(stag)),
+            _ => return Err(Violation::ReadStag(stag)),
+        };
+        let end = offset.checked_add(u64::from(size)).ok_or(Violation::ReadWrap { offset, size })?;
+        let bounds = Violation::ReadBounds { stag, offset, size };
+        if offset < window.base || end > window.base + u64::from(window.length) {
+            return Err(bounds);
+        }
+        let start = usize::try_from(offset - window.base).map_err(|_| bounds)?;
+        let end = usize::try_from(end - window.base).map_err(|_| bounds)?;
+        window.readers += 1;
+        Ok(memory.slice(start..end))
+    }
+
+    pub(super) fn end_reading(&mut self, stag: u32) {
+        if let Some(window) = self.windows.get_mut(&stag) {
+            window.readers = window.readers.saturating_sub(1);
+            self.settle(stag);
+        }
+    }
+
+    /// The connection is over: nothing uses any memory any more.
+    pub(super) fn release_all(&mut self) {
+        let keys: Vec<u32> = self.windows.keys().copied().collect();
+        for key in keys {
+            if let Some(window) = self.windows.get_mut(&key) {
+                window.readers = 0;
+                window.placing = false;
+            }
+            self.settle(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

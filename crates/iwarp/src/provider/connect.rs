@@ -1,0 +1,69 @@
+//! Opening connections: the Initiator of MPA.
+
+use std::net::SocketAddr;
+
+use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectParameters, Connector, QueuePair, RejectReason};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::queue_pair::IwarpQueuePair;
+use super::socket::{self, FrameFailure};
+use crate::config::Config;
+use crate::startup::{Initiator, StartupError};
+
+/// Opens iWARP connections over TCP.
+#[derive(Clone, Debug, Default)]
+pub struct IwarpConnector {
+    config: Config,
+}
+
+impl IwarpConnector {
+    /// A connector with these settings.
+    pub const fn new(config: Config) -> Self {
+        Self { config }
+    }
+
+    async fn open(
+        &self,
+        to: SocketAddr,
+        parameters: ConnectParameters,
+    ) -> Result<Box<dyn QueuePair>, ConnectError> {
+        let config = &self.config;
+        let within = config.timeouts.startup;
+        let settings = config.settings(&parameters);
+        let (mut initiator, request) =
+            Initiator::new(settings).map_err(|error| ConnectError::Invalid(error.to_string()))?;
+        let mut stream = tokio::time::timeout(within, TcpStream::connect(to))
+            .await
+            .map_err(|_| ConnectError::Timeout("TCP connect"))??;
+        socket::configure(&stream, &config.timeouts)?;
+        // `siw` wants the Request in one piece, and nothing behind it before its Reply.
+        stream.write_all(&request).await?;
+        let result =
+            socket::read_frame(&mut stream, within, "its MPA Reply", |octets| initiator.handle(octets)).await;
+        match result {
+            Ok((negotiated, behind)) => {
+                let queue_pair = IwarpQueuePair::new(stream, config, parameters, negotiated, &behind);
+                Ok(Box::new(queue_pair))
+            }
+            Err(FrameFailure::Connect(error)) => Err(error),
+            Err(FrameFailure::Startup(StartupError::Rejected { private_data, .. })) => {
+                Err(ConnectError::Rejected(RejectReason { private_data }))
+            }
+            Err(FrameFailure::Startup(error)) => {
+                socket::last_words(&mut stream, &error, within).await;
+                Err(ConnectError::Protocol(error.to_string()))
+            }
+        }
+    }
+}
+
+impl Connector for IwarpConnector {
+    fn connect(
+        &self,
+        to: SocketAddr,
+        parameters: ConnectParameters,
+    ) -> BoxFuture<'_, Result<Box<dyn QueuePair>, ConnectError>> {
+        Box::pin(self.open(to, parameters))
+    }
+}

@@ -1,0 +1,315 @@
+//! A connection: the engine, its socket, and one timer.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use rpcrdma_verbs::{
+    Access, Capabilities, Completion, ConnectParameters, Counters, Disconnected, PostError, ProtectionDomain,
+    QueuePair, ReceiveMemory, RemoteSegment, WindowError, Windows, WorkRequest, WrId,
+};
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+use super::socket;
+use crate::config::Config;
+use crate::engine::{Engine, Parameters};
+use crate::startup::Negotiated;
+
+/// System calls in either direction before other tasks get a turn.
+const CALLS_PER_POLL: usize = 32;
+/// Completions from one call of `poll`.
+const COMPLETIONS_PER_POLL: usize = 256;
+/// Octets sent after which the segment size is asked for again, the first time. TCP starts with a guess that its window limits.
+const FIRST_EMSS_CHECK: u64 = 16 * 1024;
+
+/// One iWARP connection.
+pub(super) struct IwarpQueuePair {
+    engine: Engine,
+    /// `None` once the connection is over: the peer sees the end even if this object lives on.
+    stream: Option<TcpStream>,
+    started: bool,
+    private_data: Bytes,
+    local: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+    timer: Option<Pin<Box<Sleep>>>,
+    next_emss_check: u64,
+}
+
+impl IwarpQueuePair {
+    pub(super) fn new(
+        stream: TcpStream,
+        config: &Config,
+        parameters: ConnectParameters,
+        negotiated: Negotiated,
+        behind: &[u8],
+    ) -> Self {
+        let private_data = negotiated.private_data.clone();
+        let engine = Engine::new(
+            Parameters {
+                negotiated,
+                domain: parameters.domain,
+                max_send_wr: parameters.max_send_wr,
+                max_recv_wr: parameters.max_recv_wr,
+                max_windows: config.max_windows,
+                strict_crc: config.strict_crc,
+                timeouts: config.timeouts,
+                emss: socket::emss(&stream),
+                seed: rand::random(),
+            },
+            behind,
+            Instant::now(),
+        );
+        Self {
+            engine,
+            local: stream.local_addr().ok(),
+            peer: stream.peer_addr().ok(),
+            stream: Some(stream),
+            started: false,
+            private_data,
+            timer: None,
+            next_emss_check: FIRST_EMSS_CHECK,
+        }
+    }
+
+    /// Writes as much as the socket takes; the value says whether anything happened.
+    fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let mut progress = false;
+        for _ in 0..CALLS_PER_POLL {
+            self.engine.prepare(now);
+            let Some(stream) = &self.stream else { break };
+            if !self.engine.has_output() {
+                if self.engine.shutdown_due() {
+                    // An error here shows again when reading.
+                    let _ = SockRef::from(stream).shutdown(std::net::Shutdown::Write);
+                    self.engine.handle_shutdown();
+                    progress = true;
+                }
+                break;
+            }
+            match stream.poll_write_ready(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) => {
+                    self.engine.handle_link_error(error.to_string());
+                    return true;
+                }
+                Poll::Ready(Ok(())) => {}
+            }
+            let mut written = None;
+            let result = self.engine.with_transmit_slices(|slices| {
+                stream.try_io(Interest::WRITABLE, || {
+                    let lent: usize = slices.iter().map(|slice| slice.len()).sum();
+                    let mut control = SendAncillaryBuffer::default();
+                    let count = rustix::net::sendmsg(stream, slices, &mut control, SendFlags::NOSIGNAL)?;
+                    written = Some(count);
+                    drained(count < lent)
+                })
+            });
+            if let Some(count) = written {
+                self.engine.transmitted(count, now);
+                progress = true;
+                self.follow_segment_size();
+            } else if let Err(error) = result
+                && is_fatal(&error)
+            {
+                self.engine.handle_link_error(error.to_string());
+                return true;
+            }
+        }
+        progress
+    }
+
+    /// Reads as much as there is; the value says whether anything happened.
+    fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let mut progress = false;
+        for _ in 0..CALLS_PER_POLL {
+            let Some(stream) = &self.stream else { break };
+            if !self.engine.wants_input() {
+                break;
+            }
+            match stream.poll_read_ready(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) => {
+                    self.engine.handle_link_error(error.to_string());
+                    return true;
+                }
+                Poll::Ready(Ok(())) => {}
+            }
+            let mut read = None;
+            let engine = &mut self.engine;
+            let result = stream.try_io(Interest::READABLE, || {
+                engine.with_receive_slices(|slices| {
+                    let lent: usize = slices.iter().map(|slice| slice.len()).sum();
+                    let count = rustix::io::readv(stream, slices)?;
+                    read = Some(count);
+                    drained(count < lent)
+                })
+            });
+            match (read, result) {
+                (Some(0), _) => {
+                    self.engine.handle_end_of_stream();
+                    return true;
+                }
+                (Some(count), _) => {
+                    self.engine.received(count, now);
+                    progress = true;
+                }
+                (None, Err(error)) if is_fatal(&error) => {
+                    self.engine.handle_link_error(error.to_string());
+                    return true;
+                }
+                (None, _) => {}
+            }
+        }
+        progress
+    }
+
+    /// TCP's segment size grows after its start: follow it now and then.
+    fn follow_segment_size(&mut self) {
+        let sent = self.engine.counters().link_bytes_sent;
+        if sent >= self.next_emss_check
+            && let Some(stream) = &self.stream
+        {
+            self.next_emss_check = sent.saturating_mul(4);
+            self.engine.set_emss(socket::emss(stream));
+        }
+    }
+
+    /// Memory that a message waits for; the value says whether it came.
+    fn memory(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let Some(length) = self.engine.memory_wanted() else { return false };
+        if self.engine.domain().poll_available(cx, length).is_pending() {
+            return false;
+        }
+        self.engine.handle_memory(now);
+        true
+    }
+
+    /// Runs the timer; the value says whether it fired.
+    ///
+    /// It may ring before the earliest deadline, which saves setting it anew with every message.
+    fn time(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(deadline) = self.engine.poll_timeout() else { return false };
+        let deadline = tokio::time::Instant::from_std(deadline);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if timer.is_elapsed() || deadline < timer.deadline() {
+            timer.as_mut().reset(deadline);
+        }
+        if timer.as_mut().poll(cx).is_pending() {
+            return false;
+        }
+        self.engine.handle_timeout(Instant::now());
+        true
+    }
+}
+
+/// Tells tokio that the socket has no more, so that it need not be asked: a call that did less than it could have done.
+fn drained(short: bool) -> io::Result<()> {
+    if short { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+}
+
+fn is_fatal(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+impl Windows for IwarpQueuePair {
+    fn capabilities(&self) -> &Capabilities {
+        self.engine.capabilities()
+    }
+
+    fn domain(&self) -> &ProtectionDomain {
+        self.engine.domain()
+    }
+
+    fn reserve_window(&mut self, access: Access, length: u32) -> Result<RemoteSegment, WindowError> {
+        self.engine.reserve_window(access, length)
+    }
+}
+
+impl QueuePair for IwarpQueuePair {
+    fn post(&mut self, id: WrId, request: WorkRequest) -> Result<(), PostError<WorkRequest>> {
+        self.engine.post(id, request)
+    }
+
+    fn post_receive(&mut self, id: WrId, memory: ReceiveMemory) -> Result<(), PostError<ReceiveMemory>> {
+        self.engine.post_receive(id, memory)
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        completions: &mut Vec<Completion>,
+    ) -> Poll<Result<(), Disconnected>> {
+        let now = Instant::now();
+        if !std::mem::replace(&mut self.started, true) {
+            self.engine.start(now);
+        }
+        let mut rounds = 0;
+        loop {
+            // Input first: what it completes makes output, which then leaves in the same call.
+            let read = self.read(cx, now);
+            let written = self.write(cx, now);
+            let memory = self.memory(cx, now);
+            let timer = self.time(cx);
+            if self.engine.is_ended() {
+                self.stream = None;
+            }
+            if !(read || written || memory || timer) {
+                break;
+            }
+            rounds += 1;
+            if self.engine.has_completions() || rounds >= CALLS_PER_POLL {
+                // More may be possible: the caller comes back, or the waker says so.
+                if !self.engine.has_completions() {
+                    cx.waker().wake_by_ref();
+                }
+                break;
+            }
+        }
+        let before = completions.len();
+        while completions.len() - before < COMPLETIONS_PER_POLL
+            && let Some(completion) = self.engine.poll_completion()
+        {
+            completions.push(completion);
+        }
+        if completions.len() > before {
+            return Poll::Ready(Ok(()));
+        }
+        match self.engine.end() {
+            Some(end) => Poll::Ready(Err(end.clone())),
+            None => Poll::Pending,
+        }
+    }
+
+    fn disconnect(&mut self) {
+        self.engine.disconnect(Instant::now());
+    }
+
+    fn abort(&mut self) {
+        self.engine.abort();
+        self.stream = None;
+    }
+
+    fn peer_private_data(&self) -> &Bytes {
+        &self.private_data
+    }
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        self.local
+    }
+
+    fn peer_address(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    fn counters(&self) -> Counters {
+        self.engine.counters()
+    }
+}

@@ -1,0 +1,103 @@
+//! Socket options and the octets of start-up.
+
+use std::io;
+use std::time::Duration;
+
+use rpcrdma_verbs::ConnectError;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::engine::Timeouts;
+use crate::startup::{MAX_FRAME, StartupError};
+use crate::wire::ddp::{FIRST_MSN, Untagged, queue};
+use crate::wire::fpdu::seal;
+use crate::wire::rdmap::Opcode;
+use crate::wire::terminate::Terminate;
+
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_RETRIES: u32 = 6;
+/// Taken as segment size where the socket does not tell: that of Ethernet with timestamps.
+const DEFAULT_EMSS: usize = 1448;
+
+/// Options of a connection: no delay, keep-alive, and a limit on unacknowledged data.
+pub(super) fn configure(stream: &TcpStream, timeouts: &Timeouts) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new()
+        .with_time(timeouts.keepalive)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_RETRIES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(timeouts.stalled_send))?;
+    Ok(())
+}
+
+/// The size of a full TCP segment now.
+pub(super) fn emss(stream: &TcpStream) -> usize {
+    let told = SockRef::from(stream).tcp_mss().ok().and_then(|mss| usize::try_from(mss).ok());
+    told.filter(|&mss| mss > 0).unwrap_or(DEFAULT_EMSS)
+}
+
+/// Reads until `feed` has its frame. `within` bounds the whole wait.
+pub(super) async fn read_frame<T>(
+    stream: &mut TcpStream,
+    within: Duration,
+    what: &'static str,
+    mut feed: impl FnMut(&[u8]) -> Result<Option<T>, StartupError>,
+) -> Result<T, FrameFailure> {
+    let read = async {
+        let mut buffer = [0; MAX_FRAME];
+        loop {
+            let count = stream.read(&mut buffer).await.map_err(ConnectError::Io)?;
+            if count == 0 {
+                let closed = format!("the peer closed before {what}");
+                return Err(FrameFailure::Connect(ConnectError::Protocol(closed)));
+            }
+            let octets = buffer.get(..count).unwrap_or_default();
+            if let Some(result) = feed(octets).map_err(FrameFailure::Startup)? {
+                return Ok(result);
+            }
+        }
+    };
+    tokio::time::timeout(within, read)
+        .await
+        .unwrap_or(Err(FrameFailure::Connect(ConnectError::Timeout("the peer's MPA start-up frame"))))
+}
+
+/// Why there is no frame.
+pub(super) enum FrameFailure {
+    /// The frame, or what it says.
+    Startup(StartupError),
+    /// The link.
+    Connect(ConnectError),
+}
+
+impl From<ConnectError> for FrameFailure {
+    fn from(error: ConnectError) -> Self {
+        Self::Connect(error)
+    }
+}
+
+/// The Terminate of a set-up that failed (RFC 6581 §9). Whether it arrives matters to nobody here.
+pub(super) async fn last_words(stream: &mut TcpStream, error: &StartupError, within: Duration) {
+    let Some(cause) = error.last_words() else { return };
+    let header = Untagged {
+        last: true,
+        control: Opcode::Terminate.control(),
+        invalidate: 0,
+        queue: queue::TERMINATE,
+        msn: FIRST_MSN,
+        offset: 0,
+    };
+    let mut ulpdu = header.encode().to_vec();
+    let (bytes, used) = Terminate::bare(cause).encode();
+    ulpdu.extend_from_slice(bytes.get(..used).unwrap_or_default());
+    let Some(fpdu) = seal(&ulpdu, true) else { return };
+    let send = async {
+        let _ = stream.write_all(&fpdu).await;
+        let _ = stream.shutdown().await;
+    };
+    let _ = tokio::time::timeout(within, send).await;
+}

@@ -1,0 +1,361 @@
+//! MPA connection set-up (RFC 5044 §7.1, RFC 6581 §9) without I/O.
+//!
+//! An [`Initiator`] makes the Request, is fed what comes back, and ends with [`Negotiated`] or [`StartupError`]. A
+//! [`Responder`] is fed until it has a [`Request`], which is then accepted or rejected. Octets behind the frame, which
+//! belong to full operation, are kept and handed out with the result. An error always means: send what
+//! [`StartupError::last_words`] says, if anything, then close TCP.
+
+use bytes::Bytes;
+use rpcrdma_verbs::TerminateCause;
+
+use crate::wire::mpa::{
+    Enhanced, Frame, FrameError, FrameKind, HEADER_LEN, MAX_DEPTH, MAX_PRIVATE_DATA, NOT_NEGOTIATED, Revision,
+    RtrSet,
+};
+use crate::wire::terminate::cause;
+
+/// What one side brings into a set-up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Private data for the peer.
+    pub private_data: Bytes,
+    /// RDMA Read Requests that the peer may have outstanding here. An Initiator states at least 1: Linux refuses 0.
+    pub ird: u16,
+    /// RDMA Read Requests that we want to have outstanding there.
+    pub ord: u16,
+    /// Ask for CRCs. They are off only if both sides do not ask (RFC 5044 §4.4).
+    pub crc: bool,
+    /// Say that FPDUs beyond a TCP segment are welcome, and send such to a peer that says so too.
+    pub large_fpdu: bool,
+    /// Revision of our Request; a Responder follows the Request it got.
+    pub revision: Revision,
+    /// Ask for the peer-to-peer model with one of these RTR messages. Needs revision 2. Only an Initiator asks.
+    pub peer_to_peer: Option<RtrSet>,
+    /// Largest IRD that can be given if the Responder wants more than [`ird`](Self::ird).
+    pub ird_limit: u16,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            private_data: Bytes::new(),
+            ird: 32,
+            ord: 32,
+            crc: true,
+            large_fpdu: false,
+            revision: Revision::Two,
+            peer_to_peer: None,
+            ird_limit: 128,
+        }
+    }
+}
+
+/// Which side of MPA we are: the Initiator sends the first FPDU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Sent the Request.
+    Initiator,
+    /// Sent the Reply.
+    Responder,
+}
+
+/// A Ready-To-Receive message (RFC 6581 §9.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rtr {
+    /// Zero-length Send.
+    Send,
+    /// Zero-length RDMA Write.
+    Write,
+    /// Zero-length RDMA Read.
+    Read,
+}
+
+/// The result of a set-up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Our side.
+    pub role: Role,
+    /// CRCs are made and checked, both ways.
+    pub crc: bool,
+    /// The peer wants markers in what we send.
+    pub markers: bool,
+    /// Both sides take FPDUs beyond a TCP segment.
+    pub large_fpdu: bool,
+    /// RDMA Read Requests that the peer may have outstanding here.
+    pub ird: u16,
+    /// RDMA Read Requests that we may have outstanding there.
+    pub ord: u16,
+    /// Initiator: the message to send before all others. Responder: never set.
+    pub rtr: Option<Rtr>,
+    /// Responder: a zero-length Send as first FPDU is an RTR and takes no Receive.
+    pub rtr_send_expected: bool,
+    /// The peer's private data.
+    pub private_data: Bytes,
+}
+
+/// Why no connection came about.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartupError {
+    /// The peer's frame is improperly formatted.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The peer sent a Reply with R = 1.
+    #[error("the peer rejected the connection with {} octets of private data", private_data.len())]
+    Rejected {
+        /// The peer's private data.
+        private_data: Bytes,
+        /// IRD and ORD that the peer stated.
+        enhanced: Option<Enhanced>,
+    },
+    /// The Responder wants more RDMA Reads here than we can hold (RFC 6581 §9.1).
+    #[error("the peer wants {wanted} RDMA Reads outstanding here; at most {limit} are possible")]
+    InsufficientIrd {
+        /// The Responder's ORD.
+        wanted: u16,
+        /// [`Settings::ird_limit`].
+        limit: u16,
+    },
+    /// The Responder named no RTR message that we asked for (RFC 6581 §9.2).
+    #[error("the peer takes none of the Ready-To-Receive messages that were offered")]
+    NoMatchingRtr,
+}
+
+impl StartupError {
+    /// The Terminate to send before the connection is closed.
+    pub const fn last_words(&self) -> Option<TerminateCause> {
+        match self {
+            Self::InsufficientIrd { .. } => Some(cause::MPA_INSUFFICIENT_IRD),
+            Self::NoMatchingRtr => Some(cause::MPA_NO_MATCHING_RTR),
+            Self::Frame(_) | Self::Rejected { .. } => None,
+        }
+    }
+}
+
+/// Octets of the peer until its frame is complete. Bounded: a frame has at most 532 octets, and whoever feeds it stops with the
+/// frame.
+#[derive(Debug, Default)]
+struct Inbox {
+    octets: Vec<u8>,
+}
+
+impl Inbox {
+    fn take_frame(&mut self, input: &[u8], due: FrameKind) -> Result<Option<(Frame, Vec<u8>)>, FrameError> {
+        self.octets.extend_from_slice(input);
+        let Some((frame, used)) = Frame::decode(&self.octets, due)? else { return Ok(None) };
+        let behind = self.octets.split_off(used.min(self.octets.len()));
+        Ok(Some((frame, behind)))
+    }
+}
+
+/// Most octets that a start-up frame can have: what to read at a time.
+pub const MAX_FRAME: usize = HEADER_LEN + MAX_PRIVATE_DATA;
+
+/// The side that sends the Request.
+#[derive(Debug)]
+pub struct Initiator {
+    settings: Settings,
+    inbox: Inbox,
+}
+
+impl Initiator {
+    /// An Initiator, and the Request to send: all of it in one write, and nothing after it before the Reply (Linux takes
+    /// neither).
+    pub fn new(mut settings: Settings) -> Result<(Self, Vec<u8>), FrameError> {
+        settings.ird = settings.ird.clamp(1, MAX_DEPTH);
+        settings.ord = settings.ord.min(MAX_DEPTH);
+        let enhanced = (settings.revision == Revision::Two).then_some(Enhanced {
+            peer_to_peer: settings.peer_to_peer,
+            ird: settings.ird,
+            ord: settings.ord,
+        });
+        let request = Frame {
+            kind: FrameKind::Request,
+            revision: settings.revision,
+            // RFC 5044 §7.1.1: never asked for.
+            markers: false,
+            crc: settings.crc,
+            rejected: false,
+            large_fpdu: settings.large_fpdu,
+            enhanced,
+            private_data: settings.private_data.to_vec(),
+        }
+        .encode()?;
+        Ok((Self { settings, inbox: Inbox::default() }, request))
+    }
+
+    /// Feeds octets of the peer. `Ok(None)`: more are needed. The second value is what came behind the Reply.
+    pub fn handle(&mut self, input: &[u8]) -> Result<Option<(Negotiated, Vec<u8>)>, StartupError> {
+        let Some((reply, behind)) = self.inbox.take_frame(input, FrameKind::Reply)? else { return Ok(None) };
+        let settings = &self.settings;
+        // RFC 5044 §7.1.2 (3).
+        if reply.rejected {
+            return Err(StartupError::Rejected {
+                private_data: reply.private_data.into(),
+                enhanced: reply.enhanced,
+            });
+        }
+        let (mut ird, mut ord) = (settings.ird, settings.ord);
+        if let Some(theirs) = reply.enhanced {
+            // RFC 6581 §9.1: our IRD at least their ORD, our ORD at most their IRD; 0x3FFF leaves ours alone.
+            if theirs.ord != NOT_NEGOTIATED && theirs.ord > ird {
+                if theirs.ord > settings.ird_limit {
+                    return Err(StartupError::InsufficientIrd {
+                        wanted: theirs.ord,
+                        limit: settings.ird_limit,
+                    });
+                }
+                ird = theirs.ord;
+            }
+            if theirs.ird != NOT_NEGOTIATED {
+                ord = ord.min(theirs.ird);
+            }
+        }
+        // RFC 6581 §9.2. A Reply without A to a Request with A offers nothing that matches.
+        let rtr = match settings.peer_to_peer.filter(|_| settings.revision == Revision::Two) {
+            Some(offered) => {
+                let theirs = reply.enhanced.and_then(|enhanced| enhanced.peer_to_peer).unwrap_or_default();
+                let common = offered.intersection(theirs);
+                let chosen = if common.write {
+                    Rtr::Write
+                } else if common.read && ord > 0 {
+                    Rtr::Read
+                } else if common.send {
+                    Rtr::Send
+                } else {
+                    return Err(StartupError::NoMatchingRtr);
+                };
+                Some(chosen)
+            }
+            None => None,
+        };
+        let negotiated = Negotiated {
+            role: Role::Initiator,
+            // RFC 5044 §7.1.1: off only if both are 0.
+            crc: settings.crc || reply.crc,
+            markers: reply.markers,
+            large_fpdu: settings.large_fpdu && reply.large_fpdu,
+            ird,
+            ord,
+            rtr,
+            rtr_send_expected: false,
+            private_data: reply.private_data.into(),
+        };
+        Ok(Some((negotiated, behind)))
+    }
+}
+
+/// The side that waits for the Request.
+#[derive(Debug, Default)]
+pub struct Responder {
+    inbox: Inbox,
+}
+
+impl Responder {
+    /// Waits for the first octet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Feeds octets of the peer. `Ok(None)`: more are needed. The second value is what came behind the Request.
+    pub fn handle(&mut self, input: &[u8]) -> Result<Option<(Request, Vec<u8>)>, StartupError> {
+        let Some((frame, behind)) = self.inbox.take_frame(input, FrameKind::Request)? else { return Ok(None) };
+        let private_data = Bytes::from(frame.private_data.clone());
+        Ok(Some((Request { frame, private_data }, behind)))
+    }
+}
+
+/// A valid Request that waits for an answer.
+#[derive(Clone, Debug)]
+pub struct Request {
+    frame: Frame,
+    private_data: Bytes,
+}
+
+impl Request {
+    /// The Initiator's private data.
+    pub const fn private_data(&self) -> &Bytes {
+        &self.private_data
+    }
+
+    /// IRD, ORD and RTR of the Initiator, if it sent any.
+    pub const fn enhanced(&self) -> Option<Enhanced> {
+        self.frame.enhanced
+    }
+
+    /// The Reply that accepts, and what was agreed.
+    pub fn accept(&self, settings: &Settings) -> Result<(Vec<u8>, Negotiated), FrameError> {
+        let (mut ird, mut ord) = (settings.ird.min(MAX_DEPTH), settings.ord.min(MAX_DEPTH));
+        let mut rtr_send_expected = false;
+        let enhanced = self.frame.enhanced.map(|theirs| {
+            let peer_to_peer = theirs.peer_to_peer.map(|asked| {
+                // RFC 6581 §9.2: what matches; all that is supported, if nothing does.
+                let supported = RtrSet { send: true, write: true, read: true };
+                if asked.is_empty() { supported } else { asked }
+            });
+            rtr_send_expected = peer_to_peer.is_some_and(|rtr| rtr.send);
+            // RFC 6581 §9.1. An IRD of 1 lets a zero-length RDMA Read be the RTR of a peer that wants no other Reads.
+            let stated_ird = if theirs.ord == NOT_NEGOTIATED {
+                NOT_NEGOTIATED
+            } else {
+                let least = u16::from(peer_to_peer.is_some_and(|rtr| rtr.read));
+                ird = ird.min(theirs.ord).max(least);
+                ird
+            };
+            let stated_ord = if theirs.ird == NOT_NEGOTIATED {
+                NOT_NEGOTIATED
+            } else {
+                ord = ord.min(theirs.ird);
+                ord
+            };
+            Enhanced { peer_to_peer, ird: stated_ird, ord: stated_ord }
+        });
+        let reply = self.reply(settings, &settings.private_data, enhanced, false)?;
+        let negotiated = Negotiated {
+            role: Role::Responder,
+            crc: settings.crc || self.frame.crc,
+            markers: self.frame.markers,
+            large_fpdu: settings.large_fpdu && self.frame.large_fpdu,
+            ird,
+            ord,
+            rtr: None,
+            rtr_send_expected,
+            private_data: self.private_data.clone(),
+        };
+        Ok((reply, negotiated))
+    }
+
+    /// The Reply that rejects (RFC 5044 §7.1.2 (2)).
+    pub fn reject(&self, settings: &Settings, private_data: &Bytes) -> Result<Vec<u8>, FrameError> {
+        let enhanced = self.frame.enhanced.map(|theirs| Enhanced {
+            peer_to_peer: theirs.peer_to_peer,
+            ird: settings.ird.min(MAX_DEPTH),
+            ord: settings.ord.min(MAX_DEPTH),
+        });
+        self.reply(settings, private_data, enhanced, true)
+    }
+
+    fn reply(
+        &self,
+        settings: &Settings,
+        private_data: &Bytes,
+        enhanced: Option<Enhanced>,
+        rejected: bool,
+    ) -> Result<Vec<u8>, FrameError> {
+        Frame {
+            kind: FrameKind::Reply,
+            revision: self.frame.revision,
+            markers: false,
+            // `siw` takes C = 1 in a Reply, whatever its Request said.
+            crc: settings.crc || self.frame.crc,
+            rejected,
+            large_fpdu: settings.large_fpdu && self.frame.large_fpdu,
+            enhanced,
+            private_data: private_data.to_vec(),
+        }
+        .encode()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+use super::*;
+use crate::wire::hex::hex;
+use crate::wire::mpa::FrameView;
+
+fn settings(private_data: &[u8], ird: u16, ord: u16) -> Settings {
+    Settings { private_data: Bytes::copy_from_slice(private_data), ird, ord, ..Settings::default() }
+}
+
+/// Both sides, the Request and Reply cut into single octets.
+fn negotiate(client: Settings, server: Settings) -> Result<(Negotiated, Negotiated), StartupError> {
+    let (mut initiator, request) = Initiator::new(client)?;
+    let mut responder = Responder::new();
+    let mut seen = None;
+    for octet in &request {
+        assert!(seen.is_none());
+        seen = responder.handle(std::slice::from_ref(octet))?;
+    }
+    let (request, behind) = seen.unwrap();
+    assert!(behind.is_empty());
+    let (reply, ours) = request.accept(&server)?;
+    let mut seen = None;
+    for octet in &reply {
+        assert!(seen.is_none());
+        seen = initiator.handle(std::slice::from_ref(octet))?;
+    }
+    let (theirs, _) = seen.unwrap();
+    Ok((theirs, ours))
+}
+
+#[test]
+fn rfc6581_9_1_ird_and_ord_meet() {
+    let (client, server) = negotiate(settings(b"client", 4, 100), settings(b"server", 16, 50)).unwrap();
+    assert_eq!((client.role, server.role), (Role::Initiator, Role::Responder));
+    assert_eq!((client.ird, client.ord), (4, 16));
+    assert_eq!((server.ird, server.ord), (16, 4));
+    assert!(client.crc && server.crc && !client.markers && !server.markers);
+    assert_eq!(&client.private_data[..], b"server");
+    assert_eq!(&server.private_data[..], b"client");
+}
+
+#[test]
+fn linux_needs_an_ird_of_one() {
+    let (_, request) = Initiator::new(settings(b"", 0, 0)).unwrap();
+    let enhanced = FrameView::new(&request).enhanced().unwrap();
+    assert_eq!((enhanced.ird, enhanced.ord), (1, 0));
+}
+
+#[test]
+fn the_reply_to_a_linux_client() {
+    let request = hex("4d504120494420526571204672616d65 1002 000c 00800000 f6ab0e1801010303");
+    let (request, behind) = Responder::new().handle(&request).unwrap().unwrap();
+    assert!(behind.is_empty());
+    let private_data = hex("f6ab0e1801010303");
+    let (reply, negotiated) = request.accept(&settings(&private_data, 32, 32)).unwrap();
+    assert_eq!(reply, hex("4d504120494420526570204672616d65 5002 000c 00000020 f6ab0e1801010303"));
+    assert_eq!((negotiated.ird, negotiated.ord), (0, 32));
+    assert!(negotiated.crc);
+}
+
+#[test]
+fn rfc6581_9_1_all_ones_leave_own_values() {
+    let request = hex("4d504120494420526571204672616d65 5002 0004 3fff3fff");
+    let (request, _) = Responder::new().handle(&request).unwrap().unwrap();
+    let (reply, negotiated) = request.accept(&settings(b"", 7, 9)).unwrap();
+    assert_eq!(FrameView::new(&reply).enhanced().unwrap().encode(), [0x3F, 0xFF, 0x3F, 0xFF]);
+    assert_eq!((negotiated.ird, negotiated.ord), (7, 9));
+    let (mut initiator, _) = Initiator::new(settings(b"", 7, 9)).unwrap();
+    let (negotiated, _) = initiator.handle(&reply).unwrap().unwrap();
+    assert_eq!((negotiated.ird, negotiated.ord), (7, 9));
+}
+
+#[test]
+fn rfc6581_9_1_a_responder_may_want_more_up_to_a_limit() {
+    let reply = |ord: u16| {
+        let mut reply = hex("4d504120494420526570204672616d65 1002 0004 0001");
+        reply.extend_from_slice(&ord.to_be_bytes());
+        reply
+    };
+    let handle = |ord| Initiator::new(settings(b"", 4, 4)).unwrap().0.handle(&reply(ord));
+    assert_eq!(handle(128).unwrap().unwrap().0.ird, 128);
+    let error = handle(129).unwrap_err();
+    assert_eq!(error, StartupError::InsufficientIrd { wanted: 129, limit: 128 });
+    assert_eq!(error.last_words(), Some(cause::MPA_INSUFFICIENT_IRD));
+}
+
+#[test]
+fn rfc5044_4_4_crc_is_off_only_if_nobody_asks() {
+    for (client, server) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (a, b) = negotiate(
+            Settings { crc: client, ..Settings::default() },
+            Settings { crc: server, ..Settings::default() },
+        )
+        .unwrap();
+        assert_eq!((a.crc, b.crc), (client || server, client || server));
+    }
+}
+
+#[test]
+fn rfc6581_6_revision_1_is_accepted_and_answered_in_kind() {
+    let client = Settings { revision: Revision::One, private_data: Bytes::from_static(b"pd"), ..Settings::default() };
+    let (client, server) = negotiate(client, settings(b"answer", 3, 5)).unwrap();
+    // Nothing was negotiated: each side keeps its own values.
+    assert_eq!((client.ird, client.ord, server.ird, server.ord), (32, 32, 3, 5));
+    assert_eq!(&client.private_data[..], b"answer");
+    // Revision 2 without S gets a plain Reply.
+    let request = hex("4d504120494420526571204672616d65 4002 0000");
+    let (request, _) = Responder::new().handle(&request).unwrap().unwrap();
+    let (reply, _) = request.accept(&Settings::default()).unwrap();
+    assert_eq!(reply, hex("4d504120494420526570204672616d65 4002 0000"));
+}
+
+#[test]
+fn rfc6581_9_2_ready_to_receive() {
+    let ask = |send, write, read| Settings {
+        peer_to_peer: Some(RtrSet { send, write, read }),
+        ..Settings::default()
+    };
+    for (asked, rtr) in [
+        (ask(true, true, true), Rtr::Write),
+        (ask(true, false, true), Rtr::Read),
+        (ask(true, false, false), Rtr::Send),
+    ] {
+        let (client, server) = negotiate(asked, Settings::default()).unwrap();
+        assert_eq!((client.rtr, server.rtr), (Some(rtr), None));
+    }
+    // As `siw` with peer_to_peer answers.
+    let reply = hex("4d504120494420526570204672616d65 5002 0004 80018080");
+    let (mut initiator, _) = Initiator::new(ask(true, true, true)).unwrap();
+    assert_eq!(initiator.handle(&reply).unwrap().unwrap().0.rtr, Some(Rtr::Write));
+    let (mut initiator, _) = Initiator::new(ask(true, false, true)).unwrap();
+    let error = initiator.handle(&reply).unwrap_err();
+    assert_eq!((&error, error.last_words()), (&StartupError::NoMatchingRtr, Some(cause::MPA_NO_MATCHING_RTR)));
+    // Its Request: Reads become possible for a peer that wants none otherwise.
+    let request = hex("4d504120494420526571204672616d65 1002 0004 8080c000");
+    let (request, _) = Responder::new().handle(&request).unwrap().unwrap();
+    let (reply, negotiated) = request.accept(&Settings::default()).unwrap();
+    assert_eq!(FrameView::new(&reply).enhanced().unwrap().encode(), [0x80, 0x01, 0xC0, 0x20]);
+    assert_eq!(negotiated.ird, 1);
+}
+
+#[test]
+fn rfc5044_7_1_2_rejection_carries_private_data() {
+    let (mut initiator, request) = Initiator::new(settings(b"", 2, 2)).unwrap();
+    let (request, _) = Responder::new().handle(&request).unwrap().unwrap();
+    let reply = request.reject(&settings(b"", 5, 6), &Bytes::from_static(b"not you")).unwrap();
+    assert_eq!(reply[16], 0x70);
+    let error = initiator.handle(&reply).unwrap_err();
+    let enhanced = Some(Enhanced { peer_to_peer: None, ird: 5, ord: 6 });
+    assert_eq!(error, StartupError::Rejected { private_data: Bytes::from_static(b"not you"), enhanced });
+    assert_eq!(error.last_words(), None);
+}
+
+#[test]
+fn what_comes_behind_a_frame_is_kept() {
+    let (mut initiator, mut request) = Initiator::new(settings(b"", 2, 2)).unwrap();
+    request.extend_from_slice(b"first FPDU");
+    let (request, behind) = Responder::new().handle(&request).unwrap().unwrap();
+    assert_eq!(behind, b"first FPDU");
+    let (mut reply, _) = request.accept(&Settings::default()).unwrap();
+    reply.extend_from_slice(b"very early");
+    let (_, behind) = initiator.handle(&reply).unwrap().unwrap();
+    assert_eq!(behind, b"very early");
+}
+
+#[test]
+fn rfc5044_7_1_2_markers_are_inserted_when_the_peer_asks() {
+    let request = hex("4d504120494420526571204672616d65 c001 0000");
+    let (request, _) = Responder::new().handle(&request).unwrap().unwrap();
+    let (reply, negotiated) = request.accept(&Settings::default()).unwrap();
+    assert!(negotiated.markers);
+    assert_eq!(reply[16] & 0x80, 0);
+}
+
+#[test]
+fn same_roles_and_bad_frames_end_the_set_up() {
+    let (mut initiator, request) = Initiator::new(Settings::default()).unwrap();
+    let role = FrameError::Role { seen: FrameKind::Request, due: FrameKind::Reply };
+    assert_eq!(initiator.handle(&request), Err(StartupError::Frame(role)));
+    let too_long = Settings { private_data: Bytes::from(vec![0; 509]), ..Settings::default() };
+    assert!(matches!(Initiator::new(too_long), Err(FrameError::PrivateDataTooLong(513))));
+}
+
+#[test]
+fn large_fpdus_need_both_sides() {
+    let large = || Settings { large_fpdu: true, ..Settings::default() };
+    assert!(negotiate(large(), large()).unwrap().0.large_fpdu);
+    assert!(!negotiate(large(), Settings::default()).unwrap().0.large_fpdu);
+    assert!(!negotiate(Settings::default(), large()).unwrap().1.large_fpdu);
+}
