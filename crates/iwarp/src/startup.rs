@@ -9,8 +9,8 @@ use bytes::Bytes;
 use rpcrdma_verbs::TerminateCause;
 
 use crate::wire::mpa::{
-    Enhanced, Frame, FrameError, FrameKind, HEADER_LEN, MAX_DEPTH, MAX_PRIVATE_DATA, NOT_NEGOTIATED, Revision,
-    RtrSet,
+    Enhanced, Frame, FrameError, FrameKind, HEADER_LEN, MAX_DEPTH, MAX_PRIVATE_DATA, NOT_NEGOTIATED,
+    Revision, RtrSet,
 };
 use crate::wire::terminate::cause;
 
@@ -259,7 +259,9 @@ impl Responder {
 
     /// Feeds octets of the peer. `Ok(None)`: more are needed. The second value is what came behind the Request.
     pub fn handle(&mut self, input: &[u8]) -> Result<Option<(Request, Vec<u8>)>, StartupError> {
-        let Some((frame, behind)) = self.inbox.take_frame(input, FrameKind::Request)? else { return Ok(None) };
+        let Some((frame, behind)) = self.inbox.take_frame(input, FrameKind::Request)? else {
+            return Ok(None);
+        };
         let private_data = Bytes::from(frame.private_data.clone());
         Ok(Some((Request { frame, private_data }, behind)))
     }

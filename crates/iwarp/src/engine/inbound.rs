@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use rpcrdma_verbs::{Buffer, Disconnected, Status, TerminateCause, Work};
+use rpcrdma_verbs::{Buffer, Disconnected, Status, TerminateCause};
 
-use super::receives::{Receives, Refusal};
 use super::reads::Reads;
+use super::receives::Receives;
 use super::timers::Timer;
 use super::violation::Violation;
 use super::windows::{Closed, WindowTable};
@@ -112,28 +112,28 @@ impl Segment {
 impl Engine {
     /// Checks a segment before any of its payload is placed (RFC 5041 §7.1, RFC 5040 §7.2). `payload` is where it lies in
     /// the read-ahead, if all of it is there.
-    pub(super) fn admit(&mut self, segment: &Segment, payload: Range<usize>) -> Result<Target, Refusal> {
+    pub(super) fn admit(&mut self, segment: &Segment, payload: Range<usize>) -> Result<Target, Violation> {
         let length = segment.payload_len;
-        let opcode = rdmap::opcode(segment.header.control()).map_err(Violation::from)?;
+        let opcode = rdmap::opcode(segment.header.control())?;
         match segment.header {
-            Header::Tagged(header) => Ok(self.admit_tagged(&header, opcode, length)?),
+            Header::Tagged(header) => self.admit_tagged(&header, opcode, length),
             Header::Untagged(header) => {
                 // RFC 5040 §4.1, Figure 3: each opcode has its queue.
                 let due = match opcode {
                     Opcode::Write | Opcode::ReadResponse => {
-                        return Err(Violation::UnexpectedOpcode(opcode).into());
+                        return Err(Violation::UnexpectedOpcode(opcode));
                     }
                     Opcode::ReadRequest => queue::READ_REQUEST,
                     Opcode::Terminate => queue::TERMINATE,
                     _ => queue::SEND,
                 };
                 if header.queue != due {
-                    return Err(Violation::Queue { opcode, queue: header.queue }.into());
+                    return Err(Violation::Queue { opcode, queue: header.queue });
                 }
                 match opcode {
                     Opcode::ReadRequest => {
                         if payload.len() != length {
-                            return Err(Violation::ReadRequestLength(length).into());
+                            return Err(Violation::ReadRequestLength(length));
                         }
                         let mut body = [0; rdmap::READ_REQUEST_LEN + 1];
                         let octets = self.buffered_range(payload);
@@ -151,7 +151,7 @@ impl Engine {
                         Ok(Target::Nothing)
                     }
                     _ => {
-                        let place = self.receives.admit(&header, opcode, length, &self.domain)?;
+                        let place = self.receives.admit(&header, opcode, length)?;
                         Ok(place.map_or(Target::Nothing, |offset| Target::Message { offset }))
                     }
                 }
@@ -204,10 +204,8 @@ impl Engine {
         match (segment.header, segment.target) {
             (Header::Tagged(_), Target::Sink { .. }) => {
                 self.counters.tagged_bytes_received += segment.payload_len as u64;
-                if let Some((id, sink)) = self.reads.commit(segment.payload_len)
-                    && let Some(id) = id
-                {
-                    self.complete(id, Status::Success, Work::Read { sink });
+                if let Some(read) = self.reads.commit(segment.payload_len) {
+                    self.complete_read(read, Status::Success);
                 }
                 if self.reads.is_waiting() {
                     self.timers.set(Timer::Read, now + self.timeouts.read);

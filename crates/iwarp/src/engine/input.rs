@@ -11,7 +11,6 @@ use std::io::IoSliceMut;
 use std::time::Instant;
 
 use super::inbound::{Segment, Target};
-use super::receives::Refusal;
 use super::timers::Timer;
 use super::violation::Violation;
 use super::{DIRECT_PLACEMENT_MIN, Engine, Phase};
@@ -55,7 +54,6 @@ pub(super) struct Input {
     /// The last tagged segment was too small to be placed directly; its successors will be too.
     small_segments: bool,
     discarding: bool,
-    memory_wanted: Option<usize>,
     finished_fpdu: bool,
 }
 
@@ -75,7 +73,6 @@ impl Input {
             body: None,
             small_segments: false,
             discarding: false,
-            memory_wanted: None,
             finished_fpdu: false,
         }
     }
@@ -110,7 +107,6 @@ impl Input {
     /// From now on everything that comes is thrown away.
     pub(super) fn discard(&mut self) {
         self.discarding = true;
-        self.memory_wanted = None;
         self.start = 0;
         self.end = 0;
     }
@@ -124,19 +120,7 @@ impl Input {
 impl Engine {
     /// Whether octets of the peer are welcome now.
     pub fn wants_input(&self) -> bool {
-        self.phase != Phase::Ended && self.input.memory_wanted.is_none()
-    }
-
-    /// Input rests until the domain has this many octets for a message.
-    pub const fn memory_wanted(&self) -> Option<usize> {
-        self.input.memory_wanted
-    }
-
-    /// The domain may have memory again.
-    pub fn handle_memory(&mut self, now: Instant) {
-        if self.input.memory_wanted.take().is_some() {
-            self.advance(now);
-        }
+        self.phase != Phase::Ended
     }
 
     /// Feeds what start-up left behind; to be called once Receives can be posted, before the first read.
@@ -237,32 +221,28 @@ impl Engine {
 
     /// Whether large tagged segments may come.
     fn bulk_expected(&self) -> bool {
-        !self.input.small_segments && !self.input.strict
+        !self.input.small_segments
+            && !self.input.strict
             && (self.windows.bulk_expected() || self.reads.bulk_expected())
     }
 
     /// Consumes what is complete.
     fn advance(&mut self, now: Instant) {
         self.input.finished_fpdu = false;
-        while !self.input.discarding && self.input.memory_wanted.is_none() {
-            let more = if self.input.body.is_some() { self.advance_body(now) } else { self.advance_header(now) };
+        while !self.input.discarding {
+            let more =
+                if self.input.body.is_some() { self.advance_body(now) } else { self.advance_header(now) };
             if !more {
                 break;
             }
         }
         let input = &self.input;
-        if input.memory_wanted.is_some() {
-            self.timers.start(Timer::Memory, now + self.timeouts.memory);
+        if !input.is_inside_fpdu() {
             self.timers.stop(Timer::PartialFpdu);
+        } else if input.finished_fpdu {
+            self.timers.set(Timer::PartialFpdu, now + self.timeouts.partial_fpdu);
         } else {
-            self.timers.stop(Timer::Memory);
-            if !input.is_inside_fpdu() {
-                self.timers.stop(Timer::PartialFpdu);
-            } else if input.finished_fpdu {
-                self.timers.set(Timer::PartialFpdu, now + self.timeouts.partial_fpdu);
-            } else {
-                self.timers.start(Timer::PartialFpdu, now + self.timeouts.partial_fpdu);
-            }
+            self.timers.start(Timer::PartialFpdu, now + self.timeouts.partial_fpdu);
         }
     }
 
@@ -312,9 +292,9 @@ impl Engine {
                 let mut segment = Segment::unreadable(raw, ulpdu_len);
                 segment.target = Target::Nowhere(error.into());
                 self.open_body(segment, 0);
-                true
             }
         }
+        true
     }
 
     /// The whole segment is in the read-ahead and its CRC matched.
@@ -330,11 +310,7 @@ impl Engine {
         let absolute = start + range.start..start + range.end;
         match self.admit(&segment, absolute.clone()) {
             Ok(target) => segment.target = target,
-            Err(Refusal::NoMemory(needed)) => {
-                self.input.memory_wanted = Some(needed);
-                return false;
-            }
-            Err(Refusal::Violation(violation)) => {
+            Err(violation) => {
                 let request = self.take_refused_read();
                 self.fail_segment(violation, segment.raw, segment.ulpdu_len, request, now);
                 return false;
@@ -342,13 +318,8 @@ impl Engine {
         }
         if let Some(mut payload) = self.input.ahead.get(absolute) {
             let length = payload.len();
-            let target = segment.target.rest(
-                0,
-                length,
-                &mut self.windows,
-                &mut self.reads,
-                &mut self.receives,
-            );
+            let target =
+                segment.target.rest(0, length, &mut self.windows, &mut self.reads, &mut self.receives);
             for slice in target {
                 let (now, later) = payload.split_at(slice.len().min(payload.len()));
                 slice.copy_from_slice(now);
@@ -364,15 +335,11 @@ impl Engine {
     }
 
     /// The header is there, most of the payload is not.
-    fn begin_body(&mut self, mut segment: Segment) -> bool {
+    fn begin_body(&mut self, mut segment: Segment) {
         let header_len = segment.header.encoded_len();
         match self.admit(&segment, 0..0) {
             Ok(target) => segment.target = target,
-            Err(Refusal::NoMemory(needed)) => {
-                self.input.memory_wanted = Some(needed);
-                return false;
-            }
-            Err(Refusal::Violation(violation)) => segment.target = Target::Nowhere(violation),
+            Err(violation) => segment.target = Target::Nowhere(violation),
         }
         if let Target::Window { stag, .. } = segment.target {
             self.windows.begin_placing(stag);
@@ -381,7 +348,6 @@ impl Engine {
             self.input.small_segments = segment.payload_len < DIRECT_PLACEMENT_MIN;
         }
         self.open_body(segment, header_len);
-        true
     }
 
     fn open_body(&mut self, segment: Segment, header_len: usize) {
@@ -472,7 +438,11 @@ impl Input {
         let whole = FpduView::new(self.buffered()).fpdu_len();
         let wanted = match whole {
             Some(whole) if buffered >= HEADER_PREFIX => {
-                if self.waits_for_whole(whole) { whole + HEADER_PREFIX } else { LENGTH_LEN + UNTAGGED_LEN }
+                if self.waits_for_whole(whole) {
+                    whole + HEADER_PREFIX
+                } else {
+                    LENGTH_LEN + UNTAGGED_LEN
+                }
             }
             _ => HEADER_PREFIX,
         };

@@ -11,7 +11,6 @@
 //! * Input: while [`wants_input`](Engine::wants_input), [`with_receive_slices`](Engine::with_receive_slices) lends the
 //!   slices to read into, then [`received`](Engine::received) is told how many octets came;
 //!   [`handle_end_of_stream`](Engine::handle_end_of_stream) and [`handle_link_error`](Engine::handle_link_error) end it.
-//!   When [`memory_wanted`](Engine::memory_wanted), input rests until [`handle_memory`](Engine::handle_memory).
 //! * Time: [`handle_timeout`](Engine::handle_timeout) at [`poll_timeout`](Engine::poll_timeout).
 //! * Results: [`poll_completion`](Engine::poll_completion); [`end`](Engine::end) says that the connection is over.
 //!
@@ -43,13 +42,14 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use rpcrdma_verbs::{
-    Access, Capabilities, Completion, Counters, Disconnected, PostError, PostErrorKind, ProtectionDomain,
-    ReceiveMemory, RemoteSegment, Status, WindowError, WindowMemory, Work, WorkRequest, WrId,
+    Capabilities, Completion, Counters, Disconnected, PostError, PostErrorKind, ProtectionDomain,
+    ReceiveMemory, RemoteSegment, Status, WindowError, WindowErrorKind, WindowMemory, Work, WorkRequest,
+    WrId,
 };
 
 use self::input::Input;
 use self::output::{Finish, Output};
-use self::reads::Reads;
+use self::reads::{Finished, Reads};
 use self::receives::{Delivery, Receives};
 use self::responses::Responses;
 use self::schedule::{Item, SendQueue};
@@ -231,53 +231,71 @@ impl Engine {
     /// Reserves a window; see [`Windows::reserve_window`](rpcrdma_verbs::Windows::reserve_window).
     ///
     /// # Errors
-    /// [`WindowError`].
-    pub fn reserve_window(&mut self, access: Access, length: u32) -> Result<RemoteSegment, WindowError> {
-        if !self.accepts_work() {
-            return Err(WindowError::Disconnected);
+    /// [`WindowError`] with the memory.
+    pub fn reserve_window(&mut self, memory: WindowMemory) -> Result<RemoteSegment, WindowError> {
+        if self.phase != Phase::Open {
+            return Err(WindowError { kind: WindowErrorKind::Disconnected, memory });
         }
-        self.windows.reserve(access, length)
+        self.windows.reserve(memory)
     }
 
-    fn accepts_work(&self) -> bool {
-        self.phase == Phase::Open
+    /// Requests that the send queue takes now; see [`QueuePair::send_room`](rpcrdma_verbs::QueuePair::send_room).
+    pub fn send_room(&self) -> usize {
+        self.capabilities.max_send_wr.saturating_sub(self.send_wr)
     }
 
-    /// Queues a work request; see [`QueuePair::post`](rpcrdma_verbs::QueuePair::post).
+    /// Queues a work request; see [`QueuePair::post`](rpcrdma_verbs::QueuePair::post). Binding and invalidating need no link
+    /// and take effect at once.
     ///
     /// # Errors
     /// [`PostError`] with the request.
     pub fn post(&mut self, id: WrId, request: WorkRequest) -> Result<(), PostError<WorkRequest>> {
-        if !self.accepts_work() {
-            // Memory can be had back at any time; what is still half sent comes with its own completion.
-            if let WorkRequest::LocalInvalidate { key } = request {
-                self.send_wr += 1;
-                self.sends.push(Item::Invalidate { id, key });
-                return Ok(());
+        let refuse = |kind, request| Err(PostError { kind, request });
+        if let WorkRequest::LocalInvalidate { key } = request {
+            if !matches!(self.phase, Phase::Open | Phase::Closing | Phase::HalfClosed) {
+                return refuse(PostErrorKind::Disconnected, request);
             }
-            return Err(PostError { kind: PostErrorKind::Disconnected, request });
-        }
-        let limit = self.capabilities.max_send_wr;
-        if self.send_wr >= limit {
-            return Err(PostError { kind: PostErrorKind::QueueFull { limit }, request });
-        }
-        if let Err(reason) = self.check(&request) {
-            return Err(PostError { kind: PostErrorKind::Invalid(reason), request });
-        }
-        match Item::new(id, request, &mut self.windows) {
-            Ok(item) => {
-                self.send_wr += 1;
-                self.sends.push(item);
-                Ok(())
+            if let Closed::Now(memory) = self.windows.close_local(key, id) {
+                self.invalidated_locally(id, Status::Success, memory);
             }
-            Err(request) => {
-                let kind = PostErrorKind::Invalid("this kind of work request is not known");
-                Err(PostError { kind, request })
-            }
+            return Ok(());
         }
+        if self.phase != Phase::Open {
+            return refuse(PostErrorKind::Disconnected, request);
+        }
+        let cost = match self.check(&request) {
+            Ok(cost) => cost,
+            Err(reason) => return refuse(PostErrorKind::Invalid(reason), request),
+        };
+        if cost > self.send_room() {
+            return refuse(PostErrorKind::QueueFull { limit: self.capabilities.max_send_wr }, request);
+        }
+        if let WorkRequest::BindWindow { key } = request
+            && !self.windows.bind(key)
+        {
+            let reason = "the key names no window that waits to be bound";
+            return refuse(PostErrorKind::Invalid(reason), request);
+        }
+        self.send_wr += cost;
+        match request {
+            WorkRequest::Send(send) => self.sends.push_send(id, send),
+            WorkRequest::Write { gather, targets } => self.sends.push_write(id, gather, targets),
+            WorkRequest::Read { sink, sources } => {
+                let name = self.windows.fresh_name(u32::try_from(sink.len()).unwrap_or(u32::MAX));
+                self.sends.push_read(id, sink, sources, name);
+            }
+            WorkRequest::BindWindow { .. } => {
+                self.counters.windows_bound += 1;
+                self.complete(id, cost, Status::Success, Work::BindWindow);
+            }
+            // `check` knows every kind that is carried out.
+            _ => self.send_wr -= cost,
+        }
+        Ok(())
     }
 
-    fn check(&mut self, request: &WorkRequest) -> Result<(), &'static str> {
+    /// The share of the send queue that a request takes; an error if it is malformed.
+    fn check(&self, request: &WorkRequest) -> Result<usize, &'static str> {
         const TOO_LONG: &str = "the message is longer than 2^32-1 octets";
         let max_sge = self.capabilities.max_sge;
         let gathered = |gather: &[bytes::Bytes]| {
@@ -289,12 +307,12 @@ impl Engine {
         };
         let total = |segments: &[RemoteSegment]| segments.iter().map(|s| u64::from(s.length)).sum::<u64>();
         match request {
-            WorkRequest::Send(send) => gathered(&send.gather).map(drop),
+            WorkRequest::Send(send) => gathered(&send.gather).map(|_| 1),
             WorkRequest::Write { gather, targets } => {
                 if u64::from(gathered(gather)?) > total(targets) {
                     return Err("the data is longer than the targets");
                 }
-                Ok(())
+                Ok(targets.len().max(1))
             }
             WorkRequest::Read { sink, sources } => {
                 if self.capabilities.ord == 0 {
@@ -306,10 +324,10 @@ impl Engine {
                 if sink.len() as u64 != total(sources) {
                     return Err("the sink is not as long as the sources");
                 }
-                u32::try_from(sink.len()).map(drop).map_err(|_| TOO_LONG)
+                u32::try_from(sink.len()).map(|_| sources.len()).map_err(|_| TOO_LONG)
             }
-            WorkRequest::BindWindow { window, memory } => self.windows.announce_bind(window, memory),
-            _ => Ok(()),
+            WorkRequest::BindWindow { .. } => Ok(1),
+            _ => Err("this kind of work request is not known"),
         }
     }
 
@@ -318,18 +336,21 @@ impl Engine {
     /// # Errors
     /// [`PostError`] with the memory.
     pub fn post_receive(&mut self, id: WrId, memory: ReceiveMemory) -> Result<(), PostError<ReceiveMemory>> {
-        if !self.accepts_work() {
+        if self.phase != Phase::Open {
             return Err(PostError { kind: PostErrorKind::Disconnected, request: memory });
         }
         let limit = self.capabilities.max_recv_wr;
         if self.receives.posted() >= limit {
             return Err(PostError { kind: PostErrorKind::QueueFull { limit }, request: memory });
         }
-        if let ReceiveMemory::Scatter(buffers) = &memory
-            && buffers.len() > self.capabilities.max_sge
-        {
-            let kind = PostErrorKind::Invalid("the scatter list has more than max_sge buffers");
-            return Err(PostError { kind, request: memory });
+        let invalid = match &memory {
+            ReceiveMemory::Scatter(buffers) => (buffers.len() > self.capabilities.max_sge)
+                .then_some("the scatter list has more than max_sge buffers"),
+            ReceiveMemory::Pooled(_) => None,
+            _ => Some("this kind of receive memory is not known"),
+        };
+        if let Some(reason) = invalid {
+            return Err(PostError { kind: PostErrorKind::Invalid(reason), request: memory });
         }
         self.receives.post(id, memory);
         Ok(())
@@ -427,68 +448,57 @@ impl Engine {
         self.output.clear();
     }
 
-    /// Completes everything outstanding as flushed, oldest first, and gives all memory back but that of windows.
+    /// Completes everything outstanding as flushed and gives all memory back.
     fn flush(&mut self) {
+        const STATUS: Status = Status::Flushed;
         self.input.forget_target();
         while let Some(finish) = self.output.take_unfinished() {
             match finish {
-                Finish::Send(id) => self.complete(id, Status::Flushed, Work::Send),
-                Finish::Write(id) => self.complete(id, Status::Flushed, Work::Write),
+                Finish::Send(id) => self.complete(id, 1, STATUS, Work::Send),
+                Finish::Write(id, cost) => self.complete(id, cost, STATUS, Work::Write),
                 Finish::Nothing | Finish::ReadResponse(_) | Finish::Terminate => {}
             }
         }
-        while let Some((id, sink)) = self.reads.take() {
-            if let Some(id) = id {
-                self.complete(id, Status::Flushed, Work::Read { sink });
+        while let Some(read) = self.reads.take() {
+            self.complete_read(read, STATUS);
+        }
+        while let Some(item) = self.sends.take() {
+            match item {
+                Item::Send { id, .. } => self.complete(id, 1, STATUS, Work::Send),
+                Item::Write { id, cost, .. } => self.complete(id, cost, STATUS, Work::Write),
+                Item::Read { id, sink, sources, .. } => {
+                    self.complete(id, sources.len(), STATUS, Work::Read { sink });
+                }
             }
         }
         self.responses.clear();
         self.windows.release_all();
-        self.settle_windows(Status::Flushed);
-        while let Some(item) = self.sends.take() {
-            self.flush_item(item);
-        }
+        self.settle_windows(STATUS);
         while let Some((id, work)) = self.receives.take() {
-            self.completions.push_back(Completion { id, status: Status::Flushed, work });
+            self.completions.push_back(Completion { id, status: STATUS, work });
+        }
+        while let Some((key, memory)) = self.windows.take() {
+            let work = Work::WindowFlushed { key, memory };
+            self.completions.push_back(Completion { id: WrId(u64::from(key.0)), status: STATUS, work });
         }
     }
 
-    fn flush_item(&mut self, item: Item) {
-        match item {
-            Item::Send { id, .. } => self.complete(id, Status::Flushed, Work::Send),
-            Item::Write { id, .. } => self.complete(id, Status::Flushed, Work::Write),
-            Item::Read { id, sink, .. } => self.complete(id, Status::Flushed, Work::Read { sink }),
-            Item::Bind { id, key, memory } => {
-                // The memory waits for the `LocalInvalidate` of its key.
-                self.windows.bind(key, memory);
-                self.complete(id, Status::Flushed, Work::BindWindow);
-            }
-            Item::Invalidate { id, key } => {
-                let memory = match self.windows.close_local(key, id) {
-                    Closed::Now(memory) => memory,
-                    Closed::Later => return,
-                };
-                self.complete(id, Status::Flushed, Work::LocalInvalidate { memory });
-            }
-        }
-    }
-
-    /// Completes a work request of the send queue.
-    fn complete(&mut self, id: WrId, status: Status, work: Work) {
-        self.send_wr = self.send_wr.saturating_sub(1);
+    /// Completes a work request that took `cost` of the send queue.
+    fn complete(&mut self, id: WrId, cost: usize, status: Status, work: Work) {
+        self.send_wr = self.send_wr.saturating_sub(cost);
         self.completions.push_back(Completion { id, status, work });
     }
 
-    /// Carries out a `LocalInvalidate`.
-    fn invalidate(&mut self, id: WrId, key: rpcrdma_verbs::Key) {
-        if let Closed::Now(memory) = self.windows.close_local(key, id) {
-            self.invalidated_locally(id, Status::Success, memory);
+    /// Completes a Read, unless it was one of our own.
+    fn complete_read(&mut self, read: Finished, status: Status) {
+        if let Some(id) = read.id {
+            self.complete(id, read.cost, status, Work::Read { sink: read.sink });
         }
     }
 
     fn invalidated_locally(&mut self, id: WrId, status: Status, memory: Option<WindowMemory>) {
         self.counters.local_invalidations += u64::from(memory.is_some());
-        self.complete(id, status, Work::LocalInvalidate { memory });
+        self.complete(id, 0, status, Work::LocalInvalidate { memory });
     }
 
     /// Hands out the memory of windows that were closed and are unused now, and the Receives that waited for them.
@@ -497,7 +507,8 @@ impl Engine {
             match late.local {
                 Some(id) => self.invalidated_locally(id, status, Some(late.memory)),
                 None => {
-                    let waiting = self.deliveries.iter_mut().find(|delivery| delivery.waits_for == Some(late.key));
+                    let waiting =
+                        self.deliveries.iter_mut().find(|delivery| delivery.waits_for == Some(late.key));
                     if let Some(delivery) = waiting {
                         delivery.invalidated = Some((late.key, late.memory));
                         delivery.waits_for = None;
@@ -518,5 +529,7 @@ impl Engine {
     }
 }
 
+#[cfg(test)]
+mod pair;
 #[cfg(test)]
 mod tests;

@@ -48,8 +48,8 @@ pub(super) enum Finish {
     Nothing,
     /// A Send of ours.
     Send(WrId),
-    /// An RDMA Write of ours.
-    Write(WrId),
+    /// An RDMA Write of ours, and its share of the send queue.
+    Write(WrId, usize),
     /// A Read Response; the STag of its source, if it had a length.
     ReadResponse(Option<u32>),
     /// The Terminate.

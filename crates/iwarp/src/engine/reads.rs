@@ -16,6 +16,8 @@ use crate::wire::rdmap::ReadRequest;
 struct Operation {
     /// `None`: a Read of the engine's own.
     id: Option<WrId>,
+    /// Its share of the send queue.
+    cost: usize,
     sink: Buffer,
     stag: u32,
     base: u64,
@@ -34,6 +36,20 @@ struct Due {
     large: bool,
     /// The last request of its operation.
     last: bool,
+}
+
+/// A Read that is over.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) id: Option<WrId>,
+    pub(super) cost: usize,
+    pub(super) sink: Buffer,
+}
+
+impl From<Operation> for Finished {
+    fn from(Operation { id, cost, sink, .. }: Operation) -> Self {
+        Self { id, cost, sink }
+    }
 }
 
 #[derive(Debug)]
@@ -65,13 +81,14 @@ impl Reads {
         (stag, base): (u32, u64),
         mut sources: Vec<RemoteSegment>,
     ) {
+        let cost = sources.len();
         if sink.is_empty() {
             sources.truncate(1);
         } else {
             sources.retain(|source| source.length > 0);
         }
         let sources = sources.into_iter();
-        self.operations.push_back(Operation { id, sink, stag, base, sources, requested: 0 });
+        self.operations.push_back(Operation { id, cost, sink, stag, base, sources, requested: 0 });
     }
 
     /// Whether no Read is outstanding or waiting.
@@ -154,7 +171,7 @@ impl Reads {
     }
 
     /// A segment that was admitted is placed and its CRC matched. Gives the Read back if it is done.
-    pub(super) fn commit(&mut self, length: usize) -> Option<(Option<WrId>, Buffer)> {
+    pub(super) fn commit(&mut self, length: usize) -> Option<Finished> {
         let due = self.due.front_mut()?;
         due.at += length;
         due.left = due.left.saturating_sub(u32::try_from(length).unwrap_or(u32::MAX));
@@ -167,15 +184,15 @@ impl Reads {
             return None;
         }
         self.requested = self.requested.saturating_sub(1);
-        self.operations.pop_front().map(|operation| (operation.id, operation.sink))
+        self.operations.pop_front().map(Finished::from)
     }
 
     /// Takes the oldest Read, done or not: the connection is over.
-    pub(super) fn take(&mut self) -> Option<(Option<WrId>, Buffer)> {
+    pub(super) fn take(&mut self) -> Option<Finished> {
         self.due.clear();
         self.large_due = 0;
         self.requested = 0;
-        self.operations.pop_front().map(|operation| (operation.id, operation.sink))
+        self.operations.pop_front().map(Finished::from)
     }
 }
 
@@ -217,7 +234,7 @@ mod tests {
         assert_eq!(reads.admit(&segment(5, 1010, true), 20), Ok(10));
         assert!(reads.commit(20).is_none());
         assert_eq!(reads.admit(&segment(5, 1030, true), 30), Ok(30));
-        assert_eq!(reads.commit(30).unwrap().0, Some(WrId(1)));
+        assert_eq!(reads.commit(30).unwrap().id, Some(WrId(1)));
         assert!(reads.is_empty());
     }
 
@@ -244,6 +261,6 @@ mod tests {
     fn rfc5041_5_2_a_zero_length_response_checks_no_stag() {
         let mut reads = one_read(0);
         assert_eq!(reads.admit(&segment(77, 3, true), 0), Ok(0));
-        assert_eq!(reads.commit(0).unwrap().0, Some(WrId(1)));
+        assert_eq!(reads.commit(0).unwrap().id, Some(WrId(1)));
     }
 }

@@ -1,35 +1,15 @@
 //! Posted Receives and the Send that is arriving into one of them.
 //!
 //! Owns the memory of Receives from posting to completion. A pooled Receive has none until the first segment of its message
-//! arrives; if the domain is exhausted then, the message is not admitted and input rests.
+//! arrives; its reservation makes sure that there is some.
 
 use std::collections::VecDeque;
 
-use rpcrdma_verbs::{
-    Buffer, Completion, Key, PoolExhausted, ProtectionDomain, ReceiveMemory, Status, WindowMemory, Work, WrId,
-};
+use rpcrdma_verbs::{Buffer, Completion, Key, ReceiveMemory, Status, WindowMemory, Work, WrId};
 
 use super::violation::Violation;
 use crate::wire::ddp::{FIRST_MSN, Untagged, queue};
 use crate::wire::rdmap::Opcode;
-
-/// Alignment of pooled receive memory: XDR items are multiples of four octets.
-const RECEIVE_ALIGN: usize = 8;
-
-/// Why a segment is not admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// The peer broke a rule.
-    Violation(Violation),
-    /// The domain has no memory now; this many octets are needed.
-    NoMemory(usize),
-}
-
-impl From<Violation> for Refusal {
-    fn from(violation: Violation) -> Self {
-        Self::Violation(violation)
-    }
-}
 
 /// A Send of which at least one segment was admitted.
 #[derive(Debug)]
@@ -58,7 +38,11 @@ pub(super) struct Delivery {
 impl Delivery {
     pub(super) fn into_completion(self) -> Completion {
         let Self { id, buffers, len, solicited, invalidated, .. } = self;
-        Completion { id, status: Status::Success, work: Work::Receive { buffers, len, invalidated, solicited } }
+        Completion {
+            id,
+            status: Status::Success,
+            work: Work::Receive { buffers, len, invalidated, solicited },
+        }
     }
 }
 
@@ -91,55 +75,45 @@ impl Receives {
         header: &Untagged,
         opcode: Opcode,
         length: usize,
-        domain: &ProtectionDomain,
-    ) -> Result<Option<usize>, Refusal> {
+    ) -> Result<Option<usize>, Violation> {
         if header.msn != self.next_msn {
             let due = self.next_msn;
-            return Err(Violation::Msn { queue: queue::SEND, seen: header.msn, due }.into());
+            return Err(Violation::Msn { queue: queue::SEND, seen: header.msn, due });
         }
         if std::mem::take(&mut self.rtr_expected) && length == 0 && header.last && opcode == Opcode::Send {
             return Ok(None);
         }
         let due = self.message.as_ref().map_or(0, |message| message.received);
         if usize::try_from(header.offset) != Ok(due) {
-            return Err(Violation::Offset { seen: header.offset, due }.into());
+            return Err(Violation::Offset { seen: header.offset, due });
         }
         let end = due.saturating_add(length);
         if let Some(message) = &self.message {
             // RFC 5041 §4: the fields of RsvdULP are those of the message, not of the segment.
             if message.opcode != opcode {
-                return Err(Violation::UnexpectedOpcode(opcode).into());
+                return Err(Violation::UnexpectedOpcode(opcode));
             }
             if opcode.invalidates() && message.invalidate != header.invalidate {
-                return Err(Violation::InvalidateChanged.into());
+                return Err(Violation::InvalidateChanged);
             }
             if end > message.capacity {
-                return Err(Violation::TooLong { seen: end, capacity: message.capacity }.into());
+                return Err(Violation::TooLong { seen: end, capacity: message.capacity });
             }
             return Ok(Some(due));
         }
         let (_, memory) = self.posted.front().ok_or(Violation::NoReceive(length))?;
         let capacity = memory.capacity();
         if end > capacity {
-            return Err(Violation::TooLong { seen: end, capacity }.into());
-        }
-        let mut attached = None;
-        if let ReceiveMemory::Pooled { capacity } = memory {
-            // A message of one segment says how much it needs.
-            let needed = if header.last { length } else { *capacity };
-            attached = Some(match domain.allocate(needed, RECEIVE_ALIGN) {
-                Ok(buffer) => buffer,
-                Err(PoolExhausted::InUse { .. }) => return Err(Refusal::NoMemory(needed)),
-                Err(_) => return Err(Violation::NeverFits(needed).into()),
-            });
+            return Err(Violation::TooLong { seen: end, capacity });
         }
         let Some((id, memory)) = self.posted.pop_front() else {
-            return Err(Violation::NoReceive(length).into());
+            return Err(Violation::NoReceive(length));
         };
-        let pooled = attached.is_some();
-        let buffers = match memory {
-            ReceiveMemory::Scatter(buffers) => buffers,
-            _ => attached.into_iter().collect(),
+        let (buffers, pooled) = match memory {
+            ReceiveMemory::Scatter(buffers) => (buffers, false),
+            ReceiveMemory::Pooled(reserved) => (vec![reserved.into_buffer()], true),
+            // A kind of memory that this provider does not know was refused when it was posted.
+            _ => (Vec::new(), false),
         };
         let invalidate = header.invalidate;
         self.message = Some(Message { id, opcode, invalidate, buffers, pooled, capacity, received: 0 });

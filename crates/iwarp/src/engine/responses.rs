@@ -21,6 +21,8 @@ pub(super) struct Response {
     /// STag of the source, if it is pinned.
     pub(super) source: Option<u32>,
     pub(super) data: Gather,
+    /// Octets for each segment, once the first is laid out.
+    pub(super) segment: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -71,7 +73,13 @@ impl Responses {
         self.next_msn = self.next_msn.wrapping_add(1);
         self.outstanding += 1;
         let data = Gather::new(vec![data]);
-        self.queue.push_back(Response { stag: request.sink_stag, offset: request.sink_offset, source, data });
+        self.queue.push_back(Response {
+            stag: request.sink_stag,
+            offset: request.sink_offset,
+            source,
+            data,
+            segment: None,
+        });
         Ok(())
     }
 

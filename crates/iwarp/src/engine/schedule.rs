@@ -11,15 +11,13 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::time::Instant;
 
-use rpcrdma_verbs::{
-    Buffer, Key, RemoteSegment, Status, WindowMemory, Work, WorkRequest, WrId,
-};
+use bytes::Bytes;
+use rpcrdma_verbs::{Buffer, Key, RemoteSegment, SendRequest, Status, Work, WrId};
 
 use super::gather::Gather;
 use super::output::Finish;
 use super::timers::{NUDGE_AFTER, Timer};
-use super::windows::WindowTable;
-use super::{Engine, Phase};
+use super::{DIRECT_PLACEMENT_MIN, Engine, Phase};
 use crate::startup::{Role, Rtr};
 use crate::wire::ddp::{FIRST_MSN, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, queue};
 use crate::wire::rdmap::Opcode;
@@ -32,11 +30,26 @@ const BATCH: usize = 256 * 1024;
 /// A request of the send queue.
 #[derive(Debug)]
 pub(super) enum Item {
-    Send { id: WrId, opcode: Opcode, invalidate: u32, express: bool, gather: Gather, progress: Option<SendProgress> },
-    Write { id: WrId, gather: Gather, targets: std::vec::IntoIter<RemoteSegment>, target: Option<Target> },
-    Read { id: WrId, sink: Buffer, sources: Vec<RemoteSegment>, name: (u32, u64) },
-    Bind { id: WrId, key: Key, memory: WindowMemory },
-    Invalidate { id: WrId, key: Key },
+    Send {
+        id: WrId,
+        opcode: Opcode,
+        invalidate: u32,
+        gather: Gather,
+        progress: Option<SendProgress>,
+    },
+    Write {
+        id: WrId,
+        cost: usize,
+        gather: Gather,
+        targets: std::vec::IntoIter<RemoteSegment>,
+        target: Option<Target>,
+    },
+    Read {
+        id: WrId,
+        sink: Buffer,
+        sources: Vec<RemoteSegment>,
+        name: (u32, u64),
+    },
 }
 
 /// A Send of which at least one segment is laid out.
@@ -44,6 +57,7 @@ pub(super) enum Item {
 pub(super) struct SendProgress {
     msn: u32,
     offset: u32,
+    segment: usize,
 }
 
 /// The target that a Write is filling.
@@ -52,36 +66,7 @@ pub(super) struct Target {
     stag: u32,
     offset: u64,
     left: usize,
-}
-
-impl Item {
-    /// The item of a request that was checked; gives requests of unknown kind back.
-    pub(super) fn new(
-        id: WrId,
-        request: WorkRequest,
-        windows: &mut WindowTable,
-    ) -> Result<Self, WorkRequest> {
-        Ok(match request {
-            WorkRequest::Send(send) => Self::Send {
-                id,
-                opcode: Opcode::send(send.invalidate.is_some(), send.solicited),
-                invalidate: send.invalidate.map_or(0, |key| key.0),
-                express: send.express,
-                gather: Gather::new(send.gather),
-                progress: None,
-            },
-            WorkRequest::Write { gather, targets } => {
-                Self::Write { id, gather: Gather::new(gather), targets: targets.into_iter(), target: None }
-            }
-            WorkRequest::Read { sink, sources } => {
-                let name = windows.fresh_name(u32::try_from(sink.len()).unwrap_or(u32::MAX));
-                Self::Read { id, sink, sources, name }
-            }
-            WorkRequest::BindWindow { window, memory } => Self::Bind { id, key: window.key, memory },
-            WorkRequest::LocalInvalidate { key } => Self::Invalidate { id, key },
-            other => return Err(other),
-        })
-    }
+    segment: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,11 +110,37 @@ impl SendQueue {
         }
     }
 
-    pub(super) fn push(&mut self, item: Item) {
-        match item {
-            Item::Send { express: true, .. } => self.express.push_back(item),
-            _ => self.main.push_back(item),
-        }
+    /// Queues a Send. An express one passes what is queued and has not left; binds and invalidations it cannot pass, since
+    /// they are in effect as soon as they are posted.
+    pub(super) fn push_send(&mut self, id: WrId, send: SendRequest) {
+        let queue = if send.express { &mut self.express } else { &mut self.main };
+        queue.push_back(Item::Send {
+            id,
+            opcode: Opcode::send(send.invalidate.is_some(), send.solicited),
+            invalidate: send.invalidate.map_or(0, |key| key.0),
+            gather: Gather::new(send.gather),
+            progress: None,
+        });
+    }
+
+    pub(super) fn push_write(&mut self, id: WrId, gather: Vec<Bytes>, targets: Vec<RemoteSegment>) {
+        self.main.push_back(Item::Write {
+            id,
+            cost: targets.len().max(1),
+            gather: Gather::new(gather),
+            targets: targets.into_iter(),
+            target: None,
+        });
+    }
+
+    pub(super) fn push_read(
+        &mut self,
+        id: WrId,
+        sink: Buffer,
+        sources: Vec<RemoteSegment>,
+        name: (u32, u64),
+    ) {
+        self.main.push_back(Item::Read { id, sink, sources, name });
     }
 
     /// Takes the oldest item: the connection is over.
@@ -142,26 +153,23 @@ impl SendQueue {
     }
 }
 
+/// Octets for each segment of a message of `total` when `room` is the most: where segments are large, all get the same, so that no
+/// small one is left at the end which the peer would have to copy.
+fn even_segment(total: usize, room: usize) -> usize {
+    if total <= room || room < 4 * DIRECT_PLACEMENT_MIN {
+        return room;
+    }
+    total.div_ceil(total.div_ceil(room)).next_multiple_of(4).min(room)
+}
+
 impl Engine {
-    /// Lays out FPDUs as far as they may leave now, and carries out what needs no link.
+    /// Lays out FPDUs as far as they may leave now.
     pub fn prepare(&mut self, now: Instant) {
         match self.phase {
             Phase::Open | Phase::Closing => {}
-            // Windows of a connection that is over still give their memory back.
-            Phase::Ended | Phase::Failing | Phase::HalfClosed => {
-                while let Some(&Item::Invalidate { id, key }) = self.sends.main.front() {
-                    self.sends.main.pop_front();
-                    self.invalidate(id, key);
-                }
-                return;
-            }
+            Phase::Ended | Phase::Failing | Phase::HalfClosed => return,
         }
-        loop {
-            self.carry_out_local_items();
-            if !self.may_send || self.output.queued() >= BATCH || !self.lay_out_next() {
-                break;
-            }
-        }
+        while self.may_send && self.output.queued() < BATCH && self.lay_out_next() {}
         if !self.output.is_empty() {
             self.timers.start(Timer::StalledSend, now + self.timeouts.stalled_send);
         }
@@ -202,8 +210,8 @@ impl Engine {
         while let Some(finish) = self.output.take_finished() {
             match finish {
                 Finish::Nothing | Finish::Terminate => {}
-                Finish::Send(id) => self.complete(id, Status::Success, Work::Send),
-                Finish::Write(id) => self.complete(id, Status::Success, Work::Write),
+                Finish::Send(id) => self.complete(id, 1, Status::Success, Work::Send),
+                Finish::Write(id, cost) => self.complete(id, cost, Status::Success, Work::Write),
                 Finish::ReadResponse(source) => {
                     self.responses.finished();
                     if let Some(stag) = source {
@@ -226,25 +234,6 @@ impl Engine {
         }
     }
 
-    /// Binds and invalidations at the front of the send queue, and Reads on their way to their own lane.
-    fn carry_out_local_items(&mut self) {
-        while let Some(item) = self.sends.main.pop_front() {
-            match item {
-                Item::Bind { id, key, memory } => {
-                    self.windows.bind(key, memory);
-                    self.counters.windows_bound += 1;
-                    self.complete(id, Status::Success, Work::BindWindow);
-                }
-                Item::Invalidate { id, key } => self.invalidate(id, key),
-                Item::Read { id, sink, sources, name } => self.reads.push(Some(id), sink, name, sources),
-                Item::Send { .. } | Item::Write { .. } => {
-                    self.sends.main.push_front(item);
-                    return;
-                }
-            }
-        }
-    }
-
     /// Lays out one segment of the next lane that has one.
     fn lay_out_next(&mut self) -> bool {
         // RFC 6581 §5: nothing leaves before the Ready-To-Receive message.
@@ -260,7 +249,8 @@ impl Engine {
                 Lane::Main => match self.sends.main.front() {
                     Some(Item::Send { .. }) => self.lay_out_send(Lane::Main),
                     Some(Item::Write { .. }) => self.lay_out_write(),
-                    _ => false,
+                    Some(Item::Read { .. }) => self.move_read(),
+                    None => false,
                 },
                 Lane::Reads => self.lay_out_read_request(),
                 Lane::Responses => self.lay_out_response(),
@@ -334,13 +324,13 @@ impl Engine {
             return false;
         };
         let room = self.max_ulpdu.saturating_sub(UNTAGGED_LEN);
-        let length = gather.remaining().min(room);
-        let last = length == gather.remaining();
         let state = *progress.get_or_insert_with(|| {
             let msn = sends.next_send_msn;
             sends.next_send_msn = msn.wrapping_add(1);
-            SendProgress { msn, offset: 0 }
+            SendProgress { msn, offset: 0, segment: even_segment(gather.remaining(), room) }
         });
+        let length = gather.remaining().min(state.segment);
+        let last = length == gather.remaining();
         let header = Untagged {
             last,
             control: opcode.control(),
@@ -365,24 +355,26 @@ impl Engine {
         if sends.tagged.is_some_and(|owner| owner != Lane::Main) {
             return false;
         }
-        let Some(Item::Write { id, gather, targets, target }) = sends.main.front_mut() else { return false };
-        let id = *id;
+        let Some(Item::Write { id, cost, gather, targets, target }) = sends.main.front_mut() else {
+            return false;
+        };
+        let (id, cost) = (*id, *cost);
         if target.is_none() {
             // Targets without room get no message, unless the Write is empty and has just this one.
             let only = gather.remaining() == 0 && targets.len() == 1;
-            *target = targets.find(|target| target.length > 0 || only).map(|target| Target {
-                stag: target.key.0,
-                offset: target.address,
-                left: usize::try_from(target.length).unwrap_or(usize::MAX).min(gather.remaining()),
+            *target = targets.find(|target| target.length > 0 || only).map(|target| {
+                let left = usize::try_from(target.length).unwrap_or(usize::MAX).min(gather.remaining());
+                let segment = even_segment(left, self.max_ulpdu.saturating_sub(TAGGED_LEN));
+                Target { stag: target.key.0, offset: target.address, left, segment }
             });
             if target.is_none() || gather.remaining() == 0 && !only {
                 sends.main.pop_front();
-                self.complete(id, Status::Success, Work::Write);
+                self.complete(id, cost, Status::Success, Work::Write);
                 return true;
             }
         }
         let Some(state) = target.as_mut() else { return false };
-        let length = state.left.min(self.max_ulpdu.saturating_sub(TAGGED_LEN));
+        let length = state.left.min(state.segment);
         let last = length == state.left;
         let done = last && length == gather.remaining();
         let header =
@@ -392,11 +384,19 @@ impl Engine {
         if last {
             *target = None;
         }
-        let finish = if done { Finish::Write(id) } else { Finish::Nothing };
+        let finish = if done { Finish::Write(id, cost) } else { Finish::Nothing };
         self.output.fpdu(&[&header.encode()], gather, length, finish);
         sends.tagged = (!last).then_some(Lane::Main);
         if done {
             sends.main.pop_front();
+        }
+        true
+    }
+
+    /// A Read at the front of the send queue goes to its own lane, where it may wait for room at the peer.
+    fn move_read(&mut self) -> bool {
+        if let Some(Item::Read { id, sink, sources, name }) = self.sends.main.pop_front() {
+            self.reads.push(Some(id), sink, name, sources);
         }
         true
     }
@@ -415,12 +415,7 @@ impl Engine {
             offset: 0,
         };
         self.sends.next_read_msn = self.sends.next_read_msn.wrapping_add(1);
-        self.output.fpdu(
-            &[&header.encode(), &request.encode()],
-            &mut Gather::default(),
-            0,
-            Finish::Nothing,
-        );
+        self.output.fpdu(&[&header.encode(), &request.encode()], &mut Gather::default(), 0, Finish::Nothing);
         true
     }
 
@@ -429,7 +424,9 @@ impl Engine {
             return false;
         }
         let Some(response) = self.responses.front() else { return false };
-        let length = response.data.remaining().min(self.max_ulpdu.saturating_sub(TAGGED_LEN));
+        let room = self.max_ulpdu.saturating_sub(TAGGED_LEN);
+        let segment = *response.segment.get_or_insert_with(|| even_segment(response.data.remaining(), room));
+        let length = response.data.remaining().min(segment);
         let last = length == response.data.remaining();
         let header = Tagged {
             last,

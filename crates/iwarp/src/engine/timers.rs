@@ -15,8 +15,6 @@ pub struct Timeouts {
     pub read: Duration,
     /// While output waits and the peer takes none of it; also set as `TCP_USER_TIMEOUT`. 60 s.
     pub stalled_send: Duration,
-    /// For memory of an exhausted protection domain. 30 s.
-    pub memory: Duration,
     /// For a graceful end: to send what is queued, and for the peer to close too. 5 s.
     pub linger: Duration,
     /// TCP keep-alive: idle time before the first probe. 30 s, then six probes 10 s apart.
@@ -31,7 +29,6 @@ impl Default for Timeouts {
             partial_fpdu: Duration::from_secs(30),
             read: Duration::from_secs(60),
             stalled_send: Duration::from_secs(60),
-            memory: Duration::from_secs(30),
             linger: Duration::from_secs(5),
             keepalive: Duration::from_secs(30),
         }
@@ -49,21 +46,13 @@ pub(super) enum Timer {
     PartialFpdu,
     Read,
     StalledSend,
-    Memory,
     Linger,
     Nudge,
 }
 
 impl Timer {
-    pub(super) const ALL: [Self; 7] = [
-        Self::FirstFpdu,
-        Self::PartialFpdu,
-        Self::Read,
-        Self::StalledSend,
-        Self::Memory,
-        Self::Linger,
-        Self::Nudge,
-    ];
+    pub(super) const ALL: [Self; 6] =
+        [Self::FirstFpdu, Self::PartialFpdu, Self::Read, Self::StalledSend, Self::Linger, Self::Nudge];
 
     /// What ran out, for [`Disconnected::Timeout`](rpcrdma_verbs::Disconnected::Timeout).
     pub(super) const fn describe(self) -> &'static str {
@@ -72,7 +61,6 @@ impl Timer {
             Self::PartialFpdu => "the peer did not finish an FPDU",
             Self::Read => "the peer did not answer an RDMA Read",
             Self::StalledSend => "the peer takes no data",
-            Self::Memory => "no memory came free for a message of the peer",
             Self::Linger => "the peer did not close",
             Self::Nudge => "nudge",
         }
@@ -86,7 +74,6 @@ pub(super) struct Timers {
     partial_fpdu: Option<Instant>,
     read: Option<Instant>,
     stalled_send: Option<Instant>,
-    memory: Option<Instant>,
     linger: Option<Instant>,
     nudge: Option<Instant>,
 }
@@ -98,7 +85,6 @@ impl Timers {
             Timer::PartialFpdu => &mut self.partial_fpdu,
             Timer::Read => &mut self.read,
             Timer::StalledSend => &mut self.stalled_send,
-            Timer::Memory => &mut self.memory,
             Timer::Linger => &mut self.linger,
             Timer::Nudge => &mut self.nudge,
         }
@@ -123,18 +109,10 @@ impl Timers {
 
     /// The earliest deadline.
     pub(super) fn next(&self) -> Option<Instant> {
-        [
-            self.first_fpdu,
-            self.partial_fpdu,
-            self.read,
-            self.stalled_send,
-            self.memory,
-            self.linger,
-            self.nudge,
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        [self.first_fpdu, self.partial_fpdu, self.read, self.stalled_send, self.linger, self.nudge]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Takes one timer that has run out.

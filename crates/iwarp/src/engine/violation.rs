@@ -105,7 +105,9 @@ pub enum Violation {
         due: u32,
     },
     /// A Read Response whose Last flag comes too early or not at all.
-    #[error("the Last flag of a Read Response does not stand where the Read ends; {missing} octets are missing")]
+    #[error(
+        "the Last flag of a Read Response does not stand where the Read ends; {missing} octets are missing"
+    )]
     ResponseLast {
         /// Octets still due.
         missing: u32,
@@ -140,9 +142,6 @@ pub enum Violation {
         /// Octets.
         size: u32,
     },
-    /// The protection domain can never hold the message, although a Receive was posted for it.
-    #[error("a message of {0} octets exceeds the whole protection domain")]
-    NeverFits(usize),
 }
 
 impl Violation {
@@ -172,7 +171,6 @@ impl Violation {
             Self::ReadAccess(_) => cause::READ_ACCESS,
             Self::ReadBounds { .. } => cause::READ_BOUNDS,
             Self::ReadWrap { .. } => cause::READ_WRAP,
-            Self::NeverFits(_) => cause::DDP_CATASTROPHIC,
         }
     }
 

@@ -4,12 +4,12 @@
 //! more: Read Responses that are queued or half sent (`readers`) and a segment that is being placed (`placing`). Keys and
 //! addresses are random (RFC 5042 §6.1.1), valid on this connection only, for exactly the octets bound.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use rpcrdma_verbs::{Access, Buffer, Key, RemoteSegment, WindowError, WindowMemory, WrId};
+use rpcrdma_verbs::{Buffer, Key, RemoteSegment, WindowError, WindowErrorKind, WindowMemory, WrId};
 
 use super::violation::Violation;
 
@@ -24,10 +24,8 @@ enum Closing {
 
 #[derive(Debug)]
 enum State {
-    /// Key and range are known, nothing is posted.
-    Reserved(Access),
-    /// A `BindWindow` is in the send queue.
-    BindPosted,
+    /// Key and range are known, the peer is not let in.
+    Reserved(WindowMemory),
     /// Open to the peer.
     Bound(WindowMemory),
     /// No longer open; memory still in use by the connection.
@@ -64,7 +62,10 @@ pub(super) struct LateClose {
 #[derive(Debug)]
 pub(super) struct WindowTable {
     windows: HashMap<u32, Window>,
-    closed: Vec<LateClose>,
+    closed: VecDeque<LateClose>,
+    /// Keys that were used last, and are not given out again so soon.
+    retired: VecDeque<u32>,
+    resting: HashSet<u32>,
     limit: usize,
     large_write_windows: usize,
     large: usize,
@@ -76,7 +77,9 @@ impl WindowTable {
     pub(super) fn new(limit: usize, large: usize, seed: [u8; 32]) -> Self {
         Self {
             windows: HashMap::new(),
-            closed: Vec::new(),
+            closed: VecDeque::new(),
+            retired: VecDeque::new(),
+            resting: HashSet::new(),
             limit,
             large_write_windows: 0,
             large,
@@ -89,7 +92,7 @@ impl WindowTable {
         let key = loop {
             let key = self.random.next_u32();
             // 0 and 1 are what peers put into segments that need no tag.
-            if key > 1 && !self.windows.contains_key(&key) {
+            if key > 1 && !self.windows.contains_key(&key) && !self.resting.contains(&key) {
                 break key;
             }
         };
@@ -97,46 +100,31 @@ impl WindowTable {
         (key, base)
     }
 
-    pub(super) fn reserve(&mut self, access: Access, length: u32) -> Result<RemoteSegment, WindowError> {
+    /// Takes the memory of a window that is to be bound.
+    pub(super) fn reserve(&mut self, memory: WindowMemory) -> Result<RemoteSegment, WindowError> {
+        let Ok(length) = u32::try_from(memory.len()) else {
+            return Err(WindowError { kind: WindowErrorKind::TooLong { len: memory.len() }, memory });
+        };
         if self.windows.len() >= self.limit {
-            return Err(WindowError::Exhausted { limit: self.limit });
+            return Err(WindowError { kind: WindowErrorKind::Exhausted { limit: self.limit }, memory });
         }
         let (key, base) = self.fresh_name(length);
-        let state = State::Reserved(access);
+        let state = State::Reserved(memory);
         self.windows.insert(key, Window { base, length, readers: 0, placing: false, state });
         Ok(RemoteSegment { key: Key(key), address: base, length })
     }
 
-    /// A `BindWindow` is being posted: checks it against the reservation.
-    pub(super) fn announce_bind(
-        &mut self,
-        segment: &RemoteSegment,
-        memory: &WindowMemory,
-    ) -> Result<(), &'static str> {
-        let window = self.windows.get_mut(&segment.key.0).ok_or("the window is not reserved")?;
-        let State::Reserved(access) = window.state else { return Err("the window is already bound") };
-        if (window.base, window.length) != (segment.address, segment.length) {
-            return Err("address or length differ from the reservation");
-        }
-        if usize::try_from(window.length) != Ok(memory.len()) {
-            return Err("the memory is not as long as the window");
-        }
-        if access != memory.access() {
-            return Err("the memory does not give the right that was reserved");
-        }
-        window.state = State::BindPosted;
-        Ok(())
-    }
-
-    /// The `BindWindow` is carried out: the peer may come.
-    pub(super) fn bind(&mut self, key: Key, memory: WindowMemory) {
+    /// The peer may come; `false` if the key names no window that waits for this.
+    pub(super) fn bind(&mut self, key: Key) -> bool {
         let large = self.large;
-        if let Some(window) = self.windows.get_mut(&key.0) {
-            if matches!(&memory, WindowMemory::Write(buffer) if buffer.len() >= large) {
-                self.large_write_windows += 1;
-            }
-            window.state = State::Bound(memory);
-        }
+        let Some(Window { base, length, state: State::Reserved(memory), .. }) = self.windows.remove(&key.0)
+        else {
+            return false;
+        };
+        self.large_write_windows += usize::from(is_large(&memory, large));
+        let state = State::Bound(memory);
+        self.windows.insert(key.0, Window { base, length, readers: 0, placing: false, state });
+        true
     }
 
     /// Closes a window for a `LocalInvalidate`.
@@ -153,19 +141,20 @@ impl WindowTable {
     fn close(&mut self, key: Key, closing: Closing) -> Closed {
         let Some(mut window) = self.windows.remove(&key.0) else { return Closed::Now(None) };
         let memory = match window.state {
-            State::Reserved(_) => return Closed::Now(None),
-            // Its `BindWindow` stands before the `LocalInvalidate` in the queue and has been carried out by now; a
-            // second `LocalInvalidate` of the same key has nothing to give back.
-            State::BindPosted | State::Closing(..) => {
+            State::Reserved(memory) => {
+                self.retire(key);
+                return Closed::Now(Some(memory));
+            }
+            // Somebody else closed it already and gets the memory.
+            State::Closing(..) => {
                 self.windows.insert(key.0, window);
                 return Closed::Now(None);
             }
             State::Bound(memory) => memory,
         };
-        if matches!(&memory, WindowMemory::Write(buffer) if buffer.len() >= self.large) {
-            self.large_write_windows = self.large_write_windows.saturating_sub(1);
-        }
+        self.large_write_windows -= usize::from(is_large(&memory, self.large));
         if window.readers == 0 && !window.placing {
+            self.retire(key);
             return Closed::Now(Some(memory));
         }
         window.state = State::Closing(memory, closing);
@@ -173,9 +162,20 @@ impl WindowTable {
         Closed::Later
     }
 
+    /// Lets a key rest: nobody should meet it again soon.
+    fn retire(&mut self, key: Key) {
+        if self.retired.len() >= self.limit
+            && let Some(rested) = self.retired.pop_front()
+        {
+            self.resting.remove(&rested);
+        }
+        self.retired.push_back(key.0);
+        self.resting.insert(key.0);
+    }
+
     /// A window that was closed earlier and is unused now.
     pub(super) fn take_closed(&mut self) -> Option<LateClose> {
-        self.closed.pop()
+        self.closed.pop_front()
     }
 
     fn settle(&mut self, key: u32) {
@@ -189,7 +189,8 @@ impl WindowTable {
                 Closing::Local(id) => Some(id),
                 Closing::Remote => None,
             };
-            self.closed.push(LateClose { key: Key(key), local, memory });
+            self.retire(Key(key));
+            self.closed.push_back(LateClose { key: Key(key), local, memory });
         }
     }
 
@@ -263,7 +264,7 @@ impl WindowTable {
         }
     }
 
-    /// The connection is over: nothing uses any memory any more.
+    /// The connection is over: nothing uses any memory any more. What was being closed is closed.
     pub(super) fn release_all(&mut self) {
         let keys: Vec<u32> = self.windows.keys().copied().collect();
         for key in keys {
@@ -274,6 +275,22 @@ impl WindowTable {
             self.settle(key);
         }
     }
+
+    /// Takes the memory of a window that nobody closed.
+    pub(super) fn take(&mut self) -> Option<(Key, WindowMemory)> {
+        let key = self.windows.keys().next().copied()?;
+        let window = self.windows.remove(&key)?;
+        self.large_write_windows = 0;
+        match window.state {
+            State::Reserved(memory) | State::Bound(memory) | State::Closing(memory, _) => {
+                Some((Key(key), memory))
+            }
+        }
+    }
+}
+
+fn is_large(memory: &WindowMemory, large: usize) -> bool {
+    matches!(memory, WindowMemory::Write(buffer) if buffer.len() >= large)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    Access, Capabilities, Completion, ConnectParameters, Counters, Disconnected, PostError, ProtectionDomain,
-    QueuePair, ReceiveMemory, RemoteSegment, WindowError, Windows, WorkRequest, WrId,
+    Capabilities, Completion, ConnectParameters, Counters, Disconnected, PostError, ProtectionDomain,
+    QueuePair, ReceiveMemory, RemoteSegment, WindowError, WindowMemory, Windows, WorkRequest, WrId,
 };
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 use socket2::SockRef;
@@ -182,16 +182,6 @@ impl IwarpQueuePair {
         }
     }
 
-    /// Memory that a message waits for; the value says whether it came.
-    fn memory(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
-        let Some(length) = self.engine.memory_wanted() else { return false };
-        if self.engine.domain().poll_available(cx, length).is_pending() {
-            return false;
-        }
-        self.engine.handle_memory(now);
-        true
-    }
-
     /// Runs the timer; the value says whether it fired.
     ///
     /// It may ring before the earliest deadline, which saves setting it anew with every message.
@@ -228,14 +218,18 @@ impl Windows for IwarpQueuePair {
         self.engine.domain()
     }
 
-    fn reserve_window(&mut self, access: Access, length: u32) -> Result<RemoteSegment, WindowError> {
-        self.engine.reserve_window(access, length)
+    fn reserve_window(&mut self, memory: WindowMemory) -> Result<RemoteSegment, WindowError> {
+        self.engine.reserve_window(memory)
     }
 }
 
 impl QueuePair for IwarpQueuePair {
     fn post(&mut self, id: WrId, request: WorkRequest) -> Result<(), PostError<WorkRequest>> {
         self.engine.post(id, request)
+    }
+
+    fn send_room(&self) -> usize {
+        self.engine.send_room()
     }
 
     fn post_receive(&mut self, id: WrId, memory: ReceiveMemory) -> Result<(), PostError<ReceiveMemory>> {
@@ -256,12 +250,11 @@ impl QueuePair for IwarpQueuePair {
             // Input first: what it completes makes output, which then leaves in the same call.
             let read = self.read(cx, now);
             let written = self.write(cx, now);
-            let memory = self.memory(cx, now);
             let timer = self.time(cx);
             if self.engine.is_ended() {
                 self.stream = None;
             }
-            if !(read || written || memory || timer) {
+            if !(read || written || timer) {
                 break;
             }
             rounds += 1;

@@ -97,7 +97,8 @@ fn rfc5044_4_4_crc_is_off_only_if_nobody_asks() {
 
 #[test]
 fn rfc6581_6_revision_1_is_accepted_and_answered_in_kind() {
-    let client = Settings { revision: Revision::One, private_data: Bytes::from_static(b"pd"), ..Settings::default() };
+    let client =
+        Settings { revision: Revision::One, private_data: Bytes::from_static(b"pd"), ..Settings::default() };
     let (client, server) = negotiate(client, settings(b"answer", 3, 5)).unwrap();
     // Nothing was negotiated: each side keeps its own values.
     assert_eq!((client.ird, client.ord, server.ird, server.ord), (32, 32, 3, 5));
@@ -129,7 +130,10 @@ fn rfc6581_9_2_ready_to_receive() {
     assert_eq!(initiator.handle(&reply).unwrap().unwrap().0.rtr, Some(Rtr::Write));
     let (mut initiator, _) = Initiator::new(ask(true, false, true)).unwrap();
     let error = initiator.handle(&reply).unwrap_err();
-    assert_eq!((&error, error.last_words()), (&StartupError::NoMatchingRtr, Some(cause::MPA_NO_MATCHING_RTR)));
+    assert_eq!(
+        (&error, error.last_words()),
+        (&StartupError::NoMatchingRtr, Some(cause::MPA_NO_MATCHING_RTR))
+    );
     // Its Request: Reads become possible for a peer that wants none otherwise.
     let request = hex("4d504120494420526571204672616d65 1002 0004 8080c000");
     let (request, _) = Responder::new().handle(&request).unwrap().unwrap();

@@ -105,7 +105,8 @@ impl Header {
         if version != VERSION {
             return Err(HeaderError::Version { tagged, version });
         }
-        let header = if tagged { view.tagged().map(Self::Tagged) } else { view.untagged().map(Self::Untagged) };
+        let header =
+            if tagged { view.tagged().map(Self::Tagged) } else { view.untagged().map(Self::Untagged) };
         header.ok_or(HeaderError::Truncated(ulpdu.len()))
     }
 

@@ -45,6 +45,9 @@ pub(crate) mod hex {
     /// Octets of a hex dump; blanks and `|` are for the reader.
     pub(crate) fn hex(dump: &str) -> Vec<u8> {
         let digits: Vec<u8> = dump.bytes().filter(u8::is_ascii_hexdigit).collect();
-        digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+        digits
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect()
     }
 }

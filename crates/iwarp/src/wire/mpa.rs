@@ -88,7 +88,11 @@ pub struct RtrSet {
 impl RtrSet {
     /// Types in both sets.
     pub const fn intersection(self, other: Self) -> Self {
-        Self { send: self.send && other.send, write: self.write && other.write, read: self.read && other.read }
+        Self {
+            send: self.send && other.send,
+            write: self.write && other.write,
+            read: self.read && other.read,
+        }
     }
 
     /// No type at all.
@@ -211,7 +215,8 @@ impl Frame {
             }
         }
         let view = FrameView::new(stream);
-        let (Some(flags), Some(wire_revision), Some(length)) = (view.flags(), view.revision(), view.private_data_len())
+        let (Some(flags), Some(wire_revision), Some(length)) =
+            (view.flags(), view.revision(), view.private_data_len())
         else {
             return Ok(None);
         };

@@ -7,9 +7,8 @@ fn table() -> WindowTable {
 }
 
 fn open(table: &mut WindowTable, memory: WindowMemory) -> RemoteSegment {
-    let segment = table.reserve(memory.access(), u32::try_from(memory.len()).unwrap()).unwrap();
-    table.announce_bind(&segment, &memory).unwrap();
-    table.bind(segment.key, memory);
+    let segment = table.reserve(memory).unwrap();
+    assert!(table.bind(segment.key));
     segment
 }
 
@@ -24,16 +23,33 @@ fn readable(len: usize) -> WindowMemory {
 #[test]
 fn i7_keys_and_addresses_are_unpredictable_and_never_wrap() {
     let mut table = WindowTable::new(4096, 64, SEED);
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     for _ in 0..4096 {
-        let segment = table.reserve(Access::RemoteRead, u32::MAX).unwrap();
+        let segment = table.reserve(readable(3)).unwrap();
         assert!(segment.key.0 > 1 && seen.insert(segment.key.0));
-        assert!(segment.address.checked_add(u64::from(u32::MAX)).is_some());
+        let (_, base) = table.fresh_name(u32::MAX);
+        assert!(base.checked_add(u64::from(u32::MAX)).is_some());
     }
-    assert!(matches!(table.reserve(Access::RemoteRead, 1), Err(WindowError::Exhausted { limit: 4096 })));
+    let refused = table.reserve(readable(3)).unwrap_err();
+    assert_eq!(refused.kind, WindowErrorKind::Exhausted { limit: 4096 });
+    assert_eq!(refused.memory.len(), 3);
     // Spread over the whole range, not counted up.
-    let high_bits: std::collections::HashSet<u32> = seen.iter().map(|key| key >> 24).collect();
+    let high_bits: HashSet<u32> = seen.iter().map(|key| key >> 24).collect();
     assert!(high_bits.len() > 200);
+}
+
+#[test]
+fn i7_a_key_rests_after_use() {
+    let mut table = table();
+    let segment = open(&mut table, readable(3));
+    assert!(matches!(table.close_local(segment.key, WrId(1)), Closed::Now(Some(_))));
+    assert!(table.resting.contains(&segment.key.0));
+    for _ in 0..table.limit {
+        let other = open(&mut table, readable(3));
+        assert!(matches!(table.close_local(other.key, WrId(1)), Closed::Now(Some(_))));
+    }
+    assert!(!table.resting.contains(&segment.key.0));
+    assert_eq!(table.resting.len(), table.limit);
 }
 
 #[test]
@@ -41,12 +57,15 @@ fn i7_every_write_is_checked_against_key_range_and_right() {
     let mut table = table();
     let segment = open(&mut table, writable(100));
     let read_only = open(&mut table, readable(100));
-    let reserved = table.reserve(Access::RemoteWrite, 100).unwrap();
+    let reserved = table.reserve(writable(100)).unwrap();
     let (stag, base) = (segment.key.0, segment.address);
     assert_eq!(table.admit_write(stag, base, 100), Ok(0));
     assert_eq!(table.admit_write(stag, base + 99, 1), Ok(99));
     for (offset, length) in [(base - 1, 1), (base, 101), (base + 100, 1), (base + 1, 100)] {
-        assert_eq!(table.admit_write(stag, offset, length), Err(Violation::WriteBounds { stag, offset, length }));
+        assert_eq!(
+            table.admit_write(stag, offset, length),
+            Err(Violation::WriteBounds { stag, offset, length })
+        );
     }
     let wrap = Violation::WriteWrap { offset: u64::MAX, length: 2 };
     assert_eq!(table.admit_write(stag, u64::MAX, 2), Err(wrap));
@@ -111,7 +130,7 @@ fn i1_a_segment_being_placed_pins_its_window() {
 #[test]
 fn only_bound_windows_can_be_invalidated_by_the_peer() {
     let mut table = table();
-    let reserved = table.reserve(Access::RemoteRead, 3).unwrap();
+    let reserved = table.reserve(readable(3)).unwrap();
     assert!(table.close_remote(reserved.key).is_none());
     let segment = open(&mut table, readable(3));
     assert!(matches!(table.close_remote(segment.key), Some(Closed::Now(Some(_)))));
@@ -119,18 +138,17 @@ fn only_bound_windows_can_be_invalidated_by_the_peer() {
 }
 
 #[test]
-fn a_bind_must_match_its_reservation() {
+fn only_reserved_windows_can_be_bound_and_any_can_be_given_up() {
     let mut table = table();
-    let segment = table.reserve(Access::RemoteWrite, 10).unwrap();
-    let moved = RemoteSegment { address: segment.address ^ 1, ..segment };
-    assert!(table.announce_bind(&moved, &writable(10)).is_err());
-    assert!(table.announce_bind(&segment, &writable(11)).is_err());
-    assert!(table.announce_bind(&segment, &readable(10)).is_err());
-    table.announce_bind(&segment, &writable(10)).unwrap();
-    assert!(table.announce_bind(&segment, &writable(10)).is_err());
-    // Posted is not bound: the peer is not in yet.
+    assert!(!table.bind(Key(77)));
+    let segment = open(&mut table, writable(10));
+    assert!(!table.bind(segment.key));
+    let reserved = table.reserve(writable(10)).unwrap();
+    // Reserved is not bound: the peer is not in yet.
     assert_eq!(
-        table.admit_write(segment.key.0, segment.address, 1),
-        Err(Violation::WriteStag(segment.key.0))
+        table.admit_write(reserved.key.0, reserved.address, 1),
+        Err(Violation::WriteStag(reserved.key.0))
     );
+    assert!(matches!(table.close_local(reserved.key, WrId(1)), Closed::Now(Some(_))));
+    assert!(!table.bind(reserved.key));
 }

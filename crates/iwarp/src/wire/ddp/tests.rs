@@ -17,7 +17,8 @@ fn rfc5041_4_golden_headers() {
 #[test]
 fn rfc5041_7_1_version_and_length() {
     let tagged = Tagged { last: false, control: 0x40, stag: 1, offset: 2 }.encode();
-    let untagged = Untagged { last: false, control: 0x43, invalidate: 0, queue: 0, msn: 1, offset: 0 }.encode();
+    let untagged =
+        Untagged { last: false, control: 0x43, invalidate: 0, queue: 0, msn: 1, offset: 0 }.encode();
     for cut in 0..TAGGED_LEN {
         assert_eq!(Header::decode(&tagged[..cut]), Err(HeaderError::Truncated(cut)));
     }

@@ -31,7 +31,9 @@ fn rfc5044_7_1_1_revision_1_request() {
 
 #[test]
 fn rfc6581_6_revision_2_request_with_rfc8797_data() {
-    let bytes = hex("4d 50 41 20 49 44 20 52 65 71 20 46 72 61 6d 65 50 02 00 0c 00 08 00 08 f6 ab 0e 18 01 01 03 03");
+    let bytes = hex(
+        "4d 50 41 20 49 44 20 52 65 71 20 46 72 61 6d 65 50 02 00 0c 00 08 00 08 f6 ab 0e 18 01 01 03 03",
+    );
     let frame = decode(&bytes, FrameKind::Request);
     assert!(frame.crc && !frame.markers);
     assert_eq!(frame.enhanced, Some(Enhanced { peer_to_peer: None, ird: 8, ord: 8 }));
@@ -47,18 +49,18 @@ fn rfc6581_9_enhanced_data_bits() {
     assert_eq!(Enhanced::decode([0xC0, 8, 0xC0, 8]), enhanced);
     // As `siw` with peer_to_peer sends it.
     let siw = Enhanced::decode([0x80, 0x80, 0xC0, 0x01]);
-    assert_eq!(siw, Enhanced {
-        peer_to_peer: Some(RtrSet { send: false, write: true, read: true }),
-        ird: 128,
-        ord: 1
-    });
+    assert_eq!(
+        siw,
+        Enhanced { peer_to_peer: Some(RtrSet { send: false, write: true, read: true }), ird: 128, ord: 1 }
+    );
     assert_eq!(siw.encode(), [0x80, 0x80, 0xC0, 0x01]);
     // §9.2: B, C and D mean nothing without A.
     assert_eq!(Enhanced::decode([0x40, 1, 0xC0, 1]).peer_to_peer, None);
     // §9.1: all ones stay all ones.
-    assert_eq!(Enhanced { peer_to_peer: None, ird: NOT_NEGOTIATED, ord: NOT_NEGOTIATED }.encode(), [
-        0x3F, 0xFF, 0x3F, 0xFF
-    ]);
+    assert_eq!(
+        Enhanced { peer_to_peer: None, ird: NOT_NEGOTIATED, ord: NOT_NEGOTIATED }.encode(),
+        [0x3F, 0xFF, 0x3F, 0xFF]
+    );
 }
 
 #[test]

@@ -21,8 +21,7 @@ fn rfc5040_4_8_golden() {
 #[test]
 fn rfc5040_figure_10_everything_included() {
     let header = hex("41 41 00 00 00 00 00 00 00 01 00 00 00 01 00 00 00 00");
-    let request =
-        ReadRequest { sink_stag: 1, sink_offset: 2, size: 3, source_stag: 4, source_offset: 5 };
+    let request = ReadRequest { sink_stag: 1, sink_offset: 2, size: 3, source_stag: 4, source_offset: 5 };
     let terminate = Terminate {
         cause: cause::READ_INVALID_STAG,
         segment: TerminatedHeader::capture(&header).map(|header| (46, header)),
