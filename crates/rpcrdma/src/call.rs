@@ -124,8 +124,8 @@ impl Call {
 }
 
 impl Call {
-    /// The RPC message under this XID.
-    pub(crate) fn into_message(self, xid: u32) -> Result<Stream, EncodeError> {
+    /// The RPC message under this XID, and how large its results can be.
+    pub(crate) fn into_message(self, xid: u32) -> Result<(Stream, ReplyShape), EncodeError> {
         let header = CallHeader {
             xid,
             program: self.program,
@@ -134,7 +134,7 @@ impl Call {
             credential: OpaqueAuth::try_from(&self.credential)?,
             verifier: OpaqueAuth::none(),
         };
-        header.with_arguments(self.arguments)
+        Ok((header.with_arguments(self.arguments)?, self.reply))
     }
 }
 

@@ -13,7 +13,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rpcrdma_oncrpc::ReplyHeader;
-use rpcrdma_verbs::{ConnectError, Connector};
+use rpcrdma_proto::Stats;
+use rpcrdma_verbs::{ConnectError, Connector, Counters, ProtectionDomain};
 use rpcrdma_xdr::Decoder;
 use tokio::time::Instant;
 
@@ -53,6 +54,18 @@ pub struct ClientStats {
     pub connections: u64,
     /// Octets of the client's memory in use.
     pub memory_in_use: usize,
+    /// Octets of payload that had to be copied between the RDMA link and the memory of calls.
+    pub payload_bytes_copied: u64,
+}
+
+/// The counters of one RPC-over-RDMA connection.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ConnectionStats {
+    /// Those of the protocol: messages by form, bytes by path, chunks, credits, errors.
+    pub protocol: Stats,
+    /// Those of the provider.
+    pub link: Counters,
 }
 
 impl Client {
@@ -127,6 +140,24 @@ impl Client {
         match &self.inner.link {
             Link::Rdma(client) => client.stats(),
             Link::Tcp(client) => client.stats(),
+        }
+    }
+
+    /// The counters of the present RPC-over-RDMA connection; `None` over TCP, and while there is no connection.
+    #[must_use]
+    pub fn connection_stats(&self) -> Option<ConnectionStats> {
+        match &self.inner.link {
+            Link::Rdma(client) => client.connection_stats(),
+            Link::Tcp(_) => None,
+        }
+    }
+
+    /// Where this client's memory comes from: Buffers for arguments and results are best allocated here.
+    #[must_use]
+    pub fn domain(&self) -> &ProtectionDomain {
+        match &self.inner.link {
+            Link::Rdma(client) => client.domain(),
+            Link::Tcp(client) => client.domain(),
         }
     }
 

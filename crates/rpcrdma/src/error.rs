@@ -19,12 +19,14 @@ pub enum Execution {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// No reply in time. What the server did is unknown; the call's memory stays with the connection until its reply comes or
-    /// the connection closes (rule I10).
+    /// No reply in time. The call's memory stays with the connection until its reply comes or the connection closes (rule
+    /// I10).
     #[error("no reply within {after:?}{}", note(.link))]
     TimedOut {
         /// The time given.
         after: Duration,
+        /// Whether the call had left.
+        sent: bool,
         /// What kept the connection from being opened, if it was down.
         link: Option<String>,
     },
@@ -39,6 +41,8 @@ pub enum CallError {
     Unreachable {
         /// The last attempt's failure.
         reason: String,
+        /// Whether the call had left on an earlier connection.
+        sent: bool,
     },
     /// The client was closed.
     #[error("the client is closed")]
@@ -88,7 +92,8 @@ impl CallError {
         match self {
             Self::Unsendable { .. }
             | Self::Memory { .. }
-            | Self::Unreachable { .. }
+            | Self::TimedOut { sent: false, .. }
+            | Self::Unreachable { sent: false, .. }
             | Self::Closed { sent: false }
             | Self::TransportVersion { .. } => Execution::NotExecuted,
             Self::Refused(refused) if !matches!(refused, Refused::SystemError) => Execution::NotExecuted,

@@ -35,7 +35,7 @@ mod workers;
 mod xid;
 
 pub use call::{Call, Reply, ReplyShape, Transfer, Transport};
-pub use client::{Client, ClientStats};
+pub use client::{Client, ClientStats, ConnectionStats};
 pub use config::{ClientConfig, ServerConfig};
 pub use error::{CallError, Execution};
 pub use rpcrdma_oncrpc::{

@@ -1,2 +1,11 @@
+//! RPC-over-RDMA: drives `proto` on queue pairs.
+//!
+//! | module | mechanism |
+//! | --- | --- |
+//! | `link` | moves work from a connection to its queue pair and completions back |
+//! | `client` | calls of a client, on one connection after the other |
+//! | `server` | one connection of the server |
+
 pub(crate) mod client;
+mod link;
 pub(crate) mod server;

@@ -26,6 +26,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::admission::Admission;
 use crate::config::ServerConfig;
+use crate::rdma::server::FailedReads;
 use crate::{rdma, tcp};
 
 /// Serves RPC programs; see the module's introduction.
@@ -74,6 +75,8 @@ pub struct ServerStats {
     pub calls: u64,
     /// Octets of the pool in use.
     pub memory_in_use: usize,
+    /// Octets of payload that had to be copied between the RDMA links and the pool.
+    pub payload_bytes_copied: u64,
 }
 
 /// What all connections of a server share.
@@ -82,13 +85,19 @@ pub(crate) struct Shared {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) protocol: Arc<Config>,
     pub(crate) domain: ProtectionDomain,
+    pub(crate) failed_reads: FailedReads,
     admission: Admission,
     accepted: AtomicU64,
     refused: AtomicU64,
     calls: AtomicU64,
+    copied: AtomicU64,
 }
 
 impl Shared {
+    pub(crate) fn count_copied(&self, octets: u64) {
+        self.copied.fetch_add(octets, Ordering::Relaxed);
+    }
+
     pub(crate) fn count_call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
@@ -250,6 +259,7 @@ impl ServerBuilder {
             dispatcher,
             protocol: Arc::new(config.protocol.clone()),
             domain: self.domain.unwrap_or_else(|| ProtectionDomain::new(config.memory)),
+            failed_reads: FailedReads::default(),
             admission: Admission::new(
                 config.max_connections,
                 config.max_connections_per_peer,
@@ -258,6 +268,7 @@ impl ServerBuilder {
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             calls: AtomicU64::new(0),
+            copied: AtomicU64::new(0),
             config,
         };
         Ok(Server { shared: Arc::new(shared), rdma: self.rdma, tcp: self.tcp })
@@ -281,6 +292,7 @@ impl ServerMonitor {
             refused: shared.refused.load(Ordering::Relaxed),
             calls: shared.calls.load(Ordering::Relaxed),
             memory_in_use: shared.domain.usage().in_use,
+            payload_bytes_copied: shared.copied.load(Ordering::Relaxed),
         }
     }
 }

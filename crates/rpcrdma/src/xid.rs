@@ -3,6 +3,11 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
+/// A number that differs from run to run: it comes from the system's random source, by way of a hasher's key.
+pub(crate) fn entropy() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 /// Gives out XIDs one after the other from a random start, so that those of a restarted client do not match replies kept
 /// for its predecessor (RFC 5531 §9 leaves the choice free).
 #[derive(Debug)]
@@ -12,7 +17,7 @@ pub(crate) struct Xids {
 
 impl Xids {
     pub(crate) fn new() -> Self {
-        let [a, b, c, d, ..] = RandomState::new().build_hasher().finish().to_be_bytes();
+        let [a, b, c, d, ..] = entropy().to_be_bytes();
         Self { next: u32::from_be_bytes([a, b, c, d]) }
     }
 

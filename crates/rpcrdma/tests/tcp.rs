@@ -1,4 +1,12 @@
 //! Client and server over TCP on loopback: record marking, limits, loss of connections, stopping.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    unreachable_pub,
+    reason = "tests"
+)]
 
 mod support;
 

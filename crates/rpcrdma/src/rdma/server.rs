@@ -1,7 +1,307 @@
-use crate::server::{Shared, StopSignal};
-use rpcrdma_verbs::{ConnectError, Incoming, QueuePair};
-use std::sync::Arc;
-pub(crate) async fn set_up(_: Box<dyn Incoming>, _: &Shared) -> Result<Box<dyn QueuePair>, ConnectError> {
-    Err(ConnectError::Timeout("x"))
+//! One RPC-over-RDMA connection of the server.
+//!
+//! One task owns the connection: calls go to the dispatcher without a lock held, what a handler cannot answer at once
+//! becomes a task of its own (see [`Handlers`]), and answers go back to the connection here. A round takes a bounded
+//! number of calls, posts their replies together, then lets the queue pair work.
+//!
+//! *Who owns which buffer.* A call's message and chunks belong to its handler, a reply's pieces to the connection.
+//!
+//! *What happens on error.* The connection ends alone (I6); its handlers go on to the reply cache. XIDs whose chunks could
+//! not be read are told so on the peer's next connection (RFC 8166 §4.5.3).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use rpcrdma_oncrpc::{Outcome, Peer, TransportKind};
+use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, ReplyToken, Side, Travelled};
+use rpcrdma_verbs::{ConnectError, ConnectParameters, Incoming, QueuePair};
+use rpcrdma_xdr::{Decoder, Piece, Stream};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::link::{Link, Progress};
+use crate::call::Way;
+use crate::handlers::{HandlerPanicked, Handlers};
+use crate::server::{Phase, Shared, StopSignal};
+
+/// Calls taken in one round before their replies are posted.
+const CALLS_PER_ROUND: usize = 16;
+/// Rounds in one poll of the task before others get their turn.
+const ROUNDS_PER_POLL: usize = 32;
+
+/// Answers a connection attempt.
+pub(crate) async fn set_up(
+    incoming: Box<dyn Incoming>,
+    shared: &Shared,
+) -> Result<Box<dyn QueuePair>, ConnectError> {
+    let request = incoming.request().await?;
+    let (config, protocol) = (&shared.config, &shared.protocol);
+    let receives = usize::try_from(protocol.calls.max(protocol.grant)).unwrap_or(usize::MAX);
+    let parameters = ConnectParameters {
+        private_data: protocol.private_data().encode(),
+        ird: config.ird,
+        ord: config.ord,
+        max_send_wr: config.max_send_wr,
+        // Half of the queue backs our grants, half our own calls.
+        max_recv_wr: receives.saturating_mul(2),
+        domain: shared.domain.clone(),
+    };
+    request.accept(parameters).await
 }
-pub(crate) async fn run(_: Box<dyn QueuePair>, _: Arc<Shared>, _: StopSignal) {}
+
+/// Runs a connection to its end.
+pub(crate) async fn run(queue_pair: Box<dyn QueuePair>, shared: Arc<Shared>, mut stop: StopSignal) {
+    let mut served = Served::new(queue_pair, shared);
+    let peer = served.peer;
+    let ended = loop {
+        tokio::select! {
+            biased;
+            phase = stop.changed() => served.stop(phase),
+            ended = poll_fn(|cx| served.poll(cx)) => break ended,
+        }
+    };
+    match ended {
+        Ok(reason) => tracing::debug!(?peer, %reason, "RDMA connection closed"),
+        Err(error) => tracing::warn!(?peer, %error, "RDMA connection ended"),
+    }
+}
+
+/// A connection with what it is working on.
+struct Served {
+    connection: Connection,
+    link: Link,
+    peer: Option<SocketAddr>,
+    shared: Arc<Shared>,
+    handlers: Handlers<InProgress, Outcome>,
+    timer: Pin<Box<Sleep>>,
+    phase: Phase,
+    /// Payload copied so far, as it was counted last.
+    copied: u64,
+}
+
+/// A call that a handler works on, for its answer and for traces.
+#[derive(Debug)]
+struct InProgress {
+    token: ReplyToken,
+    xid: u32,
+    called: Called,
+    travelled: Travelled,
+    since: Instant,
+}
+
+impl Served {
+    fn new(queue_pair: Box<dyn QueuePair>, shared: Arc<Shared>) -> Self {
+        let peer = queue_pair.peer_address();
+        let now = Instant::now();
+        let mut connection = Connection::new(
+            Side::Server,
+            Arc::clone(&shared.protocol),
+            queue_pair.peer_private_data(),
+            queue_pair.capabilities(),
+            now.into_std(),
+        );
+        connection.refuse(shared.failed_reads.take(peer));
+        Self {
+            connection,
+            link: Link::new(queue_pair),
+            peer,
+            shared,
+            handlers: Handlers::new(),
+            timer: Box::pin(sleep_until(now)),
+            phase: Phase::Run,
+            copied: 0,
+        }
+    }
+
+    fn stop(&mut self, phase: Phase) {
+        self.phase = phase;
+        if phase == Phase::Abort {
+            self.link.queue_pair.abort();
+        }
+    }
+
+    /// Works until nothing is left to do; ready when the connection is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<CloseReason, HandlerPanicked>> {
+        for _ in 0..ROUNDS_PER_POLL {
+            let now = Instant::now();
+            let mut progress = self.link.advance(&mut self.connection, now.into_std(), cx) == Progress::Some;
+            for _ in 0..CALLS_PER_ROUND {
+                let Some(event) = self.connection.poll_event() else { break };
+                progress = true;
+                match event {
+                    Event::Call(call) => self.start(now, cx, call),
+                    Event::Closed(reason) => return Poll::Ready(Ok(self.closed(reason))),
+                    // No calls in the reverse direction are made here.
+                    Event::Reply { .. } => {}
+                }
+            }
+            while let Poll::Ready(Some(done)) = self.handlers.poll_next(cx) {
+                progress = true;
+                match done {
+                    Ok((call, outcome)) => self.answer(&call, outcome),
+                    Err(panicked) => return Poll::Ready(Err(panicked)),
+                }
+            }
+            if self.phase == Phase::Drain && self.handlers.len() == 0 && self.connection.in_progress() == 0 {
+                self.connection.close(now.into_std());
+            }
+            progress |= self.tick(now, cx);
+            if !progress {
+                self.count_copies();
+                return Poll::Pending;
+            }
+        }
+        self.count_copies();
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn count_copies(&mut self) {
+        let copied = self.connection.stats().payload_bytes_copied
+            + self.link.queue_pair.counters().payload_bytes_copied;
+        self.shared.count_copied(copied - self.copied);
+        self.copied = copied;
+    }
+
+    /// Sets the timer; `true` if it was due.
+    fn tick(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
+        let Some(deadline) = self.connection.poll_timeout().map(Instant::from_std) else { return false };
+        if deadline <= now {
+            self.connection.handle_timeout(now.into_std());
+            return true;
+        }
+        if self.timer.deadline() != deadline {
+            self.timer.as_mut().reset(deadline);
+        }
+        self.timer.as_mut().poll(cx).is_ready()
+    }
+
+    fn start(&mut self, now: Instant, cx: &mut Context<'_>, call: IncomingCall) {
+        let IncomingCall { token, xid, message, travelled } = call;
+        if self.phase != Phase::Run {
+            // The client sends it again, to our successor.
+            self.connection.reply(now.into_std(), token, Answer::Drop);
+            return;
+        }
+        self.shared.count_call();
+        let called = Called::look(&message);
+        let peer = Peer { address: self.peer, transport: TransportKind::Rdma };
+        let handler = self.shared.dispatcher.dispatch(peer, message, now.into_std());
+        let call = InProgress { token, xid, called, travelled, since: now };
+        if let Some((call, outcome)) = self.handlers.start(cx, call, handler) {
+            self.answer(&call, outcome);
+        }
+    }
+
+    fn answer(&mut self, call: &InProgress, outcome: Outcome) {
+        let (answer, answered) = match outcome {
+            Outcome::Reply(reply) => {
+                let answered = Answered::Reply { len: reply.len(), eligible: eligible(&reply) };
+                (Answer::message(reply), answered)
+            }
+            Outcome::ChunkViolation(error) => {
+                tracing::debug!(peer = ?self.peer, xid = call.xid, %error, "chunk violation");
+                (Answer::ChunkError, Answered::ChunkError)
+            }
+            Outcome::Drop => (Answer::Drop, Answered::Nothing),
+        };
+        let Called { program, version, procedure } = call.called;
+        tracing::debug!(
+            target: "rpcrdma::serve",
+            peer = ?self.peer, xid = call.xid, program, version, procedure,
+            elapsed = ?call.since.elapsed(), call = %Way(&call.travelled), %answered
+        );
+        self.connection.reply(Instant::now().into_std(), call.token, answer);
+    }
+
+    fn closed(&mut self, reason: CloseReason) -> CloseReason {
+        self.count_copies();
+        self.shared.failed_reads.put(self.peer, self.connection.failed_reads());
+        reason
+    }
+}
+
+/// Octets of a reply that may travel in Write chunks.
+fn eligible(reply: &Stream) -> usize {
+    let pieces = reply.pieces().iter();
+    pieces.filter(|piece| matches!(piece, Piece::Payload { ddp_eligible: true, .. })).map(Piece::len).sum()
+}
+
+/// What is called; zeros if the message is too short to say.
+#[derive(Debug, Clone, Copy, Default)]
+struct Called {
+    program: u32,
+    version: u32,
+    procedure: u32,
+}
+
+impl Called {
+    fn look(message: &Decoder) -> Self {
+        let mut header = message.clone();
+        let mut words = [0; 6];
+        for word in &mut words {
+            let Ok(value) = header.u32() else { return Self::default() };
+            *word = value;
+        }
+        let [_xid, _message_type, _rpc_version, program, version, procedure] = words;
+        Self { program, version, procedure }
+    }
+}
+
+/// Writes an answer for traces.
+enum Answered {
+    Reply { len: usize, eligible: usize },
+    ChunkError,
+    Nothing,
+}
+
+impl fmt::Display for Answered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reply { len, eligible } => write!(f, "reply of {len} B, {eligible} B of it eligible"),
+            Self::ChunkError => write!(f, "ERR_CHUNK"),
+            Self::Nothing => write!(f, "nothing"),
+        }
+    }
+}
+
+/// XIDs whose chunks could not be read, by peer, until it comes again (RFC 8166 §4.5.3). Bounded: what does not fit is
+/// forgotten, and the peer only learns later.
+#[derive(Debug, Default)]
+pub(crate) struct FailedReads {
+    by_peer: Mutex<HashMap<IpAddr, Vec<u32>>>,
+}
+
+impl FailedReads {
+    /// Peers remembered.
+    const MAX_PEERS: usize = 256;
+    /// XIDs remembered for each.
+    const MAX_XIDS: usize = 64;
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Vec<u32>>> {
+        // A map of plain values is consistent whatever unwinds.
+        self.by_peer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, peer: Option<SocketAddr>, xids: &[u32]) {
+        let Some(peer) = peer.map(|peer| peer.ip().to_canonical()) else { return };
+        if xids.is_empty() {
+            return;
+        }
+        let mut by_peer = self.lock();
+        if by_peer.len() < Self::MAX_PEERS || by_peer.contains_key(&peer) {
+            let known = by_peer.entry(peer).or_default();
+            let room = Self::MAX_XIDS.saturating_sub(known.len());
+            known.extend(xids.iter().take(room));
+        }
+    }
+
+    fn take(&self, peer: Option<SocketAddr>) -> Vec<u32> {
+        let peer = peer.map(|peer| peer.ip().to_canonical());
+        peer.and_then(|peer| self.lock().remove(&peer)).unwrap_or_default()
+    }
+}

@@ -117,16 +117,8 @@ impl TcpClient {
 
     pub(crate) async fn call(&self, call: Call) -> Result<Reply, CallError> {
         let after = call.timeout.unwrap_or(self.shared.config.protocol.timeouts.call);
-        let mut sent_len = 0;
-        let answered = timeout(after, self.exchange(call, &mut sent_len)).await;
-        let record = match answered {
-            Ok(record) => record?,
-            Err(_) => {
-                let mut state = self.shared.lock();
-                state.stats.timed_out += 1;
-                return Err(CallError::TimedOut { after, link: state.down.clone() });
-            }
-        };
+        let deadline = Instant::now() + after;
+        let (record, sent_len) = self.exchange(call, after, deadline).await?;
         let inline = |sent| {
             let mut travelled = Travelled::default();
             travelled.sent = sent;
@@ -141,28 +133,50 @@ impl TcpClient {
         open_reply(Decoder::new(record), travelled)
     }
 
-    async fn exchange(&self, call: Call, sent_len: &mut usize) -> Result<Bytes, CallError> {
+    /// Sends the call and waits for its reply; also says how long the call was.
+    async fn exchange(
+        &self,
+        call: Call,
+        after: Duration,
+        deadline: Instant,
+    ) -> Result<(Bytes, usize), CallError> {
         let shared = &self.shared;
-        let _in_flight = shared.in_flight.acquire().await.map_err(|_| CallError::Closed { sent: false })?;
+        let late = |sent| {
+            let mut state = shared.lock();
+            state.stats.timed_out += 1;
+            CallError::TimedOut { after, sent, link: state.down.clone() }
+        };
+        let in_flight = timeout_at(deadline, shared.in_flight.acquire()).await.map_err(|_| late(false))?;
+        let _in_flight = in_flight.map_err(|_| CallError::Closed { sent: false })?;
         let (reply, answered) = oneshot::channel();
-        let xid = {
+        let (xid, length) = {
             let mut state = shared.lock();
             if state.phase != Phase::Open {
                 return Err(CallError::Closed { sent: false });
             }
             let xid = state.xids.take();
             let retransmit = call.retransmit;
-            let message = call.into_message(xid)?;
-            *sent_len = message.len();
+            let (message, _) = call.into_message(xid)?;
+            let length = message.len();
             state.calls.insert(xid, Pending { message, retransmit, transmissions: 0, reply });
             state.unsent.push_back(xid);
             state.stats.calls += 1;
-            xid
+            (xid, length)
         };
         // Dropped at any point from here on, the call is forgotten.
         let _forget = Forget { shared, xid };
         shared.work.notify_one();
-        answered.await.map_err(|_| CallError::Closed { sent: true })?
+        match timeout_at(deadline, answered).await {
+            Ok(result) => Ok((result.map_err(|_| CallError::Closed { sent: true })??, length)),
+            Err(_) => {
+                let sent = shared.lock().calls.get(&xid).is_none_or(|call| call.transmissions > 0);
+                Err(late(sent))
+            }
+        }
+    }
+
+    pub(crate) fn domain(&self) -> &ProtectionDomain {
+        &self.shared.domain
     }
 
     pub(crate) fn stats(&self) -> ClientStats {

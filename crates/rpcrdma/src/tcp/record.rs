@@ -16,7 +16,7 @@ use std::io::{self, IoSlice};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use rpcrdma_oncrpc::record::{HEADER_LEN, RecordWriter};
+use rpcrdma_oncrpc::record::{FragmentHeader, HEADER_LEN, RecordWriter};
 use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain};
 use rpcrdma_xdr::Stream;
 use thiserror::Error;
@@ -29,8 +29,6 @@ const READ_AHEAD: usize = 16 << 10;
 const MAX_FRAGMENTS: usize = 256;
 /// Pieces given to one vectored write.
 const MAX_SLICES: usize = 64;
-/// Marks the last fragment of a record (RFC 5531 §11).
-const LAST_FRAGMENT: u32 = 0x8000_0000;
 
 /// Why a stream of records ended other than at a record boundary.
 #[derive(Debug, Error)]
@@ -119,17 +117,14 @@ impl RecordSource {
     /// The next record; `None` at the end of the stream. Cancel safe.
     pub(crate) async fn next(&mut self, stream: &TcpStream) -> Result<Option<Bytes>, RecordError> {
         loop {
-            let last = match self.take_fragment().await? {
-                Some(last) => last,
-                None => {
-                    if !self.read_some(stream).await? {
-                        return match self.received() {
-                            0 => Ok(None),
-                            received => Err(RecordError::Truncated { received }),
-                        };
-                    }
-                    continue;
+            let Some(last) = self.take_fragment().await? else {
+                if !self.read_some(stream).await? {
+                    return match self.received() {
+                        0 => Ok(None),
+                        received => Err(RecordError::Truncated { received }),
+                    };
                 }
+                continue;
             };
             if last {
                 self.deadline = None;
@@ -147,9 +142,8 @@ impl RecordSource {
 
     /// Length of the fragment at the start of the read-ahead block, and whether it is its record's last.
     fn header(&self) -> Option<(usize, bool)> {
-        let word = u32::from_be_bytes(*self.ahead.first_chunk::<HEADER_LEN>()?);
-        let length = usize::try_from(word & !LAST_FRAGMENT).unwrap_or(usize::MAX);
-        Some((length, word & LAST_FRAGMENT != 0))
+        let FragmentHeader { length, last } = FragmentHeader::decode(*self.ahead.first_chunk()?);
+        Some((length, last))
     }
 
     /// Octets of the record under way that have arrived.
