@@ -217,6 +217,14 @@ fn only_marked_items_are_eligible() {
 fn text_prints_escaped() {
     let text = Text(Bytes::from_static(b"a\x1b[\n\xff"));
     assert_eq!(format!("{text:?} {text}"), r#""a\x1b[\n\xff" a\x1b[\n\xff"#);
-    assert_eq!(Text::from("x"), *"x");
     assert_eq!(text.to_str(), None);
+}
+
+#[test]
+fn text_is_its_bytes() {
+    let text = Text::from_static("name");
+    assert!(text == *"name" && text == "name" && text != *"nam" && text != "names");
+    assert_eq!((&*text, text.as_ref(), text.to_str()), (&b"name"[..], &b"name"[..], Some("name")));
+    assert_eq!([Text::from("name"), Text::from("name".to_owned())], [text.clone(), text.clone()]);
+    assert_eq!(Bytes::from(text), b"name"[..]);
 }

@@ -128,7 +128,7 @@ impl ReadChunks {
 
     /// Up to `max` bytes of the unreduced stream from `position` on; `base` is what is left inline there.
     pub(super) fn peek(&self, base: &Bytes, mut position: usize, max: usize) -> Vec<Bytes> {
-        const PAD: Bytes = Bytes::from_static(&[0; UNIT - 1]);
+        const PAD: Bytes = Bytes::from_static(&[0; UNIT]);
         let mut base = base.clone();
         let mut wanted = max;
         let mut parts = Vec::new();
@@ -138,16 +138,13 @@ impl ReadChunks {
             if !part.is_empty() {
                 parts.push(part);
             }
-            wanted
         };
         for chunk in &self.waiting {
             let before = chunk.start().saturating_sub(position).min(base.remaining());
             put(base.split_to(before));
             put(chunk.data.clone());
+            put(PAD.slice(..pad_len(chunk.data.len())));
             position = position.saturating_add(before).saturating_add(padded_len(chunk.data.len()));
-            if put(PAD.slice(..pad_len(chunk.data.len()))) == 0 {
-                break;
-            }
         }
         put(base);
         parts

@@ -154,6 +154,19 @@ fn peek_is_the_same_for_every_form_of_a_call() {
     }
 }
 
+#[test]
+fn peek_shows_all_chunks_at_their_places() {
+    let base = built(|e| {
+        e.u32(5);
+        e.u32(3);
+        e.u32(0xbbbb);
+    });
+    let mut d = Decoder::with_read_chunks(base, vec![chunk(4, b"12345"), chunk(16, b"abc")]);
+    assert_eq!(d.peek(99).concat(), b"\0\0\0\x0512345\0\0\0\0\0\0\x03abc\0\0\0\xbb\xbb");
+    d.payload(5).unwrap();
+    assert_eq!(d.peek(9).concat(), b"\0\0\0\x03abc\0\0");
+}
+
 proptest! {
     /// No list of chunks, however wrong, makes the decoder panic or hand out more than was allowed.
     #[test]
