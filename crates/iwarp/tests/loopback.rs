@@ -1,0 +1,381 @@
+//! The provider on real sockets of the loopback interface.
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma_iwarp::wire::mpa::{FLAG_LARGE_FPDU, Frame, FrameKind, FrameView, Revision};
+use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener, Timeouts};
+use rpcrdma_verbs::{
+    Buffer, Completion, ConnectError, ConnectParameters, ConnectionRequest, Connector, Disconnected,
+    Listener, ProtectionDomain, QueuePair, ReceiveMemory, SendRequest, Status, WindowMemory, Work,
+    WorkRequest, WrId,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+fn parameters(private_data: &'static [u8]) -> ConnectParameters {
+    ConnectParameters {
+        private_data: Bytes::from_static(private_data),
+        ird: 8,
+        ord: 8,
+        max_send_wr: 64,
+        max_recv_wr: 64,
+        domain: ProtectionDomain::new(1 << 26),
+    }
+}
+
+type Pair = Box<dyn QueuePair>;
+
+async fn listener(config: Config) -> (IwarpListener, SocketAddr) {
+    let listener = IwarpListener::bind("127.0.0.1:0".parse().unwrap(), config).await.unwrap();
+    let address = listener.local_address().unwrap();
+    (listener, address)
+}
+
+async fn request(listener: &mut IwarpListener) -> Box<dyn ConnectionRequest> {
+    listener.accept().await.unwrap().request().await.unwrap()
+}
+
+async fn connected_with(client: Config, server: Config) -> (Pair, Pair) {
+    let (mut listener, address) = listener(server).await;
+    let accept = async {
+        let request = request(&mut listener).await;
+        assert_eq!(&request.private_data()[..], b"client");
+        request.accept(parameters(b"server")).await.unwrap()
+    };
+    let connector = IwarpConnector::new(client);
+    let (client, server) = tokio::join!(connector.connect(address, parameters(b"client")), accept);
+    let client = client.unwrap();
+    assert_eq!(&client.peer_private_data()[..], b"server");
+    assert_eq!(client.peer_address(), server.local_address());
+    (client, server)
+}
+
+async fn connected() -> (Pair, Pair) {
+    connected_with(Config::default(), Config::default()).await
+}
+
+fn send(octets: impl Into<Bytes>) -> WorkRequest {
+    WorkRequest::Send(SendRequest { gather: vec![octets.into()], ..SendRequest::default() })
+}
+
+fn receive(pair: &mut Pair, id: u64, capacity: usize) {
+    let reserved = pair.domain().reserve(capacity).unwrap();
+    pair.post_receive(WrId(id), ReceiveMemory::Pooled(reserved)).unwrap();
+}
+
+/// Drives one end until `count` completions came.
+async fn complete(pair: &mut Pair, count: usize) -> Vec<Completion> {
+    let mut completions = Vec::new();
+    while completions.len() < count {
+        poll_fn(|cx| pair.poll(cx, &mut completions)).await.unwrap();
+    }
+    completions
+}
+
+/// Drives one end until the connection is over.
+async fn drain(pair: &mut Pair) -> (Vec<Completion>, Disconnected) {
+    let mut completions = Vec::new();
+    loop {
+        if let Err(end) = poll_fn(|cx| pair.poll(cx, &mut completions)).await {
+            return (completions, end);
+        }
+    }
+}
+
+fn message(completion: &Completion) -> Vec<u8> {
+    assert_eq!(completion.status, Status::Success);
+    let Work::Receive { buffers, len, .. } = &completion.work else { panic!("no Receive: {completion:?}") };
+    buffers.iter().flat_map(|buffer| buffer.to_vec()).take(*len).collect()
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at.wrapping_mul(31) >> 3).to_le_bytes()[0]).collect()
+}
+
+#[tokio::test]
+async fn a_call_with_bulk_data_both_ways() {
+    let configs = [
+        Config::default(),
+        {
+            let mut config = Config::default();
+            config.strict_crc = true;
+            config
+        },
+        {
+            let mut config = Config::default();
+            config.crc = false;
+            config.large_fpdu = true;
+            config
+        },
+        {
+            let mut config = Config::default();
+            config.revision = Revision::One;
+            config
+        },
+        {
+            let mut config = Config::default();
+            config.peer_to_peer = true;
+            config
+        },
+    ];
+    for config in configs {
+        let strict = config.strict_crc;
+        let (mut client, mut server) = connected_with(config.clone(), config).await;
+        let length = 3 << 20;
+        let source = client.reserve_window(WindowMemory::Read(pattern(length).into())).unwrap();
+        let target = client.reserve_window(WindowMemory::Write(Buffer::adopt(vec![0; length]))).unwrap();
+        client.post(WrId(1), WorkRequest::BindWindow { key: source.key }).unwrap();
+        client.post(WrId(2), WorkRequest::BindWindow { key: target.key }).unwrap();
+        client.post(WrId(3), send(&b"call"[..])).unwrap();
+        receive(&mut client, 4, 100);
+        receive(&mut server, 5, 100);
+        let serve = async {
+            let call = complete(&mut server, 1).await;
+            assert_eq!(message(&call[0]), b"call");
+            let sink = Buffer::adopt(vec![0; length]);
+            server.post(WrId(6), WorkRequest::Read { sink, sources: vec![source] }).unwrap();
+            let read = complete(&mut server, 1).await.remove(0);
+            let Work::Read { sink } = read.work else { panic!("no Read") };
+            assert!(sink[..] == pattern(length));
+            let gather = vec![sink.freeze()];
+            server.post(WrId(7), WorkRequest::Write { gather, targets: vec![target] }).unwrap();
+            let reply = SendRequest {
+                gather: vec![Bytes::from_static(b"reply")],
+                invalidate: Some(target.key),
+                ..SendRequest::default()
+            };
+            server.post(WrId(8), WorkRequest::Send(reply)).unwrap();
+            complete(&mut server, 2).await;
+            drain(&mut server).await
+        };
+        let call = async {
+            let mut done = complete(&mut client, 4).await;
+            let reply = done.pop().unwrap();
+            assert_eq!(message(&reply), b"reply");
+            let Work::Receive { invalidated: Some((key, WindowMemory::Write(memory))), .. } = reply.work
+            else {
+                panic!("no invalidation")
+            };
+            assert_eq!(key, target.key);
+            assert!(memory[..] == pattern(length));
+            client.post(WrId(9), WorkRequest::LocalInvalidate { key: source.key }).unwrap();
+            let memory = complete(&mut client, 1).await.remove(0).work;
+            assert!(matches!(memory, Work::LocalInvalidate { memory: Some(WindowMemory::Read(_)) }));
+            client.disconnect();
+            let counters = client.counters();
+            (drain(&mut client).await, counters)
+        };
+        let ((_, server_end), ((_, client_end), counters)) = tokio::join!(serve, call);
+        assert_eq!(server_end, Disconnected::Peer);
+        assert_eq!(client_end, Disconnected::Local);
+        assert_eq!(counters.tagged_bytes_received, length as u64);
+        if !strict {
+            // Only the five octets of the reply.
+            assert_eq!(counters.payload_bytes_copied, 5);
+            assert_eq!(server.counters().payload_bytes_copied, 4);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_batch_of_sends_is_one_system_call() {
+    let (mut client, mut server) = connected().await;
+    for id in 0..32 {
+        receive(&mut server, id, 200);
+        client.post(WrId(id), send(vec![7; 128])).unwrap();
+    }
+    let (sent, received) = tokio::join!(complete(&mut client, 32), complete(&mut server, 32));
+    assert_eq!((sent.len(), received.len()), (32, 32));
+    assert_eq!(client.counters().send_calls, 1);
+    assert_eq!(client.counters().segments_sent, 32);
+}
+
+#[tokio::test]
+async fn rejection_carries_private_data() {
+    let (mut listener, address) = listener(Config::default()).await;
+    let reject = async { request(&mut listener).await.reject(Bytes::from_static(b"go away")).await };
+    let connector = IwarpConnector::default();
+    let (refused, rejected) = tokio::join!(connector.connect(address, parameters(b"")), reject);
+    rejected.unwrap();
+    match refused.err() {
+        Some(ConnectError::Rejected(reason)) => assert_eq!(&reason.private_data[..], b"go away"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn too_much_private_data_is_refused_before_anything_is_sent() {
+    let (_listener, address) = listener(Config::default()).await;
+    let mut parameters = parameters(b"");
+    parameters.private_data = vec![0; 509].into();
+    let error = IwarpConnector::default().connect(address, parameters).await.err();
+    assert!(matches!(error, Some(ConnectError::Invalid(_))));
+}
+
+#[tokio::test]
+async fn ipv6_works_too() {
+    let Ok(mut listener) = IwarpListener::bind("[::1]:0".parse().unwrap(), Config::default()).await else {
+        return; // no IPv6 here
+    };
+    let address = listener.local_address().unwrap();
+    let connector = IwarpConnector::default();
+    let accept = async { request(&mut listener).await.accept(parameters(b"")).await.unwrap() };
+    let (client, server) = tokio::join!(connector.connect(address, parameters(b"")), accept);
+    assert!(client.unwrap().peer_address().unwrap().is_ipv6() && server.peer_address().unwrap().is_ipv6());
+}
+
+fn impatient() -> Config {
+    let mut config = Config::default();
+    let timeouts = Timeouts { startup: Duration::from_millis(30), ..Timeouts::default() };
+    config.timeouts = timeouts;
+    config
+}
+
+#[tokio::test]
+async fn i6_a_silent_peer_is_left_on_either_side() {
+    let (mut listener, address) = listener(impatient()).await;
+    let _silent = TcpStream::connect(address).await.unwrap();
+    let error = listener.accept().await.unwrap().request().await.err();
+    assert!(matches!(error, Some(ConnectError::Timeout(_))));
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let error = IwarpConnector::new(impatient()).connect(address, parameters(b"")).await.err();
+    assert!(matches!(error, Some(ConnectError::Timeout(_))));
+}
+
+#[tokio::test]
+async fn i6_a_bad_request_hurts_only_its_own_connection() {
+    let (mut listener, address) = listener(Config::default()).await;
+    let mut stranger = TcpStream::connect(address).await.unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let error = listener.accept().await.unwrap().request().await.err();
+    assert!(matches!(error, Some(ConnectError::Protocol(_))));
+    // Closed before anything was said: a port probe.
+    drop(TcpStream::connect(address).await.unwrap());
+    let error = listener.accept().await.unwrap().request().await.err();
+    assert!(matches!(error, Some(ConnectError::Protocol(_) | ConnectError::Io(_))));
+    let connector = IwarpConnector::default();
+    let accept = async { request(&mut listener).await.accept(parameters(b"")).await.unwrap() };
+    let (client, _server) = tokio::join!(connector.connect(address, parameters(b"")), accept);
+    assert!(client.is_ok());
+}
+
+/// A server written by hand: answers a Request, sends `fpdus` right behind the Reply, and shows what the client sent.
+async fn scripted(
+    config: Config,
+    ird_and_ord: [u8; 4],
+    fpdus: Vec<u8>,
+) -> (Result<Pair, ConnectError>, TcpStream, Vec<u8>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = vec![0; 2000];
+        let count = stream.read(&mut request).await.unwrap();
+        request.truncate(count);
+        assert!(Frame::decode(&request, FrameKind::Request).unwrap().is_some(), "one write for the Request");
+        let mut reply = FrameKind::Reply.key().to_vec();
+        reply.extend_from_slice(&[0x50, 2, 0, 4]);
+        reply.extend_from_slice(&ird_and_ord);
+        reply.extend_from_slice(&fpdus);
+        stream.write_all(&reply).await.unwrap();
+        (stream, request)
+    };
+    let connector = IwarpConnector::new(config);
+    let (client, (stream, request)) = tokio::join!(connector.connect(address, parameters(b"")), serve);
+    (client, stream, request)
+}
+
+#[tokio::test]
+async fn an_fpdu_right_behind_the_reply_is_kept() {
+    let hello = [
+        0x00, 0x17, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x68, 0x65, 0x6C, 0x6C, 0x6F,
+        0, 0, 0, 0xB9, 0x90, 0xB1, 0x0C,
+    ];
+    let (client, _stream, request) = scripted(Config::default(), [0, 8, 0, 8], hello.to_vec()).await;
+    assert_eq!(FrameView::new(&request).flags(), Some(0x50));
+    let mut client = client.unwrap();
+    receive(&mut client, 1, 10);
+    assert_eq!(message(&complete(&mut client, 1).await[0]), b"hello");
+}
+
+#[tokio::test]
+async fn the_large_fpdu_flag_is_sent_only_when_set() {
+    let mut config = Config::default();
+    config.large_fpdu = true;
+    let (_client, _stream, request) = scripted(config, [0, 8, 0, 8], vec![]).await;
+    assert_eq!(FrameView::new(&request).flags(), Some(0x50 | FLAG_LARGE_FPDU));
+}
+
+#[tokio::test]
+async fn rfc6581_9_1_insufficient_ird_is_answered_with_a_terminate() {
+    let (client, mut stream, _) = scripted(Config::default(), [0, 8, 0, 200], vec![]).await;
+    assert!(matches!(client.err(), Some(ConnectError::Protocol(_))));
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer[2..4], [0x41, 0x47]);
+    assert_eq!(answer[20..24], [0x20, 0x06, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_silent_responder_is_nudged_on_the_wire() {
+    let (client, mut stream, _) = scripted(Config::default(), [0, 8, 0, 8], vec![]).await;
+    let mut client = client.unwrap();
+    client.post(WrId(1), send(&b"call"[..])).unwrap();
+    receive(&mut client, 2, 10);
+    let nudged = async {
+        let mut octets = vec![0; 28 + 20];
+        stream.read_exact(&mut octets).await.unwrap();
+        assert_eq!(octets[3], 0x43);
+        assert_eq!(octets[28..32], [0, 14, 0xC1, 0x40]);
+    };
+    complete(&mut client, 1).await;
+    tokio::select! {
+        () = nudged => {}
+        _ = complete(&mut client, 1) => panic!("nobody answers"),
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_key_ends_the_connection_and_everything_comes_back() {
+    let (mut client, mut server) = connected().await;
+    let window = server.reserve_window(WindowMemory::Write(Buffer::adopt(vec![5; 100]))).unwrap();
+    receive(&mut server, 1, 100);
+    receive(&mut client, 2, 100);
+    let mut target = window;
+    target.key.0 ^= 1;
+    client
+        .post(WrId(3), WorkRequest::Write { gather: vec![Bytes::from_static(b"x")], targets: vec![target] })
+        .unwrap();
+    let ((client_done, client_end), (server_done, server_end)) =
+        tokio::join!(drain(&mut client), drain(&mut server));
+    assert!(
+        matches!(client_end, Disconnected::Terminated(cause) if (cause.layer, cause.error_type, cause.code) == (1, 1, 0))
+    );
+    assert!(matches!(server_end, Disconnected::ProtocolError(_)));
+    assert!(client_done.iter().any(|done| done.id == WrId(2) && done.status == Status::Flushed));
+    assert!(server_done.iter().any(|done| done.id == WrId(1) && done.status == Status::Flushed));
+    let untouched = server_done.iter().any(|done| {
+        matches!(&done.work, Work::WindowFlushed { memory: WindowMemory::Write(memory), .. } if memory[..] == [5; 100])
+    });
+    assert!(untouched);
+    // The end is final.
+    assert!(poll_fn(|cx| client.poll(cx, &mut Vec::new())).await.is_err());
+    assert!(client.post(WrId(9), send(&b""[..])).is_err());
+}
+
+#[tokio::test]
+async fn an_abort_and_a_drop_are_seen_by_the_peer() {
+    let (mut client, mut server) = connected().await;
+    receive(&mut server, 1, 100);
+    client.abort();
+    assert_eq!(drain(&mut client).await.1, Disconnected::Local);
+    let (done, _) = drain(&mut server).await;
+    assert_eq!(done[0].status, Status::Flushed);
+    let (client, mut server) = connected().await;
+    drop(client);
+    assert!(matches!(drain(&mut server).await.1, Disconnected::Peer | Disconnected::Link(_)));
+}
