@@ -31,6 +31,9 @@ mod url;
 mod walk;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -79,15 +79,23 @@ impl Client {
     }
 
     async fn walk(&self, path: &[u8], follow_last: bool) -> Result<Node, Error> {
-        self.walk_components(components(path).collect(), path, follow_last).await
+        match self.walk_components(components(path).collect(), path, follow_last).await? {
+            Some(node) => Ok(node),
+            None => {
+                let handle = self.root();
+                let attributes = self.attributes(handle).await.map_err(|error| error.at(path))?;
+                Ok(Node { handle, attributes })
+            }
+        }
     }
 
+    /// The object at the end of the way; `None` for the root.
     async fn walk_components(
         &self,
         mut ahead: VecDeque<Vec<u8>>,
         path: &[u8],
         follow_last: bool,
-    ) -> Result<Node, Error> {
+    ) -> Result<Option<Node>, Error> {
         let named = |error: Error| error.at(path);
         let root = self.root();
         // The directories from the root to where we are; the root itself is never popped.
@@ -121,10 +129,7 @@ impl Client {
                 ahead.push_front(part);
             }
         }
-        match way.pop() {
-            Some(node) => Ok(node),
-            None => Ok(Node { handle: root, attributes: self.attributes(root).await.map_err(named)? }),
-        }
+        Ok(way.pop())
     }
 
     /// Where a path's last component stands: the directory (links followed) and the name, which may or may not be
@@ -136,7 +141,7 @@ impl Client {
             _ => return Err(Error::NoName { path: lossy(path) }),
         };
         name.check_component().map_err(|source| Error::Name { path: lossy(path), source })?;
-        let dir = self.walk_components(all, path, true).await?.handle;
+        let dir = self.walk_components(all, path, true).await?.map_or(self.root(), |node| node.handle);
         Ok(Place { dir, name })
     }
 }

@@ -1,0 +1,195 @@
+//! A transport without a network: calls go to the programs of an [`NfsServer`] in this process. A hook sees every
+//! call first and may answer it, spoil its reply or lose it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma::CallError;
+use rpcrdma_oncrpc::{AuthSys, CallContext, Credential, Program, Refused, TransportKind};
+use rpcrdma_xdr::{Decode, Decoder, Encode};
+
+use crate::binding::LargestResults;
+use crate::client::transport::{ReplyFuture, Request, Transport};
+use crate::client::{Client, ClientOptions};
+use crate::fs::{MemoryFs, MemoryOptions};
+use crate::mount::{MOUNT_PROGRAM, MountClient};
+use crate::server::{Export, HandleKey, NfsServer, ServerOptions};
+use crate::wire::tests::{from_bytes, to_bytes};
+use crate::wire::{NFS_PROGRAM, NfsCall, NfsProcedure, NfsResult, Status};
+
+/// What becomes of a call.
+pub(super) enum Step {
+    /// The server answers it.
+    Serve,
+    /// These are its results.
+    Answer(Bytes),
+    /// It fails.
+    Fail(CallError),
+    /// The server answers, the results are changed.
+    Then(Box<dyn FnOnce(Bytes) -> Bytes + Send>),
+}
+
+impl Step {
+    /// The call ends with this status (and no attributes).
+    pub(super) fn status(status: Status) -> Self {
+        // No attributes, a void body, or `wcc_data`: at most two words of zero.
+        let mut bytes = status.code().to_be_bytes().to_vec();
+        bytes.extend([0; 4]);
+        Self::Answer(bytes.into())
+    }
+
+    /// The call succeeds with these results.
+    pub(super) fn ok<A: NfsCall>(ok: A::Ok) -> Self {
+        Self::Answer(to_bytes(&NfsResult::<A::Ok, A::Fail>::Ok(ok)))
+    }
+
+    /// The server's results are changed, if it succeeded.
+    pub(super) fn change<A: NfsCall>(change: impl FnOnce(&mut A::Ok) + Send + 'static) -> Self {
+        Self::Then(Box::new(move |bytes| {
+            let mut result: NfsResult<A::Ok, A::Fail> = from_bytes(bytes).unwrap();
+            if let NfsResult::Ok(ok) = &mut result {
+                change(ok);
+            }
+            to_bytes(&result)
+        }))
+    }
+}
+
+type Hook = Box<dyn FnMut(NfsProcedure, &Bytes) -> Step + Send>;
+
+/// See the module's introduction.
+pub(super) struct Loopback {
+    programs: Mutex<Vec<Arc<dyn Program>>>,
+    hook: Mutex<Hook>,
+    calls: Mutex<Vec<NfsProcedure>>,
+    in_flight: AtomicU32,
+    most_in_flight: AtomicU32,
+    latency: Mutex<Duration>,
+}
+
+impl Loopback {
+    /// A server with these exports, each a file system in memory.
+    pub(super) fn exporting(names: &[&str]) -> Arc<Self> {
+        let export = |name: &&str| Export::new(*name, Arc::new(MemoryFs::new(MemoryOptions::default())));
+        Self::serving(names.iter().map(export).collect())
+    }
+
+    pub(super) fn serving(exports: Vec<Export>) -> Arc<Self> {
+        let server = NfsServer::new(HandleKey::random(), exports, ServerOptions::default()).unwrap();
+        Arc::new(Self {
+            programs: Mutex::new(vec![server.nfs_program(), server.mount_program()]),
+            hook: Mutex::new(Box::new(|_, _| Step::Serve)),
+            calls: Mutex::default(),
+            in_flight: AtomicU32::new(0),
+            most_in_flight: AtomicU32::new(0),
+            latency: Mutex::default(),
+        })
+    }
+
+    /// Takes the MOUNT program away.
+    pub(super) fn without_mount(&self) {
+        self.programs.lock().unwrap().retain(|program| program.number() != MOUNT_PROGRAM);
+    }
+
+    /// Sets the hook for NFS calls.
+    pub(super) fn hook(&self, hook: impl FnMut(NfsProcedure, &Bytes) -> Step + Send + 'static) {
+        *self.hook.lock().unwrap() = Box::new(hook);
+    }
+
+    /// The NFS calls since this was asked last.
+    pub(super) fn calls(&self) -> Vec<NfsProcedure> {
+        std::mem::take(&mut self.calls.lock().unwrap())
+    }
+
+    /// How often a procedure was called since [`calls`](Self::calls).
+    pub(super) fn count(&self, procedure: NfsProcedure) -> usize {
+        self.calls.lock().unwrap().iter().filter(|call| **call == procedure).count()
+    }
+
+    /// Sets the time that every call takes.
+    pub(super) fn latency(&self, latency: Duration) {
+        *self.latency.lock().unwrap() = latency;
+    }
+
+    /// Most NFS calls that were in flight at a time.
+    pub(super) fn most_in_flight(&self) -> u32 {
+        self.most_in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn mount_client(self: &Arc<Self>) -> MountClient {
+        MountClient::on(self.clone(), options().credential, None)
+    }
+
+    /// Mounts an export.
+    pub(super) async fn mount_with(self: &Arc<Self>, name: &str, options: ClientOptions) -> Client {
+        let service = MountClient::on(self.clone(), options.credential.clone(), None);
+        crate::client::connect::mount_by(service, self.clone(), name.as_bytes(), options).await.unwrap()
+    }
+
+    /// Mounts the export `/`.
+    pub(super) async fn mount(self: &Arc<Self>) -> Client {
+        self.mount_with("/", options()).await
+    }
+
+    async fn carry(&self, request: Request) -> Result<Decoder, CallError> {
+        let Request { program, version, procedure, credential, arguments, results, .. } = request;
+        let served = self.programs.lock().unwrap().iter().find(|served| served.number() == program).cloned();
+        let Some(served) = served else { return Err(Refused::ProgramUnavailable.into()) };
+        let (arguments, _) = arguments.flatten();
+        let mut step = Step::Serve;
+        if program == NFS_PROGRAM {
+            let procedure = NfsProcedure::from_number(procedure).unwrap();
+            self.calls.lock().unwrap().push(procedure);
+            step = (self.hook.lock().unwrap())(procedure, &arguments);
+        }
+        // As on a network, other calls overtake.
+        tokio::task::yield_now().await;
+        let latency = *self.latency.lock().unwrap();
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
+        let change: Box<dyn FnOnce(Bytes) -> Bytes + Send> = match step {
+            Step::Serve => Box::new(|bytes| bytes),
+            Step::Answer(bytes) => return Ok(Decoder::new(bytes)),
+            Step::Fail(error) => return Err(error),
+            Step::Then(change) => change,
+        };
+        let kind = TransportKind::Sim;
+        let context =
+            CallContext { peer: None, transport: kind, xid: 1, program, version, procedure, credential };
+        let stream = served.call(context, Decoder::new(arguments)).await.expect("the server takes the call");
+        // RFC 8267 §4.1: the client offered room for whatever the server answers.
+        check_prediction(results, stream.len());
+        let (bytes, _) = stream.flatten();
+        Ok(Decoder::new(change(bytes)))
+    }
+}
+
+fn check_prediction(predicted: LargestResults, length: usize) {
+    assert!(length <= predicted.unreduced(), "results of {length} bytes, predicted {predicted:?}");
+}
+
+impl Transport for Loopback {
+    fn call(&self, request: Request) -> ReplyFuture<'_> {
+        Box::pin(async move {
+            let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+            self.most_in_flight.fetch_max(now, Ordering::Relaxed);
+            let result = self.carry(request).await;
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
+            result
+        })
+    }
+}
+
+/// As an ordinary user.
+pub(super) fn options() -> ClientOptions {
+    let sys = AuthSys { uid: 1000, gid: 1000, ..AuthSys::default() };
+    ClientOptions { credential: Credential::Sys(sys), ..ClientOptions::default() }
+}
+
+/// Decodes the arguments of a call in a hook.
+pub(super) fn arguments<A: NfsCall + Encode + Decode>(bytes: &Bytes) -> A {
+    from_bytes(bytes.clone()).unwrap()
+}

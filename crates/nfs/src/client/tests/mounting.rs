@@ -1,0 +1,69 @@
+//! Finding and mounting exports.
+
+use super::loopback::options;
+use super::*;
+use crate::client::connect::{mount_by, mount_containing_by};
+use crate::client::{ClientOptions, Error};
+use crate::mount::MountStatus;
+use crate::wire::SetAttributes;
+
+#[tokio::test]
+async fn the_longest_export_that_contains_the_path() {
+    let server = Loopback::exporting(&["/", "/data", "/data/deep"]);
+    let service = server.mount_client();
+    for (path, export, rest) in [
+        ("/", "/", ""),
+        ("/x/y", "/", "x/y"),
+        ("/data", "/data", ""),
+        ("/data/x", "/data", "/x"),
+        ("/database", "/", "database"),
+        ("/data/deep/a/b", "/data/deep", "/a/b"),
+    ] {
+        let (client, found) =
+            mount_containing_by(service.clone(), server.clone(), path.as_bytes(), options()).await.unwrap();
+        assert_eq!(found, rest.as_bytes(), "{path}");
+        let expected = service.mnt(export).await.unwrap().handle;
+        assert_eq!(client.root(), expected, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn exports_and_mounts_are_listed() {
+    let server = Loopback::exporting(&["/a", "/b"]);
+    let service = server.mount_client();
+    service.null().await.unwrap();
+    let exports = service.exports().await.unwrap();
+    let names: Vec<String> = exports.iter().map(|export| export.directory.to_string()).collect();
+    assert_eq!(names, ["/a", "/b"]);
+    let client = server.mount_with("/a", options()).await;
+    client.mkdir("x", SetAttributes::default()).await.unwrap();
+    client.unmount().await.unwrap();
+    service.dump().await.unwrap();
+    service.umntall().await.unwrap();
+    assert!(server.mount_with("/b", options()).await.read_dir("/").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_not_exported() {
+    let server = Loopback::exporting(&["/a"]);
+    let mounted = mount_by(server.mount_client(), server.clone(), b"/none", options()).await;
+    let Err(Error::Mount { status, path }) = mounted else { panic!("mounted") };
+    assert_eq!((status, path.as_str()), (MountStatus::NoEnt, "/none"));
+    let mounted = mount_containing_by(server.mount_client(), server.clone(), b"/none", options()).await;
+    assert!(matches!(mounted, Err(Error::Mount { status: MountStatus::NoEnt, .. })));
+}
+
+/// RFC 5531 §9: a server without MOUNT on this connection says so; the caller goes on to TCP.
+#[tokio::test]
+async fn no_mount_service_here() {
+    let server = Loopback::exporting(&["/"]);
+    server.without_mount();
+    assert!(matches!(server.mount_client().null().await, Err(Error::Rpc { operation: "NULL", .. })));
+}
+
+#[tokio::test]
+async fn defaults() {
+    let options = ClientOptions::default();
+    assert_eq!(options.credential.flavor(), 1);
+    assert!(options.window >= options.file_window);
+}
