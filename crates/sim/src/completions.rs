@@ -1,8 +1,8 @@
 //! What was posted and has not completed, and what completed and was not polled.
 //!
 //! A request stays here from its posting until its completion is handed out; memory that comes back with it (the sink
-//! of a Read) waits here too. Sends, Writes, binds and invalidations complete in the order of posting; Reads and express
-//! Sends when they are done.
+//! of a Read) waits here too. Sends, Writes and binds complete in the order of posting; Reads, express Sends and
+//! invalidations that passed others when they are done.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

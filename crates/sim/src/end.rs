@@ -9,6 +9,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rand::RngExt;
 use rand::rngs::StdRng;
 use rpcrdma_verbs::{
     Capabilities, Completion, ConnectParameters, Counters, Disconnected, PostError, PostErrorKind,
@@ -68,7 +69,7 @@ pub(crate) struct End {
     pub(crate) windows: Windows,
     pub(crate) receives: Receives,
     pub(crate) counters: Counters,
-    /// Requests in order of posting, but for express Sends.
+    /// Requests in order of posting, but for express Sends and some invalidations.
     pub(crate) queue: VecDeque<Posted>,
     pub(crate) express: VecDeque<Posted>,
     /// Read Requests that may not leave yet, and those not answered.
@@ -206,6 +207,8 @@ impl End {
                 (Pending::BindWindow, Job::BindWindow)
             }
             WorkRequest::LocalInvalidate { key } => {
+                // It may pass what has not left: the seed decides whether it does.
+                ordered = env.rng.random();
                 (Pending::LocalInvalidate { key }, Job::LocalInvalidate { key })
             }
             request => {
@@ -214,13 +217,18 @@ impl End {
             }
         };
         self.posted += 1;
-        let express = !ordered && matches!(job, Job::Send { .. });
         self.completions.posted(seq, id, ordered, cost, pending);
         let posted = Posted { seq, not_before: env.now, begun: false, cut_after: false, job };
-        if express {
-            self.express.push_back(posted);
-        } else {
-            self.queue.push_back(posted);
+        match posted.job {
+            Job::Send { .. } if !ordered => self.express.push_back(posted),
+            Job::LocalInvalidate { .. } if !ordered => {
+                // Behind what has begun, and behind other invalidations.
+                let stays =
+                    |posted: &Posted| posted.begun || matches!(posted.job, Job::LocalInvalidate { .. });
+                let place = self.queue.iter().take_while(|posted| stays(posted)).count();
+                self.queue.insert(place, posted);
+            }
+            _ => self.queue.push_back(posted),
         }
         Ok(())
     }

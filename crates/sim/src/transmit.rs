@@ -228,8 +228,7 @@ impl End {
         let fenced = self
             .queue
             .iter()
-            .take_while(|posted| posted.seq < express.seq)
-            .any(|posted| matches!(posted.job, Job::LocalInvalidate { .. }));
+            .any(|posted| posted.seq < express.seq && matches!(posted.job, Job::LocalInvalidate { .. }));
         (!fenced).then_some(express)
     }
 

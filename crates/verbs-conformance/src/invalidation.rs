@@ -272,3 +272,25 @@ pub async fn a_window_may_close_under_a_write(fixture: &dyn Fixture) {
         assert!(duo.b.take_flushed(window.key).is_none(), "the memory came back twice");
     }
 }
+
+/// While an invalidation waits for a Read Response, the window takes no new Read.
+pub async fn a_closing_window_takes_no_new_read(fixture: &dyn Fixture) {
+    let mut duo = connect(fixture).await;
+    duo.is_alive().await;
+    let source = duo.b.read_window(pattern(6 << 20, 1));
+    let before = duo.b.queue_pair.counters().link_bytes_sent;
+    duo.a.read(source);
+    duo.drive("the Read Response begins", |duo| duo.b.queue_pair.counters().link_bytes_sent > before).await;
+    let invalidate = duo.b.invalidate(source.key);
+    // Carried out, whether complete or not.
+    std::future::poll_fn(|cx| {
+        duo.b.poll(cx);
+        std::task::Poll::Ready(())
+    })
+    .await;
+    let late = duo.a.read(source);
+    duo.both_end().await;
+    assert!(!duo.a.take(late).status.is_success());
+    let back = duo.b.take_memory(invalidate).is_some() || duo.b.take_flushed(source.key).is_some();
+    assert!(back, "the memory is lost");
+}

@@ -55,7 +55,7 @@ macro_rules! tests {
             @cases [$(#[$attribute])+] [$fixture]
             ordering: sends_arrive_in_order, a_send_follows_the_writes_before_it, later_writes_win,
                 express_sends_keep_their_order, reads_and_sends_do_not_wait_for_each_other,
-                completions_come_in_order;
+                sends_and_writes_complete_in_order;
             protection: zero_length_requests_check_no_key, a_wrong_key_is_refused,
                 writes_outside_the_range_are_refused, reads_outside_the_range_are_refused,
                 the_other_right_is_refused, the_key_of_another_connection_is_refused,
@@ -67,7 +67,7 @@ macro_rules! tests {
                 invalidation_waits_for_half_sent_read_responses, invalidation_of_nothing_succeeds,
                 window_memory_comes_back_once, a_window_is_open_as_soon_as_its_key_is_known,
                 express_sends_do_not_pass_invalidations, remote_invalidation_waits_for_read_responses,
-                a_window_may_close_under_a_write;
+                a_window_may_close_under_a_write, a_closing_window_takes_no_new_read;
             receives: scattered_messages_fill_buffers_in_order, pooled_receives_deliver,
                 i3_pooled_receives_are_backed, a_message_may_fill_its_receive_but_not_more,
                 a_message_without_a_receive_ends_the_connection, the_solicited_flag_arrives;
@@ -78,7 +78,7 @@ macro_rules! tests {
                 both_may_disconnect_at_once, posting_fails_after_the_end, a_dropped_queue_pair_ends_the_connection,
                 windows_give_their_memory_back_at_the_end;
             limits: a_full_send_queue_refuses, a_full_receive_queue_refuses, room_is_counted_by_segments, windows_run_out_and_come_back,
-                contradictory_requests_are_given_back, keys_cannot_be_guessed;
+                contradictory_requests_are_given_back, binds_of_nothing_fail, keys_cannot_be_guessed;
             setup: private_data_goes_both_ways, too_much_private_data_is_refused, rejection_carries_private_data,
                 nobody_listens, a_listener_serves_many, addresses_are_told;
         }

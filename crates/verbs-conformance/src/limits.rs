@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    Buffer, Key, PostErrorKind, ReceiveMemory, RemoteSegment, SendRequest, WindowErrorKind, WindowMemory,
-    WorkRequest,
+    Buffer, Key, PostErrorKind, ReceiveMemory, RemoteSegment, SendRequest, Status, WindowErrorKind,
+    WindowMemory, WorkRequest,
 };
 
 use crate::Fixture;
@@ -119,7 +119,6 @@ pub async fn contradictory_requests_are_given_back(fixture: &dyn Fixture) {
     let window = duo.b.write_window(vec![0; 100]);
     let bytes = |len| Bytes::from(vec![1; len]);
     let short = RemoteSegment { length: 10, ..window };
-    let bound = duo.a.write_window(vec![0; 100]);
     let too_many = duo.a.queue_pair.capabilities().max_sge + 1;
     let requests = vec![
         (
@@ -135,8 +134,6 @@ pub async fn contradictory_requests_are_given_back(fixture: &dyn Fixture) {
             "a Read shorter than its sink",
             WorkRequest::Read { sink: Buffer::adopt(vec![0; 11]), sources: vec![short] },
         ),
-        ("a second bind", WorkRequest::BindWindow { key: bound.key }),
-        ("a bind of nothing", WorkRequest::BindWindow { key: Key(bound.key.0 ^ 0x100) }),
         ("too many pieces", WorkRequest::Write { gather: vec![bytes(1); too_many], targets: vec![window] }),
         (
             "too many pieces",
@@ -153,6 +150,26 @@ pub async fn contradictory_requests_are_given_back(fixture: &dyn Fixture) {
     duo.is_alive().await;
     let memory = duo.memory_of_b(window.key).await;
     assert_eq!(octets(memory.as_ref()), [0; 100]);
+}
+
+/// A bind of what cannot be bound is refused at once or fails; a window that is bound stays as it is.
+pub async fn binds_of_nothing_fail(fixture: &dyn Fixture) {
+    for twice in [false, true] {
+        let mut duo = connect(fixture).await;
+        let bound = duo.b.write_window(pattern(100, 1));
+        duo.is_alive().await;
+        let key = if twice { bound.key } else { Key(bound.key.0 ^ 0x100) };
+        match duo.b.try_post(WorkRequest::BindWindow { key }) {
+            Err((PostErrorKind::Invalid(_), WorkRequest::BindWindow { key: back })) => assert_eq!(back, key),
+            Err(other) => panic!("{other:?}"),
+            Ok(id) => {
+                duo.b_completes(id).await;
+                assert_eq!(duo.b.take(id).status, Status::LocalProtection);
+            }
+        }
+        let memory = duo.memory_of_b(bound.key).await;
+        assert_eq!(octets(memory.as_ref()), pattern(100, 1));
+    }
 }
 
 /// Keys and addresses differ, follow no simple rule, and are not used again soon (RFC 5042 §6.1.1).

@@ -18,9 +18,9 @@
 //!
 //! # Semantics: the weakest of all fabrics
 //!
-//! 1. Work requests of one queue pair are carried out in the order of posting, but for [`SendRequest::express`] and for
-//!    RDMA Reads, which later requests may pass (RFC 5040 §5.5): whoever needs the data of a Read waits for its
-//!    completion first.
+//! 1. Work requests of one queue pair are carried out in the order of posting, but for [`SendRequest::express`], for
+//!    `LocalInvalidate`, which may pass Sends and Writes that have not left, and for RDMA Reads, which later requests may
+//!    pass (RFC 5040 §5.5): whoever needs the data of a Read waits for its completion first.
 //! 2. A Send is delivered to the peer after the RDMA Writes posted before it are placed (unless it is `express`).
 //! 3. The completion of a Send or Write says that the memory may be reused; it does *not* say that the peer has
 //!    the data (iWARP). A wrong key may show only as the end of the connection.
