@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rpcrdma_oncrpc::auth::flavor;
 use rpcrdma_oncrpc::{CallContext, CallFailure, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::Binding;
-use rpcrdma_xdr::{Decode, DecodeError, Decoder, Stream, encode};
+use rpcrdma_xdr::{Decoder, Stream, encode};
 
 use super::{
     DirPath, ExportNode, Exports, Groups, MAX_MOUNT_PATH, MOUNT_PROGRAM, MOUNT_VERSION, MountBody, MountList,
@@ -71,12 +71,6 @@ pub struct MountProgram {
     shared: Arc<Shared>,
 }
 
-fn decode_all<T: Decode>(mut arguments: Decoder) -> Result<T, DecodeError> {
-    let decoded = T::decode(&mut arguments)?;
-    arguments.finish()?;
-    Ok(decoded)
-}
-
 fn status(error: FsError) -> MountStatus {
     match error {
         FsError::NotPermitted => MountStatus::Perm,
@@ -119,7 +113,7 @@ impl MountProgram {
     fn mount(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            let path: DirPath = decode_all(arguments)?;
+            let path: DirPath = arguments.decode_all()?;
             let peer = context.peer.map(|peer| peer.ip());
             let results = match mount(&shared, &context, peer, path.as_bytes()).await {
                 Ok(results) => MountResult::Ok(results),
@@ -159,7 +153,7 @@ impl MountProgram {
         arguments: Decoder,
     ) -> Result<Stream, CallFailure> {
         if procedure == MountProcedure::Umnt {
-            let path: DirPath = decode_all(arguments)?;
+            let path: DirPath = arguments.decode_all()?;
             return Ok(self.unmount(context, Some(path.as_bytes())));
         }
         arguments.finish()?;

@@ -38,7 +38,7 @@ use io::IoThreads;
 use rpcrdma_oncrpc::{CallContext, CallFailure, Credential, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::{Binding, Eligibility};
 use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain};
-use rpcrdma_xdr::{Decode, DecodeError, Decoder, Stream, encode};
+use rpcrdma_xdr::{Decoder, Stream, encode};
 use tracing::Instrument;
 
 use crate::fs::{Attributes, Change, FileId, FileSystem, FsError, Identity};
@@ -278,12 +278,6 @@ pub struct NfsProgram {
     shared: Arc<Shared>,
 }
 
-fn decode_all<T: Decode>(mut arguments: Decoder) -> Result<T, DecodeError> {
-    let decoded = T::decode(&mut arguments)?;
-    arguments.finish()?;
-    Ok(decoded)
-}
-
 /// Counts, logs and encodes the results of a call.
 fn finish<C: NfsCall>(shared: &Shared, results: Served3<C>) -> Result<Stream, CallFailure> {
     shared.counters.count(C::PROCEDURE, results.is_err());
@@ -307,7 +301,7 @@ impl NfsProgram {
         let shared = Arc::clone(&self.shared);
         let span = tracing::debug_span!("nfs", procedure = C::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
-            let call: C = decode_all(arguments)?;
+            let call: C = arguments.decode_all()?;
             let at = match shared.enter(call.handle(), &Caller::from(context)) {
                 Ok(at) => at,
                 Err(status) => return finish::<C>(&shared, Err((status, C::Fail::default()))),
@@ -324,7 +318,7 @@ impl NfsProgram {
         let shared = Arc::clone(&self.shared);
         let span = tracing::debug_span!("nfs", procedure = ReadArgs::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
-            let call: ReadArgs = decode_all(arguments)?;
+            let call: ReadArgs = arguments.decode_all()?;
             let results = match shared.enter(&call.file, &Caller::from(context)) {
                 Ok(at) => data::read(&shared, at, call).await.ok_or(CallFailure::SystemError)?,
                 Err(status) => Err((status, None)),

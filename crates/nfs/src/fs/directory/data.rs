@@ -94,6 +94,10 @@ impl DirectoryFs {
         offset: u64,
         buffer: &mut [u8],
     ) -> Option<ReadResult> {
+        // To preadv2 an offset of -1 means the position of the descriptor.
+        if offset > OFFSET_MAX {
+            return None;
+        }
         let file = self.open_files.get(id, who, Purpose::Read)?;
         let wanted = buffer.len();
         let flags = ReadWriteFlags::NOWAIT;

@@ -1,0 +1,195 @@
+//! Rules of exports, and what the program says to calls that make no sense.
+
+use rpcrdma_oncrpc::AcceptStat;
+
+use super::*;
+
+#[tokio::test]
+async fn a_read_only_export_refuses_every_change() {
+    for bed in Bed::all_with(|export, _| export.read_only = true) {
+        let (root, name) = (bed.root, bed.name);
+        let attributes = SetAttributes::default();
+        let symlink = SymlinkData { attributes, target: Bytes::from_static(b"x") };
+        let data = Bytes::from_static(b"x");
+        let refused = Some(Status::Rofs);
+        assert_eq!(bed.set(root, mode(0o700)).await, refused, "{name}");
+        let write = WriteArgs { file: root, offset: 0, count: 1, stable: StableHow::Unstable, data };
+        assert_eq!(bed.status(&write).await, refused, "{name}");
+        for how in [CreateHow::Unchecked(attributes), CreateHow::Exclusive([0; 8])] {
+            assert_eq!(bed.status(&create(root, "x", how)).await, refused, "{name}");
+        }
+        assert_eq!(bed.status(&MkdirArgs { place: place(root, "x"), attributes }).await, refused);
+        assert_eq!(bed.status(&SymlinkArgs { place: place(root, "x"), symlink }).await, refused);
+        let what = MknodData::Fifo(attributes);
+        assert_eq!(bed.status(&MknodArgs { place: place(root, "x"), what }).await, refused);
+        assert_eq!(bed.remove(root, "x").await, refused);
+        assert_eq!(bed.status(&RmdirArgs { object: place(root, "x") }).await, refused);
+        assert_eq!(bed.rename((root, "x"), (root, "y")).await, refused);
+        assert_eq!(bed.status(&LinkArgs { file: root, link: place(root, "x") }).await, refused);
+        assert_eq!(bed.status(&CommitArgs { file: root, offset: 0, count: 0 }).await, refused);
+        assert_eq!(bed.access(root).await, ACCESS3_READ | ACCESS3_LOOKUP, "{name}");
+        assert!(bed.getattr(root).await.is_ok());
+        assert!(bed.call(&FsinfoArgs { root }).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn root_is_squashed() {
+    for mut bed in Bed::all_with(|export, _| export.squash = Squash::Root) {
+        if bed.places.is_some() && !super::objects::acts_as_callers() {
+            continue;
+        }
+        if let Some(places) = &bed.places {
+            std::fs::set_permissions(places.0.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+                .unwrap();
+        }
+        let file = bed.make_file(bed.root, "file", 0o600).await;
+        let got = bed.getattr(file).await.unwrap();
+        assert_eq!((got.uid, got.gid), (NOBODY, NOBODY), "{}", bed.name);
+        let give = SetAttributes { uid: Some(0), ..SetAttributes::default() };
+        assert_eq!(bed.set(file, give).await, Some(Status::Perm), "{}", bed.name);
+        // Nor has anybody without a credential more rights.
+        bed.credential = Credential::None;
+        assert_eq!(bed.write(file, 0, b"x").await.unwrap().count, 1, "{}", bed.name);
+        bed.credential = user(1000, 1000);
+        assert_eq!(bed.write(file, 0, b"x").await.unwrap_err(), Status::Acces, "{}", bed.name);
+    }
+}
+
+#[tokio::test]
+async fn networks_hold_for_every_call() {
+    for mut bed in Bed::all_with(|export, _| export.allow = vec!["192.0.2.0/24".parse().unwrap()]) {
+        assert!(bed.getattr(bed.root).await.is_ok(), "{}", bed.name);
+        assert!(matches!(bed.mnt("/").await, MountResult::Ok(_)), "{}", bed.name);
+        bed.peer = "198.51.100.1:700".parse().unwrap();
+        assert_eq!(bed.getattr(bed.root).await, Err(Status::Acces), "{}", bed.name);
+        assert_eq!(bed.read(bed.root, 0, 1).await.unwrap_err(), Status::Acces, "{}", bed.name);
+        assert_eq!(bed.mnt("/").await, MountResult::Fail(crate::mount::MountStatus::Acces), "{}", bed.name);
+    }
+}
+
+#[tokio::test]
+async fn handles_of_one_export_are_no_way_into_another() {
+    let fs = || Arc::new(MemoryFs::new(MemoryOptions::default()));
+    let mut closed = Export::new("/closed", fs());
+    closed.allow = vec!["203.0.113.0/24".parse().unwrap()];
+    let mut open = Export::new("/", fs());
+    open.squash = Squash::Nobody;
+    let server = NfsServer::new(HandleKey::random(), vec![open, closed], ServerOptions::default()).unwrap();
+    let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);
+    let mut dispatcher = Dispatcher::new(Arc::new(ReplyCache::new(CacheLimits::default())));
+    dispatcher.register(server.nfs_program()).unwrap();
+    bed.root = server.root_handle("/").unwrap();
+    let other = server.root_handle("/closed").unwrap();
+    bed.dispatcher = dispatcher;
+    let file = bed.make_file(bed.root, "file", 0o640).await;
+    assert_eq!(bed.getattr(other).await, Err(Status::Acces));
+    assert_eq!(bed.rename((bed.root, "file"), (other, "x")).await, Some(Status::Xdev));
+    assert_eq!(bed.status(&LinkArgs { file, link: place(other, "x") }).await, Some(Status::Xdev));
+    // They are two file systems for a client.
+    bed.peer = "203.0.113.1:1".parse().unwrap();
+    let (a, b) = (bed.getattr(bed.root).await.unwrap(), bed.getattr(other).await.unwrap());
+    assert_ne!(a.fsid, b.fsid);
+}
+
+#[tokio::test]
+async fn a_handle_of_an_export_that_is_gone_is_stale() {
+    let places = places();
+    let state = StateDirectory::open(places.1.path()).unwrap();
+    let key = HandleKey::from_state(&state);
+    let serve = |name: &str| {
+        let fs = DirectoryFs::open(places.0.path(), &state, DirectoryOptions::default()).unwrap();
+        let server =
+            NfsServer::new(key.clone(), vec![Export::new(name, Arc::new(fs))], ServerOptions::default())
+                .unwrap();
+        let root = server.root_handle(name).unwrap();
+        let mut dispatcher = Dispatcher::new(Arc::new(ReplyCache::new(CacheLimits::default())));
+        dispatcher.register(server.nfs_program()).unwrap();
+        (dispatcher, root)
+    };
+    let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);
+    let (dispatcher, handle) = serve("/a");
+    bed.dispatcher = dispatcher;
+    assert!(bed.getattr(handle).await.is_ok());
+    let (dispatcher, _) = serve("/b");
+    bed.dispatcher = dispatcher;
+    assert_eq!(bed.getattr(handle).await, Err(Status::Stale));
+}
+
+#[tokio::test]
+async fn garbage_is_called_so() {
+    let bed = Bed::memory_with(MemoryOptions::default(), untuned);
+    let garbage =
+        |body: &ReplyBody| matches!(body, ReplyBody::Accepted { status: AcceptStat::GarbageArguments, .. });
+    for procedure in NfsProcedure::ALL.iter().skip(1) {
+        let call = [NFS_PROGRAM, NFS_VERSION, procedure.number()];
+        // Too short, and too long by one word.
+        let body = bed.rpc(call, &7_u32).await.unwrap_err();
+        assert!(garbage(&body), "{procedure}: {body:?}");
+    }
+    let call = [NFS_PROGRAM, NFS_VERSION, 1];
+    let body = bed.rpc(call, &SetattrArgs { object: bed.root, new_attributes: mode(1), guard: None }).await;
+    assert!(garbage(&body.unwrap_err()), "something behind the arguments of GETATTR");
+}
+
+#[tokio::test]
+async fn versions_procedures_and_programs_that_are_not_served() {
+    let bed = Bed::memory_with(MemoryOptions::default(), untuned);
+    let status = async |call| match bed.rpc(call, &()).await {
+        Ok(_) => AcceptStat::Success,
+        Err(ReplyBody::Accepted { status, .. }) => status,
+        Err(denied @ ReplyBody::Denied(_)) => panic!("{denied:?}"),
+    };
+    assert_eq!(status([NFS_PROGRAM, 3, 0]).await, AcceptStat::Success);
+    assert_eq!(status([NFS_PROGRAM, 3, 22]).await, AcceptStat::ProcedureUnavailable);
+    let mismatch = AcceptStat::ProgramMismatch { low: 3, high: 3 };
+    for version in [2, 4] {
+        assert_eq!(status([NFS_PROGRAM, version, 0]).await, mismatch);
+        assert_eq!(status([MOUNT_PROGRAM, version, 0]).await, mismatch);
+    }
+    // NFSACL, for which Linux asks.
+    assert_eq!(status([100_227, 3, 0]).await, AcceptStat::ProgramUnavailable);
+}
+
+#[tokio::test]
+async fn the_binding_is_that_of_rfc_8267() {
+    let bed = Bed::memory_with(MemoryOptions::default(), untuned);
+    let program = bed.server.nfs_program();
+    for procedure in 0..=22 {
+        let eligible = program.eligibility(3, procedure);
+        let expected = match procedure {
+            5 | 6 => (0, 1),
+            7 | 10 => (1, 0),
+            _ => (0, 0),
+        };
+        assert_eq!((eligible.arguments, eligible.results), expected, "procedure {procedure}");
+    }
+    assert_eq!(bed.server.mount_program().eligibility(3, 1), Eligibility::default());
+}
+
+#[tokio::test]
+async fn calls_are_counted() {
+    let bed = Bed::memory_with(MemoryOptions::default(), untuned);
+    bed.getattr(bed.root).await.unwrap();
+    bed.lookup(bed.root, "none").await.unwrap_err();
+    let counted: Vec<_> = bed
+        .server
+        .counters()
+        .procedures()
+        .into_iter()
+        .map(|count| (count.procedure.name(), count.calls, count.failures))
+        .collect();
+    assert_eq!(counted, [("GETATTR", 1, 0), ("LOOKUP", 1, 1)]);
+}
+
+#[tokio::test]
+async fn a_repeated_removal_is_answered_as_the_first_was() {
+    let bed = Bed::directory();
+    bed.make_file(bed.root, "file", 0o640).await;
+    let xid = bed.xid.load(Ordering::Relaxed);
+    for _ in 0..3 {
+        bed.xid.store(xid, Ordering::Relaxed);
+        assert_eq!(bed.remove(bed.root, "file").await, None);
+    }
+    assert_eq!(bed.remove(bed.root, "file").await, Some(Status::NoEnt));
+}
