@@ -93,7 +93,7 @@ pub(crate) struct Connection {
     /// TCP port of the MOUNT service, if the server does not answer MOUNT on its RDMA port and rpcbind does not know it
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Connection")]
     pub(crate) mountport: Option<u16>,
-    /// How long to wait for a connection and for each reply, in seconds; connections are tried again for as long
+    /// How long to wait for a connection, and for each reply (connecting again included), in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Connection")]
     pub(crate) timeout: Duration,
     /// Calls in flight at a time, 1 to 1024; the server may grant fewer
@@ -115,6 +115,14 @@ pub(crate) enum Proto {
 }
 
 impl Proto {
+    /// Its name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Rdma => "rdma",
+            Self::Tcp => "tcp",
+        }
+    }
+
     /// The port if none is given: 20049 for RDMA (RFC 8267 §8), 2049 for TCP.
     pub(crate) const fn default_port(self) -> u16 {
         match self {

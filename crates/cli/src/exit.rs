@@ -63,6 +63,11 @@ impl Failure {
         Self::new(Exit::Usage, message)
     }
 
+    /// A signal came before it was done.
+    pub(crate) fn interrupted(signal: &str) -> Self {
+        Self::new(Exit::Interrupted, format!("stopped by {signal}"))
+    }
+
     /// A failure about which everything was said already, if there is anything to say.
     pub(crate) const fn silent(exit: Exit) -> Self {
         Self { exit, message: String::new() }

@@ -5,7 +5,11 @@
 
 mod arguments;
 mod commands;
+mod connect;
 mod exit;
+mod output;
+mod signals;
+mod trace;
 
 use std::process::ExitCode;
 

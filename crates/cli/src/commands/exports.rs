@@ -1,15 +1,65 @@
 //! `rpcrdma exports`.
 
 use clap::Args;
+use rpcrdma_nfs::client::{Client, NfsUrl};
+use serde::Serialize;
 
-use crate::arguments::Connection;
+use crate::arguments::{Common, Connection, host};
+use crate::connect::{Servers, failure};
+use crate::exit::Failure;
+use crate::output::{self, Text, printable};
+
+const AFTER_HELP: &str = "\
+Each line has the name of an export and who may mount it (everybody, if nothing follows).
+
+--json prints {exports: [{name, groups: [GROUP...]}]}.";
 
 /// List what a server exports.
 #[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Exports {
     /// Server: HOST, HOST:PORT or nfs://HOST[:PORT]
-    #[arg(value_name = "HOST[:PORT]", value_parser = crate::arguments::host)]
-    pub(crate) host: rpcrdma_nfs::client::NfsUrl,
+    #[arg(value_name = "HOST[:PORT]", value_parser = host)]
+    host: NfsUrl,
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    connection: Connection,
+}
+
+#[derive(Serialize)]
+struct Document {
+    exports: Vec<Export>,
+}
+
+#[derive(Serialize)]
+struct Export {
+    name: String,
+    groups: Vec<String>,
+}
+
+impl Exports {
+    pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+        let mut servers = Servers::new(&self.connection);
+        let rpc = servers.rpc(&self.host).await?;
+        let listed =
+            Client::exports(&rpc, &servers.options()).await.map_err(|error| failure(&self.host, error))?;
+        let lossy = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let exports = listed
+            .iter()
+            .map(|export| Export {
+                name: lossy(export.directory.as_bytes()),
+                groups: export.groups.names.iter().map(|group| lossy(group.as_bytes())).collect(),
+            })
+            .collect();
+        let document = Document { exports };
+        if common.json {
+            return output::json(&document);
+        }
+        let mut text = Text::stdout();
+        for export in &document.exports {
+            let groups = export.groups.iter().map(|group| format!(" {}", printable(group.as_bytes())));
+            let groups: String = groups.collect();
+            text.line(format_args!("{}{groups}", printable(export.name.as_bytes())))?;
+        }
+        text.flush()
+    }
 }

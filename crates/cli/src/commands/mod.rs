@@ -1,7 +1,8 @@
-//! The commands, one file each.
+//! The commands, one file each, and what they share.
 
 pub(crate) mod bench;
 pub(crate) mod copy;
+mod entry;
 pub(crate) mod exports;
 pub(crate) mod ls;
 pub(crate) mod names;
@@ -9,10 +10,119 @@ pub(crate) mod ping;
 pub(crate) mod serve;
 pub(crate) mod stat;
 
-use crate::arguments::Arguments;
-use crate::exit::Failure;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+
+use crate::arguments::{Arguments, Command};
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::signals::StopSignals;
+use crate::trace;
+
+/// For tasks to end after the command did: temporary files are removed meanwhile.
+const LEAVE: Duration = Duration::from_secs(2);
 
 /// Runs the command.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    Err(Failure::failed(format!("not wired to the libraries yet: {arguments:?}")))
+    let Arguments { common, command } = arguments;
+    trace::start(common.verbose)?;
+    match command {
+        // These have an orderly end of their own.
+        Command::Serve(serve) => on_runtime(serve.run(common)),
+        Command::Ping(ping) => on_runtime(ping.run(common)),
+        // Measures on runtimes of its own.
+        Command::Bench(bench) => bench.run(common),
+        Command::Exports(exports) => on_runtime(until_signal(exports.run(common))),
+        Command::Ls(ls) => on_runtime(until_signal(ls.run(common))),
+        Command::Stat(stat) => on_runtime(until_signal(stat.run(common))),
+        Command::Cat(cat) => on_runtime(until_signal(cat.run())),
+        Command::Get(get) => on_runtime(until_signal(get.run(common))),
+        Command::Put(put) => on_runtime(until_signal(put.run(common))),
+        Command::Mkdir(mkdir) => on_runtime(until_signal(mkdir.run())),
+        Command::Rm(rm) => on_runtime(until_signal(rm.run())),
+        Command::Mv(mv) => on_runtime(until_signal(mv.run())),
+        Command::Ln(ln) => on_runtime(until_signal(ln.run())),
+    }
+}
+
+fn on_runtime(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;
+    let result = runtime.block_on(command);
+    runtime.shutdown_timeout(LEAVE);
+    result
+}
+
+/// Runs to the end or to the first SIGINT or SIGTERM.
+pub(crate) async fn until_signal(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let mut signals = StopSignals::new()?;
+    tokio::select! {
+        result = command => result,
+        signal = signals.next() => Err(Failure::interrupted(signal)),
+    }
+}
+
+/// Several operations of one command: what fails is named, the others go on.
+#[derive(Debug, Default)]
+struct Tally {
+    done: usize,
+    failed: usize,
+}
+
+impl Tally {
+    /// Counts an operation. `None` if it failed and was named.
+    ///
+    /// # Errors
+    /// A failure after which nothing else can succeed.
+    fn count<T>(&mut self, result: Result<T, Failure>) -> Result<Option<T>, Failure> {
+        match result {
+            Ok(value) => {
+                self.done += 1;
+                Ok(Some(value))
+            }
+            Err(failure) if failure.exit() == Exit::Failed => {
+                output::warn(&failure);
+                self.failed += 1;
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// How it all ended.
+    fn finish(self) -> Result<(), Failure> {
+        match (self.done, self.failed) {
+            (_, 0) => Ok(()),
+            (0, _) => Err(Failure::silent(Exit::Failed)),
+            _ => Err(Failure::silent(Exit::Partial)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_of_several_operations() {
+        let code = |results: Vec<Result<(), Failure>>| {
+            let mut tally = Tally::default();
+            for result in results {
+                if let Err(failure) = tally.count(result) {
+                    return failure.exit().code();
+                }
+            }
+            tally.finish().map_or_else(|failure| failure.exit().code(), |()| 0)
+        };
+        let failed = || Err(Failure::failed("x"));
+        assert_eq!(code(vec![]), 0);
+        assert_eq!(code(vec![Ok(()), Ok(())]), 0);
+        assert_eq!(code(vec![failed(), failed()]), 1);
+        assert_eq!(code(vec![Ok(()), failed()]), 4);
+        assert_eq!(code(vec![failed(), Ok(())]), 4);
+        assert_eq!(code(vec![Ok(()), Err(Failure::new(Exit::Unreachable, "x")), failed()]), 3);
+    }
 }

@@ -1,24 +1,74 @@
 //! `rpcrdma mkdir`, `rm`, `mv` and `ln`: names at a server.
 
-use clap::Args;
-use rpcrdma_nfs::client::NfsUrl;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 
-use crate::arguments::Connection;
+use clap::Args;
+use rpcrdma_nfs::client::{Client, Error, NfsUrl, Node};
+use rpcrdma_nfs::wire::{
+    DirOpArgs, FileHandle, FileType, GetattrArgs, LookupArgs, RemoveArgs, RmdirArgs, SetAttributes, Status,
+};
+use tokio::task::JoinSet;
+
+use super::Tally;
+use crate::arguments::{Connection, Place};
+use crate::connect::{Location, Servers};
+use crate::exit::Failure;
+
+/// REMOVEs in flight at a time.
+const IN_FLIGHT: usize = 32;
 
 /// Make directories.
 #[derive(Debug, Args)]
 pub(crate) struct Mkdir {
     /// Make missing directories on the way, and take it as done if the directory exists
     #[arg(short, long)]
-    pub(crate) parents: bool,
-    /// Mode, in octal
+    parents: bool,
+    /// Mode of the directories, in octal
     #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = mode)]
-    pub(crate) mode: u32,
+    mode: u32,
     /// Directories to make
     #[arg(required = true, value_name = "URL")]
-    pub(crate) urls: Vec<NfsUrl>,
+    urls: Vec<NfsUrl>,
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    connection: Connection,
+}
+
+impl Mkdir {
+    pub(crate) async fn run(&self) -> Result<(), Failure> {
+        let mut servers = Servers::new(&self.connection);
+        let mut tally = Tally::default();
+        for url in &self.urls {
+            let made = self.make(&mut servers, url).await;
+            tally.count(made)?;
+        }
+        tally.finish()
+    }
+
+    async fn make(&self, servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(), Failure> {
+        let location = servers.locate(url).await?;
+        let attributes = SetAttributes { mode: Some(self.mode), ..SetAttributes::default() };
+        if !self.parents {
+            return match location.client.mkdir(&location.path, attributes).await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(location.failure(error)),
+            };
+        }
+        let mut path = Vec::new();
+        for component in location.components() {
+            path.push(b'/');
+            path.extend_from_slice(component);
+            // Made first and looked at afterwards: nobody can come in between.
+            match location.client.mkdir(&path, attributes).await {
+                Ok(_) => {}
+                Err(error) => match location.client.stat(&path).await {
+                    Ok(found) if found.file_type == FileType::Directory => {}
+                    _ => return Err(location.failure(error)),
+                },
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Remove files and directories. Symbolic links are removed, not followed.
@@ -26,15 +76,114 @@ pub(crate) struct Mkdir {
 pub(crate) struct Rm {
     /// Remove directories with everything in them
     #[arg(short, long)]
-    pub(crate) recursive: bool,
+    recursive: bool,
     /// It is no error if there is nothing to remove
     #[arg(short, long)]
-    pub(crate) force: bool,
+    force: bool,
     /// What to remove
     #[arg(required = true, value_name = "URL")]
-    pub(crate) urls: Vec<NfsUrl>,
+    urls: Vec<NfsUrl>,
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    connection: Connection,
+}
+
+impl Rm {
+    pub(crate) async fn run(&self) -> Result<(), Failure> {
+        let mut servers = Servers::new(&self.connection);
+        let mut tally = Tally::default();
+        for url in &self.urls {
+            let removed = self.remove(&mut servers, url).await;
+            tally.count(removed)?;
+        }
+        tally.finish()
+    }
+
+    async fn remove(&self, servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(), Failure> {
+        let location = servers.locate(url).await?;
+        if location.is_root() {
+            return Err(Failure::failed(format!("{url} is the root of an export and cannot be removed")));
+        }
+        let fail = |error| location.failure(error);
+        let result = match location.client.lookup_link(&location.path).await {
+            Ok(node) if node.attributes.file_type != FileType::Directory => {
+                location.client.remove(&location.path).await
+            }
+            Ok(_) if !self.recursive => {
+                return Err(Failure::failed(format!("{url} is a directory: add -r to remove it")));
+            }
+            Ok(node) => {
+                empty(&location, node.handle).await?;
+                location.client.rmdir(&location.path).await
+            }
+            Err(error) if self.force && error.status() == Some(Status::NoEnt) => return Ok(()),
+            Err(error) => Err(error),
+        };
+        result.map_err(fail)
+    }
+}
+
+/// Removes everything in a directory. The directories whose entries are to be removed are a list, not a recursion: depth
+/// costs no stack.
+async fn empty(location: &Location, directory: FileHandle) -> Result<(), Failure> {
+    let client = &location.client;
+    let fail = |error| location.failure(error);
+    let mut open = vec![(directory, None::<DirOpArgs>)];
+    // Directories in the order in which they were found: each before those in it.
+    let mut found = Vec::new();
+    while let Some((dir, own_name)) = open.pop() {
+        found.extend(own_name);
+        let mut reader = client.dir_reader(dir, &location.path);
+        let mut entries = Vec::new();
+        while let Some(batch) = reader.next().await.map_err(fail)? {
+            entries.extend(batch);
+        }
+        let mut calls = JoinSet::new();
+        for entry in entries {
+            let object = DirOpArgs { dir, name: entry.name };
+            let node = match entry.handle.zip(entry.attributes) {
+                Some((handle, attributes)) => Some(Node { handle, attributes }),
+                None => look_up(client, &object).await.map_err(fail)?,
+            };
+            // Removed by somebody else since it was listed.
+            let Some(node) = node else { continue };
+            if node.attributes.file_type == FileType::Directory {
+                open.push((node.handle, Some(object)));
+                continue;
+            }
+            if calls.len() >= IN_FLIGHT {
+                one_done(location, &mut calls).await?;
+            }
+            let client = client.clone();
+            calls.spawn(async move { client.procedures().remove(&RemoveArgs { object }).await.map(|_| ()) });
+        }
+        while !calls.is_empty() {
+            one_done(location, &mut calls).await?;
+        }
+    }
+    for object in found.into_iter().rev() {
+        client.procedures().rmdir(&RmdirArgs { object }).await.map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// Waits for one of the calls.
+async fn one_done(location: &Location, calls: &mut JoinSet<Result<(), Error>>) -> Result<(), Failure> {
+    match calls.join_next().await {
+        None | Some(Ok(Ok(()))) => Ok(()),
+        Some(Ok(Err(error))) => Err(location.failure(error)),
+        Some(Err(error)) => Err(Failure::failed(format!("a task failed: {error}"))),
+    }
+}
+
+/// A name in a directory; `None` if there is no such name.
+async fn look_up(client: &Client, what: &DirOpArgs) -> Result<Option<Node>, Error> {
+    let handle = match client.procedures().lookup(&LookupArgs { what: what.clone() }).await {
+        Ok(found) => found.object,
+        Err(error) if error.status() == Some(Status::NoEnt) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let attributes = client.procedures().getattr(&GetattrArgs { object: handle }).await?;
+    Ok(Some(Node { handle, attributes }))
 }
 
 /// Rename or move on one server. If DEST is a directory, the sources go into it; a file that is in the way is replaced.
@@ -42,12 +191,51 @@ pub(crate) struct Rm {
 pub(crate) struct Mv {
     /// What to move
     #[arg(required = true, value_name = "SOURCE")]
-    pub(crate) sources: Vec<NfsUrl>,
+    sources: Vec<NfsUrl>,
     /// New name, or directory to move into
     #[arg(required = true, value_name = "DEST")]
-    pub(crate) destination: NfsUrl,
+    destination: NfsUrl,
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    connection: Connection,
+}
+
+impl Mv {
+    pub(crate) async fn run(&self) -> Result<(), Failure> {
+        let mut servers = Servers::new(&self.connection);
+        let destination = servers.locate(&self.destination).await?;
+        let into = is_directory(&destination).await?;
+        if self.sources.len() > 1 && !into {
+            let url = &self.destination;
+            return Err(Failure::usage(format!("{url} is not a directory: several sources need one")));
+        }
+        let mut tally = Tally::default();
+        for url in &self.sources {
+            let moved = self.rename(&mut servers, url, &destination, into).await;
+            tally.count(moved)?;
+        }
+        tally.finish()
+    }
+
+    async fn rename(
+        &self,
+        servers: &mut Servers<'_>,
+        url: &NfsUrl,
+        destination: &Location,
+        into: bool,
+    ) -> Result<(), Failure> {
+        let source = servers.locate(url).await?;
+        if !source.same_export(destination) {
+            return Err(Failure::failed(format!(
+                "{url} and {} are not in the same export: copy with get and put instead",
+                self.destination
+            )));
+        }
+        let Some(name) = url.file_name().filter(|_| !source.is_root()) else {
+            return Err(Failure::failed(format!("{url} is the root of an export and cannot be moved")));
+        };
+        let target = if into { destination.child(name) } else { destination.path.clone() };
+        source.client.rename(&source.path, target).await.map_err(|error| source.failure(error))
+    }
 }
 
 /// Make links: a hard link to a file, or with -s a symbolic link with any text.
@@ -55,15 +243,69 @@ pub(crate) struct Mv {
 pub(crate) struct Ln {
     /// Make a symbolic link; TARGET is its text then, not a URL
     #[arg(short, long)]
-    pub(crate) symbolic: bool,
+    symbolic: bool,
     /// File to link to (a URL), or text of the link with -s
     #[arg(value_name = "TARGET")]
-    pub(crate) target: std::ffi::OsString,
+    target: OsString,
     /// New name, or directory in which to make the link
     #[arg(value_name = "URL")]
-    pub(crate) link: NfsUrl,
+    link: NfsUrl,
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    connection: Connection,
+}
+
+impl Ln {
+    pub(crate) async fn run(&self) -> Result<(), Failure> {
+        let mut servers = Servers::new(&self.connection);
+        if self.symbolic {
+            let text = self.target.as_bytes();
+            let name = text.rsplit(|&octet| octet == b'/').find(|part| !part.is_empty());
+            let link = servers.locate(&self.link).await?;
+            let path = self.path(&link, name).await?;
+            return link.client.symlink(text, path).await.map_err(|error| link.failure(error));
+        }
+        let url = match Place::parse(self.target.clone()) {
+            Ok(Place::Remote(url)) => url,
+            Ok(Place::Local(path)) => {
+                return Err(Failure::usage(format!(
+                    "a hard link needs the URL of a file as its target, seen {:?}: write nfs://HOST/PATH, or add -s \
+                     for a symbolic link",
+                    path.display()
+                )));
+            }
+            Err(message) => return Err(Failure::usage(message)),
+        };
+        let target = servers.locate(&url).await?;
+        let link = servers.locate(&self.link).await?;
+        if !target.same_export(&link) {
+            return Err(Failure::failed(format!(
+                "{url} and {} are not in the same export: a hard link cannot cross",
+                self.link
+            )));
+        }
+        let path = self.path(&link, url.file_name()).await?;
+        target.client.link(&target.path, path).await.map_err(|error| link.failure(error))
+    }
+
+    /// Where the link is made: inside of a directory under the name of what it leads to.
+    async fn path(&self, link: &Location, name: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+        if !is_directory(link).await? {
+            return Ok(link.path.clone());
+        }
+        match name {
+            Some(name) if !matches!(name, b"." | b"..") => Ok(link.child(name)),
+            _ => Err(Failure::usage(format!("{} is a directory: add the name of the link", self.link))),
+        }
+    }
+}
+
+/// Whether there is a directory.
+async fn is_directory(location: &Location) -> Result<bool, Failure> {
+    match location.client.stat(&location.path).await {
+        Ok(attributes) => Ok(attributes.file_type == FileType::Directory),
+        Err(error) if error.status() == Some(Status::NoEnt) => Ok(false),
+        Err(error) => Err(location.failure(error)),
+    }
 }
 
 fn mode(text: &str) -> Result<u32, String> {

@@ -1,16 +1,24 @@
 //! `rpcrdma ping`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use rpcrdma_nfs::client::NfsUrl;
+use serde::Serialize;
+use tokio::time::sleep;
 
-use crate::arguments::{Connection, host, seconds};
+use crate::arguments::{Common, Connection, host, seconds};
+use crate::connect;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Text};
+use crate::signals::StopSignals;
 
 const AFTER_HELP: &str = "\
 Shows minimum, median, 90th and 99th percentile and maximum of the round trip, in microseconds. Exit code 4 if some calls
-had no reply, 1 if all had none, 3 if there was no connection.
+had no reply, 1 if all had none, 3 if there was no connection. SIGINT ends it with the summary so far.
 
---json prints {host, transport, program, version, sent, received, microseconds: {min, p50, p90, p99, max, mean}}.";
+--json prints {host, address, transport, program, version, sent, received, microseconds: {min, p50, p90, p99, max, mean}};
+microseconds is null if nothing was received.";
 
 /// Measure the round trip of NULL calls.
 #[derive(Debug, Args)]
@@ -18,19 +26,157 @@ had no reply, 1 if all had none, 3 if there was no connection.
 pub(crate) struct Ping {
     /// Server: HOST, HOST:PORT or nfs://HOST[:PORT]
     #[arg(value_name = "HOST[:PORT]", value_parser = host)]
-    pub(crate) host: rpcrdma_nfs::client::NfsUrl,
+    host: NfsUrl,
     /// Calls to make; 0 goes on until SIGINT
     #[arg(short, long, value_name = "COUNT", default_value_t = 10)]
-    pub(crate) count: u64,
+    count: u64,
     /// Pause between calls, in seconds; with 0 the next call follows each reply, and only the summary is printed
     #[arg(short, long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
-    pub(crate) interval: Duration,
+    interval: Duration,
     /// RPC program to call
     #[arg(long, value_name = "NUMBER", default_value_t = 100_003)]
-    pub(crate) program: u32,
+    program: u32,
     /// Version of the program
     #[arg(long, value_name = "NUMBER", default_value_t = 3)]
-    pub(crate) version: u32,
+    version: u32,
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    connection: Connection,
+}
+
+#[derive(Serialize)]
+struct Document {
+    host: String,
+    address: String,
+    transport: &'static str,
+    program: u32,
+    version: u32,
+    sent: u64,
+    received: u64,
+    microseconds: Option<Summary>,
+}
+
+/// Percentiles of round trips, in microseconds.
+#[derive(Debug, Serialize, PartialEq)]
+struct Summary {
+    min: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    max: f64,
+    mean: f64,
+}
+
+impl Summary {
+    /// Of round trips in any order; `None` of none.
+    fn of(mut trips: Vec<Duration>) -> Option<Self> {
+        trips.sort_unstable();
+        let microseconds = |trip: &Duration| trip.as_secs_f64() * 1e6;
+        let (min, max) = (trips.first().map(microseconds)?, trips.last().map(microseconds)?);
+        // The smallest value that is no less than so many of a hundred.
+        let percentile = |percent: usize| {
+            trips.get((trips.len() * percent).div_ceil(100).saturating_sub(1)).map_or(max, microseconds)
+        };
+        let count = u32::try_from(trips.len()).unwrap_or(u32::MAX);
+        let mean = trips.iter().map(microseconds).sum::<f64>() / f64::from(count);
+        Some(Self { min, p50: percentile(50), p90: percentile(90), p99: percentile(99), max, mean })
+    }
+}
+
+impl Ping {
+    pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+        let mut signals = StopSignals::new()?;
+        let client = tokio::select! {
+            client = connect::rpc(&self.host, &self.connection) => client?,
+            signal = signals.next() => return Err(Failure::interrupted(signal)),
+        };
+        let mut text = Text::stdout();
+        let each = !common.json && !self.interval.is_zero();
+        let (mut sent, mut trips, mut last_error) = (0, Vec::new(), None);
+        while self.count == 0 || sent < self.count {
+            if sent > 0 && !self.interval.is_zero() {
+                tokio::select! {
+                    () = sleep(self.interval) => {}
+                    _ = signals.next() => break,
+                }
+            }
+            let start = Instant::now();
+            let answered = tokio::select! {
+                answered = client.null(self.program, self.version) => answered,
+                _ = signals.next() => break,
+            };
+            let trip = start.elapsed();
+            sent += 1;
+            match answered {
+                Ok(_) => {
+                    trips.push(trip);
+                    if each {
+                        text.line(format_args!(
+                            "reply {sent} from {}: {:.1} us",
+                            client.peer_address(),
+                            trip.as_secs_f64() * 1e6
+                        ))?;
+                        text.flush()?;
+                    }
+                }
+                Err(error) => {
+                    output::warn(format_args!("call {sent}: {error}"));
+                    last_error = Some(error);
+                }
+            }
+        }
+        let received = trips.len() as u64;
+        let document = Document {
+            host: self.host.to_string(),
+            address: client.peer_address().to_string(),
+            transport: self.connection.proto.name(),
+            program: self.program,
+            version: self.version,
+            sent,
+            received,
+            microseconds: Summary::of(trips),
+        };
+        if common.json {
+            output::json(&document)?;
+        } else {
+            document.print(&mut text)?;
+        }
+        client.close().await;
+        match last_error {
+            None => Ok(()),
+            Some(_) if received == 0 => Err(Failure::silent(Exit::Failed)),
+            Some(_) => Err(Failure::silent(Exit::Partial)),
+        }
+    }
+}
+
+impl Document {
+    fn print(&self, text: &mut Text) -> Result<(), Failure> {
+        text.line(format_args!(
+            "{} calls sent over {}, {} replies received",
+            self.sent, self.transport, self.received
+        ))?;
+        if let Some(Summary { min, p50, p90, p99, max, mean }) = self.microseconds {
+            text.line(format_args!(
+                "microseconds: min {min:.1}, p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1}, max {max:.1}, mean {mean:.1}"
+            ))?;
+        }
+        text.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles() {
+        assert_eq!(Summary::of(Vec::new()), None);
+        let one = Summary::of(vec![Duration::from_micros(7)]);
+        assert_eq!(one, Some(Summary { min: 7.0, p50: 7.0, p90: 7.0, p99: 7.0, max: 7.0, mean: 7.0 }));
+        let hundred = Summary::of((1..=100).rev().map(Duration::from_micros).collect());
+        assert_eq!(
+            hundred,
+            Some(Summary { min: 1.0, p50: 50.0, p90: 90.0, p99: 99.0, max: 100.0, mean: 50.5 })
+        );
+    }
 }

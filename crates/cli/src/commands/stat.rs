@@ -1,16 +1,95 @@
 //! `rpcrdma stat`.
 
 use clap::Args;
-use rpcrdma_nfs::client::NfsUrl;
+use rpcrdma_nfs::client::{NfsUrl, Node};
+use rpcrdma_nfs::wire::FileType;
+use serde::Serialize;
 
-use crate::arguments::Connection;
+use super::Tally;
+use super::entry::{EntryDocument, mode_text};
+use crate::arguments::{Common, Connection};
+use crate::connect::Servers;
+use crate::exit::Failure;
+use crate::output::{self, Text};
+
+const AFTER_HELP: &str = "\
+--json prints {entries: [{url, name, type, mode, links, uid, gid, size, used, fsid, fileid, atime, mtime, ctime, target}]};
+target is there for symbolic links.";
 
 /// Show the attributes of files. Symbolic links are shown, not followed.
 #[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Stat {
     /// What to show
     #[arg(required = true, value_name = "URL")]
-    pub(crate) urls: Vec<NfsUrl>,
+    urls: Vec<NfsUrl>,
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    connection: Connection,
+}
+
+#[derive(Serialize)]
+struct Document {
+    entries: Vec<EntryDocument>,
+}
+
+impl Stat {
+    pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+        let mut servers = Servers::new(&self.connection);
+        let mut tally = Tally::default();
+        let mut document = Document { entries: Vec::new() };
+        let mut text = Text::stdout();
+        for url in &self.urls {
+            let found = look(&mut servers, url).await;
+            let Some((node, target)) = tally.count(found)? else { continue };
+            let name = url.file_name().unwrap_or(b"/");
+            let entry = EntryDocument::new(url.to_string(), name, &node.attributes, target.as_deref());
+            if common.json {
+                document.entries.push(entry);
+            } else {
+                print(&mut text, &entry, &node)?;
+                text.flush()?;
+            }
+        }
+        if common.json {
+            output::json(&document)?;
+        }
+        tally.finish()
+    }
+}
+
+async fn look(servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(Node, Option<Vec<u8>>), Failure> {
+    let location = servers.locate(url).await?;
+    let fail = |error| location.failure(error);
+    let node = location.client.lookup_link(&location.path).await.map_err(fail)?;
+    let target = if node.attributes.file_type == FileType::Symlink {
+        Some(location.client.readlink(&location.path).await.map_err(fail)?)
+    } else {
+        None
+    };
+    Ok((node, target))
+}
+
+fn print(text: &mut Text, entry: &EntryDocument, node: &Node) -> Result<(), Failure> {
+    text.line(format_args!("   URL: {}", entry.url))?;
+    text.line(format_args!("  Type: {}", entry.file_type))?;
+    if let Some(target) = &entry.target {
+        text.line_with_name("Target: ", target.as_bytes())?;
+    }
+    text.line(format_args!("  Size: {} octets, {} on disk", entry.size, entry.used))?;
+    text.line(format_args!(
+        "Access: {} ({})  Uid: {}  Gid: {}  Links: {}",
+        entry.mode,
+        mode_text(&node.attributes),
+        entry.uid,
+        entry.gid,
+        entry.links
+    ))?;
+    if matches!(node.attributes.file_type, FileType::BlockDevice | FileType::CharacterDevice) {
+        let device = node.attributes.rdev;
+        text.line(format_args!("Device: {}, {}", device.major, device.minor))?;
+    }
+    text.line(format_args!("FileID: {}  FSID: {:#x}", entry.fileid, entry.fsid))?;
+    text.line(format_args!("  Read: {}", entry.atime))?;
+    text.line(format_args!("Modify: {}", entry.mtime))?;
+    text.line(format_args!("Change: {}", entry.ctime))
 }

@@ -90,6 +90,14 @@ impl NfsUrl {
         self.components.last().map(Vec::as_slice)
     }
 
+    /// The URL of the entry `name` of this directory. The name is one component, whatever octets it is made of.
+    #[must_use]
+    pub fn child(&self, name: &[u8]) -> Self {
+        let mut child = self.clone();
+        child.components.push(name.to_vec());
+        child
+    }
+
     /// `HOST:PORT` as resolvers take it, with `default` where the URL gives no port.
     pub fn authority(&self, default: u16) -> String {
         let port = self.port.unwrap_or(default);
@@ -261,6 +269,7 @@ mod tests {
         assert_eq!(path("nfs://h/%ff"), b"/\xff");
         assert_eq!(parse("nfs://h/a/b").unwrap().file_name(), Some(b"b".as_slice()));
         assert_eq!(parse("nfs://h/").unwrap().file_name(), None);
+        assert_eq!(parse("nfs://h/a").unwrap().child(b"b/%\xff").to_string(), "nfs://h/a/b%2F%25%FF");
     }
 
     #[test]

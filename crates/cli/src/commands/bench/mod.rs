@@ -1,18 +1,53 @@
-//! `rpcrdma bench`.
+//! `rpcrdma bench`: throughput, latency and memory as ratios to plain TCP, measured in the same run.
+
+mod memory;
+mod nfs;
+mod server;
+mod table;
+mod tcp;
+mod verbs;
+
+use std::fmt::Display;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use serde::Serialize;
+
+use self::nfs::NfsStreams;
+use self::server::BenchServer;
+use self::table::{Row, RowDocument, Target, Unit};
+use crate::arguments::{Common, Proto};
+use crate::commands::until_signal;
+use crate::exit::Failure;
+use crate::output::{self, Text};
+
+/// Octets of one operation.
+const OPERATION: usize = 1 << 20;
+/// The same, as the length of a segment.
+const OPERATION_LEN: u32 = 1 << 20;
+/// Length of the file that is read or written, in operations.
+const FILE_OPERATIONS: u32 = 64;
+/// Name of that file.
+const FILE: &str = "cached";
+/// Name of the export in memory.
+const MEMORY_EXPORT: &str = "/memory";
 
 const AFTER_HELP: &str = "\
-Everything runs on the loopback interface in this process, client and server each on threads of their own, with CRC32C on.
-Base and subject take turns for several rounds; each ratio is the median over the rounds of subject by base.
+Everything runs on the loopback interface in this process, client and server each on a thread of their own, with CRC32C on
+and operations of 1 MiB. Base and subject take turns for several rounds; each ratio is the median over the rounds of subject
+by base.
 
   base          a plain TCP stream of 1 MiB writes; for latency a ping-pong of 128 octets on TCP
-  RDMA streams  1 MiB RDMA Writes, and 1 MiB RDMA Reads, on the iWARP provider alone
-  NFS           READ of a cached file in a directory, WRITE to a file system in memory, 1 MiB each, over RDMA and TCP
+  RDMA streams  RDMA Writes, and RDMA Reads, on the iWARP provider alone
+  NFS           READ of a cached file in a directory, WRITE to a file system in memory, over RDMA and over TCP
   NULL          round trip of a NULL call over RDMA
-  memory        growth of a server's resident memory by 200 idle RDMA connections, against the stated bound
+  memory        growth of the resident memory of a server in another process by 200 idle RDMA connections, against
+                connections x credits x inline size
 
---json prints {rounds, seconds, machine, rows: [{name, value, base, unit, ratio, target}]}.";
+--json prints {machine, rounds, operations, seconds, rows: [{name, unit, value, base, ratio, ratio_least, ratio_most, target,
+met}]}.";
 
 /// Measure this machine: throughput, latency and memory against plain TCP.
 #[derive(Debug, Args)]
@@ -20,11 +55,157 @@ Base and subject take turns for several rounds; each ratio is the median over th
 pub(crate) struct Bench {
     /// A short run for a first impression: fewer rounds, less data
     #[arg(long)]
-    pub(crate) quick: bool,
-    /// Rounds [default: 7, with --quick 3]
+    quick: bool,
+    /// Rounds, 1 to 99 [default: 7, with --quick 3]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=99))]
-    pub(crate) rounds: Option<u16>,
-    /// Data that each measurement of a round moves, in octets [default: 1G, with --quick 256M]
-    #[arg(long, value_name = "OCTETS", value_parser = crate::arguments::size)]
-    pub(crate) volume: Option<u64>,
+    rounds: Option<u16>,
+    /// Operations of 1 MiB in each measurement of a round [default: 1024, with --quick 256]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    operations: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct Document {
+    machine: String,
+    rounds: u16,
+    operations: u32,
+    seconds: f64,
+    rows: Vec<RowDocument>,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy)]
+struct Effort {
+    rounds: u16,
+    operations: u32,
+    /// Round trips in each measurement of latency.
+    trips: u32,
+}
+
+impl Bench {
+    pub(crate) fn run(&self, common: Common) -> Result<(), Failure> {
+        let effort = Effort {
+            rounds: self.rounds.unwrap_or(if self.quick { 3 } else { 7 }),
+            operations: self.operations.unwrap_or(if self.quick { 256 } else { 1024 }),
+            trips: if self.quick { 1000 } else { 5000 },
+        };
+        let started = Instant::now();
+        let place = tempfile::Builder::new()
+            .prefix("rpcrdma-bench-")
+            .tempdir()
+            .map_err(failed("make a temporary directory"))?;
+        let (directory, state) = (place.path().join("export"), place.path().join("state"));
+        prepare(&directory)?;
+        let server = BenchServer::start(&directory, &state)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(failed("start the client's runtime"))?;
+        let mut rows = Vec::new();
+        runtime.block_on(until_signal(async {
+            rows = measure(&server, effort).await?;
+            let mut row = Row::new("server memory, 200 idle connections", Unit::Memory, Target::AtMost(1.0));
+            let (growth, bound) = memory::measure(&directory, &place.path().join("state2")).await?;
+            row.add(growth, bound);
+            rows.push(row);
+            Ok(())
+        }))?;
+        let machine = machine();
+        if common.json {
+            return output::json(&Document {
+                machine,
+                rounds: effort.rounds,
+                operations: effort.operations,
+                seconds: started.elapsed().as_secs_f64(),
+                rows: rows.iter().map(Row::document).collect(),
+            });
+        }
+        let mut text = Text::stdout();
+        let Effort { rounds, operations, .. } = effort;
+        text.line(format_args!("{machine}; {rounds} rounds of {operations} operations of 1 MiB\n"))?;
+        text.line(table::HEAD)?;
+        for row in &rows {
+            text.line(row.line())?;
+        }
+        text.flush()
+    }
+}
+
+/// Makes the file that is read.
+fn prepare(directory: &Path) -> Result<(), Failure> {
+    std::fs::create_dir(directory).map_err(failed("make a directory"))?;
+    let mut file = std::fs::File::create(directory.join(FILE)).map_err(failed("make a file"))?;
+    let block = vec![0x3c; OPERATION];
+    (0..FILE_OPERATIONS).try_for_each(|_| file.write_all(&block)).map_err(failed("write a file"))
+}
+
+/// All rounds of what runs in this process.
+async fn measure(server: &BenchServer, effort: Effort) -> Result<Vec<Row>, Failure> {
+    let Effort { rounds, operations, trips } = effort;
+    let to = server.addresses;
+    let mut base = tcp::Stream::connect(to.base).await.map_err(failed("connect"))?;
+    let mut ping_pong = tcp::PingPong::connect(to.base).await.map_err(failed("connect"))?;
+    let mut raw = verbs::Streams::connect(to.verbs).await?;
+    let rdma = NfsStreams::connect(Proto::Rdma, to.nfs_rdma, FILE).await?;
+    let tcp = NfsStreams::connect(Proto::Tcp, to.nfs_tcp, FILE).await?;
+
+    let throughput = |name, bound| Row::new(name, Unit::Throughput, Target::AtLeast(bound));
+    let mut rdma_write = throughput("RDMA Write stream / TCP stream", 0.75);
+    let mut rdma_read = throughput("RDMA Read stream / TCP stream", 0.75);
+    let mut nfs_read = throughput("NFS READ over RDMA / TCP stream", 0.5);
+    let mut nfs_write = throughput("NFS WRITE over RDMA / TCP stream", 0.5);
+    let mut tcp_read = throughput("NFS READ over TCP / TCP stream", 0.5);
+    let mut tcp_write = throughput("NFS WRITE over TCP / TCP stream", 0.5);
+    let mut null = Row::new("NULL over RDMA / TCP ping-pong of 128 B", Unit::Time, Target::AtMost(1.5));
+    // Round 0 warms up.
+    for round in 0..=rounds {
+        let stream = |error| failed("measure the TCP stream")(error);
+        let before = base.run(operations).await.map_err(stream)?;
+        let values = [
+            raw.write(operations).await?,
+            raw.read(operations).await?,
+            rdma.read(operations).await?,
+            rdma.write(operations).await?,
+            tcp.read(operations).await?,
+            tcp.write(operations).await?,
+        ];
+        let after = base.run(operations).await.map_err(stream)?;
+        let ping = ping_pong.run(trips).await.map_err(failed("measure the ping-pong"))?;
+        let trip = rdma.null(trips).await?;
+        if round == 0 {
+            continue;
+        }
+        // What the machine did in this round, on both sides of the subjects.
+        let stream = f64::midpoint(before, after);
+        let rows =
+            [&mut rdma_write, &mut rdma_read, &mut nfs_read, &mut nfs_write, &mut tcp_read, &mut tcp_write];
+        for (row, value) in rows.into_iter().zip(values) {
+            row.add(value, stream);
+        }
+        null.add(trip, ping);
+    }
+    Ok(vec![rdma_write, rdma_read, nfs_read, nfs_write, tcp_read, tcp_write, null])
+}
+
+/// Octets a second.
+fn rate(operations: u32, elapsed: Duration) -> f64 {
+    f64::from(operations) * f64::from(OPERATION_LEN) / elapsed.as_secs_f64().max(1e-9)
+}
+
+/// Processor, number of them, kernel.
+fn machine() -> String {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let processors = read("/proc/cpuinfo");
+    let model = processors
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':').map(|(_, name)| name.trim()))
+        .unwrap_or("unknown processor");
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!("{count} x {model}, Linux {}", kernel.trim())
+}
+
+/// A failure of a step of the benchmark.
+fn failed<E: Display>(step: &'static str) -> impl Fn(E) -> Failure {
+    move |error| Failure::failed(format!("cannot {step}: {error}"))
 }

@@ -1,87 +1,150 @@
 //! `rpcrdma cat`, `get` and `put`: files from a server, and to it.
+//!
+//! The copying itself is done by [`rpcrdma_nfs::client::Client`]; here is what the user sees of it.
+
+mod cat;
+mod get;
+mod put;
+
+use std::sync::Arc;
+use std::time::Instant;
 
 use clap::Args;
-use clap::builder::{OsStringValueParser, TypedValueParser};
-use rpcrdma_nfs::client::NfsUrl;
+use rpcrdma_nfs::client::{CopyEvent, CopyReport};
+use serde::Serialize;
 
-use crate::arguments::{Connection, Place};
+pub(crate) use cat::Cat;
+pub(crate) use get::Get;
+pub(crate) use put::Put;
 
-/// Write the content of files to standard output.
-#[derive(Debug, Args)]
-pub(crate) struct Cat {
-    /// Files to write, one after the other
-    #[arg(required = true, value_name = "URL")]
-    pub(crate) urls: Vec<NfsUrl>,
-    #[command(flatten)]
-    pub(crate) connection: Connection,
-}
+use crate::arguments::Common;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Progress};
 
-const GET_HELP: &str = "\
-As with cp -r: if DEST is a directory, copies go into it under their own names; else DEST is the name of the copy. A URL
-that ends with the root of the server, as nfs://HOST/, gives its entries. Symbolic links inside of trees are copied as
-links; one that is named as SOURCE is followed without -r. Devices, pipes and sockets are left out with a warning.
-
-A file appears under its name only when it is complete: it grows as .NAME.rpcrdma-PID-N beside it, and is renamed. If get
-is stopped by SIGINT or SIGTERM, those are removed; files that were complete stay.
-
---json prints {files, directories, symlinks, skipped, octets, seconds, octets_per_second, failed: [{path, error}]}.";
-
-/// Fetch files and directories.
-#[derive(Debug, Args)]
-#[command(after_help = GET_HELP)]
-pub(crate) struct Get {
-    /// Fetch directories with everything in them
-    #[arg(short, long)]
-    pub(crate) recursive: bool,
-    #[command(flatten)]
-    pub(crate) options: CopyOptions,
-    /// What to fetch, and as the last operand where to (default: the current directory, if there is only one operand)
-    #[arg(required = true, value_name = "URL... [DEST]", value_parser = OsStringValueParser::new().try_map(Place::parse))]
-    pub(crate) operands: Vec<Place>,
-    #[command(flatten)]
-    pub(crate) connection: Connection,
-}
-
-const PUT_HELP: &str = "\
-As with cp -r: if DEST is a directory, copies go into it under their own names; else DEST is the name of the copy. A
-SOURCE that ends with /. gives its entries. Symbolic links inside of trees are copied as links; one that is named as
-SOURCE is followed without -r. Devices, pipes and sockets are left out with a warning.
-
-Data is written UNSTABLE and committed at the end of each file; after a restart of the server what it lost is written
-again.
-
---json prints {files, directories, symlinks, skipped, octets, seconds, octets_per_second, failed: [{path, error}]}.";
-
-/// Store files and directories.
-#[derive(Debug, Args)]
-#[command(after_help = PUT_HELP)]
-pub(crate) struct Put {
-    /// Store directories with everything in them
-    #[arg(short, long)]
-    pub(crate) recursive: bool,
-    #[command(flatten)]
-    pub(crate) options: CopyOptions,
-    /// What to store
-    #[arg(required = true, value_name = "SOURCE")]
-    pub(crate) sources: Vec<std::path::PathBuf>,
-    /// Where to
-    #[arg(required = true, value_name = "URL")]
-    pub(crate) destination: NfsUrl,
-    #[command(flatten)]
-    pub(crate) connection: Connection,
-}
+/// What `--json` prints, for `--help`.
+const JSON_HELP: &str = "\
+--json prints {files, directories, symlinks, octets, seconds, octets_per_second, skipped: [{path, reason}], failed: [{path,
+reason}]}.";
 
 /// How copies are made.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct CopyOptions {
-    /// Keep mode and time of change (and, as root, the owner); else new files get the mode of their source and the time
-    /// of now
+    /// Copy directories with everything in them
     #[arg(short, long)]
-    pub(crate) preserve: bool,
-    /// No progress bar; there is none anyway if standard error is not a terminal
+    recursive: bool,
+    /// Keep permissions and time of change; without it new files have the usual permissions and the time of now
     #[arg(short, long)]
-    pub(crate) quiet: bool,
+    preserve: bool,
+    /// No progress bar; there is none anyway if standard error is not a terminal, or with -v
+    #[arg(short, long)]
+    quiet: bool,
     /// Files that are copied at the same time, 1 to 256
     #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) files: u16,
+    files: u16,
+}
+
+/// What a copy did, as JSON shows it.
+#[derive(Debug, Default, Serialize)]
+struct Document {
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    octets: u64,
+    seconds: f64,
+    octets_per_second: f64,
+    skipped: Vec<Reason>,
+    failed: Vec<Reason>,
+}
+
+/// A path and what is to be said about it.
+#[derive(Debug, Serialize)]
+struct Reason {
+    path: String,
+    reason: String,
+}
+
+/// One command's copies: options, progress and result.
+struct Copying {
+    common: Common,
+    options: rpcrdma_nfs::client::CopyOptions,
+    progress: Progress,
+    started: Instant,
+    document: Document,
+}
+
+impl Copying {
+    fn new(common: Common, given: CopyOptions) -> Self {
+        let progress = Progress::new(!given.quiet && common.verbose == 0);
+        let mut options = rpcrdma_nfs::client::CopyOptions::default();
+        options.recursive = given.recursive;
+        options.preserve = given.preserve;
+        options.parallel = given.files.into();
+        let shown = progress.clone();
+        options.progress = Some(Arc::new(move |event: CopyEvent<'_>| show(&shown, event)));
+        Self { common, options, progress, started: Instant::now(), document: Document::default() }
+    }
+
+    /// Takes the report of one source in.
+    fn add(&mut self, report: CopyReport) {
+        let document = &mut self.document;
+        document.files += report.files;
+        document.directories += report.directories;
+        document.symlinks += report.symlinks;
+        document.octets += report.bytes;
+        let reason = |(path, reason)| Reason { path, reason };
+        document.skipped.extend(report.skipped.into_iter().map(reason));
+        let failure = |failure: rpcrdma_nfs::client::CopyFailure| Reason {
+            path: failure.path,
+            reason: failure.error.to_string(),
+        };
+        document.failed.extend(report.failures.into_iter().map(failure));
+    }
+
+    /// Takes in that one source could not be copied at all.
+    fn add_failure(&mut self, path: String, failure: Failure) -> Result<(), Failure> {
+        if failure.exit() != Exit::Failed {
+            self.progress.finish();
+            return Err(failure);
+        }
+        self.progress.warn(&failure);
+        self.document.failed.push(Reason { path, reason: failure.to_string() });
+        Ok(())
+    }
+
+    /// Shows the result.
+    fn finish(mut self) -> Result<(), Failure> {
+        self.progress.finish();
+        let document = &mut self.document;
+        document.seconds = self.started.elapsed().as_secs_f64();
+        // Exact enough: 2^53 octets are 9 PB.
+        document.octets_per_second = document.octets as f64 / document.seconds.max(1e-9);
+        if self.common.json {
+            output::json(document)?;
+        } else if !self.progress.is_hidden() {
+            output::note(format_args!(
+                "{} files, {} octets in {:.2} s: {:.1} MB/s",
+                document.files,
+                document.octets,
+                document.seconds,
+                document.octets_per_second / 1e6
+            ));
+        }
+        let copied = document.files + document.directories + document.symlinks;
+        match (document.failed.is_empty(), copied) {
+            (true, _) => Ok(()),
+            (false, 0) => Err(Failure::silent(Exit::Failed)),
+            (false, _) => Err(Failure::silent(Exit::Partial)),
+        }
+    }
+}
+
+fn show(progress: &Progress, event: CopyEvent<'_>) {
+    match event {
+        CopyEvent::Found { bytes, .. } => progress.expect(bytes),
+        CopyEvent::Bytes(octets) => progress.add(octets),
+        CopyEvent::Done { path } => progress.at(path),
+        CopyEvent::Skipped { path, reason } => progress.warn(format_args!("{path}: left out, {reason}")),
+        CopyEvent::Failed { path, error } => progress.warn(format_args!("{path}: {error}")),
+        _ => {}
+    }
 }

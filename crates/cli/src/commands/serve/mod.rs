@@ -1,23 +1,46 @@
-//! `rpcrdma serve`.
+//! `rpcrdma serve`: from options to a server, until a signal stops it.
 
 mod export;
+mod ready;
 
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
+use rpcrdma::rpcbind::Rpcbind;
+use rpcrdma::{Server, ServerConfig};
+use rpcrdma_iwarp::IwarpListener;
+use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, StateDirectory};
+use rpcrdma_nfs::mount::{MOUNT_PROGRAM, MOUNT_VERSION};
+use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
+use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION};
+use rpcrdma_oncrpc::rpcbind::{Netid, Registration};
+use rpcrdma_verbs::{Listener, ProtectionDomain};
+use tokio::net::TcpListener;
 
-use crate::arguments::{inline_size, size};
-pub(crate) use export::ExportOption;
+use self::export::{ExportOption, SquashOption};
+use self::ready::Ready;
+use crate::arguments::{Common, inline_size, size};
+use crate::exit::Failure;
+use crate::output;
+use crate::signals::StopSignals;
+
+/// Port of NFS and MOUNT over TCP, if it is free.
+const TCP_PORT: u16 = 20048;
+/// Room in a Call for what is not payload, in octets.
+const CALL_ROOM: usize = 64 << 10;
 
 const AFTER_HELP: &str = "\
 The defaults serve this machine only. For other machines give an address they can reach, for example
-  rpcrdma serve /srv/data --listen 0.0.0.0:20049 --tcp 0.0.0.0:20048 --export /=/srv/data,allow=192.0.2.0/24
+  rpcrdma serve --listen 0.0.0.0:20049 --export /=/srv/data,allow=192.0.2.0/24
 
 Users are what AUTH_SYS says, with root made nobody (squash=root) unless the export says otherwise; when rpcrdma does
 not run as root, everything is done as the user who runs it. Locks (NLM) are not served: mount with nolock.
 
-Memory is at most connections x credits x inline + the payload pool (--memory), plus some KiB a connection.
+Memory for messages and payloads of all connections together is at most --memory. Messages take their part of it, up to
+credits x inline octets a connection, only while they arrive. Besides there are some ten KiB of state for each connection.
 
 The line printed when ready begins with \"ready:\"; with --json it is a JSON object instead. SIGINT or SIGTERM stops the
 server: calls in progress are answered, data is flushed. A second one ends it at once.";
@@ -28,42 +51,43 @@ server: calls in progress are answered, data is flushed. A second one ends it at
 pub(crate) struct Serve {
     /// Directory to export as / (read-write unless --read-only)
     #[arg(required_unless_present = "export", value_name = "DIR")]
-    pub(crate) directory: Option<PathBuf>,
+    directory: Option<PathBuf>,
     /// Address and port for NFS over RDMA; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20049")]
-    pub(crate) listen: SocketAddr,
-    /// Address and port for NFS and MOUNT over TCP [default: 127.0.0.1:20048 or, if that is taken, a free port]
+    listen: SocketAddr,
+    /// Address and port for NFS and MOUNT over TCP [default: the address of --listen, port 20048 or, if that is taken, a
+    /// free one]
     #[arg(long, value_name = "ADDR:PORT")]
-    pub(crate) tcp: Option<SocketAddr>,
+    tcp: Option<SocketAddr>,
     /// Serve RDMA only; a Linux client then has nobody to ask for MOUNT
     #[arg(long, conflicts_with = "tcp")]
-    pub(crate) no_tcp: bool,
+    no_tcp: bool,
     /// Export DIR under NAME; may be given several times. Options: ro, rw, allow=CIDR (several: who may mount; default
     /// everybody), squash=root|all|none (who becomes nobody; default root)
     #[arg(long, value_name = "NAME=DIR[,OPTION]...")]
-    pub(crate) export: Vec<ExportOption>,
+    export: Vec<ExportOption>,
     /// Export everything read-only
     #[arg(long)]
-    pub(crate) read_only: bool,
+    read_only: bool,
     /// Register with this machine's rpcbind, so that clients find the ports
     #[arg(long)]
-    pub(crate) rpcbind: bool,
+    rpcbind: bool,
     /// Largest READ and WRITE, in octets, from 4K to 1M
     #[arg(long, value_name = "OCTETS", default_value = "1M", value_parser = max_payload)]
-    pub(crate) max_payload: u32,
+    max_payload: u32,
     /// Longest message taken inline, in octets: a multiple of 1024 from 1024 to 262144
     #[arg(long, value_name = "OCTETS", default_value = "4096", value_parser = inline_size)]
-    pub(crate) inline: u32,
+    inline: u32,
     /// Calls that each client may have in flight, 1 to 1024
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) credits: u32,
+    credits: u32,
     /// Memory for payloads of all connections together, in octets, at least 16M
     #[arg(long, value_name = "OCTETS", default_value = "256M", value_parser = memory)]
-    pub(crate) memory: usize,
+    memory: usize,
     /// Directory for what has to survive a restart (the key of file handles); never inside an export
     /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
     #[arg(long, value_name = "DIR")]
-    pub(crate) state: Option<PathBuf>,
+    state: Option<PathBuf>,
 }
 
 fn max_payload(text: &str) -> Result<u32, String> {
@@ -77,5 +101,210 @@ fn memory(text: &str) -> Result<usize, String> {
     match size(text)? {
         octets @ 16_777_216.. => usize::try_from(octets).map_err(|error| error.to_string()),
         octets => Err(format!("{octets} is less than 16777216 (16M)")),
+    }
+}
+
+impl Serve {
+    pub(crate) async fn run(self, common: Common) -> Result<(), Failure> {
+        let mut signals = StopSignals::new()?;
+        let options = self.exports();
+        let domain = ProtectionDomain::new(self.memory);
+        let nfs = self.open(&options, &domain)?;
+        let (server, ready) = self.listen(&nfs, &options, domain).await?;
+        let announced = if self.rpcbind { Announced::make(&ready).await? } else { Announced::default() };
+        if common.json {
+            output::json(&ready.document())?;
+        } else {
+            output::line(ready.line())?;
+        }
+
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let serving = server.serve(async {
+            // A dropped sender stops the server as well.
+            let _ = stopped.await;
+        });
+        tokio::pin!(serving);
+        let early = tokio::select! {
+            result = &mut serving => Some(result),
+            signal = signals.next() => {
+                tracing::info!(signal, "stopping: calls in progress are answered");
+                None
+            }
+        };
+        let result = match early {
+            Some(result) => result,
+            None => {
+                drop(stop);
+                announced.take_back().await;
+                tokio::select! {
+                    result = &mut serving => result,
+                    signal = signals.next() => return Err(Failure::interrupted(signal)),
+                }
+            }
+        };
+        let flushed = nfs.flush().await;
+        result.map_err(|error| Failure::failed(format!("the server stopped: {error}")))?;
+        flushed.map_err(|error| {
+            Failure::failed(format!("stopped, but not all data could be brought to stable storage: {error}"))
+        })
+    }
+
+    fn exports(&self) -> Vec<ExportOption> {
+        let mut options: Vec<ExportOption> =
+            self.directory.clone().map(ExportOption::root).into_iter().collect();
+        options.extend(self.export.iter().cloned());
+        for option in &mut options {
+            option.read_only |= self.read_only;
+        }
+        options
+    }
+
+    /// Opens what is exported.
+    fn open(&self, options: &[ExportOption], domain: &ProtectionDomain) -> Result<NfsServer, Failure> {
+        let failed = |error: &dyn std::error::Error| Failure::failed(format!("cannot serve: {error}"));
+        let directories: Vec<&Path> = options.iter().map(|option| option.directory.as_path()).collect();
+        let state = match &self.state {
+            Some(path) => StateDirectory::open(path),
+            None => StateDirectory::open_default(&directories),
+        }
+        .map_err(|error| Failure::failed(format!("cannot serve: {error} (--state)")))?;
+        let mut exports = Vec::with_capacity(options.len());
+        for option in options {
+            let directory = DirectoryFs::open(&option.directory, &state, DirectoryOptions::default())
+                .map_err(|error| failed(&error))?;
+            let mut export = Export::new(option.name.clone(), Arc::new(directory));
+            export.read_only = option.read_only;
+            export.allow.clone_from(&option.allow);
+            export.squash = match option.squash {
+                SquashOption::None => Squash::Nobody,
+                SquashOption::Root => Squash::Root,
+                SquashOption::All => Squash::Everybody,
+            };
+            exports.push(export);
+        }
+        let settings = ServerOptions {
+            max_payload: self.max_payload,
+            domain: domain.clone(),
+            ..ServerOptions::default()
+        };
+        NfsServer::new(HandleKey::from_state(&state), exports, settings).map_err(|error| failed(&error))
+    }
+
+    /// Listens, and says where.
+    async fn listen(
+        &self,
+        nfs: &NfsServer,
+        options: &[ExportOption],
+        domain: ProtectionDomain,
+    ) -> Result<(Server, Ready), Failure> {
+        let taken = |address: SocketAddr| {
+            move |error: io::Error| {
+                let hint = match error.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        ": another server runs there; choose another port, or 0 for a free one"
+                    }
+                    io::ErrorKind::AddrNotAvailable => ": this machine does not have that address",
+                    io::ErrorKind::PermissionDenied => ": ports below 1024 need rights; choose a higher one",
+                    _ => "",
+                };
+                Failure::failed(format!("cannot listen on {address}: {error}{hint}"))
+            }
+        };
+        let rdma = IwarpListener::bind(self.listen, rpcrdma_iwarp::Config::default())
+            .await
+            .map_err(taken(self.listen))?;
+        let rdma_address = rdma.local_address().map_err(taken(self.listen))?;
+        let mut builder = Server::builder()
+            .config(self.config())
+            .domain(domain)
+            .program(nfs.nfs_program())
+            .program(nfs.mount_program())
+            .listen_rdma(Box::new(rdma));
+        let mut tcp_address = None;
+        if !self.no_tcp {
+            let (wanted, tcp) = match self.tcp {
+                Some(address) => (address, TcpListener::bind(address).await),
+                None => listen_by_default(self.listen).await,
+            };
+            let tcp = tcp.map_err(taken(wanted))?;
+            tcp_address = Some(tcp.local_addr().map_err(taken(wanted))?);
+            builder = builder.listen_tcp(tcp);
+        }
+        let server = builder.build().map_err(|error| Failure::failed(format!("cannot serve: {error}")))?;
+        Ok((server, Ready::new(rdma_address, tcp_address, options)))
+    }
+
+    fn config(&self) -> ServerConfig {
+        let octets = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let payload = octets(self.max_payload);
+        let mut config = ServerConfig { memory: self.memory, ..ServerConfig::default() };
+        config.protocol.send_size = octets(self.inline);
+        config.protocol.receive_size = octets(self.inline);
+        config.protocol.grant = self.credits;
+        config.protocol.limits.read_total = (payload + CALL_ROOM) as u64;
+        config.protocol.limits.read_segment_len = config.protocol.limits.read_total;
+        config.max_record = payload + CALL_ROOM;
+        config.max_calls = octets(self.credits);
+        config
+    }
+}
+
+/// The port that is usual, or a free one.
+async fn listen_by_default(rdma: SocketAddr) -> (SocketAddr, io::Result<TcpListener>) {
+    let usual = SocketAddr::new(rdma.ip(), TCP_PORT);
+    match TcpListener::bind(usual).await {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let free = SocketAddr::new(rdma.ip(), 0);
+            (free, TcpListener::bind(free).await)
+        }
+        bound => (usual, bound),
+    }
+}
+
+/// What was announced to rpcbind.
+#[derive(Default)]
+struct Announced {
+    rpcbind: Option<Rpcbind>,
+    services: Vec<Registration>,
+}
+
+impl Announced {
+    async fn make(ready: &Ready) -> Result<Self, Failure> {
+        let failed = |error: rpcrdma::rpcbind::RpcbindError| {
+            Failure::failed(format!("cannot register: {error} (without --rpcbind, clients need the ports)"))
+        };
+        let rpcbind = Rpcbind::local().await.map_err(failed)?;
+        let service = |program, version, netid, address| Registration {
+            program,
+            version,
+            netid,
+            address,
+            owner: "rpcrdma".to_owned(),
+        };
+        let mut services = vec![service(NFS_PROGRAM, NFS_VERSION, Netid::rdma(ready.rdma.ip()), ready.rdma)];
+        if let Some(tcp) = ready.tcp {
+            services.push(service(NFS_PROGRAM, NFS_VERSION, Netid::tcp(tcp.ip()), tcp));
+            services.push(service(MOUNT_PROGRAM, MOUNT_VERSION, Netid::tcp(tcp.ip()), tcp));
+        }
+        let mut announced = Self { rpcbind: None, services: Vec::new() };
+        for service in services {
+            if let Err(error) = rpcbind.register(&service).await {
+                announced.rpcbind = Some(rpcbind);
+                announced.take_back().await;
+                return Err(failed(error));
+            }
+            announced.services.push(service);
+        }
+        announced.rpcbind = Some(rpcbind);
+        Ok(announced)
+    }
+
+    async fn take_back(self) {
+        let Some(rpcbind) = self.rpcbind else { return };
+        for service in &self.services {
+            if let Err(error) = rpcbind.unregister(service).await {
+                output::warn(format_args!("program {} stays registered: {error}", service.program));
+            }
+        }
     }
 }

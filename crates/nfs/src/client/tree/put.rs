@@ -1,5 +1,6 @@
 //! From the local file system to the server.
 
+use std::ffi::OsStr;
 use std::fs::{self, File as LocalFile, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,11 @@ struct Directory {
     target: Target,
     metadata: Metadata,
     depth: usize,
+}
+
+/// The name that a copy gets in a directory; none for `.`, `..` and whatever ends with `/.`, of which the entries are copied.
+fn own_name(source: &Path) -> Option<&OsStr> {
+    source.file_name().filter(|_| !source.as_os_str().as_bytes().ends_with(b"/."))
 }
 
 impl Client {
@@ -91,7 +97,7 @@ impl Client {
             Err(error) => return Err(error),
         };
         let into = existing.filter(|node| node.attributes.is_directory());
-        match (into, source.file_name()) {
+        match (into, own_name(source)) {
             (Some(node), Some(name)) => {
                 Ok(Target::Place(Place { dir: node.handle, name: FileName::from(name.as_bytes()) }))
             }

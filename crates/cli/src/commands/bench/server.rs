@@ -1,0 +1,120 @@
+//! The server's half of the benchmark: a thread with a runtime of its own.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rpcrdma::Server;
+use rpcrdma_iwarp::IwarpListener;
+use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
+use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
+use rpcrdma_verbs::{Listener, ProtectionDomain};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use super::{MEMORY_EXPORT, failed, tcp, verbs};
+use crate::exit::Failure;
+
+/// Memory of the server for payloads, in octets.
+const POOL: usize = 256 << 20;
+
+/// Where the parts listen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses {
+    pub(super) base: SocketAddr,
+    pub(super) verbs: SocketAddr,
+    pub(super) nfs_rdma: SocketAddr,
+    pub(super) nfs_tcp: SocketAddr,
+}
+
+/// A running server; it stops when dropped.
+pub(super) struct BenchServer {
+    pub(super) addresses: Addresses,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BenchServer {
+    /// Starts to serve `directory` as `/` and a file system in memory as [`MEMORY_EXPORT`].
+    pub(super) fn start(directory: &Path, state: &Path) -> Result<Self, Failure> {
+        let (stop, stopped) = oneshot::channel();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (directory, state) = (directory.to_owned(), state.to_owned());
+        let thread = std::thread::Builder::new()
+            .name("bench-server".to_owned())
+            .spawn(move || {
+                let result = serve(&directory, &state, stopped, |addresses| drop(tell.send(Ok(addresses))));
+                if let Err(failure) = result {
+                    drop(tell.send(Err(failure)));
+                }
+            })
+            .map_err(failed("start the server's thread"))?;
+        let addresses = told.recv().map_err(failed("start the server"))??;
+        Ok(Self { addresses, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for BenchServer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been reported by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(
+    directory: &Path,
+    state: &Path,
+    stopped: oneshot::Receiver<()>,
+    ready: impl FnOnce(Addresses),
+) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed("start the server's runtime"))?;
+    runtime.block_on(async {
+        let domain = ProtectionDomain::new(POOL);
+        let state = StateDirectory::open(state).map_err(failed("open the state directory"))?;
+        let files = DirectoryFs::open(directory, &state, DirectoryOptions::default())
+            .map_err(failed("export the directory"))?;
+        let options = ServerOptions { domain: domain.clone(), ..ServerOptions::default() };
+        let exports = [
+            Export::new("/", Arc::new(files)),
+            Export::new(MEMORY_EXPORT, Arc::new(MemoryFs::new(MemoryOptions::default()))),
+        ];
+        let exports = exports.map(|mut export| {
+            export.squash = Squash::Nobody;
+            export
+        });
+        let nfs = NfsServer::new(HandleKey::random(), exports.into(), options).map_err(failed("export"))?;
+
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let config = rpcrdma_iwarp::Config::default;
+        let base = TcpListener::bind(any).await.map_err(failed("listen"))?;
+        let raw = IwarpListener::bind(any, config()).await.map_err(failed("listen"))?;
+        let nfs_rdma = IwarpListener::bind(any, config()).await.map_err(failed("listen"))?;
+        let nfs_tcp = TcpListener::bind(any).await.map_err(failed("listen"))?;
+        let addresses = Addresses {
+            base: base.local_addr().map_err(failed("listen"))?,
+            verbs: raw.local_address().map_err(failed("listen"))?,
+            nfs_rdma: nfs_rdma.local_address().map_err(failed("listen"))?,
+            nfs_tcp: nfs_tcp.local_addr().map_err(failed("listen"))?,
+        };
+        let server = Server::builder()
+            .domain(domain)
+            .program(nfs.nfs_program())
+            .program(nfs.mount_program())
+            .listen_rdma(Box::new(nfs_rdma))
+            .listen_tcp(nfs_tcp)
+            .build()
+            .map_err(failed("serve"))?;
+        tokio::spawn(tcp::serve(base));
+        tokio::spawn(verbs::serve(Box::new(raw), ProtectionDomain::new(POOL)));
+        ready(addresses);
+        // A dropped sender stops the server.
+        server.serve(async { drop(stopped.await) }).await.map_err(failed("serve"))
+    })
+}

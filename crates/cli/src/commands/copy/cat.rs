@@ -1,0 +1,57 @@
+//! `rpcrdma cat`.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use rpcrdma_nfs::client::NfsUrl;
+
+use crate::arguments::Connection;
+use crate::commands::Tally;
+use crate::connect::Servers;
+use crate::exit::Failure;
+use crate::output::stdout_failure;
+
+/// Write the content of files to standard output. Symbolic links are followed.
+#[derive(Debug, Args)]
+pub(crate) struct Cat {
+    /// Files to write, one after the other
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<NfsUrl>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl Cat {
+    pub(crate) async fn run(&self) -> Result<(), Failure> {
+        let mut servers = Servers::new(&self.connection);
+        let mut tally = Tally::default();
+        for url in &self.urls {
+            let written = write(&mut servers, url).await;
+            tally.count(written)?;
+        }
+        tally.finish()
+    }
+}
+
+async fn write(servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(), Failure> {
+    let location = servers.locate(url).await?;
+    let fail = |error| location.failure(error);
+    let node = location.client.lookup(&location.path).await.map_err(fail)?;
+    if node.attributes.is_directory() {
+        return Err(Failure::failed(format!("{url} is a directory: use ls or get -r")));
+    }
+    let file = location.client.file(node.handle, &location.path);
+    let mut pieces = file.read_stream(0, None).await.map_err(fail)?;
+    while let Some(piece) = pieces.next().await.map_err(fail)? {
+        // Whoever reads the other end of a pipe may be slow.
+        let write = move || {
+            let mut out = io::stdout().lock();
+            out.write_all(&piece).and_then(|()| out.flush())
+        };
+        tokio::task::spawn_blocking(write)
+            .await
+            .map_err(|error| Failure::failed(format!("a thread failed: {error}")))?
+            .map_err(stdout_failure)?;
+    }
+    Ok(())
+}

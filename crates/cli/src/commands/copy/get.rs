@@ -1,0 +1,127 @@
+//! `rpcrdma get`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use rpcrdma_nfs::client::{CopyReport, NfsUrl};
+
+use super::{CopyOptions, Copying, JSON_HELP};
+use crate::arguments::{Common, Connection, Place};
+use crate::connect::Servers;
+use crate::exit::Failure;
+
+const AFTER_HELP: &str = "\
+As with cp -r: if DEST is a directory, copies go into it under their own names; else DEST is the name of the copy. The root of
+a server, nfs://HOST/, has no name: its entries are copied. Symbolic links in trees are copied as links; one that is named
+as a URL is followed without -r. Devices, pipes and sockets are left out with a warning.
+
+A file has its name only when it is complete: it grows under another name beside it, and is renamed. If get is stopped by
+SIGINT or SIGTERM, unfinished files are removed; those that were complete stay.
+
+";
+
+/// Fetch files and directories.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{AFTER_HELP}{JSON_HELP}"))]
+pub(crate) struct Get {
+    #[command(flatten)]
+    options: CopyOptions,
+    /// What to fetch, and as the last operand where to [default: the current directory]
+    #[arg(required = true, value_name = "URL... [DEST]",
+        value_parser = OsStringValueParser::new().try_map(Place::parse))]
+    operands: Vec<Place>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl Get {
+    pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+        let (sources, destination) = self.split()?;
+        if sources.len() > 1 && !destination.is_dir() {
+            return Err(Failure::usage(format!(
+                "{} is not a directory: several sources need one",
+                destination.display()
+            )));
+        }
+        let mut servers = Servers::new(&self.connection);
+        let mut copying = Copying::new(common, self.options);
+        for url in sources {
+            match fetch(&mut servers, &copying, url, &destination).await {
+                Ok(report) => copying.add(report),
+                Err(failure) => copying.add_failure(url.to_string(), failure)?,
+            }
+        }
+        copying.finish()
+    }
+
+    /// The URLs, and the local path behind them.
+    fn split(&self) -> Result<(Vec<&NfsUrl>, PathBuf), Failure> {
+        let mut urls = Vec::new();
+        let mut destination = None;
+        for operand in &self.operands {
+            match (operand, &destination) {
+                (Place::Remote(url), None) => urls.push(url),
+                (Place::Local(path), None) => destination = Some(path.clone()),
+                (_, Some(path)) => {
+                    return Err(Failure::usage(format!(
+                        "{} is a local path and has to be the last operand: rpcrdma get URL... [DEST]",
+                        path.display()
+                    )));
+                }
+            }
+        }
+        if urls.is_empty() {
+            return Err(Failure::usage("nothing to fetch: rpcrdma get nfs://HOST/PATH [DEST]"));
+        }
+        Ok((urls, destination.unwrap_or_else(|| PathBuf::from("."))))
+    }
+}
+
+async fn fetch(
+    servers: &mut Servers<'_>,
+    copying: &Copying,
+    url: &NfsUrl,
+    destination: &Path,
+) -> Result<CopyReport, Failure> {
+    let location = servers.locate(url).await?;
+    // The root of an export that has a name of its own in the URL.
+    let named = url.file_name().filter(|_| location.is_root() && destination.is_dir());
+    let target =
+        named.map_or_else(|| destination.to_owned(), |name| destination.join(OsStr::from_bytes(name)));
+    location
+        .client
+        .get(&location.path, &target, &copying.options)
+        .await
+        .map_err(|error| location.failure(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        get: Get,
+    }
+
+    fn split(operands: &[&str]) -> Result<(usize, PathBuf), String> {
+        let line = Line::try_parse_from([&["get"], operands].concat()).map_err(|error| error.to_string())?;
+        line.get.split().map(|(urls, path)| (urls.len(), path)).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn operands() {
+        assert_eq!(split(&["nfs://h/a"]), Ok((1, ".".into())));
+        assert_eq!(split(&["-r", "nfs://h/a", "nfs://h/b", "out"]), Ok((2, "out".into())));
+        assert!(split(&["out"]).unwrap_err().contains("nothing to fetch"));
+        assert!(split(&["out", "nfs://h/a"]).unwrap_err().contains("last operand"));
+        assert!(split(&["nfs://h/a", "x", "y"]).unwrap_err().contains("last operand"));
+        assert!(split(&["nfs:/h/a", "x"]).unwrap_err().contains("write nfs://HOST/PATH"));
+    }
+}

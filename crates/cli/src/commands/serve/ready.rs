@@ -1,0 +1,187 @@
+//! What is said when the server is ready: where it listens, and how Linux mounts it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use serde::Serialize;
+
+use super::export::ExportOption;
+
+/// A server that listens.
+pub(super) struct Ready {
+    pub(super) rdma: SocketAddr,
+    pub(super) tcp: Option<SocketAddr>,
+    exports: Vec<ExportOption>,
+    mount: Result<String, String>,
+}
+
+/// As JSON shows it.
+#[derive(Serialize)]
+pub(super) struct Document<'a> {
+    pid: u32,
+    rdma: SocketAddr,
+    tcp: Option<SocketAddr>,
+    exports: Vec<ExportDocument<'a>>,
+    mount: Option<&'a str>,
+    mount_note: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ExportDocument<'a> {
+    name: &'a str,
+    directory: String,
+    read_only: bool,
+    allow: Vec<String>,
+}
+
+impl Ready {
+    pub(super) fn new(rdma: SocketAddr, tcp: Option<SocketAddr>, exports: &[ExportOption]) -> Self {
+        let name = exports.first().map_or("/", |export| export.name.as_str());
+        let mount = mount_command(rdma, tcp, name, own_address(rdma.ip()));
+        Self { rdma, tcp, exports: exports.to_vec(), mount }
+    }
+
+    pub(super) fn line(&self) -> String {
+        let exports: Vec<String> = self
+            .exports
+            .iter()
+            .map(|export| {
+                let rights = if export.read_only { "ro" } else { "rw" };
+                format!("{} as {} ({rights})", export.directory.display(), export.name)
+            })
+            .collect();
+        let tcp = self.tcp.map(|tcp| format!(" and tcp {tcp}")).unwrap_or_default();
+        let mount = match &self.mount {
+            Ok(command) => format!("mount with: {command}"),
+            Err(reason) => format!("no mount command: {reason}"),
+        };
+        format!("ready: {} on rdma {}{tcp}; {mount}", exports.join(", "), self.rdma)
+    }
+
+    pub(super) fn document(&self) -> Document<'_> {
+        Document {
+            pid: std::process::id(),
+            rdma: self.rdma,
+            tcp: self.tcp,
+            exports: self
+                .exports
+                .iter()
+                .map(|export| ExportDocument {
+                    name: &export.name,
+                    directory: export.directory.display().to_string(),
+                    read_only: export.read_only,
+                    allow: export.allow.iter().map(ToString::to_string).collect(),
+                })
+                .collect(),
+            mount: self.mount.as_deref().ok(),
+            mount_note: self.mount.as_ref().err().map(String::as_str),
+        }
+    }
+}
+
+/// The command for a Linux client, or why there is none. `own` is an address of this machine, if it has one.
+fn mount_command(
+    rdma: SocketAddr,
+    tcp: Option<SocketAddr>,
+    export: &str,
+    own: Option<IpAddr>,
+) -> Result<String, String> {
+    if rdma.ip().is_loopback() {
+        return Err(format!(
+            "only this machine can reach {}; for others give --listen an address of this machine, or 0.0.0.0:{}",
+            rdma.ip(),
+            rdma.port()
+        ));
+    }
+    let Some(tcp) = tcp else {
+        return Err("Linux asks for MOUNT over TCP; leave out --no-tcp".to_owned());
+    };
+    if tcp.ip().is_loopback() {
+        return Err(format!(
+            "Linux asks for MOUNT over TCP, and only this machine can reach {}; change --tcp",
+            tcp.ip()
+        ));
+    }
+    let address = if rdma.ip().is_unspecified() {
+        own.ok_or("this machine has no address but loopback")?
+    } else {
+        rdma.ip()
+    };
+    let (host, suffix) = match address {
+        IpAddr::V4(address) => (address.to_string(), ""),
+        IpAddr::V6(address) => (format!("[{address}]"), "6"),
+    };
+    // NLM is not served, hence nolock.
+    Ok(format!(
+        "mount -t nfs -o vers=3,proto=rdma{suffix},port={},mountproto=tcp{suffix},mountport={},nolock {} MOUNTPOINT",
+        rdma.port(),
+        tcp.port(),
+        quoted(&format!("{host}:{export}"))
+    ))
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    if word.chars().all(|c| c.is_ascii_alphanumeric() || "/:.-_[]".contains(c)) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The address from which this machine would speak to others. Nothing is sent.
+fn own_address(listen: IpAddr) -> Option<IpAddr> {
+    // Documentation addresses (RFC 5737, RFC 3849): routed like any other.
+    let (any, other): (IpAddr, IpAddr) = match listen {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
+        IpAddr::V6(_) => {
+            (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into())
+        }
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((other, 9)).ok()?;
+    socket
+        .local_addr()
+        .ok()
+        .map(|address| address.ip())
+        .filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(rdma: &str, tcp: Option<&str>, own: Option<&str>) -> Result<String, String> {
+        let tcp = tcp.map(|tcp| tcp.parse().unwrap());
+        mount_command(rdma.parse().unwrap(), tcp, "/data", own.map(|own| own.parse().unwrap()))
+    }
+
+    #[test]
+    fn a_reachable_server_has_a_mount_command() {
+        let wanted = "mount -t nfs -o vers=3,proto=rdma,port=20049,mountproto=tcp,mountport=20048,nolock \
+                      192.0.2.9:/data MOUNTPOINT";
+        assert_eq!(command("192.0.2.9:20049", Some("0.0.0.0:20048"), None).as_deref(), Ok(wanted));
+        assert_eq!(command("0.0.0.0:20049", Some("0.0.0.0:20048"), Some("192.0.2.9")).as_deref(), Ok(wanted));
+        let six = command("[2001:db8::9]:20049", Some("[::]:20048"), None).unwrap();
+        assert!(six.contains("proto=rdma6,") && six.contains(" [2001:db8::9]:/data "), "{six}");
+    }
+
+    #[test]
+    fn others_are_told_why_there_is_none() {
+        for (rdma, tcp, hint) in [
+            ("127.0.0.1:20049", Some("127.0.0.1:20048"), "--listen"),
+            ("192.0.2.9:20049", None, "--no-tcp"),
+            ("192.0.2.9:20049", Some("127.0.0.1:20048"), "--tcp"),
+            ("0.0.0.0:20049", Some("0.0.0.0:20048"), "no address"),
+        ] {
+            let reason = command(rdma, tcp, None).unwrap_err();
+            assert!(reason.contains(hint), "{rdma}: {reason}");
+        }
+    }
+
+    #[test]
+    fn words_for_a_shell() {
+        assert_eq!(quoted("192.0.2.9:/data"), "192.0.2.9:/data");
+        assert_eq!(quoted("h:/my data"), "'h:/my data'");
+        assert_eq!(quoted("h:/it's"), r"'h:/it'\''s'");
+    }
+}

@@ -1,0 +1,162 @@
+//! What the command prints: text or one JSON document on standard output, progress and warnings on standard error.
+//!
+//! Nobody reading standard output any more (`rpcrdma ls … | head`) ends the command quietly. Names come from servers:
+//! what is printed on a terminal has no control characters.
+
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::exit::{Exit, Failure};
+
+/// Prints a JSON document and a line end.
+pub(crate) fn json(document: &impl Serialize) -> Result<(), Failure> {
+    let mut text = serde_json::to_vec(document)
+        .map_err(|error| Failure::failed(format!("cannot express the result in JSON: {error}")))?;
+    text.push(b'\n');
+    let mut out = io::stdout().lock();
+    out.write_all(&text).and_then(|()| out.flush()).map_err(stdout_failure)
+}
+
+/// Prints one line.
+pub(crate) fn line(line: impl Display) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(stdout_failure)
+}
+
+/// Writes text to standard output in large pieces.
+pub(crate) struct Text {
+    out: BufWriter<Stdout>,
+    terminal: bool,
+}
+
+impl Text {
+    /// Standard output.
+    pub(crate) fn stdout() -> Self {
+        let out = io::stdout();
+        let terminal = out.is_terminal();
+        Self { out: BufWriter::with_capacity(64 << 10, out), terminal }
+    }
+
+    /// Prints a line.
+    pub(crate) fn line(&mut self, line: impl Display) -> Result<(), Failure> {
+        writeln!(self.out, "{line}").map_err(stdout_failure)
+    }
+
+    /// Prints a line that ends with a name, which need not be UTF-8.
+    pub(crate) fn line_with_name(&mut self, start: impl Display, name: &[u8]) -> Result<(), Failure> {
+        write!(self.out, "{start}").map_err(stdout_failure)?;
+        let written = if self.terminal {
+            self.out.write_all(printable(name).as_bytes())
+        } else {
+            self.out.write_all(name)
+        };
+        written.and_then(|()| self.out.write_all(b"\n")).map_err(stdout_failure)
+    }
+
+    /// Makes everything visible.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        self.out.flush().map_err(stdout_failure)
+    }
+}
+
+/// A name for humans: as UTF-8, without control characters.
+pub(crate) fn printable(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// What a failed write to standard output means.
+pub(crate) fn stdout_failure(error: io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        Failure::silent(Exit::PipeClosed)
+    } else {
+        Failure::failed(format!("cannot write to standard output: {error}"))
+    }
+}
+
+/// Prints a warning or a failure that does not end the command.
+pub(crate) fn warn(message: impl Display) {
+    // Nothing can be said if standard error is closed.
+    let _ = writeln!(io::stderr().lock(), "rpcrdma: {message}");
+}
+
+/// Tells what was done.
+pub(crate) fn note(message: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{message}");
+}
+
+/// The progress of a copy, on a terminal; nothing elsewhere. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// Starts at nothing of nothing.
+    pub(crate) fn new(visible: bool) -> Self {
+        let bar = if visible && io::stderr().is_terminal() {
+            ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10))
+        } else {
+            ProgressBar::hidden()
+        };
+        if let Ok(style) = ProgressStyle::with_template(
+            "{bar:24} {binary_bytes:>11} of {binary_total_bytes:<11} {binary_bytes_per_sec:>13} {eta:>4} {wide_msg}",
+        ) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        Self { bar }
+    }
+
+    /// More is to be copied.
+    pub(crate) fn expect(&self, octets: u64) {
+        self.bar.inc_length(octets);
+    }
+
+    /// So much more was copied.
+    pub(crate) fn add(&self, octets: u64) {
+        self.bar.inc(octets);
+    }
+
+    /// Whether nothing is shown.
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.bar.is_hidden()
+    }
+
+    /// Names what is being copied.
+    pub(crate) fn at(&self, name: impl Display) {
+        if !self.bar.is_hidden() {
+            self.bar.set_message(printable(name.to_string().as_bytes()));
+        }
+    }
+
+    /// Prints a warning above the bar.
+    pub(crate) fn warn(&self, message: impl Display) {
+        self.bar.suspend(|| warn(message));
+    }
+
+    /// Removes the bar.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_for_terminals_have_no_control_characters() {
+        assert_eq!(printable("é\x1b[2J\n".as_bytes()), "é\u{fffd}[2J\u{fffd}");
+        assert_eq!(printable(b"\xff"), "\u{fffd}");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        let failure = stdout_failure(io::ErrorKind::BrokenPipe.into());
+        assert!(failure.is_silent());
+        assert_eq!(failure.exit().code(), 0);
+        assert!(!stdout_failure(io::ErrorKind::StorageFull.into()).is_silent());
+    }
+}

@@ -1,0 +1,360 @@
+//! Options, output, exit codes and signals of the real binary.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::support::{Server, command, fail, json, run, scratch, signal, succeed, text, until, wait};
+
+#[test]
+fn wrong_command_lines_are_told_what_to_type() {
+    let host = "nfs://127.0.0.1:1/x";
+    for (arguments, hint) in [
+        (vec![], "Usage: rpcrdma"),
+        (vec!["fetch"], "unrecognized subcommand"),
+        (vec!["serve"], "DIR"),
+        (vec!["serve", "/", "--export", "data=/"], "begin with"),
+        (vec!["serve", "/", "--export", "/a=/,rx"], "ro, rw"),
+        (vec!["serve", "/", "--inline", "1000"], "multiple of 1024"),
+        (vec!["serve", "/", "--credits", "0"], "1..=1024"),
+        (vec!["serve", "/", "--max-payload", "2M"], "1048576"),
+        (vec!["serve", "/", "--listen", "localhost"], "invalid socket address"),
+        (vec!["serve", "/", "--tcp", "127.0.0.1:0", "--no-tcp"], "cannot be used with"),
+        (vec!["ls"], "<URL>"),
+        (vec!["ls", "/tmp"], "write nfs://HOST/PATH"),
+        (vec!["ls", "nfs://::1/"], "needs brackets"),
+        (vec!["ls", "nfs://h/a?b"], "%3F"),
+        (vec!["get", "somewhere"], "nothing to fetch"),
+        (vec!["get", host, "a", "b"], "last operand"),
+        (vec!["get", host, host, "/nonexistent"], "not a directory"),
+        (vec!["put", "a"], "<URL>"),
+        (vec!["mkdir", "-m", "999", host], "octal"),
+        (vec!["ln", "target", host], "add -s"),
+        (vec!["ping", "h/path"], "HOST:PORT"),
+        (vec!["ping", "h", "-i", "-1"], "unexpected argument"),
+        (vec!["bench", "--rounds", "0"], "1..=99"),
+        (vec!["--proto", "udp", "ls", host], "--proto"),
+        (vec!["ls", host, "--proto", "udp"], "rdma, tcp"),
+    ] {
+        let complaint = fail(2, &arguments);
+        assert!(complaint.contains(hint), "{arguments:?}: {complaint}");
+    }
+}
+
+#[test]
+fn help_is_complete() {
+    let help = succeed(&["--help"]);
+    for word in ["Exit codes", "RPCRDMA_LOG", "nfs://HOST[:PORT]/PATH", "serve", "bench"] {
+        assert!(help.contains(word), "{word}");
+    }
+    for name in
+        ["serve", "exports", "ls", "stat", "cat", "get", "put", "mkdir", "rm", "mv", "ln", "ping", "bench"]
+    {
+        let help = succeed(&[name, "--help"]);
+        assert!(help.contains("Usage: rpcrdma"), "{name}");
+    }
+}
+
+#[test]
+fn exit_codes() {
+    let server = Server::start();
+    fs::write(server.directory().join("there"), "x").unwrap();
+    let (there, missing) = (server.url("/there"), server.url("/missing"));
+
+    let complaint = fail(1, &["cat", &missing]);
+    assert!(complaint.contains("NFS3ERR_NOENT") && complaint.lines().count() == 1, "{complaint}");
+    let complaint = fail(4, &["stat", &there, &missing]);
+    assert!(complaint.contains("/missing"), "{complaint}");
+    fail(1, &["stat", &missing, &missing]);
+    fail(1, &["rm", &missing]);
+    succeed(&["rm", "-f", &missing]);
+    fail(1, &["get", &missing, "/nonexistent/place"]);
+
+    // Nobody listens.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for name in ["ls", "stat", "cat", "rm"] {
+        let complaint = fail(3, &[name, &format!("nfs://{free}/x")]);
+        assert!(complaint.contains("cannot connect") && complaint.contains("serve"), "{complaint}");
+    }
+    fail(3, &["ping", &free.to_string()]);
+    fail(3, &["exports", "no-such-host.invalid"]);
+    // Something else listens.
+    let tcp = server.tcp().to_owned();
+    fail(3, &["ls", "--timeout", "2", &format!("nfs://{tcp}/")]);
+}
+
+#[test]
+fn names_at_a_server() {
+    let server = Server::start();
+    let export = server.directory();
+    let url = |path: &str| server.url(path);
+
+    succeed(&["mkdir", &url("/a"), &url("/b")]);
+    fail(1, &["mkdir", &url("/a")]);
+    fail(1, &["mkdir", &url("/x/y")]);
+    succeed(&["mkdir", "-p", &url("/a/b/c/d"), &url("/a")]);
+    assert!(export.join("a/b/c/d").is_dir());
+
+    fs::write(export.join("f"), "content").unwrap();
+    assert_eq!(succeed(&["cat", &url("/f"), &url("/f")]), "contentcontent");
+    succeed(&["mv", &url("/f"), &url("/g")]);
+    succeed(&["mv", &url("/g"), &url("/a")]);
+    assert!(export.join("a/g").is_file());
+    let complaint = fail(2, &["mv", &url("/a/g"), &url("/b"), &url("/nothing")]);
+    assert!(complaint.contains("not a directory"), "{complaint}");
+
+    succeed(&["ln", &url("/a/g"), &url("/hard")]);
+    assert_eq!(fs::metadata(export.join("hard")).unwrap().nlink(), 2);
+    succeed(&["ln", "-s", "../some where", &url("/soft")]);
+    assert_eq!(fs::read_link(export.join("soft")).unwrap().to_str(), Some("../some where"));
+    succeed(&["ln", "-s", "/x/y", &url("/a")]);
+    assert!(export.join("a/y").is_symlink());
+
+    let complaint = fail(1, &["rm", &url("/a")]);
+    assert!(complaint.contains("-r"), "{complaint}");
+    let complaint = fail(1, &["rm", "-r", &url("/")]);
+    assert!(complaint.contains("root"), "{complaint}");
+    // What links lead to stays.
+    fs::create_dir(export.join("target")).unwrap();
+    fs::write(export.join("target/kept"), "").unwrap();
+    symlink("../target", export.join("a/link")).unwrap();
+    succeed(&["rm", "-r", &url("/a"), &url("/b")]);
+    assert!(!export.join("a").exists());
+    assert!(export.join("target/kept").exists());
+}
+
+#[test]
+fn listings() {
+    let server = Server::start();
+    fs::write(server.directory().join("b"), "12345").unwrap();
+    fs::write(server.directory().join(".hidden"), "").unwrap();
+    fs::create_dir(server.directory().join("a")).unwrap();
+    symlink("b", server.directory().join("c")).unwrap();
+    fs::write(server.directory().join("spa ce"), "").unwrap();
+
+    assert_eq!(succeed(&["ls", &server.url("/")]), "a\nb\nc\nspa ce\n");
+    assert!(succeed(&["ls", "-a", &server.url("/")]).starts_with(".hidden\n"));
+    assert_eq!(succeed(&["ls", &server.url("/b")]), "b\n");
+    let long = succeed(&["ls", "-l", &server.url("/")]);
+    assert!(long.lines().next().unwrap().starts_with("drwx"), "{long}");
+    assert!(long.contains(" 5 20") && long.contains("c -> b"), "{long}");
+
+    let document = json(&["ls", "-l", &server.url("/")]);
+    let entries = document["listings"][0]["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 4);
+    assert_eq!(entries[1]["name"], "b");
+    assert_eq!(entries[1]["size"], 5);
+    assert_eq!(entries[2]["target"], "b");
+    assert_eq!(entries[3]["url"], server.url("/spa%20ce"));
+    // A URL of a listing leads back to the entry.
+    assert_eq!(json(&["stat", entries[3]["url"].as_str().unwrap()])["entries"][0]["name"], "spa ce");
+    assert!(succeed(&["stat", &server.url("/c")]).contains("symbolic link"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let server = Server::start();
+    for index in 0..1500 {
+        fs::write(server.directory().join(format!("{index}-{}", "x".repeat(100))), "").unwrap();
+    }
+    fs::write(server.directory().join("large"), vec![b'\n'; 4 << 20]).unwrap();
+    for arguments in [vec!["ls", "-l", "/"], vec!["cat", "/large"]] {
+        let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        let path = arguments.pop().unwrap();
+        arguments.push(server.url(&path));
+        let mut child = command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::with_capacity(16, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let status = wait(&mut child, Duration::from_secs(20));
+        let mut complaint = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+        assert!(status.success() && complaint.is_empty(), "{arguments:?}: {status} {complaint}");
+    }
+}
+
+#[test]
+fn ping_and_exports() {
+    let extra = scratch();
+    let option = format!("/second={},ro,allow=127.0.0.0/8", extra.path().display());
+    let server = Server::start_with(&["--export", &option]);
+    for (host, more) in [(server.rdma(), vec![]), (server.tcp(), vec!["--proto", "tcp"])] {
+        let document = json(&[vec!["ping", host, "-c", "20", "-i", "0"], more.clone()].concat());
+        assert_eq!((&document["sent"], &document["received"]), (&20.into(), &20.into()));
+        let trips = &document["microseconds"];
+        let (min, p50, max) = (trips["min"].as_f64(), trips["p50"].as_f64(), trips["max"].as_f64());
+        assert!(min > Some(0.0) && min <= p50 && p50 <= max, "{document}");
+        let lines = succeed(&[vec!["ping", host, "-c", "2", "-i", "0.01"], more.clone()].concat());
+        assert!(lines.contains("reply 2 from") && lines.contains("p99"), "{lines}");
+
+        let document = json(&[vec!["exports", host], more].concat());
+        assert_eq!(document["exports"].as_array().unwrap().len(), 2);
+        assert_eq!(document["exports"][1]["name"], "/second");
+        assert_eq!(document["exports"][1]["groups"][0], "127.0.0.0/8");
+    }
+    // A program that is not served.
+    let complaint = fail(1, &["ping", server.rdma(), "-c", "1", "--program", "400000"]);
+    assert!(complaint.contains("PROG_UNAVAIL"), "{complaint}");
+
+    let complaint = fail(1, &["mkdir", &server.url("/second/x")]);
+    assert!(complaint.contains("NFS3ERR_ROFS"), "{complaint}");
+}
+
+#[test]
+fn how_calls_travel() {
+    let server = Server::start();
+    let place = scratch();
+    let file = place.path().join("file");
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let file = file.to_str().unwrap();
+    let names = server.directory().join("names");
+    fs::create_dir(&names).unwrap();
+    for index in 0..200 {
+        fs::write(names.join(format!("{index}-{}", "n".repeat(200))), "").unwrap();
+    }
+    let verbose = |arguments: &[&str]| {
+        let output = run(&[&["-v"], arguments].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let line = |lines: &str, name: &str| {
+        let start = format!("call {name} ");
+        lines
+            .lines()
+            .find(|line| line.starts_with(&start))
+            .unwrap_or_else(|| panic!("{name}: {lines}"))
+            .to_owned()
+    };
+    let put = verbose(&["put", file, &server.url("/file")]);
+    let write = line(&put, "WRITE");
+    assert!(
+        write.contains("1048576 B by RDMA Read") && write.contains("invalidated by the server"),
+        "{write}"
+    );
+    assert!(line(&put, "CREATE").contains("call inline"), "{put}");
+    let get = verbose(&["get", &server.url("/file"), place.path().to_str().unwrap()]);
+    let read = line(&get, "READ");
+    assert!(
+        read.contains("1048576 B by Write chunk") && read.contains("invalidated by the server"),
+        "{read}"
+    );
+    let listing = line(&verbose(&["ls", &server.url("/names")]), "READDIRPLUS");
+    assert!(listing.contains("B by Reply chunk"), "{listing}");
+    assert!(line(&verbose(&["ping", "-c", "1", server.rdma()]), "NULL").contains("reply inline"));
+    let tcp = format!("nfs://{}/file", server.tcp());
+    assert!(line(&verbose(&["stat", "--proto", "tcp", &tcp]), "LOOKUP").contains("TCP"));
+}
+
+#[test]
+fn signals_stop_the_server_in_order() {
+    for name in ["INT", "TERM"] {
+        let server = Server::start();
+        succeed(&["ping", "-c", "1", server.rdma()]);
+        let (status, complaint) = server.stop(name);
+        assert!(status.success(), "{name}: {status} {complaint}");
+        assert!(complaint.is_empty(), "{complaint}");
+    }
+}
+
+#[test]
+fn a_server_says_why_it_cannot_start() {
+    let server = Server::start();
+    let place = scratch();
+    let state = place.path().join("state");
+    let (directory, state) = (place.path().to_str().unwrap(), state.to_str().unwrap());
+    let complaint =
+        fail(1, &["serve", directory, "--listen", server.rdma(), "--state", "/dev/shm/rpcrdma-none/x/.."]);
+    assert!(complaint.contains("cannot"), "{complaint}");
+    let complaint = fail(1, &["serve", directory, "--state", state]);
+    assert!(complaint.contains("inside the export"), "{complaint}");
+    let export = place.path().join("export");
+    fs::create_dir(&export).unwrap();
+    let export = export.to_str().unwrap();
+    let complaint = fail(1, &["serve", export, "--state", state, "--listen", server.rdma()]);
+    assert!(complaint.contains("another server"), "{complaint}");
+    let complaint = fail(1, &["serve", "/nonexistent/dir", "--state", state]);
+    assert!(complaint.contains("/nonexistent/dir"), "{complaint}");
+}
+
+#[test]
+fn an_interrupted_get_leaves_nothing_unfinished() {
+    let server = Server::start();
+    fs::write(server.directory().join("small"), "done").unwrap();
+    let large = fs::File::create(server.directory().join("large")).unwrap();
+    large.set_len(8 << 30).unwrap();
+    let place = scratch();
+    let out = place.path().join("out");
+    let mut child = command(&["get", "-r", &server.url("/"), out.to_str().unwrap()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let growing = || {
+        fs::read_dir(&out).is_ok_and(|mut entries| {
+            entries.any(|entry| entry.unwrap().metadata().is_ok_and(|file| file.len() > 1 << 20))
+        })
+    };
+    until("nothing is fetched", growing);
+    signal(child.id(), "INT");
+    let status = wait(&mut child, Duration::from_secs(20));
+    assert_eq!(status.code(), Some(130));
+    let left: Vec<_> = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name == "small"), "{left:?}");
+    let mut complaint = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+    assert!(complaint.contains("SIGINT"), "{complaint}");
+}
+
+#[test]
+fn a_get_goes_on_after_a_restart_of_the_server() {
+    let mut server = Server::start();
+    let data: Vec<u8> = (0..u32::try_from(96 << 18).unwrap()).flat_map(u32::to_le_bytes).collect();
+    for index in 0..3 {
+        fs::write(server.directory().join(format!("f{index}")), &data).unwrap();
+    }
+    let place = scratch();
+    let out = place.path().join("out");
+    // Slow enough to be interrupted: one call at a time, one file at a time, and a server that stands still at first.
+    let mut child =
+        command(&["get", "-r", "--files", "1", "--credits", "1", &server.url("/"), out.to_str().unwrap()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+    let started = || {
+        fs::read_dir(&out).is_ok_and(|mut entries| {
+            entries.any(|entry| entry.unwrap().metadata().is_ok_and(|file| file.len() > 1 << 20))
+        })
+    };
+    until("nothing is fetched", started);
+    server.kill();
+    server.restart();
+    let status = wait(&mut child, Duration::from_secs(40));
+    let mut complaint = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+    assert!(status.success(), "{status} {complaint}");
+    for index in 0..3 {
+        assert!(fs::read(out.join(format!("f{index}"))).unwrap() == data, "f{index}");
+    }
+}
+
+#[test]
+fn default_ports_are_avoided_if_taken() {
+    // Whoever has the usual TCP port, a second server finds another one.
+    let place = scratch();
+    let export = place.path().join("export");
+    fs::create_dir(&export).unwrap();
+    let _taken = TcpListener::bind("127.0.0.1:20048");
+    let mut child = command(&["serve", "--listen", "127.0.0.1:0", "--state"])
+        .args([place.path().join("state"), export])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    signal(child.id(), "TERM");
+    assert!(wait(&mut child, Duration::from_secs(20)).success());
+    assert!(line.starts_with("ready: ") && line.contains("and tcp 127.0.0.1:"), "{line}");
+    assert!(!line.contains("127.0.0.1:20048"), "{line}");
+    assert!(line.contains("no mount command"), "{line}");
+}

@@ -1,0 +1,7 @@
+//! The real binary as server and client, over iWARP and TCP on the loopback interface.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod command_line;
+mod support;
+mod tree;
