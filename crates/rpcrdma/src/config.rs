@@ -45,11 +45,12 @@ impl Default for ClientConfig {
 /// What a [`Server`](crate::Server) grants and allows.
 ///
 /// # Memory
-/// Receives, payload, and TCP records longer than a read-ahead block all come out of one pool of `memory` octets; where the
-/// provider can, it attaches the memory of a Receive only when a message arrives. A provider that cannot holds
-/// `max_connections × grant × receive_size` octets of Receives, which `memory` must then exceed. Beside the pool there is
-/// the state of each connection, some ten KiB, and on TCP up to `max_queued` octets of replies that the client does not take
-/// (which come from the pool, too, if they are payload). An exhausted pool makes callers wait, then refuses; it never grows.
+/// Receives, payload, and TCP records longer than a read-ahead block all come out of one pool of
+/// [`memory`](Self::memory) octets, which is the bound. Each RDMA connection sets at most `grant × receive_size` of it aside
+/// for Receives (a software provider takes that memory only while messages arrive); what is left for payload is at least
+/// `memory − max_connections × grant × receive_size`: 384 MiB with the defaults. Beside the pool there is the state of each
+/// connection, some ten KiB, and up to [`max_queued`](Self::max_queued) octets of replies that a TCP client does not take. An
+/// exhausted pool makes callers wait, then refuses; it never grows.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Credits, inline sizes, bounds on chunk lists and timers of RPC-over-RDMA.
@@ -95,7 +96,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             protocol: Config::default(),
-            memory: 256 << 20,
+            memory: 512 << 20,
             ird: 1,
             ord: 32,
             max_send_wr: 1024,
@@ -105,7 +106,7 @@ impl Default for ServerConfig {
             tcp_idle: Duration::from_secs(360),
             stall: Duration::from_secs(30),
             keep_alive: Duration::from_secs(20),
-            max_connections: 1024,
+            max_connections: 512,
             max_connections_per_peer: 256,
             max_half_open: 64,
             set_up: Duration::from_secs(10),
@@ -113,5 +114,13 @@ impl Default for ServerConfig {
             grace: Duration::from_secs(10),
             reply_cache: CacheLimits::default(),
         }
+    }
+}
+
+impl ServerConfig {
+    /// Octets that the Receives of all connections can take together.
+    pub(crate) fn receives(&self) -> usize {
+        let grant = usize::try_from(self.protocol.grant).unwrap_or(usize::MAX);
+        self.max_connections.saturating_mul(grant).saturating_mul(self.protocol.receive_size)
     }
 }

@@ -254,11 +254,21 @@ impl ServerBuilder {
         for program in &self.programs {
             dispatcher.register(Arc::clone(program) as Arc<dyn Program>)?;
         }
+        let domain = self.domain.unwrap_or_else(|| ProtectionDomain::new(config.memory));
+        let (receives, limit) = (config.receives(), domain.usage().limit);
+        if !self.rdma.is_empty() && receives > limit / 2 {
+            tracing::warn!(
+                receives,
+                limit,
+                "Receives of all connections could take more than half of the memory: fewer connections or credits, smaller \
+                 inline messages, or more memory are advisable"
+            );
+        }
         config.protocol.bindings = Some(Arc::new(BindingTable::new(self.programs)));
         let shared = Shared {
             dispatcher,
             protocol: Arc::new(config.protocol.clone()),
-            domain: self.domain.unwrap_or_else(|| ProtectionDomain::new(config.memory)),
+            domain,
             failed_reads: FailedReads::default(),
             admission: Admission::new(
                 config.max_connections,
@@ -351,13 +361,18 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, shared: Arc<Shared>, stop:
             }
         };
         shared.accepted.fetch_add(1, Ordering::Relaxed);
-        let (shared, stop, alive) = (Arc::clone(&shared), stop.clone(), alive.clone());
+        let (shared, mut stop, alive) = (Arc::clone(&shared), stop.clone(), alive.clone());
         tokio::spawn(async move {
             let set_up = timeout(shared.config.set_up, rdma::server::set_up(incoming, &shared));
-            match set_up.await {
-                Ok(Ok(link)) => {
+            let outcome = tokio::select! {
+                outcome = set_up => outcome,
+                // Nothing was promised to this peer yet.
+                _ = stop.changed() => return,
+            };
+            match outcome {
+                Ok(Ok(queue_pair)) => {
                     place.opened();
-                    rdma::server::run(link, shared, stop).await;
+                    rdma::server::run(queue_pair, shared, stop).await;
                 }
                 Ok(Err(error)) => tracing::info!(?peer, %error, "RDMA connection not set up"),
                 Err(_) => tracing::info!(?peer, "RDMA connection not set up in time"),

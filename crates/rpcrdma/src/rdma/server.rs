@@ -60,7 +60,14 @@ pub(crate) async fn run(queue_pair: Box<dyn QueuePair>, shared: Arc<Shared>, mut
     let ended = loop {
         tokio::select! {
             biased;
-            phase = stop.changed() => served.stop(phase),
+            phase = stop.changed() => {
+                served.phase = phase;
+                if phase == Phase::Abort {
+                    // Dropping the queue pair ends it.
+                    tracing::info!(?peer, "RDMA connection ended: the server stopped before every call was answered");
+                    return;
+                }
+            }
             ended = poll_fn(|cx| served.poll(cx)) => break ended,
         }
     };
@@ -114,13 +121,6 @@ impl Served {
             timer: Box::pin(sleep_until(now)),
             phase: Phase::Run,
             copied: 0,
-        }
-    }
-
-    fn stop(&mut self, phase: Phase) {
-        self.phase = phase;
-        if phase == Phase::Abort {
-            self.link.queue_pair.abort();
         }
     }
 

@@ -1,0 +1,260 @@
+//! Peers of the server that do not keep to RFC 8166, on the simulated fabric: each is answered or cut off, and a good
+//! client beside them never notices (rule I6).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod support;
+
+use std::future::poll_fn;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma::{Client, ClientConfig, Server, ServerMonitor};
+use rpcrdma_proto::PrivateData;
+use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
+use rpcrdma_verbs::{
+    ConnectParameters, Connector, ProtectionDomain, QueuePair, ReceiveMemory, SendRequest, Work, WorkRequest,
+    WrId,
+};
+use support::{echo, pattern, program};
+use tokio::time::timeout;
+
+const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
+const GOOD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+const BAD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 66));
+
+struct Scene {
+    fabric: Fabric,
+    monitor: ServerMonitor,
+    good: Client,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        Self::with(CompletionMode::Local).await
+    }
+
+    async fn with(completion_mode: CompletionMode) -> Self {
+        let fabric = Fabric::on_tokio(FabricConfig { completion_mode, ..FabricConfig::default() });
+        let listener = fabric.listen(SERVER).unwrap();
+        let server = Server::builder().program(program()).listen_rdma(Box::new(listener)).build().unwrap();
+        let monitor = server.monitor();
+        tokio::spawn(server.serve(std::future::pending()));
+        tokio::task::yield_now().await;
+        let good =
+            Client::rdma(Arc::new(fabric.connector(GOOD)), SERVER, ClientConfig::default()).await.unwrap();
+        Self { fabric, monitor, good }
+    }
+
+    async fn connect(&self) -> Peer {
+        let parameters = ConnectParameters {
+            private_data: PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 4096 }
+                .encode(),
+            ird: 4,
+            ord: 4,
+            max_send_wr: 64,
+            max_recv_wr: 64,
+            domain: ProtectionDomain::new(1 << 20),
+        };
+        let mut queue_pair = self.fabric.connector(BAD).connect(SERVER, parameters).await.unwrap();
+        for id in 1000..1032 {
+            queue_pair
+                .post_receive(
+                    WrId(id),
+                    ReceiveMemory::Scatter(vec![queue_pair.domain().allocate(4096, 1).unwrap()]),
+                )
+                .unwrap();
+        }
+        Peer { queue_pair, next: 0 }
+    }
+
+    /// The good client has not noticed.
+    async fn unharmed(&self) {
+        echo(&self.good, &pattern(10_000)).await.unwrap();
+        assert_eq!(self.good.stats().connections, 1);
+    }
+}
+
+struct Peer {
+    queue_pair: Box<dyn QueuePair>,
+    next: u64,
+}
+
+impl Peer {
+    fn send(&mut self, message: Vec<u8>) {
+        let request = SendRequest { gather: vec![Bytes::from(message)], ..SendRequest::default() };
+        // The connection may have ended for an earlier message.
+        let _ = self.queue_pair.post(WrId(self.next), WorkRequest::Send(request));
+        self.next += 1;
+    }
+
+    /// What arrives until nothing does for a second, and whether the connection has ended.
+    async fn answers(&mut self) -> (Vec<Vec<u8>>, bool) {
+        let mut answers = Vec::new();
+        loop {
+            let mut completions = Vec::new();
+            let polled = poll_fn(|cx| match self.queue_pair.poll(cx, &mut completions) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(result) => Poll::Ready(result),
+            });
+            match timeout(Duration::from_secs(1), polled).await {
+                Err(_) => return (answers, false),
+                Ok(Err(_)) => return (answers, true),
+                Ok(Ok(())) => {}
+            }
+            for completion in completions {
+                if let Work::Receive { buffers, len, .. } = completion.work
+                    && completion.status.is_success()
+                {
+                    answers.push(buffers[0][..len].to_vec());
+                }
+            }
+        }
+    }
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+const NULL_CALL: [u32; 10] = [7, 0, 2, support::PROGRAM, 1, 0, 0, 0, 0, 0];
+
+/// A message with this header and a NULL call behind it.
+fn message(header: &[u32]) -> Vec<u8> {
+    [words(header), words(&NULL_CALL)].concat()
+}
+
+/// RFC 8166 §4.5: an RDMA_ERROR for XID 7 with this code.
+fn is_error(answer: &[u8], code: u32) -> bool {
+    answer[..4] == words(&[7])[..] && answer[12..20] == words(&[4, code])[..]
+}
+
+#[tokio::test(start_paused = true)]
+async fn i6_what_deserves_err_chunk_gets_it() {
+    let scene = Scene::new().await;
+    let cases: &[(&str, Vec<u8>)] = &[
+        ("unknown rdma_proc", message(&[7, 1, 1, 9, 0, 0, 0])),
+        ("RDMA_MSGP", message(&[7, 1, 1, 2, 0, 0, 0, 0, 0])),
+        ("discriminator 2", message(&[7, 1, 1, 0, 2, 0, 0])),
+        ("RDMA_NOMSG without chunks", words(&[7, 1, 1, 1, 0, 0, 0])),
+        ("list cut off", words(&[7, 1, 1, 0, 1, 4, 9])),
+        ("position not a multiple of 4", message(&[7, 1, 1, 0, 1, 42, 1, 8, 0, 0, 0, 0, 0])),
+        ("Read segment of 4 GiB", message(&[7, 1, 1, 0, 1, 40, 1, u32::MAX, 0, 0, 0, 0, 0])),
+        ("a million segments", message(&[7, 1, 1, 0, 0, 1, 1_000_000, 0, 0])),
+        ("XID differs", [words(&[7, 1, 1, 0, 0, 0, 0]), words(&[8, 0, 2, 1, 1, 0, 0, 0, 0, 0])].concat()),
+        ("a chunk where nothing is eligible", message(&[7, 1, 1, 0, 1, 40, 1, 8, 0, 0, 0, 0, 0])),
+    ];
+    for (name, octets) in cases {
+        let mut peer = scene.connect().await;
+        peer.send(octets.clone());
+        let (answers, ended) = peer.answers().await;
+        assert!(answers.len() == 1 && is_error(&answers[0], 2), "{name}: {answers:?}");
+        assert!(!ended, "{name}");
+        // The connection goes on.
+        peer.send(message(&[7, 1, 1, 0, 0, 0, 0]));
+        let (answers, _) = peer.answers().await;
+        assert_eq!(answers.len(), 1, "{name}");
+        assert_eq!(answers[0][28..], words(&[7, 1, 0, 0, 0, 0])[..], "{name}");
+        scene.unharmed().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i6_another_version_gets_err_vers_and_an_error_gets_nothing() {
+    let scene = Scene::new().await;
+    let mut peer = scene.connect().await;
+    peer.send(message(&[7, 3, 1, 0, 0, 0, 0]));
+    let (answers, _) = peer.answers().await;
+    assert!(is_error(&answers[0], 1));
+    for silent in [
+        words(&[7, 1, 1, 4, 2]),
+        words(&[7, 9, 1, 4, 1, 1, 1]),
+        words(&[7, 1, 1, 3]),
+        words(&[7, 1]),
+        Vec::new(),
+        words(&[7, 1, 1, 0, 0, 0]),
+    ] {
+        peer.send(silent.clone());
+        let (answers, ended) = peer.answers().await;
+        assert!(answers.is_empty() && !ended, "{silent:?}: {answers:?}");
+    }
+    scene.unharmed().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn i6_calls_beyond_the_grant_end_only_their_connection() {
+    let scene = Scene::new().await;
+    let mut peer = scene.connect().await;
+    let mut sleeping = words(&[7, 1, 1, 0, 0, 0, 0]);
+    sleeping.extend(words(&[7, 0, 2, support::PROGRAM, 1, support::SLEEP, 0, 0, 0, 0, 600_000]));
+    for _ in 0..60 {
+        peer.send(sleeping.clone());
+    }
+    let (_, ended) = peer.answers().await;
+    assert!(ended);
+    scene.unharmed().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn i6_a_chunk_that_cannot_be_read_ends_only_its_connection() {
+    for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
+        let scene = Scene::with(mode).await;
+        let mut peer = scene.connect().await;
+        // PUT of 8 octets whose data is under a key that does not exist.
+        let mut put = words(&[7, 1, 1, 0, 1, 44, 0xbad, 8, 0, 0, 0, 0, 0]);
+        put.extend(words(&[7, 0, 2, support::PROGRAM, 1, support::PUT, 0, 0, 0, 0, 8]));
+        peer.send(put.clone());
+        let (answers, ended) = peer.answers().await;
+        assert!(answers.is_empty() && ended, "{answers:?}");
+        scene.unharmed().await;
+        // RFC 8166 §4.5.3: sent again on the next connection, the XID is told why, if the fabric told us.
+        let mut peer = scene.connect().await;
+        peer.send(put);
+        let (answers, ended) = peer.answers().await;
+        match mode {
+            CompletionMode::Local => assert!(answers.is_empty() && ended, "{answers:?}"),
+            CompletionMode::Acknowledged => assert!(!ended && is_error(&answers[0], 2), "{answers:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i6_random_octets_never_harm_others() {
+    let scene = Scene::new().await;
+    let mut seed = 0x9e37_79b9_u32;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 17;
+        seed ^= seed << 5;
+        seed
+    };
+    for round in 0..300 {
+        let mut peer = scene.connect().await;
+        for _ in 0..8 {
+            let length = usize::try_from(random() % 40).unwrap();
+            let mut header = vec![7, 1, 1, random() % 6];
+            header.extend((0..length).map(|_| if random() % 3 == 0 { random() } else { random() % 3 }));
+            let mut octets = words(&header);
+            octets.extend(words(&NULL_CALL));
+            octets.truncate(usize::try_from(random() % 200).unwrap());
+            peer.send(octets);
+        }
+        if round % 50 == 0 {
+            peer.answers().await;
+            scene.unharmed().await;
+        }
+    }
+    scene.unharmed().await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(scene.monitor.stats().connections, 1, "{:?}", scene.monitor.stats());
+}

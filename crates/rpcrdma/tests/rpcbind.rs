@@ -1,0 +1,187 @@
+//! Registration and lookup against an rpcbind of our own on loopback.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex};
+
+use rpcrdma::rpcbind::{Rpcbind, RpcbindError};
+use rpcrdma::{Binding, CallContext, CallFailure, Procedure, Program, ResponseFuture, Server};
+use rpcrdma_oncrpc::rpcbind::{
+    AddressText, LookupError, Mapping, Netid, PROGRAM, Registration, Rpcb, RpcbEntry, RpcbEntryList,
+    RpcbList, procedure,
+};
+use rpcrdma_xdr::{Decoder, Stream, encode};
+use tokio::net::TcpListener;
+
+/// Keeps announcements as rpcbind does, in the versions given.
+struct Book {
+    versions: RangeInclusive<u32>,
+    entries: Mutex<Vec<Rpcb>>,
+}
+
+impl Book {
+    fn serve(&self, context: &CallContext, arguments: Decoder) -> Result<Stream, CallFailure> {
+        let mut entries = self.entries.lock().unwrap();
+        if context.version == 2 {
+            let mapping: Mapping = arguments.decode_all()?;
+            let same = |entry: &Rpcb| entry.program == mapping.program && entry.netid == *"tcp";
+            return Ok(match context.procedure {
+                procedure::SET => {
+                    let [high, low] = u16::try_from(mapping.port).unwrap().to_be_bytes();
+                    entries.push(Rpcb {
+                        program: mapping.program,
+                        version: mapping.version,
+                        netid: "tcp".into(),
+                        address: format!("0.0.0.0.{high}.{low}").into(),
+                        owner: "".into(),
+                    });
+                    encode(&true)?
+                }
+                procedure::UNSET => {
+                    let before = entries.len();
+                    entries.retain(|entry| !same(entry));
+                    encode(&(entries.len() < before))?
+                }
+                _ => {
+                    let port = entries.iter().find(|entry| same(entry)).map_or(0, |entry| {
+                        let address: rpcrdma_oncrpc::rpcbind::UniversalAddress =
+                            entry.address.to_str().unwrap().parse().unwrap();
+                        u32::from(address.0.port())
+                    });
+                    encode(&port)?
+                }
+            });
+        }
+        if context.procedure == procedure::DUMP {
+            return Ok(encode(&RpcbList(entries.clone()))?);
+        }
+        let service: Rpcb = arguments.decode_all()?;
+        let same = |entry: &Rpcb| {
+            (entry.program, entry.version) == (service.program, service.version)
+                && entry.netid == service.netid
+        };
+        Ok(match context.procedure {
+            procedure::SET => {
+                let fresh = !entries.iter().any(same);
+                if fresh {
+                    entries.push(service);
+                }
+                encode(&fresh)?
+            }
+            procedure::UNSET => {
+                // Announcements of another owner stay.
+                let before = entries.len();
+                entries.retain(|entry| !(same(entry) && entry.owner == service.owner));
+                encode(&(entries.len() < before))?
+            }
+            procedure::GETADDR => {
+                // RFC 1833 §2.2.1: for the transport of the call.
+                let found =
+                    entries.iter().find(|entry| entry.program == service.program && entry.netid == *"tcp");
+                encode(&AddressText(found.map(|entry| entry.address.clone()).unwrap_or_default()))?
+            }
+            procedure::GETADDRLIST => {
+                let ours = entries.iter().filter(|entry| entry.program == service.program);
+                encode(&RpcbEntryList(
+                    ours.map(|entry| RpcbEntry {
+                        address: entry.address.clone(),
+                        netid: entry.netid.clone(),
+                        ..RpcbEntry::default()
+                    })
+                    .collect(),
+                ))?
+            }
+            _ => return Err(CallFailure::ProcedureUnavailable),
+        })
+    }
+}
+
+impl Program for Book {
+    fn number(&self) -> u32 {
+        PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        self.versions.clone()
+    }
+
+    fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
+        Some(Procedure { name: "rpcbind", idempotent: true })
+    }
+
+    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+        Box::pin(std::future::ready(self.serve(&context, arguments)))
+    }
+}
+
+impl Binding for Book {}
+
+async fn rpcbind(versions: RangeInclusive<u32>) -> (Arc<Book>, Rpcbind) {
+    let book = Arc::new(Book { versions, entries: Mutex::default() });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server =
+        Server::builder().program(Arc::clone(&book) as Arc<dyn Binding>).listen_tcp(listener).build();
+    tokio::spawn(server.unwrap().serve(std::future::pending()));
+    (book, Rpcbind::connect_to(address).await.unwrap())
+}
+
+fn nfs(netid: Netid, address: &str) -> Registration {
+    let address: SocketAddr = address.parse().unwrap();
+    Registration { program: 100_003, version: 3, netid, address, owner: "root".into() }
+}
+
+#[tokio::test]
+async fn services_are_registered_found_and_taken_back() {
+    let (book, rpcbind) = rpcbind(2..=4).await;
+    let (rdma, tcp) = (nfs(Netid::Rdma, "0.0.0.0:20049"), nfs(Netid::Tcp, "0.0.0.0:2049"));
+    for service in [&rdma, &tcp] {
+        rpcbind.register(service).await.unwrap();
+        // What an earlier run left is replaced.
+        rpcbind.register(service).await.unwrap();
+    }
+    assert_eq!(book.entries.lock().unwrap().len(), 2);
+    let found = rpcbind.lookup(100_003, 3, Netid::Rdma).await.unwrap();
+    assert_eq!(found, "127.0.0.1:20049".parse().unwrap());
+    let found = rpcbind.lookup(100_003, 3, Netid::Tcp).await.unwrap();
+    assert_eq!(found, "127.0.0.1:2049".parse().unwrap());
+    assert!(rpcbind.unregister(&rdma).await.unwrap());
+    assert!(!rpcbind.unregister(&rdma).await.unwrap());
+    assert!(matches!(
+        rpcbind.lookup(100_003, 3, Netid::Rdma).await,
+        Err(RpcbindError::Lookup(LookupError::NotRegistered { .. }))
+    ));
+}
+
+#[tokio::test]
+async fn older_versions_of_rpcbind_are_enough() {
+    let (_, three) = rpcbind(3..=3).await;
+    let rdma = nfs(Netid::Rdma, "192.0.2.7:20049");
+    three.register(&rdma).await.unwrap();
+    assert_eq!(three.lookup(100_003, 3, Netid::Rdma).await.unwrap(), rdma.address);
+
+    let (_, two) = rpcbind(2..=2).await;
+    two.register(&nfs(Netid::Tcp, "0.0.0.0:2049")).await.unwrap();
+    let found = two.lookup(100_003, 3, Netid::Tcp).await.unwrap();
+    assert_eq!(found, "127.0.0.1:2049".parse().unwrap());
+    // Version 2 cannot name RDMA.
+    assert!(matches!(two.register(&rdma).await, Err(RpcbindError::NoVersion { netid: Netid::Rdma })));
+}
+
+#[tokio::test]
+async fn an_announcement_of_another_owner_is_told() {
+    let (_, rpcbind) = rpcbind(2..=4).await;
+    rpcbind.register(&nfs(Netid::Tcp, "0.0.0.0:2049")).await.unwrap();
+    let other = Registration { owner: "other".into(), ..nfs(Netid::Tcp, "0.0.0.0:2050") };
+    assert!(matches!(rpcbind.register(&other).await, Err(RpcbindError::NotAccepted { .. })));
+}
+
+#[tokio::test]
+async fn no_rpcbind_is_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    assert!(matches!(Rpcbind::connect_to(address).await, Err(RpcbindError::Connect { .. })));
+}
