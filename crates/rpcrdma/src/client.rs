@@ -12,6 +12,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_oncrpc::ReplyHeader;
 use rpcrdma_proto::Stats;
 use rpcrdma_verbs::{ConnectError, Connector, Counters, ProtectionDomain};
@@ -54,7 +55,8 @@ pub struct ClientStats {
     pub connections: u64,
     /// Octets of the client's memory in use.
     pub memory_in_use: usize,
-    /// Octets of payload that had to be copied between the RDMA link and the memory of calls.
+    /// Octets that were copied between the RDMA link and the memory of calls. Providers may copy what travels by Send; of
+    /// payload in chunks nothing is.
     pub payload_bytes_copied: u64,
 }
 
@@ -80,6 +82,14 @@ impl Client {
     ) -> Result<Self, ConnectError> {
         let link = Link::Rdma(RdmaClient::connect(connector, to, config).await?);
         Ok(Self { inner: Arc::new(Inner { to, link }) })
+    }
+
+    /// Opens an RPC-over-RDMA connection by software iWARP, with the default configuration.
+    ///
+    /// # Errors
+    /// As [`rdma`](Self::rdma).
+    pub async fn connect_rdma(to: SocketAddr) -> Result<Self, ConnectError> {
+        Self::rdma(Arc::new(IwarpConnector::default()), to, ClientConfig::default()).await
     }
 
     /// Opens a TCP connection with record marking (RFC 5531 §11).

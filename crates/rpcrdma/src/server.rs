@@ -75,7 +75,8 @@ pub struct ServerStats {
     pub calls: u64,
     /// Octets of the pool in use.
     pub memory_in_use: usize,
-    /// Octets of payload that had to be copied between the RDMA links and the pool.
+    /// Octets that were copied between the RDMA links and the memory of calls. Providers may copy what travels by Send; of
+    /// payload in chunks nothing is.
     pub payload_bytes_copied: u64,
 }
 

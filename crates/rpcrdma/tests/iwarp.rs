@@ -1,0 +1,190 @@
+//! Client and server over software iWARP on loopback, with real sockets.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma::{CallError, Client, ClientConfig, Form, Server, ServerConfig, ServerMonitor, Sink};
+use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+use rpcrdma_verbs::{Buffer, ProtectionDomain};
+use support::{TestProgram, count, echo, get, get_call, pattern, program, put, sleep_call};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+const MIB: usize = 1 << 20;
+
+struct Running {
+    address: SocketAddr,
+    monitor: ServerMonitor,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+async fn serve(program: Arc<TestProgram>, domain: Option<ProtectionDomain>) -> Running {
+    let listener = IwarpListener::bind(([127, 0, 0, 1], 0).into(), Config::default()).await.unwrap();
+    let mut server =
+        Server::builder().config(ServerConfig::default()).program(program).listen_rdma(Box::new(listener));
+    if let Some(domain) = domain {
+        server = server.domain(domain);
+    }
+    let server = server.build().unwrap();
+    let address = server.rdma_addresses().unwrap()[0];
+    let monitor = server.monitor();
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(async move {
+        server.serve(async { drop(stopped.await) }).await.unwrap();
+    });
+    Running { address, monitor, stop, task }
+}
+
+impl Running {
+    async fn end(self, client: Client) {
+        client.close().await;
+        assert_eq!(client.stats().memory_in_use, 0);
+        self.stop.send(()).unwrap();
+        timeout(Duration::from_secs(20), self.task).await.unwrap().unwrap();
+        assert_eq!((self.monitor.stats().connections, self.monitor.stats().memory_in_use), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn all_forms() {
+    let server = serve(program(), None).await;
+    let client = Client::connect_rdma(server.address).await.unwrap();
+    for length in [0, 1, 3, 4, 5, 100, 3_000, 4_000, 5_000, 65_537, MIB - 1, MIB] {
+        echo(&client, &pattern(length)).await.unwrap();
+        put(&client, Bytes::from(pattern(length))).await.unwrap();
+        get(&client, length).await.unwrap();
+    }
+    client.null(support::PROGRAM, 1).await.unwrap();
+    server.end(client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_calls_in_flight_on_several_threads() {
+    let server = serve(program(), None).await;
+    let client = Client::connect_rdma(server.address).await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..200_usize {
+        let client = client.clone();
+        tasks.spawn(async move {
+            match i % 4 {
+                0 => drop(echo(&client, &pattern(i * 100)).await.unwrap()),
+                1 => drop(put(&client, Bytes::from(pattern(i * 1000))).await.unwrap()),
+                2 => drop(get(&client, i * 1000).await.unwrap()),
+                _ => drop(client.call(sleep_call(u32::try_from(i % 7).unwrap())).await.unwrap()),
+            }
+        });
+    }
+    tasks.join_all().await;
+    server.end(client).await;
+}
+
+#[tokio::test]
+async fn payload_of_1_mib_is_never_copied() {
+    let domain = ProtectionDomain::new(64 * MIB);
+    let program = Arc::new(TestProgram { domain: Some(domain.clone()), ..TestProgram::default() });
+    let server = serve(program, Some(domain)).await;
+    let client = Client::connect_rdma(server.address).await.unwrap();
+    // Like NFS WRITE: from the caller's memory.
+    let written = put(&client, Bytes::from(pattern(MIB))).await.unwrap().travelled;
+    assert_eq!((written.call.form, written.call.read), (Form::Reduced, MIB));
+    // Like NFS READ: into the caller's memory.
+    let memory = vec![0; MIB];
+    let address = memory.as_ptr();
+    let mut reply = client.call(get_call(MIB, Sink::Buffer(Buffer::adopt(memory)))).await.unwrap();
+    let data = reply.results.payload(MIB).unwrap();
+    assert_eq!((data.as_ptr(), reply.travelled.reply.written), (address, MIB));
+    assert_eq!(data, pattern(MIB));
+    // What was copied is the four short messages that travelled by Send, not one octet of the payload.
+    let read = reply.travelled;
+    let copied = |sent: usize| u64::try_from(sent).unwrap();
+    assert_eq!(client.stats().payload_bytes_copied, copied(written.reply.sent + read.reply.sent));
+    assert_eq!(server.monitor.stats().payload_bytes_copied, copied(written.call.sent + read.call.sent));
+    drop((reply, data));
+    server.end(client).await;
+}
+
+/// Passes a connection on until it is told to cut it.
+async fn proxy(server: SocketAddr) -> (SocketAddr, tokio::sync::mpsc::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (cut, mut cuts) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut far = TcpStream::connect(server).await.unwrap();
+            tokio::select! {
+                _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                _ = cuts.recv() => {}
+            }
+        }
+    });
+    (address, cut)
+}
+
+#[tokio::test]
+async fn i8_a_call_in_progress_at_the_loss_runs_once() {
+    let program = program();
+    program.delay.store(300, Ordering::SeqCst);
+    let server = serve(Arc::clone(&program), None).await;
+    let (address, cut) = proxy(server.address).await;
+    let mut config = ClientConfig::default();
+    config.protocol.timeouts.reconnect_least = Duration::from_millis(1);
+    let client = Client::rdma(Arc::new(IwarpConnector::default()), address, config).await.unwrap();
+    let call = tokio::spawn({
+        let client = client.clone();
+        async move { count(&client).await }
+    });
+    while program.calls.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    cut.send(()).await.unwrap();
+    assert_eq!(call.await.unwrap().unwrap(), 1);
+    assert_eq!(program.count.load(Ordering::SeqCst), 1);
+    assert_eq!((client.stats().connections, client.stats().retransmissions), (2, 1));
+    server.end(client).await;
+}
+
+#[tokio::test]
+async fn i10_a_dropped_or_late_call_harms_no_other() {
+    let server = serve(program(), None).await;
+    let client = Client::connect_rdma(server.address).await.unwrap();
+    for wait in [0, 1, 5] {
+        let _ = timeout(Duration::from_millis(wait), client.call(get_call(MIB, Sink::Pool(MIB)))).await;
+        let _ = timeout(Duration::from_millis(wait), client.call(sleep_call(3))).await;
+        echo(&client, b"unharmed").await.unwrap();
+    }
+    let late = client.call(sleep_call(50).timeout(Duration::from_millis(5))).await.unwrap_err();
+    assert!(matches!(late, CallError::TimedOut { sent: true, .. }), "{late}");
+    client.call(sleep_call(60)).await.unwrap();
+    assert_eq!(client.stats().connections, 1);
+    server.end(client).await;
+}
+
+#[tokio::test]
+async fn i6_a_stream_that_is_not_mpa_harms_no_other() {
+    let server = serve(program(), None).await;
+    let client = Client::connect_rdma(server.address).await.unwrap();
+    for octets in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"MPA ID Req Frame", &[0; 100]] {
+        let mut bad = TcpStream::connect(server.address).await.unwrap();
+        bad.write_all(octets).await.unwrap();
+        echo(&client, b"unharmed").await.unwrap();
+    }
+    server.end(client).await;
+}
