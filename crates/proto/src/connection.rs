@@ -55,6 +55,8 @@ pub struct Connection {
     requester: Requester,
     responder: Responder,
     state: State,
+    /// The queue pair takes nothing any more; its end will be reported.
+    ended: bool,
     last_activity: Instant,
 }
 
@@ -107,7 +109,7 @@ impl Connection {
             Requester::new(RequesterCredits::new(config.calls.min(most), initial), capabilities.max_windows);
         let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
         let core = Core::new(config, side, codec, thresholds, invalidate, capabilities);
-        Self { core, requester, responder, state: State::Open, last_activity: now }
+        Self { core, requester, responder, state: State::Open, ended: false, last_activity: now }
     }
 
     /// Which side this is.
@@ -157,6 +159,11 @@ impl Connection {
     #[must_use]
     pub fn xid_in_use(&self, xid: u32) -> bool {
         self.requester.knows(xid)
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn receives_posted(&self) -> u32 {
+        self.core.receives.posted()
     }
 
     /// The first token that Calls of the peer are given.
@@ -209,6 +216,8 @@ impl Connection {
             return;
         }
         let Completion { id, status, work } = completion;
+        // What is flushed must not be posted again: that would go on for ever.
+        self.ended |= status == Status::Flushed;
         if let Work::WindowFlushed { key, memory } = work {
             if let Some(xid) = self.requester.window_closed(key, Some(memory)) {
                 self.requester.complete_if_closed(&mut self.core, xid);
@@ -263,7 +272,9 @@ impl Connection {
     /// A request or Receive could not be posted. After [`PostErrorKind::Disconnected`] the end of the queue pair is awaited.
     pub fn handle_post_error(&mut self, id: WrId, kind: &PostErrorKind) {
         self.core.complete(id);
-        if *kind != PostErrorKind::Disconnected {
+        if *kind == PostErrorKind::Disconnected {
+            self.ended = true;
+        } else {
             tracing::debug!(side = %self.core.side, %kind, "request not posted");
             self.core.fail(CloseReason::WorkFailed(Status::Fatal));
         }
@@ -315,7 +326,7 @@ impl Connection {
     /// encoded here.
     pub fn poll_transmit(&mut self, now: Instant, qp: &mut dyn Windows) -> Option<Post> {
         loop {
-            if self.state == State::Closed {
+            if self.state == State::Closed || self.ended {
                 return None;
             }
             if self.core.failure.is_some() && self.state == State::Open {
