@@ -116,14 +116,15 @@ impl WindowTable {
 
     /// The peer may come; `false` if the key names no window that waits for this.
     pub(super) fn bind(&mut self, key: Key) -> bool {
-        let large = self.large;
-        let Some(Window { base, length, state: State::Reserved(memory), .. }) = self.windows.remove(&key.0)
-        else {
+        if !matches!(self.windows.get(&key.0), Some(Window { state: State::Reserved(_), .. })) {
             return false;
-        };
-        self.large_write_windows += usize::from(is_large(&memory, large));
-        let state = State::Bound(memory);
-        self.windows.insert(key.0, Window { base, length, readers: 0, placing: false, state });
+        }
+        if let Some(Window { base, length, state: State::Reserved(memory), .. }) = self.windows.remove(&key.0)
+        {
+            self.large_write_windows += usize::from(is_large(&memory, self.large));
+            let state = State::Bound(memory);
+            self.windows.insert(key.0, Window { base, length, readers: 0, placing: false, state });
+        }
         true
     }
 

@@ -1,6 +1,12 @@
 //! FPDU framing (RFC 5044 §4): length, ULPDU, pad, CRC32c, and how large a ULPDU may be.
 
+use crc_fast::{CrcAlgorithm, Digest};
+
 use super::{be16, octets};
+
+/// From this many octets on, folding with wide registers beats the CRC instruction of the processor: about four times as fast for
+/// bulk, slower for headers.
+const WIDE_MIN: usize = 512;
 
 /// Octets of the ULPDU_Length field.
 pub const LENGTH_LEN: usize = 2;
@@ -45,7 +51,14 @@ impl Crc {
 
     /// Covers `bytes` too.
     pub fn update(&mut self, bytes: &[u8]) {
-        self.0 = crc32c::crc32c_append(self.0, bytes);
+        if bytes.len() < WIDE_MIN {
+            self.0 = crc32c::crc32c_append(self.0, bytes);
+        } else {
+            // This one keeps the sum before its final complement.
+            let mut wide = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!self.0));
+            wide.update(bytes);
+            self.0 = u32::try_from(wide.finalize() & u64::from(u32::MAX)).unwrap_or_default();
+        }
     }
 
     /// The CRC field (RFC 5044 §4.4, Figure 5: least significant octet first).

@@ -143,6 +143,7 @@ fn only_reserved_windows_can_be_bound_and_any_can_be_given_up() {
     assert!(!table.bind(Key(77)));
     let segment = open(&mut table, writable(10));
     assert!(!table.bind(segment.key));
+    assert_eq!(table.admit_write(segment.key.0, segment.address, 10), Ok(0));
     let reserved = table.reserve(writable(10)).unwrap();
     // Reserved is not bound: the peer is not in yet.
     assert_eq!(

@@ -18,6 +18,20 @@ fn rfc5044_4_4_crc_vectors() {
 }
 
 #[test]
+fn both_ways_to_compute_agree_however_the_octets_are_cut() {
+    let octets: Vec<u8> =
+        (0..20_000_usize).map(|at| (at.wrapping_mul(0x9E37) >> 7).to_le_bytes()[0]).collect();
+    let due = crc32c::crc32c(&octets).to_le_bytes();
+    for cut in [1, 2, 20, WIDE_MIN - 1, WIDE_MIN, WIDE_MIN + 1, 1448, 7777, 20_000] {
+        let mut crc = Crc::new();
+        for part in octets.chunks(cut) {
+            crc.update(part);
+        }
+        assert_eq!(crc.wire(), due, "{cut}");
+    }
+}
+
+#[test]
 fn fpdu_examples() {
     for dump in [
         "00 17 41 43 00 00 00 00 00 00 00 00 00 00 00 01 00 00 00 00 68 65 6c 6c 6f 00 00 00 b9 90 b1 0c",
