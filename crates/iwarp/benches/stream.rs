@@ -298,5 +298,7 @@ fn main() -> AnyResult<()> {
     if std::env::args().any(|argument| argument == "--test") {
         return Ok(());
     }
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run())
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // In a task, like the other end: the thread that blocks is woken at a price.
+    runtime.block_on(async { tokio::spawn(run()).await? })
 }

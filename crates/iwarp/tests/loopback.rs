@@ -1,5 +1,8 @@
 //! The provider on real sockets of the loopback interface.
 
+// Helpers of tests fail by panicking.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::time::Duration;
