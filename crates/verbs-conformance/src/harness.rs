@@ -391,11 +391,18 @@ impl Duo {
 
     /// Invalidates a window of B, unless the end of the connection has done so, and returns its memory.
     pub async fn memory_of_b(&mut self, key: Key) -> Option<WindowMemory> {
-        if self.b.ended.is_some() {
-            return self.b.take_flushed(key);
+        let request = WorkRequest::LocalInvalidate { key };
+        match self.b.try_post(request) {
+            Ok(id) => {
+                self.b_completes(id).await;
+                // The connection may have ended before the invalidation was carried out.
+                self.b.take_memory(id).or_else(|| self.b.take_flushed(key))
+            }
+            Err((PostErrorKind::Disconnected, _)) => {
+                self.drive("the end at B", |duo| duo.b.ended.is_some()).await;
+                self.b.take_flushed(key)
+            }
+            Err((kind, _)) => panic!("an invalidation was not taken: {kind}"),
         }
-        let id = self.b.invalidate(key);
-        self.b_completes(id).await;
-        self.b.take_memory(id)
     }
 }

@@ -168,6 +168,7 @@ pub async fn binds_of_nothing_fail(fixture: &dyn Fixture) {
             }
         }
         let memory = duo.memory_of_b(bound.key).await;
+        assert!(memory.is_some(), "a bind that was refused lost the memory of the bound window");
         assert_eq!(octets(memory.as_ref()), pattern(100, 1));
     }
 }
