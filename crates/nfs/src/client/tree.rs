@@ -29,7 +29,7 @@ use super::Error;
 use crate::wire::{Attributes, NfsTime};
 
 /// Deepest directory below the source that is copied.
-pub const MAX_DEPTH: usize = 1000;
+pub const MAX_DEPTH: usize = 512;
 
 /// Called as a copy goes on, from several tasks: it must not block.
 pub type Progress = Arc<dyn Fn(CopyEvent<'_>) + Send + Sync>;

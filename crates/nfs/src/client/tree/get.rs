@@ -52,10 +52,16 @@ impl Client {
         }
         tasks.finish().await?;
         // The deepest first: a directory may not be writable once its mode is set.
-        for (local, kept, path) in directories.into_iter().rev() {
-            if options.preserve
-                && let Err(error) = blocking(&local, move |local| finish_directory(local, kept)).await
-            {
+        if options.preserve {
+            let failures = blocking(target, move |_| {
+                let finish = |(local, kept, path): (PathBuf, Kept, String)| {
+                    finish_directory(&local, kept)
+                        .err()
+                        .map(|source| (path, Error::Local { path: local, source }))
+                };
+                Ok(directories.into_iter().rev().filter_map(finish).collect::<Vec<_>>())
+            });
+            for (path, error) in failures.await? {
                 copying.failed(&path, error)?;
             }
         }

@@ -1,0 +1,270 @@
+//! Client and server together, over everything that carries calls: software iWARP and TCP on the loopback interface,
+//! the simulated fabric on tokio's paused clock.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "tests"
+)]
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rpcrdma::{AuthSys, ClientConfig, Credential, Server, ServerConfig, ServerMonitor};
+use rpcrdma_iwarp::{DIRECT_PLACEMENT_MIN, IwarpConnector, IwarpListener};
+use rpcrdma_nfs::client::{ClientOptions, CopyOptions, Error};
+use rpcrdma_nfs::fs::{MemoryFs, MemoryOptions};
+use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions};
+use rpcrdma_nfs::wire::SetAttributes;
+use rpcrdma_nfs::{Client, mount::MountStatus};
+use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
+use rpcrdma_verbs::{Listener, ProtectionDomain};
+use tempfile::tempdir;
+use tokio::net::TcpListener;
+
+const SIM_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
+const SIM_HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const MIB: usize = 1 << 20;
+
+/// An NFS server of two exports in memory. Its READ buffers and the transport's memory are one domain: what the file
+/// system filled is what the transport sends.
+fn nfs_server() -> (NfsServer, ProtectionDomain) {
+    let export = |name| Export::new(name, Arc::new(MemoryFs::new(MemoryOptions::default())));
+    let domain = ProtectionDomain::new(256 << 20);
+    let options = ServerOptions { domain: domain.clone(), ..ServerOptions::default() };
+    let server = NfsServer::new(HandleKey::random(), vec![export("/"), export("/second")], options).unwrap();
+    (server, domain)
+}
+
+/// Serves NFS and MOUNT.
+fn serve(rdma: Option<Box<dyn Listener>>, tcp: Option<TcpListener>) -> ServerMonitor {
+    let (nfs, domain) = nfs_server();
+    let mut builder = Server::builder().config(ServerConfig::default()).domain(domain);
+    builder = builder.program(nfs.nfs_program()).program(nfs.mount_program());
+    if let Some(listener) = rdma {
+        builder = builder.listen_rdma(listener);
+    }
+    if let Some(listener) = tcp {
+        builder = builder.listen_tcp(listener);
+    }
+    let server = builder.build().unwrap();
+    let monitor = server.monitor();
+    tokio::spawn(server.serve(std::future::pending()));
+    monitor
+}
+
+async fn over_iwarp() -> (rpcrdma::Client, ServerMonitor) {
+    let listener = IwarpListener::bind(LOOPBACK, rpcrdma_iwarp::Config::default()).await.unwrap();
+    let address = listener.local_address().unwrap();
+    let monitor = serve(Some(Box::new(listener)), None);
+    (connect_iwarp(address).await, monitor)
+}
+
+async fn connect_iwarp(address: SocketAddr) -> rpcrdma::Client {
+    let connector = Arc::new(IwarpConnector::default());
+    rpcrdma::Client::rdma(connector, address, ClientConfig::default()).await.unwrap()
+}
+
+async fn over_tcp() -> (rpcrdma::Client, ServerMonitor) {
+    let listener = TcpListener::bind(LOOPBACK).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let monitor = serve(None, Some(listener));
+    (rpcrdma::Client::tcp(address, ClientConfig::default()).await.unwrap(), monitor)
+}
+
+async fn over_sim(completion_mode: CompletionMode) -> (rpcrdma::Client, ServerMonitor) {
+    let fabric = Fabric::on_tokio(FabricConfig { completion_mode, seed: 7, ..FabricConfig::default() });
+    let monitor = serve(Some(Box::new(fabric.listen(SIM_SERVER).unwrap())), None);
+    tokio::task::yield_now().await;
+    let connector = Arc::new(fabric.connector(SIM_HOST));
+    (rpcrdma::Client::rdma(connector, SIM_SERVER, ClientConfig::default()).await.unwrap(), monitor)
+}
+
+fn options() -> ClientOptions {
+    let mut options = ClientOptions::default();
+    options.credential = Credential::Sys(AuthSys { uid: 1000, gid: 1000, ..AuthSys::default() });
+    options
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|n| (n * 131 % 251) as u8).collect()
+}
+
+/// Every kind of operation, small and large.
+async fn work(rpc: &rpcrdma::Client) {
+    let (client, rest) = Client::mount_containing(rpc, "/second/a/b", options()).await.unwrap();
+    assert_eq!(rest, b"/a/b");
+    let exports = Client::exports(rpc, &options()).await.unwrap();
+    assert_eq!(exports.len(), 2);
+    let refused = Client::mount(rpc, "/none", options()).await.err().unwrap();
+    assert!(matches!(refused, Error::Mount { status: MountStatus::NoEnt, .. }));
+
+    client.mkdir("/a", SetAttributes { mode: Some(0o755), ..SetAttributes::default() }).await.unwrap();
+    for length in [0, 1, 2, 3, 900, 1000, 3000, 4095, 4096, 5001, 65_537, MIB - 1, MIB, 5 * MIB + 3] {
+        let path = format!("/a/{length}");
+        let data = Bytes::from(pattern(length));
+        let file = client.create(&path, SetAttributes::default()).await.unwrap();
+        let mut stream = file.write_stream(0);
+        stream.write(data.clone()).await.unwrap();
+        stream.finish().await.unwrap();
+        let mut stream = client.open(&path).await.unwrap().read_stream(0, None).await.unwrap();
+        let mut read = Vec::new();
+        while let Some(piece) = stream.next().await.unwrap() {
+            read.extend_from_slice(&piece);
+        }
+        assert!(read == data, "{length} bytes came back changed");
+    }
+    // Link targets travel in chunks if they are long enough.
+    for length in [1, 100, 1023, 4000] {
+        let target = "t".repeat(length);
+        let path = format!("/link-{length}");
+        client.symlink(&target, &path).await.unwrap();
+        assert_eq!(client.readlink(&path).await.unwrap(), target.as_bytes());
+    }
+    // Listings that do not fit a Send.
+    client.mkdir("/many", SetAttributes { mode: Some(0o755), ..SetAttributes::default() }).await.unwrap();
+    for n in 0..300 {
+        client.create(format!("/many/{n:0>100}"), SetAttributes::default()).await.unwrap();
+    }
+    assert_eq!(client.read_dir("/many").await.unwrap().len(), 300);
+    client.rename("/a/900", "/renamed").await.unwrap();
+    client.link("/renamed", "/hard").await.unwrap();
+    assert_eq!(client.stat("/hard").await.unwrap().nlink, 2);
+    client.remove("/hard").await.unwrap();
+    client.unmount().await.unwrap();
+}
+
+#[tokio::test]
+async fn over_software_iwarp() {
+    let (rpc, _) = over_iwarp().await;
+    work(&rpc).await;
+    rpc.close().await;
+}
+
+#[tokio::test]
+async fn over_plain_tcp() {
+    let (rpc, _) = over_tcp().await;
+    work(&rpc).await;
+    rpc.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_the_simulated_fabric() {
+    for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
+        let (rpc, _) = over_sim(mode).await;
+        work(&rpc).await;
+        rpc.close().await;
+    }
+}
+
+/// The payload of a READ and a WRITE of 1 MiB goes from the socket to its place and from its place to the socket. (The
+/// last segment of a message, if it is short, may be read together with what follows it.)
+#[tokio::test]
+async fn payload_is_placed_directly() {
+    let (rpc, monitor) = over_iwarp().await;
+    let client = Client::mount(&rpc, "/", options()).await.unwrap();
+    let file = client.create("/file", SetAttributes::default()).await.unwrap();
+    let data = Bytes::from(pattern(MIB));
+    file.write_at(0, data.clone()).await.unwrap();
+    file.sync().await.unwrap();
+    assert!(file.read_at(0, MIB as u32).await.unwrap() == data);
+    let tail = DIRECT_PLACEMENT_MIN as u64;
+    let (client, server) = (rpc.stats().payload_bytes_copied, monitor.stats().payload_bytes_copied);
+    assert!(client < tail, "the client copied {client} bytes");
+    assert!(server < tail, "the server copied {server} bytes");
+}
+
+fn tree_of(root: &Path, files: usize) {
+    for n in 0..files {
+        let directory = root.join(format!("d{}/ü{}", n % 7, n % 3));
+        fs::create_dir_all(&directory).unwrap();
+        let length = (n * n * 37) % 9000 + if n % 40 == 0 { 2 * MIB + n } else { 0 };
+        fs::write(directory.join(format!("file {n}")), pattern(length)).unwrap();
+    }
+    std::os::unix::fs::symlink("d0", root.join("link")).unwrap();
+}
+
+fn files_of(root: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut waiting = vec![root.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(root).unwrap().display().to_string();
+            if path.is_symlink() {
+                found.push((name, fs::read_link(&path).unwrap().display().to_string().into_bytes()));
+            } else if path.is_dir() {
+                waiting.push(path);
+            } else {
+                found.push((name, fs::read(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A tree stored and fetched back, over RDMA one way and TCP the other.
+#[tokio::test]
+async fn trees() {
+    let iwarp = IwarpListener::bind(LOOPBACK, rpcrdma_iwarp::Config::default()).await.unwrap();
+    let tcp = TcpListener::bind(LOOPBACK).await.unwrap();
+    let (rdma_address, tcp_address) = (iwarp.local_address().unwrap(), tcp.local_addr().unwrap());
+    serve(Some(Box::new(iwarp)), Some(tcp));
+    let rdma = connect_iwarp(rdma_address).await;
+    let tcp = rpcrdma::Client::tcp(tcp_address, ClientConfig::default()).await.unwrap();
+    let local = tempdir().unwrap();
+    let source = local.path().join("source");
+    fs::create_dir(&source).unwrap();
+    tree_of(&source, 120);
+    let expected = files_of(&source);
+    let mut copy = CopyOptions::default();
+    copy.recursive = true;
+    for (n, (to, from)) in [(&rdma, &tcp), (&tcp, &rdma), (&rdma, &rdma)].into_iter().enumerate() {
+        let (name, out) = (format!("/copy-{n}"), local.path().join(format!("out-{n}")));
+        let client = Client::mount(to, "/", options()).await.unwrap();
+        let report = client.put(&source, &name, &copy).await.unwrap();
+        assert_eq!((report.files, report.failures.len()), (120, 0), "{:?}", report.failures);
+        let client = Client::mount(from, "/", options()).await.unwrap();
+        let report = client.get(&name, &out, &copy).await.unwrap();
+        assert_eq!(
+            (report.files, report.symlinks, report.failures.len()),
+            (120, 1, 0),
+            "{:?}",
+            report.failures
+        );
+        assert!(files_of(&out) == expected, "copy {n} differs");
+    }
+}
+
+/// RFC 8267 §5.1: where the NFS connection has no MOUNT service, it is asked over TCP.
+#[tokio::test]
+async fn mount_over_tcp() {
+    let (nfs, domain) = nfs_server();
+    let iwarp = IwarpListener::bind(LOOPBACK, rpcrdma_iwarp::Config::default()).await.unwrap();
+    let tcp = TcpListener::bind(LOOPBACK).await.unwrap();
+    let (rdma_address, tcp_address) = (iwarp.local_address().unwrap(), tcp.local_addr().unwrap());
+    let only_nfs = Server::builder().domain(domain).program(nfs.nfs_program()).listen_rdma(Box::new(iwarp));
+    tokio::spawn(only_nfs.build().unwrap().serve(std::future::pending()));
+    let only_mount = Server::builder().program(nfs.mount_program()).listen_tcp(tcp);
+    tokio::spawn(only_mount.build().unwrap().serve(std::future::pending()));
+
+    let rpc = connect_iwarp(rdma_address).await;
+    let mut options = options();
+    options.mount_port = Some(tcp_address.port());
+    let client = Client::mount(&rpc, "/second", options.clone()).await.unwrap();
+    client.create("/file", SetAttributes::default()).await.unwrap();
+    client.unmount().await.unwrap();
+    // Nobody there: the error says what was tried.
+    let nobody = TcpListener::bind(LOOPBACK).await.unwrap().local_addr().unwrap().port();
+    options.mount_port = Some(nobody);
+    let error = Client::mount(&rpc, "/second", options).await.err().unwrap();
+    assert!(matches!(error, Error::NoMountService { .. }), "{error}");
+    assert!(error.to_string().contains(&nobody.to_string()), "{error}");
+}
