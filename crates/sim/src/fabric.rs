@@ -19,7 +19,7 @@ use crate::connect::Attempt;
 use crate::connection::Connection;
 use crate::end::Env;
 use crate::window::Keys;
-use crate::{Delivery, FabricConfig, Fault, Side, SimQueuePair};
+use crate::{Delivery, FabricConfig, Fault, Side, SimQueuePair, Steps};
 
 type Tap = Arc<dyn Fn(&Delivery) + Send + Sync>;
 
@@ -245,6 +245,16 @@ impl Fabric {
     /// Adds a fault to the plan. Steps that are past never come.
     pub fn plan(&self, fault: Fault) {
         self.lock().faults.push(fault);
+    }
+
+    /// How many steps of each kind one end has taken. A test that is to fail at each step of a scenario runs it once without
+    /// faults, asks for this number, and then runs it with a [`Fault`] at each of them. `None` when the connection or that
+    /// end is gone.
+    #[must_use]
+    pub fn steps(&self, connection: u64, side: Side) -> Option<Steps> {
+        let mut core = self.lock();
+        let end = core.connections.get_mut(&connection)?.end(side)?;
+        Some(Steps { posted: end.posted, segments: end.segments, delivered: end.delivered })
     }
 
     /// The link of a connection fails now; what is under way is lost. Each end learns of it after the latency.

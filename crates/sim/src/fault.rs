@@ -35,6 +35,26 @@ pub enum Step {
     Delivered(u64),
 }
 
+/// How many steps of each kind an end has taken ([`Fabric::steps`](crate::Fabric::steps)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Steps {
+    /// Work requests posted: the next is [`Step::Posted`] of this number.
+    pub posted: u64,
+    /// Segments handled.
+    pub segments: u64,
+    /// Messages delivered.
+    pub delivered: u64,
+}
+
+impl Steps {
+    /// Each of them, as a place for a fault.
+    pub fn each(self) -> impl Iterator<Item = Step> {
+        let posted = (0..self.posted).map(Step::Posted);
+        let segments = (0..self.segments).map(Step::Segment);
+        posted.chain(segments).chain((0..self.delivered).map(Step::Delivered))
+    }
+}
+
 /// What happens at a [`Step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {

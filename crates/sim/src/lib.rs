@@ -11,6 +11,11 @@
 //! a socket would: memory of the sender never waits for the receiver. [`Fabric::outstanding`] counts what is still
 //! owned; a dropped queue pair gives all of it back to its pools.
 //!
+//! # To fail at each step
+//!
+//! Run a scenario once without faults, ask [`Fabric::steps`] how many steps each end took, and run it again with a
+//! [`Fault`] at each of [`Steps::each`]: a cut before or after a message is delivered, a work request that fails, a delay.
+//!
 //! # Without a runtime
 //!
 //! ```
@@ -54,6 +59,6 @@ mod window;
 pub use config::{CompletionMode, FabricConfig};
 pub use connect::{SimConnector, SimListener};
 pub use fabric::{Fabric, Outstanding};
-pub use fault::{Action, Fault, Side, Step};
+pub use fault::{Action, Fault, Side, Step, Steps};
 pub use queue_pair::SimQueuePair;
 pub use tap::{Delivery, MessageKind};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rpcrdma_sim::{
     Action, CompletionMode, Delivery, Fabric, FabricConfig, Fault, MessageKind, Outstanding, Side,
-    SimQueuePair, Step,
+    SimQueuePair, Step, Steps,
 };
 use rpcrdma_verbs::{
     Access, Buffer, Completion, ConnectParameters, Disconnected, ProtectionDomain, QueuePair, ReceiveMemory,
@@ -58,6 +58,11 @@ impl Pair {
             Access::RemoteRead => WindowMemory::Read(octets.into()),
             Access::RemoteWrite => WindowMemory::Write(Buffer::adopt(octets)),
         };
+        self.open(memory)
+    }
+
+    /// A window of B.
+    fn open(&mut self, memory: WindowMemory) -> RemoteSegment {
         let window = self.b.reserve_window(memory).unwrap();
         self.b.post(WrId(900), WorkRequest::BindWindow { key: window.key }).unwrap();
         window
@@ -264,4 +269,52 @@ fn a_dropped_queue_pair_gives_everything_back() {
     assert_eq!(domain.usage().in_use, 0);
     assert_eq!(fabric.outstanding(), Outstanding::default());
     assert!(fabric.connections().is_empty());
+}
+
+/// Runs one exchange with at most one fault; returns the steps of both sides and whether the answer arrived.
+fn exchange(mode: CompletionMode, fault: Option<Fault>) -> ([Steps; 2], bool) {
+    let mut pair = pair(FabricConfig { segment_size: 500, ..config(mode) });
+    fault.into_iter().for_each(|fault| pair.fabric.plan(fault));
+    let target = pair.open(WindowMemory::Write(pair.domain.allocate(2000, 1).unwrap()));
+    let source = pair.open(WindowMemory::Read(pair.domain.allocate(2000, 1).unwrap().freeze()));
+    pair.b.post_receive(WrId(1), ReceiveMemory::Pooled(pair.domain.reserve(100).unwrap())).unwrap();
+    let sink = pair.domain.allocate(2000, 1).unwrap();
+    pair.a.post(WrId(10), WorkRequest::Read { sink, sources: vec![source] }).unwrap();
+    pair.a.post(WrId(11), write(2000, target)).unwrap();
+    pair.a.post(WrId(12), send(b"done")).unwrap();
+    let (a, b) = pair.settle();
+    assert_eq!((a.len(), b.iter().filter(|completion| completion.id == WrId(1)).count()), (3, 1));
+    let arrived = status_of(&b, 1).is_success() && a.iter().all(|completion| completion.status.is_success());
+    let steps = [Side::A, Side::B].map(|side| pair.fabric.steps(0, side).unwrap());
+    pair.a.abort();
+    pair.b.abort();
+    let rest = pair.settle();
+    drop((a, b, rest));
+    assert_eq!(pair.domain.usage().in_use, 0, "leaked with {fault:?}");
+    assert_eq!(pair.fabric.outstanding(), Outstanding::default());
+    (steps, arrived)
+}
+
+#[test]
+fn i8_a_fault_at_each_step_of_an_exchange() {
+    for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
+        let ([a, b], arrived) = exchange(mode, None);
+        assert!(arrived && a.each().count() >= 8 && b.each().count() >= 8, "{a:?} {b:?}");
+        for action in [
+            Action::Cut,
+            Action::CutAfter,
+            Action::Fail(Status::Fatal),
+            Action::Delay(Duration::from_millis(1)),
+        ] {
+            for (side, steps) in [(Side::A, a), (Side::B, b)] {
+                for at in steps.each() {
+                    let (_, arrived) = exchange(mode, Some(Fault { connection: 0, side, at, action }));
+                    assert!(
+                        arrived || !matches!(action, Action::Delay(_)),
+                        "a delay at {at:?} loses nothing"
+                    );
+                }
+            }
+        }
+    }
 }
