@@ -258,6 +258,7 @@ impl Connection {
             (Origin::Read { token, chunk }, Work::Read { sink }) => {
                 self.responder.handle_read(&mut self.core, token, chunk, status, sink);
             }
+            (Origin::Release, Work::LocalInvalidate { .. }) => self.requester.reservation_released(),
             _ => self.work_failed(status),
         }
     }

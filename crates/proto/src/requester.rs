@@ -36,6 +36,10 @@ pub(crate) struct Requester {
     deadlines: BTreeSet<(Instant, u32)>,
     next_id: u32,
     max_windows: usize,
+    /// No window was left; another try is due when one comes back.
+    no_window: bool,
+    /// Reservations that are being given up.
+    releasing: usize,
     /// Bytes that the next call waits for.
     pub(crate) wants_memory: Option<usize>,
 }
@@ -117,6 +121,8 @@ impl Requester {
             deadlines: BTreeSet::new(),
             next_id: 0,
             max_windows,
+            no_window: false,
+            releasing: 0,
             wants_memory: None,
         }
     }
@@ -258,8 +264,15 @@ impl Requester {
         }
     }
 
+    /// A window that was reserved and not bound is given up.
+    pub(crate) const fn reservation_released(&mut self) {
+        self.releasing = self.releasing.saturating_sub(1);
+        self.no_window = false;
+    }
+
     /// A window's memory is back: it is closed. Says which call it belonged to.
     pub(crate) fn window_closed(&mut self, key: Key, memory: Option<WindowMemory>) -> Option<u32> {
+        self.no_window = false;
         let (xid, index) = self.keys.remove(&key)?;
         let window = self.calls.get_mut(&xid)?.windows.get_mut(index)?;
         window.open = false;
@@ -288,6 +301,7 @@ impl Requester {
         index: usize,
         memory: Option<WindowMemory>,
     ) {
+        self.no_window = false;
         let Some(transaction) = self.calls.get_mut(&xid) else { return };
         let Some(window) = transaction.windows.get_mut(index) else { return };
         if window.open {

@@ -291,7 +291,7 @@ impl End {
             assert!(self.closed.is_none(), "{event:?} after Closed");
             match event {
                 Event::Call(call) if self.serving => {
-                    self.connection.reply(now, call.token, serve(call.message))
+                    self.connection.reply(now, call.token, serve(call.message));
                 }
                 Event::Call(call) => self.calls.push((call.token, call.xid, call.travelled, call.message)),
                 Event::Reply { id, result } => self.replies.push((id, result)),

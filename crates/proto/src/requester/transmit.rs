@@ -33,7 +33,7 @@ impl Requester {
         self.wants_memory = None;
         let Some(&xid) = self.queue.front() else { return false };
         // Rule I4.
-        if !self.credits.available() {
+        if !self.credits.available() || self.no_window {
             return false;
         }
         let Some(transaction) = self.calls.get_mut(&xid) else {
@@ -56,7 +56,12 @@ impl Requester {
         }
         let needed = plan.read.iter().map(|chunk| chunk.segments.len()).sum::<usize>()
             + plan.write.iter().chain(&plan.reply).map(Vec::len).sum::<usize>();
-        if needed > 0 && !self.keys.is_empty() && self.keys.len() + needed > self.max_windows {
+        if needed > self.max_windows {
+            let error = WindowErrorKind::Exhausted { limit: self.max_windows };
+            self.fail_queued(core, xid, error.into());
+            return true;
+        }
+        if needed > 0 && self.keys.len() + self.releasing + needed > self.max_windows {
             return false;
         }
         let exposures = match allocate(&plan, transaction, qp) {
@@ -72,7 +77,10 @@ impl Requester {
         };
         match self.open_windows(core, xid, exposures, &plan, qp) {
             Ok(()) => {}
-            Err(WindowErrorKind::Exhausted { .. }) if !self.keys.is_empty() => return false,
+            Err(WindowErrorKind::Exhausted { .. }) if !self.keys.is_empty() || self.releasing > 0 => {
+                self.no_window = true;
+                return false;
+            }
             Err(WindowErrorKind::Disconnected) => return false,
             Err(error) => {
                 self.fail_queued(core, xid, error.into());
@@ -115,6 +123,7 @@ impl Requester {
             }
         }
         if let Some((kind, place, memory)) = failed {
+            self.releasing += reserved.len();
             for window in reserved {
                 core.invalidate(Origin::Release, window.key);
             }
