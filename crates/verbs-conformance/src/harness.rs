@@ -57,13 +57,14 @@ pub fn parameters() -> ConnectParameters {
 /// Octets that differ from place to place and from one `salt` to another.
 #[must_use]
 pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
-    let mut state = u32::from(salt).wrapping_mul(0x9e37_79b9) | 1;
-    (0..len)
-        .map(|_| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            state.to_be_bytes()[0]
-        })
-        .collect()
+    let mut state = u64::from(salt) + 1;
+    let mut octets = Vec::with_capacity(len + 4);
+    while octets.len() < len {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        octets.extend_from_slice(&state.to_be_bytes()[..4]);
+    }
+    octets.truncate(len);
+    octets
 }
 
 /// Waits, but not for longer than [`LIMIT`].
