@@ -318,3 +318,22 @@ fn i8_a_fault_at_each_step_of_an_exchange() {
         }
     }
 }
+
+#[test]
+fn a_cut_loses_what_is_under_way() {
+    let mut pair = pair(config(CompletionMode::Local));
+    pair.b.post_receive(WrId(1), ReceiveMemory::Pooled(pair.domain.reserve(10).unwrap())).unwrap();
+    pair.a.post(WrId(2), send(b"x")).unwrap();
+    let mut completions = Vec::new();
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    // It leaves, and the completion says no more than that.
+    while pair.a.poll(&mut cx, &mut completions).is_pending() {
+        pair.fabric.advance(Duration::from_nanos(10));
+    }
+    assert!(status_of(&completions, 2).is_success());
+    pair.fabric.cut(0);
+    let (_, b) = pair.settle();
+    assert_eq!(status_of(&b, 1), Status::Flushed);
+    assert!(matches!(pair.end_of_a(), Disconnected::Link(_)));
+    assert!(pair.log.lock().unwrap().is_empty());
+}
