@@ -108,6 +108,7 @@ impl Connection {
         let requester =
             Requester::new(RequesterCredits::new(config.calls.min(most), initial), capabilities.max_windows);
         let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
+        let config = fit_limits(config, capabilities);
         let core = Core::new(config, side, codec, thresholds, invalidate, capabilities);
         Self { core, requester, responder, state: State::Open, ended: false, last_activity: now }
     }
@@ -539,6 +540,16 @@ impl Connection {
         };
         self.responder.answer_error(fixed.xid, version, body);
     }
+}
+
+/// A chunk is moved by one work request: it must not have more segments than the send queue has entries.
+fn fit_limits(config: Arc<Config>, capabilities: &Capabilities) -> Arc<Config> {
+    if config.limits.segments_per_chunk <= capabilities.max_send_wr {
+        return config;
+    }
+    let mut fitted = Config::clone(&config);
+    fitted.limits.segments_per_chunk = capabilities.max_send_wr;
+    Arc::new(fitted)
 }
 
 #[cfg(test)]

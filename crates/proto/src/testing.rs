@@ -343,7 +343,18 @@ impl Pair {
     }
 
     pub(crate) fn on(fabric: &Fabric, client: Config, server: Config, server_memory: usize) -> Self {
+        Self::on_queues(fabric, client, server, server_memory, 256)
+    }
+
+    pub(crate) fn on_queues(
+        fabric: &Fabric,
+        client: Config,
+        server: Config,
+        server_memory: usize,
+        max_send_wr: usize,
+    ) -> Self {
         let domains = [ProtectionDomain::new(64 << 20), ProtectionDomain::new(server_memory)];
+        let parameters = |config, domain| ConnectParameters { max_send_wr, ..parameters(config, domain) };
         let (a, b) = fabric.pair(parameters(&client, &domains[0]), parameters(&server, &domains[1]));
         let [client_domain, server_domain] = domains;
         let now = fabric.instant();
