@@ -64,8 +64,9 @@ pub enum StateError {
         /// The export.
         export: PathBuf,
     },
-    /// Another server has it.
-    #[error("{} is in use by another server", .path.display())]
+    /// Another server has it, or this one has the directory open already: exports of one directory share one
+    /// [`DirectoryFs`](super::DirectoryFs).
+    #[error("{} is in use, by another server or for another export of the same directory", .path.display())]
     InUse {
         /// The file.
         path: PathBuf,
@@ -273,6 +274,11 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let error = StateDirectory::open(place.path()).unwrap_err();
         assert!(matches!(error, StateError::DamagedKey { length: 5, .. }), "{error}");
+    }
+
+    #[test]
+    fn there_is_no_place_outside_of_everything() {
+        assert!(matches!(StateDirectory::open_default(&[Path::new("/")]), Err(StateError::NoPlace)));
     }
 
     #[test]

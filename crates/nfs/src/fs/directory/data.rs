@@ -143,50 +143,70 @@ impl DirectoryFs {
         data: &[u8],
         stability: Stability,
     ) -> Outcome<WriteResult> {
-        self.with_file(who, id, |file| {
+        let mut unsettled = None;
+        let mut outcome = self.with_file(who, id, |file| {
             if offset.checked_add(data.len() as u64).is_none_or(|end| end > OFFSET_MAX) {
                 return Err(FsError::FileTooLarge);
             }
             // Before the first octet: if the storage loses one of them, the verifier has changed since.
             let verifier = self.verifier.load(Ordering::Acquire);
-            let length = {
-                // As the caller: quotas, reserved space and set-id bits depend on who writes.
-                let _acting = self.actor.act_as(who)?;
-                write_all(file, offset, data)?
-            };
-            match stability {
-                Stability::Unstable => {}
-                Stability::DataSync => fdatasync(file).map_err(|errno| self.storage_failed(errno))?,
-                Stability::FileSync => fsync(file).map_err(|errno| self.storage_failed(errno))?,
-            }
+            // As the caller: quotas, reserved space and set-id bits depend on who writes.
+            let acting = self.actor.act_as(who)?;
+            let length = write_all(file, offset, data)?;
+            drop(acting);
+            unsettled = Some(Arc::clone(file));
             Ok(WriteResult { length, committed: stability, verifier })
-        })
+        });
+        if let (Some(file), true) = (unsettled, outcome.result.is_ok()) {
+            let settled = match stability {
+                Stability::Unstable => Ok(()),
+                Stability::DataSync => fdatasync(&*file),
+                Stability::FileSync => fsync(&*file),
+            };
+            if let Err(errno) = settled {
+                outcome.result = Err(self.storage_failed(errno));
+            }
+        }
+        outcome
     }
 
     pub(super) fn commit_file(&self, who: &Identity, id: &FileId) -> Outcome<u64> {
-        self.with_file(who, id, |file| {
-            // RFC 1813 §3.3.21: data and metadata; of the whole file, which is always enough.
-            fsync(file).map_err(|errno| self.storage_failed(errno))?;
-            Ok(self.verifier.load(Ordering::Acquire))
-        })
+        let (file, before) = match self.open_for(who, id, Purpose::Write) {
+            Ok(open) => open,
+            Err(error) => return self.refused(id, error),
+        };
+        // RFC 1813 §3.3.21: data and metadata; of the whole file, which is always enough.
+        let result = fsync(&*file)
+            .map(|()| self.verifier.load(Ordering::Acquire))
+            .map_err(|errno| self.storage_failed(errno));
+        let before = Some(Before::from(&attributes(&before)));
+        let after = stat(&*file).ok().map(|stat| attributes(&stat));
+        Outcome { result, change: Change { before, after } }
+    }
+
+    /// A failure before anything was changed.
+    fn refused<T>(&self, id: &FileId, error: FsError) -> Outcome<T> {
+        let after = self.object(id).ok().map(|object| attributes(&object.stat));
+        Outcome { result: Err(error), change: Change { before: None, after } }
     }
 
     fn with_file<T>(
         &self,
         who: &Identity,
         id: &FileId,
-        operation: impl FnOnce(&OpenFile) -> Result<T, FsError>,
+        operation: impl FnOnce(&Arc<OpenFile>) -> Result<T, FsError>,
     ) -> Outcome<T> {
-        let (file, before) = match self.open_for(who, id, Purpose::Write) {
+        let (file, _) = match self.open_for(who, id, Purpose::Write) {
             Ok(open) => open,
-            Err(error) => {
-                let after = self.object(id).ok().map(|object| attributes(&object.stat));
-                return Outcome { result: Err(error), change: Change { before: None, after } };
-            }
+            Err(error) => return self.refused(id, error),
         };
-        let before = Some(Before::from(&attributes(&before)));
+        // No other change through this server comes between the two sets of attributes: a client takes the file's cached
+        // data for good if the first set is what it knows.
+        let stripe = self.lock_stripe(self.stripe(id));
+        let before = stat(&*file).ok().map(|stat| Before::from(&attributes(&stat)));
         let result = operation(&file);
         let after = stat(&*file).ok().map(|stat| attributes(&stat));
+        drop(stripe);
         Outcome { result, change: Change { before, after } }
     }
 

@@ -86,11 +86,17 @@ struct Known {
 }
 
 impl Known {
-    /// Whether this was new.
+    /// Makes this the newest name of an object. Whether it was not.
     fn learn(&mut self, key: Key, directory: Key, name: &[u8]) -> bool {
         let names = self.objects.entry(key).or_default();
-        if names.iter().any(|(parent, known)| *parent == directory && **known == *name) {
-            return false;
+        let known = names.iter().position(|(parent, known)| *parent == directory && **known == *name);
+        if let Some(place) = known {
+            let newest = place + 1 == names.len();
+            if !newest {
+                let name = names.remove(place);
+                names.push(name);
+            }
+            return !newest;
         }
         if names.len() >= NAMES_MAX {
             names.remove(0);
@@ -320,6 +326,21 @@ mod tests {
         found.sort();
         assert_eq!(found, ["link", "moved/file"]);
         assert_eq!(map.paths(key(3)), Err(FsError::Stale));
+    }
+
+    #[test]
+    fn a_directory_is_where_it_was_seen_last() {
+        let (_place, state, stat) = root();
+        let top = Key::from(&stat);
+        let map = PathMap::open(&state, &stat).unwrap();
+        map.remember(key(2), key(1), b"file").unwrap();
+        for name in ["here", "there", "here"] {
+            map.remember(key(1), top, name.as_bytes()).unwrap();
+        }
+        assert_eq!(names(&map.paths(key(2)).unwrap()), ["here/file"]);
+        drop(map);
+        let map = PathMap::open(&state, &stat).unwrap();
+        assert_eq!(names(&map.paths(key(2)).unwrap()), ["here/file"]);
     }
 
     #[test]

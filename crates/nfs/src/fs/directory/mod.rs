@@ -513,3 +513,6 @@ impl FileSystem for DirectoryFs {
         rustix::fs::syncfs(root).map_err(|errno| self.storage_failed(errno))
     }
 }
+
+#[cfg(test)]
+mod tests;

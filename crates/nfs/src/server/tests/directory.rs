@@ -160,7 +160,7 @@ async fn more_files_than_are_kept_open() {
     fn few(_: &mut Export, options: &mut DirectoryOptions) {
         options.open_files = 4;
     }
-    let bed = Bed::directory_at("directory", places(), HandleSource::Automatic, few);
+    let bed = Bed::directory_at(places(), HandleSource::Automatic, few);
     let mut files = Vec::new();
     for number in 0..20 {
         let file = bed.make_file(bed.root, &format!("file{number}"), 0o640).await;
@@ -178,7 +178,7 @@ async fn changes_are_on_stable_storage_before_the_answer() {
     fn synchronous(_: &mut Export, options: &mut DirectoryOptions) {
         options.sync_metadata = true;
     }
-    let bed = Bed::directory_at("directory", places(), HandleSource::Automatic, synchronous);
+    let bed = Bed::directory_at(places(), HandleSource::Automatic, synchronous);
     let directory = bed.make_directory(bed.root, "dir", 0o755).await;
     let file = bed.make_file(directory, "file", 0o640).await;
     bed.make_link(directory, "link", "x").await;

@@ -97,11 +97,10 @@ async fn a_handle_of_an_export_that_is_gone_is_stale() {
     let places = places();
     let state = StateDirectory::open(places.1.path()).unwrap();
     let key = HandleKey::from_state(&state);
+    let fs = Arc::new(DirectoryFs::open(places.0.path(), &state, DirectoryOptions::default()).unwrap());
     let serve = |name: &str| {
-        let fs = DirectoryFs::open(places.0.path(), &state, DirectoryOptions::default()).unwrap();
-        let server =
-            NfsServer::new(key.clone(), vec![Export::new(name, Arc::new(fs))], ServerOptions::default())
-                .unwrap();
+        let export = Export::new(name, fs.clone());
+        let server = NfsServer::new(key.clone(), vec![export], ServerOptions::default()).unwrap();
         let root = server.root_handle(name).unwrap();
         let mut dispatcher = Dispatcher::new(Arc::new(ReplyCache::new(CacheLimits::default())));
         dispatcher.register(server.nfs_program()).unwrap();

@@ -131,11 +131,12 @@ async fn plus_keeps_to_both_limits() {
 async fn a_reply_with_room_for_nothing_is_too_small() {
     for bed in Bed::all() {
         bed.make_file(bed.root, "file", 0o640).await;
-        for count in [0, 1, 100, ReaddirOk::OVERHEAD as u32 + 27] {
+        let overhead = u32::try_from(ReaddirOk::OVERHEAD).unwrap();
+        for count in [0, 1, 100, overhead + 27] {
             assert_eq!(bed.readdir(bed.root, 0, count).await, Err(Status::TooSmall), "{} {count}", bed.name);
         }
         // "." alone fits: 8 + 4 + 4 + 8 and the word in front of an entry.
-        let list = bed.readdir(bed.root, 0, ReaddirOk::OVERHEAD as u32 + 28).await.unwrap();
+        let list = bed.readdir(bed.root, 0, overhead + 28).await.unwrap();
         assert_eq!((list.entries.len(), list.eof), (1, false), "{}", bed.name);
         let status = bed.readdirplus(bed.root, 0, (4096, 100)).await;
         assert_eq!(status, Err(Status::TooSmall), "{}", bed.name);

@@ -136,10 +136,14 @@ async fn attributes_are_set() {
         let file = bed.make_file(bed.root, "file", 0o640).await;
         bed.write(file, 0, b"0123456789").await.unwrap();
         let time = |seconds| NfsTime { seconds, nanoseconds: 5 };
+        // Who is not root gives nothing away.
+        let own = bed.getattr(file).await.unwrap();
+        let free = bed.places.is_none() || acts_as_callers();
+        let (uid, gid) = if free { (7, 8) } else { (own.uid, own.gid) };
         let new = SetAttributes {
             mode: Some(0o4711),
-            uid: Some(7),
-            gid: Some(8),
+            uid: Some(uid),
+            gid: Some(gid),
             size: Some(4),
             atime: SetTime::ClientTime(time(100)),
             mtime: SetTime::ClientTime(time(200)),
@@ -148,7 +152,7 @@ async fn attributes_are_set() {
         assert_eq!(wcc.before.unwrap().size, 10);
         let got = bed.getattr(file).await.unwrap();
         assert_eq!(Some(got), wcc.after, "{}", bed.name);
-        assert_eq!((got.mode, got.uid, got.gid, got.size), (0o4711, 7, 8, 4), "{}", bed.name);
+        assert_eq!((got.mode, got.uid, got.gid, got.size), (0o4711, uid, gid, 4), "{}", bed.name);
         assert_eq!((got.atime, got.mtime), (time(100), time(200)));
         // Longer again: zeros.
         assert_eq!(bed.set(file, size(6)).await, None);

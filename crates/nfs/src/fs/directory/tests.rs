@@ -1,0 +1,86 @@
+//! What cannot be seen through NFS calls, or needs another place than an empty directory.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use super::*;
+
+fn open(path: &Path, handles: HandleSource) -> (tempfile::TempDir, DirectoryFs) {
+    let place = tempfile::tempdir().unwrap();
+    let state = StateDirectory::open(place.path()).unwrap();
+    let options = DirectoryOptions { handles, ..DirectoryOptions::default() };
+    let fs = DirectoryFs::open(path, &state, options).unwrap();
+    (place, fs)
+}
+
+#[test]
+fn other_file_systems_below_are_listed_and_not_entered() {
+    // Nearly everywhere /dev/pts or /dev/shm is mounted on another file system than /dev.
+    let device = |path: &str| fs::metadata(path).map(|metadata| metadata.dev());
+    for (outer, inner) in [("/dev", "pts"), ("/dev", "shm"), ("/sys", "fs/cgroup"), ("/", "proc")] {
+        let Ok(below) = device(&format!("{}/{inner}", outer.trim_end_matches('/'))) else { continue };
+        if outer == "/" || inner.contains('/') || device(outer).unwrap() == below {
+            continue;
+        }
+        let (_place, fs) = open(Path::new(outer), HandleSource::Automatic);
+        let who = Identity::superuser();
+        let name = LookupName::new(inner.as_bytes()).unwrap();
+        assert_eq!(fs.lookup(&who, &fs.root(), name).unwrap_err(), FsError::AccessDenied);
+        let mut nodes = HashMap::new();
+        fs.read_directory(&who, &fs.root(), 0, 0, true, &mut |entry| {
+            nodes.insert(entry.name.to_vec(), entry.node);
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(nodes.get(inner.as_bytes()), Some(&None), "{outer}/{inner}");
+        assert!(nodes.get(b"null".as_slice()).is_some_and(Option::is_some));
+    }
+}
+
+#[test]
+fn a_failure_of_the_storage_changes_the_verifier() {
+    let tree = tempfile::tempdir().unwrap();
+    let (_place, fs) = open(tree.path(), HandleSource::Automatic);
+    let before = fs.verifier.load(Ordering::Acquire);
+    assert_eq!(fs.storage_failed(Errno::NOSPC), FsError::NoSpace);
+    assert_ne!(fs.verifier.load(Ordering::Acquire), before);
+    let before = fs.verifier.load(Ordering::Acquire);
+    // "Cannot be synced" is no failure.
+    assert_eq!(fs.storage_failed(Errno::INVAL), FsError::NotSupported);
+    assert_eq!(fs.verifier.load(Ordering::Acquire), before);
+}
+
+#[test]
+fn ids_out_of_nowhere_are_refused() {
+    let tree = tempfile::tempdir().unwrap();
+    for handles in [HandleSource::Automatic, HandleSource::Map] {
+        let (_place, fs) = open(tree.path(), handles);
+        for octets in [&b""[..], b"x", b"\x01\0\0\0\0\0\0\0\0", &[0xff; 16], &[0xff; 39]] {
+            let refusal = fs.attributes(&FileId::new(octets).unwrap()).unwrap_err();
+            assert!(matches!(refusal, FsError::BadId | FsError::Stale), "{octets:?}: {refusal}");
+        }
+    }
+}
+
+#[test]
+fn a_path_longer_than_the_kernel_takes_is_walked_in_parts() {
+    let tree = tempfile::tempdir().unwrap();
+    let (_place, fs) = open(tree.path(), HandleSource::Map);
+    let who = Identity::superuser();
+    let name = "d".repeat(200);
+    let mut at = fs.root();
+    for _ in 0..40 {
+        let name = Name::new(name.as_bytes()).unwrap();
+        let made = fs.make(&who, &at, name, &Special::Directory, &SetAttributes::default());
+        at = made.result.unwrap().id;
+    }
+    assert_eq!(fs.attributes(&at).unwrap().kind, FileKind::Directory);
+    // What is below is found by its handle, and the way up leads to the root.
+    let mut depth = 0;
+    while at != fs.root() {
+        at = fs.lookup(&who, &at, LookupName::Parent).unwrap().node.id;
+        depth += 1;
+    }
+    assert_eq!(depth, 40);
+}
