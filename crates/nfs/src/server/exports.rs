@@ -36,7 +36,8 @@ pub struct Export {
     pub file_system: Arc<dyn FileSystem>,
     /// Whether nothing can be changed through it.
     pub read_only: bool,
-    /// From where it can be used; empty: from everywhere. A caller without an address is in this process and may.
+    /// From where it can be used; empty: from everywhere. With networks named, a caller without an address (of the
+    /// simulated fabric) is refused.
     pub allow: Vec<IpNet>,
     /// Who acts as [`Self::anonymous`].
     pub squash: Squash,
@@ -60,8 +61,9 @@ impl Export {
     /// Whether a peer may use it.
     #[must_use]
     pub fn admits(&self, peer: Option<IpAddr>) -> bool {
-        let Some(peer) = peer.map(|peer| peer.to_canonical()) else { return true };
-        self.allow.is_empty() || self.allow.iter().any(|network| network.contains(&peer))
+        let peer = peer.map(|peer| peer.to_canonical());
+        let named = |network: &IpNet| peer.is_some_and(|peer| network.contains(&peer));
+        self.allow.is_empty() || self.allow.iter().any(named)
     }
 
     /// As whom a caller acts.
@@ -253,11 +255,12 @@ mod tests {
     fn networks() {
         let mut export = export("/");
         assert!(export.admits(Some("192.0.2.1".parse().unwrap())));
+        assert!(export.admits(None));
         export.allow = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
         assert!(export.admits(Some("192.0.2.1".parse().unwrap())));
         assert!(export.admits(Some("::ffff:192.0.2.1".parse().unwrap())), "IPv4 on an IPv6 socket");
         assert!(export.admits(Some("2001:db8::1".parse().unwrap())));
         assert!(!export.admits(Some("192.0.3.1".parse().unwrap())));
-        assert!(export.admits(None));
+        assert!(!export.admits(None), "nobody knows from where");
     }
 }

@@ -1,7 +1,7 @@
-//! The NFS version 3 server: every procedure of RFC 1813 on exported [`FileSystem`](crate::fs::FileSystem)s.
+//! The NFS version 3 server: every procedure of RFC 1813 on exported [`FileSystem`]s.
 //!
 //! A call is decoded, its handle opened (authenticated, then the export's rules), and its procedure run: in place if
-//! the file system cannot block, else on an I/O thread ([`io`]). One file holds what one part of the protocol
+//! the file system cannot block, else on an I/O thread (`io`). One file holds what one part of the protocol
 //! does, under the names of [`crate::wire`].
 //!
 //! **Buffers.** READ allocates a buffer from the server's [`ProtectionDomain`], the file system fills it, and it

@@ -7,7 +7,7 @@
 //! of another directory is given only if the root is still above it. A handle is good for its object wherever a
 //! local user moves it on the same file system, as usual for NFS servers without subtree checks.
 //!
-//! **Who may what.** Where the process is root the kernel decides, under the caller's identity ([`identity`]); else
+//! **Who may what.** Where the process is root the kernel decides, under the caller's identity (`identity`); else
 //! everything happens as the user of the process. Two exceptions of NFS are made here (RFC 1813 §4.4): an owner may
 //! always read and write the data of a file, and who may execute a file may read it.
 //!
