@@ -15,6 +15,7 @@
 //! | `handlers` | calls in progress at a server |
 //! | `admission` | limits on connections |
 //! | [`rpcbind`] | registration and lookup |
+//! | `trace` | what the server says about each call |
 //! | `workers` | threads for handlers that may block |
 //!
 //! Each call leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (client) or `rpcrdma::serve`
@@ -31,6 +32,7 @@ mod rdma;
 pub mod rpcbind;
 mod server;
 mod tcp;
+mod trace;
 mod workers;
 mod xid;
 

@@ -85,6 +85,7 @@ pub(crate) struct Shared {
     pub(crate) config: ServerConfig,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) protocol: Arc<Config>,
+    pub(crate) programs: Vec<Arc<dyn Binding>>,
     pub(crate) domain: ProtectionDomain,
     pub(crate) failed_reads: FailedReads,
     admission: Admission,
@@ -265,10 +266,11 @@ impl ServerBuilder {
                  inline messages, or more memory are advisable"
             );
         }
-        config.protocol.bindings = Some(Arc::new(BindingTable::new(self.programs)));
+        config.protocol.bindings = Some(Arc::new(BindingTable::new(self.programs.clone())));
         let shared = Shared {
             dispatcher,
             protocol: Arc::new(config.protocol.clone()),
+            programs: self.programs,
             domain,
             failed_reads: FailedReads::default(),
             admission: Admission::new(

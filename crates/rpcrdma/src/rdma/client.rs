@@ -276,8 +276,9 @@ impl State {
 
     /// Works until nothing is left to do, or until the call `until` has its result. Whoever calls this is the poller.
     fn drive(&mut self, cx: &mut Context<'_>, until: Option<CallId>) {
+        // One reading of the clock is enough for all rounds: together they take a few milliseconds at most.
+        let now = Instant::now();
         for _ in 0..ROUNDS_PER_POLL {
-            let now = Instant::now();
             let mut progress = Progress::None;
             if let Some(link) = &mut self.link {
                 progress = link.advance(&mut self.session, now.into_std(), cx);

@@ -10,7 +10,6 @@
 //! not be read are told so on the peer's next connection (RFC 8166 §4.5.3).
 
 use std::collections::HashMap;
-use std::fmt;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -20,13 +19,13 @@ use std::task::{Context, Poll};
 use rpcrdma_oncrpc::{Outcome, Peer, TransportKind};
 use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, ReplyToken, Side, Travelled};
 use rpcrdma_verbs::{ConnectError, ConnectParameters, Incoming, QueuePair};
-use rpcrdma_xdr::{Decoder, Piece, Stream};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::link::{Link, Progress};
 use crate::call::Way;
 use crate::handlers::{HandlerPanicked, Handlers};
 use crate::server::{Phase, Shared, StopSignal};
+use crate::trace::Traced;
 
 /// Calls taken in one round before their replies are posted.
 const CALLS_PER_ROUND: usize = 16;
@@ -94,10 +93,8 @@ struct Served {
 #[derive(Debug)]
 struct InProgress {
     token: ReplyToken,
-    xid: u32,
-    called: Called,
+    served: Traced,
     travelled: Travelled,
-    since: Instant,
 }
 
 impl Served {
@@ -126,8 +123,9 @@ impl Served {
 
     /// Works until nothing is left to do; ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<CloseReason, HandlerPanicked>> {
+        // One reading of the clock is enough for all rounds: together they take a few milliseconds at most.
+        let now = Instant::now();
         for _ in 0..ROUNDS_PER_POLL {
-            let now = Instant::now();
             let mut progress = self.link.advance(&mut self.connection, now.into_std(), cx) == Progress::Some;
             for _ in 0..CALLS_PER_ROUND {
                 let Some(event) = self.connection.poll_event() else { break };
@@ -142,7 +140,7 @@ impl Served {
             while let Poll::Ready(Some(done)) = self.handlers.poll_next(cx) {
                 progress = true;
                 match done {
-                    Ok((call, outcome)) => self.answer(&call, outcome),
+                    Ok((call, outcome)) => self.answer(now, &call, outcome),
                     Err(panicked) => return Poll::Ready(Err(panicked)),
                 }
             }
@@ -181,91 +179,36 @@ impl Served {
     }
 
     fn start(&mut self, now: Instant, cx: &mut Context<'_>, call: IncomingCall) {
-        let IncomingCall { token, xid, message, travelled } = call;
+        let IncomingCall { token, message, travelled, .. } = call;
         if self.phase != Phase::Run {
             // The client sends it again, to our successor.
             self.connection.reply(now.into_std(), token, Answer::Drop);
             return;
         }
         self.shared.count_call();
-        let called = Called::look(&message);
+        let served = Traced::new(&message, now);
         let peer = Peer { address: self.peer, transport: TransportKind::Rdma };
         let handler = self.shared.dispatcher.dispatch(peer, message, now.into_std());
-        let call = InProgress { token, xid, called, travelled, since: now };
+        let call = InProgress { token, served, travelled };
         if let Some((call, outcome)) = self.handlers.start(cx, call, handler) {
-            self.answer(&call, outcome);
+            self.answer(now, &call, outcome);
         }
     }
 
-    fn answer(&mut self, call: &InProgress, outcome: Outcome) {
-        let (answer, answered) = match outcome {
-            Outcome::Reply(reply) => {
-                let answered = Answered::Reply { len: reply.len(), eligible: eligible(&reply) };
-                (Answer::message(reply), answered)
-            }
-            Outcome::ChunkViolation(error) => {
-                tracing::debug!(peer = ?self.peer, xid = call.xid, %error, "chunk violation");
-                (Answer::ChunkError, Answered::ChunkError)
-            }
-            Outcome::Drop => (Answer::Drop, Answered::Nothing),
+    fn answer(&mut self, now: Instant, call: &InProgress, outcome: Outcome) {
+        self.shared.trace(self.peer, &call.served, &outcome, &Way(&call.travelled));
+        let answer = match outcome {
+            Outcome::Reply(reply) => Answer::message(reply),
+            Outcome::ChunkViolation(_) => Answer::ChunkError,
+            Outcome::Drop => Answer::Drop,
         };
-        let Called { program, version, procedure } = call.called;
-        tracing::debug!(
-            target: "rpcrdma::serve",
-            peer = ?self.peer, xid = call.xid, program, version, procedure,
-            elapsed = ?call.since.elapsed(), call = %Way(&call.travelled), %answered
-        );
-        self.connection.reply(Instant::now().into_std(), call.token, answer);
+        self.connection.reply(now.into_std(), call.token, answer);
     }
 
     fn closed(&mut self, reason: CloseReason) -> CloseReason {
         self.count_copies();
         self.shared.failed_reads.put(self.peer, self.connection.failed_reads());
         reason
-    }
-}
-
-/// Octets of a reply that may travel in Write chunks.
-fn eligible(reply: &Stream) -> usize {
-    let pieces = reply.pieces().iter();
-    pieces.filter(|piece| matches!(piece, Piece::Payload { ddp_eligible: true, .. })).map(Piece::len).sum()
-}
-
-/// What is called; zeros if the message is too short to say.
-#[derive(Debug, Clone, Copy, Default)]
-struct Called {
-    program: u32,
-    version: u32,
-    procedure: u32,
-}
-
-impl Called {
-    fn look(message: &Decoder) -> Self {
-        let mut header = message.clone();
-        let mut words = [0; 6];
-        for word in &mut words {
-            let Ok(value) = header.u32() else { return Self::default() };
-            *word = value;
-        }
-        let [_xid, _message_type, _rpc_version, program, version, procedure] = words;
-        Self { program, version, procedure }
-    }
-}
-
-/// Writes an answer for traces.
-enum Answered {
-    Reply { len: usize, eligible: usize },
-    ChunkError,
-    Nothing,
-}
-
-impl fmt::Display for Answered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Reply { len, eligible } => write!(f, "reply of {len} B, {eligible} B of it eligible"),
-            Self::ChunkError => write!(f, "ERR_CHUNK"),
-            Self::Nothing => write!(f, "nothing"),
-        }
     }
 }
 

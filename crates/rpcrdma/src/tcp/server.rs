@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep_until};
 use super::record::{RecordError, RecordSink, RecordSource};
 use crate::handlers::{HandlerPanicked, Handlers};
 use crate::server::{Phase, Shared, StopSignal};
+use crate::trace::Traced;
 
 /// Why a connection ended other than in order.
 #[derive(Debug, Error)]
@@ -44,6 +45,14 @@ pub(crate) async fn run(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>
     }
 }
 
+/// A call that a handler works on.
+#[derive(Debug)]
+struct InProgress {
+    served: Traced,
+    /// Octets of its record.
+    length: usize,
+}
+
 struct Connection<'a> {
     stream: &'a TcpStream,
     peer: SocketAddr,
@@ -51,7 +60,7 @@ struct Connection<'a> {
     stop: StopSignal,
     reader: RecordSource,
     writer: RecordSink,
-    handlers: Handlers<(), Outcome>,
+    handlers: Handlers<InProgress, Outcome>,
     /// No further calls are read; the connection closes when all are answered.
     draining: bool,
     /// When the last call or reply passed.
@@ -96,8 +105,8 @@ impl<'a> Connection<'a> {
                 },
                 next = poll_fn(|cx| self.handlers.poll_next(cx)), if busy => {
                     if let Some(result) = next {
-                        let ((), outcome) = result?;
-                        self.answer(outcome);
+                        let (call, outcome) = result?;
+                        self.answer(&call, outcome);
                     }
                 }
                 flushed = self.writer.flush(self.stream), if queued => {
@@ -117,19 +126,22 @@ impl<'a> Connection<'a> {
         self.active = Instant::now();
         self.shared.count_call();
         let peer = Peer { address: Some(self.peer), transport: TransportKind::Tcp };
-        let now = self.active.into_std();
-        let handler = self.shared.dispatcher.dispatch(peer, Decoder::new(record), now);
-        let mut handler = Some(handler);
+        let length = record.len();
+        let message = Decoder::new(record);
+        let call = InProgress { served: Traced::new(&message, self.active), length };
+        let handler = self.shared.dispatcher.dispatch(peer, message, self.active.into_std());
+        let mut new = Some((call, handler));
         let done = poll_fn(|cx| {
-            Poll::Ready(handler.take().and_then(|handler| self.handlers.start(cx, (), handler)))
+            Poll::Ready(new.take().and_then(|(call, handler)| self.handlers.start(cx, call, handler)))
         })
         .await;
-        if let Some(((), outcome)) = done {
-            self.answer(outcome);
+        if let Some((call, outcome)) = done {
+            self.answer(&call, outcome);
         }
     }
 
-    fn answer(&mut self, outcome: Outcome) {
+    fn answer(&mut self, call: &InProgress, outcome: Outcome) {
+        self.shared.trace(Some(self.peer), &call.served, &outcome, &format_args!("{} B by TCP", call.length));
         match outcome {
             Outcome::Reply(reply) => self.writer.push(&reply),
             Outcome::ChunkViolation(error) => {
