@@ -55,8 +55,8 @@ const POST_OP_HANDLE: usize = 4 + HANDLE;
 const NEW_OBJECT: usize = STATUS + POST_OP_HANDLE + POST_OP_ATTR + WCC_DATA;
 
 /// Most bytes offered for the lists that DUMP and EXPORT of MOUNT return. They have no limit in the protocol; a
-/// longer list is asked for again over TCP.
-pub const MAX_MOUNT_LIST: usize = 64 << 10;
+/// longer list of exports is asked for again over TCP.
+pub const MAX_MOUNT_LIST: usize = 256 << 10;
 
 /// A call whose largest results can be told from its arguments (RFC 8267 §3).
 pub trait PredictReply: NfsCall {

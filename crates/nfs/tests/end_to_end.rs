@@ -18,8 +18,8 @@ use bytes::Bytes;
 use rpcrdma::{AuthSys, ClientConfig, Credential, Server, ServerConfig, ServerMonitor};
 use rpcrdma_iwarp::{DIRECT_PLACEMENT_MIN, IwarpConnector, IwarpListener};
 use rpcrdma_nfs::client::{ClientOptions, CopyOptions, Error};
-use rpcrdma_nfs::fs::{MemoryFs, MemoryOptions};
-use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions};
+use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
+use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
 use rpcrdma_nfs::wire::SetAttributes;
 use rpcrdma_nfs::{Client, mount::MountStatus};
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
@@ -267,4 +267,49 @@ async fn mount_over_tcp() {
     let error = Client::mount(&rpc, "/second", options).await.err().unwrap();
     assert!(matches!(error, Error::NoMountService { .. }), "{error}");
     assert!(error.to_string().contains(&nobody.to_string()), "{error}");
+}
+
+/// A server that stops and starts again at its place: the client connects again, handles are as good as before, and
+/// what was not committed is written again, since the write verifier is another one.
+#[tokio::test]
+async fn a_server_that_restarts() {
+    let places = tempdir().unwrap();
+    let (exported, state) = (places.path().join("export"), places.path().join("state"));
+    fs::create_dir(&exported).unwrap();
+    let start = async |address: SocketAddr| {
+        let state = StateDirectory::open(&state).unwrap();
+        let files = DirectoryFs::open(&exported, &state, DirectoryOptions::default()).unwrap();
+        let mut export = Export::new("/", Arc::new(files));
+        export.squash = Squash::Nobody;
+        let nfs =
+            NfsServer::new(HandleKey::from_state(&state), vec![export], ServerOptions::default()).unwrap();
+        let listener = IwarpListener::bind(address, rpcrdma_iwarp::Config::default()).await.unwrap();
+        let address = listener.local_address().unwrap();
+        let builder = Server::builder().program(nfs.nfs_program()).program(nfs.mount_program());
+        let server = builder.listen_rdma(Box::new(listener)).build().unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let task = tokio::spawn(server.serve(async { drop(stopped.await) }));
+        (address, nfs, stop, task)
+    };
+    let (address, _, stop, task) = start(LOOPBACK).await;
+    let rpc = connect_iwarp(address).await;
+    // As this process: only that works without privileges.
+    let client = Client::mount(&rpc, "/", ClientOptions::default()).await.unwrap();
+    let file = client.create("/file", SetAttributes::default()).await.unwrap();
+    let data = Bytes::from(pattern(100_001));
+    file.write_at(0, data.clone()).await.unwrap();
+    assert_eq!(file.unstable_bytes(), data.len());
+    stop.send(()).unwrap();
+    task.await.unwrap().unwrap();
+
+    let (_, nfs, stop, task) = start(address).await;
+    file.sync().await.unwrap();
+    assert_eq!(file.unstable_bytes(), 0);
+    assert_eq!(nfs.counters().bytes_written(), data.len() as u64, "written again");
+    assert!(file.read_at(0, MIB as u32).await.unwrap() == data);
+    assert_eq!(client.lookup("/file").await.unwrap().handle, file.handle());
+    assert!(fs::read(exported.join("file")).unwrap() == data);
+    rpc.close().await;
+    stop.send(()).unwrap();
+    task.await.unwrap().unwrap();
 }

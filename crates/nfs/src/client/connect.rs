@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma::rpcbind::Rpcbind;
+use rpcrdma::CallError;
+use rpcrdma::rpcbind::{Rpcbind, RpcbindError};
 use rpcrdma_oncrpc::Credential;
-use rpcrdma_oncrpc::rpcbind::Netid;
+use rpcrdma_oncrpc::rpcbind::{self, Netid};
 
 use super::{Client, ClientOptions, Error, Transport};
 use crate::mount::{ExportNode, MOUNT_PROGRAM, MOUNT_VERSION, MountClient, MountStatus};
@@ -56,7 +57,16 @@ impl Client {
 
     /// What the server that `rpc` is connected to exports.
     pub async fn exports(rpc: &rpcrdma::Client, options: &ClientOptions) -> Result<Vec<ExportNode>, Error> {
-        mount_service(rpc, options).await?.exports().await
+        match mount_service(rpc, options).await?.exports().await {
+            // The list is longer than what a call over RDMA offers room for.
+            Err(Error::Transport { source: CallError::Chunk, .. }) => {
+                mount_service_over_tcp(rpc, options, "its list of exports is too long for RDMA")
+                    .await?
+                    .exports()
+                    .await
+            }
+            result => result,
+        }
     }
 
     /// Tells the MOUNT service that this client is done (UMNT). The server keeps no state that would need it; the
@@ -148,30 +158,44 @@ fn candidates(path: &[u8], exports: &[ExportNode]) -> Vec<Vec<u8>> {
 
 /// The MOUNT service of the server that `rpc` is connected to: on that connection, else over TCP.
 async fn mount_service(rpc: &rpcrdma::Client, options: &ClientOptions) -> Result<MountClient, Error> {
-    let credential = options.credential.clone();
-    let here = MountClient::on(Arc::new(rpc.clone()), credential.clone(), options.timeout);
-    match here.null().await {
-        Ok(()) => return Ok(here),
-        // RFC 5531 §9: PROG_UNAVAIL, as an NFS server of others answers on RDMA.
-        Err(Error::Rpc { source, .. }) => {
-            tracing::debug!(%source, "no MOUNT service on the NFS connection");
+    let transport: Arc<dyn Transport> = Arc::new(rpc.clone());
+    let probe = MountClient::on(transport.clone(), options.credential.clone(), Some(MOUNT_TIMEOUT));
+    match probe.null().await {
+        Ok(()) => Ok(MountClient::on(transport, options.credential.clone(), options.timeout)),
+        Err(
+            error @ Error::Transport {
+                source: CallError::Unreachable { .. } | CallError::Closed { .. }, ..
+            },
+        ) => Err(error),
+        // RFC 5531 §9: PROG_UNAVAIL, as NFS servers of others answer on RDMA; or no answer at all.
+        Err(error) => {
+            mount_service_over_tcp(rpc, options, &format!("not on the NFS connection ({error})")).await
         }
-        Err(error) => return Err(error),
     }
-    let host = rpc.peer_address().ip();
-    let failed = |reason: String| Error::NoMountService { host: host.to_string(), reason };
-    let address = match options.mount_port {
-        Some(port) => SocketAddr::new(host, port),
-        None => {
-            let netid = if host.is_ipv6() { Netid::Tcp6 } else { Netid::Tcp };
-            let hint = |error: rpcrdma::rpcbind::RpcbindError| {
-                failed(format!("it is not on the NFS connection, and {error}; name its TCP port"))
-            };
-            let rpcbind = Rpcbind::connect(host).await.map_err(hint)?;
-            rpcbind.lookup(MOUNT_PROGRAM, MOUNT_VERSION, netid).await.map_err(hint)?
-        }
+}
+
+/// The MOUNT service on TCP; `otherwise` says why it is looked for there.
+async fn mount_service_over_tcp(
+    rpc: &rpcrdma::Client,
+    options: &ClientOptions,
+    otherwise: &str,
+) -> Result<MountClient, Error> {
+    let mut address = rpc.peer_address();
+    let host = address.ip();
+    let failed = |reason: String| Error::NoMountService {
+        host: host.to_string(),
+        reason: format!("{otherwise}; {reason}"),
     };
-    connect_mount(address, credential).await.map_err(failed)
+    if let Some(port) = options.mount_port {
+        address.set_port(port);
+    } else {
+        let hint = |error: RpcbindError| failed(format!("{error}; name its TCP port"));
+        let netid = if host.is_ipv6() { Netid::Tcp6 } else { Netid::Tcp };
+        address.set_port(rpcbind::PORT);
+        let rpcbind = Rpcbind::connect_to(address).await.map_err(hint)?;
+        address = rpcbind.lookup(MOUNT_PROGRAM, MOUNT_VERSION, netid).await.map_err(hint)?;
+    }
+    connect_mount(address, options.credential.clone()).await.map_err(failed)
 }
 
 async fn connect_mount(address: SocketAddr, credential: Credential) -> Result<MountClient, String> {

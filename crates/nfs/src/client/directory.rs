@@ -16,7 +16,7 @@ use crate::wire::{
 };
 
 /// Most entries read from one directory.
-pub const MAX_LISTING: usize = 1 << 24;
+pub const MAX_LISTING: usize = 1 << 22;
 /// How often one listing begins anew after NFS3ERR_BAD_COOKIE.
 const MAX_RESTARTS: u32 = 8;
 /// Largest count that is tried after NFS3ERR_TOOSMALL, in bytes.

@@ -10,6 +10,23 @@
 //! number of operations may run at the same time; what moves much data keeps several calls in flight, up to
 //! [`ClientOptions::window`] over all files together.
 //!
+//! ```no_run
+//! use rpcrdma_nfs::client::{Client, ClientOptions};
+//!
+//! # async fn example(rpc: rpcrdma::Client) -> Result<(), rpcrdma_nfs::client::Error> {
+//! // `rpc` is a connection to the server: rpcrdma::Client::rdma(…) or rpcrdma::Client::tcp(…).
+//! let client = Client::mount(&rpc, "/export", ClientOptions::default()).await?;
+//! for item in client.read_dir("/").await? {
+//!     println!("{}", item.name);
+//! }
+//! let file = client.create("/notes", Default::default()).await?;
+//! file.write_at(0, "some data".into()).await?;
+//! file.sync().await?;
+//! assert_eq!(file.read_at(5, 100).await?, "data");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! *Who owns which buffer.* Data read is handed out as [`bytes::Bytes`] in the memory into which the transport placed
 //! it, data written is taken as `Bytes` and shared with the transport; neither is copied. Data that the server holds
 //! in memory only stays with the [`File`] until COMMIT says that it is stable.

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
-
 use super::loopback::arguments;
 use super::*;
 use crate::client::{Client, DirItem, Error, Violation};
@@ -11,8 +9,6 @@ use crate::wire::{
     DirEntryPlus, DirListPlus, FileName, FsinfoArgs, NameError, NfsProcedure, ReaddirplusArgs, ReaddirplusOk,
     SetAttributes, Status,
 };
-
-const NOT_SUPPORTED: &[u8] = &[0, 0, 0x27, 0x14, 0, 0, 0, 0];
 
 /// A directory of `count` files, and small replies, so that the listing takes several.
 async fn full(server: &std::sync::Arc<Loopback>, count: usize) -> Client {
@@ -54,7 +50,7 @@ async fn readdir_where_there_is_no_readdirplus() {
     let server = Loopback::exporting(&["/"]);
     let client = full(&server, 200).await;
     server.hook(|procedure, _| match procedure {
-        NfsProcedure::Readdirplus => Step::Answer(Bytes::from_static(NOT_SUPPORTED)),
+        NfsProcedure::Readdirplus => Step::fail::<ReaddirplusArgs>(Status::NotSupp, None),
         _ => Step::Serve,
     });
     for _ in 0..2 {
@@ -75,7 +71,7 @@ async fn stale_cookies() {
     server.hook(move |procedure, bytes| match procedure {
         NfsProcedure::Readdirplus if bad > 0 && arguments::<ReaddirplusArgs>(bytes).cookie != 0 => {
             bad -= 1;
-            Step::status(Status::BadCookie)
+            Step::fail::<ReaddirplusArgs>(Status::BadCookie, None)
         }
         _ => Step::Serve,
     });
@@ -84,7 +80,7 @@ async fn stale_cookies() {
     assert_eq!(names(&items), expected(200));
     server.hook(|procedure, bytes| match procedure {
         NfsProcedure::Readdirplus if arguments::<ReaddirplusArgs>(bytes).cookie != 0 => {
-            Step::status(Status::BadCookie)
+            Step::fail::<ReaddirplusArgs>(Status::BadCookie, None)
         }
         _ => Step::Serve,
     });
@@ -98,13 +94,13 @@ async fn counts_that_are_too_small() {
     let client = full(&server, 3).await;
     server.hook(|procedure, bytes| match procedure {
         NfsProcedure::Readdirplus if arguments::<ReaddirplusArgs>(bytes).maxcount < 16 << 10 => {
-            Step::status(Status::TooSmall)
+            Step::fail::<ReaddirplusArgs>(Status::TooSmall, None)
         }
         _ => Step::Serve,
     });
     assert_eq!(client.read_dir("/").await.unwrap().len(), 3);
     server.hook(|procedure, _| match procedure {
-        NfsProcedure::Readdirplus => Step::status(Status::TooSmall),
+        NfsProcedure::Readdirplus => Step::fail::<ReaddirplusArgs>(Status::TooSmall, None),
         _ => Step::Serve,
     });
     assert_eq!(client.read_dir("/").await.unwrap_err().status(), Some(Status::TooSmall));

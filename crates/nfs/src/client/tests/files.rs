@@ -9,7 +9,9 @@ use rpcrdma::CallError;
 use super::loopback::{arguments, options};
 use super::*;
 use crate::client::{Client, ClientOptions, Error, File, Violation};
-use crate::wire::{CommitArgs, NfsProcedure, ReadArgs, ReadOk, SetAttributes, StableHow, Status, WriteArgs};
+use crate::wire::{
+    CommitArgs, NfsProcedure, ReadArgs, ReadOk, SetAttributes, StableHow, Status, WccData, WriteArgs,
+};
 
 fn pattern(length: usize) -> Bytes {
     (0..length).map(|n| u8::try_from(n * 7 % 251).unwrap()).collect()
@@ -348,9 +350,11 @@ async fn failures_end_streams() {
     let client = server.mount_with("/", small_chunks()).await;
     let file = new_file(&client, pattern(20_000)).await;
     server.hook(|procedure, bytes| match procedure {
-        NfsProcedure::Read if arguments::<ReadArgs>(bytes).offset == 5 * 1024 => Step::status(Status::Io),
+        NfsProcedure::Read if arguments::<ReadArgs>(bytes).offset == 5 * 1024 => {
+            Step::fail::<ReadArgs>(Status::Io, None)
+        }
         NfsProcedure::Write if arguments::<WriteArgs>(bytes).offset == 5 * 1024 => {
-            Step::Answer(Bytes::from_static(&[0, 0, 0, 28, 0, 0, 0, 0, 0, 0, 0, 0]))
+            Step::fail::<WriteArgs>(Status::NoSpc, WccData::default())
         }
         _ => Step::Serve,
     });

@@ -32,12 +32,9 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// The call ends with this status (and no attributes).
-    pub(super) fn status(status: Status) -> Self {
-        // No attributes, a void body, or `wcc_data`: at most two words of zero.
-        let mut bytes = status.code().to_be_bytes().to_vec();
-        bytes.extend([0; 4]);
-        Self::Answer(bytes.into())
+    /// The call ends with this status.
+    pub(super) fn fail<A: NfsCall>(status: Status, attributes: A::Fail) -> Self {
+        Self::Answer(to_bytes(&NfsResult::<A::Ok, A::Fail>::Fail { status, attributes }))
     }
 
     /// The call succeeds with these results.

@@ -69,10 +69,14 @@ impl Client {
         while let Some(directory) = waiting.pop() {
             let path = directory.local.display().to_string();
             let kept = kept(&directory.metadata);
+            // The root of the export is not of our making: it stays as it is.
+            let ours = matches!(directory.target, Target::Place(_));
             match self.put_directory(&mut tasks, &copying, directory, &mut waiting).await {
                 Ok(handle) => {
                     copying.done(&path, |report| &mut report.directories);
-                    finished.push((handle, kept, path));
+                    if ours {
+                        finished.push((handle, kept, path));
+                    }
                 }
                 Err(error) => copying.failed(&path, error)?,
             }
