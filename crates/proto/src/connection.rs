@@ -22,7 +22,7 @@ use crate::private_data::{PrivateData, Thresholds};
 use crate::requester::{Received, Requester};
 use crate::responder::{ReceivedCall, Responder, rpc_prefix};
 use crate::stats::Stats;
-use crate::timers::earlier;
+use crate::timers::{after, earlier};
 use crate::wire::{self, Body, ChunkLists, Codec, ErrorBody, Fixed};
 
 const CALL: u32 = 0;
@@ -205,7 +205,7 @@ impl Connection {
     fn close_for(&mut self, now: Instant, reason: CloseReason) {
         if self.state == State::Open && self.core.failure.is_none() {
             self.core.failure = Some(reason);
-            self.state = State::Closing(now + self.core.config.timeouts.close);
+            self.state = State::Closing(after(now, self.core.config.timeouts.close));
             self.core.post_command(Post::Disconnect);
             self.requester.fail_all_queued(&mut self.core);
         }
@@ -307,7 +307,7 @@ impl Connection {
 
     fn idle_deadline(&self) -> Option<Instant> {
         let idle = self.core.config.timeouts.idle?;
-        (self.state == State::Open && self.in_progress() == 0).then(|| self.last_activity + idle)
+        (self.state == State::Open && self.in_progress() == 0).then(|| after(self.last_activity, idle))
     }
 
     /// The queue pair has reported its end, after all its completions.

@@ -23,6 +23,7 @@ use crate::call::{
 use crate::core::{Core, Origin};
 use crate::credits::RequesterCredits;
 use crate::event::{CloseReason, Event};
+use crate::timers::after;
 use crate::wire::ChunkLists;
 
 #[derive(Debug)]
@@ -153,7 +154,7 @@ impl Requester {
         }
         let id = CallId::new(self.next_id, xid);
         self.next_id = self.next_id.wrapping_add(1);
-        let deadline = now + call.timeout.unwrap_or(core.config.timeouts.call);
+        let deadline = after(now, call.timeout.unwrap_or(core.config.timeouts.call));
         self.deadlines.insert((deadline, xid));
         if !self.queue.is_empty() || !self.credits.available() {
             core.stats.calls_queued += 1;
@@ -186,7 +187,7 @@ impl Requester {
             Stage::Queued => self.forget(xid),
             Stage::Sent => {
                 transaction.abandoned = true;
-                self.set_deadline(xid, now + core.config.timeouts.abandoned);
+                self.set_deadline(xid, after(now, core.config.timeouts.abandoned));
             }
             // Already being closed; that has a timer of its own.
             Stage::Answered(_) => transaction.abandoned = true,
@@ -243,7 +244,7 @@ impl Requester {
                     core.stats.timeouts += 1;
                     let result = Err(CallFailure::permanent(CallError::TimedOut, true));
                     core.events.push_back(Event::Reply { id: transaction.id, result });
-                    self.set_deadline(xid, now + core.config.timeouts.abandoned);
+                    self.set_deadline(xid, after(now, core.config.timeouts.abandoned));
                 }
                 Stage::Sent => {
                     core.fail(CloseReason::Timeout("the reply to an abandoned call"));

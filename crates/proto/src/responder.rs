@@ -22,6 +22,7 @@ use crate::credits::ResponderCredits;
 use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
 use crate::reassembly::{Layout, ReadChunk};
+use crate::timers::after;
 use crate::wire::{ChunkLists, ErrorBody};
 
 /// The first two words of an RPC message: XID and direction.
@@ -175,7 +176,7 @@ impl Responder {
         if left == 0 {
             return self.deliver(core, token);
         }
-        self.set_deadline(token, now + core.config.timeouts.memory);
+        self.set_deadline(token, after(now, core.config.timeouts.memory));
         self.pulls.push_back(token);
         Ok(())
     }
@@ -253,7 +254,7 @@ impl Responder {
                     let sources = chunk.layout.segments.iter().map(remote).collect();
                     core.post(Origin::Read { token, chunk: index }, WorkRequest::Read { sink, sources });
                 }
-                self.set_deadline(token, now + core.config.timeouts.rdma_read);
+                self.set_deadline(token, after(now, core.config.timeouts.rdma_read));
                 true
             }
             Err(PoolExhausted::InUse { requested, .. }) => {

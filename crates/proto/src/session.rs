@@ -18,7 +18,7 @@ use crate::config::{Config, Side};
 use crate::connection::Connection;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
 use crate::stats::Stats;
-use crate::timers::earlier;
+use crate::timers::{after, earlier};
 use crate::wire::{self, Codec};
 
 /// A client's calls, on one connection after the other.
@@ -230,7 +230,7 @@ impl Session {
         if self.xid_in_use(xid) {
             return Err(Refused { kind: RefusedKind::XidInUse(xid), call: Box::new(call) });
         }
-        let deadline = now + call.timeout.unwrap_or(self.config.timeouts.call);
+        let deadline = after(now, call.timeout.unwrap_or(self.config.timeouts.call));
         let id = CallId(self.next_id);
         let waiting = Waiting { call: Box::new(call), sent: false, deadline };
         self.offer(now, id, waiting)?;
@@ -312,7 +312,7 @@ impl Session {
         match self.state {
             State::Wanted(from) if from <= now => {
                 self.attempt = self.attempt.wrapping_add(1);
-                self.state = State::Connecting(now + self.config.timeouts.connect);
+                self.state = State::Connecting(after(now, self.config.timeouts.connect));
                 Some(Action::Connect { attempt: self.attempt })
             }
             _ => None,
@@ -378,7 +378,7 @@ impl Session {
         self.events
             .push_back(SessionEvent::ConnectFailed { failures: self.failures, reason: reason.clone() });
         if retry && self.config.connect_attempts.is_none_or(|most| self.failures < most) {
-            self.state = State::Wanted(now + self.pause());
+            self.state = State::Wanted(after(now, self.pause()));
         } else {
             let error = CallError::Unreachable { attempts: self.failures, reason };
             self.failures = 0;
@@ -466,7 +466,7 @@ impl Session {
                         self.state = State::Idle;
                         if waiting {
                             self.failures = 1;
-                            self.state = State::Wanted(now + self.pause());
+                            self.state = State::Wanted(after(now, self.pause()));
                         }
                     }
                     return Some(SessionEvent::Disconnected(reason));

@@ -48,6 +48,15 @@ impl Default for Timeouts {
     }
 }
 
+/// No deadline is further away than this, so that adding a caller's time cannot overflow.
+const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// The deadline of something that may take so long.
+#[must_use]
+pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
+    now + wait.min(FAR)
+}
+
 /// The earlier of two deadlines.
 #[must_use]
 pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
@@ -60,6 +69,13 @@ pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_wait_is_too_long() {
+        let now = Instant::now();
+        assert_eq!(after(now, Duration::from_secs(3)), now + Duration::from_secs(3));
+        assert!(after(now, Duration::MAX) > now + Duration::from_secs(1 << 30));
+    }
 
     #[test]
     fn earlier_prefers_what_is_set() {

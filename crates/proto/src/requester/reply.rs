@@ -11,6 +11,7 @@ use super::{Answered, Requester, Stage, Transaction};
 use crate::call::{CallError, Form, Travelled};
 use crate::core::Core;
 use crate::error::{List, ProtocolError};
+use crate::timers::after;
 use crate::wire::{ChunkLists, ErrorBody, WriteChunk};
 
 /// A reply as it came.
@@ -90,7 +91,7 @@ impl Requester {
             transaction.stage = Stage::Answered(answered);
             core.close_windows(xid, &transaction.windows);
         }
-        self.set_deadline(xid, now + invalidate);
+        self.set_deadline(xid, after(now, invalidate));
         self.complete_if_closed(core, xid);
     }
 }
