@@ -10,6 +10,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rpcrdma_sys::{KernelHandle, handle_of, open_by_handle};
 use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, openat2};
@@ -33,12 +34,14 @@ pub(super) const WALK: ResolveFlags = ResolveFlags::BENEATH
 pub(super) struct Object {
     pub(super) fd: OwnedFd,
     pub(super) stat: Statx,
+    /// Once it is known.
+    pub(super) key: OnceLock<Key>,
 }
 
 impl Object {
     pub(super) fn new(fd: OwnedFd) -> Result<Self, Errno> {
         let stat = stat(&fd)?;
-        Ok(Self { fd, stat })
+        Ok(Self { fd, stat, key: OnceLock::new() })
     }
 
     pub(super) fn kind(&self) -> FileKind {
@@ -97,9 +100,9 @@ impl Ids {
                 kernel_id(object.as_fd()).map_err(|error| from_io(&error).unwrap_or(FsError::Io))
             }
             Self::Map(map) => {
-                let key = Key::from(&object.stat);
+                let key = map.key(object);
                 if let Some((parent, name)) = parent {
-                    map.remember(key, Key::from(&parent.stat), name)?;
+                    map.remember(key, map.key(parent), name)?;
                 }
                 Ok(key.id())
             }
@@ -126,7 +129,7 @@ impl Ids {
                 let key = Key::from_id(id).ok_or(FsError::BadId)?;
                 for path in map.paths(key)? {
                     match walk(root, &path) {
-                        Ok(object) if Key::from(&object.stat) == key => return Ok(object),
+                        Ok(object) if map.key(&object) == key => return Ok(object),
                         Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return Err(FsError::TryLater),
                         // The name stands for something else by now, or for nothing.
                         Ok(_) | Err(_) => {}
@@ -138,10 +141,10 @@ impl Ids {
     }
 
     /// A name was taken from an object.
-    pub(super) fn forget(&self, stat: &Statx, parent: &Object, name: &[u8]) -> Result<(), FsError> {
+    pub(super) fn forget(&self, object: &Object, parent: &Object, name: &[u8]) -> Result<(), FsError> {
         match self {
             Self::Kernel(_) => Ok(()),
-            Self::Map(map) => map.forget(Key::from(stat), Key::from(&parent.stat), name),
+            Self::Map(map) => map.forget(map.key(object), map.key(parent), name),
         }
     }
 }

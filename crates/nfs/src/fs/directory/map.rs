@@ -14,13 +14,16 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{FlockOperation, Statx, flock};
+use rpcrdma_sys::handle_of;
+use rustix::fs::{FlockOperation, flock};
 use siphasher::sip::SipHasher24;
 
+use super::ids::Object;
 use crate::fs::state::{StateDirectory, StateError};
 use crate::fs::types::{FileId, FsError};
 
@@ -38,19 +41,34 @@ const RECORD_HEAD: usize = 1 + KEY_SIZE + KEY_SIZE + 2;
 const CHECKSUM: usize = 8;
 const KEY_SIZE: usize = 16;
 
-/// Inode number and time of birth in nanoseconds: a number that is used again has another time. (A file system that
-/// has no time of birth gives 0: there a reused number is taken for the old object.)
+/// Inode number, and what tells its use by this object from a later one: a hash of the kernel's file handle, in which
+/// file systems put the inode's generation (making one needs no rights, only opening it does). Where there is none, or
+/// it is not lasting (FUSE), the time of birth in nanoseconds; what was removed and made again within one tick of the
+/// kernel's clock, a few milliseconds, is then taken for the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     number: u64,
     born: u64,
 }
 
-impl From<&Statx> for Key {
-    fn from(stat: &Statx) -> Self {
-        let seconds = u64::from_ne_bytes(stat.stx_btime.tv_sec.to_ne_bytes());
-        let born = seconds.wrapping_mul(1_000_000_000).wrapping_add(u64::from(stat.stx_btime.tv_nsec));
-        Self { number: stat.stx_ino, born }
+impl Key {
+    /// The key of an object; `lasting` says whether the kernel's handles on its file system are.
+    pub(super) fn of(object: &Object, lasting: bool) -> Self {
+        let handle = if lasting { handle_of(object.as_fd()).ok() } else { None };
+        let born = handle.map_or_else(
+            || {
+                let time = &object.stat.stx_btime;
+                let seconds = u64::from_ne_bytes(time.tv_sec.to_ne_bytes());
+                seconds.wrapping_mul(1_000_000_000).wrapping_add(u64::from(time.tv_nsec))
+            },
+            |handle| {
+                let mut hasher = SipHasher24::new();
+                hasher.write(&handle.kind.to_be_bytes());
+                hasher.write(&handle.octets);
+                hasher.finish()
+            },
+        );
+        Self { number: object.stat.stx_ino, born }
     }
 }
 
@@ -132,6 +150,7 @@ struct State {
 #[derive(Debug)]
 pub(super) struct PathMap {
     root: Key,
+    lasting: bool,
     path: PathBuf,
     state: Mutex<State>,
 }
@@ -175,9 +194,9 @@ fn parse(log: &[u8]) -> Option<(u8, Key, Key, &[u8], usize)> {
 }
 
 impl PathMap {
-    /// Opens the map of the export whose root is `root`.
-    pub(super) fn open(state: &StateDirectory, root: &Statx) -> Result<Self, StateError> {
-        let root = Key::from(root);
+    /// Opens the map of the export whose root is `root`; `lasting` as for [`Key::of`].
+    pub(super) fn open(state: &StateDirectory, root: &Object, lasting: bool) -> Result<Self, StateError> {
+        let root = Key::of(root, lasting);
         let name: String = root.to_octets().iter().map(|octet| format!("{octet:02x}")).collect();
         let (path, mut log) = state.open_locked(&format!("names-{name}"))?;
         let mut octets = Vec::new();
@@ -194,7 +213,12 @@ impl PathMap {
         }
         let log = rewrite(&path, &known).map_err(StateError::io(&path))?;
         let records = known.names;
-        Ok(Self { root, path, state: Mutex::new(State { known, log, records }) })
+        Ok(Self { root, lasting, path, state: Mutex::new(State { known, log, records }) })
+    }
+
+    /// The key of an object of this export.
+    pub(super) fn key(&self, object: &Object) -> Key {
+        if self.lasting { *object.key.get_or_init(|| Key::of(object, true)) } else { Key::of(object, false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -302,18 +326,18 @@ mod tests {
             .collect()
     }
 
-    fn root() -> (tempfile::TempDir, StateDirectory, Statx) {
+    fn root() -> (tempfile::TempDir, StateDirectory, Object) {
         let place = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(place.path()).unwrap();
-        let stat = super::super::convert::stat(File::open(place.path()).unwrap()).unwrap();
-        (place, state, stat)
+        let root = Object::new(File::open(place.path()).unwrap().into()).unwrap();
+        (place, state, root)
     }
 
     #[test]
     fn names_survive_and_follow_a_renamed_directory() {
-        let (_place, state, stat) = root();
-        let top = Key::from(&stat);
-        let map = PathMap::open(&state, &stat).unwrap();
+        let (_place, state, root) = root();
+        let top = Key::of(&root, true);
+        let map = PathMap::open(&state, &root, true).unwrap();
         map.remember(key(1), top, b"dir").unwrap();
         map.remember(key(2), key(1), b"file").unwrap();
         map.remember(key(2), top, b"link").unwrap();
@@ -321,7 +345,7 @@ mod tests {
         map.remember(key(1), top, b"moved").unwrap();
         map.forget(key(1), top, b"dir").unwrap();
         drop(map);
-        let map = PathMap::open(&state, &stat).unwrap();
+        let map = PathMap::open(&state, &root, true).unwrap();
         let mut found = names(&map.paths(key(2)).unwrap());
         found.sort();
         assert_eq!(found, ["link", "moved/file"]);
@@ -330,24 +354,24 @@ mod tests {
 
     #[test]
     fn a_directory_is_where_it_was_seen_last() {
-        let (_place, state, stat) = root();
-        let top = Key::from(&stat);
-        let map = PathMap::open(&state, &stat).unwrap();
+        let (_place, state, root) = root();
+        let top = Key::of(&root, true);
+        let map = PathMap::open(&state, &root, true).unwrap();
         map.remember(key(2), key(1), b"file").unwrap();
         for name in ["here", "there", "here"] {
             map.remember(key(1), top, name.as_bytes()).unwrap();
         }
         assert_eq!(names(&map.paths(key(2)).unwrap()), ["here/file"]);
         drop(map);
-        let map = PathMap::open(&state, &stat).unwrap();
+        let map = PathMap::open(&state, &root, true).unwrap();
         assert_eq!(names(&map.paths(key(2)).unwrap()), ["here/file"]);
     }
 
     #[test]
     fn a_torn_record_costs_only_itself() {
-        let (_place, state, stat) = root();
-        let top = Key::from(&stat);
-        let map = PathMap::open(&state, &stat).unwrap();
+        let (_place, state, root) = root();
+        let top = Key::of(&root, true);
+        let map = PathMap::open(&state, &root, true).unwrap();
         map.remember(key(1), top, b"one").unwrap();
         map.remember(key(2), top, b"two").unwrap();
         let path = map.path.clone();
@@ -355,7 +379,7 @@ mod tests {
         let log = std::fs::read(&path).unwrap();
         for cut in log.len() / 2 + 1..log.len() {
             std::fs::write(&path, &log[..cut]).unwrap();
-            let map = PathMap::open(&state, &stat).unwrap();
+            let map = PathMap::open(&state, &root, true).unwrap();
             let known = [key(1), key(2)].into_iter().filter(|key| map.paths(*key).is_ok()).count();
             assert_eq!(known, 1, "cut at {cut}");
         }
@@ -363,8 +387,8 @@ mod tests {
 
     #[test]
     fn a_ring_of_stale_records_ends() {
-        let (_place, state, stat) = root();
-        let map = PathMap::open(&state, &stat).unwrap();
+        let (_place, state, root) = root();
+        let map = PathMap::open(&state, &root, true).unwrap();
         map.remember(key(1), key(2), b"a").unwrap();
         map.remember(key(2), key(1), b"b").unwrap();
         assert_eq!(map.paths(key(1)).unwrap(), Vec::<Vec<Box<[u8]>>>::new());
@@ -372,16 +396,16 @@ mod tests {
 
     #[test]
     fn the_map_has_one_owner() {
-        let (_place, state, stat) = root();
-        let _map = PathMap::open(&state, &stat).unwrap();
-        assert!(matches!(PathMap::open(&state, &stat), Err(StateError::InUse { .. })));
+        let (_place, state, root) = root();
+        let _map = PathMap::open(&state, &root, true).unwrap();
+        assert!(matches!(PathMap::open(&state, &root, true), Err(StateError::InUse { .. })));
     }
 
     #[test]
     fn the_log_is_written_anew_when_most_of_it_is_dead() {
-        let (_place, state, stat) = root();
-        let top = Key::from(&stat);
-        let map = PathMap::open(&state, &stat).unwrap();
+        let (_place, state, root) = root();
+        let top = Key::of(&root, true);
+        let map = PathMap::open(&state, &root, true).unwrap();
         for _ in 0..DEAD_RECORDS_MIN {
             map.remember(key(1), top, b"name").unwrap();
             map.forget(key(1), top, b"name").unwrap();

@@ -146,9 +146,15 @@ impl DirectoryFs {
         let proc_fds = open(c"/proc/self/fd", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| OpenError::Proc(errno.into()))?;
         let properties = probe::properties(&mount);
-        let kernel = options.handles == HandleSource::Automatic && ids::kernel_handles_work(mount.as_fd());
-        let ids =
-            if kernel { Ids::Kernel(mount) } else { Ids::Map(Box::new(PathMap::open(state, &root.stat)?)) };
+        // FUSE gives out handles that end when the kernel forgets the inode.
+        let lasting = !probe::is_fuse(&mount);
+        let kernel =
+            options.handles == HandleSource::Automatic && lasting && ids::kernel_handles_work(mount.as_fd());
+        let ids = if kernel {
+            Ids::Kernel(mount)
+        } else {
+            Ids::Map(Box::new(PathMap::open(state, &root, lasting)?))
+        };
         let root_id = ids
             .id_of(&root, None)
             .map_err(|error| OpenError::Root { path: path.to_owned(), source: io::Error::other(error) })?;

@@ -217,7 +217,7 @@ impl DirectoryFs {
         {
             self.open_files.remove(&id);
         }
-        self.ids.forget(&object.stat, directory, name.as_bytes())
+        self.ids.forget(object, directory, name.as_bytes())
     }
 
     pub(super) fn rename_between(
@@ -272,7 +272,7 @@ impl DirectoryFs {
         }
         // The new name first: the object is known under one of them at any time.
         self.ids.id_of(&moved, Some((to, to_name.as_bytes())))?;
-        self.ids.forget(&moved.stat, from, from_name.as_bytes())
+        self.ids.forget(&moved, from, from_name.as_bytes())
     }
 
     pub(super) fn link_into(

@@ -11,12 +11,12 @@ const XFS: u64 = 0x5846_5342;
 const BTRFS: u64 = 0x9123_683e;
 const TMPFS: u64 = 0x0102_1994;
 const FAT: u64 = 0x4d44;
+const FUSE: u64 = 0x6573_5546;
 const EXFAT: u64 = 0x2011_bab0;
 
 /// Asks about the file system of a directory (not an `O_PATH` descriptor).
 pub(super) fn properties(root: &OwnedFd) -> Properties {
-    // The magic number has 32 bits, in a type that differs from machine to machine.
-    let magic = fstatfs(root).map_or(0, |found| u64::from_le_bytes(widen(found.f_type)) & 0xffff_ffff);
+    let magic = magic(root);
     let name_max = fstatvfs(root).map_or(NAME_MAX as u64, |found| found.f_namemax).min(NAME_MAX as u64);
     let fat = matches!(magic, FAT | EXFAT);
     let link_max = match magic {
@@ -42,6 +42,16 @@ pub(super) fn properties(root: &OwnedFd) -> Properties {
         case_insensitive: fat,
         case_preserving: true,
     }
+}
+
+/// Whether the file system is one of a user's process.
+pub(super) fn is_fuse(root: &OwnedFd) -> bool {
+    magic(root) == FUSE
+}
+
+/// The number of the file system's type: 32 bits, in a type that differs from machine to machine.
+fn magic(root: &OwnedFd) -> u64 {
+    fstatfs(root).map_or(0, |found| u64::from_le_bytes(widen(found.f_type)) & 0xffff_ffff)
 }
 
 fn widen(value: impl Into<i64>) -> [u8; 8] {

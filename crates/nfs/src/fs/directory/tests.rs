@@ -84,3 +84,24 @@ fn a_path_longer_than_the_kernel_takes_is_walked_in_parts() {
     }
     assert_eq!(depth, 40);
 }
+
+#[test]
+fn an_inode_number_that_is_used_again_is_another_object() {
+    let tree = tempfile::tempdir().unwrap();
+    for handles in [HandleSource::Automatic, HandleSource::Map] {
+        let (_place, fs) = open(tree.path(), handles);
+        let who = Identity::superuser();
+        let name = Name::new(b"file").unwrap();
+        let mut last = None;
+        for _ in 0..50 {
+            // Within one tick of the kernel's clock.
+            let how = CreateHow::Guarded(SetAttributes::default());
+            let made = fs.create(&who, &fs.root(), name, &how).result.unwrap();
+            if let Some(last) = last.replace(made.id) {
+                assert_ne!(last, made.id);
+                assert_eq!(fs.attributes(&last), Err(FsError::Stale));
+            }
+            fs.remove(&who, &fs.root(), name).result.unwrap();
+        }
+    }
+}
