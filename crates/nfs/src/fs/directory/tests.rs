@@ -16,14 +16,17 @@ fn open(path: &Path, handles: HandleSource) -> (tempfile::TempDir, DirectoryFs) 
 
 #[test]
 fn other_file_systems_below_are_listed_and_not_entered() {
-    // Nearly everywhere /dev/pts or /dev/shm is mounted on another file system than /dev.
-    let device = |path: &str| fs::metadata(path).map(|metadata| metadata.dev());
-    for (outer, inner) in [("/dev", "pts"), ("/dev", "shm"), ("/sys", "fs/cgroup"), ("/", "proc")] {
-        let Ok(below) = device(&format!("{}/{inner}", outer.trim_end_matches('/'))) else { continue };
-        if outer == "/" || inner.contains('/') || device(outer).unwrap() == below {
+    // Nearly everywhere these are other file systems than /dev.
+    let device = |path: &str| fs::metadata(path).map(|metadata| metadata.dev()).ok();
+    if std::env::temp_dir().starts_with("/dev") {
+        return;
+    }
+    for inner in ["pts", "shm"] {
+        let below = device(&format!("/dev/{inner}"));
+        if below.is_none() || below == device("/dev") {
             continue;
         }
-        let (_place, fs) = open(Path::new(outer), HandleSource::Automatic);
+        let (_place, fs) = open(Path::new("/dev"), HandleSource::Automatic);
         let who = Identity::superuser();
         let name = LookupName::new(inner.as_bytes()).unwrap();
         assert_eq!(fs.lookup(&who, &fs.root(), name).unwrap_err(), FsError::AccessDenied);
@@ -33,7 +36,7 @@ fn other_file_systems_below_are_listed_and_not_entered() {
             std::ops::ControlFlow::Continue(())
         })
         .unwrap();
-        assert_eq!(nodes.get(inner.as_bytes()), Some(&None), "{outer}/{inner}");
+        assert_eq!(nodes.get(inner.as_bytes()), Some(&None), "{inner}");
         assert!(nodes.get(b"null".as_slice()).is_some_and(Option::is_some));
     }
 }
