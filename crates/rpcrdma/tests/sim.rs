@@ -343,6 +343,51 @@ async fn i10_memory_of_a_call_that_is_never_answered_comes_back_with_the_connect
 }
 
 #[tokio::test(start_paused = true)]
+async fn i10_a_call_dropped_before_it_left_never_leaves() {
+    let fabric = fabric(CompletionMode::Local);
+    let program = program();
+    let server = serve(&fabric, Arc::clone(&program), ServerConfig::default());
+    let mut config = ClientConfig::default();
+    config.protocol.calls = 1;
+    let client = client_with(&fabric, config).await;
+    let first = tokio::spawn({
+        let client = client.clone();
+        async move { client.call(sleep_call(1_000)).await.map(drop) }
+    });
+    sleep(Duration::from_millis(10)).await;
+    // The only credit is taken: these wait, and are given up.
+    for _ in 0..3 {
+        assert!(timeout(Duration::from_millis(100), count(&client)).await.is_err());
+    }
+    first.await.unwrap().unwrap();
+    echo(&client, b"unharmed").await.unwrap();
+    assert_eq!(program.count.load(Ordering::SeqCst), 0);
+    server.end(client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn i4_no_more_calls_in_flight_than_granted() {
+    let fabric = fabric(CompletionMode::Local);
+    let program = program();
+    let mut config = ServerConfig::default();
+    config.protocol.grant = 4;
+    let server = serve(&fabric, Arc::clone(&program), config);
+    let client = client(&fabric).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let client = client.clone();
+        tasks.spawn(async move { client.call(sleep_call(1_000)).await.map(drop) });
+    }
+    // One before the first reply says how many (RFC 8166 §3.3.3), then four at a time.
+    for (second, calls) in [(0, 1), (1, 5), (2, 9), (3, 13), (4, 17), (5, 20)] {
+        sleep(Duration::from_millis(if second == 0 { 500 } else { 1_005 })).await;
+        assert_eq!(program.calls.load(Ordering::SeqCst), calls, "after {second} s");
+    }
+    assert!(tasks.join_all().await.iter().all(Result::is_ok));
+    server.end(client).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stopping_server_answers_calls_in_progress() {
     let fabric = fabric(CompletionMode::Local);
     let mut server = serve(&fabric, program(), ServerConfig::default());
