@@ -23,8 +23,10 @@ use crate::config::Config;
 use crate::engine::{Engine, Parameters};
 use crate::startup::Negotiated;
 
-/// System calls in either direction before other tasks get a turn.
-const CALLS_PER_POLL: usize = 32;
+/// System calls in one call of `poll` before other tasks get a turn.
+const CALLS_PER_POLL: usize = 64;
+/// Octets moved each way in one call of `poll` before other tasks get a turn.
+const OCTETS_PER_POLL: usize = 512 * 1024;
 /// Completions from one call of `poll`.
 const COMPLETIONS_PER_POLL: usize = 256;
 /// Octets sent after which the segment size is asked for again, the first time. TCP starts with a guess that its window limits.
@@ -79,10 +81,10 @@ impl IwarpQueuePair {
         }
     }
 
-    /// Writes as much as the socket takes; the value says whether anything happened.
-    fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+    /// Writes as much as the socket and the budget take; the value says whether anything happened.
+    fn write(&mut self, cx: &mut Context<'_>, now: Instant, budget: &mut Budget) -> bool {
         let mut progress = false;
-        for _ in 0..CALLS_PER_POLL {
+        loop {
             self.engine.prepare(now);
             let Some(stream) = &self.stream else { break };
             if !self.engine.has_output() {
@@ -92,6 +94,9 @@ impl IwarpQueuePair {
                     self.engine.handle_shutdown();
                     progress = true;
                 }
+                break;
+            }
+            if budget.is_used_up() {
                 break;
             }
             match stream.poll_write_ready(cx) {
@@ -114,6 +119,7 @@ impl IwarpQueuePair {
             });
             if let Some(count) = written {
                 self.engine.transmitted(count, now);
+                budget.spend(count);
                 progress = true;
                 self.follow_segment_size();
             } else if let Err(error) = result
@@ -126,12 +132,11 @@ impl IwarpQueuePair {
         progress
     }
 
-    /// Reads as much as there is; the value says whether anything happened.
-    fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+    /// Reads as much as there is and the budget allows; the value says whether anything happened.
+    fn read(&mut self, cx: &mut Context<'_>, now: Instant, budget: &mut Budget) -> bool {
         let mut progress = false;
-        for _ in 0..CALLS_PER_POLL {
-            let Some(stream) = &self.stream else { break };
-            if !self.engine.wants_input() {
+        while let Some(stream) = &self.stream {
+            if !self.engine.wants_input() || budget.is_used_up() {
                 break;
             }
             match stream.poll_read_ready(cx) {
@@ -159,6 +164,7 @@ impl IwarpQueuePair {
                 }
                 (Some(count), _) => {
                     self.engine.received(count, now);
+                    budget.spend(count);
                     progress = true;
                 }
                 (None, Err(error)) if is_fatal(&error) => {
@@ -197,6 +203,27 @@ impl IwarpQueuePair {
         }
         self.engine.handle_timeout(Instant::now());
         true
+    }
+}
+
+/// What one call of `poll` may still do in one direction.
+struct Budget {
+    calls: usize,
+    octets: usize,
+}
+
+impl Budget {
+    const fn new() -> Self {
+        Self { calls: CALLS_PER_POLL, octets: OCTETS_PER_POLL }
+    }
+
+    fn spend(&mut self, octets: usize) {
+        self.calls = self.calls.saturating_sub(1);
+        self.octets = self.octets.saturating_sub(octets);
+    }
+
+    const fn is_used_up(&self) -> bool {
+        self.calls == 0 || self.octets == 0
     }
 }
 
@@ -245,24 +272,24 @@ impl QueuePair for IwarpQueuePair {
         if !std::mem::replace(&mut self.started, true) {
             self.engine.start(now);
         }
-        let mut rounds = 0;
+        let (mut input, mut output) = (Budget::new(), Budget::new());
         loop {
             // Input first: what it completes makes output, which then leaves in the same call.
-            let read = self.read(cx, now);
-            let written = self.write(cx, now);
+            let read = self.read(cx, now, &mut input);
+            let written = self.write(cx, now, &mut output);
             let timer = self.time(cx);
             if self.engine.is_ended() {
                 self.stream = None;
             }
-            if !(read || written || timer) {
+            if self.engine.has_completions() {
+                // The caller comes back.
                 break;
             }
-            rounds += 1;
-            if self.engine.has_completions() || rounds >= CALLS_PER_POLL {
-                // More may be possible: the caller comes back, or the waker says so.
-                if !self.engine.has_completions() {
-                    cx.waker().wake_by_ref();
-                }
+            if input.is_used_up() || output.is_used_up() {
+                cx.waker().wake_by_ref();
+                break;
+            }
+            if !(read || written || timer) {
                 break;
             }
         }
