@@ -299,8 +299,10 @@ async fn a_server_that_restarts() {
     let data = Bytes::from(pattern(100_001));
     file.write_at(0, data.clone()).await.unwrap();
     assert_eq!(file.unstable_bytes(), data.len());
+    let stopping = std::time::Instant::now();
     stop.send(()).unwrap();
     task.await.unwrap().unwrap();
+    assert!(stopping.elapsed().as_secs() < 4, "an idle client holds the server up");
 
     let (_, nfs, stop, task) = start(address).await;
     file.sync().await.unwrap();

@@ -126,6 +126,10 @@ impl Served {
         // One reading of the clock is enough for all rounds: together they take a few milliseconds at most.
         let now = Instant::now();
         for _ in 0..ROUNDS_PER_POLL {
+            // Before the link advances, which posts the disconnect.
+            if self.phase == Phase::Drain && self.handlers.len() == 0 && self.connection.in_progress() == 0 {
+                self.connection.close(now.into_std());
+            }
             let mut progress = self.link.advance(&mut self.connection, now.into_std(), cx) == Progress::Some;
             for _ in 0..CALLS_PER_ROUND {
                 let Some(event) = self.connection.poll_event() else { break };
@@ -143,9 +147,6 @@ impl Served {
                     Ok((call, outcome)) => self.answer(now, &call, outcome),
                     Err(panicked) => return Poll::Ready(Err(panicked)),
                 }
-            }
-            if self.phase == Phase::Drain && self.handlers.len() == 0 && self.connection.in_progress() == 0 {
-                self.connection.close(now.into_std());
             }
             progress |= self.tick(now, cx);
             if !progress {
