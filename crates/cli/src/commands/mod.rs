@@ -29,25 +29,33 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     trace::start(common.verbose)?;
     match command {
         // These have an orderly end of their own.
-        Command::Serve(serve) => on_runtime(serve.run(common)),
-        Command::Ping(ping) => on_runtime(ping.run(common)),
+        Command::Serve(serve) => on_runtime(Builder::new_multi_thread(), serve.run(common)),
+        // A round trip without a switch of threads.
+        Command::Ping(ping) => on_runtime(Builder::new_current_thread(), ping.run(common)),
         // Measures on runtimes of its own.
         Command::Bench(bench) => bench.run(common),
-        Command::Exports(exports) => on_runtime(until_signal(exports.run(common))),
-        Command::Ls(ls) => on_runtime(until_signal(ls.run(common))),
-        Command::Stat(stat) => on_runtime(until_signal(stat.run(common))),
-        Command::Cat(cat) => on_runtime(until_signal(cat.run())),
-        Command::Get(get) => on_runtime(until_signal(get.run(common))),
-        Command::Put(put) => on_runtime(until_signal(put.run(common))),
-        Command::Mkdir(mkdir) => on_runtime(until_signal(mkdir.run())),
-        Command::Rm(rm) => on_runtime(until_signal(rm.run())),
-        Command::Mv(mv) => on_runtime(until_signal(mv.run())),
-        Command::Ln(ln) => on_runtime(until_signal(ln.run())),
+        Command::Exports(exports) => client(exports.run(common)),
+        Command::Ls(ls) => client(ls.run(common)),
+        Command::Stat(stat) => client(stat.run(common)),
+        Command::Cat(cat) => client(cat.run()),
+        Command::Get(get) => client(get.run(common)),
+        Command::Put(put) => client(put.run(common)),
+        Command::Mkdir(mkdir) => client(mkdir.run()),
+        Command::Rm(rm) => client(rm.run()),
+        Command::Mv(mv) => client(mv.run()),
+        Command::Ln(ln) => client(ln.run()),
     }
 }
 
-fn on_runtime(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let runtime = Builder::new_multi_thread()
+fn client(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    on_runtime(Builder::new_multi_thread(), until_signal(command))
+}
+
+fn on_runtime(
+    mut builder: Builder,
+    command: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let runtime = builder
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;

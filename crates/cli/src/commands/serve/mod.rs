@@ -39,11 +39,14 @@ The defaults serve this machine only. For other machines give an address they ca
 Users are what AUTH_SYS says, with root made nobody (squash=root) unless the export says otherwise; when rpcrdma does
 not run as root, everything is done as the user who runs it. Locks (NLM) are not served: mount with nolock.
 
-Memory for messages and payloads of all connections together is at most --memory. Messages take their part of it, up to
-credits x inline octets a connection, only while they arrive. Besides there are some ten KiB of state for each connection.
+--memory bounds messages and payloads of all connections together. Each RDMA connection reserves credits x inline octets of
+it, which become memory only while messages arrive. Connections get at most half of it that way, so there can be memory / 2
+/ (credits x inline) of them, at most 512, and 256 from one address. The rest is for payloads; calls that find none wait.
+Besides there are some ten KiB of state for each connection.
 
-The line printed when ready begins with \"ready:\"; with --json it is a JSON object instead. SIGINT or SIGTERM stops the
-server: calls in progress are answered, data is flushed. A second one ends it at once.";
+When ready, one line is printed that begins with \"ready:\" and ends with the command by which Linux mounts the first export,
+or why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, allow}], mount, mount_note}
+instead. SIGINT or SIGTERM stops the server: calls in progress are answered, data is flushed. A second one ends it at once.";
 
 /// Serve a directory by NFSv3 over RDMA (software iWARP) and over TCP.
 #[derive(Debug, Args)]
@@ -81,8 +84,8 @@ pub(crate) struct Serve {
     /// Calls that each client may have in flight, 1 to 1024
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     credits: u32,
-    /// Memory for payloads of all connections together, in octets, at least 16M
-    #[arg(long, value_name = "OCTETS", default_value = "256M", value_parser = memory)]
+    /// Memory for messages and payloads of all connections together, in octets, at least 16M
+    #[arg(long, value_name = "OCTETS", default_value = "512M", value_parser = memory)]
     memory: usize,
     /// Directory for what has to survive a restart (the key of file handles); never inside an export
     /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
@@ -241,6 +244,8 @@ impl Serve {
         config.protocol.send_size = octets(self.inline);
         config.protocol.receive_size = octets(self.inline);
         config.protocol.grant = self.credits;
+        let receives = octets(self.credits).saturating_mul(octets(self.inline)).max(1);
+        config.max_connections = (self.memory / 2 / receives).clamp(1, config.max_connections);
         config.protocol.limits.read_total = (payload + CALL_ROOM) as u64;
         config.protocol.limits.read_segment_len = config.protocol.limits.read_total;
         config.max_record = payload + CALL_ROOM;
