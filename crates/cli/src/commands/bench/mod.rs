@@ -16,7 +16,7 @@ use clap::Args;
 use serde::Serialize;
 
 use self::nfs::NfsStreams;
-use self::server::BenchServer;
+use self::server::{Addresses, BenchServer};
 use self::table::{Row, RowDocument, Target, Unit};
 use crate::arguments::{Common, Proto};
 use crate::commands::until_signal;
@@ -103,7 +103,9 @@ impl Bench {
             .map_err(failed("start the client's runtime"))?;
         let mut rows = Vec::new();
         runtime.block_on(until_signal(async {
-            rows = measure(&server, effort).await?;
+            // A task of its own: what else this runtime waits for is not looked at with every step.
+            let measuring = tokio::spawn(measure(server.addresses, effort));
+            rows = measuring.await.map_err(failed("run the benchmark"))??;
             let mut row = Row::new("server memory, 200 idle connections", Unit::Memory, Target::AtMost(1.0));
             let (growth, bound) = memory::measure(&directory, &place.path().join("state2")).await?;
             row.add(growth, bound);
@@ -140,9 +142,8 @@ fn prepare(directory: &Path) -> Result<(), Failure> {
 }
 
 /// All rounds of what runs in this process.
-async fn measure(server: &BenchServer, effort: Effort) -> Result<Vec<Row>, Failure> {
+async fn measure(to: Addresses, effort: Effort) -> Result<Vec<Row>, Failure> {
     let Effort { rounds, operations, trips } = effort;
-    let to = server.addresses;
     let mut base = tcp::Stream::connect(to.base).await.map_err(failed("connect"))?;
     let mut ping_pong = tcp::PingPong::connect(to.base).await.map_err(failed("connect"))?;
     let mut raw = verbs::Streams::connect(to.verbs).await?;
