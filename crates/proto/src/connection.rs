@@ -138,7 +138,8 @@ impl Connection {
         self.requester.in_progress().saturating_add(theirs)
     }
 
-    /// Bytes that the domain must have before more can be sent; `None` if nothing waits for memory.
+    /// Room that the domain must have before more can be done, for
+    /// [`poll_room`](rpcrdma_verbs::ProtectionDomain::poll_room); `None` if nothing waits for memory.
     #[must_use]
     pub fn wants_memory(&self) -> Option<usize> {
         self.requester.wants_memory.max(self.responder.wants_memory)
@@ -165,6 +166,12 @@ impl Connection {
     #[cfg(test)]
     pub(crate) const fn receives_posted(&self) -> u32 {
         self.core.receives.posted()
+    }
+
+    /// Windows of a call, and how many of them are open.
+    #[cfg(test)]
+    pub(crate) fn windows_of(&self, xid: u32) -> (usize, usize) {
+        self.requester.windows_of(xid)
     }
 
     /// The first token that Calls of the peer are given.
@@ -247,10 +254,14 @@ impl Connection {
                     Some(message) => self.handle_message(now, message),
                     None => self.work_failed(status),
                 }
+                // It may have been the last window of a call that has its answer already.
+                if let Some((Some(owner), _)) = invalidated {
+                    self.requester.complete_if_closed(&mut self.core, owner);
+                }
             }
-            (Origin::Invalidate { xid, window }, Work::LocalInvalidate { memory }) => {
+            (Origin::Invalidate { xid, window, key }, Work::LocalInvalidate { memory }) => {
                 if status.is_success() || memory.is_some() {
-                    self.requester.handle_invalidated(&mut self.core, xid, window, memory);
+                    self.requester.handle_invalidated(&mut self.core, xid, (window, key), memory);
                 } else if status != Status::Flushed {
                     // Rule I2: the connection ends before the call does.
                     self.core.fail(CloseReason::InvalidationFailed);
@@ -316,9 +327,9 @@ impl Connection {
             return;
         }
         self.state = State::Closed;
+        self.responder.handle_disconnected(&reason);
         let reason = self.core.failure.take().unwrap_or(CloseReason::Link(reason));
         self.core.withdraw();
-        self.responder.handle_disconnected();
         self.requester.handle_disconnected(&mut self.core, &reason);
         tracing::debug!(side = %self.core.side, %reason, "connection closed");
         self.core.events.push_back(Event::Closed(reason));
@@ -328,11 +339,15 @@ impl Connection {
     /// encoded here.
     pub fn poll_transmit(&mut self, now: Instant, qp: &mut dyn Windows) -> Option<Post> {
         loop {
-            if self.state == State::Closed || self.ended {
+            if self.state == State::Closed {
                 return None;
             }
             if self.core.failure.is_some() && self.state == State::Open {
                 self.abort();
+            }
+            // A queue pair that takes nothing any more can still be told to end at once (rule I6).
+            if self.ended && self.state != State::Aborting {
+                return None;
             }
             if let Some(post) = self.core.take_post() {
                 return Some(post);
@@ -350,7 +365,7 @@ impl Connection {
                 || self.requester.transmit(&mut self.core, now, owed, qp);
             if !progress {
                 if missing > 0 && self.responder.wants_memory.is_none() {
-                    self.responder.wants_memory = Some(self.core.config.receive_size);
+                    self.responder.wants_memory = Some(self.core.receive_room());
                 }
                 if self.core.is_idle() {
                     return None;
@@ -438,7 +453,7 @@ impl Connection {
                 }
             }
             Ok(Taken::AsCall) => {
-                if !self.admit(now, header.credit) {
+                if !self.admit(now, Some(header.credit)) {
                     return;
                 }
                 let call = ReceivedCall { xid, lists, payload, len };
@@ -488,9 +503,12 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Counts a Call against the grant.
-    fn admit(&mut self, now: Instant, requested: u32) -> bool {
-        let admitted = self.responder.credits.accept(requested);
+    /// Counts a Call against the grant. RFC 8167 §4.1: what it requests is ignored if its direction is only assumed.
+    fn admit(&mut self, now: Instant, requested: Option<u32>) -> bool {
+        if let Some(requested) = requested {
+            self.responder.credits.request(requested);
+        }
+        let admitted = self.responder.credits.accept();
         if !admitted {
             let granted = self.responder.credits.highest();
             self.fault(now, ProtocolError::CreditsExceeded { granted }, Taken::AsCall, None);
@@ -502,7 +520,7 @@ impl Connection {
     fn fault(&mut self, now: Instant, error: ProtocolError, taken: Taken, fixed: Option<Fixed>) {
         match (error.action(taken), fixed) {
             (Action::AnswerVersion | Action::AnswerChunk, Some(fixed)) => {
-                if self.admit(now, fixed.credit) {
+                if self.admit(now, None) {
                     self.refuse_call(now, error, fixed);
                 }
             }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_verbs::{
-    Capabilities, Key, ProtectionDomain, ReceiveMemory, RemoteSegment, SendRequest, WorkRequest, WrId,
+    Buffer, Capabilities, Key, PoolExhausted, ProtectionDomain, ReceiveMemory, RemoteSegment, SendRequest,
+    WorkRequest, WrId,
 };
 
 use crate::config::{Config, Side};
 use crate::event::{CloseReason, Event, Post};
 use crate::gather::Gather;
-use crate::private_data::Thresholds;
+use crate::private_data::{Thresholds, announced};
 use crate::receives::Receives;
 use crate::stats::Stats;
 use crate::wire::{Codec, Header, Segment};
@@ -34,6 +35,7 @@ pub(crate) enum Origin {
     Invalidate {
         xid: u32,
         window: usize,
+        key: Key,
     },
     /// A reservation that was not used.
     Release,
@@ -122,10 +124,20 @@ impl Core {
         self.post(origin, WorkRequest::LocalInvalidate { key });
     }
 
+    /// Bytes that each Receive holds: what the peer was told, whatever our threshold came to.
+    fn receive_len(&self) -> usize {
+        announced(self.config.receive_size)
+    }
+
+    /// Room that one more Receive takes of the domain.
+    pub(crate) fn receive_room(&self) -> usize {
+        ProtectionDomain::room_for(self.receive_len())
+    }
+
     /// Posts Receives until `owed` are there or the domain has no room; says how many are missing (rule I3).
     pub(crate) fn post_receives(&mut self, owed: u32, domain: &ProtectionDomain) -> u32 {
         while self.receives.missing(owed) > 0 {
-            let Ok(reserved) = domain.reserve(self.config.receive_size) else { break };
+            let Ok(reserved) = domain.reserve(self.receive_len()) else { break };
             let id = self.id(Origin::Receive, 0);
             self.out.push_back(Post::Receive(id, ReceiveMemory::Pooled(reserved)));
             self.receives.post();
@@ -211,6 +223,27 @@ fn cost(request: &WorkRequest) -> usize {
         WorkRequest::LocalInvalidate { .. } => 0,
         _ => 1,
     }
+}
+
+/// Buffers of these lengths, all or none; `None` for one without bytes.
+///
+/// # Errors
+/// [`PoolExhausted`], where `requested` is the room that all of them together take: enough to wait for.
+pub(crate) fn allocate_together(
+    domain: &ProtectionDomain,
+    lengths: &[usize],
+) -> Result<Vec<Option<Buffer>>, PoolExhausted> {
+    let rooms = lengths.iter().filter(|len| **len > 0).map(|len| ProtectionDomain::room_for(*len));
+    let requested = rooms.fold(0, usize::saturating_add);
+    let limit = domain.usage().limit;
+    if requested > limit {
+        return Err(PoolExhausted::OverLimit { requested, limit });
+    }
+    let allocate = |len: &usize| if *len == 0 { Ok(None) } else { domain.allocate(*len, 1).map(Some) };
+    lengths.iter().map(allocate).collect::<Result<_, _>>().map_err(|error| match error {
+        PoolExhausted::InUse { in_use, limit, .. } => PoolExhausted::InUse { requested, in_use, limit },
+        other => other,
+    })
 }
 
 /// A segment of the peer as the provider names it.

@@ -81,10 +81,14 @@ impl ResponderCredits {
         Self { most, wanted: initial.clamp(1, most), highest: initial.max(1), in_progress: 0 }
     }
 
-    /// A Call arrived, asking for `requested` credits; `false` if it goes beyond every grant that ever left.
-    #[must_use]
-    pub fn accept(&mut self, requested: u32) -> bool {
+    /// A Call asks for `requested` credits.
+    pub fn request(&mut self, requested: u32) {
         self.wanted = requested.clamp(1, self.most);
+    }
+
+    /// A Call arrived; `false` if it goes beyond every grant that ever left.
+    #[must_use]
+    pub const fn accept(&mut self) -> bool {
         if self.in_progress >= self.highest {
             return false;
         }
@@ -117,13 +121,14 @@ impl ResponderCredits {
     }
 
     /// The grant for an answer that leaves now, to a Call that is still counted as in progress. `backed` is the number of
-    /// posted Receives that no call of ours waits for; `None` if there is not even one (rule I3: the answer has to wait).
+    /// posted Receives that no call of ours waits for. `None` if the grant would be 0 (rule I3: the answer has to wait): the
+    /// credits of other Calls in progress need no Receive until they are answered, so only the last answer waits for one.
     #[must_use]
     pub fn grant(&mut self, backed: u32) -> Option<u32> {
-        if backed == 0 {
+        let value = self.wanted.min(backed.saturating_add(self.in_progress.saturating_sub(1)));
+        if value == 0 {
             return None;
         }
-        let value = self.wanted.min(backed.saturating_add(self.in_progress.saturating_sub(1)));
         self.highest = self.highest.max(value);
         Some(value)
     }

@@ -83,7 +83,15 @@ pub enum Refusal {
         /// The limit.
         allowed: usize,
     },
-    /// The chunk lists alone exceed the inline threshold.
+    /// More DDP-eligible results than a Write list may have chunks.
+    #[error("{chunks} Write chunks, {allowed} are allowed")]
+    TooManyWriteChunks {
+        /// Chunks needed.
+        chunks: usize,
+        /// The limit.
+        allowed: usize,
+    },
+    /// The chunk lists alone exceed the inline threshold, of the Call or of a long reply that returns them.
     #[error("transport header of {len} bytes, the inline threshold is {allowed}")]
     HeaderTooLong {
         /// Its length.
@@ -188,18 +196,20 @@ fn offer(input: &CallInput<'_>) -> Result<(Vec<Vec<usize>>, Option<Vec<usize>>),
     }
     // RFC 8166 §4.3.2: one Write chunk for each DDP-eligible result; one without room says "inline" (§4.3.2.3).
     let write = input.sinks.iter().map(|len| cut_lengths(input, *len)).collect::<Result<Vec<_>, _>>()?;
-    let header = input.codec.header_len(&Shape {
-        read_segments: 0,
-        write_segments: write.iter().map(Vec::len).collect(),
-        reply_segments: None,
-    });
-    // RFC 8166 §4.3.3: a Reply chunk if the largest possible reply is larger than the threshold.
-    let reply = if header.saturating_add(reply_max) <= input.receive {
-        None
-    } else {
-        Some(cut_lengths(input, reply_max)?)
+    let header = |reply_segments| {
+        let write_segments = write.iter().map(Vec::len).collect();
+        input.codec.header_len(&Shape { read_segments: 0, write_segments, reply_segments })
     };
-    Ok((write, reply))
+    // RFC 8166 §4.3.3: a Reply chunk if the largest possible reply is larger than the threshold.
+    if header(None).saturating_add(reply_max) <= input.receive {
+        return Ok((write, None));
+    }
+    let reply = cut_lengths(input, reply_max)?;
+    let len = header(Some(reply.len()));
+    if len > input.receive {
+        return Err(Refusal::HeaderTooLong { len, allowed: input.receive });
+    }
+    Ok((write, Some(reply)))
 }
 
 /// Indexes of the pieces that leave by Read chunks of their own.

@@ -81,14 +81,14 @@ impl Thresholds {
     #[must_use]
     pub fn negotiate(local: &PrivateData, peer: &PrivateData) -> Self {
         Self {
-            send: round(local.send_size).min(round(peer.receive_size)),
-            receive: round(local.receive_size).min(round(peer.send_size)),
+            send: announced(local.send_size).min(announced(peer.receive_size)),
+            receive: announced(local.receive_size).min(announced(peer.send_size)),
         }
     }
 }
 
 /// What the peer is told a size to be.
-fn round(size: usize) -> usize {
+pub(crate) fn announced(size: usize) -> usize {
     decode_size(encode_size(size))
 }
 

@@ -138,6 +138,12 @@ impl Requester {
         self.calls.len()
     }
 
+    #[cfg(test)]
+    pub(crate) fn windows_of(&self, xid: u32) -> (usize, usize) {
+        let windows = self.calls.get(&xid).map_or(&[][..], |call| &call.windows);
+        (windows.len(), windows.iter().filter(|window| window.open).count())
+    }
+
     /// Whether a reply for this XID is awaited.
     pub(crate) fn awaits(&self, xid: u32) -> bool {
         self.calls.get(&xid).is_some_and(|call| matches!(call.stage, Stage::Sent))
@@ -299,12 +305,15 @@ impl Requester {
         &mut self,
         core: &mut Core,
         xid: u32,
-        index: usize,
+        (index, key): (usize, Key),
         memory: Option<WindowMemory>,
     ) {
         self.no_window = false;
         let Some(transaction) = self.calls.get_mut(&xid) else { return };
-        let Some(window) = transaction.windows.get_mut(index) else { return };
+        // The call may be a later one under the same XID, if the peer had closed the window first.
+        let Some(window) = transaction.windows.get_mut(index).filter(|window| window.key == key) else {
+            return;
+        };
         if window.open {
             window.open = false;
             window.memory = memory;
@@ -435,7 +444,7 @@ impl Core {
     /// Closes the windows of a call that are still open.
     fn close_windows(&mut self, xid: u32, windows: &[Window]) {
         for (index, window) in windows.iter().enumerate().filter(|(_, window)| window.open) {
-            self.invalidate(Origin::Invalidate { xid, window: index }, window.key);
+            self.invalidate(Origin::Invalidate { xid, window: index, key: window.key }, window.key);
         }
     }
 }

@@ -11,13 +11,13 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma_verbs::{Buffer, PoolExhausted, Status, Windows, WorkRequest};
+use rpcrdma_verbs::{Buffer, Disconnected, PoolExhausted, Status, TerminateCause, Windows, WorkRequest};
 use rpcrdma_xdr::{Decoder, ReadChunk as PulledChunk};
 
 use crate::binding::Bindings;
 use crate::call::{Form, Travelled};
 use crate::config::Side;
-use crate::core::{Core, Origin, remote};
+use crate::core::{Core, Origin, allocate_together, remote};
 use crate::credits::ResponderCredits;
 use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
@@ -30,6 +30,8 @@ const RPC_PREFIX: usize = 8;
 const CALL: u32 = 0;
 /// RFC 5531 §9: xid, mtype, rpcvers, prog, vers, proc.
 const CALL_NUMBERS: usize = 24;
+/// RFC 5040 §4.8: the type of error of the RDMA layer that refuses key, range or right.
+const REMOTE_PROTECTION: u8 = 1;
 
 #[derive(Debug)]
 pub(crate) struct Responder {
@@ -143,8 +145,8 @@ impl Responder {
             None if !lists.has_position_zero() => return Err(ProtocolError::NoPositionZero),
             None => Layout::new(&lists.read, 0, &core.config.limits)?,
         };
-        // RFC 8166 §4.5.3
-        if self.refused.remove(&xid) {
+        // RFC 8166 §4.5.3. What was refused had chunks to read; without any it is another Call under the same XID.
+        if !lists.read.is_empty() && self.refused.remove(&xid) {
             return Err(ProtocolError::EarlierReadFailed { xid });
         }
         let form = match payload {
@@ -238,15 +240,9 @@ impl Responder {
             return true;
         };
         // All or nothing: two Calls that each hold half of what they need would wait for ever.
-        let sinks: Result<Vec<Option<Buffer>>, PoolExhausted> = call
-            .chunks
-            .iter()
-            .map(|chunk| {
-                let len = usize::try_from(chunk.layout.len).unwrap_or(usize::MAX);
-                if len == 0 { Ok(None) } else { qp.domain().allocate(len, 1).map(Some) }
-            })
-            .collect();
-        match sinks {
+        let lengths: Vec<usize> =
+            call.chunks.iter().map(|chunk| usize::try_from(chunk.layout.len).unwrap_or(usize::MAX)).collect();
+        match allocate_together(qp.domain(), &lengths) {
             Ok(sinks) => {
                 self.pulls.pop_front();
                 for (index, (chunk, sink)) in call.chunks.iter().zip(sinks).enumerate() {
@@ -290,9 +286,11 @@ impl Responder {
         match status {
             Status::Success => {}
             Status::Flushed => return,
-            // RFC 8166 §4.5.3: the connection is lost; whoever sends this XID again is told why.
+            // RFC 8166 §4.5.3: the connection is lost; whoever sends this XID again is told why, if the fault was the peer's.
             _ => {
-                self.failed_reads.push(call.xid);
+                if matches!(status, Status::RemoteAccess | Status::RemoteOperation) {
+                    self.failed_reads.push(call.xid);
+                }
                 return core.fail(CloseReason::WorkFailed(status));
             }
         }
@@ -326,7 +324,19 @@ impl Responder {
     }
 
     /// The connection is over: nothing can be answered any more.
-    pub(crate) fn handle_disconnected(&mut self) {
+    pub(crate) fn handle_disconnected(&mut self, reason: &Disconnected) {
+        // RFC 8166 §4.5.3, on iWARP: the peer refuses an RDMA Read by a Terminate that does not say which one (RFC 5040
+        // §4.8). Blamed is a Call that was the only one being read; an ERR_CHUNK is final, so none is blamed in doubt.
+        if let Disconnected::Terminated(TerminateCause { layer: 0, error_type: REMOTE_PROTECTION, .. }) =
+            reason
+            && self.failed_reads.is_empty()
+        {
+            let waiting = |token| self.pulls.contains(token);
+            let mut reading = self.calls.iter().filter(|(token, call)| call.left > 0 && !waiting(token));
+            if let (Some((_, call)), None) = (reading.next(), reading.next()) {
+                self.failed_reads.push(call.xid);
+            }
+        }
         self.calls.clear();
         self.pulls.clear();
         self.answers.clear();

@@ -37,6 +37,9 @@ pub struct Session {
     state: State,
     /// Failures to connect in a row.
     failures: u32,
+    /// Connections lost since the last answer: a peer that takes connections and ends them at once is not asked more often
+    /// than one that takes none.
+    losses: u32,
     attempt: u32,
     connection: Option<Connection>,
     /// Calls without a connection, oldest first.
@@ -145,6 +148,7 @@ impl Session {
             rng,
             state: State::Idle,
             failures: 0,
+            losses: 0,
             attempt: 0,
             connection: None,
             waiting: BTreeMap::new(),
@@ -387,11 +391,11 @@ impl Session {
         }
     }
 
-    /// The pause before the next attempt: doubled with each failure, and between half of that and all of it at random, so
-    /// that the clients of a restarted server do not come back all at once.
+    /// The pause before the next attempt: doubled with each failure and each loss, and between half of that and all of it at
+    /// random, so that the clients of a restarted server do not come back all at once.
     fn pause(&mut self) -> std::time::Duration {
         let timeouts = &self.config.timeouts;
-        let doublings = self.failures.saturating_sub(1).min(16);
+        let doublings = self.failures.saturating_add(self.losses).saturating_sub(1).min(16);
         let longest = timeouts.reconnect_least.saturating_mul(1 << doublings).min(timeouts.reconnect_most);
         longest.mul_f64(self.rng.random_range(0.5..=1.0))
     }
@@ -463,9 +467,9 @@ impl Session {
                     self.connection = None;
                     if self.state == State::Connected {
                         let waiting = !self.waiting.is_empty();
+                        self.losses = self.losses.saturating_add(1);
                         self.state = State::Idle;
                         if waiting {
-                            self.failures = 1;
                             self.state = State::Wanted(after(now, self.pause()));
                         }
                     }
@@ -483,6 +487,12 @@ impl Session {
     ) -> Option<SessionEvent> {
         let Issued { id, xid, deadline } = self.issued.remove(&name)?;
         self.names.remove(&id);
+        if matches!(
+            result,
+            Ok(_) | Err(CallFailure { error: CallError::Chunk | CallError::Version { .. }, .. })
+        ) {
+            self.losses = 0;
+        }
         match result {
             // Rule I8: not lost, but sent again on the next connection.
             Err(CallFailure { error: CallError::ConnectionLost(_), call: Some(call), sent })

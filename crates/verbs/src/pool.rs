@@ -116,9 +116,20 @@ impl ProtectionDomain {
     /// Ready when [`allocate`](Self::allocate) of `len` octets has a chance; otherwise the task is woken when a
     /// Buffer comes back. Ready too for a length that no waiting can satisfy: `allocate` tells.
     pub fn poll_available(&self, cx: &mut Context<'_>, len: usize) -> Poll<()> {
-        let Some(class) = class_of(len) else { return Poll::Ready(()) };
+        self.poll_room(cx, Self::room_for(len))
+    }
+
+    /// Room that a Buffer of `len` octets takes of the limit: its size class.
+    #[must_use]
+    pub fn room_for(len: usize) -> usize {
+        class_of(len).unwrap_or(usize::MAX)
+    }
+
+    /// As [`poll_available`](Self::poll_available), for several Buffers together: `room` is the sum of
+    /// [`room_for`](Self::room_for) of each.
+    pub fn poll_room(&self, cx: &mut Context<'_>, room: usize) -> Poll<()> {
         let mut state = self.pool.lock();
-        if class > self.pool.limit || state.in_use + class <= self.pool.limit {
+        if room > self.pool.limit || state.in_use + room <= self.pool.limit {
             return Poll::Ready(());
         }
         if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {

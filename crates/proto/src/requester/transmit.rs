@@ -12,9 +12,9 @@ use rpcrdma_verbs::{
 use super::{Place, Requester, Stage, Transaction, Window};
 use crate::call::{CallError, CallFailure, Form, Sink, Travelled};
 use crate::config::Side;
-use crate::core::{Core, Origin, segment};
+use crate::core::{Core, Origin, allocate_together, segment};
 use crate::event::Event;
-use crate::planner::{CallInput, CallPlan, ChunkRules, plan_call};
+use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, plan_call};
 use crate::wire::{Body, ChunkLists, Header, ReadSegment, Segment, WriteChunk};
 
 /// Memory to be exposed, in the order of the header.
@@ -51,7 +51,7 @@ impl Requester {
         if core.post_receives(owed.saturating_add(self.credits.in_flight()).saturating_add(1), qp.domain())
             > 0
         {
-            self.wants_memory = Some(core.config.receive_size);
+            self.wants_memory = Some(core.receive_room());
             return false;
         }
         let needed = plan.read.iter().map(|chunk| chunk.segments.len()).sum::<usize>()
@@ -185,11 +185,11 @@ impl Requester {
     }
 }
 
-fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, crate::planner::Refusal> {
+fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, Refusal> {
     let call = &transaction.call;
     let config = &core.config;
     let sinks: Vec<usize> = call.reply.sinks.iter().map(Sink::len).collect();
-    plan_call(&CallInput {
+    let plan = plan_call(&CallInput {
         codec: core.codec,
         message: &call.message,
         flavor_touches_data: call.flavor_touches_data,
@@ -204,7 +204,18 @@ fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, crate::plann
             max_segments: config.max_segments,
             max_read_chunks: config.max_read_chunks,
         },
-    })
+    })?;
+    // The reply returns what it was offered: with more than we take in a header it would be discarded.
+    let (chunks, allowed) = (plan.write.len(), config.limits.write_chunks);
+    if chunks > allowed {
+        return Err(Refusal::TooManyWriteChunks { chunks, allowed });
+    }
+    let segments = plan.write.iter().chain(&plan.reply).map(Vec::len).max().unwrap_or(0);
+    let allowed = config.limits.segments_per_chunk;
+    if segments > allowed {
+        return Err(Refusal::TooManySegments { segments, allowed });
+    }
+    Ok(plan)
 }
 
 /// Gets all memory of a call together, or none of it.
@@ -220,16 +231,13 @@ fn allocate(
             exposures.push((Place::Read, chunk.position, WindowMemory::Read(data.clone())));
         }
     }
-    let mut pooled = Vec::with_capacity(plan.write.len());
-    for (index, lengths) in plan.write.iter().enumerate() {
-        let ours = matches!(transaction.call.reply.sinks.get(index), Some(Sink::Pool(_)));
-        let len = lengths.iter().sum();
-        pooled.push(if ours && len > 0 { Some(domain.allocate(len, 1)?) } else { None });
-    }
-    let reply = match &plan.reply {
-        Some(lengths) => Some((domain.allocate(lengths.iter().sum(), 1)?, lengths)),
-        None => None,
-    };
+    let sinks = plan.write.iter().zip(&transaction.call.reply.sinks);
+    let mut needed: Vec<usize> = sinks
+        .map(|(lengths, sink)| if matches!(sink, Sink::Pool(_)) { lengths.iter().sum() } else { 0 })
+        .collect();
+    needed.extend(plan.reply.iter().map(|lengths| lengths.iter().sum::<usize>()));
+    let mut pooled = allocate_together(domain, &needed)?;
+    let reply = plan.reply.as_ref().and_then(|lengths| Some((pooled.pop()??, lengths)));
     // Nothing fails from here on: the caller's memory can be taken.
     for (index, (buffer, lengths)) in pooled.into_iter().zip(&plan.write).enumerate() {
         let buffer = buffer.or_else(|| transaction.lend(index).filter(|buffer| !buffer.is_empty()));

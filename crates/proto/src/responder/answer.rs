@@ -56,7 +56,7 @@ impl Responder {
         let grant = self.credits.grant(core.receives.beyond(in_flight));
         match grant {
             Some(value) => core.stats.credits_granted_to_peer = value,
-            None => self.wants_memory = Some(core.config.receive_size),
+            None => self.wants_memory = Some(core.receive_room()),
         }
         grant
     }

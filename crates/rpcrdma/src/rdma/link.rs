@@ -102,7 +102,7 @@ impl Link {
                 Progress::Some
             }
             Poll::Pending => match engine.wants_memory() {
-                Some(len) if self.queue_pair.domain().poll_available(cx, len).is_ready() => Progress::Some,
+                Some(room) if self.queue_pair.domain().poll_room(cx, room).is_ready() => Progress::Some,
                 _ => Progress::None,
             },
         }
