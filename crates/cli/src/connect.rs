@@ -154,19 +154,22 @@ pub(crate) fn failure(url: &NfsUrl, error: Error) -> Failure {
         Error::Transport { .. } | Error::NoMountService { .. } => Exit::Unreachable,
         _ => Exit::Failed,
     };
-    let message = match &error {
+    Failure::new(exit, format!("{url}: {}", describe(&error, &url.path())))
+}
+
+/// An error of an operation on `path`, which is named by whoever prints this.
+pub(crate) fn describe(error: &Error, path: &[u8]) -> String {
+    let text = match error {
         Error::NoMountService { .. } => format!("{error} (--mountport)"),
-        // The path is that of the URL, unless the operation was about something below it.
-        Error::Nfs { status, operation, path } => {
-            let below = path.trim_matches('/');
-            let whole = url.path();
-            let said = whole.ends_with(below.as_bytes());
-            let place = if said { String::new() } else { format!("{below}: ") };
+        Error::Nfs { status, operation, path: about } => {
+            // Named only if it is something below the path.
+            let about = about.trim_matches('/');
+            let place = if path.ends_with(about.as_bytes()) { String::new() } else { format!("{about}: ") };
             format!("{place}{status} [{operation}]{}", hint(*status))
         }
         error => error.to_string(),
     };
-    Failure::new(exit, format!("{url}: {}", printable(message.as_bytes())))
+    printable(text.as_bytes())
 }
 
 /// What to do about a refusal, where that can be known.

@@ -2,6 +2,7 @@
 
 mod memory;
 mod nfs;
+mod processor;
 mod server;
 mod table;
 mod tcp;
@@ -29,15 +30,18 @@ const OPERATION: usize = 1 << 20;
 const OPERATION_LEN: u32 = 1 << 20;
 /// Length of the file that is read or written, in operations.
 const FILE_OPERATIONS: u32 = 64;
+/// Which of the processors are used by the two ends.
+const SERVER_PROCESSOR: usize = 0;
+const CLIENT_PROCESSOR: usize = 1;
 /// Name of that file.
 const FILE: &str = "cached";
 /// Name of the export in memory.
 const MEMORY_EXPORT: &str = "/memory";
 
 const AFTER_HELP: &str = "\
-Everything runs on the loopback interface in this process, client and server each on a thread of their own, with CRC32C on
-and operations of 1 MiB. Base and subject take turns for several rounds; each ratio is the median over the rounds of subject
-by base.
+Everything runs on the loopback interface in this process, client and server each on a thread and, if there are two, a
+processor of their own, with CRC32C on and operations of 1 MiB. Base and subject take turns for several rounds; each ratio
+is the median over the rounds of subject by base.
 
   base          a plain TCP stream of 1 MiB writes; for latency a ping-pong of 128 octets on TCP
   RDMA streams  RDMA Writes, and RDMA Reads, on the iWARP provider alone
@@ -96,23 +100,26 @@ impl Bench {
             .map_err(failed("make a temporary directory"))?;
         let (directory, state) = (place.path().join("export"), place.path().join("state"));
         prepare(&directory)?;
-        let server = BenchServer::start(&directory, &state)?;
+        let machine = machine();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(failed("start the client's runtime"))?;
         let mut rows = Vec::new();
         runtime.block_on(until_signal(async {
+            let (growth, bound) = memory::measure(&directory, &place.path().join("state2")).await?;
+            let mut memory =
+                Row::new("server memory, 200 idle connections", Unit::Memory, Target::AtMost(1.0));
+            memory.add(growth, bound);
+
+            let server = BenchServer::start(&directory, &state)?;
+            processor::keep_to(CLIENT_PROCESSOR);
             // A task of its own: what else this runtime waits for is not looked at with every step.
             let measuring = tokio::spawn(measure(server.addresses, effort));
             rows = measuring.await.map_err(failed("run the benchmark"))??;
-            let mut row = Row::new("server memory, 200 idle connections", Unit::Memory, Target::AtMost(1.0));
-            let (growth, bound) = memory::measure(&directory, &place.path().join("state2")).await?;
-            row.add(growth, bound);
-            rows.push(row);
+            rows.push(memory);
             Ok(())
         }))?;
-        let machine = machine();
         if common.json {
             return output::json(&Document {
                 machine,

@@ -13,7 +13,7 @@ use rpcrdma_verbs::{Listener, ProtectionDomain};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::{MEMORY_EXPORT, failed, tcp, verbs};
+use super::{MEMORY_EXPORT, SERVER_PROCESSOR, failed, processor, tcp, verbs};
 use crate::exit::Failure;
 
 /// Memory of the server for payloads, in octets.
@@ -44,6 +44,7 @@ impl BenchServer {
         let thread = std::thread::Builder::new()
             .name("bench-server".to_owned())
             .spawn(move || {
+                processor::keep_to(SERVER_PROCESSOR);
                 let result = serve(&directory, &state, stopped, |addresses| drop(tell.send(Ok(addresses))));
                 if let Err(failure) = result {
                     drop(tell.send(Err(failure)));

@@ -18,8 +18,9 @@ pub(crate) use get::Get;
 pub(crate) use put::Put;
 
 use crate::arguments::Common;
+use crate::connect::describe;
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Progress};
+use crate::output::{self, Progress, printable};
 
 /// What `--json` prints, for `--help`.
 const JSON_HELP: &str = "\
@@ -94,8 +95,8 @@ impl Copying {
         let reason = |(path, reason)| Reason { path, reason };
         document.skipped.extend(report.skipped.into_iter().map(reason));
         let failure = |failure: rpcrdma_nfs::client::CopyFailure| Reason {
+            reason: describe(&failure.error, failure.path.as_bytes()),
             path: failure.path,
-            reason: failure.error.to_string(),
         };
         document.failed.extend(report.failures.into_iter().map(failure));
     }
@@ -122,7 +123,7 @@ impl Copying {
             output::json(document)?;
         } else if !self.progress.is_hidden() {
             output::note(format_args!(
-                "{} files, {} octets in {:.2} s: {:.1} MB/s",
+                "files: {}; {} octets in {:.2} s: {:.1} MB/s",
                 document.files,
                 document.octets,
                 document.seconds,
@@ -143,8 +144,13 @@ fn show(progress: &Progress, event: CopyEvent<'_>) {
         CopyEvent::Found { bytes, .. } => progress.expect(bytes),
         CopyEvent::Bytes(octets) => progress.add(octets),
         CopyEvent::Done { path } => progress.at(path),
-        CopyEvent::Skipped { path, reason } => progress.warn(format_args!("{path}: left out, {reason}")),
-        CopyEvent::Failed { path, error } => progress.warn(format_args!("{path}: {error}")),
+        CopyEvent::Skipped { path, reason } => {
+            progress.warn(format_args!("{}: left out, {reason}", printable(path.as_bytes())));
+        }
+        CopyEvent::Failed { path, error } => {
+            let reason = describe(error, path.as_bytes());
+            progress.warn(format_args!("{}: {reason}", printable(path.as_bytes())));
+        }
         _ => {}
     }
 }
