@@ -17,6 +17,7 @@ use clap::Args;
 use serde::Serialize;
 
 use self::nfs::NfsStreams;
+use self::processor::Processors;
 use self::server::{Addresses, BenchServer};
 use self::table::{Row, RowDocument, Target, Unit};
 use crate::arguments::{Common, Proto};
@@ -46,7 +47,7 @@ is the median over the rounds of subject by base.
   base          a plain TCP stream of 1 MiB writes; for latency a ping-pong of 128 octets on TCP
   RDMA streams  RDMA Writes, and RDMA Reads, on the iWARP provider alone
   NFS           READ of a cached file in a directory, WRITE to a file system in memory, over RDMA and over TCP
-  NULL          round trip of a NULL call over RDMA
+  NULL          round trip of a NULL call over RDMA; with both ends on one processor no wake-up hides their work
   memory        growth of the resident memory of a server in another process by 200 idle RDMA connections, against
                 connections x credits x inline size
 
@@ -112,10 +113,11 @@ impl Bench {
                 Row::new("server memory, 200 idle connections", Unit::Memory, Target::AtMost(1.0));
             memory.add(growth, bound);
 
-            let server = BenchServer::start(&directory, &state)?;
-            processor::keep_to(CLIENT_PROCESSOR);
+            let processors = Processors::allowed();
+            let server = BenchServer::start(&directory, &state, processors.clone())?;
+            processors.keep_to(CLIENT_PROCESSOR);
             // A task of its own: what else this runtime waits for is not looked at with every step.
-            let measuring = tokio::spawn(measure(server.addresses, effort));
+            let measuring = tokio::spawn(measure(server.addresses, effort, processors));
             rows = measuring.await.map_err(failed("run the benchmark"))??;
             rows.push(memory);
             Ok(())
@@ -149,7 +151,7 @@ fn prepare(directory: &Path) -> Result<(), Failure> {
 }
 
 /// All rounds of what runs in this process.
-async fn measure(to: Addresses, effort: Effort) -> Result<Vec<Row>, Failure> {
+async fn measure(to: Addresses, effort: Effort, processors: Processors) -> Result<Vec<Row>, Failure> {
     let Effort { rounds, operations, trips } = effort;
     let mut base = tcp::Stream::connect(to.base).await.map_err(failed("connect"))?;
     let mut ping_pong = tcp::PingPong::connect(to.base).await.map_err(failed("connect"))?;
@@ -165,6 +167,7 @@ async fn measure(to: Addresses, effort: Effort) -> Result<Vec<Row>, Failure> {
     let mut tcp_read = throughput("NFS READ over TCP / TCP stream", 0.5);
     let mut tcp_write = throughput("NFS WRITE over TCP / TCP stream", 0.5);
     let mut null = Row::new("NULL over RDMA / TCP ping-pong of 128 B", Unit::Time, Target::AtMost(1.5));
+    let mut null_together = Row::new("the same, both ends on one processor", Unit::Time, Target::None);
     // Round 0 warms up.
     for round in 0..=rounds {
         let stream = |error| failed("measure the TCP stream")(error);
@@ -178,8 +181,13 @@ async fn measure(to: Addresses, effort: Effort) -> Result<Vec<Row>, Failure> {
             tcp.write(operations).await?,
         ];
         let after = base.run(operations).await.map_err(stream)?;
-        let ping = ping_pong.run(trips).await.map_err(failed("measure the ping-pong"))?;
+        let latency = |error| failed("measure the ping-pong")(error);
+        let ping = ping_pong.run(trips).await.map_err(latency)?;
         let trip = rdma.null(trips).await?;
+        processors.keep_to(SERVER_PROCESSOR);
+        let ping_together = ping_pong.run(trips).await.map_err(latency)?;
+        let trip_together = rdma.null(trips).await?;
+        processors.keep_to(CLIENT_PROCESSOR);
         if round == 0 {
             continue;
         }
@@ -191,8 +199,9 @@ async fn measure(to: Addresses, effort: Effort) -> Result<Vec<Row>, Failure> {
             row.add(value, stream);
         }
         null.add(trip, ping);
+        null_together.add(trip_together, ping_together);
     }
-    Ok(vec![rdma_write, rdma_read, nfs_read, nfs_write, tcp_read, tcp_write, null])
+    Ok(vec![rdma_write, rdma_read, nfs_read, nfs_write, tcp_read, tcp_write, null, null_together])
 }
 
 /// Octets a second.

@@ -13,7 +13,8 @@ use rpcrdma_verbs::{Listener, ProtectionDomain};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::{MEMORY_EXPORT, SERVER_PROCESSOR, failed, processor, tcp, verbs};
+use super::processor::Processors;
+use super::{MEMORY_EXPORT, SERVER_PROCESSOR, failed, tcp, verbs};
 use crate::exit::Failure;
 
 /// Memory of the server for payloads, in octets.
@@ -37,14 +38,14 @@ pub(super) struct BenchServer {
 
 impl BenchServer {
     /// Starts to serve `directory` as `/` and a file system in memory as [`MEMORY_EXPORT`].
-    pub(super) fn start(directory: &Path, state: &Path) -> Result<Self, Failure> {
+    pub(super) fn start(directory: &Path, state: &Path, processors: Processors) -> Result<Self, Failure> {
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
         let (directory, state) = (directory.to_owned(), state.to_owned());
         let thread = std::thread::Builder::new()
             .name("bench-server".to_owned())
             .spawn(move || {
-                processor::keep_to(SERVER_PROCESSOR);
+                processors.keep_to(SERVER_PROCESSOR);
                 let result = serve(&directory, &state, stopped, |addresses| drop(tell.send(Ok(addresses))));
                 if let Err(failure) = result {
                     drop(tell.send(Err(failure)));

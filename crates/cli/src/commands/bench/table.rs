@@ -9,6 +9,8 @@ pub(super) enum Target {
     AtLeast(f64),
     /// No more than this.
     AtMost(f64),
+    /// Nothing: the number is for information.
+    None,
 }
 
 impl Target {
@@ -16,6 +18,7 @@ impl Target {
         match self {
             Self::AtLeast(bound) => ratio >= bound,
             Self::AtMost(bound) => ratio <= bound,
+            Self::None => true,
         }
     }
 }
@@ -108,6 +111,7 @@ impl Row {
         match self.target {
             Target::AtLeast(bound) => format!(">= {bound:.2}"),
             Target::AtMost(bound) => format!("<= {bound:.2}"),
+            Target::None => String::new(),
         }
     }
 
