@@ -14,7 +14,8 @@ use rpcrdma_oncrpc::Program;
 pub struct Eligibility {
     /// DDP-eligible arguments: Read chunks at non-zero Positions that a Call may have.
     pub arguments: usize,
-    /// DDP-eligible results: Write chunks that a Call may give.
+    /// DDP-eligible results. What a Call offers is not held against it: Write chunks that no result uses are returned unused
+    /// (RFC 8166 §4.3.2.2).
     pub results: usize,
 }
 

@@ -31,6 +31,14 @@ pub struct Call {
     pub timeout: Option<Duration>,
 }
 
+impl Call {
+    /// Whether the message begins with the XID given.
+    pub(crate) fn begins_with_xid(&self) -> bool {
+        let first = self.message.pieces().first().and_then(|piece| piece.data().first_chunk::<4>());
+        first == Some(&self.xid.to_be_bytes())
+    }
+}
+
 /// The largest reply that a Call can have.
 #[derive(Debug, Default)]
 pub struct ReplyShape {

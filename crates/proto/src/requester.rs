@@ -154,8 +154,7 @@ impl Requester {
         if self.calls.contains_key(&xid) {
             return Err(Refused { kind: RefusedKind::XidInUse(xid), call: Box::new(call) });
         }
-        let first = call.message.pieces().first().and_then(|piece| piece.data().first_chunk::<4>());
-        if first != Some(&xid.to_be_bytes()) {
+        if !call.begins_with_xid() {
             return Err(Refused { kind: RefusedKind::XidMismatch(xid), call: Box::new(call) });
         }
         let id = CallId::new(self.next_id, xid);

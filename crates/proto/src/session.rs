@@ -234,6 +234,9 @@ impl Session {
         if self.xid_in_use(xid) {
             return Err(Refused { kind: RefusedKind::XidInUse(xid), call: Box::new(call) });
         }
+        if !call.begins_with_xid() {
+            return Err(Refused { kind: RefusedKind::XidMismatch(xid), call: Box::new(call) });
+        }
         let deadline = after(now, call.timeout.unwrap_or(self.config.timeouts.call));
         let id = CallId(self.next_id);
         let waiting = Waiting { call: Box::new(call), sent: false, deadline };

@@ -228,6 +228,8 @@ pub(crate) struct End {
     /// Calls are answered at once by the program, else kept in `calls`.
     pub(crate) serving: bool,
     ended: bool,
+    /// Receives that the queue pair has.
+    receives: usize,
 }
 
 impl End {
@@ -248,6 +250,28 @@ impl End {
             closed: None,
             serving: true,
             ended: false,
+            receives: 0,
+        }
+    }
+
+    /// Rule I3, at each answer that leaves: credits that Calls in progress do not use have a Receive at the queue pair.
+    fn check_grant(&self, request: &WorkRequest) {
+        let WorkRequest::Send(send) = request else { return };
+        let message = send.gather.concat();
+        let Ok((header, len)) = V1.decode(&message, &Limits::default()) else { return };
+        let answer = match header.body {
+            Body::Message(_) => message[len + 4..len + 8] == 1_u32.to_be_bytes(),
+            Body::NoMessage(lists) => {
+                lists.reply.is_some_and(|chunk| chunk.total() > 0) && lists.read.is_empty()
+            }
+            Body::Error(_) => true,
+            _ => false,
+        };
+        if answer && self.connection.side() == Side::Server {
+            let granted = usize::try_from(header.credit).unwrap();
+            let (receives, in_progress) = (self.receives, self.connection.in_progress());
+            assert!(granted >= 1, "a grant is never 0");
+            assert!(granted <= receives + in_progress, "{granted} > {receives} + {in_progress}");
         }
     }
 
@@ -258,11 +282,13 @@ impl End {
             progress = true;
             match post {
                 Post::Work(id, request) => {
+                    self.check_grant(&request);
                     if let Err(error) = self.qp.post(id, request) {
                         self.connection.handle_post_error(id, &error.kind);
                     }
                 }
                 Post::Receive(id, memory) => {
+                    self.receives += 1;
                     if let Err(error) = self.qp.post_receive(id, memory) {
                         self.connection.handle_post_error(id, &error.kind);
                     }
@@ -303,6 +329,9 @@ impl End {
 
     fn handle(&mut self, now: Instant, completions: Vec<Completion>) {
         for completion in completions {
+            if let Work::Receive { .. } = completion.work {
+                self.receives -= 1;
+            }
             self.connection.handle_completion(now, completion);
         }
     }

@@ -27,9 +27,14 @@ impl Responder {
         qp: &mut dyn Windows,
     ) -> bool {
         self.wants_memory = None;
-        if let Some((_, Answer::Drop)) = self.answers.front() {
-            if let Some((token, _)) = self.answers.pop_front() {
-                self.forget(token);
+        // What is not answered needs no grant; a second answer to the same Call gives no credit back.
+        let silent = |(token, answer): &(u64, Answer)| {
+            matches!(answer, Answer::Drop) || !self.calls.contains_key(token)
+        };
+        if self.answers.front().is_some_and(silent) {
+            if let Some((token, _)) = self.answers.pop_front()
+                && self.forget(token).is_some()
+            {
                 self.credits.finish();
             }
             return true;
