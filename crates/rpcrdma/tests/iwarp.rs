@@ -112,11 +112,7 @@ async fn payload_of_1_mib_is_never_copied() {
     let data = reply.results.payload(MIB).unwrap();
     assert_eq!((data.as_ptr(), reply.travelled.reply.written), (address, MIB));
     assert_eq!(data, pattern(MIB));
-    // What was copied is the four short messages that travelled by Send, not one octet of the payload.
-    let read = reply.travelled;
-    let copied = |sent: usize| u64::try_from(sent).unwrap();
-    assert_eq!(client.stats().payload_bytes_copied, copied(written.reply.sent + read.reply.sent));
-    assert_eq!(server.monitor.stats().payload_bytes_copied, copied(written.call.sent + read.call.sent));
+    assert_eq!((client.stats().payload_bytes_copied, server.monitor.stats().payload_bytes_copied), (0, 0));
     drop((reply, data));
     server.end(client).await;
 }

@@ -98,8 +98,10 @@ pub struct Counters {
     pub link_bytes_sent: u64,
     /// Octets received from the link.
     pub link_bytes_received: u64,
-    /// Octets of RDMA Write, RDMA Read and Send payload that a receive path had to copy after they left the socket.
+    /// Octets of RDMA Writes and RDMA Reads that a receive path had to copy after they left the socket.
     pub payload_bytes_copied: u64,
+    /// The same of Sends.
+    pub message_bytes_copied: u64,
     /// Octets of tagged payload (RDMA Write, Read Response) that arrived.
     pub tagged_bytes_received: u64,
     /// Segments (FPDUs) sent.

@@ -10,6 +10,8 @@
 use std::io::IoSliceMut;
 use std::time::Instant;
 
+use rpcrdma_verbs::Counters;
+
 use super::inbound::{Segment, Target};
 use super::timers::Timer;
 use super::violation::Violation;
@@ -325,9 +327,7 @@ impl Engine {
                 slice.copy_from_slice(now);
                 payload = later;
             }
-            if segment.target.is_memory() {
-                self.counters.payload_bytes_copied += length as u64;
-            }
+            count_copy(&mut self.counters, &segment, length);
         }
         self.input.consume(fpdu_len(segment.ulpdu_len));
         self.commit(segment, now);
@@ -382,9 +382,7 @@ impl Engine {
                 here = later;
             }
             body.placed += length;
-            if body.segment.target.is_memory() {
-                self.counters.payload_bytes_copied += length as u64;
-            }
+            count_copy(&mut self.counters, &body.segment, length);
             input.consume(length);
             return length == left;
         }
@@ -419,6 +417,16 @@ impl Engine {
     /// Octets of the read-ahead.
     pub(super) fn buffered_range(&self, range: std::ops::Range<usize>) -> &[u8] {
         self.input.ahead.get(range).unwrap_or_default()
+    }
+}
+
+/// Counts octets that went through the read-ahead into memory of the contract's user.
+fn count_copy(counters: &mut Counters, segment: &Segment, length: usize) {
+    if segment.target.is_memory() {
+        match segment.header {
+            Header::Tagged(_) => counters.payload_bytes_copied += length as u64,
+            Header::Untagged(_) => counters.message_bytes_copied += length as u64,
+        }
     }
 }
 

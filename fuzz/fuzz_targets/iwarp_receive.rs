@@ -1,0 +1,17 @@
+//! The octets of an iWARP peer, at start-up (RFC 5044 §7.1, RFC 6581 §6) and after it (FPDUs, DDP, RDMAP), with CRCs off so
+//! that mutations get past them. Whatever they are, every request completes once and no memory is lost.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rpcrdma_iwarp::fuzzing;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&[how, step], octets)) = data.split_first_chunk() else { return };
+    match how % 4 {
+        0 => fuzzing::startup(octets, usize::from(step)),
+        1 => fuzzing::views(octets),
+        how => {
+            fuzzing::receive(octets, usize::from(step) * 8 + 1, how == 2);
+        }
+    }
+});
