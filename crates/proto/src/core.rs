@@ -59,6 +59,8 @@ pub(crate) struct Core {
     pub(crate) stats: Stats,
     /// The first reason to end the connection.
     pub(crate) failure: Option<CloseReason>,
+    /// Calls whose chunks are read at a time: RDMA Reads that can be under way at the peer, and one that is ready to follow.
+    pub(crate) max_reads: usize,
     max_sge: usize,
     max_send_wr: usize,
     out: VecDeque<Post>,
@@ -87,6 +89,7 @@ impl Core {
             events: VecDeque::new(),
             stats: Stats::default(),
             failure: None,
+            max_reads: usize::from(capabilities.ord).saturating_add(1),
             max_sge: capabilities.max_sge.max(1),
             max_send_wr: capabilities.max_send_wr.max(1),
             out: VecDeque::new(),

@@ -37,8 +37,11 @@ const REMOTE_PROTECTION: u8 = 1;
 pub(crate) struct Responder {
     pub(crate) credits: ResponderCredits,
     calls: HashMap<u64, Incoming>,
-    /// Calls that wait for memory, in order.
+    /// Calls whose chunks wait to be read, in order.
     pulls: VecDeque<u64>,
+    /// Calls whose chunks are being read. A peer that does not answer RDMA Reads holds no more of the domain's memory than
+    /// these take (rule I6).
+    reading: usize,
     answers: VecDeque<(u64, Answer)>,
     errors: VecDeque<Fault>,
     deadlines: BTreeSet<(Instant, u64)>,
@@ -98,6 +101,7 @@ impl Responder {
             credits,
             calls: HashMap::new(),
             pulls: VecDeque::new(),
+            reading: 0,
             answers: VecDeque::new(),
             errors: VecDeque::new(),
             deadlines: BTreeSet::new(),
@@ -232,8 +236,11 @@ impl Responder {
         }
     }
 
-    /// Starts the RDMA Reads of the next Call that waits for memory.
+    /// Starts the RDMA Reads of the next Call that waits for them.
     fn pull(&mut self, core: &mut Core, now: Instant, qp: &dyn Windows) -> bool {
+        if self.reading >= core.max_reads {
+            return false;
+        }
         let Some(&token) = self.pulls.front() else { return false };
         let Some(call) = self.calls.get_mut(&token) else {
             self.pulls.pop_front();
@@ -245,6 +252,7 @@ impl Responder {
         match allocate_together(qp.domain(), &lengths) {
             Ok(sinks) => {
                 self.pulls.pop_front();
+                self.reading += 1;
                 for (index, (chunk, sink)) in call.chunks.iter().zip(sinks).enumerate() {
                     let Some(sink) = sink else { continue };
                     let sources = chunk.layout.segments.iter().map(remote).collect();
@@ -300,6 +308,7 @@ impl Responder {
         if call.left > 0 {
             return;
         }
+        self.reading = self.reading.saturating_sub(1);
         let xid = call.xid;
         if let Err(error) = self.deliver(core, token) {
             core.stats.fault(&error);
@@ -315,7 +324,7 @@ impl Responder {
         while let Some(entry) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
             self.deadlines.remove(&entry);
             let waiting = self.pulls.contains(&entry.1);
-            core.fail(CloseReason::Timeout(if waiting {
+            core.fail(CloseReason::Timeout(if waiting && self.reading < core.max_reads {
                 "memory for a Call's chunks"
             } else {
                 "an RDMA Read"
