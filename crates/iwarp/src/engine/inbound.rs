@@ -7,7 +7,7 @@ use rpcrdma_verbs::{Buffer, Disconnected, Status, TerminateCause};
 
 use super::reads::Reads;
 use super::receives::Receives;
-use super::timers::Timer;
+use super::timers::{Timer, after};
 use super::violation::Violation;
 use super::windows::{Closed, WindowTable};
 use super::{Engine, Phase};
@@ -204,13 +204,15 @@ impl Engine {
         match (segment.header, segment.target) {
             (Header::Tagged(_), Target::Sink { .. }) => {
                 self.counters.tagged_bytes_received += segment.payload_len as u64;
-                if let Some(read) = self.reads.commit(segment.payload_len) {
-                    self.complete_read(read, Status::Success);
-                }
-                if self.reads.is_waiting() {
-                    self.timers.set(Timer::Read, now + self.timeouts.read);
-                } else {
+                let finished = self.reads.commit(segment.payload_len);
+                if !self.reads.is_waiting() {
                     self.timers.stop(Timer::Read);
+                } else if segment.payload_len > 0 || finished.is_some() {
+                    // Empty segments in front of the last are no progress: they buy the peer no time (I6).
+                    self.timers.set(Timer::Read, after(now, self.timeouts.read));
+                }
+                if let Some(read) = finished {
+                    self.complete_read(read, Status::Success);
                 }
             }
             (Header::Tagged(_), _) => self.counters.tagged_bytes_received += segment.payload_len as u64,

@@ -13,7 +13,7 @@ use std::time::Instant;
 use rpcrdma_verbs::Counters;
 
 use super::inbound::{Segment, Target};
-use super::timers::Timer;
+use super::timers::{Timer, after};
 use super::violation::Violation;
 use super::{DIRECT_PLACEMENT_MIN, Engine, Phase};
 use crate::wire::ddp::{Header, TAGGED_LEN, UNTAGGED_LEN};
@@ -122,7 +122,7 @@ impl Input {
 impl Engine {
     /// Whether octets of the peer are welcome now.
     pub fn wants_input(&self) -> bool {
-        self.phase != Phase::Ended
+        self.phase != Phase::Ended && !self.peer_closed
     }
 
     /// Feeds what start-up left behind; to be called once Receives can be posted, before the first read.
@@ -242,9 +242,9 @@ impl Engine {
         if !input.is_inside_fpdu() {
             self.timers.stop(Timer::PartialFpdu);
         } else if input.finished_fpdu {
-            self.timers.set(Timer::PartialFpdu, now + self.timeouts.partial_fpdu);
+            self.timers.set(Timer::PartialFpdu, after(now, self.timeouts.partial_fpdu));
         } else {
-            self.timers.start(Timer::PartialFpdu, now + self.timeouts.partial_fpdu);
+            self.timers.start(Timer::PartialFpdu, after(now, self.timeouts.partial_fpdu));
         }
     }
 

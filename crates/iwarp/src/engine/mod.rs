@@ -54,7 +54,7 @@ use self::receives::{Delivery, Receives};
 use self::responses::Responses;
 use self::schedule::{Item, SendQueue};
 pub use self::timers::{NUDGE_AFTER, Timeouts};
-use self::timers::{Timer, Timers};
+use self::timers::{Timer, Timers, after};
 pub use self::violation::Violation;
 use self::windows::{Closed, WindowTable};
 use crate::startup::{Negotiated, Role};
@@ -117,6 +117,8 @@ pub struct Engine {
     may_send: bool,
     heard: bool,
     phase: Phase,
+    /// The peer closed its half while our Terminate had not left.
+    peer_closed: bool,
     outcome: Option<Disconnected>,
     windows: WindowTable,
     sends: SendQueue,
@@ -157,6 +159,7 @@ impl Engine {
             may_send: initiator,
             heard: !behind.is_empty(),
             phase: Phase::Open,
+            peer_closed: false,
             outcome: None,
             windows: WindowTable::new(parameters.max_windows, DIRECT_PLACEMENT_MIN, parameters.seed),
             sends: SendQueue::new(negotiated.rtr),
@@ -175,7 +178,7 @@ impl Engine {
         };
         engine.set_emss(parameters.emss);
         if !initiator {
-            engine.timers.set(Timer::FirstFpdu, now + timeouts.first_fpdu);
+            engine.timers.set(Timer::FirstFpdu, after(now, timeouts.first_fpdu));
         }
         engine
     }
@@ -362,7 +365,7 @@ impl Engine {
         if self.phase == Phase::Open {
             self.phase = Phase::Closing;
             self.outcome = Some(Disconnected::Local);
-            self.timers.set(Timer::Linger, now + self.timeouts.linger);
+            self.timers.set(Timer::Linger, after(now, self.timeouts.linger));
         }
     }
 
@@ -376,9 +379,11 @@ impl Engine {
         self.finish(Disconnected::Link(error));
     }
 
-    /// The peer closed its half.
+    /// The peer closed its half. A Terminate for it still leaves: the other half may be open (RFC 5040 §6.2.1).
     pub fn handle_end_of_stream(&mut self) {
-        if self.input.is_inside_fpdu() {
+        if self.phase == Phase::Failing && !self.output.is_empty() {
+            self.peer_closed = true;
+        } else if self.input.is_inside_fpdu() {
             self.finish(Disconnected::Link("the peer closed in the middle of an FPDU".to_owned()));
         } else {
             self.finish(Disconnected::Peer);
@@ -392,6 +397,9 @@ impl Engine {
         }
         self.phase = Phase::HalfClosed;
         self.timers.stop(Timer::StalledSend);
+        if self.peer_closed {
+            self.finish(Disconnected::Peer);
+        }
     }
 
     /// The earliest deadline.
@@ -428,7 +436,7 @@ impl Engine {
         }
         self.phase = Phase::Failing;
         self.timers.stop_all();
-        self.timers.set(Timer::Linger, now + self.timeouts.linger);
+        self.timers.set(Timer::Linger, after(now, self.timeouts.linger));
         // RFC 5044 §7.1.2 (4) holds for a Terminate too.
         if self.may_send {
             self.lay_out_terminate(terminate);

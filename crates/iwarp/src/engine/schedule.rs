@@ -16,7 +16,7 @@ use rpcrdma_verbs::{Buffer, Key, RemoteSegment, SendRequest, Status, Work, WrId}
 
 use super::gather::Gather;
 use super::output::Finish;
-use super::timers::{NUDGE_AFTER, Timer};
+use super::timers::{NUDGE_AFTER, Timer, after};
 use super::{DIRECT_PLACEMENT_MIN, Engine, Phase};
 use crate::startup::{Role, Rtr};
 use crate::wire::ddp::{FIRST_MSN, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, queue};
@@ -171,10 +171,10 @@ impl Engine {
         }
         while self.may_send && self.output.queued() < BATCH && self.lay_out_next() {}
         if !self.output.is_empty() {
-            self.timers.start(Timer::StalledSend, now + self.timeouts.stalled_send);
+            self.timers.start(Timer::StalledSend, after(now, self.timeouts.stalled_send));
         }
         if self.reads.is_waiting() {
-            self.timers.start(Timer::Read, now + self.timeouts.read);
+            self.timers.start(Timer::Read, after(now, self.timeouts.read));
         }
     }
 
@@ -230,7 +230,7 @@ impl Engine {
                 self.timers.set(Timer::Nudge, now + NUDGE_AFTER);
             }
         } else if count > 0 {
-            self.timers.set(Timer::StalledSend, now + self.timeouts.stalled_send);
+            self.timers.set(Timer::StalledSend, after(now, self.timeouts.stalled_send));
         }
     }
 

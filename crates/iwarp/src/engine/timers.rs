@@ -39,6 +39,14 @@ impl Default for Timeouts {
 /// overlook an FPDU that arrives within milliseconds after its Reply, until the next TCP segment comes.
 pub const NUDGE_AFTER: Duration = Duration::from_millis(20);
 
+/// A time so far away that nobody waits for it.
+const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+
+/// `now` and this much later. What [`Timeouts`] says may be too long for the clock.
+pub(super) fn after(now: Instant, wait: Duration) -> Instant {
+    now.checked_add(wait).unwrap_or_else(|| now + NEVER)
+}
+
 /// The timers that a running connection has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {

@@ -21,6 +21,9 @@ const KEEPALIVE_RETRIES: u32 = 6;
 /// scheduler that lets small messages pass, and out of the processor's cache when its turn comes.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const MAX_UNSENT: u32 = 128 * 1024;
+/// Longest time that `TCP_USER_TIMEOUT` takes: it is an `int` of milliseconds.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const USER_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX.unsigned_abs() as u64);
 /// Taken as segment size where the socket does not tell: that of Ethernet with timestamps.
 const DEFAULT_EMSS: usize = 1448;
 
@@ -35,7 +38,7 @@ pub(super) fn configure(stream: &TcpStream, timeouts: &Timeouts) -> io::Result<(
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
-        socket.set_tcp_user_timeout(Some(timeouts.stalled_send))?;
+        socket.set_tcp_user_timeout(Some(timeouts.stalled_send.min(USER_TIMEOUT_MAX)))?;
         // Helps, but nothing depends on it.
         let _ = socket.set_tcp_notsent_lowat(MAX_UNSENT);
     }

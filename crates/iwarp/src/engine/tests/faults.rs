@@ -297,6 +297,36 @@ fn a_read_response_past_the_sink_is_refused() {
 }
 
 #[test]
+fn i6_empty_segments_of_a_read_response_buy_no_time() {
+    let mut pair = Pair::open(&Setup::default());
+    let source = pair.server.open_read(pattern(1000));
+    pair.client.read(source);
+    let request = pair.client.transmit(pair.now);
+    let stag = u32::from_be_bytes(request[20..24].try_into().unwrap());
+    let offset = u64::from_be_bytes(request[24..32].try_into().unwrap());
+    for _ in 0..12 {
+        pair.client.take_whole(&tagged(0x42, stag, offset, false, b""), pair.now);
+        assert_eq!(pair.client.end(), None);
+        pair.wait(Duration::from_secs(5));
+    }
+    assert_eq!(pair.client.end(), Some(Disconnected::Timeout("the peer did not answer an RDMA Read")));
+}
+
+#[test]
+fn rfc5040_6_2_1_a_terminate_leaves_though_the_peer_closed_its_half() {
+    let mut pair = Pair::open(&Setup::default());
+    pair.server.take_whole(&tagged(0x40, 9, 9, true, b"x"), pair.now);
+    pair.server.engine.handle_end_of_stream();
+    assert!(!pair.server.engine.wants_input());
+    assert_eq!(pair.server.end(), None);
+    let stream = pair.server.transmit(pair.now);
+    assert_eq!(stream[2..4], [0x41, 0x47]);
+    assert!(pair.server.engine.shutdown_due());
+    pair.server.engine.handle_shutdown();
+    assert!(matches!(pair.server.end(), Some(Disconnected::ProtocolError(_))));
+}
+
+#[test]
 fn i7_a_read_sink_cannot_be_written_and_a_used_key_is_dead() {
     let mut pair = Pair::open(&small());
     let source = pair.server.open_read(pattern(10));
