@@ -1,6 +1,7 @@
 //! How many connections a server has at a time: in total, from one address, and half open.
 //!
-//! A [`Place`] is taken before anything else is done for a connection and given back when it is dropped.
+//! A [`Place`] is taken before anything else is done for a connection and given back when it is dropped: when the connection
+//! has ended and its last handler too.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -32,6 +33,14 @@ pub(crate) enum Refused {
         /// The limit.
         limit: usize,
     },
+    /// Half of them from this address: one silent peer must not keep all others out.
+    #[error("{peer} has {limit} connections being set up, the limit for one address")]
+    HalfOpenPeer {
+        /// The address.
+        peer: IpAddr,
+        /// The limit.
+        limit: usize,
+    },
 }
 
 /// Counts connections.
@@ -52,7 +61,14 @@ struct Inner {
 struct State {
     total: usize,
     half_open: usize,
-    by_peer: HashMap<IpAddr, usize>,
+    by_peer: HashMap<IpAddr, Count>,
+}
+
+/// What one address has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Count {
+    total: usize,
+    half_open: usize,
 }
 
 impl Admission {
@@ -73,13 +89,16 @@ impl Admission {
             return Err(Refused::HalfOpen { limit: max_half_open });
         }
         if let Some(peer) = peer {
-            let count = state.by_peer.entry(peer).or_default();
-            if *count >= max_per_peer {
-                // An entry that was just made cannot be at a limit, unless that limit is 0.
-                state.forget_unused(peer);
+            let Count { total, half_open: opening } = state.by_peer.get(&peer).copied().unwrap_or_default();
+            if total >= max_per_peer {
                 return Err(Refused::PerPeer { peer, limit: max_per_peer });
             }
-            *count += 1;
+            let limit = max_half_open.div_ceil(2);
+            if half_open && opening >= limit {
+                return Err(Refused::HalfOpenPeer { peer, limit });
+            }
+            let half_open = opening + usize::from(half_open);
+            state.by_peer.insert(peer, Count { total: total + 1, half_open });
         }
         state.total += 1;
         state.half_open += usize::from(half_open);
@@ -100,9 +119,24 @@ impl Inner {
 }
 
 impl State {
-    fn forget_unused(&mut self, peer: IpAddr) {
-        if self.by_peer.get(&peer) == Some(&0) {
-            self.by_peer.remove(&peer);
+    /// A connection of `peer` is no longer half open.
+    fn opened(&mut self, peer: Option<IpAddr>) {
+        self.half_open -= 1;
+        if let Some(count) = peer.and_then(|peer| self.by_peer.get_mut(&peer)) {
+            count.half_open -= 1;
+        }
+    }
+
+    /// A connection of `peer` is gone.
+    fn closed(&mut self, peer: Option<IpAddr>) {
+        self.total -= 1;
+        if let Some(peer) = peer
+            && let Some(count) = self.by_peer.get_mut(&peer)
+        {
+            count.total -= 1;
+            if count.total == 0 {
+                self.by_peer.remove(&peer);
+            }
         }
     }
 }
@@ -119,22 +153,15 @@ impl Place {
     /// The connection is set up.
     pub(crate) fn opened(&mut self) {
         if std::mem::take(&mut self.half_open) {
-            self.inner.lock().half_open -= 1;
+            self.inner.lock().opened(self.peer);
         }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut state = self.inner.lock();
-        state.total -= 1;
-        state.half_open -= usize::from(self.half_open);
-        if let Some(peer) = self.peer {
-            if let Some(count) = state.by_peer.get_mut(&peer) {
-                *count -= 1;
-            }
-            state.forget_unused(peer);
-        }
+        self.opened();
+        self.inner.lock().closed(self.peer);
     }
 }
 
@@ -163,5 +190,22 @@ mod tests {
         assert_eq!(admission.connections(), 0);
         assert!(admission.inner.lock().by_peer.is_empty(), "no address is remembered for nothing");
         assert!(admission.admit(peer(1, 4), true).is_ok());
+    }
+
+    #[test]
+    fn i6_one_silent_peer_leaves_room_for_others_to_connect() {
+        let admission = Admission::new(100, 100, 4);
+        let mut places: Vec<Place> =
+            (0..2).map(|port| admission.admit(peer(1, port), true).unwrap()).collect();
+        let refused = admission.admit(peer(1, 9), true).unwrap_err();
+        assert!(matches!(refused, Refused::HalfOpenPeer { limit: 2, .. }), "{refused}");
+        places.push(admission.admit(peer(2, 1), true).unwrap());
+        places[0].opened();
+        places.push(admission.admit(peer(1, 9), true).unwrap());
+        places.push(admission.admit(peer(2, 2), true).unwrap());
+        assert_eq!(admission.admit(peer(3, 1), true).unwrap_err(), Refused::HalfOpen { limit: 4 });
+        drop(places);
+        assert!(admission.inner.lock().by_peer.is_empty());
+        assert_eq!(admission.inner.lock().half_open, 0);
     }
 }

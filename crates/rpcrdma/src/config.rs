@@ -21,7 +21,8 @@ pub struct ClientConfig {
     pub max_send_wr: usize,
     /// Longest reply record that is accepted over TCP, in octets.
     pub max_record: usize,
-    /// With no octet of a TCP record arriving or leaving for this long, the connection is given up.
+    /// A TCP record must arrive within this time from its first octet on, and the server must take something of the calls this
+    /// often; else the connection is given up.
     pub stall: Duration,
     /// Idle time after which TCP asks whether the peer is still there.
     pub keep_alive: Duration,
@@ -72,7 +73,8 @@ pub struct ServerConfig {
     pub max_queued: usize,
     /// Without a call for this long, a TCP connection is closed (RFC 5531 leaves it to the server; common are 6 min).
     pub tcp_idle: Duration,
-    /// With no octet of a TCP record arriving or leaving for this long, the connection is closed.
+    /// A TCP record must arrive within this time from its first octet on, and the client must take something of the replies this
+    /// often; else the connection is closed.
     pub stall: Duration,
     /// Idle time after which TCP asks whether the peer is still there.
     pub keep_alive: Duration,
@@ -80,7 +82,7 @@ pub struct ServerConfig {
     pub max_connections: usize,
     /// Connections at a time from one address.
     pub max_connections_per_peer: usize,
-    /// RDMA connections being set up at a time.
+    /// RDMA connections being set up at a time; one address can have half of them.
     pub max_half_open: usize,
     /// For setting up one RDMA connection; then the attempt is dropped.
     pub set_up: Duration,

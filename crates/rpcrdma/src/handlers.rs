@@ -4,14 +4,19 @@
 //! the cost of a function call. Any other becomes a task of its own, whose result comes back here.
 //!
 //! *What happens on error.* When the connection ends, the handlers go on without it: each ends in the reply cache, where
-//! a retransmission on another connection finds its reply. A handler that panics ends its connection only.
+//! a retransmission on another connection finds its reply. They keep their connection's place meanwhile, so that a peer which
+//! calls and leaves, again and again, has no more of them at work than its connections allow (I6). A handler that panics ends
+//! its connection only.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use thiserror::Error;
 use tokio::task::JoinSet;
+
+use crate::admission::Place;
 
 /// A handler panicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -22,11 +27,13 @@ pub(crate) struct HandlerPanicked;
 #[derive(Debug)]
 pub(crate) struct Handlers<K: 'static, T: 'static> {
     tasks: JoinSet<(K, T)>,
+    place: Arc<Place>,
 }
 
 impl<K: Send + 'static, T: Send + 'static> Handlers<K, T> {
-    pub(crate) fn new() -> Self {
-        Self { tasks: JoinSet::new() }
+    /// None yet, on the connection that has this place.
+    pub(crate) fn new(place: Place) -> Self {
+        Self { tasks: JoinSet::new(), place: Arc::new(place) }
     }
 
     /// Handlers that were not done at once and are not done yet.
@@ -44,7 +51,12 @@ impl<K: Send + 'static, T: Send + 'static> Handlers<K, T> {
         match Pin::new(&mut handler).poll(cx) {
             Poll::Ready(result) => Some((key, result)),
             Poll::Pending => {
-                self.tasks.spawn(async move { (key, handler.await) });
+                let place = Arc::clone(&self.place);
+                self.tasks.spawn(async move {
+                    let result = handler.await;
+                    drop(place);
+                    (key, result)
+                });
                 None
             }
         }

@@ -65,7 +65,7 @@ pub enum ServeError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ServerStats {
-    /// Connections now, those being set up included.
+    /// Connections now, including those being set up and those that ended while calls of theirs are still carried out.
     pub connections: usize,
     /// Connections accepted since the start.
     pub accepted: u64,
@@ -338,8 +338,8 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal
         }
         let (shared, stop, alive) = (Arc::clone(&shared), stop.clone(), alive.clone());
         tokio::spawn(async move {
-            tcp::server::run(stream, peer, shared, stop).await;
-            drop((place, alive));
+            tcp::server::run(stream, peer, shared, place, stop).await;
+            drop(alive);
         });
     }
 }
@@ -375,12 +375,12 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, shared: Arc<Shared>, stop:
             match outcome {
                 Ok(Ok(queue_pair)) => {
                     place.opened();
-                    rdma::server::run(queue_pair, shared, stop).await;
+                    rdma::server::run(queue_pair, shared, place, stop).await;
                 }
                 Ok(Err(error)) => tracing::info!(?peer, %error, "RDMA connection not set up"),
                 Err(_) => tracing::info!(?peer, "RDMA connection not set up in time"),
             }
-            drop((place, alive));
+            drop(alive);
         });
     }
 }

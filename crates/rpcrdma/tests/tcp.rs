@@ -12,8 +12,8 @@ mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rpcrdma::{CallError, Client, ClientConfig, Execution, Server, ServerConfig, ServerMonitor, Transport};
@@ -330,4 +330,76 @@ async fn several_fragments_make_one_record() {
     let mut reply = [0; 28];
     raw.read_exact(&mut reply).await.unwrap();
     assert_eq!(&reply[..12], &[0x80, 0, 0, 24, 0, 0, 0, 9, 0, 0, 0, 1]);
+}
+
+/// A record with a call of this procedure.
+fn record(procedure: u32, arguments: &[u32]) -> Vec<u8> {
+    let words = [&[7, 0, 2, support::PROGRAM, 1, procedure, 0, 0, 0, 0], arguments].concat();
+    let header = 0x8000_0000 | u32::try_from(words.len() * 4).unwrap();
+    [header].into_iter().chain(words).flat_map(u32::to_be_bytes).collect()
+}
+
+#[tokio::test]
+async fn i6_a_flood_of_calls_leaves_others_their_turn() {
+    let server = serve(program(), ServerConfig::default()).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let start = Instant::now();
+    let flood = std::thread::spawn({
+        let (address, over) = (server.address, Arc::clone(&over));
+        move || {
+            use std::io::{copy, sink};
+            use std::net::Shutdown;
+
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            let mut replies = stream.try_clone().unwrap();
+            let reader = std::thread::spawn(move || copy(&mut replies, &mut sink()));
+            let calls = record(0, &[]).repeat(1000);
+            while !over.load(Ordering::SeqCst) && start.elapsed() < Duration::from_secs(6) {
+                std::io::Write::write_all(&mut stream, &calls).unwrap();
+            }
+            stream.shutdown(Shutdown::Both).unwrap();
+            drop(reader.join());
+        }
+    });
+    // All tasks share this one thread: the flooded connection must let the others run.
+    while server.monitor.stats().calls < 1000 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    echo(&client(server.address).await, b"unharmed").await.unwrap();
+    let elapsed = start.elapsed();
+    over.store(true, Ordering::SeqCst);
+    assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
+    tokio::task::spawn_blocking(|| flood.join()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn i6_calls_left_behind_count_until_they_end() {
+    let config = ServerConfig { max_connections_per_peer: 2, ..ServerConfig::default() };
+    let server = serve(program(), config).await;
+    for calls in 1..=2 {
+        let mut bad = TcpStream::connect(server.address).await.unwrap();
+        bad.write_all(&record(support::SLEEP, &[1000])).await.unwrap();
+        while server.monitor.stats().calls < calls {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // Gone at once: the server's connection ends, its handler does not.
+        socket2::SockRef::from(&bad).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(bad);
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut third = TcpStream::connect(server.address).await.unwrap();
+    assert_eq!(third.read(&mut [0]).await.unwrap_or(0), 0);
+    assert_eq!(server.monitor.stats().refused, 1);
+    while server.monitor.stats().connections > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    echo(&client(server.address).await, b"unharmed").await.unwrap();
+}
+
+#[tokio::test]
+async fn no_time_that_a_caller_sets_is_too_long() {
+    let config = ServerConfig { stall: Duration::MAX, tcp_idle: Duration::MAX, ..ServerConfig::default() };
+    let server = serve(program(), config).await;
+    let client = client(server.address).await;
+    client.call(call(0).timeout(Duration::MAX)).await.unwrap();
 }

@@ -281,8 +281,9 @@ impl State {
         for _ in 0..ROUNDS_PER_POLL {
             let mut progress = Progress::None;
             if let Some(link) = &mut self.link {
+                let ended = link.ended();
                 progress = link.advance(&mut self.session, now.into_std(), cx);
-                if link.ended() {
+                if link.ended() && !ended {
                     self.copied_before += self.copied_now();
                 }
             }

@@ -22,6 +22,7 @@ use rpcrdma_verbs::{ConnectError, ConnectParameters, Incoming, QueuePair};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::link::{Link, Progress};
+use crate::admission::Place;
 use crate::call::Way;
 use crate::handlers::{HandlerPanicked, Handlers};
 use crate::server::{Phase, Shared, StopSignal};
@@ -53,8 +54,13 @@ pub(crate) async fn set_up(
 }
 
 /// Runs a connection to its end.
-pub(crate) async fn run(queue_pair: Box<dyn QueuePair>, shared: Arc<Shared>, mut stop: StopSignal) {
-    let mut served = Served::new(queue_pair, shared);
+pub(crate) async fn run(
+    queue_pair: Box<dyn QueuePair>,
+    shared: Arc<Shared>,
+    place: Place,
+    mut stop: StopSignal,
+) {
+    let mut served = Served::new(queue_pair, shared, place);
     let peer = served.peer;
     let ended = loop {
         tokio::select! {
@@ -98,7 +104,7 @@ struct InProgress {
 }
 
 impl Served {
-    fn new(queue_pair: Box<dyn QueuePair>, shared: Arc<Shared>) -> Self {
+    fn new(queue_pair: Box<dyn QueuePair>, shared: Arc<Shared>, place: Place) -> Self {
         let peer = queue_pair.peer_address();
         let now = Instant::now();
         let mut connection = Connection::new(
@@ -114,7 +120,7 @@ impl Served {
             link: Link::new(queue_pair),
             peer,
             shared,
-            handlers: Handlers::new(),
+            handlers: Handlers::new(place),
             timer: Box::pin(sleep_until(now)),
             phase: Phase::Run,
             copied: 0,

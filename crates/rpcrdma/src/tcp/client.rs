@@ -117,7 +117,7 @@ impl TcpClient {
 
     pub(crate) async fn call(&self, call: Call) -> Result<Reply, CallError> {
         let after = call.timeout.unwrap_or(self.shared.config.protocol.timeouts.call);
-        let deadline = Instant::now() + after;
+        let deadline = super::after(Instant::now(), after);
         let (record, sent_len) = self.exchange(call, after, deadline).await?;
         let inline = |sent| {
             let mut travelled = Travelled::default();
@@ -397,8 +397,8 @@ impl Pauses {
 
     /// Waits; ends early if the client closes and no call is left.
     async fn wait(&mut self, shared: &Shared) {
-        let until = Instant::now() + self.next;
-        self.next = (self.next * 2).clamp(self.least, self.most);
+        let until = super::after(Instant::now(), self.next);
+        self.next = self.next.saturating_mul(2).max(self.least).min(self.most);
         // A wake-up that was meant for the next connection is not lost: it looks before it waits.
         while !shared.finished() && timeout_at(until, shared.work.notified()).await.is_ok() {}
     }

@@ -21,6 +21,7 @@ use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain};
 use rpcrdma_xdr::Stream;
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, timeout_at};
 
 /// Size of the read-ahead block, in octets.
@@ -88,7 +89,9 @@ pub(crate) struct RecordSource {
     parts_len: usize,
     /// The fragment that is read directly.
     fragment: Option<Fragment>,
-    /// When the first octet of the record under way arrived.
+    /// All fragments of the record are in `parts`.
+    complete: bool,
+    /// When the record under way must be there.
     deadline: Option<Instant>,
 }
 
@@ -110,29 +113,37 @@ impl RecordSource {
             parts: Vec::new(),
             parts_len: 0,
             fragment: None,
+            complete: false,
             deadline: None,
         }
     }
 
     /// The next record; `None` at the end of the stream. Cancel safe.
     pub(crate) async fn next(&mut self, stream: &TcpStream) -> Result<Option<Bytes>, RecordError> {
-        loop {
-            let Some(last) = self.take_fragment().await? else {
-                if !self.read_some(stream).await? {
+        // A peer that sends fast enough never makes this wait for the socket: other tasks get their turn all the same (I6).
+        consume_budget().await;
+        while !self.complete {
+            match self.take_fragment().await? {
+                Some(last) => self.complete = last,
+                None if self.read_some(stream).await? => {}
+                None => {
                     return match self.received() {
                         0 => Ok(None),
                         received => Err(RecordError::Truncated { received }),
                     };
                 }
-                continue;
-            };
-            if last {
-                self.deadline = None;
-                self.parts_len = 0;
-                let parts = std::mem::take(&mut self.parts);
-                return Ok(Some(self.join(parts)));
             }
         }
+        let record = self.join().await?;
+        self.complete = false;
+        self.deadline = None;
+        self.parts_len = 0;
+        Ok(Some(record))
+    }
+
+    /// Tells that nothing is read for now, which is not the peer's fault: the time for a record begins anew.
+    pub(crate) fn pause(&mut self) {
+        self.deadline = None;
     }
 
     /// Octets for which the read-ahead block should have room.
@@ -210,7 +221,7 @@ impl RecordSource {
             match result {
                 Ok(0) => return Ok(false),
                 Ok(_) => {
-                    self.deadline.get_or_insert_with(|| Instant::now() + self.stall_limit);
+                    self.deadline();
                     return Ok(true);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -227,36 +238,48 @@ impl RecordSource {
         }
     }
 
-    async fn in_time<F: Future>(&self, future: F) -> Result<F::Output, RecordError> {
-        match self.deadline {
-            Some(deadline) => timeout_at(deadline, future)
-                .await
-                .map_err(|_| RecordError::ReadStalled { limit: self.stall_limit }),
-            None => Ok(future.await),
-        }
+    /// When the record under way must be there; its time begins now unless it has begun.
+    fn deadline(&mut self) -> Instant {
+        *self.deadline.get_or_insert_with(|| super::after(Instant::now(), self.stall_limit))
     }
 
-    /// Memory for a long fragment; waits for it as long as the record may take.
-    async fn allocate(&self, length: usize) -> Result<Buffer, RecordError> {
+    async fn in_time<F: Future>(&mut self, future: F) -> Result<F::Output, RecordError> {
+        timeout_at(self.deadline(), future)
+            .await
+            .map_err(|_| RecordError::ReadStalled { limit: self.stall_limit })
+    }
+
+    /// Memory for a long fragment or a record of several; waits for it as long as the record may take.
+    async fn allocate(&mut self, length: usize) -> Result<Buffer, RecordError> {
+        let domain = self.domain.clone();
         loop {
-            match self.domain.allocate(length, 1) {
+            match domain.allocate(length, 1) {
                 Ok(buffer) => return Ok(buffer),
                 Err(PoolExhausted::InUse { .. }) => {
-                    self.in_time(poll_fn(|cx| self.domain.poll_available(cx, length))).await?;
+                    self.in_time(poll_fn(|cx| domain.poll_available(cx, length))).await?;
                 }
                 Err(error) => return Err(RecordError::Memory(error)),
             }
         }
     }
 
-    /// One run of memory for the record. Several fragments are copied together; no current peer sends them.
-    fn join(&self, mut parts: Vec<Bytes>) -> Bytes {
-        parts.retain(|part| !part.is_empty());
-        match parts.len() {
-            0 => Bytes::new(),
-            1 => parts.swap_remove(0),
-            _ => Bytes::from(parts.concat()),
+    /// One run of memory for the record. Several fragments are copied together, into memory of the domain, which bounds it; no
+    /// current peer sends them. Cancel safe: the parts stay until there is memory.
+    async fn join(&mut self) -> Result<Bytes, RecordError> {
+        self.parts.retain(|part| !part.is_empty());
+        if self.parts.len() < 2 {
+            return Ok(self.parts.pop().unwrap_or_default());
         }
+        let mut buffer = self.allocate(self.parts_len).await?;
+        let mut at = 0;
+        for part in self.parts.drain(..) {
+            let end = at + part.len();
+            if let Some(room) = buffer.get_mut(at..end) {
+                room.copy_from_slice(&part);
+            }
+            at = end;
+        }
+        Ok(buffer.freeze())
     }
 }
 
@@ -293,7 +316,7 @@ impl RecordSink {
         while self.queue.has_remaining() {
             if !self.write_some(stream)? {
                 let limit = self.stall_limit;
-                timeout_at(self.progress + limit, stream.writable())
+                timeout_at(super::after(self.progress, limit), stream.writable())
                     .await
                     .map_err(|_| RecordError::WriteStalled { limit, queued: self.queued() })??;
             }
@@ -314,5 +337,69 @@ impl RecordSink {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn i6_a_record_of_several_fragments_counts_against_the_domain() {
+        let (mut near, far) = pair().await;
+        let domain = ProtectionDomain::new(1 << 20);
+        let mut source = RecordSource::new(domain.clone(), 1 << 20, Duration::from_secs(30));
+        let send = async {
+            for header in [40_000_u32, 0x8000_0000 | 50_000] {
+                near.write_all(&header.to_be_bytes()).await.unwrap();
+                let length = usize::try_from(header & 0x7fff_ffff).unwrap();
+                near.write_all(&vec![7; length]).await.unwrap();
+            }
+        };
+        let ((), record) = tokio::join!(send, source.next(&far));
+        let record = record.unwrap().unwrap();
+        assert_eq!(record, vec![7; 90_000]);
+        assert!(domain.usage().in_use >= 90_000, "{:?}", domain.usage());
+        drop(record);
+        assert_eq!(domain.usage().in_use, 0);
+    }
+
+    #[tokio::test]
+    async fn i6_a_record_that_begins_behind_another_must_come_in_time_too() {
+        let (mut near, far) = pair().await;
+        let limit = Duration::from_millis(50);
+        let mut source = RecordSource::new(ProtectionDomain::new(1 << 20), 1 << 20, limit);
+        // One whole record and the beginning of the next, in one segment.
+        near.write_all(&[0x80, 0, 0, 4, 1, 2, 3, 4, 0x80, 0]).await.unwrap();
+        assert_eq!(source.next(&far).await.unwrap().unwrap(), [1, 2, 3, 4][..]);
+        let stalled = tokio::time::timeout(Duration::from_secs(10), source.next(&far)).await.unwrap();
+        assert!(matches!(stalled, Err(RecordError::ReadStalled { .. })), "{stalled:?}");
+    }
+
+    #[tokio::test]
+    async fn a_pause_of_ours_is_not_held_against_the_peer() {
+        let (mut near, far) = pair().await;
+        let limit = Duration::from_millis(100);
+        let mut source = RecordSource::new(ProtectionDomain::new(1 << 20), 1 << 20, limit);
+        near.write_all(&[0x80, 0, 0, 4, 1]).await.unwrap();
+        let early = tokio::time::timeout(Duration::from_millis(20), source.next(&far)).await;
+        assert!(early.is_err());
+        tokio::time::sleep(limit).await;
+        source.pause();
+        let rest = async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            near.write_all(&[2, 3, 4]).await.unwrap();
+        };
+        let ((), record) = tokio::join!(rest, source.next(&far));
+        assert_eq!(record.unwrap().unwrap(), [1, 2, 3, 4][..]);
     }
 }

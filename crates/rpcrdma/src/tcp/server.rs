@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until};
 
 use super::record::{RecordError, RecordSink, RecordSource};
+use crate::admission::Place;
 use crate::handlers::{HandlerPanicked, Handlers};
 use crate::server::{Phase, Shared, StopSignal};
 use crate::trace::Traced;
@@ -37,8 +38,14 @@ pub(crate) enum Ended {
 }
 
 /// Runs a connection to its end.
-pub(crate) async fn run(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, stop: StopSignal) {
-    let connection = Connection::new(&stream, peer, shared, stop);
+pub(crate) async fn run(
+    stream: TcpStream,
+    peer: SocketAddr,
+    shared: Arc<Shared>,
+    place: Place,
+    stop: StopSignal,
+) {
+    let connection = Connection::new(&stream, peer, shared, place, stop);
     match connection.run().await {
         Ok(()) => tracing::debug!(%peer, "TCP connection closed"),
         Err(error) => tracing::info!(%peer, %error, "TCP connection ended"),
@@ -68,7 +75,13 @@ struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    fn new(stream: &'a TcpStream, peer: SocketAddr, shared: Arc<Shared>, stop: StopSignal) -> Self {
+    fn new(
+        stream: &'a TcpStream,
+        peer: SocketAddr,
+        shared: Arc<Shared>,
+        place: Place,
+        stop: StopSignal,
+    ) -> Self {
         let config = &shared.config;
         let reader = RecordSource::new(shared.domain.clone(), config.max_record, config.stall);
         let writer = RecordSink::new(config.stall);
@@ -79,7 +92,7 @@ impl<'a> Connection<'a> {
             writer,
             shared,
             stop,
-            handlers: Handlers::new(),
+            handlers: Handlers::new(place),
             draining: false,
             active: Instant::now(),
         }
@@ -96,6 +109,9 @@ impl<'a> Connection<'a> {
             let may_read = !self.draining
                 && self.handlers.len() < config.max_calls
                 && self.writer.queued() <= config.max_queued;
+            if !may_read {
+                self.reader.pause();
+            }
             tokio::select! {
                 biased;
                 phase = self.stop.changed() => match phase {
@@ -117,7 +133,7 @@ impl<'a> Connection<'a> {
                     Some(record) => self.start(record).await,
                     None => self.draining = true,
                 },
-                () = sleep_until(self.active + config.tcp_idle), if !busy && !queued => return Ok(()),
+                () = sleep_until(super::after(self.active, config.tcp_idle)), if !busy && !queued => return Ok(()),
             }
         }
     }
