@@ -1,6 +1,7 @@
 //! `rpcrdma serve`: from options to a server, until a signal stops it.
 
 mod export;
+mod limits;
 mod ready;
 
 use std::io;
@@ -110,6 +111,9 @@ fn memory(text: &str) -> Result<usize, String> {
 impl Serve {
     pub(crate) async fn run(self, common: Common) -> Result<(), Failure> {
         let mut signals = StopSignals::new()?;
+        limits::raise_descriptors();
+        limits::survive_file_size_limit()
+            .map_err(|error| Failure::failed(format!("cannot listen for SIGXFSZ: {error}")))?;
         let options = self.exports();
         let domain = ProtectionDomain::new(self.memory);
         let nfs = self.open(&options, &domain)?;

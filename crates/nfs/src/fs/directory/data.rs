@@ -122,8 +122,11 @@ impl DirectoryFs {
         let mut ended = false;
         while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(length as u64);
-            // Behind the largest offset there is nothing.
-            let count = if at > OFFSET_MAX { 0 } else { retry(|| pread(&*file, &mut *rest, at))? };
+            // Behind the largest offset there is nothing, and a read that would pass it is refused by the kernel.
+            let possible = usize::try_from(OFFSET_MAX.saturating_sub(at)).unwrap_or(usize::MAX);
+            let room = rest.len().min(possible);
+            let part = rest.get_mut(..room).unwrap_or_default();
+            let count = if room == 0 { 0 } else { retry(|| pread(&*file, &mut *part, at))? };
             if count == 0 {
                 ended = true;
                 break;
@@ -171,7 +174,7 @@ impl DirectoryFs {
     }
 
     pub(super) fn commit_file(&self, who: &Identity, id: &FileId) -> Outcome<u64> {
-        let (file, before) = match self.open_for(who, id, Purpose::Write) {
+        let (file, _) = match self.open_for(who, id, Purpose::Write) {
             Ok(open) => open,
             Err(error) => return self.refused(id, error),
         };
@@ -179,9 +182,10 @@ impl DirectoryFs {
         let result = fsync(&*file)
             .map(|()| self.verifier.load(Ordering::Acquire))
             .map_err(|errno| self.storage_failed(errno));
-        let before = Some(Before::from(&attributes(&before)));
         let after = stat(&*file).ok().map(|stat| attributes(&stat));
-        Outcome { result, change: Change { before, after } }
+        // Nothing is told of before: others write while this waits for the storage, and a client would take what they
+        // changed for its own doing (RFC 1813 §2.6, `wcc_data`).
+        Outcome { result, change: Change { before: None, after } }
     }
 
     /// A failure before anything was changed.

@@ -10,10 +10,9 @@
 
 use std::marker::PhantomData;
 
+use rustix::io::Errno;
 use rustix::process::{Gid, Uid, getegid, geteuid, getgroups};
-use rustix::thread::{
-    CapabilitySet, capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
-};
+use rustix::thread::{capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::fs::types::{FsError, Identity};
 
@@ -57,9 +56,13 @@ impl Actor {
     fn sheds_privileges(&self) -> bool {
         let nobody = Identity { uid: 65534, gid: 65534, groups: Vec::new() };
         let Ok(_acting) = self.act_as(&nobody) else { return false };
-        capabilities(None).is_ok_and(|sets| {
-            !sets.effective.intersects(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH)
-        })
+        // None at all: that to change owners or modes of what belongs to others is as bad as that to read it.
+        capabilities(None).is_ok_and(|sets| sets.effective.is_empty())
+    }
+
+    /// Whether the process is the superuser, of its user namespace at least.
+    pub(super) fn is_root(&self) -> bool {
+        self.own.uid == 0
     }
 
     /// Whether operations happen as their caller.
@@ -85,14 +88,20 @@ impl Actor {
         }
         let groups: Vec<Gid> =
             who.groups.iter().filter(|gid| **gid != NO_ID).map(|gid| Gid::from_raw(*gid)).collect();
-        // The guard first: it undoes whatever part has been done. The user comes last, since from then on the thread
-        // may change nothing else.
+        // Refused, this has changed nothing, and without the right to set groups (root of a user namespace) there is none
+        // to set them back either: so the guard, which undoes whatever part has been done, begins behind it. The user
+        // comes last, since from then on the thread may change nothing else.
+        set_thread_groups(&groups).map_err(refusal)?;
         let acting = Acting { restore: Some(self), not_send: PhantomData };
-        set_thread_groups(&groups).map_err(|_| FsError::TryLater)?;
-        set_thread_res_gid(None, Gid::from_raw(who.gid), None).map_err(|_| FsError::TryLater)?;
-        set_thread_res_uid(None, Uid::from_raw(who.uid), None).map_err(|_| FsError::TryLater)?;
+        set_thread_res_gid(None, Gid::from_raw(who.gid), None).map_err(refusal)?;
+        set_thread_res_uid(None, Uid::from_raw(who.uid), None).map_err(refusal)?;
         Ok(acting)
     }
+}
+
+/// An id outside of the user namespace stays there: to try again would not help.
+fn refusal(errno: Errno) -> FsError {
+    if errno == Errno::INVAL { FsError::AccessDenied } else { FsError::TryLater }
 }
 
 impl Drop for Acting<'_> {
@@ -110,7 +119,25 @@ impl Drop for Acting<'_> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::{CapabilitySet, set_capabilities};
+
     use super::*;
+
+    /// As in a user namespace, or a container without this capability.
+    #[test]
+    fn root_that_may_not_set_groups_serves_as_itself() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let switches = std::thread::spawn(|| {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::SETGID);
+            sets.permitted.remove(CapabilitySet::SETGID);
+            set_capabilities(None, sets).unwrap();
+            Actor::new().switches()
+        });
+        assert!(!switches.join().unwrap());
+    }
 
     #[test]
     fn the_identity_ends_with_the_guard_and_stays_on_its_thread() {

@@ -8,8 +8,8 @@
 //! local user moves it on the same file system, as usual for NFS servers without subtree checks.
 //!
 //! **Who may what.** Where the process is root the kernel decides, under the caller's identity (`identity`); else
-//! everything happens as the user of the process. Two exceptions of NFS are made here (RFC 1813 §4.4): an owner may
-//! always read and write the data of a file, and who may execute a file may read it.
+//! everything happens as the user of the process, who lends nobody set-id bits. Two exceptions of NFS are made here
+//! (RFC 1813 §4.4): an owner may always read and write the data of a file, and who may execute a file may read it.
 //!
 //! **What is safe when.** An operation that changes a directory or attributes is on stable storage before it returns
 //! (RFC 1813 §4.7), unless [`DirectoryOptions::sync_metadata`] is off. Written data is safe as asked or after a
@@ -50,6 +50,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use thiserror::Error;
 
+use super::permission::{SET_GROUP_ID, SET_USER_ID};
 use super::state::{StateDirectory, StateError};
 use super::types::{
     Access, Attributes, Before, Change, CreateHow, FileId, FileKind, Found, FsError, Identity, Linked,
@@ -60,6 +61,10 @@ use super::{EntrySink, FileSystem};
 
 /// Locks that keep the attributes before and after a change together; one object always has the same.
 const STRIPES: usize = 64;
+
+/// Directories that are climbed for one `..`: twice as many as a path of the kernel's can have. A client could make a
+/// chain of any length, and each step costs a system call.
+const CLIMB_MAX: usize = 4096;
 
 /// How objects are told apart ([`DirectoryFs`] says what that means for a client).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,12 +163,20 @@ impl DirectoryFs {
         let root_id = ids
             .id_of(&root, None)
             .map_err(|error| OpenError::Root { path: path.to_owned(), source: io::Error::other(error) })?;
+        let actor = Actor::new();
+        if actor.is_root() && !actor.switches() {
+            tracing::warn!(
+                path = %path.display(),
+                "this process is root and cannot act as its callers (CAP_SETUID, CAP_SETGID): all of them, squashed or \
+                 not, have its rights here"
+            );
+        }
         Ok(Self {
             root,
             root_id,
             proc_fds,
             ids,
-            actor: Actor::new(),
+            actor,
             open_files: OpenFiles::new(options.open_files),
             verifier: AtomicU64::new(rand::random()),
             properties,
@@ -186,7 +199,11 @@ impl DirectoryFs {
     }
 
     fn object(&self, id: &FileId) -> Result<Object, FsError> {
-        self.ids.open(self.root.as_fd(), id)
+        match self.ids.open(self.root.as_fd(), id) {
+            // Out of descriptors: what is kept open for speed goes first.
+            Err(FsError::TryLater) if self.open_files.relieve() => self.ids.open(self.root.as_fd(), id),
+            opened => opened,
+        }
     }
 
     fn directory(&self, id: &FileId) -> Result<Object, FsError> {
@@ -214,12 +231,14 @@ impl DirectoryFs {
     /// Opens an object that is named already. The kernel checks rights to the object alone. Only for regular files
     /// and directories: opening a device or FIFO would do something.
     fn reopen(&self, object: &impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
-        openat(
-            &self.proc_fds,
-            Self::proc_name(object),
-            flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY,
-            Mode::empty(),
-        )
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let name = Self::proc_name(object);
+        match openat(&self.proc_fds, &name, flags, Mode::empty()) {
+            Err(Errno::MFILE | Errno::NFILE) if self.open_files.relieve() => {
+                openat(&self.proc_fds, &name, flags, Mode::empty())
+            }
+            opened => opened,
+        }
     }
 
     fn node(&self, object: &Object, parent: Option<(&Object, &[u8])>) -> Result<Node, FsError> {
@@ -248,7 +267,12 @@ impl DirectoryFs {
         let root = Place::from(&self.root.stat);
         let mut at = Place::from(&parent.stat);
         let mut above: Option<Object> = None;
+        let mut climbed = 0;
         while at != root {
+            climbed += 1;
+            if climbed > CLIMB_MAX {
+                return Err(FsError::AccessDenied);
+            }
             let next = climb(above.as_ref().unwrap_or(&parent))?;
             let place = Place::from(&next.stat);
             if place == at {
@@ -315,8 +339,19 @@ impl DirectoryFs {
         errno.into()
     }
 
+    /// The part of a mode that may be given to an object: where callers do not act as themselves, everything belongs to
+    /// the user of this process, and with a set-id bit any caller could leave a program here that makes whoever runs it
+    /// that user. (On a directory set-group-id says who owns what is made in it, and nothing else.)
+    fn lendable(&self, mode: u32, kind: FileKind) -> u32 {
+        match kind {
+            _ if self.actor.switches() => mode,
+            FileKind::Directory => mode & !SET_USER_ID,
+            _ => mode & !(SET_USER_ID | SET_GROUP_ID),
+        }
+    }
+
     /// Sets everything but the size. The caller acts as the user; the kernel decides.
-    fn apply(&self, object: &impl AsFd, new: &SetAttributes) -> Result<(), FsError> {
+    fn apply(&self, object: &Object, new: &SetAttributes) -> Result<(), FsError> {
         if new.uid.is_some() || new.gid.is_some() {
             // -1 would mean "unchanged" to the kernel.
             if new.uid == Some(u32::MAX) || new.gid == Some(u32::MAX) {
@@ -327,6 +362,7 @@ impl DirectoryFs {
             chownat(object, c"", uid, gid, AtFlags::EMPTY_PATH)?;
         }
         if let Some(mode) = new.mode {
+            let mode = self.lendable(mode, object.kind());
             chmodat(&self.proc_fds, Self::proc_name(object), mode_bits(mode), AtFlags::empty()).map_err(
                 |errno| if errno == Errno::OPNOTSUPP { FsError::InvalidArgument } else { errno.into() },
             )?;

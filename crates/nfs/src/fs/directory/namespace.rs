@@ -99,7 +99,7 @@ impl DirectoryFs {
         name: Name<'_>,
         new: &SetAttributes,
     ) -> Result<Node, FsError> {
-        let mode = new.mode.unwrap_or(DEFAULT_FILE_MODE);
+        let mode = self.lendable(new.mode.unwrap_or(DEFAULT_FILE_MODE), FileKind::Regular);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut object = {
             let _acting = self.actor.act_as(who)?;
@@ -174,7 +174,8 @@ impl DirectoryFs {
         what: &Special<'_>,
         new: &SetAttributes,
     ) -> Result<Node, FsError> {
-        let mode = new.mode.unwrap_or(DEFAULT_DIRECTORY_MODE);
+        let kind = if matches!(what, Special::Directory) { FileKind::Directory } else { FileKind::Fifo };
+        let mode = self.lendable(new.mode.unwrap_or(DEFAULT_DIRECTORY_MODE), kind);
         let mut object = {
             let _acting = self.actor.act_as(who)?;
             make_object(directory, name, what, mode_bits(mode))?;

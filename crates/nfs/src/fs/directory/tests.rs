@@ -108,3 +108,50 @@ fn an_inode_number_that_is_used_again_is_another_object() {
         }
     }
 }
+
+/// Opens a tree as a process does that may not act as others.
+fn open_without_rights(path: &Path) -> (tempfile::TempDir, DirectoryFs) {
+    let path = path.to_owned();
+    let opened = std::thread::spawn(move || {
+        if rustix::process::geteuid().is_root() {
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective.remove(rustix::thread::CapabilitySet::SETGID);
+            sets.permitted.remove(rustix::thread::CapabilitySet::SETGID);
+            rustix::thread::set_capabilities(None, sets).unwrap();
+        }
+        open(&path, HandleSource::Automatic)
+    });
+    opened.join().unwrap()
+}
+
+/// Or everybody who can reach the server could become the user who runs it, by a program that is left in the export.
+#[test]
+fn who_does_not_act_as_others_lends_no_set_id_bits() {
+    let tree = tempfile::tempdir().unwrap();
+    let (_place, fs) = open_without_rights(tree.path());
+    assert!(!fs.acts_as_callers());
+    let who = Identity { uid: 1000, gid: 1000, groups: Vec::new() };
+    let all = SetAttributes { mode: Some(0o7755), ..SetAttributes::default() };
+    let name = |name: &'static str| Name::new(name.as_bytes()).unwrap();
+    let file = fs.create(&who, &fs.root(), name("file"), &CreateHow::Guarded(all)).result.unwrap();
+    let fifo = fs.make(&who, &fs.root(), name("fifo"), &Special::Fifo, &all).result.unwrap();
+    let directory = fs.make(&who, &fs.root(), name("dir"), &Special::Directory, &all).result.unwrap();
+    for (node, mode) in [(file, 0o1755), (fifo, 0o1755), (directory, 0o3755)] {
+        assert_eq!(node.attributes.mode, mode);
+        fs.set_attributes(&who, &node.id, &all, None).result.unwrap();
+        assert_eq!(fs.attributes(&node.id).unwrap().mode, mode);
+    }
+}
+
+#[test]
+fn a_commit_claims_no_change_of_others() {
+    let tree = tempfile::tempdir().unwrap();
+    let (_place, fs) = open(tree.path(), HandleSource::Automatic);
+    let who = Identity::superuser();
+    let how = CreateHow::Guarded(SetAttributes::default());
+    let file = fs.create(&who, &fs.root(), Name::new(b"file").unwrap(), &how).result.unwrap();
+    let committed = fs.commit(&who, &file.id, 0, 0);
+    assert!(committed.result.is_ok());
+    assert_eq!(committed.change.before, None);
+    assert!(committed.change.after.is_some());
+}
