@@ -31,23 +31,21 @@ const OPERATION: usize = 1 << 20;
 const OPERATION_LEN: u32 = 1 << 20;
 /// Length of the file that is read or written, in operations.
 const FILE_OPERATIONS: u32 = 64;
-/// Which of the processors are used by the two ends.
-const SERVER_PROCESSOR: usize = 0;
-const CLIENT_PROCESSOR: usize = 1;
 /// Name of that file.
 const FILE: &str = "cached";
 /// Name of the export in memory.
 const MEMORY_EXPORT: &str = "/memory";
 
 const AFTER_HELP: &str = "\
-Everything runs on the loopback interface in this process, client and server each on a thread and, if there are two, a
-processor of their own, with CRC32C on and operations of 1 MiB. Base and subject take turns for several rounds; each ratio
-is the median over the rounds of subject by base.
+Everything runs on the loopback interface in this process, client and server each on a thread of their own, with CRC32C on
+and operations of 1 MiB. Base and subject take turns for several rounds; each ratio is the median over the rounds of subject
+by base.
 
   base          a plain TCP stream of 1 MiB writes; for latency a ping-pong of 128 octets on TCP
   RDMA streams  RDMA Writes, and RDMA Reads, on the iWARP provider alone
   NFS           READ of a cached file in a directory, WRITE to a file system in memory, over RDMA and over TCP
-  NULL          round trip of a NULL call over RDMA; with both ends on one processor no wake-up hides their work
+  NULL          round trip of a NULL call over RDMA, each end on a processor of its own, and both on one, where no wake-up
+                hides their work
   memory        growth of the resident memory of a server in another process by 200 idle RDMA connections, against
                 connections x credits x inline size
 
@@ -113,9 +111,8 @@ impl Bench {
                 Row::new("server memory, 200 idle connections", Unit::Memory, Target::AtMost(1.0));
             memory.add(growth, bound);
 
-            let processors = Processors::allowed();
-            let server = BenchServer::start(&directory, &state, processors.clone())?;
-            processors.keep_to(CLIENT_PROCESSOR);
+            let server = BenchServer::start(&directory, &state)?;
+            let processors = Processors::new(server.addresses.thread);
             // A task of its own: what else this runtime waits for is not looked at with every step.
             let measuring = tokio::spawn(measure(server.addresses, effort, processors));
             rows = measuring.await.map_err(failed("run the benchmark"))??;
@@ -167,7 +164,7 @@ async fn measure(to: Addresses, effort: Effort, processors: Processors) -> Resul
     let mut tcp_read = throughput("NFS READ over TCP / TCP stream", 0.5);
     let mut tcp_write = throughput("NFS WRITE over TCP / TCP stream", 0.5);
     let mut null = Row::new("NULL over RDMA / TCP ping-pong of 128 B", Unit::Time, Target::AtMost(1.5));
-    let mut null_together = Row::new("the same, both ends on one processor", Unit::Time, Target::None);
+    let mut null_together = Row::new("NULL, both ends on one processor", Unit::Time, Target::None);
     // Round 0 warms up.
     for round in 0..=rounds {
         let stream = |error| failed("measure the TCP stream")(error);
@@ -182,12 +179,13 @@ async fn measure(to: Addresses, effort: Effort, processors: Processors) -> Resul
         ];
         let after = base.run(operations).await.map_err(stream)?;
         let latency = |error| failed("measure the ping-pong")(error);
+        processors.apart();
         let ping = ping_pong.run(trips).await.map_err(latency)?;
         let trip = rdma.null(trips).await?;
-        processors.keep_to(SERVER_PROCESSOR);
+        processors.together();
         let ping_together = ping_pong.run(trips).await.map_err(latency)?;
         let trip_together = rdma.null(trips).await?;
-        processors.keep_to(CLIENT_PROCESSOR);
+        processors.free();
         if round == 0 {
             continue;
         }

@@ -1,26 +1,56 @@
-//! Which processor a thread runs on. Left to the scheduler, both ends share one at times, and rounds measure different things.
+//! Which processors the two ends run on. Throughput is measured where the scheduler puts them; the round trip of a small call
+//! depends so much on it (a wake-up across processors, or none) that it is measured both ways.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
-/// The processors that this process may use.
-#[derive(Clone, Debug)]
-pub(super) struct Processors(Vec<usize>);
+/// The threads of both ends, and the processors that they may use.
+#[derive(Debug)]
+pub(super) struct Processors {
+    server: Pid,
+    client: Pid,
+    /// None if they cannot be known: then the scheduler decides always.
+    allowed: Option<CpuSet>,
+}
 
 impl Processors {
-    /// Those of this thread, before it was kept to one. None if they cannot be known.
-    pub(super) fn allowed() -> Self {
-        let Ok(allowed) = sched_getaffinity(None) else { return Self(Vec::new()) };
-        Self((0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor)).collect())
+    /// With this thread as the client.
+    pub(super) fn new(server: Pid) -> Self {
+        Self { server, client: gettid(), allowed: sched_getaffinity(None).ok() }
     }
 
-    /// Keeps this thread, and those that it starts later, on the `index`-th of them. Without so many, or without the right
-    /// to choose, it stays where the scheduler puts it.
-    pub(super) fn keep_to(&self, index: usize) {
-        let Some(&processor) = self.0.get(index) else { return };
-        let mut one = CpuSet::new();
-        one.set(processor);
-        if let Err(error) = sched_setaffinity(None, &one) {
-            tracing::debug!(%error, "cannot choose a processor");
+    /// A processor for each end, as two machines have it.
+    pub(super) fn apart(&self) {
+        self.keep(self.client, 1);
+        self.keep(self.server, 0);
+    }
+
+    /// One processor for both.
+    pub(super) fn together(&self) {
+        self.keep(self.client, 0);
+        self.keep(self.server, 0);
+    }
+
+    /// Where the scheduler puts them.
+    pub(super) fn free(&self) {
+        if let Some(allowed) = &self.allowed {
+            set(self.client, allowed);
+            set(self.server, allowed);
         }
+    }
+
+    /// Keeps a thread on the `index`-th of the processors. Without so many it stays where it is.
+    fn keep(&self, thread: Pid, index: usize) {
+        let Some(allowed) = &self.allowed else { return };
+        if let Some(processor) = (0..CpuSet::MAX_CPU).filter(|&one| allowed.is_set(one)).nth(index) {
+            let mut one = CpuSet::new();
+            one.set(processor);
+            set(thread, &one);
+        }
+    }
+}
+
+fn set(thread: Pid, processors: &CpuSet) {
+    if let Err(error) = sched_setaffinity(Some(thread), processors) {
+        tracing::debug!(%error, "cannot choose a processor");
     }
 }

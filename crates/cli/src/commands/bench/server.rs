@@ -10,23 +10,25 @@ use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
 use rpcrdma_verbs::{Listener, ProtectionDomain};
+use rustix::thread::{Pid, gettid};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::processor::Processors;
-use super::{MEMORY_EXPORT, SERVER_PROCESSOR, failed, tcp, verbs};
+use super::{MEMORY_EXPORT, failed, tcp, verbs};
 use crate::exit::Failure;
 
 /// Memory of the server for payloads, in octets.
 const POOL: usize = 256 << 20;
 
-/// Where the parts listen.
+/// Where the parts listen, and which thread it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Addresses {
     pub(super) base: SocketAddr,
     pub(super) verbs: SocketAddr,
     pub(super) nfs_rdma: SocketAddr,
     pub(super) nfs_tcp: SocketAddr,
+    /// The thread that serves.
+    pub(super) thread: Pid,
 }
 
 /// A running server; it stops when dropped.
@@ -38,14 +40,13 @@ pub(super) struct BenchServer {
 
 impl BenchServer {
     /// Starts to serve `directory` as `/` and a file system in memory as [`MEMORY_EXPORT`].
-    pub(super) fn start(directory: &Path, state: &Path, processors: Processors) -> Result<Self, Failure> {
+    pub(super) fn start(directory: &Path, state: &Path) -> Result<Self, Failure> {
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
         let (directory, state) = (directory.to_owned(), state.to_owned());
         let thread = std::thread::Builder::new()
             .name("bench-server".to_owned())
             .spawn(move || {
-                processors.keep_to(SERVER_PROCESSOR);
                 let result = serve(&directory, &state, stopped, |addresses| drop(tell.send(Ok(addresses))));
                 if let Err(failure) = result {
                     drop(tell.send(Err(failure)));
@@ -104,6 +105,7 @@ fn serve(
             verbs: raw.local_address().map_err(failed("listen"))?,
             nfs_rdma: nfs_rdma.local_address().map_err(failed("listen"))?,
             nfs_tcp: nfs_tcp.local_addr().map_err(failed("listen"))?,
+            thread: gettid(),
         };
         let server = Server::builder()
             .domain(domain)
