@@ -38,7 +38,8 @@ The defaults serve this machine only. For other machines give an address they ca
   rpcrdma serve --listen 0.0.0.0:20049 --export /=/srv/data,allow=192.0.2.0/24
 
 Users are what AUTH_SYS says, with root made nobody (squash=root) unless the export says otherwise; when rpcrdma does
-not run as root, everything is done as the user who runs it. Locks (NLM) are not served: mount with nolock.
+not run as root, everything is done as the user who runs it, and set-id bits are not set. Nothing proves who calls: on the
+default address every user of this machine can say to be anybody but root. Locks (NLM) are not served: mount with nolock.
 
 --memory bounds messages and payloads of all connections together. Each RDMA connection reserves credits x inline octets of
 it, which become memory only while messages arrive. Connections get at most half of it that way, so there can be memory / 2
