@@ -1,7 +1,7 @@
 //! The duplicate request cache: a retransmitted call is executed once and gets the reply of that execution.
 //!
 //! Calls are known again by the peer's address *without port* (a client reconnects from another port), XID, program,
-//! version, procedure and a checksum of the first [`CHECKSUM_LEN`] argument bytes. A repeat of a call in progress
+//! version, procedure, and a checksum of the caller's identity and the first [`CHECKSUM_LEN`] argument bytes. A repeat of a call in progress
 //! waits for it; a repeat of a finished one gets the kept reply. Only calls of procedures that aren't idempotent come
 //! here, and only small replies are kept: [`CacheLimits`].
 //!
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rpcrdma_xdr::{Decoder, Piece, Stream};
 
+use crate::auth::Credential;
 use crate::dispatch::Outcome;
 
 /// Argument bytes that go into a call's checksum.
@@ -80,10 +81,18 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of a call: `call` is program, version and procedure, `arguments` stands at the first argument.
-    pub fn new(peer: IpAddr, xid: u32, call: [u32; 3], arguments: &Decoder) -> Self {
+    /// The key of a call: `call` is program, version and procedure, `arguments` stands at the first argument. Who calls
+    /// counts too: nobody gets a reply that was made for another user of the same host.
+    pub fn new(peer: IpAddr, xid: u32, call: [u32; 3], credential: &Credential, arguments: &Decoder) -> Self {
         // The same on every connection and for every form of the call: neither seed nor cut goes in.
         let mut hasher = DefaultHasher::new();
+        hasher.write_u32(credential.flavor());
+        // Only what says who calls: the rest of a credential may change between a call and its repeat.
+        if let Credential::Sys(user) = credential {
+            hasher.write_u32(user.uid);
+            hasher.write_u32(user.gid);
+            user.gids.iter().for_each(|gid| hasher.write_u32(*gid));
+        }
         for part in arguments.peek(CHECKSUM_LEN) {
             for byte in part {
                 hasher.write_u8(byte);

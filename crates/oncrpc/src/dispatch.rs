@@ -231,7 +231,7 @@ impl Dispatcher {
         if !known.idempotent
             && let Some(address) = peer.address
         {
-            let key = Key::new(address.ip(), xid, [number, version, procedure], &arguments);
+            let key = Key::new(address.ip(), xid, [number, version, procedure], &credential, &arguments);
             match self.cache.admit(key, now) {
                 Admission::Execute(guard) => execution = Some(guard),
                 Admission::Wait(repeat) => {
