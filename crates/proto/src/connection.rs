@@ -142,7 +142,9 @@ impl Connection {
     /// [`poll_room`](rpcrdma_verbs::ProtectionDomain::poll_room); `None` if nothing waits for memory.
     #[must_use]
     pub fn wants_memory(&self) -> Option<usize> {
-        self.requester.wants_memory.max(self.responder.wants_memory)
+        // Nothing more is asked of a connection that ends: its driver would go round and round for it (rule I6).
+        let goes_on = self.state == State::Open && !self.ended;
+        self.requester.wants_memory.max(self.responder.wants_memory).filter(|_| goes_on)
     }
 
     /// XIDs of Calls whose chunks the provider could not read, because of the peer. To be given to

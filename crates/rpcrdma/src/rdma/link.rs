@@ -102,7 +102,9 @@ impl Link {
                 Progress::Some
             }
             Poll::Pending => match engine.wants_memory() {
-                Some(room) if self.queue_pair.domain().poll_room(cx, room).is_ready() => Progress::Some,
+                Some(room) if !self.dead && self.queue_pair.domain().poll_room(cx, room).is_ready() => {
+                    Progress::Some
+                }
                 _ => Progress::None,
             },
         }
