@@ -72,7 +72,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -130,14 +130,14 @@ pub enum RegisterError {
 
 /// The programs of a server and their reply cache.
 pub struct Dispatcher {
-    programs: HashMap<u32, Vec<Arc<dyn Program>>>,
+    programs: BTreeMap<u32, Vec<Arc<dyn Program>>>,
     cache: Arc<ReplyCache>,
 }
 
 impl Dispatcher {
     /// A dispatcher without programs.
     pub fn new(cache: Arc<ReplyCache>) -> Self {
-        Self { programs: HashMap::new(), cache }
+        Self { programs: BTreeMap::new(), cache }
     }
 
     /// Adds a program. Several with one number may serve different versions of it.

@@ -11,6 +11,9 @@ use crate::{Encode, EncodeError, Piece, Stream, pad_len, padded_len};
 /// a gather list would cost more than the copy. In bytes.
 pub const INLINE_COPY_MAX: usize = 1024;
 
+/// Room for the first run, in bytes: most headers with small arguments or results fit without growing.
+const FIRST_RUN: usize = 256;
+
 /// Encodes one value into a stream of its own.
 pub fn encode<T: Encode + ?Sized>(value: &T) -> Result<Stream, EncodeError> {
     let mut encoder = Encoder::new();
@@ -19,10 +22,16 @@ pub fn encode<T: Encode + ?Sized>(value: &T) -> Result<Stream, EncodeError> {
 }
 
 /// Builds a [`Stream`]; see the module's introduction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Encoder {
     done: Stream,
     run: BytesMut,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self { done: Stream::new(), run: BytesMut::with_capacity(FIRST_RUN) }
+    }
 }
 
 impl Encoder {
@@ -129,12 +138,14 @@ impl Encoder {
 
     /// The stream of everything encoded.
     pub fn finish(mut self) -> Stream {
-        self.end_run();
+        self.done.push(Piece::Inline(self.run.freeze()));
         self.done
     }
 
     fn end_run(&mut self) {
-        self.done.push(Piece::Inline(self.run.split().freeze()));
+        if !self.run.is_empty() {
+            self.done.push(Piece::Inline(self.run.split().freeze()));
+        }
     }
 }
 
