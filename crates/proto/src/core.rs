@@ -3,7 +3,7 @@
 //! Work waits in `out` until the driver takes it, and not longer than the send queue has room. Windows own their memory
 //! from their reservation on, so that a request that is never posted loses nothing but a sink of an RDMA Read.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -15,10 +15,14 @@ use rpcrdma_verbs::{
 use crate::config::{Config, Side};
 use crate::event::{CloseReason, Event, Post};
 use crate::gather::Gather;
+use crate::ids::IdMap;
 use crate::private_data::{Thresholds, announced};
 use crate::receives::Receives;
 use crate::stats::Stats;
 use crate::wire::{Codec, Header, Segment};
+
+/// Room for a header with a few segments, in bytes.
+const SMALL_HEADER: usize = 128;
 
 /// What a completion belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +69,7 @@ pub(crate) struct Core {
     max_send_wr: usize,
     out: VecDeque<Post>,
     /// With the entries of the send queue that each takes.
-    works: HashMap<WrId, (Origin, usize)>,
+    works: IdMap<WrId, (Origin, usize)>,
     next_id: u64,
     sends_outstanding: usize,
 }
@@ -93,7 +97,7 @@ impl Core {
             max_sge: capabilities.max_sge.max(1),
             max_send_wr: capabilities.max_send_wr.max(1),
             out: VecDeque::new(),
-            works: HashMap::new(),
+            works: IdMap::default(),
             next_id: 0,
             sends_outstanding: 0,
         }
@@ -156,7 +160,7 @@ impl Core {
         invalidate: Option<Key>,
         express: bool,
     ) -> usize {
-        let mut encoded = BytesMut::new();
+        let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
         self.codec.encode(header, &mut encoded);
         let len = encoded.len() + payload.len();
         let mut gather = Gather::default();

@@ -72,9 +72,10 @@ impl Gather {
         if run < 2 {
             return;
         }
-        let short = self.parts.split_off(self.parts.len().saturating_sub(run));
-        let mut joined = BytesMut::with_capacity(short.iter().map(|part| part.data.len()).sum());
-        for part in &short {
+        let first = self.parts.len().saturating_sub(run);
+        let mut joined =
+            BytesMut::with_capacity(self.parts.iter().skip(first).map(|part| part.data.len()).sum());
+        for part in self.parts.drain(first..) {
             joined.extend_from_slice(&part.data);
             let counted = if part.payload { &mut self.copied.payload } else { &mut self.copied.inline };
             *counted += part.data.len();

@@ -11,6 +11,7 @@
 
 //! | [`session`] | the client's side across connections: reconnect and retransmit |
 //! | [`binding`] | what is DDP-eligible in a program |
+//! | [`ids`] | maps by numbers that this side gave out |
 //! | [`error`], [`limits`], [`timers`], [`stats`] | refusals, bounds, timers and counters, each in one table |
 //!
 //! A driver moves work requests from a [`connection::Connection`] (or [`session::Session`]) to a queue pair and completions
@@ -32,6 +33,7 @@ pub mod credits;
 pub mod error;
 pub mod event;
 mod gather;
+pub mod ids;
 pub mod limits;
 pub mod planner;
 pub mod private_data;
@@ -56,6 +58,7 @@ pub use config::{Config, Side};
 pub use connection::Connection;
 pub use error::ProtocolError;
 pub use event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
+pub use ids::{IdMap, IdSet};
 pub use limits::Limits;
 pub use private_data::{PrivateData, Thresholds};
 

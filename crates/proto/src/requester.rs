@@ -23,6 +23,7 @@ use crate::call::{
 use crate::core::{Core, Origin};
 use crate::credits::RequesterCredits;
 use crate::event::{CloseReason, Event};
+use crate::ids::IdMap;
 use crate::timers::after;
 use crate::wire::ChunkLists;
 
@@ -31,7 +32,7 @@ pub(crate) struct Requester {
     pub(crate) credits: RequesterCredits,
     /// XIDs of calls that were not sent, in order.
     queue: VecDeque<u32>,
-    calls: HashMap<u32, Transaction>,
+    calls: IdMap<u32, Transaction>,
     /// Open windows.
     keys: HashMap<Key, (u32, usize)>,
     deadlines: BTreeSet<(Instant, u32)>,
@@ -117,7 +118,7 @@ impl Requester {
         Self {
             credits,
             queue: VecDeque::new(),
-            calls: HashMap::new(),
+            calls: IdMap::default(),
             keys: HashMap::new(),
             deadlines: BTreeSet::new(),
             next_id: 0,

@@ -7,7 +7,7 @@
 
 mod answer;
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use crate::core::{Core, Origin, allocate_together, remote};
 use crate::credits::ResponderCredits;
 use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
+use crate::ids::IdMap;
 use crate::reassembly::{Layout, ReadChunk};
 use crate::timers::after;
 use crate::wire::{ChunkLists, ErrorBody};
@@ -36,7 +37,7 @@ const REMOTE_PROTECTION: u8 = 1;
 #[derive(Debug)]
 pub(crate) struct Responder {
     pub(crate) credits: ResponderCredits,
-    calls: HashMap<u64, Incoming>,
+    calls: IdMap<u64, Incoming>,
     /// Calls whose chunks wait to be read, in order.
     pulls: VecDeque<u64>,
     /// Calls whose chunks are being read. A peer that does not answer RDMA Reads holds no more of the domain's memory than
@@ -99,7 +100,7 @@ impl Responder {
     pub(crate) fn new(credits: ResponderCredits) -> Self {
         Self {
             credits,
-            calls: HashMap::new(),
+            calls: IdMap::default(),
             pulls: VecDeque::new(),
             reading: 0,
             answers: VecDeque::new(),

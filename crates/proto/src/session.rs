@@ -5,7 +5,7 @@
 //! reply cache recognises them. A call ends with its reply, with an error that says why there is none, or when its time is
 //! up.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +17,7 @@ use crate::call::{Call, CallError, CallFailure, CallId, IncomingReply, Refused, 
 use crate::config::{Config, Side};
 use crate::connection::Connection;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
+use crate::ids::{IdMap, IdSet};
 use crate::stats::Stats;
 use crate::timers::{after, earlier};
 use crate::wire::{self, Codec};
@@ -45,11 +46,11 @@ pub struct Session {
     /// Calls without a connection, oldest first.
     waiting: BTreeMap<CallId, Waiting>,
     /// Calls that the connection has, by its names for them.
-    issued: HashMap<CallId, Issued>,
+    issued: IdMap<CallId, Issued>,
     /// The connection's names for them.
-    names: HashMap<CallId, CallId>,
+    names: IdMap<CallId, CallId>,
     /// XIDs of all of those.
-    xids: HashSet<u32>,
+    xids: IdSet<u32>,
     next_id: u64,
     next_xid: u32,
     /// What the peer said that it speaks.
@@ -152,9 +153,9 @@ impl Session {
             attempt: 0,
             connection: None,
             waiting: BTreeMap::new(),
-            issued: HashMap::new(),
-            names: HashMap::new(),
-            xids: HashSet::new(),
+            issued: IdMap::default(),
+            names: IdMap::default(),
+            xids: IdSet::default(),
             next_id: 0,
             next_xid,
             versions: None,
