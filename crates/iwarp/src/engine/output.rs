@@ -18,6 +18,8 @@ use crate::wire::marker::{MarkerClock, marker};
 const INLINE: usize = 56;
 /// Slices lent to one system call. Linux takes 1024; more than this no longer pays.
 const MAX_SLICES: usize = 256;
+/// The same where few pieces wait, as for small messages: a long list takes longer to clear than they take to lay out.
+const FEW_SLICES: usize = 8;
 
 #[derive(Debug)]
 enum Piece {
@@ -219,7 +221,15 @@ impl Output {
 
     /// Lends what is to be written next.
     pub(super) fn with_slices<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
-        let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+        if self.pieces.len() <= FEW_SLICES {
+            self.with_slices_up_to::<FEW_SLICES, T>(write)
+        } else {
+            self.with_slices_up_to::<MAX_SLICES, T>(write)
+        }
+    }
+
+    fn with_slices_up_to<const MOST: usize, T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
+        let mut slices = [IoSlice::new(&[]); MOST];
         let mut used = 0;
         let mut skip = self.front_written;
         for (slot, piece) in slices.iter_mut().zip(&self.pieces) {

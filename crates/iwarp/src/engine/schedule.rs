@@ -178,6 +178,16 @@ impl Engine {
         }
     }
 
+    /// Whether anything is to be laid out, to be written, or awaited from the peer's Read Responses: if not,
+    /// [`prepare`](Self::prepare) has nothing to do.
+    pub fn has_work(&self) -> bool {
+        !(self.output.is_empty()
+            && self.sends.is_empty()
+            && self.sends.rtr.is_none()
+            && self.responses.is_empty()
+            && self.reads.is_empty())
+    }
+
     /// Whether octets wait for the socket.
     pub fn has_output(&self) -> bool {
         !self.output.is_empty()

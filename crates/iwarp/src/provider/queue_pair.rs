@@ -82,10 +82,12 @@ impl IwarpQueuePair {
     }
 
     /// Writes as much as the socket and the budget take; the value says whether anything happened.
-    fn write(&mut self, cx: &mut Context<'_>, now: Instant, budget: &mut Budget) -> bool {
+    fn write(&mut self, cx: &mut Context<'_>, clock: &mut Clock, budget: &mut Budget) -> bool {
         let mut progress = false;
         loop {
-            self.engine.prepare(now);
+            if self.engine.has_work() {
+                self.engine.prepare(clock.now());
+            }
             let Some(stream) = &self.stream else { break };
             if !self.engine.has_output() {
                 if self.engine.shutdown_due() {
@@ -118,7 +120,7 @@ impl IwarpQueuePair {
                 })
             });
             if let Some(count) = written {
-                self.engine.transmitted(count, now);
+                self.engine.transmitted(count, clock.now());
                 budget.spend(count);
                 progress = true;
                 self.follow_segment_size();
@@ -133,7 +135,7 @@ impl IwarpQueuePair {
     }
 
     /// Reads as much as there is and the budget allows; the value says whether anything happened.
-    fn read(&mut self, cx: &mut Context<'_>, now: Instant, budget: &mut Budget) -> bool {
+    fn read(&mut self, cx: &mut Context<'_>, clock: &mut Clock, budget: &mut Budget) -> bool {
         let mut progress = false;
         while let Some(stream) = &self.stream {
             if !self.engine.wants_input() || budget.is_used_up() {
@@ -163,7 +165,7 @@ impl IwarpQueuePair {
                     return true;
                 }
                 (Some(count), _) => {
-                    self.engine.received(count, now);
+                    self.engine.received(count, clock.now());
                     budget.spend(count);
                     progress = true;
                 }
@@ -203,6 +205,16 @@ impl IwarpQueuePair {
         }
         self.engine.handle_timeout(Instant::now());
         true
+    }
+}
+
+/// The time of one call of `poll`: read when first needed, since many calls find nothing to do.
+#[derive(Default)]
+struct Clock(Option<Instant>);
+
+impl Clock {
+    fn now(&mut self) -> Instant {
+        *self.0.get_or_insert_with(Instant::now)
     }
 }
 
@@ -268,15 +280,15 @@ impl QueuePair for IwarpQueuePair {
         cx: &mut Context<'_>,
         completions: &mut Vec<Completion>,
     ) -> Poll<Result<(), Disconnected>> {
-        let now = Instant::now();
+        let mut clock = Clock::default();
         if !std::mem::replace(&mut self.started, true) {
-            self.engine.start(now);
+            self.engine.start(clock.now());
         }
         let (mut input, mut output) = (Budget::new(), Budget::new());
         loop {
             // Input first: what it completes makes output, which then leaves in the same call.
-            let read = self.read(cx, now, &mut input);
-            let written = self.write(cx, now, &mut output);
+            let read = self.read(cx, &mut clock, &mut input);
+            let written = self.write(cx, &mut clock, &mut output);
             let timer = self.time(cx);
             if self.engine.is_ended() {
                 self.stream = None;
