@@ -109,20 +109,21 @@ impl Client {
     /// [`CallError`]; [`CallError::execution`] says what is known about the call's execution.
     pub async fn call(&self, call: Call) -> Result<Reply, CallError> {
         let (program, version, procedure, name) = (call.program, call.version, call.procedure, call.name);
-        let start = Instant::now();
+        let start = tracing::enabled!(target: "rpcrdma::call", tracing::Level::DEBUG).then(Instant::now);
         let result = match &self.inner.link {
             Link::Rdma(client) => client.call(call).await,
             Link::Tcp(client) => client.call(call).await,
         };
-        let (to, elapsed) = (self.inner.to, start.elapsed());
+        let to = self.inner.to;
+        let elapsed = start.map(|start| tracing::field::debug(start.elapsed()));
         match &result {
             Ok(reply) => tracing::debug!(
                 target: "rpcrdma::call",
-                %to, xid = reply.xid, program, version, procedure, name, ?elapsed, travelled = %reply.travelled
+                %to, xid = reply.xid, program, version, procedure, name, elapsed, travelled = %reply.travelled
             ),
             Err(error) => tracing::debug!(
                 target: "rpcrdma::call",
-                %to, program, version, procedure, name, ?elapsed, %error
+                %to, program, version, procedure, name, elapsed, %error
             ),
         }
         result

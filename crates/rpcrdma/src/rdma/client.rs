@@ -15,7 +15,6 @@
 //! *What happens on error.* The session decides: calls are sent again on the next connection (I8) or fail. A call whose
 //! future is dropped is abandoned there (I10).
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -24,7 +23,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rpcrdma_proto::{
-    self as proto, Action, CallFailure, CallId, IncomingReply, RefusedKind, Session, SessionEvent,
+    self as proto, Action, CallFailure, CallId, IdMap, IncomingReply, RefusedKind, Session, SessionEvent,
 };
 use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectParameters, Connector, ProtectionDomain, QueuePair};
 use tokio::sync::Notify;
@@ -63,7 +62,7 @@ struct Shared {
 struct State {
     session: Session,
     link: Option<Link>,
-    calls: HashMap<CallId, Waiting>,
+    calls: IdMap<CallId, Waiting>,
     poller: Poller,
     background: Background,
     phase: Phase,
@@ -246,7 +245,7 @@ impl State {
         Self {
             session,
             link: Some(link),
-            calls: HashMap::new(),
+            calls: IdMap::default(),
             poller: Poller::Nobody,
             background: Background::default(),
             phase: Phase::Open,
@@ -275,9 +274,9 @@ impl State {
     }
 
     /// Works until nothing is left to do, or until the call `until` has its result. Whoever calls this is the poller.
-    fn drive(&mut self, cx: &mut Context<'_>, until: Option<CallId>) {
-        // One reading of the clock is enough for all rounds: together they take a few milliseconds at most.
-        let now = Instant::now();
+    ///
+    /// One reading of the clock is enough for all rounds: together they take a few milliseconds at most.
+    fn drive(&mut self, now: Instant, cx: &mut Context<'_>, until: Option<CallId>) {
         for _ in 0..ROUNDS_PER_POLL {
             let mut progress = Progress::None;
             if let Some(link) = &mut self.link {
@@ -368,7 +367,7 @@ impl State {
     }
 
     /// Hands a new call to the session.
-    fn start(&mut self, call: Call, default_timeout: Duration) -> Result<CallId, CallError> {
+    fn start(&mut self, now: Instant, call: Call, default_timeout: Duration) -> Result<CallId, CallError> {
         if self.phase != Phase::Open {
             return Err(CallError::Closed { sent: false });
         }
@@ -390,11 +389,10 @@ impl State {
             flavor_touches_data: false,
             timeout: Some(after),
         };
-        let id =
-            self.session.call(Instant::now().into_std(), call).map_err(|refused| match refused.kind {
-                RefusedKind::Closed => CallError::Closed { sent: false },
-                kind => CallError::Unsendable { reason: kind.to_string() },
-            })?;
+        let id = self.session.call(now.into_std(), call).map_err(|refused| match refused.kind {
+            RefusedKind::Closed => CallError::Closed { sent: false },
+            kind => CallError::Unsendable { reason: kind.to_string() },
+        })?;
         self.stats.calls += 1;
         self.calls.insert(id, Waiting { waker: None, result: None, retransmit, after });
         Ok(id)
@@ -439,20 +437,24 @@ impl InProgress<'_> {
         cx: &mut Context<'_>,
         call: &mut Option<Call>,
     ) -> Poll<Result<IncomingReply, CallError>> {
+        let now = Instant::now();
         let mut state = self.shared.lock();
         let id = match (self.id, call.take()) {
             (Some(id), _) => id,
             (None, Some(call)) => {
-                let id = state.start(call, self.shared.config.protocol.timeouts.call)?;
+                let id = state.start(now, call, self.shared.config.protocol.timeouts.call)?;
                 *self.id.insert(id)
             }
             (None, None) => return Poll::Pending,
         };
         let alone = state.calls.len() == 1 && state.link.is_some();
+        let mut waker = None;
         if alone {
             state.poller = Poller::Call(id);
             state.background.activity += 1;
-            state.drive(cx, Some(id));
+            // This task takes its reply right away: it need not be woken for it.
+            waker = state.calls.get_mut(&id).and_then(|call| call.waker.take());
+            state.drive(now, cx, Some(id));
             if state.timer_is_late() {
                 state.wake_background();
             }
@@ -468,9 +470,8 @@ impl InProgress<'_> {
                 Poll::Ready(result)
             }
             None => {
-                if !waiting.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                    waiting.waker = Some(cx.waker().clone());
-                }
+                let known = waker.or(waiting.waker.take()).filter(|waker| waker.will_wake(cx.waker()));
+                waiting.waker = Some(known.unwrap_or_else(|| cx.waker().clone()));
                 Poll::Pending
             }
         }
@@ -551,7 +552,7 @@ impl Task {
             if self.shall_drive(&mut state, cx) {
                 state.background.wanted = false;
                 state.poller = Poller::Background;
-                state.drive(cx, None);
+                state.drive(Instant::now(), cx, None);
             }
             if state.phase == Phase::Closed {
                 state.link = None;

@@ -172,14 +172,14 @@ impl Served {
         self.copied = copied;
     }
 
-    /// Sets the timer; `true` if it was due.
+    /// Sets the timer; `true` if it was due. It may ring before the deadline, which saves setting it anew with every message.
     fn tick(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
         let Some(deadline) = self.connection.poll_timeout().map(Instant::from_std) else { return false };
         if deadline <= now {
             self.connection.handle_timeout(now.into_std());
             return true;
         }
-        if self.timer.deadline() != deadline {
+        if self.timer.is_elapsed() || deadline < self.timer.deadline() {
             self.timer.as_mut().reset(deadline);
         }
         self.timer.as_mut().poll(cx).is_ready()
