@@ -22,12 +22,15 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// Looks at a message that stands at its XID (RFC 5531 §9).
-    pub(crate) fn new(message: &Decoder, since: Instant) -> Self {
+    /// Looks at a message that stands at its XID (RFC 5531 §9); `None` if nobody wants to know.
+    pub(crate) fn new(message: &Decoder, since: Instant) -> Option<Self> {
+        if !tracing::enabled!(target: "rpcrdma::serve", tracing::Level::DEBUG) {
+            return None;
+        }
         let mut header = message.clone();
         let [xid, _message_type, _rpc_version, program, version, procedure] =
             [(); 6].map(|()| header.u32().unwrap_or_default());
-        Self { xid, program, version, procedure, since }
+        Some(Self { xid, program, version, procedure, since })
     }
 }
 
@@ -36,11 +39,11 @@ impl Shared {
     pub(crate) fn trace(
         &self,
         peer: Option<SocketAddr>,
-        call: &Traced,
+        call: Option<Traced>,
         outcome: &Outcome,
         way: &dyn fmt::Display,
     ) {
-        let Traced { xid, program, version, procedure, since } = *call;
+        let Some(Traced { xid, program, version, procedure, since }) = call else { return };
         tracing::debug!(
             target: "rpcrdma::serve",
             peer = peer.map(tracing::field::display), xid, program, version, procedure, name = self.name(program, version, procedure),

@@ -150,13 +150,15 @@ impl IwarpQueuePair {
                 Poll::Ready(Ok(())) => {}
             }
             let mut read = None;
+            let mut short = false;
             let engine = &mut self.engine;
             let result = stream.try_io(Interest::READABLE, || {
                 engine.with_receive_slices(|slices| {
                     let lent: usize = slices.iter().map(|slice| slice.len()).sum();
                     let count = rustix::io::readv(stream, slices)?;
                     read = Some(count);
-                    drained(count < lent)
+                    short = count < lent;
+                    drained(short)
                 })
             });
             match (read, result) {
@@ -168,6 +170,10 @@ impl IwarpQueuePair {
                     self.engine.received(count, clock.now());
                     budget.spend(count);
                     progress = true;
+                    if short && self.engine.has_completions() {
+                        // Nothing more is there, and the caller comes back.
+                        break;
+                    }
                 }
                 (None, Err(error)) if is_fatal(&error) => {
                     self.engine.handle_link_error(error.to_string());

@@ -99,7 +99,7 @@ struct Served {
 #[derive(Debug)]
 struct InProgress {
     token: ReplyToken,
-    served: Traced,
+    served: Option<Traced>,
     travelled: Travelled,
 }
 
@@ -203,7 +203,7 @@ impl Served {
     }
 
     fn answer(&mut self, now: Instant, call: &InProgress, outcome: Outcome) {
-        self.shared.trace(self.peer, &call.served, &outcome, &Way(&call.travelled));
+        self.shared.trace(self.peer, call.served, &outcome, &Way(&call.travelled));
         let answer = match outcome {
             Outcome::Reply(reply) => Answer::message(reply),
             Outcome::ChunkViolation(_) => Answer::ChunkError,

@@ -55,7 +55,7 @@ pub(crate) async fn run(
 /// A call that a handler works on.
 #[derive(Debug)]
 struct InProgress {
-    served: Traced,
+    served: Option<Traced>,
     /// Octets of its record.
     length: usize,
 }
@@ -157,7 +157,7 @@ impl<'a> Connection<'a> {
     }
 
     fn answer(&mut self, call: &InProgress, outcome: Outcome) {
-        self.shared.trace(Some(self.peer), &call.served, &outcome, &format_args!("{} B by TCP", call.length));
+        self.shared.trace(Some(self.peer), call.served, &outcome, &format_args!("{} B by TCP", call.length));
         match outcome {
             Outcome::Reply(reply) => self.writer.push(&reply),
             Outcome::ChunkViolation(error) => {
