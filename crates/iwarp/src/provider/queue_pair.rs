@@ -1,7 +1,7 @@
 //! A connection: the engine, its socket, and one timer.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use rpcrdma_verbs::{
     Capabilities, Completion, ConnectParameters, Counters, Disconnected, PostError, ProtectionDomain,
     QueuePair, ReceiveMemory, RemoteSegment, WindowError, WindowMemory, Windows, WorkRequest, WrId,
 };
-use rustix::net::{SendAncillaryBuffer, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -27,6 +27,8 @@ use crate::startup::Negotiated;
 const CALLS_PER_POLL: usize = 64;
 /// Octets moved each way in one call of `poll` before other tasks get a turn.
 const OCTETS_PER_POLL: usize = 512 * 1024;
+/// Octets up to which output is copied together for one plain `send`: a few small messages.
+const SHORT_OUTPUT: usize = 512;
 /// Completions from one call of `poll`.
 const COMPLETIONS_PER_POLL: usize = 256;
 /// Octets sent after which the segment size is asked for again, the first time. TCP starts with a guess that its window limits.
@@ -113,8 +115,7 @@ impl IwarpQueuePair {
             let result = self.engine.with_transmit_slices(|slices| {
                 stream.try_io(Interest::WRITABLE, || {
                     let lent: usize = slices.iter().map(|slice| slice.len()).sum();
-                    let mut control = SendAncillaryBuffer::default();
-                    let count = rustix::net::sendmsg(stream, slices, &mut control, SendFlags::NOSIGNAL)?;
+                    let count = send(stream, slices, lent)?;
                     written = Some(count);
                     drained(count < lent)
                 })
@@ -155,7 +156,7 @@ impl IwarpQueuePair {
             let result = stream.try_io(Interest::READABLE, || {
                 engine.with_receive_slices(|slices| {
                     let lent: usize = slices.iter().map(|slice| slice.len()).sum();
-                    let count = rustix::io::readv(stream, slices)?;
+                    let count = receive(stream, slices)?;
                     read = Some(count);
                     short = count < lent;
                     drained(short)
@@ -242,6 +243,30 @@ impl Budget {
 
     const fn is_used_up(&self) -> bool {
         self.calls == 0 || self.octets == 0
+    }
+}
+
+/// Sends what is lent, `len` octets. What is short is put together first: a list costs the kernel more than the copy.
+fn send(stream: &TcpStream, slices: &[IoSlice<'_>], len: usize) -> rustix::io::Result<usize> {
+    let mut joined = [0; SHORT_OUTPUT];
+    let Some(joined) = joined.get_mut(..len) else {
+        let mut control = SendAncillaryBuffer::default();
+        return rustix::net::sendmsg(stream, slices, &mut control, SendFlags::NOSIGNAL);
+    };
+    let mut rest = &mut *joined;
+    for slice in slices {
+        let Some((here, behind)) = rest.split_at_mut_checked(slice.len()) else { break };
+        here.copy_from_slice(slice);
+        rest = behind;
+    }
+    rustix::net::send(stream, joined, SendFlags::NOSIGNAL)
+}
+
+/// Receives into what is lent.
+fn receive(stream: &TcpStream, slices: &mut [IoSliceMut<'_>]) -> rustix::io::Result<usize> {
+    match slices {
+        [slice] => rustix::net::recv(stream, &mut **slice, RecvFlags::empty()).map(|(count, _)| count),
+        slices => rustix::io::readv(stream, slices),
     }
 }
 
