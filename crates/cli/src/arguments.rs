@@ -16,7 +16,7 @@ Examples:
   rpcrdma put report.pdf nfs://127.0.0.1/reports/  store a file
   rpcrdma -v cat nfs://127.0.0.1/notes.txt         see how each call travels
 
-URLs: nfs://HOST[:PORT]/PATH. PORT is 20049 (rdma) or 2049 (tcp) if left out; write %25 for a percent sign in a
+URLs: nfs://HOST[:PORT]/PATH. PORT is 20049 (rdma) or 2049 (tcp) if left out; write %25 for a percent sign in a \
 name, %3F for ?, %23 for #. An IPv6 address stands in brackets: nfs://[::1]/.
 
 Exit codes:

@@ -15,7 +15,7 @@ use crate::output::{self, Text};
 const AFTER_HELP: &str = "\
 Times are UTC. Symbolic links that are named are followed; those in directories are shown as links.
 
---json prints {listings: [{url, entries: [{url, name, type, mode, links, uid, gid, size, used, fsid, fileid, atime, mtime,
+--json prints {listings: [{url, entries: [{url, name, type, mode, links, uid, gid, size, used, fsid, fileid, atime, mtime, \
 ctime, target}]}]}; target is there for symbolic links with --long.";
 
 /// List directories (or show files), sorted by name.

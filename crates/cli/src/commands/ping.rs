@@ -14,10 +14,10 @@ use crate::output::{self, Text};
 use crate::signals::StopSignals;
 
 const AFTER_HELP: &str = "\
-Shows minimum, median, 90th and 99th percentile and maximum of the round trip, in microseconds. Exit code 4 if some calls
+Shows minimum, median, 90th and 99th percentile and maximum of the round trip, in microseconds. Exit code 4 if some calls \
 had no reply, 1 if all had none, 3 if there was no connection. SIGINT ends it with the summary so far.
 
---json prints {host, address, transport, program, version, sent, received, microseconds: {min, p50, p90, p99, max, mean}};
+--json prints {host, address, transport, program, version, sent, received, microseconds: {min, p50, p90, p99, max, mean}}; \
 microseconds is null if nothing was received.";
 
 /// Measure the round trip of NULL calls.

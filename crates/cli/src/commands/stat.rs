@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::output::{self, Text};
 
 const AFTER_HELP: &str = "\
---json prints {entries: [{url, name, type, mode, links, uid, gid, size, used, fsid, fileid, atime, mtime, ctime, target}]};
+--json prints {entries: [{url, name, type, mode, links, uid, gid, size, used, fsid, fileid, atime, mtime, ctime, target}]}; \
 target is there for symbolic links.";
 
 /// Show the attributes of files. Symbolic links are shown, not followed.

@@ -37,8 +37,8 @@ const FILE: &str = "cached";
 const MEMORY_EXPORT: &str = "/memory";
 
 const AFTER_HELP: &str = "\
-Everything runs on the loopback interface in this process, client and server each on a thread of their own, with CRC32C on
-and operations of 1 MiB. Base and subject take turns for several rounds; each ratio is the median over the rounds of subject
+Everything runs on the loopback interface in this process, client and server each on a thread of their own, with CRC32C on \
+and operations of 1 MiB. Base and subject take turns for several rounds; each ratio is the median over the rounds of subject \
 by base.
 
   base          a plain TCP stream of 1 MiB writes; for latency a ping-pong of 128 octets on TCP
@@ -49,7 +49,7 @@ by base.
   memory        growth of the resident memory of a server in another process by 200 idle RDMA connections, against
                 connections x credits x inline size
 
---json prints {machine, rounds, operations, seconds, rows: [{name, unit, value, base, ratio, ratio_least, ratio_most, target,
+--json prints {machine, rounds, operations, seconds, rows: [{name, unit, value, base, ratio, ratio_least, ratio_most, target, \
 met}]}.";
 
 /// Measure this machine: throughput, latency and memory against plain TCP.

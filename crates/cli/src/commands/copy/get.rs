@@ -14,11 +14,11 @@ use crate::connect::Servers;
 use crate::exit::Failure;
 
 const AFTER_HELP: &str = "\
-As with cp -r: if DEST is a directory, copies go into it under their own names; else DEST is the name of the copy. The root of
-a server, nfs://HOST/, has no name: its entries are copied. Symbolic links in trees are copied as links; one that is named
+As with cp -r: if DEST is a directory, copies go into it under their own names; else DEST is the name of the copy. The root of \
+a server, nfs://HOST/, has no name: its entries are copied. Symbolic links in trees are copied as links; one that is named \
 as a URL is followed without -r. Devices, pipes and sockets are left out with a warning.
 
-A file has its name only when it is complete: it grows under another name beside it, and is renamed. If get is stopped by
+A file has its name only when it is complete: it grows under another name beside it, and is renamed. If get is stopped by \
 SIGINT or SIGTERM, unfinished files are removed; those that were complete stay.
 
 ";

@@ -24,7 +24,7 @@ use crate::output::{self, Progress, printable};
 
 /// What `--json` prints, for `--help`.
 const JSON_HELP: &str = "\
---json prints {files, directories, symlinks, octets, seconds, octets_per_second, skipped: [{path, reason}], failed: [{path,
+--json prints {files, directories, symlinks, octets, seconds, octets_per_second, skipped: [{path, reason}], failed: [{path, \
 reason}]}.";
 
 /// How copies are made.

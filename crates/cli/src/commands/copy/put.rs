@@ -11,11 +11,11 @@ use crate::connect::Servers;
 use crate::exit::Failure;
 
 const AFTER_HELP: &str = "\
-As with cp -r: if URL is a directory, copies go into it under their own names; else URL is the name of the copy. A SOURCE
-that ends with /. gives its entries. Symbolic links in trees are copied as links; one that is named as SOURCE is followed
+As with cp -r: if URL is a directory, copies go into it under their own names; else URL is the name of the copy. A SOURCE \
+that ends with /. gives its entries. Symbolic links in trees are copied as links; one that is named as SOURCE is followed \
 without -r. Devices, pipes and sockets are left out with a warning.
 
-Data is written UNSTABLE and committed at the end of each file; what a restart of the server may have lost is written
+Data is written UNSTABLE and committed at the end of each file; what a restart of the server may have lost is written \
 again. put is done when everything is on the server's stable storage.
 
 ";

@@ -37,17 +37,17 @@ const AFTER_HELP: &str = "\
 The defaults serve this machine only. For other machines give an address they can reach, for example
   rpcrdma serve --listen 0.0.0.0:20049 --export /=/srv/data,allow=192.0.2.0/24
 
-Users are what AUTH_SYS says, with root made nobody (squash=root) unless the export says otherwise; when rpcrdma does
-not run as root, everything is done as the user who runs it, and set-id bits are not set. Nothing proves who calls: on the
+Users are what AUTH_SYS says, with root made nobody (squash=root) unless the export says otherwise; when rpcrdma does \
+not run as root, everything is done as the user who runs it, and set-id bits are not set. Nothing proves who calls: on the \
 default address every user of this machine can say to be anybody but root. Locks (NLM) are not served: mount with nolock.
 
---memory bounds messages and payloads of all connections together. Each RDMA connection reserves credits x inline octets of
-it, which become memory only while messages arrive. Connections get at most half of it that way, so there can be memory / 2
-/ (credits x inline) of them, at most 512, and 256 from one address. The rest is for payloads; calls that find none wait.
+--memory bounds messages and payloads of all connections together. Each RDMA connection reserves credits x inline octets of \
+it, which become memory only while messages arrive. Connections get at most half of it that way, so there can be memory / 2 \
+/ (credits x inline) of them, at most 512, and 256 from one address. The rest is for payloads; calls that find none wait. \
 Besides there are some ten KiB of state for each connection.
 
-When ready, one line is printed that begins with \"ready:\" and ends with the command by which Linux mounts the first export,
-or why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, allow}], mount, mount_note}
+When ready, one line is printed that begins with \"ready:\" and ends with the command by which Linux mounts the first export, \
+or why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, allow}], mount, mount_note} \
 instead. SIGINT or SIGTERM stops the server: calls in progress are answered, data is flushed. A second one ends it at once.";
 
 /// Serve a directory by NFSv3 over RDMA (software iWARP) and over TCP.
