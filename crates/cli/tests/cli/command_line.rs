@@ -175,6 +175,23 @@ fn a_reader_that_goes_away_is_no_failure() {
     }
 }
 
+/// One object, twice: what is written by one export is read by the other, which may be read-only.
+#[test]
+fn a_directory_is_exported_twice() {
+    let shared = scratch();
+    let directory = shared.path().display();
+    let (first, second) = (format!("/a={directory},squash=none"), format!("/b={directory},ro"));
+    let server = Server::start_with(&["--export", &first, "--export", &second]);
+    fs::write(shared.path().join("there"), "content").unwrap();
+    for name in ["/a/there", "/b/there"] {
+        assert_eq!(succeed(&["cat", &server.url(name)]), "content");
+    }
+    succeed(&["mkdir", &server.url("/a/made")]);
+    assert!(shared.path().join("made").is_dir());
+    fail(1, &["mkdir", &server.url("/b/refused")]);
+    assert!(!shared.path().join("refused").exists());
+}
+
 #[test]
 fn ping_and_exports() {
     let extra = scratch();

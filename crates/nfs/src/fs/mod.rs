@@ -23,7 +23,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-pub use directory::{DirectoryFs, DirectoryOptions, HandleSource, OpenError};
+pub use directory::{DirectoryFs, DirectoryOptions, HandleSource, OpenError, WriteVerifier};
 pub use memory::{MemoryFs, MemoryOptions};
 pub use state::{StateDirectory, StateError};
 pub use types::{

@@ -1,5 +1,6 @@
 //! `rpcrdma serve`: from options to a server, until a signal stops it.
 
+mod directories;
 mod export;
 mod limits;
 mod ready;
@@ -7,13 +8,12 @@ mod ready;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Args;
 use rpcrdma::rpcbind::Rpcbind;
 use rpcrdma::{Server, ServerConfig};
 use rpcrdma_iwarp::IwarpListener;
-use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, StateDirectory};
+use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
 use rpcrdma_nfs::mount::{MOUNT_PROGRAM, MOUNT_VERSION};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
 use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION};
@@ -21,6 +21,7 @@ use rpcrdma_oncrpc::rpcbind::{Netid, Registration};
 use rpcrdma_verbs::{Listener, ProtectionDomain};
 use tokio::net::TcpListener;
 
+use self::directories::Directories;
 use self::export::{ExportOption, SquashOption};
 use self::ready::Ready;
 use crate::arguments::{Common, inline_size, size};
@@ -176,11 +177,11 @@ impl Serve {
             None => StateDirectory::open_default(&directories),
         }
         .map_err(|error| Failure::failed(format!("cannot serve: {error} (--state)")))?;
+        let mut opened = Directories::new(&state, DirectoryOptions::default());
         let mut exports = Vec::with_capacity(options.len());
         for option in options {
-            let directory = DirectoryFs::open(&option.directory, &state, DirectoryOptions::default())
-                .map_err(|error| failed(&error))?;
-            let mut export = Export::new(option.name.clone(), Arc::new(directory));
+            let directory = opened.open(&option.directory).map_err(|error| failed(&error))?;
+            let mut export = Export::new(option.name.clone(), directory);
             export.read_only = option.read_only;
             export.allow.clone_from(&option.allow);
             export.squash = match option.squash {

@@ -2,7 +2,6 @@
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rustix::fs::{Access as Probe, AtFlags, OFlags, Statx, accessat, fdatasync, fsync, ftruncate};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite};
@@ -152,7 +151,7 @@ impl DirectoryFs {
                 return Err(FsError::FileTooLarge);
             }
             // Before the first octet: if the storage loses one of them, the verifier has changed since.
-            let verifier = self.verifier.load(Ordering::Acquire);
+            let verifier = self.options.verifier.get();
             // As the caller: quotas, reserved space and set-id bits depend on who writes.
             let acting = self.actor.act_as(who)?;
             let length = write_all(file, offset, data)?;
@@ -179,9 +178,8 @@ impl DirectoryFs {
             Err(error) => return self.refused(id, error),
         };
         // RFC 1813 §3.3.21: data and metadata; of the whole file, which is always enough.
-        let result = fsync(&*file)
-            .map(|()| self.verifier.load(Ordering::Acquire))
-            .map_err(|errno| self.storage_failed(errno));
+        let result =
+            fsync(&*file).map(|()| self.options.verifier.get()).map_err(|errno| self.storage_failed(errno));
         let after = stat(&*file).ok().map(|stat| attributes(&stat));
         // Nothing is told of before: others write while this waits for the storage, and a client would take what they
         // changed for its own doing (RFC 1813 §2.6, `wcc_data`).

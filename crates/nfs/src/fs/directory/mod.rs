@@ -28,13 +28,13 @@ mod map;
 mod namespace;
 mod open_files;
 mod probe;
+mod verifier;
 
 use std::ffi::CString;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -49,6 +49,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use thiserror::Error;
+pub use verifier::WriteVerifier;
 
 use super::permission::{SET_GROUP_ID, SET_USER_ID};
 use super::state::{StateDirectory, StateError};
@@ -86,11 +87,18 @@ pub struct DirectoryOptions {
     /// Whether changes of names and attributes are on stable storage before they are answered. Default true, as
     /// RFC 1813 §4.7 demands.
     pub sync_metadata: bool,
+    /// What tells clients of lost data. Default: one of its own, which clones of these options share.
+    pub verifier: WriteVerifier,
 }
 
 impl Default for DirectoryOptions {
     fn default() -> Self {
-        Self { open_files: 512, handles: HandleSource::Automatic, sync_metadata: true }
+        Self {
+            open_files: 512,
+            handles: HandleSource::Automatic,
+            sync_metadata: true,
+            verifier: WriteVerifier::default(),
+        }
     }
 }
 
@@ -128,7 +136,6 @@ pub struct DirectoryFs {
     ids: Ids,
     actor: Actor,
     open_files: OpenFiles,
-    verifier: AtomicU64,
     properties: Properties,
     options: DirectoryOptions,
     stripes: Vec<Mutex<()>>,
@@ -178,7 +185,6 @@ impl DirectoryFs {
             ids,
             actor,
             open_files: OpenFiles::new(options.open_files),
-            verifier: AtomicU64::new(rand::random()),
             properties,
             options,
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
@@ -334,7 +340,7 @@ impl DirectoryFs {
         if errno == Errno::INVAL {
             return FsError::NotSupported;
         }
-        self.verifier.store(rand::random(), Ordering::Release);
+        self.options.verifier.change();
         tracing::error!(%errno, "storage failed to keep written data; the write verifier is changed");
         errno.into()
     }

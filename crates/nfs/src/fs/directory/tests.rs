@@ -45,13 +45,29 @@ fn other_file_systems_below_are_listed_and_not_entered() {
 fn a_failure_of_the_storage_changes_the_verifier() {
     let tree = tempfile::tempdir().unwrap();
     let (_place, fs) = open(tree.path(), HandleSource::Automatic);
-    let before = fs.verifier.load(Ordering::Acquire);
+    let before = fs.options.verifier.get();
     assert_eq!(fs.storage_failed(Errno::NOSPC), FsError::NoSpace);
-    assert_ne!(fs.verifier.load(Ordering::Acquire), before);
-    let before = fs.verifier.load(Ordering::Acquire);
+    assert_ne!(fs.options.verifier.get(), before);
+    let before = fs.options.verifier.get();
     // "Cannot be synced" is no failure.
     assert_eq!(fs.storage_failed(Errno::INVAL), FsError::NotSupported);
-    assert_eq!(fs.verifier.load(Ordering::Acquire), before);
+    assert_eq!(fs.options.verifier.get(), before);
+}
+
+#[test]
+fn trees_that_share_a_verifier_change_it_together() {
+    let trees = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let place = tempfile::tempdir().unwrap();
+    let state = StateDirectory::open(place.path()).unwrap();
+    let options = DirectoryOptions::default();
+    let [one, other] =
+        trees.each_ref().map(|tree| DirectoryFs::open(tree.path(), &state, options.clone()).unwrap());
+    let before = other.options.verifier.get();
+    one.storage_failed(Errno::IO);
+    assert_eq!(one.options.verifier.get(), other.options.verifier.get());
+    assert_ne!(other.options.verifier.get(), before);
+    // Other options, another verifier.
+    assert_ne!(DirectoryOptions::default().verifier.get(), options.verifier.get());
 }
 
 #[test]
