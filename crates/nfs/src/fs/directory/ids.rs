@@ -2,7 +2,7 @@
 //!
 //! Two ways. With the kernel's own file handles an id *is* such a handle: it stays true whatever happens to the
 //! name, on this server or beside it, and nothing has to be remembered. It needs `CAP_DAC_READ_SEARCH` and a file
-//! system that can be exported. Without them an id is inode number and time of birth, and [`PathMap`] remembers
+//! system that can be exported. Without them an id is inode number and [`Generation`](super::map::Generation), and [`PathMap`] remembers
 //! under which name the object was last seen; it follows renames made through this server, and an object that
 //! somebody moved behind its back is stale until it is looked up again.
 //!

@@ -7,8 +7,13 @@
 //! of the process, however it comes; after a loss of power the newest may be stale. A torn record at the end (and what
 //! would follow it) is dropped when the log is read.
 //!
-//! Memory follows the number of objects that clients have seen, about 150 octets each; what is found gone is
-//! dropped.
+//! Memory follows the number of objects that clients have seen, about 150 octets each. A record goes when its name is
+//! taken away through this server, and when a handle is used and its object is not found under the name.
+//!
+//! On overlayfs an object is identified by its inode number and its kind only. Its first change copies a file of a lower
+//! layer up, which gives it another time of birth; number and kind stay, if all layers are on one file system or
+//! `xino` is on (the default where it is possible). So a handle of what was removed may come to name a later object
+//! of that kind, if the upper layer uses its number again.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -20,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rpcrdma_sys::handle_of;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FileType, FlockOperation, flock};
 use siphasher::sip::SipHasher24;
 
 use super::ids::Object;
@@ -41,10 +46,20 @@ const RECORD_HEAD: usize = 1 + KEY_SIZE + KEY_SIZE + 2;
 const CHECKSUM: usize = 8;
 const KEY_SIZE: usize = 16;
 
-/// Inode number, and what tells its use by this object from a later one: a hash of the kernel's file handle, in which
-/// file systems put the inode's generation (making one needs no rights, only opening it does). Where there is none, or
-/// it is not lasting (FUSE), the time of birth in nanoseconds; what was removed and made again within one tick of the
-/// kernel's clock, a few milliseconds, is then taken for the same.
+/// What tells the use of an inode number by one object from that by a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Generation {
+    /// A hash of the kernel's file handle, in which file systems put the inode's generation (making one needs no
+    /// rights, only opening it does); where there is none, as `Birth`.
+    Handle,
+    /// The time of birth in nanoseconds, where handles are not lasting (FUSE). What was removed and made again within
+    /// one tick of the kernel's clock, a few milliseconds, is taken for the same.
+    Birth,
+    /// A hash of the kernel's file handle; where there is none, which is the usual case, the kind of object (overlayfs).
+    Kind,
+}
+
+/// Inode number and what [`Generation`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     number: u64,
@@ -52,22 +67,28 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key of an object; `lasting` says whether the kernel's handles on its file system are.
-    pub(super) fn of(object: &Object, lasting: bool) -> Self {
-        let handle = if lasting { handle_of(object.as_fd()).ok() } else { None };
-        let born = handle.map_or_else(
-            || {
-                let time = &object.stat.stx_btime;
-                let seconds = u64::from_ne_bytes(time.tv_sec.to_ne_bytes());
-                seconds.wrapping_mul(1_000_000_000).wrapping_add(u64::from(time.tv_nsec))
-            },
-            |handle| {
+    /// The key of an object.
+    pub(super) fn of(object: &Object, generation: Generation) -> Self {
+        let handle = match generation {
+            Generation::Birth => None,
+            Generation::Handle | Generation::Kind => handle_of(object.as_fd()).ok(),
+        };
+        let born = match (handle, generation) {
+            (Some(handle), _) => {
                 let mut hasher = SipHasher24::new();
                 hasher.write(&handle.kind.to_be_bytes());
                 hasher.write(&handle.octets);
                 hasher.finish()
-            },
-        );
+            }
+            (None, Generation::Kind) => {
+                u64::from(FileType::from_raw_mode(object.stat.stx_mode.into()).as_raw_mode())
+            }
+            (None, _) => {
+                let time = &object.stat.stx_btime;
+                let seconds = u64::from_ne_bytes(time.tv_sec.to_ne_bytes());
+                seconds.wrapping_mul(1_000_000_000).wrapping_add(u64::from(time.tv_nsec))
+            }
+        };
         Self { number: object.stat.stx_ino, born }
     }
 }
@@ -150,7 +171,7 @@ struct State {
 #[derive(Debug)]
 pub(super) struct PathMap {
     root: Key,
-    lasting: bool,
+    generation: Generation,
     path: PathBuf,
     state: Mutex<State>,
 }
@@ -194,9 +215,13 @@ fn parse(log: &[u8]) -> Option<(u8, Key, Key, &[u8], usize)> {
 }
 
 impl PathMap {
-    /// Opens the map of the export whose root is `root`; `lasting` as for [`Key::of`].
-    pub(super) fn open(state: &StateDirectory, root: &Object, lasting: bool) -> Result<Self, StateError> {
-        let root = Key::of(root, lasting);
+    /// Opens the map of the export whose root is `root`.
+    pub(super) fn open(
+        state: &StateDirectory,
+        root: &Object,
+        generation: Generation,
+    ) -> Result<Self, StateError> {
+        let root = Key::of(root, generation);
         let name: String = root.to_octets().iter().map(|octet| format!("{octet:02x}")).collect();
         let (path, mut log) = state.open_locked(&format!("names-{name}"))?;
         let mut octets = Vec::new();
@@ -213,12 +238,12 @@ impl PathMap {
         }
         let log = rewrite(&path, &known).map_err(StateError::io(&path))?;
         let records = known.names;
-        Ok(Self { root, lasting, path, state: Mutex::new(State { known, log, records }) })
+        Ok(Self { root, generation, path, state: Mutex::new(State { known, log, records }) })
     }
 
     /// The key of an object of this export.
     pub(super) fn key(&self, object: &Object) -> Key {
-        if self.lasting { *object.key.get_or_init(|| Key::of(object, true)) } else { Key::of(object, false) }
+        *object.key.get_or_init(|| Key::of(object, self.generation))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -336,8 +361,8 @@ mod tests {
     #[test]
     fn names_survive_and_follow_a_renamed_directory() {
         let (_place, state, root) = root();
-        let top = Key::of(&root, true);
-        let map = PathMap::open(&state, &root, true).unwrap();
+        let top = Key::of(&root, Generation::Handle);
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
         map.remember(key(1), top, b"dir").unwrap();
         map.remember(key(2), key(1), b"file").unwrap();
         map.remember(key(2), top, b"link").unwrap();
@@ -345,33 +370,51 @@ mod tests {
         map.remember(key(1), top, b"moved").unwrap();
         map.forget(key(1), top, b"dir").unwrap();
         drop(map);
-        let map = PathMap::open(&state, &root, true).unwrap();
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
         let mut found = names(&map.paths(key(2)).unwrap());
         found.sort();
         assert_eq!(found, ["link", "moved/file"]);
         assert_eq!(map.paths(key(3)), Err(FsError::Stale));
     }
 
+    /// As after the copying up of a file on overlayfs.
+    #[test]
+    fn an_overlaid_object_keeps_its_key_when_its_birth_changes() {
+        let (place, state, mut root) = root();
+        // What has no handle: an object of /proc stands for one of overlayfs.
+        root = File::open("/proc/self/fdinfo").map_or(root, |file| Object::new(file.into()).unwrap());
+        assert!(handle_of(root.as_fd()).is_err());
+        let before = [Generation::Kind, Generation::Birth].map(|generation| Key::of(&root, generation));
+        root.stat.stx_btime.tv_sec += 1;
+        let after = [Generation::Kind, Generation::Birth].map(|generation| Key::of(&root, generation));
+        assert_eq!(before[0], after[0]);
+        assert_ne!(before[1], after[1]);
+        // Another kind under the number is another object.
+        root.stat.stx_mode ^= 0o040_000 ^ 0o100_000;
+        assert_ne!(Key::of(&root, Generation::Kind), before[0]);
+        drop((place, state));
+    }
+
     #[test]
     fn a_directory_is_where_it_was_seen_last() {
         let (_place, state, root) = root();
-        let top = Key::of(&root, true);
-        let map = PathMap::open(&state, &root, true).unwrap();
+        let top = Key::of(&root, Generation::Handle);
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
         map.remember(key(2), key(1), b"file").unwrap();
         for name in ["here", "there", "here"] {
             map.remember(key(1), top, name.as_bytes()).unwrap();
         }
         assert_eq!(names(&map.paths(key(2)).unwrap()), ["here/file"]);
         drop(map);
-        let map = PathMap::open(&state, &root, true).unwrap();
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
         assert_eq!(names(&map.paths(key(2)).unwrap()), ["here/file"]);
     }
 
     #[test]
     fn a_torn_record_costs_only_itself() {
         let (_place, state, root) = root();
-        let top = Key::of(&root, true);
-        let map = PathMap::open(&state, &root, true).unwrap();
+        let top = Key::of(&root, Generation::Handle);
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
         map.remember(key(1), top, b"one").unwrap();
         map.remember(key(2), top, b"two").unwrap();
         let path = map.path.clone();
@@ -379,7 +422,7 @@ mod tests {
         let log = std::fs::read(&path).unwrap();
         for cut in log.len() / 2 + 1..log.len() {
             std::fs::write(&path, &log[..cut]).unwrap();
-            let map = PathMap::open(&state, &root, true).unwrap();
+            let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
             let known = [key(1), key(2)].into_iter().filter(|key| map.paths(*key).is_ok()).count();
             assert_eq!(known, 1, "cut at {cut}");
         }
@@ -388,7 +431,7 @@ mod tests {
     #[test]
     fn a_ring_of_stale_records_ends() {
         let (_place, state, root) = root();
-        let map = PathMap::open(&state, &root, true).unwrap();
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
         map.remember(key(1), key(2), b"a").unwrap();
         map.remember(key(2), key(1), b"b").unwrap();
         assert_eq!(map.paths(key(1)).unwrap(), Vec::<Vec<Box<[u8]>>>::new());
@@ -397,15 +440,15 @@ mod tests {
     #[test]
     fn the_map_has_one_owner() {
         let (_place, state, root) = root();
-        let _map = PathMap::open(&state, &root, true).unwrap();
-        assert!(matches!(PathMap::open(&state, &root, true), Err(StateError::InUse { .. })));
+        let _map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        assert!(matches!(PathMap::open(&state, &root, Generation::Handle), Err(StateError::InUse { .. })));
     }
 
     #[test]
     fn the_log_is_written_anew_when_most_of_it_is_dead() {
         let (_place, state, root) = root();
-        let top = Key::of(&root, true);
-        let map = PathMap::open(&state, &root, true).unwrap();
+        let top = Key::of(&root, Generation::Handle);
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
         for _ in 0..DEAD_RECORDS_MIN {
             map.remember(key(1), top, b"name").unwrap();
             map.forget(key(1), top, b"name").unwrap();

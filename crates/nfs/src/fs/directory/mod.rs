@@ -41,7 +41,7 @@ use bytes::Bytes;
 use convert::{Place, attributes, mode_bits, stat, timespec};
 use identity::Actor;
 use ids::{Ids, NAMING, Object, WALK};
-use map::PathMap;
+use map::{Generation, PathMap};
 use open_files::OpenFiles;
 use rustix::fs::{
     Access as Probe, AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
@@ -165,7 +165,14 @@ impl DirectoryFs {
         let ids = if kernel {
             Ids::Kernel(mount)
         } else {
-            Ids::Map(Box::new(PathMap::open(state, &root, lasting)?))
+            let generation = if !lasting {
+                Generation::Birth
+            } else if probe::is_overlay(&mount) {
+                Generation::Kind
+            } else {
+                Generation::Handle
+            };
+            Ids::Map(Box::new(PathMap::open(state, &root, generation)?))
         };
         let root_id = ids
             .id_of(&root, None)

@@ -13,6 +13,7 @@ const TMPFS: u64 = 0x0102_1994;
 const FAT: u64 = 0x4d44;
 const FUSE: u64 = 0x6573_5546;
 const EXFAT: u64 = 0x2011_bab0;
+const OVERLAYFS: u64 = 0x794c_7630;
 
 /// Asks about the file system of a directory (not an `O_PATH` descriptor).
 pub(super) fn properties(root: &OwnedFd) -> Properties {
@@ -47,6 +48,11 @@ pub(super) fn properties(root: &OwnedFd) -> Properties {
 /// Whether the file system is one of a user's process.
 pub(super) fn is_fuse(root: &OwnedFd) -> bool {
     magic(root) == FUSE
+}
+
+/// Whether it is one laid over others, in which objects move from layer to layer.
+pub(super) fn is_overlay(root: &OwnedFd) -> bool {
+    magic(root) == OVERLAYFS
 }
 
 /// The number of the file system's type: 32 bits, in a type that differs from machine to machine.
