@@ -10,14 +10,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{OnceLock, RwLockWriteGuard};
 
 use rpcrdma_sys::{KernelHandle, handle_of, open_by_handle};
 use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, openat2};
 use rustix::io::Errno;
 
 use super::convert::{Place, stat};
-use super::map::{Key, PathMap};
+use super::map::{Key, Path, PathMap};
 use crate::fs::types::{FILE_ID_MAX, FileId, FileKind, FsError};
 
 /// A descriptor that names and grants nothing.
@@ -127,16 +127,22 @@ impl Ids {
             }
             Self::Map(map) => {
                 let key = Key::from_id(id).ok_or(FsError::BadId)?;
-                for path in map.paths(key)? {
-                    match walk(root, &path) {
-                        Ok(object) if map.key(&object) == key => return Ok(object),
-                        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return Err(FsError::TryLater),
-                        // The name stands for something else by now, or for nothing.
-                        Ok(_) | Err(_) => {}
-                    }
+                if let Some(object) = find(map, root, key, &map.paths(key)?)? {
+                    return Ok(object);
                 }
-                Err(FsError::Stale)
+                // An ancestor may have been renamed between the look at the map and the walk: once more, when no rename
+                // is under way.
+                let _at_rest = map.at_rest();
+                find(map, root, key, &map.paths(key)?)?.ok_or(FsError::Stale)
             }
+        }
+    }
+
+    /// To be held over a rename and what [`Self::id_of`] and [`Self::forget`] are told about it.
+    pub(super) fn renaming(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        match self {
+            Self::Kernel(_) => None,
+            Self::Map(map) => Some(map.renaming()),
         }
     }
 
@@ -151,6 +157,19 @@ impl Ids {
 
 fn from_io(error: &io::Error) -> Option<FsError> {
     Errno::from_io_error(error).map(FsError::from)
+}
+
+/// Walks the paths until the object with this key is there.
+fn find(map: &PathMap, root: BorrowedFd<'_>, key: Key, paths: &[Path]) -> Result<Option<Object>, FsError> {
+    for path in paths {
+        match walk(root, path) {
+            Ok(object) if map.key(&object) == key => return Ok(Some(object)),
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return Err(FsError::TryLater),
+            // The name stands for something else by now, or for nothing.
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(None)
 }
 
 /// Longest path that is walked in one call, in octets: below `PATH_MAX`.

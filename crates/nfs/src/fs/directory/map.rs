@@ -21,8 +21,8 @@ use std::hash::Hasher;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rpcrdma_sys::handle_of;
 use rustix::fs::{FileType, FlockOperation, flock};
@@ -116,6 +116,9 @@ impl Key {
     }
 }
 
+/// Names from the root downwards.
+pub(super) type Path = Vec<Box<[u8]>>;
+
 type Names = Vec<(Key, Box<[u8]>)>;
 
 #[derive(Debug, Default)]
@@ -174,6 +177,8 @@ pub(super) struct PathMap {
     generation: Generation,
     path: PathBuf,
     state: Mutex<State>,
+    /// Written while a rename is done but not noted yet.
+    renames: RwLock<()>,
 }
 
 fn record(kind: u8, key: Key, directory: Key, name: &[u8]) -> Vec<u8> {
@@ -238,7 +243,13 @@ impl PathMap {
         }
         let log = rewrite(&path, &known).map_err(StateError::io(&path))?;
         let records = known.names;
-        Ok(Self { root, generation, path, state: Mutex::new(State { known, log, records }) })
+        Ok(Self {
+            root,
+            generation,
+            path,
+            state: Mutex::new(State { known, log, records }),
+            renames: RwLock::default(),
+        })
     }
 
     /// The key of an object of this export.
@@ -291,10 +302,22 @@ impl PathMap {
         Ok(())
     }
 
-    /// The paths from the root under which an object may be found, newest name first.
-    pub(super) fn paths(&self, key: Key) -> Result<Vec<Vec<Box<[u8]>>>, FsError> {
+    /// To be held over a rename and the notes about it.
+    pub(super) fn renaming(&self) -> RwLockWriteGuard<'_, ()> {
+        self.renames.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for renames that are not noted yet. While this is held there are none: [`Self::paths`] is what this
+    /// server knows.
+    pub(super) fn at_rest(&self) -> RwLockReadGuard<'_, ()> {
+        self.renames.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The paths from the root under which an object may be found, newest name first. A rename may be under way:
+    /// [`Self::at_rest`].
+    pub(super) fn paths(&self, key: Key) -> Result<Vec<Path>, FsError> {
         if key == self.root {
-            return Ok(vec![Vec::new()]);
+            return Ok(vec![Path::new()]);
         }
         let state = self.lock();
         let names = state.known.objects.get(&key).ok_or(FsError::Stale)?;
@@ -302,7 +325,7 @@ impl PathMap {
     }
 
     /// The path to `name` in `directory`, by the newest name of each directory above.
-    fn path(&self, state: &State, directory: Key, name: &[u8]) -> Option<Vec<Box<[u8]>>> {
+    fn path(&self, state: &State, directory: Key, name: &[u8]) -> Option<Path> {
         let mut path = vec![name.into()];
         let mut at = directory;
         while at != self.root {
@@ -320,7 +343,7 @@ impl PathMap {
 
 /// Writes the log anew under another name and puts it in the place of the old one. The new file is locked before it
 /// gets there, so no second server slips in between.
-fn rewrite(path: &Path, known: &Known) -> io::Result<File> {
+fn rewrite(path: &std::path::Path, known: &Known) -> io::Result<File> {
     let new = path.with_extension("new");
     let mut log = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     flock(&log, FlockOperation::NonBlockingLockExclusive)?;
@@ -344,7 +367,7 @@ mod tests {
         Key { number, born: number * 7 }
     }
 
-    fn names(paths: &[Vec<Box<[u8]>>]) -> Vec<String> {
+    fn names(paths: &[Path]) -> Vec<String> {
         paths
             .iter()
             .map(|path| path.iter().map(|n| String::from_utf8_lossy(n)).collect::<Vec<_>>().join("/"))
@@ -434,7 +457,7 @@ mod tests {
         let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
         map.remember(key(1), key(2), b"a").unwrap();
         map.remember(key(2), key(1), b"b").unwrap();
-        assert_eq!(map.paths(key(1)).unwrap(), Vec::<Vec<Box<[u8]>>>::new());
+        assert_eq!(map.paths(key(1)).unwrap(), Vec::<Path>::new());
     }
 
     #[test]

@@ -257,6 +257,8 @@ impl DirectoryFs {
         (from, from_name): (&Object, Name<'_>),
         (to, to_name): (&Object, Name<'_>),
     ) -> Result<(), FsError> {
+        // Until both names are noted: a handle of what is below has a path by which it is found.
+        let _renaming = self.ids.renaming();
         let (moved, replaced) = {
             let _acting = self.actor.act_as(who)?;
             let moved = Self::child(from, from_name)?;

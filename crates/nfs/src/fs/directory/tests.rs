@@ -125,6 +125,35 @@ fn an_inode_number_that_is_used_again_is_another_object() {
     }
 }
 
+#[test]
+fn a_handle_is_good_while_a_directory_above_is_renamed() {
+    let tree = tempfile::tempdir().unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let state = StateDirectory::open(place.path()).unwrap();
+    let options =
+        DirectoryOptions { handles: HandleSource::Map, sync_metadata: false, ..DirectoryOptions::default() };
+    let fs = DirectoryFs::open(tree.path(), &state, options).unwrap();
+    let who = Identity::superuser();
+    let name = |name: &'static str| Name::new(name.as_bytes()).unwrap();
+    let none = SetAttributes::default();
+    let above = fs.make(&who, &fs.root(), name("0"), &Special::Directory, &none).result.unwrap();
+    let file = fs.create(&who, &above.id, name("file"), &CreateHow::Guarded(none)).result.unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2_000 {
+                for (from, to) in [("0", "1"), ("1", "0")] {
+                    fs.rename(&who, &fs.root(), name(from), &fs.root(), name(to)).result.unwrap();
+                }
+            }
+            done.store(true, std::sync::atomic::Ordering::Release);
+        });
+        while !done.load(std::sync::atomic::Ordering::Acquire) {
+            assert_eq!(fs.attributes(&file.id).map(|found| found.kind), Ok(FileKind::Regular));
+        }
+    });
+}
+
 /// Opens a tree as a process does that may not act as others.
 fn open_without_rights(path: &Path) -> (tempfile::TempDir, DirectoryFs) {
     let path = path.to_owned();
