@@ -127,13 +127,19 @@ impl Ids {
             }
             Self::Map(map) => {
                 let key = Key::from_id(id).ok_or(FsError::BadId)?;
-                if let Some(object) = find(map, root, key, &map.paths(key)?)? {
+                if let Search::Found(object) = find(map, root, key, &map.paths(key)?)? {
                     return Ok(object);
                 }
                 // An ancestor may have been renamed between the look at the map and the walk: once more, when no rename
                 // is under way.
                 let _at_rest = map.at_rest();
-                find(map, root, key, &map.paths(key)?)?.ok_or(FsError::Stale)
+                let learnt = map.learnt();
+                match find(map, root, key, &map.paths(key)?)? {
+                    Search::Found(object) => return Ok(object),
+                    Search::Gone => map.drop_gone(key, learnt),
+                    Search::Hidden => {}
+                }
+                Err(FsError::Stale)
             }
         }
     }
@@ -159,17 +165,28 @@ fn from_io(error: &io::Error) -> Option<FsError> {
     Errno::from_io_error(error).map(FsError::from)
 }
 
+/// What was found under the names of an object.
+enum Search {
+    Found(Object),
+    /// Something else, or nothing, under each of them.
+    Gone,
+    /// It may be there: something on the way could not be walked.
+    Hidden,
+}
+
 /// Walks the paths until the object with this key is there.
-fn find(map: &PathMap, root: BorrowedFd<'_>, key: Key, paths: &[Path]) -> Result<Option<Object>, FsError> {
+fn find(map: &PathMap, root: BorrowedFd<'_>, key: Key, paths: &[Path]) -> Result<Search, FsError> {
+    let mut search = Search::Gone;
     for path in paths {
         match walk(root, path) {
-            Ok(object) if map.key(&object) == key => return Ok(Some(object)),
-            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return Err(FsError::TryLater),
+            Ok(object) if map.key(&object) == key => return Ok(Search::Found(object)),
             // The name stands for something else by now, or for nothing.
-            Ok(_) | Err(_) => {}
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return Err(FsError::TryLater),
+            Err(_) => search = Search::Hidden,
         }
     }
-    Ok(None)
+    Ok(search)
 }
 
 /// Longest path that is walked in one call, in octets: below `PATH_MAX`.

@@ -149,6 +149,13 @@ impl Known {
         true
     }
 
+    /// All names of an object.
+    fn take(&mut self, key: Key) -> Names {
+        let names = self.objects.remove(&key).unwrap_or_default();
+        self.names -= names.len() as u64;
+        names
+    }
+
     /// Whether this was known.
     fn forget(&mut self, key: Key, directory: Key, name: &[u8]) -> bool {
         let Some(names) = self.objects.get_mut(&key) else { return false };
@@ -168,6 +175,8 @@ struct State {
     known: Known,
     log: File,
     records: u64,
+    /// How often a name was noted, known or not.
+    learnt: u64,
 }
 
 /// The map of one export.
@@ -247,7 +256,7 @@ impl PathMap {
             root,
             generation,
             path,
-            state: Mutex::new(State { known, log, records }),
+            state: Mutex::new(State { known, log, records, learnt: 0 }),
             renames: RwLock::default(),
         })
     }
@@ -267,6 +276,7 @@ impl PathMap {
             return Ok(());
         }
         let mut state = self.lock();
+        state.learnt += 1;
         if state.known.learn(key, directory, name) {
             self.append(&mut state, &record(LEARNT, key, directory, name))?;
         }
@@ -280,6 +290,30 @@ impl PathMap {
             self.append(&mut state, &record(FORGOTTEN, key, directory, name))?;
         }
         Ok(())
+    }
+
+    /// How many objects are known.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.lock().known.objects.len()
+    }
+
+    /// A mark for [`Self::drop_gone`].
+    pub(super) fn learnt(&self) -> u64 {
+        self.lock().learnt
+    }
+
+    /// Drops an object that was found under none of its names; not if a name was noted since the mark was taken, which
+    /// may be one of this object: the next use of the handle will tell.
+    pub(super) fn drop_gone(&self, key: Key, mark: u64) {
+        let mut state = self.lock();
+        if state.learnt != mark {
+            return;
+        }
+        for (directory, name) in state.known.take(key) {
+            // Unwritten, the name comes back with the next start, and goes again when it is used.
+            let _ = self.append(&mut state, &record(FORGOTTEN, key, directory, &name));
+        }
     }
 
     fn append(&self, state: &mut State, record: &[u8]) -> Result<(), FsError> {
@@ -458,6 +492,26 @@ mod tests {
         map.remember(key(1), key(2), b"a").unwrap();
         map.remember(key(2), key(1), b"b").unwrap();
         assert_eq!(map.paths(key(1)).unwrap(), Vec::<Path>::new());
+    }
+
+    #[test]
+    fn what_is_gone_is_dropped_for_good_unless_it_was_just_seen() {
+        let (_place, state, root) = root();
+        let top = Key::of(&root, Generation::Handle);
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        for name in ["one", "two"] {
+            map.remember(key(1), top, name.as_bytes()).unwrap();
+        }
+        let mark = map.learnt();
+        map.remember(key(1), top, b"one").unwrap();
+        map.drop_gone(key(1), mark);
+        assert_eq!(names(&map.paths(key(1)).unwrap()), ["one", "two"]);
+        map.drop_gone(key(1), map.learnt());
+        assert_eq!(map.paths(key(1)), Err(FsError::Stale));
+        assert_eq!((map.len(), map.lock().known.names), (0, 0));
+        drop(map);
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        assert_eq!(map.paths(key(1)), Err(FsError::Stale));
     }
 
     #[test]

@@ -125,6 +125,24 @@ fn an_inode_number_that_is_used_again_is_another_object() {
     }
 }
 
+/// Without a handle's use nothing is known of what local users do; with it, the map does not grow by what they remove.
+#[test]
+fn what_is_found_gone_is_dropped_from_the_map() {
+    let tree = tempfile::tempdir().unwrap();
+    let (_place, fs) = open(tree.path(), HandleSource::Map);
+    let Ids::Map(map) = &fs.ids else { panic!("the map was asked for") };
+    let who = Identity::superuser();
+    let path = tree.path().join("file");
+    for _ in 0..20 {
+        fs::write(&path, "text").unwrap();
+        let id = fs.lookup(&who, &fs.root(), LookupName::new(b"file").unwrap()).unwrap().node.id;
+        assert!(fs.attributes(&id).is_ok());
+        fs::remove_file(&path).unwrap();
+        assert_eq!(fs.attributes(&id), Err(FsError::Stale));
+        assert_eq!(map.len(), 0);
+    }
+}
+
 #[test]
 fn a_handle_is_good_while_a_directory_above_is_renamed() {
     let tree = tempfile::tempdir().unwrap();
