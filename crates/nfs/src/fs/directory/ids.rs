@@ -109,7 +109,7 @@ impl Ids {
         }
     }
 
-    /// Opens what an id names; `root` is the root of the tree.
+    /// Opens what an id names; `root` is the root of the tree. To be called with the identity of the process.
     pub(super) fn open(&self, root: BorrowedFd<'_>, id: &FileId) -> Result<Object, FsError> {
         match self {
             Self::Kernel(mount) => {
@@ -126,6 +126,7 @@ impl Ids {
                 Ok(object)
             }
             Self::Map(map) => {
+                map.tidy();
                 let key = Key::from_id(id).ok_or(FsError::BadId)?;
                 if let Search::Found(object) = find(map, root, key, &map.paths(key)?)? {
                     return Ok(object);

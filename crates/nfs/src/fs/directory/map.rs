@@ -2,8 +2,8 @@
 //!
 //! In memory: for each object the names it was seen under, as directory and entry, so that renaming a directory
 //! changes one record however much is below it. On disk, in the state directory: a log of names learnt and
-//! forgotten, one appended record each, written anew without the dead ones when it is opened and when they
-//! outnumber the living. A record reaches the kernel before the id it is for reaches a client, so ids survive the end
+//! forgotten, one appended record each, written anew without the dead ones when it is opened and, at the next
+//! use of a handle, when they outnumber the living. A record reaches the kernel before the id it is for reaches a client, so ids survive the end
 //! of the process, however it comes; after a loss of power the newest may be stale. A torn record at the end (and what
 //! would follow it) is dropped when the log is read.
 //!
@@ -177,6 +177,8 @@ struct State {
     records: u64,
     /// How often a name was noted, known or not.
     learnt: u64,
+    /// With how many records to try again after the log could not be written anew.
+    tidy_from: u64,
 }
 
 /// The map of one export.
@@ -256,7 +258,7 @@ impl PathMap {
             root,
             generation,
             path,
-            state: Mutex::new(State { known, log, records, learnt: 0 }),
+            state: Mutex::new(State { known, log, records, learnt: 0, tidy_from: 0 }),
             renames: RwLock::default(),
         })
     }
@@ -322,18 +324,28 @@ impl PathMap {
             FsError::Io
         })?;
         state.records += 1;
-        if state.records > DEAD_RECORDS_MIN + 2 * state.known.names {
-            match rewrite(&self.path, &state.known) {
-                Ok(log) => {
-                    state.log = log;
-                    state.records = state.known.names;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, path = %self.path.display(), "map of names keeps growing");
-                }
+        Ok(())
+    }
+
+    /// Writes the log anew if most of it is dead. Only with the identity of the process: nobody else may make files in
+    /// the state directory.
+    pub(super) fn tidy(&self) {
+        let mut state = self.lock();
+        if state.records <= DEAD_RECORDS_MIN + 2 * state.known.names || state.records < state.tidy_from {
+            return;
+        }
+        match rewrite(&self.path, &state.known) {
+            Ok(log) => {
+                state.log = log;
+                state.records = state.known.names;
+                state.tidy_from = 0;
+            }
+            Err(error) => {
+                tracing::warn!(%error, path = %self.path.display(), "map of names keeps growing");
+                // Not at once again.
+                state.tidy_from = state.records + DEAD_RECORDS_MIN;
             }
         }
-        Ok(())
     }
 
     /// To be held over a rename and the notes about it.
@@ -529,6 +541,7 @@ mod tests {
         for _ in 0..DEAD_RECORDS_MIN {
             map.remember(key(1), top, b"name").unwrap();
             map.forget(key(1), top, b"name").unwrap();
+            map.tidy();
         }
         assert!(std::fs::metadata(&map.path).unwrap().len() < DEAD_RECORDS_MIN * 64);
     }

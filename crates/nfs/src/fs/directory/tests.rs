@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use super::map::Key;
 use super::*;
 
 fn open(path: &Path, handles: HandleSource) -> (tempfile::TempDir, DirectoryFs) {
@@ -170,6 +171,39 @@ fn a_handle_is_good_while_a_directory_above_is_renamed() {
             assert_eq!(fs.attributes(&file.id).map(|found| found.kind), Ok(FileKind::Regular));
         }
     });
+}
+
+/// Names are learnt from a listing as its caller, who has no rights in the state directory.
+#[test]
+fn a_listing_of_somebody_else_does_not_keep_the_log_from_being_written_anew() {
+    let tree = tempfile::tempdir().unwrap();
+    fs::set_permissions(tree.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let (place, fs) = open(tree.path(), HandleSource::Map);
+    // Each listing learns both names of one object anew.
+    fs::write(tree.path().join("name"), "").unwrap();
+    fs::hard_link(tree.path().join("name"), tree.path().join("other")).unwrap();
+    let Ids::Map(map) = &fs.ids else { panic!("the map was asked for") };
+    let length = || {
+        let entries = fs::read_dir(place.path()).unwrap();
+        entries.map(|entry| entry.unwrap().metadata().unwrap().len()).max().unwrap()
+    };
+    let (root, key) = (map.key(&fs.root), Key::from_id(&FileId::from_array(&[7; 16])).unwrap());
+    for _ in 0..5_000 {
+        map.remember(key, root, b"name").unwrap();
+        map.forget(key, root, b"name").unwrap();
+    }
+    assert!(length() > 100_000);
+    let who = Identity { uid: 1000, gid: 1000, groups: Vec::new() };
+    for _ in 0..10 {
+        let mut seen = 0;
+        fs.read_directory(&who, &fs.root(), 0, 0, true, &mut |entry| {
+            seen += usize::from(entry.node.is_some());
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(seen, 4);
+    }
+    assert!(length() < 1_000);
 }
 
 /// Opens a tree as a process does that may not act as others.
