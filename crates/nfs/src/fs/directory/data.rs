@@ -204,7 +204,7 @@ impl DirectoryFs {
         };
         // No other change through this server comes between the two sets of attributes: a client takes the file's cached
         // data for good if the first set is what it knows.
-        let stripe = self.lock_stripe(self.stripe(id));
+        let stripe = self.lock_file(id);
         let before = stat(&*file).ok().map(|stat| Before::from(&attributes(&stat)));
         let result = operation(&file);
         let after = stat(&*file).ok().map(|stat| attributes(&stat));
@@ -223,7 +223,10 @@ impl DirectoryFs {
             Ok(object) => object,
             Err(error) => return Outcome::failed(error),
         };
-        let stripe = self.lock_stripe(self.stripe(id));
+        let stripe = match object.kind() {
+            FileKind::Directory => self.lock_stripe(self.stripe(id)),
+            _ => self.lock_file(id),
+        };
         let before = match stat(&object) {
             Ok(before) => before,
             Err(errno) => return Outcome::failed(errno.into()),

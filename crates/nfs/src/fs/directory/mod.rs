@@ -138,7 +138,10 @@ pub struct DirectoryFs {
     open_files: OpenFiles,
     properties: Properties,
     options: DirectoryOptions,
+    /// Of directories. Taken before those of [`Self::file_stripes`], and of two the lower first.
     stripes: Vec<Mutex<()>>,
+    /// Of everything else, for who may hold that of the directory: one at a time.
+    file_stripes: Vec<Mutex<()>>,
     stripe_of: RandomState,
 }
 
@@ -195,6 +198,7 @@ impl DirectoryFs {
             properties,
             options,
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            file_stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             stripe_of: RandomState::new(),
         })
     }
@@ -303,6 +307,12 @@ impl DirectoryFs {
 
     fn lock_stripe(&self, index: usize) -> Option<MutexGuard<'_, ()>> {
         self.stripes.get(index).map(|stripe| stripe.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The lock of an object that is no directory.
+    fn lock_file(&self, id: &FileId) -> Option<MutexGuard<'_, ()>> {
+        let stripe = self.file_stripes.get(self.stripe(id));
+        stripe.map(|stripe| stripe.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Changes something in a directory and reports its attributes around that. No other change through this server

@@ -140,8 +140,11 @@ impl DirectoryFs {
         }
         let id = self.ids.id_of(&object, Some((directory, name.as_bytes())))?;
         if size.is_some() {
+            // Or a WRITE that reports the file's attributes around itself would claim this change for its own.
+            let stripe = self.lock_file(&id);
             self.set_size(who, &id, &object, size)?;
             object.stat = stat(&object)?;
+            drop(stripe);
             self.settle(&object)?;
         }
         Ok(Node { id, attributes: attributes(&object.stat) })

@@ -144,6 +144,29 @@ fn what_is_found_gone_is_dropped_from_the_map() {
     }
 }
 
+/// A WRITE holds the lock from the attributes before it to those after it.
+#[test]
+fn a_create_that_cuts_a_file_waits_for_a_write_to_it() {
+    let tree = tempfile::tempdir().unwrap();
+    let (_place, fs) = open(tree.path(), HandleSource::Automatic);
+    let who = Identity::superuser();
+    let name = Name::new(b"file").unwrap();
+    let how = CreateHow::Unchecked(SetAttributes { size: Some(0), ..SetAttributes::default() });
+    let file = fs.create(&who, &fs.root(), name, &how).result.unwrap();
+    fs.write(&who, &file.id, 0, b"text", Stability::Unstable).result.unwrap();
+    let (done, outcome) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let writing = fs.lock_file(&file.id);
+        scope.spawn(|| {
+            done.send(fs.create(&who, &fs.root(), name, &how).result.map(|made| made.attributes.size))
+        });
+        assert!(outcome.recv_timeout(std::time::Duration::from_millis(50)).is_err());
+        assert_eq!(fs.attributes(&file.id).unwrap().size, 4);
+        drop(writing);
+        assert_eq!(outcome.recv(), Ok(Ok(0)));
+    });
+}
+
 #[test]
 fn a_handle_is_good_while_a_directory_above_is_renamed() {
     let tree = tempfile::tempdir().unwrap();
