@@ -411,6 +411,21 @@ pub enum Special<'a> {
     CharacterDevice(DeviceNumber),
 }
 
+impl Special<'_> {
+    /// The kind of what is made.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        match self {
+            Self::Directory => FileKind::Directory,
+            Self::Symlink(_) => FileKind::Symlink,
+            Self::Fifo => FileKind::Fifo,
+            Self::Socket => FileKind::Socket,
+            Self::BlockDevice(_) => FileKind::BlockDevice,
+            Self::CharacterDevice(_) => FileKind::CharacterDevice,
+        }
+    }
+}
+
 /// Rights to an object, as a set (RFC 1813 §3.3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access(u32);

@@ -70,6 +70,11 @@ impl Actor {
         self.switches
     }
 
+    /// The user to whom the kernel gives what is made while acting as `who`.
+    pub(super) fn maker(&self, who: &Identity) -> u32 {
+        if self.switches { who.uid } else { self.own.uid }
+    }
+
     /// Whether the process's own rights are wider than those of `who`.
     pub(super) fn outranks(&self, who: &Identity) -> bool {
         self.switches && who.uid != 0

@@ -3,9 +3,11 @@
 //! The system calls run as the caller. Objects are named by descriptors before and after, so that what is reported
 //! is what was worked on.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, getxattr, linkat, makedev, mkdirat, mknodat, openat2, renameat,
-    symlinkat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, StatxFlags, getxattr, linkat, makedev, mkdirat, mknodat, openat2,
+    renameat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -21,6 +23,8 @@ const DEFAULT_FILE_MODE: u32 = 0o644;
 const DEFAULT_DIRECTORY_MODE: u32 = 0o755;
 /// Until the client has set the attributes.
 const EXCLUSIVE_MODE: u32 = 0o600;
+/// Longer than between two steps of the clock by which file systems tell time.
+const CLOCK_TICK: Duration = Duration::from_millis(100);
 /// How often a creation is tried again when the name comes and goes meanwhile.
 const CREATE_ATTEMPTS: usize = 8;
 
@@ -169,6 +173,17 @@ impl DirectoryFs {
         Ok(())
     }
 
+    /// Whether an object may be what the caller has made since then. Only its name says so, and who may write to the
+    /// directory may have moved another object of the caller's to it, the rights to which must not be changed then.
+    fn is_made(&self, who: &Identity, object: &Object, since: SystemTime) -> bool {
+        let born = &object.stat.stx_btime;
+        let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(CLOCK_TICK);
+        let known = StatxFlags::from_bits_retain(object.stat.stx_mask).contains(StatxFlags::BTIME);
+        let older = known
+            && u64::try_from(born.tv_sec).is_ok_and(|seconds| Duration::new(seconds, born.tv_nsec) < since);
+        object.stat.stx_uid == self.actor.maker(who) && !older
+    }
+
     pub(super) fn make_in(
         &self,
         who: &Identity,
@@ -177,15 +192,21 @@ impl DirectoryFs {
         what: &Special<'_>,
         new: &SetAttributes,
     ) -> Result<Node, FsError> {
-        let kind = if matches!(what, Special::Directory) { FileKind::Directory } else { FileKind::Fifo };
+        let kind = what.kind();
         let mode = self.lendable(new.mode.unwrap_or(DEFAULT_DIRECTORY_MODE), kind);
         let mut object = {
             let _acting = self.actor.act_as(who)?;
+            let since = SystemTime::now();
             make_object(directory, name, what, mode_bits(mode))?;
             let object = Self::child(directory, name)?;
-            if let Err(error) = self.apply_new(&object, new, mode) {
-                let flags =
-                    if matches!(what, Special::Directory) { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            if object.kind() != kind {
+                // Somebody has put something else in its place already.
+                return Err(FsError::NotFound);
+            }
+            if self.is_made(who, &object, since)
+                && let Err(error) = self.apply_new(&object, new, mode)
+            {
+                let flags = if kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
                 let _ = unlinkat(directory, name.as_bytes(), flags);
                 return Err(error);
             }
@@ -330,7 +351,28 @@ fn make_object(directory: &Object, name: Name<'_>, what: &Special<'_>, mode: Mod
 
 #[cfg(test)]
 mod tests {
+    use super::super::{DirectoryOptions, StateDirectory};
     use super::*;
+
+    #[test]
+    fn what_is_older_or_somebody_elses_was_not_just_made() {
+        let (tree, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let state = StateDirectory::open(state.path()).unwrap();
+        let fs = DirectoryFs::open(tree.path(), &state, DirectoryOptions::default()).unwrap();
+        let who = Identity { uid: rustix::process::geteuid().as_raw(), ..Identity::superuser() };
+        let since = SystemTime::now();
+        std::fs::create_dir(tree.path().join("dir")).unwrap();
+        let mut object = DirectoryFs::child(&fs.root, Name::new(b"dir").unwrap()).unwrap();
+        assert!(fs.is_made(&who, &object, since));
+        object.stat.stx_mask |= StatxFlags::BTIME.bits();
+        object.stat.stx_btime.tv_sec -= 2;
+        assert!(!fs.is_made(&who, &object, since), "moved here");
+        // Not every file system knows.
+        object.stat.stx_mask &= !StatxFlags::BTIME.bits();
+        assert!(fs.is_made(&who, &object, since));
+        object.stat.stx_uid += 1;
+        assert!(!fs.is_made(&who, &object, since), "made by another user");
+    }
 
     #[test]
     fn a_verifier_becomes_two_times_that_every_file_system_keeps() {
