@@ -109,7 +109,7 @@ impl DirectoryFs {
             let _acting = self.actor.act_as(who)?;
             let fd = openat2(directory, name.as_bytes(), flags, mode_bits(mode), WALK)?;
             let object = Object::new(fd)?;
-            let applied = self.apply_new(&object, new, mode).and_then(|()| match new.size {
+            let applied = self.apply_new(who, &object, new, mode).and_then(|()| match new.size {
                 Some(size) if size > 0 => Ok(rustix::fs::ftruncate(&object, size)?),
                 _ => Ok(()),
             });
@@ -156,8 +156,26 @@ impl DirectoryFs {
 
     /// Attributes of a new object. The client has applied its own umask; that of this process, and what a change of
     /// owner takes off, are undone here, but for an object under a default access control list, whose mask rules.
-    fn apply_new(&self, object: &Object, new: &SetAttributes, mode: u32) -> Result<(), FsError> {
-        self.apply(object, &SetAttributes { mode: None, size: None, ..*new })?;
+    ///
+    /// The caller as owner is what the client gets anyway: where callers do not act as themselves the user of this
+    /// process stands for all of them, and asking for oneself is no reason for a refusal.
+    fn apply_new(
+        &self,
+        who: &Identity,
+        object: &Object,
+        new: &SetAttributes,
+        mode: u32,
+    ) -> Result<(), FsError> {
+        let rest = SetAttributes { mode: None, size: None, ..*new };
+        let own = |wanted: Option<u32>, own: u32| wanted.is_none_or(|id| id == own);
+        match self.apply(object, &rest) {
+            Err(FsError::NotPermitted)
+                if !self.actor.switches() && own(new.uid, who.uid) && own(new.gid, who.gid) =>
+            {
+                self.apply(object, &SetAttributes { uid: None, gid: None, ..rest })?;
+            }
+            applied => applied?,
+        }
         let got = u32::from(stat(object)?.stx_mode);
         if mode & 0o7777 & !got == 0 || object.kind() == FileKind::Symlink {
             return Ok(());
@@ -204,7 +222,7 @@ impl DirectoryFs {
                 return Err(FsError::NotFound);
             }
             if self.is_made(who, &object, since)
-                && let Err(error) = self.apply_new(&object, new, mode)
+                && let Err(error) = self.apply_new(who, &object, new, mode)
             {
                 let flags = if kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
                 let _ = unlinkat(directory, name.as_bytes(), flags);

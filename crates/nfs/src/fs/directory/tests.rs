@@ -264,6 +264,43 @@ fn who_does_not_act_as_others_lends_no_set_id_bits() {
 }
 
 #[test]
+fn who_asks_for_itself_as_owner_may_create() {
+    let who = Identity { uid: 1000, gid: 1001, groups: Vec::new() };
+    let name = |name: &'static str| Name::new(name.as_bytes()).unwrap();
+    let owned = |uid, gid| SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
+    let create =
+        |fs: &DirectoryFs, new| fs.create(&who, &fs.root(), name("file"), &CreateHow::Guarded(new)).result;
+    let tree = tempfile::tempdir().unwrap();
+    fs::set_permissions(tree.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let check = |fs: &DirectoryFs| {
+        for new in [owned(4242, 1001), owned(1000, 4242)] {
+            assert_eq!(create(fs, new).map(drop), Err(FsError::NotPermitted));
+        }
+        let file = create(fs, owned(1000, 1001)).unwrap();
+        fs.make(&who, &fs.root(), name("dir"), &Special::Directory, &owned(1000, 1001)).result.unwrap();
+        if fs.acts_as_callers() {
+            assert_eq!((file.attributes.uid, file.attributes.gid), (1000, 1001));
+        }
+        fs.remove(&who, &fs.root(), name("file")).result.unwrap();
+        fs.remove_directory(&who, &fs.root(), name("dir")).result.unwrap();
+    };
+    let (_place, fs) = open(tree.path(), HandleSource::Automatic);
+    if fs.acts_as_callers() {
+        check(&fs);
+    }
+    let (_place, fs) = open_without_rights(tree.path());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // As a user who is not root.
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective.remove(rustix::thread::CapabilitySet::CHOWN);
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            check(&fs);
+        });
+    });
+}
+
+#[test]
 fn a_commit_claims_no_change_of_others() {
     let tree = tempfile::tempdir().unwrap();
     let (_place, fs) = open(tree.path(), HandleSource::Automatic);
