@@ -116,6 +116,8 @@ impl Serve {
         limits::raise_descriptors();
         limits::survive_file_size_limit()
             .map_err(|error| Failure::failed(format!("cannot listen for SIGXFSZ: {error}")))?;
+        // Clients have applied their own; what they make has its mode at once then. The state's files name theirs.
+        rustix::process::umask(rustix::fs::Mode::empty());
         let options = self.exports();
         let domain = ProtectionDomain::new(self.memory);
         let nfs = self.open(&options, &domain)?;
