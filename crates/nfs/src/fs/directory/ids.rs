@@ -167,6 +167,7 @@ fn from_io(error: &io::Error) -> Option<FsError> {
 }
 
 /// What was found under the names of an object.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 enum Search {
     Found(Object),
     /// Something else, or nothing, under each of them.
