@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rpcrdma::{AuthSys, ClientConfig, Credential, Server, ServerConfig, ServerMonitor};
+use rpcrdma::{AuthSys, ClientConfig, Credential, PeerShares, Server, ServerConfig, ServerMonitor};
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_nfs::client::{ClientOptions, CopyOptions, Error};
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
@@ -23,7 +23,7 @@ use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
 use rpcrdma_nfs::wire::SetAttributes;
 use rpcrdma_nfs::{Client, mount::MountStatus};
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
-use rpcrdma_verbs::{Listener, ProtectionDomain};
+use rpcrdma_verbs::Listener;
 use tempfile::tempdir;
 use tokio::net::TcpListener;
 
@@ -32,20 +32,20 @@ const SIM_HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const MIB: usize = 1 << 20;
 
-/// An NFS server of two exports in memory. Its READ buffers and the transport's memory are one domain: what the file
+/// An NFS server of two exports in memory. Its READ buffers and the transport's memory are one: what the file
 /// system filled is what the transport sends.
-fn nfs_server() -> (NfsServer, ProtectionDomain) {
+fn nfs_server() -> (NfsServer, PeerShares) {
     let export = |name| Export::new(name, Arc::new(MemoryFs::new(MemoryOptions::default())));
-    let domain = ProtectionDomain::new(256 << 20);
-    let options = ServerOptions { domain: domain.clone(), ..ServerOptions::default() };
+    let shares = ServerConfig::default().shares();
+    let options = ServerOptions { shares: shares.clone(), ..ServerOptions::default() };
     let server = NfsServer::new(HandleKey::random(), vec![export("/"), export("/second")], options).unwrap();
-    (server, domain)
+    (server, shares)
 }
 
 /// Serves NFS and MOUNT.
 fn serve(rdma: Option<Box<dyn Listener>>, tcp: Option<TcpListener>) -> ServerMonitor {
-    let (nfs, domain) = nfs_server();
-    let mut builder = Server::builder().config(ServerConfig::default()).domain(domain);
+    let (nfs, shares) = nfs_server();
+    let mut builder = Server::builder().config(ServerConfig::default()).shares(shares);
     builder = builder.program(nfs.nfs_program()).program(nfs.mount_program());
     if let Some(listener) = rdma {
         builder = builder.listen_rdma(listener);
@@ -242,11 +242,11 @@ async fn trees() {
 /// RFC 8267 §5.1: where the NFS connection has no MOUNT service, it is asked over TCP.
 #[tokio::test]
 async fn mount_over_tcp() {
-    let (nfs, domain) = nfs_server();
+    let (nfs, shares) = nfs_server();
     let iwarp = IwarpListener::bind(LOOPBACK, rpcrdma_iwarp::Config::default()).await.unwrap();
     let tcp = TcpListener::bind(LOOPBACK).await.unwrap();
     let (rdma_address, tcp_address) = (iwarp.local_address().unwrap(), tcp.local_addr().unwrap());
-    let only_nfs = Server::builder().domain(domain).program(nfs.nfs_program()).listen_rdma(Box::new(iwarp));
+    let only_nfs = Server::builder().shares(shares).program(nfs.nfs_program()).listen_rdma(Box::new(iwarp));
     tokio::spawn(only_nfs.build().unwrap().serve(std::future::pending()));
     let only_mount = Server::builder().program(nfs.mount_program()).listen_tcp(tcp);
     tokio::spawn(only_mount.build().unwrap().serve(std::future::pending()));

@@ -17,7 +17,6 @@ use nfs3_types::xdr_codec::Opaque;
 use rpcrdma::{Server, ServerConfig};
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, FileSystem, MemoryFs, MemoryOptions, StateDirectory};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
-use rpcrdma_verbs::ProtectionDomain;
 use tokio::net::TcpListener;
 
 const PIECE: usize = 65_536;
@@ -26,14 +25,14 @@ const PIECE: usize = 65_536;
 async fn serve(file_system: Arc<dyn FileSystem>) -> u16 {
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let domain = ProtectionDomain::new(256 << 20);
-    let options = ServerOptions { domain: domain.clone(), ..ServerOptions::default() };
+    let shares = ServerConfig::default().shares();
+    let options = ServerOptions { shares: shares.clone(), ..ServerOptions::default() };
     let mut export = Export::new("/", file_system);
     export.squash = Squash::Nobody;
     let nfs = NfsServer::new(HandleKey::random(), vec![export], options).unwrap();
     let server = Server::builder()
         .config(ServerConfig::default())
-        .domain(domain)
+        .shares(shares)
         .program(nfs.nfs_program())
         .program(nfs.mount_program())
         .listen_tcp(listener)

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use rpcrdma_oncrpc::CacheLimits;
 use rpcrdma_proto::Config;
+use rpcrdma_verbs::ProtectionDomain;
+
+use crate::shares::PeerShares;
 
 /// What a [`Client`](crate::Client) asks for and allows.
 #[derive(Debug, Clone)]
@@ -52,13 +55,22 @@ impl Default for ClientConfig {
 /// `memory − max_connections × grant × receive_size`: 384 MiB with the defaults. Beside the pool there is the state of each
 /// connection, some ten KiB, and up to [`max_queued`](Self::max_queued) octets of replies that a TCP client does not take. An
 /// exhausted pool makes callers wait, then refuses; it never grows.
+///
+/// Of the pool, all connections from one address together, and the programs that answer them, hold at most
+/// [`memory_per_peer`](Self::memory_per_peer). A peer that reads slowly or never answers our RDMA Reads thus uses up its own
+/// share; as long as fewer than `memory / memory_per_peer` addresses do that, all others find memory.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Credits, inline sizes, bounds on chunk lists and timers of RPC-over-RDMA.
-    /// [`bindings`](Config::bindings) is set by the server.
+    /// [`bindings`](Config::bindings) is set by the server. By default a connection without a call for
+    /// [`RDMA_IDLE`](Self::RDMA_IDLE) is closed (`timeouts.idle`): it holds Receives, and clients come back when they have
+    /// something to call.
     pub protocol: Config,
     /// Memory that Buffers of this server may hold together, in octets.
     pub memory: usize,
+    /// Of that, what is held for one peer address, in octets; loopback is an address like any other. `None`, the default, is a
+    /// quarter. Never less than what one connection needs: twice its Receives and the longest chunks of a Call.
+    pub memory_per_peer: Option<usize>,
     /// RDMA Reads that a client may have outstanding at us. This server exposes no memory, so few are enough.
     pub ird: u16,
     /// RDMA Reads that we may have outstanding at a client.
@@ -96,9 +108,12 @@ pub struct ServerConfig {
 
 impl Default for ServerConfig {
     fn default() -> Self {
+        let mut protocol = Config::default();
+        protocol.timeouts.idle = Some(Self::RDMA_IDLE);
         Self {
-            protocol: Config::default(),
+            protocol,
             memory: 512 << 20,
+            memory_per_peer: None,
             ird: 1,
             ord: 32,
             max_send_wr: 1024,
@@ -120,9 +135,23 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Octets that the Receives of all connections can take together.
+    /// Default of the time without a call after which an RDMA connection is closed. Longer than the 5 minutes after which
+    /// Linux closes an idle one itself.
+    pub const RDMA_IDLE: Duration = Duration::from_secs(600);
+
+    /// The memory of a server with these settings, for [`ServerBuilder::shares`](crate::ServerBuilder::shares) and for
+    /// programs that take memory for their results: what either takes for an address counts against its one share.
+    #[must_use]
+    pub fn shares(&self) -> PeerShares {
+        let read_total = usize::try_from(self.protocol.limits.read_total).unwrap_or(usize::MAX);
+        let least = self.receives().saturating_mul(2).saturating_add(ProtectionDomain::room_for(read_total));
+        let limit = self.memory_per_peer.unwrap_or(self.memory / 4);
+        PeerShares::new(ProtectionDomain::new(self.memory), limit.max(least))
+    }
+
+    /// Octets that the Receives of one connection can take.
     pub(crate) fn receives(&self) -> usize {
         let grant = usize::try_from(self.protocol.grant).unwrap_or(usize::MAX);
-        self.max_connections.saturating_mul(grant).saturating_mul(self.protocol.receive_size)
+        grant.saturating_mul(self.protocol.receive_size)
     }
 }

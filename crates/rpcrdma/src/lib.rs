@@ -14,6 +14,7 @@
 //! | `tcp` | record marking on sockets |
 //! | `handlers` | calls in progress at a server |
 //! | `admission` | limits on connections |
+//! | `shares` | memory, divided among peer addresses |
 //! | [`rpcbind`] | registration and lookup |
 //! | `trace` | what the server says about each call |
 //! | `workers` | threads for handlers that may block |
@@ -31,6 +32,7 @@ mod handlers;
 mod rdma;
 pub mod rpcbind;
 mod server;
+mod shares;
 mod tcp;
 mod trace;
 mod workers;
@@ -47,4 +49,5 @@ pub use rpcrdma_proto::{
     Binding, Config, Eligibility, Form, Invalidations, Limits, Sink, Timeouts, Travelled,
 };
 pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
+pub use shares::PeerShares;
 pub use workers::{WorkLost, Workers};

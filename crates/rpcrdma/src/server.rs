@@ -4,8 +4,8 @@
 //! limit of its own, so that silent peers cannot keep others out. Stopping is graceful: listeners close, calls in
 //! progress are answered within [`grace`](crate::ServerConfig::grace), then connections close.
 //!
-//! *Who owns which buffer.* All payload memory comes from one [`ProtectionDomain`], which bounds it
-//! ([`ServerConfig`]).
+//! *Who owns which buffer.* All payload memory comes from one domain, which bounds it, and of that from the share of the
+//! peer's address ([`PeerShares`], [`ServerConfig`]).
 //!
 //! *What happens on error.* A faulty connection ends alone (I6). A failed accept is logged and tried again after a pause.
 
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rpcrdma_oncrpc::{Dispatcher, Program, RegisterError, ReplyCache};
 use rpcrdma_proto::{Binding, BindingTable, Config};
-use rpcrdma_verbs::{Listener, ProtectionDomain};
+use rpcrdma_verbs::Listener;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -27,6 +27,7 @@ use tokio::time::{sleep, timeout};
 use crate::admission::Admission;
 use crate::config::ServerConfig;
 use crate::rdma::server::FailedReads;
+use crate::shares::PeerShares;
 use crate::{rdma, tcp};
 
 /// Serves RPC programs; see the module's introduction.
@@ -40,7 +41,7 @@ pub struct Server {
 #[derive(Default)]
 pub struct ServerBuilder {
     config: ServerConfig,
-    domain: Option<ProtectionDomain>,
+    shares: Option<PeerShares>,
     programs: Vec<Arc<dyn Binding>>,
     rdma: Vec<Box<dyn Listener>>,
     tcp: Vec<TcpListener>,
@@ -86,7 +87,7 @@ pub(crate) struct Shared {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) protocol: Arc<Config>,
     pub(crate) programs: Vec<Arc<dyn Binding>>,
-    pub(crate) domain: ProtectionDomain,
+    pub(crate) shares: PeerShares,
     pub(crate) failed_reads: FailedReads,
     admission: Admission,
     accepted: AtomicU64,
@@ -215,10 +216,10 @@ impl ServerBuilder {
         self
     }
 
-    /// Takes payload memory from this domain, which may be shared with others, instead of one of the server's own.
+    /// Takes memory from these shares, which programs may take theirs from too, instead of [`ServerConfig::shares`].
     #[must_use]
-    pub fn domain(mut self, domain: ProtectionDomain) -> Self {
-        self.domain = Some(domain);
+    pub fn shares(mut self, shares: PeerShares) -> Self {
+        self.shares = Some(shares);
         self
     }
 
@@ -256,22 +257,27 @@ impl ServerBuilder {
         for program in &self.programs {
             dispatcher.register(Arc::clone(program) as Arc<dyn Program>)?;
         }
-        let domain = self.domain.unwrap_or_else(|| ProtectionDomain::new(config.memory));
-        let (receives, limit) = (config.receives(), domain.usage().limit);
-        if !self.rdma.is_empty() && receives > limit / 2 {
-            tracing::warn!(
-                receives,
-                limit,
-                "Receives of all connections could take more than half of the memory: fewer connections or credits, smaller \
-                 inline messages, or more memory are advisable"
-            );
+        let shares = self.shares.unwrap_or_else(|| config.shares());
+        for (whose, connections, limit) in [
+            ("all connections", config.max_connections, shares.domain().usage().limit),
+            ("all connections of one address", config.max_connections_per_peer, shares.limit()),
+        ] {
+            let receives = config.receives().saturating_mul(connections);
+            if !self.rdma.is_empty() && receives > limit / 2 {
+                tracing::warn!(
+                    receives,
+                    limit,
+                    "Receives of {whose} could take more than half of their memory: fewer connections or credits, smaller \
+                     inline messages, or more memory are advisable"
+                );
+            }
         }
         config.protocol.bindings = Some(Arc::new(BindingTable::new(self.programs.clone())));
         let shared = Shared {
             dispatcher,
             protocol: Arc::new(config.protocol.clone()),
             programs: self.programs,
-            domain,
+            shares,
             failed_reads: FailedReads::default(),
             admission: Admission::new(
                 config.max_connections,
@@ -304,7 +310,7 @@ impl ServerMonitor {
             accepted: shared.accepted.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
             calls: shared.calls.load(Ordering::Relaxed),
-            memory_in_use: shared.domain.usage().in_use,
+            memory_in_use: shared.shares.domain().usage().in_use,
             payload_bytes_copied: shared.copied.load(Ordering::Relaxed),
         }
     }
@@ -366,7 +372,7 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, shared: Arc<Shared>, stop:
         shared.accepted.fetch_add(1, Ordering::Relaxed);
         let (shared, mut stop, alive) = (Arc::clone(&shared), stop.clone(), alive.clone());
         tokio::spawn(async move {
-            let set_up = timeout(shared.config.set_up, rdma::server::set_up(incoming, &shared));
+            let set_up = timeout(shared.config.set_up, rdma::server::set_up(incoming, peer, &shared));
             let outcome = tokio::select! {
                 outcome = set_up => outcome,
                 // Nothing was promised to this peer yet.

@@ -19,18 +19,19 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rpcrdma::{Client, ClientConfig, Server, ServerMonitor};
+use rpcrdma::{Client, ClientConfig, Server, ServerConfig, ServerMonitor};
 use rpcrdma_proto::PrivateData;
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
 use rpcrdma_verbs::{
     ConnectParameters, Connector, ProtectionDomain, QueuePair, ReceiveMemory, SendRequest, Work, WorkRequest,
     WrId,
 };
-use support::{echo, pattern, program};
+use support::{TestProgram, echo, get, pattern, put};
 use tokio::time::timeout;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const GOOD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+const MIB: usize = 1 << 20;
 const BAD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 66));
 
 struct Scene {
@@ -45,9 +46,22 @@ impl Scene {
     }
 
     async fn with(completion_mode: CompletionMode) -> Self {
-        let fabric = Fabric::on_tokio(FabricConfig { completion_mode, ..FabricConfig::default() });
+        let fabric = FabricConfig { completion_mode, ..FabricConfig::default() };
+        Self::serving(fabric, ServerConfig::default()).await
+    }
+
+    async fn serving(fabric: FabricConfig, config: ServerConfig) -> Self {
+        let fabric = Fabric::on_tokio(fabric);
         let listener = fabric.listen(SERVER).unwrap();
-        let server = Server::builder().program(program()).listen_rdma(Box::new(listener)).build().unwrap();
+        let shares = config.shares();
+        let program = Arc::new(TestProgram { shares: Some(shares.clone()), ..TestProgram::default() });
+        let server = Server::builder()
+            .config(config)
+            .shares(shares)
+            .program(program)
+            .listen_rdma(Box::new(listener))
+            .build()
+            .unwrap();
         let monitor = server.monitor();
         tokio::spawn(server.serve(std::future::pending()));
         tokio::task::yield_now().await;
@@ -60,7 +74,7 @@ impl Scene {
         let parameters = ConnectParameters {
             private_data: PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 4096 }
                 .encode(),
-            ird: 4,
+            ird: 32,
             ord: 4,
             max_send_wr: 64,
             max_recv_wr: 64,
@@ -96,6 +110,11 @@ impl Peer {
         // The connection may have ended for an earlier message.
         let _ = self.queue_pair.post(WrId(self.next), WorkRequest::Send(request));
         self.next += 1;
+    }
+
+    /// Lets the messages leave; what comes back is never looked at.
+    async fn leave(&mut self) {
+        let _ = poll_fn(|cx| Poll::Ready(self.queue_pair.poll(cx, &mut Vec::new()))).await;
     }
 
     /// What arrives until nothing does for a second, and whether the connection has ended.
@@ -224,6 +243,52 @@ async fn i6_a_chunk_that_cannot_be_read_ends_only_its_connection() {
         let (answers, ended) = peer.answers().await;
         assert!(!ended && is_error(&answers[0], 2), "{mode:?} {answers:?}");
     }
+}
+
+/// Peers of one address that answer no RDMA Read and take no RDMA Write; `true` if a good client is served meanwhile.
+async fn served_beside_silent_peers(memory_per_peer: Option<usize>) -> bool {
+    let config = ServerConfig { memory: 64 * MIB, memory_per_peer, ..ServerConfig::default() };
+    let share = config.shares().limit();
+    // An RDMA Write holds its memory until the peer has it; what a peer sends leaves at once.
+    let (completion_mode, bandwidth) = (CompletionMode::Acknowledged, None);
+    let fabric = FabricConfig { completion_mode, bandwidth, ..FabricConfig::default() };
+    let scene = Scene::serving(fabric, config).await;
+    let mib = u32::try_from(MIB).unwrap();
+    let mut peers = Vec::new();
+    for _ in 0..16 {
+        let mut peer = scene.connect().await;
+        for xid in (0..14).step_by(2) {
+            let mut put = words(&[xid, 1, 1, 0, 1, 44, 0xbad, mib, 0, 0, 0, 0, 0]);
+            put.extend(words(&[xid, 0, 2, support::PROGRAM, 1, support::PUT, 0, 0, 0, 0, mib]));
+            peer.send(put);
+            let xid = xid + 1;
+            let mut get = words(&[xid, 1, 1, 0, 0, 1, 1, 0xbad, mib, 0, 0, 0, 0]);
+            get.extend(words(&[xid, 0, 2, support::PROGRAM, 1, support::GET, 0, 0, 0, 0, mib]));
+            peer.send(get);
+        }
+        peer.leave().await;
+        peers.push(peer);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let held = scene.monitor.stats().memory_in_use;
+    assert!(held > share - 2 * MIB, "{held} octets of {share} are held");
+    let good = async {
+        for _ in 0..20 {
+            put(&scene.good, Bytes::from(pattern(MIB))).await.unwrap();
+            get(&scene.good, MIB).await.unwrap();
+        }
+    };
+    let served = timeout(Duration::from_secs(5), good).await.is_ok();
+    let now = scene.monitor.stats().memory_in_use;
+    assert!(held.abs_diff(now) <= 2 * MIB, "{held} octets were held, then {now}");
+    served
+}
+
+#[tokio::test(start_paused = true)]
+async fn i6_peers_that_pin_memory_leave_the_rest_to_other_addresses() {
+    assert!(served_beside_silent_peers(None).await);
+    // What the share is for.
+    assert!(!served_beside_silent_peers(Some(usize::MAX)).await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,9 +17,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rpcrdma::{CallError, Client, ClientConfig, Form, Server, ServerConfig, ServerMonitor, Sink};
+use rpcrdma::{CallError, Client, ClientConfig, Form, PeerShares, Server, ServerConfig, ServerMonitor, Sink};
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
-use rpcrdma_verbs::{Buffer, ProtectionDomain};
+use rpcrdma_verbs::Buffer;
 use support::{TestProgram, count, echo, get, get_call, pattern, program, put, sleep_call};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -36,12 +36,12 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-async fn serve(program: Arc<TestProgram>, domain: Option<ProtectionDomain>) -> Running {
+async fn serve(program: Arc<TestProgram>, shares: Option<PeerShares>) -> Running {
     let listener = IwarpListener::bind(([127, 0, 0, 1], 0).into(), Config::default()).await.unwrap();
     let mut server =
         Server::builder().config(ServerConfig::default()).program(program).listen_rdma(Box::new(listener));
-    if let Some(domain) = domain {
-        server = server.domain(domain);
+    if let Some(shares) = shares {
+        server = server.shares(shares);
     }
     let server = server.build().unwrap();
     let address = server.rdma_addresses().unwrap()[0];
@@ -98,9 +98,9 @@ async fn many_calls_in_flight_on_several_threads() {
 
 #[tokio::test]
 async fn payload_of_1_mib_is_never_copied() {
-    let domain = ProtectionDomain::new(64 * MIB);
-    let program = Arc::new(TestProgram { domain: Some(domain.clone()), ..TestProgram::default() });
-    let server = serve(program, Some(domain)).await;
+    let shares = ServerConfig::default().shares();
+    let program = Arc::new(TestProgram { shares: Some(shares.clone()), ..TestProgram::default() });
+    let server = serve(program, Some(shares)).await;
     let client = Client::connect_rdma(server.address).await.unwrap();
     // Like NFS WRITE: from the caller's memory.
     let written = put(&client, Bytes::from(pattern(MIB))).await.unwrap().travelled;

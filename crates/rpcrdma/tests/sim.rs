@@ -496,6 +496,25 @@ async fn i6_a_panicking_handler_ends_only_its_connection() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn i6_an_idle_connection_is_closed_and_made_again_when_needed() {
+    let fabric = fabric(CompletionMode::Local);
+    let server = serve(&fabric, program(), ServerConfig::default());
+    let client = client(&fabric).await;
+    // A long call is not idleness.
+    let long = u32::try_from(2 * ServerConfig::RDMA_IDLE.as_millis()).unwrap();
+    let patient = client.call(sleep_call(long).timeout(3 * ServerConfig::RDMA_IDLE));
+    patient.await.unwrap();
+    assert_eq!(client.stats().connections, 1);
+    sleep(ServerConfig::RDMA_IDLE - Duration::from_secs(1)).await;
+    assert_eq!(server.monitor.stats().connections, 1);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(server.monitor.stats().connections, 0);
+    assert_eq!(server.monitor.stats().memory_in_use, 0);
+    echo(&client, b"again").await.unwrap();
+    server.end(client).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn i6_an_exhausted_pool_makes_calls_wait_not_fail() {
     let fabric = fabric(CompletionMode::Local);
     let config = ServerConfig { memory: 4 * MIB, ..ServerConfig::default() };

@@ -4,9 +4,12 @@
 //! memory kept for reuse never exceeds the limit given at construction. Sizes are rounded up to a power of two, so
 //! that memory of one call serves the next. An exhausted domain refuses with [`PoolExhausted`]; whoever can wait
 //! asks [`ProtectionDomain::poll_available`].
+//!
+//! A [share](ProtectionDomain::share) is a domain with a limit of its own inside another: what it gives out counts
+//! against both, and goes back to the memory kept by the whole. So one user of many cannot take everything.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
@@ -57,7 +60,7 @@ pub enum PoolExhausted {
 pub struct PoolUsage {
     /// Held by live Buffers (size classes, not visible lengths).
     pub in_use: usize,
-    /// Kept for reuse.
+    /// Kept for reuse; 0 for a share, whose memory the whole keeps.
     pub cached: usize,
     /// Upper bound of the sum of both.
     pub limit: usize,
@@ -69,18 +72,29 @@ pub struct ProtectionDomain {
     pool: Arc<Pool>,
 }
 
+/// A share of a domain that does not keep it alive, see [`ProtectionDomain::downgrade`].
+#[derive(Debug, Clone)]
+pub struct WeakDomain {
+    pool: Weak<Pool>,
+}
+
+/// Locks are taken from a share to the whole, never the other way.
 #[derive(Debug)]
 struct Pool {
     limit: usize,
+    /// Of what this is a share; its limit is not smaller.
+    whole: Option<Arc<Self>>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     in_use: usize,
+    /// Empty for a share.
     cached: usize,
-    /// By (class, alignment).
+    /// By (class, alignment). Empty for a share.
     free: BTreeMap<(usize, usize), Vec<BytesMut>>,
+    /// Tasks that this limit, not that of the whole, kept from having memory when they asked.
     waiting: Vec<Waker>,
 }
 
@@ -88,7 +102,22 @@ impl ProtectionDomain {
     /// A domain whose Buffers hold at most `limit` octets together.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { pool: Arc::new(Pool { limit: limit.min(MAX_LIMIT), state: Mutex::default() }) }
+        Self { pool: Arc::new(Pool { limit: limit.min(MAX_LIMIT), whole: None, state: Mutex::default() }) }
+    }
+
+    /// A domain inside this one, whose Buffers hold at most `limit` octets together. They count against this domain too,
+    /// which may therefore refuse before the share is used up. Clones of a share are the same share.
+    #[must_use]
+    pub fn share(&self, limit: usize) -> Self {
+        let whole = Arc::clone(&self.pool);
+        let pool = Pool { limit: limit.min(whole.limit), whole: Some(whole), state: Mutex::default() };
+        Self { pool: Arc::new(pool) }
+    }
+
+    /// A reference that can be upgraded as long as the domain, one of its shares or Buffers lives.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakDomain {
+        WeakDomain { pool: Arc::downgrade(&self.pool) }
     }
 
     /// A Buffer of `len` octets that begins at a multiple of `align` (a power of two, at most [`MAX_ALIGN`]).
@@ -128,14 +157,21 @@ impl ProtectionDomain {
     /// As [`poll_available`](Self::poll_available), for several Buffers together: `room` is the sum of
     /// [`room_for`](Self::room_for) of each.
     pub fn poll_room(&self, cx: &mut Context<'_>, room: usize) -> Poll<()> {
-        let mut state = self.pool.lock();
-        if room > self.pool.limit || state.in_use + room <= self.pool.limit {
+        if room > self.pool.limit {
             return Poll::Ready(());
         }
-        if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-            state.waiting.push(cx.waker().clone());
+        let mut next = Some(&self.pool);
+        while let Some(pool) = next {
+            let mut state = pool.lock();
+            if state.in_use + room > pool.limit {
+                if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    state.waiting.push(cx.waker().clone());
+                }
+                return Poll::Pending;
+            }
+            next = pool.whole.as_ref();
         }
-        Poll::Pending
+        Poll::Ready(())
     }
 
     /// What the domain holds now.
@@ -146,10 +182,70 @@ impl ProtectionDomain {
     }
 }
 
+impl WeakDomain {
+    /// The domain, if it is still alive.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<ProtectionDomain> {
+        self.pool.upgrade().map(|pool| ProtectionDomain { pool })
+    }
+}
+
 impl Pool {
     fn lock(&self) -> MutexGuard<'_, State> {
         // The state is consistent between any two statements that can unwind.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pool that keeps the memory.
+    fn root(&self) -> &Self {
+        let mut pool = self;
+        while let Some(whole) = &pool.whole {
+            pool = whole;
+        }
+        pool
+    }
+
+    /// Counts `class` octets here and in the whole, or nowhere.
+    fn charge(&self, class: usize) -> Result<(), PoolExhausted> {
+        let limit = self.limit;
+        if class > limit {
+            return Err(PoolExhausted::OverLimit { requested: class, limit });
+        }
+        let mut state = self.lock();
+        if state.in_use + class > limit {
+            return Err(PoolExhausted::InUse { requested: class, in_use: state.in_use, limit });
+        }
+        if let Some(whole) = &self.whole {
+            whole.charge(class)?;
+        }
+        state.in_use += class;
+        Ok(())
+    }
+
+    /// Takes back what [`charge`](Self::charge) counted, with its memory if that is to be kept, and wakes who waits.
+    fn discharge(&self, class: usize, memory: Option<(usize, BytesMut)>) {
+        let mut waiting = Vec::new();
+        let mut pool = self;
+        let freed = loop {
+            let mut state = pool.lock();
+            state.in_use -= class;
+            waiting.append(&mut state.waiting);
+            match &pool.whole {
+                Some(whole) => {
+                    drop(state);
+                    pool = whole;
+                }
+                None => {
+                    if let Some((align, storage)) = memory {
+                        state.cached += class;
+                        state.free.entry((class, align)).or_default().push(storage);
+                    }
+                    break state.shrink_to(pool.limit);
+                }
+            }
+        };
+        drop(freed);
+        waiting.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -213,16 +309,8 @@ pub(crate) struct Reservation {
 
 impl Reservation {
     fn charge(pool: &Arc<Pool>, len: usize) -> Result<Self, PoolExhausted> {
-        let limit = pool.limit;
-        let class = class_of(len).ok_or(PoolExhausted::OverLimit { requested: len, limit })?;
-        if class > limit {
-            return Err(PoolExhausted::OverLimit { requested: class, limit });
-        }
-        let mut state = pool.lock();
-        if state.in_use + class > limit {
-            return Err(PoolExhausted::InUse { requested: class, in_use: state.in_use, limit });
-        }
-        state.in_use += class;
+        let class = class_of(len).ok_or(PoolExhausted::OverLimit { requested: len, limit: pool.limit })?;
+        pool.charge(class)?;
         Ok(Self { pool: Arc::clone(pool), class, align: SMALL_ALIGN })
     }
 
@@ -230,12 +318,13 @@ impl Reservation {
         let least = if self.class >= PAGE_ALIGNED_CLASS { MAX_ALIGN } else { SMALL_ALIGN };
         self.align = align.max(least);
         let (reused, freed) = {
-            let mut state = self.pool.lock();
+            let root = self.pool.root();
+            let mut state = root.lock();
             let reused = state.free.get_mut(&(self.class, self.align)).and_then(Vec::pop);
             if reused.is_some() {
                 state.cached -= self.class;
             }
-            (reused, state.shrink_to(self.pool.limit))
+            (reused, state.shrink_to(root.limit))
         };
         drop(freed);
         let storage = reused.unwrap_or_else(|| BytesMut::zeroed(self.class + self.align));
@@ -246,44 +335,27 @@ impl Reservation {
 
     /// Takes back the storage of a dropped Buffer: whole memory is kept for reuse, parts are freed.
     pub(crate) fn release(this: Arc<Self>, storage: BytesMut) {
-        let Some(reservation) = Arc::into_inner(this) else { return };
+        let Some(mut reservation) = Arc::into_inner(this) else { return };
         if storage.len() == reservation.class + reservation.align {
-            let mut state = reservation.pool.lock();
             // The class moves from `in_use` to `cached` in one step; dropping the reservation must not count it again.
-            state.cached += reservation.class;
-            state.in_use -= reservation.class;
-            state.free.entry((reservation.class, reservation.align)).or_default().push(storage);
-            let waiting = std::mem::take(&mut state.waiting);
-            drop(state);
-            reservation.forget();
-            waiting.into_iter().for_each(Waker::wake);
+            let class = std::mem::take(&mut reservation.class);
+            reservation.pool.discharge(class, Some((reservation.align, storage)));
         }
-    }
-
-    /// Ends the reservation whose share was already given back.
-    fn forget(mut self) {
-        self.class = 0;
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if self.class == 0 {
-            return;
+        if self.class > 0 {
+            self.pool.discharge(self.class, None);
         }
-        let (waiting, freed) = {
-            let mut state = self.pool.lock();
-            state.in_use -= self.class;
-            let freed = state.shrink_to(self.pool.limit);
-            (std::mem::take(&mut state.waiting), freed)
-        };
-        drop(freed);
-        waiting.into_iter().for_each(Waker::wake);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
@@ -315,24 +387,36 @@ mod tests {
         assert!(domain.allocate(1 << 16, 1).is_ok());
     }
 
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Count {
+        fn new() -> (Arc<Self>, Waker) {
+            let count = Arc::new(Self::default());
+            (Arc::clone(&count), Waker::from(count))
+        }
+
+        fn get(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    impl std::task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     #[test]
     fn a_waiting_task_is_woken_when_memory_returns() {
-        use std::sync::atomic::{AtomicUsize, Ordering};
-        struct Count(AtomicUsize);
-        impl std::task::Wake for Count {
-            fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-        let count = Arc::new(Count(AtomicUsize::new(0)));
-        let waker = Waker::from(Arc::clone(&count));
+        let (count, waker) = Count::new();
         let mut cx = Context::from_waker(&waker);
         let domain = ProtectionDomain::new(1 << 16);
         let buffer = domain.allocate(1 << 16, 1).unwrap();
         assert!(domain.poll_available(&mut cx, 4096).is_pending());
         assert!(domain.poll_available(&mut cx, 4096).is_pending());
         drop(buffer);
-        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        assert_eq!(count.get(), 1);
         assert!(domain.poll_available(&mut cx, 4096).is_ready());
     }
 
@@ -368,5 +452,80 @@ mod tests {
         assert!(matches!(domain.allocate(1 << 63, 1), Err(PoolExhausted::OverLimit { .. })));
         assert!(matches!(domain.reserve(usize::MAX), Err(PoolExhausted::OverLimit { .. })));
         assert_eq!(domain.usage().in_use, 0);
+    }
+
+    #[test]
+    fn i6_a_share_is_bounded_and_leaves_the_rest_to_others() {
+        let domain = ProtectionDomain::new(1 << 16);
+        let (greedy, modest) = (domain.share(1 << 14), domain.share(usize::MAX));
+        assert_eq!((greedy.usage().limit, modest.usage().limit), (1 << 14, 1 << 16));
+        assert!(matches!(
+            greedy.allocate((1 << 14) + 1, 1),
+            Err(PoolExhausted::OverLimit { limit: 16_384, .. })
+        ));
+        let held: Vec<_> = (0..4).map(|_| greedy.reserve(4096).unwrap()).collect();
+        assert!(matches!(greedy.reserve(1), Err(PoolExhausted::InUse { in_use: 16_384, limit: 16_384, .. })));
+        assert!(matches!(greedy.clone().reserve(1), Err(PoolExhausted::InUse { .. })));
+        // What the share was refused is counted nowhere; what is left of the domain is there for others.
+        assert_eq!((greedy.usage().in_use, domain.usage().in_use), (1 << 14, 1 << 14));
+        let rest = (modest.allocate(1 << 15, 1).unwrap(), domain.allocate(1 << 14, 1).unwrap());
+        assert_eq!(domain.usage().in_use, 1 << 16);
+        let refused = modest.allocate(1, 1);
+        assert!(matches!(refused, Err(PoolExhausted::InUse { in_use: 65_536, limit: 65_536, .. })));
+        assert_eq!(modest.usage().in_use, 1 << 15, "refused by the domain, the share is not charged");
+        drop((held, rest));
+        assert_eq!((greedy.usage().in_use, modest.usage().in_use, domain.usage().in_use), (0, 0, 0));
+    }
+
+    #[test]
+    fn memory_of_a_share_is_reused_by_the_whole_domain() {
+        let domain = ProtectionDomain::new(1 << 16);
+        let (one, other) = (domain.share(1 << 15), domain.share(1 << 15).share(1 << 14));
+        let buffer = one.allocate(1 << 14, 64).unwrap();
+        let address = buffer.as_ptr();
+        drop(buffer);
+        assert_eq!((one.usage().cached, domain.usage().cached), (0, 1 << 14));
+        let buffer = other.allocate(1 << 14, 64).unwrap();
+        assert_eq!(buffer.as_ptr(), address);
+        // Buffers may outlive the handles of their domain, and parts of a Buffer each other.
+        let mut head = one.allocate(1 << 15, 1).unwrap();
+        let tail = head.split_off(100);
+        let weak = one.downgrade();
+        drop((one, other, head));
+        assert_eq!(weak.upgrade().map(|one| one.usage().in_use), Some(1 << 15));
+        drop(tail);
+        assert!(weak.upgrade().is_none());
+        assert_eq!(domain.usage().in_use, 1 << 14);
+        drop(buffer);
+        assert_eq!(domain.usage(), PoolUsage { in_use: 0, cached: 1 << 14, limit: 1 << 16 });
+    }
+
+    #[test]
+    fn a_task_that_waits_at_a_share_is_woken_by_what_it_lacks() {
+        let domain = ProtectionDomain::new(1 << 16);
+        let share = domain.share(1 << 14);
+        let (count, waker) = Count::new();
+        let mut cx = Context::from_waker(&waker);
+        let own = share.allocate(1 << 14, 1).unwrap();
+        let others: Vec<_> = (0..3).map(|_| domain.allocate(1 << 14, 1).unwrap()).collect();
+        assert!(share.poll_room(&mut cx, 1 << 14).is_pending());
+        // Room in the domain is no news for who has used up the share.
+        drop(others);
+        assert_eq!(count.get(), 0);
+        let others = domain.allocate((1 << 16) - (1 << 14), 1);
+        assert!(others.is_err(), "the class is the whole domain");
+        let others = (domain.allocate(1 << 15, 1).unwrap(), domain.allocate(1 << 14, 1).unwrap());
+        drop(own);
+        assert_eq!(count.get(), 1);
+        assert!(share.poll_available(&mut cx, 1 << 14).is_ready());
+        // Now the domain is what is used up.
+        let last = domain.allocate(1 << 14, 1).unwrap();
+        assert!(share.poll_available(&mut cx, 1).is_pending());
+        drop(others.1);
+        assert_eq!(count.get(), 2);
+        assert!(share.poll_available(&mut cx, 1).is_ready());
+        drop((others.0, last));
+        // No waiting helps beyond the share's limit: `allocate` tells.
+        assert!(share.poll_room(&mut cx, (1 << 14) + 1).is_ready());
     }
 }

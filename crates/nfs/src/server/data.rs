@@ -1,5 +1,6 @@
 //! READ, WRITE and COMMIT (RFC 1813 §3.3.6, §3.3.7, §3.3.21).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,8 +18,13 @@ fn limited(count: u32, shared: &Shared) -> usize {
 }
 
 /// Serves a READ; `None` if the file system panicked.
-pub(super) async fn read(shared: &Arc<Shared>, at: At, call: ReadArgs) -> Option<Served3<ReadArgs>> {
-    let Some(mut buffer) = shared.buffer(limited(call.count, shared)).await else {
+pub(super) async fn read(
+    shared: &Arc<Shared>,
+    at: At,
+    peer: Option<IpAddr>,
+    call: ReadArgs,
+) -> Option<Served3<ReadArgs>> {
+    let Some(mut buffer) = shared.buffer(peer, limited(call.count, shared)).await else {
         return Some(Err((Status::Jukebox, None)));
     };
     if let Some(read) = at.fs().try_read(&at.who, &at.id, call.offset, &mut buffer) {

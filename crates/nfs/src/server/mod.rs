@@ -4,10 +4,11 @@
 //! the file system cannot block, else on an I/O thread (`io`). One file holds what one part of the protocol
 //! does, under the names of [`crate::wire`].
 //!
-//! **Buffers.** READ allocates a buffer from the server's [`ProtectionDomain`], the file system fills it, and it
-//! becomes the results' payload: the RDMA Write takes it from there, nothing copies it. WRITE hands the received
-//! payload to the file system as it lies. So the memory of the server's own is at most the domain's limit; a READ
-//! that finds it used up waits for [`BUFFER_WAIT`] and is then put off with NFS3ERR_JUKEBOX.
+//! **Buffers.** READ allocates a buffer from the share of the caller's address ([`PeerShares`]), the file system fills it,
+//! and it becomes the results' payload: the RDMA Write takes it from there, nothing copies it. WRITE hands the received
+//! payload to the file system as it lies. So the memory of the server's own is at most the domain's limit, and one address
+//! holds at most its share; a READ that finds either used up waits for [`BUFFER_WAIT`] and is then put off with
+//! NFS3ERR_JUKEBOX.
 //!
 //! **Errors.** Arguments that do not decode are GARBAGE_ARGS; whatever else is wrong has an NFS status.
 #![allow(clippy::result_large_err, reason = "a failure carries attributes, and is as large as a success")]
@@ -35,6 +36,7 @@ pub use exports::{Export, ExportError, NOBODY, Squash};
 pub(crate) use exports::{Exports, Served};
 pub use handle::{ExportId, HandleKey};
 use io::IoThreads;
+use rpcrdma::PeerShares;
 use rpcrdma_oncrpc::{CallContext, CallFailure, Credential, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::{Binding, Eligibility};
 use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain};
@@ -64,8 +66,9 @@ pub struct ServerOptions {
     pub max_payload: u32,
     /// Threads for file systems that may block, at most. Default 4 for each processor, at most 64.
     pub io_threads: usize,
-    /// Where the buffers of READ come from. Default: a domain of 64 MiB.
-    pub domain: ProtectionDomain,
+    /// Where the buffers of READ come from; best what the connections take theirs from
+    /// ([`ServerConfig::shares`](rpcrdma::ServerConfig::shares)). Default: a domain of 64 MiB, 16 MiB for an address.
+    pub shares: PeerShares,
 }
 
 impl Default for ServerOptions {
@@ -74,7 +77,7 @@ impl Default for ServerOptions {
         Self {
             max_payload: 1 << 20,
             io_threads: (4 * processors).min(64),
-            domain: ProtectionDomain::new(64 << 20),
+            shares: PeerShares::new(ProtectionDomain::new(64 << 20), 16 << 20),
         }
     }
 }
@@ -89,7 +92,7 @@ pub struct NfsServer {
 pub(crate) struct Shared {
     pub(crate) exports: Exports,
     pub(crate) mounts: MountTable,
-    domain: ProtectionDomain,
+    shares: PeerShares,
     io: IoThreads,
     counters: NfsCounters,
     max_payload: u32,
@@ -105,7 +108,7 @@ impl NfsServer {
         let shared = Shared {
             exports: Exports::new(key, exports)?,
             mounts: MountTable::default(),
-            domain: options.domain,
+            shares: options.shares,
             io: IoThreads::new(options.io_threads),
             counters: NfsCounters::new(),
             max_payload: options.max_payload.clamp(1, largest),
@@ -181,23 +184,24 @@ impl Shared {
         if file_system.may_block() { self.io.run(job).await } else { Some(job()) }
     }
 
-    /// A buffer for a READ. Waits when all are in use, within [`BUFFER_WAIT`].
-    async fn buffer(&self, length: usize) -> Option<Buffer> {
+    /// A buffer for a READ of `peer`. Waits when all are in use, within [`BUFFER_WAIT`].
+    async fn buffer(&self, peer: Option<IpAddr>, length: usize) -> Option<Buffer> {
         if length == 0 {
             return Some(Buffer::adopt(Vec::new()));
         }
-        match self.domain.allocate(length, BUFFER_ALIGN) {
+        let domain = self.shares.of(peer);
+        match domain.allocate(length, BUFFER_ALIGN) {
             Ok(buffer) => return Some(buffer),
             Err(PoolExhausted::InUse { .. }) => {}
             Err(error) => {
-                tracing::error!(%error, "the server's domain cannot hold one READ");
+                tracing::error!(%error, "a share of the server's memory cannot hold one READ");
                 return None;
             }
         }
         let wait = async {
             loop {
-                poll_fn(|context| self.domain.poll_available(context, length)).await;
-                if let Ok(buffer) = self.domain.allocate(length, BUFFER_ALIGN) {
+                poll_fn(|context| domain.poll_available(context, length)).await;
+                if let Ok(buffer) = domain.allocate(length, BUFFER_ALIGN) {
                     return buffer;
                 }
             }
@@ -319,8 +323,9 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = ReadArgs::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: ReadArgs = arguments.decode_all()?;
-            let results = match shared.enter(&call.file, &Caller::from(context)) {
-                Ok(at) => data::read(&shared, at, call).await.ok_or(CallFailure::SystemError)?,
+            let caller = Caller::from(context);
+            let results = match shared.enter(&call.file, &caller) {
+                Ok(at) => data::read(&shared, at, caller.peer, call).await.ok_or(CallFailure::SystemError)?,
                 Err(status) => Err((status, None)),
             };
             finish::<ReadArgs>(&shared, results)

@@ -36,6 +36,7 @@ const ROUNDS_PER_POLL: usize = 32;
 /// Answers a connection attempt.
 pub(crate) async fn set_up(
     incoming: Box<dyn Incoming>,
+    peer: Option<SocketAddr>,
     shared: &Shared,
 ) -> Result<Box<dyn QueuePair>, ConnectError> {
     let request = incoming.request().await?;
@@ -48,7 +49,7 @@ pub(crate) async fn set_up(
         max_send_wr: config.max_send_wr,
         // Half of the queue backs our grants, half our own calls.
         max_recv_wr: receives.saturating_mul(2),
-        domain: shared.domain.clone(),
+        domain: shared.shares.of(peer.map(|peer| peer.ip())),
     };
     request.accept(parameters).await
 }

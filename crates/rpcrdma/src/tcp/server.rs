@@ -83,7 +83,8 @@ impl<'a> Connection<'a> {
         stop: StopSignal,
     ) -> Self {
         let config = &shared.config;
-        let reader = RecordSource::new(shared.domain.clone(), config.max_record, config.stall);
+        let domain = shared.shares.of(Some(peer.ip()));
+        let reader = RecordSource::new(domain, config.max_record, config.stall);
         let writer = RecordSink::new(config.stall);
         Self {
             stream,

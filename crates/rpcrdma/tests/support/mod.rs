@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, Client, Eligibility, Procedure, Program, Reply,
-    ResponseFuture, Sink,
+    Binding, Call, CallContext, CallError, CallFailure, Client, Eligibility, PeerShares, Procedure, Program,
+    Reply, ResponseFuture, Sink,
 };
-use rpcrdma_verbs::ProtectionDomain;
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
 
 pub const PROGRAM: u32 = 0x2000_00f0;
@@ -40,7 +39,7 @@ pub struct TestProgram {
     /// Milliseconds that COUNT takes.
     pub delay: AtomicU32,
     /// Where GET takes its memory from.
-    pub domain: Option<ProtectionDomain>,
+    pub shares: Option<PeerShares>,
 }
 
 /// What GET returns.
@@ -71,9 +70,10 @@ impl TestProgram {
             GET => {
                 let length = usize::try_from(arguments.u32()?).unwrap();
                 arguments.finish()?;
-                let data = match &self.domain {
-                    Some(domain) => {
-                        let mut buffer = domain.allocate(length, 1).map_err(|_| CallFailure::SystemError)?;
+                let data = match &self.shares {
+                    Some(shares) => {
+                        let share = shares.of(context.peer.map(|peer| peer.ip()));
+                        let mut buffer = share.allocate(length, 1).map_err(|_| CallFailure::SystemError)?;
                         buffer.copy_from_slice(&pattern(length));
                         buffer.freeze()
                     }

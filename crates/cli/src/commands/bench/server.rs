@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use rpcrdma::Server;
+use rpcrdma::{PeerShares, Server};
 use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
@@ -79,11 +79,12 @@ fn serve(
         .build()
         .map_err(failed("start the server's runtime"))?;
     runtime.block_on(async {
-        let domain = ProtectionDomain::new(POOL);
+        // One address is all there is.
+        let shares = PeerShares::new(ProtectionDomain::new(POOL), POOL);
         let state = StateDirectory::open(state).map_err(failed("open the state directory"))?;
         let files = DirectoryFs::open(directory, &state, DirectoryOptions::default())
             .map_err(failed("export the directory"))?;
-        let options = ServerOptions { domain: domain.clone(), ..ServerOptions::default() };
+        let options = ServerOptions { shares: shares.clone(), ..ServerOptions::default() };
         let exports = [
             Export::new("/", Arc::new(files)),
             Export::new(MEMORY_EXPORT, Arc::new(MemoryFs::new(MemoryOptions::default()))),
@@ -108,7 +109,7 @@ fn serve(
             thread: gettid(),
         };
         let server = Server::builder()
-            .domain(domain)
+            .shares(shares)
             .program(nfs.nfs_program())
             .program(nfs.mount_program())
             .listen_rdma(Box::new(nfs_rdma))

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rpcrdma::rpcbind::Rpcbind;
-use rpcrdma::{Server, ServerConfig};
+use rpcrdma::{PeerShares, Server, ServerConfig};
 use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
 use rpcrdma_nfs::mount::{MOUNT_PROGRAM, MOUNT_VERSION};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
 use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION};
 use rpcrdma_oncrpc::rpcbind::{Netid, Registration};
-use rpcrdma_verbs::{Listener, ProtectionDomain};
+use rpcrdma_verbs::Listener;
 use tokio::net::TcpListener;
 
 use self::directories::Directories;
@@ -44,8 +44,12 @@ default address every user of this machine can say to be anybody but root. Locks
 
 --memory bounds messages and payloads of all connections together. Each RDMA connection reserves credits x inline octets of \
 it, which become memory only while messages arrive. Connections get at most half of it that way, so there can be memory / 2 \
-/ (credits x inline) of them, at most 512, and 256 from one address. The rest is for payloads; calls that find none wait. \
-Besides there are some ten KiB of state for each connection.
+/ (credits x inline) of them, at most 512. The rest is for payloads; calls that find none wait. Besides there are some ten \
+KiB of state for each connection.
+
+--memory-per-peer bounds what of it one client address can hold, however slowly it reads: it then waits for itself, not \
+others for it. An address can have memory-per-peer / 2 / (credits x inline) connections, at most 256. Connections without a \
+call for 10 minutes (RDMA) or 6 minutes (TCP) are closed; clients come back when they need one.
 
 When ready, one line is printed that begins with \"ready:\" and ends with the command by which Linux mounts the first export, \
 or why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, allow}], mount, mount_note} \
@@ -90,6 +94,9 @@ pub(crate) struct Serve {
     /// Memory for messages and payloads of all connections together, in octets, at least 16M
     #[arg(long, value_name = "OCTETS", default_value = "512M", value_parser = memory)]
     memory: usize,
+    /// Of --memory, what one client address can hold, in octets; never less than one connection needs [default: a quarter]
+    #[arg(long, value_name = "OCTETS", value_parser = octets)]
+    memory_per_peer: Option<usize>,
     /// Directory for what has to survive a restart (the key of file handles); never inside an export
     /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
     #[arg(long, value_name = "DIR")]
@@ -105,9 +112,13 @@ fn max_payload(text: &str) -> Result<u32, String> {
 
 fn memory(text: &str) -> Result<usize, String> {
     match size(text)? {
-        octets @ 16_777_216.. => usize::try_from(octets).map_err(|error| error.to_string()),
+        16_777_216.. => octets(text),
         octets => Err(format!("{octets} is less than 16777216 (16M)")),
     }
+}
+
+fn octets(text: &str) -> Result<usize, String> {
+    usize::try_from(size(text)?).map_err(|error| error.to_string())
 }
 
 impl Serve {
@@ -119,9 +130,9 @@ impl Serve {
         // Clients have applied their own; what they make has its mode at once then. The state's files name theirs.
         rustix::process::umask(rustix::fs::Mode::empty());
         let options = self.exports();
-        let domain = ProtectionDomain::new(self.memory);
-        let nfs = self.open(&options, &domain)?;
-        let (server, ready) = self.listen(&nfs, &options, domain).await?;
+        let (config, shares) = self.config();
+        let nfs = self.open(&options, &shares)?;
+        let (server, ready) = self.listen(&nfs, &options, config, shares).await?;
         let announced = if self.rpcbind { Announced::make(&ready).await? } else { Announced::default() };
         if common.json {
             output::json(&ready.document())?;
@@ -171,7 +182,7 @@ impl Serve {
     }
 
     /// Opens what is exported.
-    fn open(&self, options: &[ExportOption], domain: &ProtectionDomain) -> Result<NfsServer, Failure> {
+    fn open(&self, options: &[ExportOption], shares: &PeerShares) -> Result<NfsServer, Failure> {
         let failed = |error: &dyn std::error::Error| Failure::failed(format!("cannot serve: {error}"));
         let directories: Vec<&Path> = options.iter().map(|option| option.directory.as_path()).collect();
         let state = match &self.state {
@@ -195,7 +206,7 @@ impl Serve {
         }
         let settings = ServerOptions {
             max_payload: self.max_payload,
-            domain: domain.clone(),
+            shares: shares.clone(),
             ..ServerOptions::default()
         };
         NfsServer::new(HandleKey::from_state(&state), exports, settings).map_err(|error| failed(&error))
@@ -206,7 +217,8 @@ impl Serve {
         &self,
         nfs: &NfsServer,
         options: &[ExportOption],
-        domain: ProtectionDomain,
+        config: ServerConfig,
+        shares: PeerShares,
     ) -> Result<(Server, Ready), Failure> {
         let taken = |address: SocketAddr| {
             move |error: io::Error| {
@@ -226,8 +238,8 @@ impl Serve {
             .map_err(taken(self.listen))?;
         let rdma_address = rdma.local_address().map_err(taken(self.listen))?;
         let mut builder = Server::builder()
-            .config(self.config())
-            .domain(domain)
+            .config(config)
+            .shares(shares)
             .program(nfs.nfs_program())
             .program(nfs.mount_program())
             .listen_rdma(Box::new(rdma));
@@ -245,10 +257,15 @@ impl Serve {
         Ok((server, Ready::new(rdma_address, tcp_address, options)))
     }
 
-    fn config(&self) -> ServerConfig {
+    /// Settings, and the memory that goes with them.
+    fn config(&self) -> (ServerConfig, PeerShares) {
         let octets = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         let payload = octets(self.max_payload);
-        let mut config = ServerConfig { memory: self.memory, ..ServerConfig::default() };
+        let mut config = ServerConfig {
+            memory: self.memory,
+            memory_per_peer: self.memory_per_peer,
+            ..ServerConfig::default()
+        };
         config.protocol.send_size = octets(self.inline);
         config.protocol.receive_size = octets(self.inline);
         config.protocol.grant = self.credits;
@@ -258,7 +275,10 @@ impl Serve {
         config.protocol.limits.read_segment_len = config.protocol.limits.read_total;
         config.max_record = payload + CALL_ROOM;
         config.max_calls = octets(self.credits);
-        config
+        let shares = config.shares();
+        let connections = shares.limit() / 2 / receives;
+        config.max_connections_per_peer = connections.clamp(1, config.max_connections_per_peer);
+        (config, shares)
     }
 }
 

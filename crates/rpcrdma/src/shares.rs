@@ -1,0 +1,110 @@
+//! [`PeerShares`]: the memory of a server, divided so that no address can take it all.
+//!
+//! All connections from one address, and the programs that answer its calls, draw on one
+//! [share](ProtectionDomain::share) of the server's domain. Whoever reads slowly, or never answers an RDMA Read, pins
+//! memory of its own share; calls from other addresses find theirs (I6).
+//!
+//! *Who owns which buffer.* Connections and Buffers keep their share alive; the table only finds it again. An address that
+//! comes back while Buffers of its old connections live gets the same share, so it cannot have two.
+//!
+//! *What happens on error.* Nothing here fails. A share that is used up refuses as any domain does.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rpcrdma_verbs::{ProtectionDomain, WeakDomain};
+
+/// Entries below which nothing is cleared out.
+const FEW: usize = 64;
+
+/// One domain with a share for each peer address. Cheap to clone; clones are the same shares.
+#[derive(Debug, Clone)]
+pub struct PeerShares {
+    domain: ProtectionDomain,
+    limit: usize,
+    table: Arc<Mutex<Table>>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Peers without an address have one share together.
+    by_peer: HashMap<Option<IpAddr>, WeakDomain>,
+    /// Entries at which those of shares that are gone are cleared out.
+    full: usize,
+}
+
+impl PeerShares {
+    /// Shares of `domain` of at most `limit` octets for each address.
+    #[must_use]
+    pub fn new(domain: ProtectionDomain, limit: usize) -> Self {
+        let limit = limit.min(domain.usage().limit);
+        Self { domain, limit, table: Arc::default() }
+    }
+
+    /// The share of an address. An IPv4 address is the same whether the socket is an IPv4 or a dual-stack one.
+    #[must_use]
+    pub fn of(&self, peer: Option<IpAddr>) -> ProtectionDomain {
+        let peer = peer.map(|peer| peer.to_canonical());
+        // A map of plain values is consistent whatever unwinds.
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(share) = table.by_peer.get(&peer).and_then(WeakDomain::upgrade) {
+            return share;
+        }
+        if table.by_peer.len() >= table.full {
+            table.by_peer.retain(|_, share| share.upgrade().is_some());
+            table.full = FEW.max(table.by_peer.len().saturating_mul(2));
+        }
+        let share = self.domain.share(self.limit);
+        table.by_peer.insert(peer, share.downgrade());
+        share
+    }
+
+    /// The whole.
+    #[must_use]
+    pub fn domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+
+    /// Octets that one address can hold.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const PEER: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
+
+    #[test]
+    fn i6_an_address_has_one_share_however_often_it_comes() {
+        let shares = PeerShares::new(ProtectionDomain::new(1 << 20), 1 << 18);
+        let buffer = shares.of(PEER).allocate(1 << 18, 1).unwrap();
+        // The connection is gone, the buffer is not; and the same host may come through a dual-stack socket.
+        let mapped = "::ffff:192.0.2.1".parse().ok();
+        assert!(shares.clone().of(mapped).allocate(1, 1).is_err());
+        assert!(shares.of(None).allocate(1 << 18, 1).is_ok());
+        assert_eq!(shares.domain().usage().in_use, 1 << 18);
+        drop(buffer);
+        assert!(shares.of(PEER).allocate(1 << 18, 1).is_ok());
+    }
+
+    #[test]
+    fn i6_addresses_that_are_gone_are_forgotten() {
+        let shares = PeerShares::new(ProtectionDomain::new(1 << 20), usize::MAX);
+        assert_eq!(shares.limit(), 1 << 20);
+        let kept = shares.of(PEER);
+        for number in 0..10_000_u32 {
+            drop(shares.of(Some(IpAddr::V4(Ipv4Addr::from(number)))));
+        }
+        let table = shares.table.lock().unwrap();
+        assert!(table.by_peer.len() <= FEW, "{}", table.by_peer.len());
+        assert!(table.by_peer.contains_key(&PEER));
+        drop(kept);
+    }
+}
