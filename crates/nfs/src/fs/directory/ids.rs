@@ -74,13 +74,28 @@ fn kernel_id(fd: BorrowedFd<'_>) -> io::Result<FileId> {
     FileId::new(&octets).ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
 }
 
+/// How often an object is opened by its handle while the kernel says that it has no memory.
+const OPEN_TRIES: usize = 64;
+
 fn kernel_open(mount: BorrowedFd<'_>, id: &FileId) -> io::Result<OwnedFd> {
     let (kind, octets) = id
         .as_bytes()
         .split_first()
         .ok_or_else(|| io::Error::from_raw_os_error(Errno::STALE.raw_os_error()))?;
     let handle = KernelHandle { kind: i32::from(*kind), octets: octets.to_vec() };
-    open_by_handle(mount, &handle, i32::try_from(NAMING.bits()).unwrap_or_default())
+    let flags = i32::try_from(NAMING.bits()).unwrap_or_default();
+    let mut tries = 1;
+    loop {
+        match open_by_handle(mount, &handle, flags) {
+            // Linux says so too while the inode's number is being given to a new object: then the handle is stale, which the
+            // next look shows.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOMEM) && tries < OPEN_TRIES => {
+                tries += 1;
+                std::thread::yield_now();
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Whether the kernel's handles can be used on the file system of `root` (not an `O_PATH` descriptor).
