@@ -8,7 +8,6 @@
 //! | [`reassembly`] | from a Read list to the chunks of a Call |
 //! | [`credits`], [`receives`] | flow control: grants, and the Receives that back them |
 //! | [`connection`] | one connection: a requester and a responder on one queue pair |
-
 //! | [`session`] | the client's side across connections: reconnect and retransmit |
 //! | [`binding`] | what is DDP-eligible in a program |
 //! | [`ids`] | maps by numbers that this side gave out |
@@ -41,7 +40,6 @@ pub mod reassembly;
 pub mod receives;
 mod requester;
 mod responder;
-
 pub mod session;
 pub mod stats;
 #[cfg(test)]
@@ -61,7 +59,6 @@ pub use event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
 pub use ids::{IdMap, IdSet};
 pub use limits::Limits;
 pub use private_data::{PrivateData, Thresholds};
-
 pub use session::{Action, Session, SessionEvent, SessionStats};
 pub use stats::Stats;
 pub use timers::Timeouts;
