@@ -1,0 +1,258 @@
+//! Messages, put together to RPC calls and their replies: what came inline, and what RDMA moved.
+//!
+//! The memory that a Call names in its chunks is modelled: Read Responses and RDMA Writes fill it as they come, and the RPC message
+//! and its reduced items are taken out of it. What was cut out of a recording makes the parts that it belongs to not
+//! [`genuine`](Part::genuine).
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use rpcrdma_iwarp::wire::rdmap::{Opcode, ReadRequest};
+use rpcrdma_proto::Limits;
+use rpcrdma_proto::wire::v1::V1;
+use rpcrdma_proto::wire::{Body, ChunkLists, Codec as _, Header, ReadSegment, Segment};
+
+use crate::message::{Event, Message, Placement, events};
+use crate::session::Session;
+use crate::tcp::Side;
+
+/// An item that was moved by a chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Position in the unreduced message; 0 for a Write chunk, which has none.
+    pub position: u32,
+    /// The octets.
+    pub data: Bytes,
+    /// Whether all of them are what they were on the wire.
+    pub genuine: bool,
+}
+
+/// One direction of an exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// RPC-over-RDMA header.
+    pub header: Header,
+    /// Send, or which of its relatives.
+    pub opcode: Opcode,
+    /// The steering tag that it invalidates.
+    pub invalidate: Option<u32>,
+    /// Octets of the Send.
+    pub sent: usize,
+    /// The RPC message without the items that were moved by chunks of their own.
+    pub message: Bytes,
+    /// Whether all of it is what it was on the wire.
+    pub genuine: bool,
+    /// Call: the Read chunks but that at position zero. Reply: the Write chunks.
+    pub moved: Vec<Moved>,
+}
+
+impl Part {
+    /// The chunk lists of the header, if it has any.
+    #[must_use]
+    pub const fn lists(&self) -> Option<&ChunkLists> {
+        match &self.header.body {
+            Body::Message(lists) | Body::NoMessage(lists) | Body::Padded { lists, .. } => Some(lists),
+            Body::Done | Body::Error(_) => None,
+        }
+    }
+}
+
+/// A call and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// Who called.
+    pub caller: Side,
+    /// The Call; its chunks have been read if there is a reply.
+    pub call: Part,
+    /// The Reply or an RDMA_ERROR; `None` if none came.
+    pub reply: Option<Part>,
+}
+
+/// Everything that a session's messages were.
+#[derive(Clone, Debug, Default)]
+pub struct Exchanges {
+    /// By the order of the Calls.
+    pub all: Vec<Exchange>,
+    /// Most Calls of each side (client, server) that waited for their replies at a time.
+    pub in_flight: (usize, usize),
+    /// Messages without a header of version one, or replies to nothing.
+    pub odd: Vec<Message>,
+}
+
+/// Memory that a segment of a chunk names.
+#[derive(Debug)]
+struct Region {
+    segment: Segment,
+    data: Vec<u8>,
+    genuine: bool,
+}
+
+/// The memory of both sides, by steering tag.
+#[derive(Debug, Default)]
+struct Memory {
+    regions: HashMap<(Side, u32), Region>,
+    reads: HashMap<Side, VecDeque<ReadRequest>>,
+}
+
+/// Longest segment that is modelled: what it takes is allocated.
+const MAX_SEGMENT: u32 = 1 << 24;
+
+impl Memory {
+    fn open(&mut self, owner: Side, segment: Segment) {
+        let length = segment.length.min(MAX_SEGMENT);
+        let data = vec![0; usize::try_from(length).unwrap_or_default()];
+        self.regions.insert((owner, segment.handle), Region { segment, data, genuine: true });
+    }
+
+    fn place(&mut self, owner: Side, stag: u32, offset: u64, octets: &[u8], genuine: bool) {
+        let Some(region) = self.regions.get_mut(&(owner, stag)) else { return };
+        let start = usize::try_from(offset.wrapping_sub(region.segment.offset)).unwrap_or(usize::MAX);
+        let target = region.data.get_mut(start..start.saturating_add(octets.len()));
+        if let Some(target) = target {
+            target.copy_from_slice(octets);
+        }
+        region.genuine &= genuine;
+    }
+
+    /// Read Responses answer Read Requests in their order (RFC 5040 §5.5).
+    fn respond(&mut self, response: &Placement) {
+        let due = self.reads.entry(response.from.peer()).or_default();
+        let Some(request) = due.front().copied() else { return };
+        if response.last {
+            due.pop_front();
+        }
+        let offset = request.source_offset.wrapping_add(response.offset.wrapping_sub(request.sink_offset));
+        self.place(response.from, request.source_stag, offset, &response.octets, response.genuine);
+    }
+
+    /// The octets of some segments, and whether they are genuine.
+    fn take<'a>(&self, owner: Side, segments: impl Iterator<Item = &'a Segment>) -> (Bytes, bool) {
+        let mut octets = Vec::new();
+        let mut genuine = true;
+        for segment in segments {
+            let length = usize::try_from(segment.length).unwrap_or_default();
+            if let Some(region) = self.regions.get(&(owner, segment.handle)) {
+                octets.extend_from_slice(region.data.get(..length).unwrap_or(&region.data));
+                genuine &= region.genuine;
+            }
+        }
+        (octets.into(), genuine)
+    }
+
+    fn chunk(&self, owner: Side, read: &[ReadSegment], position: u32) -> Moved {
+        let segments = read.iter().filter(|entry| entry.position == position).map(|entry| &entry.segment);
+        let (data, genuine) = self.take(owner, segments);
+        Moved { position, data, genuine }
+    }
+}
+
+impl Exchanges {
+    /// The calls of a session.
+    #[must_use]
+    pub fn of(session: &Session) -> Self {
+        let mut exchanges = Self::default();
+        let mut memory = Memory::default();
+        let mut open: Vec<(u32, usize)> = Vec::new();
+        for event in events(session) {
+            match event {
+                Event::Message(message) => exchanges.message(message, &mut memory, &mut open),
+                Event::Write(write) => {
+                    let owner = write.from.peer();
+                    memory.place(owner, write.stag, write.offset, &write.octets, write.genuine);
+                }
+                Event::ReadRequest(from, request) => {
+                    memory.reads.entry(from).or_default().push_back(request);
+                }
+                Event::ReadResponse(response) => memory.respond(&response),
+                Event::Terminate(..) | Event::Odd(..) => {}
+            }
+        }
+        exchanges
+    }
+
+    fn message(&mut self, message: Message, memory: &mut Memory, open: &mut Vec<(u32, usize)>) {
+        let Ok((header, header_len)) = V1.decode(&message.octets, &Limits::default()) else {
+            self.odd.push(message);
+            return;
+        };
+        let inline = Bytes::copy_from_slice(message.octets.get(header_len..).unwrap_or_default());
+        let is_call = match &header.body {
+            // RFC 5531 §9: the message type follows the XID; 0 is CALL.
+            Body::Message(_) => inline.get(4..8) == Some(&[0; 4]),
+            Body::NoMessage(lists) => lists.has_position_zero(),
+            Body::Padded { .. } | Body::Done | Body::Error(_) => false,
+        };
+        let mut part = Part {
+            header,
+            opcode: message.opcode,
+            invalidate: message.invalidate,
+            sent: message.octets.len(),
+            message: inline,
+            genuine: message.genuine == message.octets.len(),
+            moved: Vec::new(),
+        };
+        if is_call {
+            if let Some(lists) = part.lists() {
+                let reads = lists.read.iter().map(|entry| entry.segment);
+                let writes = lists.write.iter().chain(&lists.reply).flat_map(|chunk| chunk.segments.iter());
+                for segment in reads.chain(writes.copied()) {
+                    memory.open(message.from, segment);
+                }
+            }
+            open.push((part.header.xid, self.all.len()));
+            self.all.push(Exchange { caller: message.from, call: part, reply: None });
+            let waiting = |side| {
+                open.iter()
+                    .filter(|(_, at)| self.all.get(*at).is_some_and(|call| call.caller == side))
+                    .count()
+            };
+            self.in_flight.0 = self.in_flight.0.max(waiting(Side::Client));
+            self.in_flight.1 = self.in_flight.1.max(waiting(Side::Server));
+            return;
+        }
+        let caller = message.from.peer();
+        let found = open.iter().position(|&(xid, at)| {
+            xid == part.header.xid && self.all.get(at).is_some_and(|call| call.caller == caller)
+        });
+        let Some(exchange) = found.map(|at| open.swap_remove(at).1).and_then(|at| self.all.get_mut(at))
+        else {
+            self.odd.push(message);
+            return;
+        };
+        exchange.call.take_read_chunks(caller, memory);
+        part.take_written_chunks(caller, memory);
+        exchange.reply = Some(part);
+    }
+}
+
+impl Part {
+    /// A Call's Read chunks, after they were read.
+    fn take_read_chunks(&mut self, owner: Side, memory: &Memory) {
+        let Some(lists) = self.lists().cloned() else { return };
+        let mut positions: Vec<_> = lists.read.iter().map(|entry| entry.position).collect();
+        positions.dedup();
+        for position in positions {
+            let chunk = memory.chunk(owner, &lists.read, position);
+            if position == 0 {
+                self.genuine &= chunk.genuine;
+                self.message = chunk.data;
+            } else {
+                self.moved.push(chunk);
+            }
+        }
+    }
+
+    /// A Reply's Write chunks and Reply chunk, by the lengths that it states.
+    fn take_written_chunks(&mut self, owner: Side, memory: &Memory) {
+        let Some(lists) = self.lists().cloned() else { return };
+        for chunk in &lists.write {
+            let (data, genuine) = memory.take(owner, chunk.segments.iter());
+            self.moved.push(Moved { position: 0, data, genuine });
+        }
+        if let (Body::NoMessage(_), Some(chunk)) = (&self.header.body, &lists.reply) {
+            let (data, genuine) = memory.take(owner, chunk.segments.iter());
+            self.message = data;
+            self.genuine &= genuine;
+        }
+    }
+}

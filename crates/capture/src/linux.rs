@@ -1,0 +1,32 @@
+//! Sessions of Linux 6.1 (NFS client and knfsd over `siw`), reduced.
+//!
+//! They were recorded with tcpdump in a virtual machine of Debian 12 (kernel 6.1.192-2), which mounted its own address over
+//! RDMA, and reduced by `cargo xtask reduce-capture`. Each file says at its top what was run.
+
+use crate::session::Session;
+use crate::text::{TextError, read};
+
+macro_rules! recordings {
+    ($($name:literal),* $(,)?) => {
+        /// Names and contents of all recordings.
+        pub const ALL: &[(&str, &str)] = &[$(($name, include_str!(concat!("../linux/", $name, ".txt")))),*];
+    };
+}
+
+recordings!(
+    "kclient-probe",
+    "knfsd-probe",
+    "nfs3-acl",
+    "nfs3-io",
+    "nfs3-io-mtu1500",
+    "nfs3-meta",
+    "nfs41-meta",
+);
+
+/// The sessions of one recording; none if there is no such recording.
+///
+/// # Errors
+/// [`TextError`] if the file makes no sense, which its tests exclude.
+pub fn sessions(name: &str) -> Result<Vec<Session>, TextError> {
+    ALL.iter().find(|(known, _)| *known == name).map_or(Ok(Vec::new()), |(_, text)| read(text))
+}

@@ -1,0 +1,154 @@
+//! FPDUs, put together to what RDMAP did with them.
+//!
+//! Sends are reassembled by their message offsets. A segment that no rule of DDP or RDMAP knows is kept as [`Event::Odd`].
+
+use rpcrdma_iwarp::wire::ddp::{Header, HeaderView, queue};
+use rpcrdma_iwarp::wire::fpdu::FpduView;
+use rpcrdma_iwarp::wire::rdmap::{Opcode, ReadRequest, opcode};
+
+use crate::session::{Item, Session};
+use crate::tcp::Side;
+
+/// A whole Send of any kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Sender.
+    pub from: Side,
+    /// Send, or which of its relatives.
+    pub opcode: Opcode,
+    /// The steering tag that it invalidates.
+    pub invalidate: Option<u32>,
+    /// What was sent.
+    pub octets: Vec<u8>,
+    /// How much of it, from the front, is what it was on the wire; all of it unless it was reduced.
+    pub genuine: usize,
+}
+
+/// A segment of an RDMA Write or a Read Response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Sender.
+    pub from: Side,
+    /// Steering tag at the receiver.
+    pub stag: u32,
+    /// Tagged offset at the receiver.
+    pub offset: u64,
+    /// What is placed.
+    pub octets: Vec<u8>,
+    /// Whether that is what it was on the wire: nothing was cut out.
+    pub genuine: bool,
+    /// Last segment of its operation.
+    pub last: bool,
+}
+
+/// What one FPDU did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The last segment of a Send came.
+    Message(Message),
+    /// A segment of an RDMA Write.
+    Write(Placement),
+    /// An RDMA Read Request.
+    ReadRequest(Side, ReadRequest),
+    /// A segment of a Read Response.
+    ReadResponse(Placement),
+    /// A Terminate: what follows its DDP header.
+    Terminate(Side, Vec<u8>),
+    /// Something that no rule knows: the ULPDU.
+    Odd(Side, Vec<u8>),
+}
+
+/// The events of a session, in order.
+#[must_use]
+pub fn events(session: &Session) -> Vec<Event> {
+    let (mut client, mut server) = (None, None);
+    let fpdus = session.fpdus();
+    fpdus
+        .filter_map(|item| event(item, if item.from == Side::Client { &mut client } else { &mut server }))
+        .collect()
+}
+
+fn event(item: &Item, partial: &mut Option<Message>) -> Option<Event> {
+    let from = item.from;
+    let ulpdu = FpduView::new(&item.octets).ulpdu()?;
+    let odd = || Some(Event::Odd(from, ulpdu.to_vec()));
+    let Ok(header) = Header::decode(ulpdu) else { return odd() };
+    let Ok(opcode) = opcode(header.control()) else { return odd() };
+    let payload = HeaderView::new(ulpdu).payload()?;
+    match (header, opcode) {
+        (Header::Tagged(header), Opcode::Write | Opcode::ReadResponse) => {
+            let placement = Placement {
+                from,
+                stag: header.stag,
+                offset: header.offset,
+                octets: payload.to_vec(),
+                genuine: item.cut.is_empty(),
+                last: header.last,
+            };
+            Some(match opcode {
+                Opcode::Write => Event::Write(placement),
+                _ => Event::ReadResponse(placement),
+            })
+        }
+        (Header::Untagged(header), Opcode::ReadRequest) if header.queue == queue::READ_REQUEST => {
+            ReadRequest::decode(payload).map(|request| Event::ReadRequest(from, request)).or_else(odd)
+        }
+        (Header::Untagged(header), Opcode::Terminate) if header.queue == queue::TERMINATE => {
+            Some(Event::Terminate(from, payload.to_vec()))
+        }
+        (Header::Untagged(header), _) if header.queue == queue::SEND && !opcode.is_tagged() => {
+            let mut message = partial.take().unwrap_or(Message {
+                from,
+                opcode,
+                invalidate: opcode.invalidates().then_some(header.invalidate),
+                octets: Vec::new(),
+                genuine: 0,
+            });
+            if usize::try_from(header.offset) != Ok(message.octets.len()) {
+                return odd();
+            }
+            if message.genuine == message.octets.len() {
+                // The cut reaches to the end of its segment.
+                let cut = item.cut.len().min(payload.len());
+                message.genuine += payload.len() - cut;
+            }
+            message.octets.extend_from_slice(payload);
+            if header.last {
+                return Some(Event::Message(message));
+            }
+            *partial = Some(message);
+            None
+        }
+        _ => odd(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_iwarp::wire::ddp::Untagged;
+    use rpcrdma_iwarp::wire::fpdu::seal;
+
+    use super::*;
+    use crate::reduce::{Keep, reduce};
+    use crate::session::Kind;
+
+    #[test]
+    fn a_send_of_two_segments() {
+        let segment = |last, offset: u32, octets: &[u8]| {
+            let header = Untagged { last, control: 0x44, invalidate: 9, queue: 0, msn: 1, offset };
+            let octets = seal(&[&header.encode()[..], octets].concat(), false).unwrap();
+            Item::new(Side::Server, Kind::Fpdu, octets)
+        };
+        let items = vec![segment(false, 0, b"first "), segment(true, 6, b"second"), segment(true, 7, b"?")];
+        let session = Session { items };
+        let events_whole = events(&session);
+        let [Event::Message(message), Event::Odd(Side::Server, _)] = &events_whole[..] else {
+            panic!("{events_whole:?}")
+        };
+        assert_eq!((&message.octets[..], message.invalidate), (&b"first second"[..], Some(9)));
+        assert_eq!(message.genuine, 12);
+        let reduced = reduce(&session, &Keep { message: 7, ..Keep::default() });
+        let Some(Event::Message(message)) = events(&reduced).into_iter().next() else { panic!("no message") };
+        assert_eq!((&message.octets[..], message.genuine), (&b"first s\0\0\0\0\0"[..], 7));
+    }
+}

@@ -1,0 +1,153 @@
+//! Makes recorded sessions small: cuts out payload, and nothing else.
+//!
+//! MPA frames, DDP headers, Read Requests, Terminates and everything up to [`Keep::message`] octets of a Send stay: that is the
+//! RPC-over-RDMA header with its chunk lists, the RPC header and, but for bulk data, the arguments or results. Of tagged
+//! segments (RDMA Write, Read Response) beyond [`Keep::tagged`] octets only the front stays.
+
+use rpcrdma_iwarp::wire::ddp::{Header, HeaderView, queue};
+use rpcrdma_iwarp::wire::fpdu::{CRC_LEN, Crc, FpduView, LENGTH_LEN};
+use rpcrdma_iwarp::wire::mpa::FrameView;
+
+use crate::pcap::PcapError;
+use crate::session::{Item, Kind, Session, from_pcap};
+
+/// How much payload stays, in octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Of a Send. Longer ones are cut behind this.
+    pub message: usize,
+    /// A tagged segment up to this stays whole.
+    pub tagged: usize,
+    /// What stays of a longer one.
+    pub front: usize,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self { message: 1024, tagged: 512, front: 32 }
+    }
+}
+
+/// Every item of a session, cut.
+#[must_use]
+pub fn reduce(session: &Session, keep: &Keep) -> Session {
+    Session { items: session.items.iter().map(|item| reduce_item(item, keep)).collect() }
+}
+
+fn reduce_item(item: &Item, keep: &Keep) -> Item {
+    let whole = item.clone();
+    if item.kind != Kind::Fpdu {
+        return whole;
+    }
+    let view = FpduView::new(&item.octets);
+    let Some(ulpdu) = view.ulpdu() else { return whole };
+    let Some(header_len) = HeaderView::new(ulpdu).header_len() else { return whole };
+    let payload = LENGTH_LEN + header_len..LENGTH_LEN + ulpdu.len();
+    let keep_octets = match Header::decode(ulpdu) {
+        Ok(Header::Tagged(_)) if payload.len() <= keep.tagged => return whole,
+        Ok(Header::Tagged(_)) => keep.front,
+        Ok(Header::Untagged(header)) if header.queue == queue::SEND => {
+            // Counted from the beginning of the message, not of the segment.
+            keep.message.saturating_sub(usize::try_from(header.offset).unwrap_or(usize::MAX))
+        }
+        // What is no message of ours is there because it is wrong: it stays.
+        Ok(Header::Untagged(_)) | Err(_) => return whole,
+    };
+    let cut = payload.start.saturating_add(keep_octets)..payload.end;
+    let had_crc = view.crc_matches() == Some(true);
+    let mut octets = item.octets.clone();
+    let Some(gone) = octets.get_mut(cut.clone()).filter(|gone| !gone.is_empty()) else { return whole };
+    gone.fill(0);
+    if had_crc && let Some((covered, field)) = octets.split_last_chunk_mut::<CRC_LEN>() {
+        let mut crc = Crc::new();
+        crc.update(covered);
+        *field = crc.wire();
+    }
+    Item { octets, cut, ..whole }
+}
+
+/// The reduced text of a pcap file; `about` says where it comes from.
+///
+/// # Errors
+/// Those of [`from_pcap`].
+pub fn pcap_to_text(file: &[u8], about: &str, keep: &Keep) -> Result<String, PcapError> {
+    let sessions: Vec<_> = from_pcap(file)?.iter().map(|session| reduce(session, keep)).collect();
+    let about = format!("{}\n\n{}", about.trim_end(), describe(&sessions));
+    Ok(crate::text::write(&about, &sessions))
+}
+
+/// What the sessions of a file are, for its comment: one line for the MPA frames of each.
+fn describe(sessions: &[Session]) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::new();
+    for (number, session) in sessions.iter().enumerate() {
+        let fpdus = session.fpdus().count();
+        let _ = write!(out, "session {}: {fpdus} FPDUs", number + 1);
+        for item in session.items.iter().filter(|item| item.kind == Kind::Frame) {
+            let view = FrameView::new(&item.octets);
+            let _ = write!(
+                out,
+                ", {} revision {} flags {:02x}",
+                if item.from == crate::tcp::Side::Client { "Request" } else { "Reply" },
+                view.revision().unwrap_or_default(),
+                view.flags().unwrap_or_default(),
+            );
+        }
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_iwarp::wire::ddp::{Tagged, Untagged};
+    use rpcrdma_iwarp::wire::fpdu::seal;
+
+    use super::*;
+    use crate::tcp::Side;
+
+    fn cut_of(header: &[u8], payload: usize, crc: bool) -> (Item, Vec<u8>) {
+        let octets = seal(&[header, &vec![0xAA; payload]].concat(), crc).unwrap();
+        let item = Item::new(Side::Client, Kind::Fpdu, octets.clone());
+        (reduce_item(&item, &Keep::default()), octets)
+    }
+
+    fn send(queue: u32, offset: u32) -> [u8; 18] {
+        Untagged { last: true, control: 0x43, invalidate: 0, queue, msn: 1, offset }.encode()
+    }
+
+    #[test]
+    fn bounds_of_what_stays() {
+        let write = Tagged { last: true, control: 0x40, stag: 1, offset: 0 }.encode();
+        for (header, payload, cut) in [
+            (&write[..], 512, 0..0),
+            (&write[..], 513, 48..529),
+            (&send(0, 0)[..], 1024, 0..0),
+            (&send(0, 0)[..], 1025, 1044..1045),
+            (&send(0, 1000)[..], 100, 44..120),
+            (&send(0, 4000)[..], 100, 20..120),
+            (&send(2, 0)[..], 2000, 0..0),
+        ] {
+            for crc in [false, true] {
+                let (line, original) = cut_of(header, payload, crc);
+                assert_eq!(line.cut, cut, "{payload}");
+                assert_eq!(line.octets.len(), original.len());
+                assert_eq!(FpduView::new(&line.octets).crc_matches(), Some(crc));
+                assert!(line.octets[cut.clone()].iter().all(|&octet| octet == 0));
+                if cut.is_empty() {
+                    assert_eq!(line.octets, original);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_crc_stays_wrong() {
+        let (_, mut octets) = cut_of(&send(0, 0), 3000, true);
+        let last = octets.len() - 1;
+        octets[last] ^= 1;
+        let item = Item::new(Side::Client, Kind::Fpdu, octets.clone());
+        let line = reduce_item(&item, &Keep::default());
+        assert_eq!(line.octets[last - 3..], octets[last - 3..]);
+    }
+}

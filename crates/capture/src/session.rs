@@ -1,0 +1,201 @@
+//! A connection as its MPA frames and FPDUs, both directions in the order in which they were complete.
+//!
+//! A [`Splitter`] takes the octets of one direction; [`Session::of`] takes a whole [`Connection`]. Octets that are no MPA frame
+//! where one is due, and what is left at the end, are kept as [`Kind::Rest`]. FPDUs are cut by their length fields only: what
+//! is in them may break every rule. Markers are not taken out.
+
+use std::ops::Range;
+
+use rpcrdma_iwarp::wire::fpdu::FpduView;
+use rpcrdma_iwarp::wire::mpa::{FrameKind, FrameView};
+
+use crate::tcp::{Connection, End, Side};
+
+/// What an [`Item`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The MPA Request or Reply.
+    Frame,
+    /// An FPDU.
+    Fpdu,
+    /// Octets that are neither: no MPA, or an FPDU whose end never came.
+    Rest,
+    /// The direction ended.
+    End(End),
+}
+
+/// One thing that one side sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Sender.
+    pub from: Side,
+    /// What it is.
+    pub kind: Kind,
+    /// Its octets; none for an end.
+    pub octets: Vec<u8>,
+    /// Which of them are payload that was cut out ([`reduce`](crate::reduce)), and zeros now.
+    pub cut: Range<usize>,
+}
+
+impl Item {
+    /// One of which nothing was cut.
+    #[must_use]
+    pub const fn new(from: Side, kind: Kind, octets: Vec<u8>) -> Self {
+        Self { from, kind, octets, cut: 0..0 }
+    }
+}
+
+/// One connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// What came, in order.
+    pub items: Vec<Item>,
+}
+
+impl Session {
+    /// Takes a connection apart.
+    #[must_use]
+    pub fn of(connection: &Connection) -> Self {
+        let mut items = Vec::new();
+        let (mut client, mut server) = (Splitter::default(), Splitter::default());
+        for chunk in &connection.chunks {
+            let from = chunk.from;
+            let splitter = if from == Side::Client { &mut client } else { &mut server };
+            let mut push = |kind, octets| items.push(Item::new(from, kind, octets));
+            splitter.feed(&chunk.octets, &mut push);
+            if let Some(end) = chunk.end {
+                splitter.finish(&mut push);
+                push(Kind::End(end), Vec::new());
+            }
+        }
+        for (from, splitter) in [(Side::Client, &mut client), (Side::Server, &mut server)] {
+            splitter.finish(&mut |kind, octets| items.push(Item::new(from, kind, octets)));
+        }
+        Self { items }
+    }
+
+    /// The MPA frame of one side, if it sent any.
+    #[must_use]
+    pub fn frame(&self, from: Side) -> Option<&[u8]> {
+        let item = self.items.iter().find(|item| item.from == from && item.kind == Kind::Frame)?;
+        Some(&item.octets)
+    }
+
+    /// The FPDUs of both sides, in order.
+    pub fn fpdus(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(|item| item.kind == Kind::Fpdu)
+    }
+
+    /// How one side's direction ended, if it did.
+    #[must_use]
+    pub fn end(&self, from: Side) -> Option<End> {
+        self.items.iter().find_map(|item| match item.kind {
+            Kind::End(end) if item.from == from => Some(end),
+            _ => None,
+        })
+    }
+}
+
+/// The connections of a pcap file that speak MPA.
+///
+/// # Errors
+/// Those of [`tcp_segments`](crate::pcap::tcp_segments).
+pub fn from_pcap(file: &[u8]) -> Result<Vec<Session>, crate::pcap::PcapError> {
+    let connections = crate::tcp::connections(crate::pcap::tcp_segments(file)?);
+    let sessions = connections.iter().map(Session::of);
+    Ok(sessions.filter(|session| session.frame(Side::Client).is_some()).collect())
+}
+
+/// Cuts the octets of one direction into frames and FPDUs.
+#[derive(Debug, Default)]
+pub struct Splitter {
+    octets: Vec<u8>,
+    /// The MPA frame went by.
+    operating: bool,
+}
+
+impl Splitter {
+    /// Takes octets in; `out` gets what is complete.
+    pub fn feed(&mut self, octets: &[u8], out: &mut impl FnMut(Kind, Vec<u8>)) {
+        self.octets.extend_from_slice(octets);
+        let mut used = 0;
+        while let Some(rest) = self.octets.get(used..)
+            && let Some((kind, length)) = next(rest, self.operating)
+            && let Some(item) = rest.get(..length)
+        {
+            out(kind, item.to_vec());
+            self.operating = true;
+            used += length;
+        }
+        self.octets.drain(..used);
+    }
+
+    /// The direction ended: `out` gets what is left.
+    pub fn finish(&mut self, out: &mut impl FnMut(Kind, Vec<u8>)) {
+        let rest = std::mem::take(&mut self.octets);
+        if !rest.is_empty() {
+            out(Kind::Rest, rest);
+        }
+    }
+}
+
+/// What begins here, and its length by its own account.
+fn next(octets: &[u8], operating: bool) -> Option<(Kind, usize)> {
+    if operating {
+        return Some((Kind::Fpdu, FpduView::new(octets).fpdu_len()?));
+    }
+    let view = FrameView::new(octets);
+    let (FrameKind::Request | FrameKind::Reply) = view.kind()?;
+    Some((Kind::Frame, view.frame_len()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_iwarp::wire::fpdu::seal;
+
+    use super::*;
+    use crate::tcp::Chunk;
+
+    fn connection(parts: &[(Side, &[u8], Option<End>)]) -> Connection {
+        let chunks =
+            parts.iter().map(|&(from, octets, end)| Chunk { from, octets: octets.to_vec(), end }).collect();
+        let address = "127.0.0.1:1".parse().unwrap();
+        Connection { client: address, server: address, chunks }
+    }
+
+    #[test]
+    fn frames_and_fpdus_however_they_are_cut() {
+        let request = [&b"MPA ID Req Frame\x10\x02\x00\x02"[..], b"pd"].concat();
+        let whole =
+            [request.clone(), seal(b"one", true).unwrap(), seal(b"", false).unwrap(), vec![0, 9, 1]].concat();
+        for step in 1..whole.len() {
+            let parts: Vec<_> = whole.chunks(step).map(|part| (Side::Client, part, None)).collect();
+            let session = Session::of(&connection(&parts));
+            let kinds: Vec<_> = session.items.iter().map(|item| item.kind).collect();
+            assert_eq!(kinds, [Kind::Frame, Kind::Fpdu, Kind::Fpdu, Kind::Rest], "{step}");
+            assert_eq!(session.frame(Side::Client), Some(&request[..]));
+            assert_eq!(session.items.concat_octets(), whole);
+        }
+    }
+
+    #[test]
+    fn what_does_not_speak_mpa_is_kept_as_it_is() {
+        let parts =
+            [(Side::Client, &b"GET / HTTP/1.0"[..], None), (Side::Server, &b""[..], Some(End::Reset))];
+        let session = Session::of(&connection(&parts));
+        assert_eq!(session.frame(Side::Client), None);
+        assert_eq!(session.end(Side::Server), Some(End::Reset));
+        assert_eq!(session.end(Side::Client), None);
+        assert_eq!(session.items[1].kind, Kind::Rest);
+    }
+
+    trait ConcatOctets {
+        fn concat_octets(&self) -> Vec<u8>;
+    }
+
+    impl ConcatOctets for Vec<Item> {
+        fn concat_octets(&self) -> Vec<u8> {
+            self.iter().flat_map(|item| item.octets.clone()).collect()
+        }
+    }
+}

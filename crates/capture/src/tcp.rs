@@ -1,0 +1,225 @@
+//! TCP segments, put together to connections.
+//!
+//! A connection begins with its SYN; one whose beginning is not in the file is left out, since nothing on iWARP can be told
+//! without the MPA frames. What was sent twice counts once. After a hole (lost by the recorder) the direction ends.
+
+use std::net::SocketAddr;
+
+use crate::pcap::TcpSegment;
+
+/// Which end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Opened it.
+    Client,
+    /// Accepted it.
+    Server,
+}
+
+impl Side {
+    /// The other one.
+    #[must_use]
+    pub const fn peer(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// How a direction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// FIN.
+    Closed,
+    /// RST.
+    Reset,
+}
+
+/// Octets of one direction that came in a row, or its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Sender.
+    pub from: Side,
+    /// What came; empty if this is the end only.
+    pub octets: Vec<u8>,
+    /// Set with the last one.
+    pub end: Option<End>,
+}
+
+/// One connection: what came, in the order of the recording.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// Who opened it.
+    pub client: SocketAddr,
+    /// Who accepted it.
+    pub server: SocketAddr,
+    /// Octets and ends, of both directions.
+    pub chunks: Vec<Chunk>,
+}
+
+/// One direction while it is put together.
+#[derive(Debug, Default)]
+struct Direction {
+    /// Sequence number that is due; `None` before the SYN.
+    due: Option<u32>,
+    /// What came too early.
+    early: Vec<TcpSegment>,
+    ended: bool,
+}
+
+impl Direction {
+    /// Takes a segment in; `out` gets what is in order now.
+    fn take(&mut self, segment: TcpSegment, out: &mut impl FnMut(Vec<u8>, Option<End>)) {
+        if self.ended {
+            return;
+        }
+        if segment.syn {
+            self.due = Some(segment.sequence.wrapping_add(1));
+            return;
+        }
+        self.early.push(segment);
+        while let Some(due) = self.due
+            && let Some(at) = self.early.iter().position(|segment| is_due(segment, due))
+        {
+            let segment = self.early.swap_remove(at);
+            let seen = usize::try_from(due.wrapping_sub(segment.sequence)).unwrap_or(usize::MAX);
+            let fresh = segment.payload.get(seen..).unwrap_or_default().to_vec();
+            let end = match (segment.rst, segment.fin) {
+                (true, _) => Some(End::Reset),
+                (false, true) => Some(End::Closed),
+                (false, false) => None,
+            };
+            let length = u32::try_from(fresh.len()).unwrap_or_default();
+            self.due = Some(due.wrapping_add(length));
+            self.ended = end.is_some();
+            if !fresh.is_empty() || end.is_some() {
+                out(fresh, end);
+            }
+            if self.ended {
+                self.early.clear();
+            }
+        }
+    }
+}
+
+/// Whether a segment begins at `due` or before it: there is no hole in front of it.
+fn is_due(segment: &TcpSegment, due: u32) -> bool {
+    due.wrapping_sub(segment.sequence) < 1 << 31
+}
+
+/// The connections of a recording, by their SYNs.
+#[must_use]
+pub fn connections(segments: Vec<TcpSegment>) -> Vec<Connection> {
+    let mut all: Vec<(Connection, Direction, Direction)> = Vec::new();
+    for segment in segments {
+        let (source, destination) = (segment.source, segment.destination);
+        if segment.syn && !segment.ack {
+            let again = all.iter().any(|(known, client, _)| {
+                known.client == source
+                    && known.server == destination
+                    && client.due == Some(segment.sequence.wrapping_add(1))
+            });
+            if !again {
+                let connection = Connection { client: source, server: destination, chunks: Vec::new() };
+                all.push((connection, Direction::default(), Direction::default()));
+            }
+        }
+        // The newest between these ends: ports are used again.
+        let Some((connection, from, direction)) =
+            all.iter_mut().rev().find_map(|(connection, client, server)| {
+                if connection.client == source && connection.server == destination {
+                    Some((connection, Side::Client, client))
+                } else if connection.server == source && connection.client == destination {
+                    Some((connection, Side::Server, server))
+                } else {
+                    None
+                }
+            })
+        else {
+            continue;
+        };
+        direction.take(segment, &mut |octets, end| connection.chunks.push(Chunk { from, octets, end }));
+    }
+    all.into_iter().map(|(connection, ..)| connection).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(from: Side, sequence: u32, payload: &[u8]) -> TcpSegment {
+        let (client, server) = ("10.0.0.1:1000".parse().unwrap(), "10.0.0.2:20049".parse().unwrap());
+        let (source, destination) = if from == Side::Client { (client, server) } else { (server, client) };
+        TcpSegment {
+            packet: 0,
+            source,
+            destination,
+            sequence,
+            syn: false,
+            ack: true,
+            fin: false,
+            rst: false,
+            payload: payload.to_vec(),
+        }
+    }
+
+    fn syn(from: Side, sequence: u32) -> TcpSegment {
+        TcpSegment { syn: true, ack: from == Side::Server, ..segment(from, sequence, b"") }
+    }
+
+    fn octets(connection: &Connection, from: Side) -> Vec<u8> {
+        connection
+            .chunks
+            .iter()
+            .filter(|chunk| chunk.from == from)
+            .flat_map(|chunk| chunk.octets.clone())
+            .collect()
+    }
+
+    #[test]
+    fn order_repeats_and_wrap() {
+        let start = u32::MAX - 2;
+        let segments = vec![
+            syn(Side::Client, start),
+            syn(Side::Server, 99),
+            segment(Side::Client, 0, b"cd"),
+            segment(Side::Server, 100, b"reply"),
+            segment(Side::Client, u32::MAX - 1, b"abc"),
+            segment(Side::Client, u32::MAX - 1, b"abc"),
+            segment(Side::Client, 1, b"de"),
+            TcpSegment { fin: true, ..segment(Side::Client, 3, b"") },
+            segment(Side::Client, 3, b"never"),
+        ];
+        let connections = connections(segments);
+        assert_eq!(connections.len(), 1);
+        assert_eq!(octets(&connections[0], Side::Client), b"abcde");
+        assert_eq!(octets(&connections[0], Side::Server), b"reply");
+        assert_eq!(connections[0].chunks.last().unwrap().end, Some(End::Closed));
+    }
+
+    #[test]
+    fn a_port_that_is_used_again_is_another_connection() {
+        let segments = vec![
+            segment(Side::Client, 5, b"of a connection that began before"),
+            syn(Side::Client, 0),
+            syn(Side::Client, 0),
+            segment(Side::Client, 1, b"one"),
+            TcpSegment { rst: true, ..segment(Side::Client, 4, b"") },
+            syn(Side::Client, 1000),
+            segment(Side::Client, 1001, b"two"),
+        ];
+        let connections = connections(segments);
+        assert_eq!(connections.len(), 2);
+        assert_eq!(octets(&connections[0], Side::Client), b"one");
+        assert_eq!(connections[0].chunks.last().unwrap().end, Some(End::Reset));
+        assert_eq!(octets(&connections[1], Side::Client), b"two");
+    }
+
+    #[test]
+    fn nothing_comes_after_a_hole() {
+        let segments =
+            vec![syn(Side::Client, 0), segment(Side::Client, 1, b"a"), segment(Side::Client, 3, b"c")];
+        assert_eq!(octets(&connections(segments)[0], Side::Client), b"a");
+    }
+}
