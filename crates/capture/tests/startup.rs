@@ -2,13 +2,17 @@
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use rpcrdma_capture::linux;
 use rpcrdma_capture::session::{Kind, Session};
 use rpcrdma_capture::tcp::Side;
+use rpcrdma_iwarp::engine::{Engine, Parameters, Timeouts};
 use rpcrdma_iwarp::startup::{Initiator, Responder, Settings, StartupError};
 use rpcrdma_iwarp::wire::mpa::{Enhanced, FrameView, Revision};
 use rpcrdma_proto::{Config, PrivateData};
+use rpcrdma_verbs::ProtectionDomain;
 
 /// What Linux takes at most, as IRD and as ORD.
 const LINUX_DEPTH: u16 = 128;
@@ -132,4 +136,38 @@ fn nothing_leaves_between_the_request_and_the_reply() {
     assert!(!punished.is_empty());
     assert!(punished.iter().all(|session| session.frame(Side::Server).is_none()));
     // Ours has nothing to send but the Request until it was fed the Reply: the state machine has no other output.
+}
+
+/// `siw` with its parameter `peer_to_peer`: it asks for the model with an RDMA Write as Ready-To-Receive message, sends that
+/// first, and only then what it wants.
+#[test]
+fn the_peer_to_peer_model_of_siw() {
+    let mut request = b"MPA ID Req Frame".to_vec();
+    request.extend([0x10, 2, 0, 12, 0x80, 0x80, 0xC0, 0x01, 0xF6, 0xAB, 0x0E, 0x18, 1, 1, 3, 3]);
+    let (request, _) = Responder::new().handle(&request).unwrap().unwrap();
+    let enhanced = request.enhanced().unwrap();
+    assert_eq!((enhanced.ird, enhanced.ord), (128, 1));
+    let (reply, negotiated) = request.accept(&Settings { crc: false, ..settings() }).unwrap();
+    let stated = FrameView::new(&reply).enhanced().unwrap();
+    assert_eq!(stated.peer_to_peer, enhanced.peer_to_peer);
+    assert!(stated.peer_to_peer.unwrap().write && stated.ird >= 1);
+    let parameters = Parameters {
+        negotiated,
+        domain: ProtectionDomain::new(1 << 20),
+        max_send_wr: 16,
+        max_recv_wr: 16,
+        max_windows: 16,
+        strict_crc: false,
+        timeouts: Timeouts::default(),
+        emss: 1448,
+        seed: [0; 32],
+    };
+    let now = Instant::now();
+    let mut engine = Engine::new(parameters, &[], now);
+    // A zero-length RDMA Write to STag 1, which is nobody's.
+    let ready = [0, 14, 0xC1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    engine.with_receive_slices(|slices| slices[0][..ready.len()].copy_from_slice(&ready));
+    engine.received(ready.len(), now);
+    assert_eq!(engine.counters().segments_received, 1);
+    assert!(engine.end().is_none() && !engine.is_ended());
 }
