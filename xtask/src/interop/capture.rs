@@ -1,0 +1,97 @@
+//! What is on the wire of a case. All traffic between host and guest passes the host's loopback interface, on ports of the
+//! suite; tcpdump keeps it, and tshark reads it when the case fails.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::failure::{Context, Failure, ensure};
+use super::lab::PORTS;
+use super::process;
+
+/// Longer captures are decoded by their first and last frames only.
+const DECODED_FRAMES: u64 = 20_000;
+/// How long tshark may take.
+const DECODE_LIMIT: Duration = Duration::from_secs(120);
+
+/// A capture that runs.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    tcpdump: Child,
+    /// The file that it writes.
+    pub(crate) file: PathBuf,
+}
+
+impl Capture {
+    /// Captures the suite's ports from `base` on until [`Capture::stop`].
+    pub(crate) fn start(file: &Path, base: u16) -> Result<Self, Failure> {
+        let said = file.with_extension("tcpdump");
+        let mut command = process::bound("tcpdump");
+        command
+            .args(["-i", "lo", "-n", "-s", "0", "-B", "16384", "-Z", "root", "-w"])
+            .arg(file)
+            .arg(format!("tcp portrange {base}-{}", base + PORTS - 1))
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&said)?);
+        let mut tcpdump = command.spawn().context("starting tcpdump")?;
+        let listening = process::until(Duration::from_secs(20), || {
+            let text = process::tail(&said, 5);
+            ensure!(matches!(tcpdump.try_wait(), Ok(None)), "tcpdump cannot capture on lo: {text}");
+            Ok(text.contains("listening on").then_some(()))
+        })?;
+        ensure!(listening.is_some(), "tcpdump did not begin to capture");
+        Ok(Self { tcpdump, file: file.to_owned() })
+    }
+
+    /// Ends the capture; gives its file.
+    pub(crate) fn stop(mut self) -> Result<PathBuf, Failure> {
+        process::terminate(&mut self.tcpdump, Signal::INT, Duration::from_secs(10))?;
+        Ok(self.file)
+    }
+}
+
+/// The last frames of a capture that speak MPA, RDMAP or RPC, one line each; or why there are none.
+pub(crate) fn decode(file: &Path, lines: usize) -> String {
+    let file = match shorten(file) {
+        Ok(file) => file,
+        Err(failure) => return format!("no trace: {failure}"),
+    };
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-r").arg(&file).args([
+        "-n",
+        "-Y",
+        "iwarp_mpa || rpc || tcp.flags.fin == 1 || tcp.flags.reset == 1",
+    ]);
+    match process::run(tshark, DECODE_LIMIT) {
+        Ok(finished) => process::last_lines(&finished.text(), lines),
+        Err(failure) => format!("no trace: {failure}"),
+    }
+}
+
+/// A capture whose length is bounded: start-up frames, without which tshark does not find MPA, and the end.
+fn shorten(file: &Path) -> Result<PathBuf, Failure> {
+    let mut capinfos = Command::new("capinfos");
+    capinfos.args(["-c", "-M", "-T", "-r"]).arg(file);
+    let frames = process::run(capinfos, DECODE_LIMIT)?
+        .text()
+        .split_whitespace()
+        .last()
+        .and_then(|number| number.parse::<u64>().ok())
+        .unwrap_or(0);
+    if frames <= DECODED_FRAMES {
+        return Ok(file.to_owned());
+    }
+    let short = file.with_extension("short.pcap");
+    let mut editcap = Command::new("editcap");
+    editcap
+        .arg("-r")
+        .args([file, &short])
+        .arg("1-1000")
+        .arg(format!("{}-{frames}", frames - DECODED_FRAMES / 2));
+    let finished = process::run(editcap, DECODE_LIMIT)?;
+    ensure!(finished.success(), "editcap: {}", finished.errors.trim());
+    Ok(short)
+}

@@ -1,0 +1,5 @@
+//! Faults: servers and clients that are killed, connections that are cut.
+
+use super::Case;
+
+pub(super) const CASES: &[Case] = &[];

@@ -1,0 +1,49 @@
+//! Why a case, or the suite, failed: a sentence, with what was being done in front of it.
+
+use std::fmt;
+
+/// A sentence for who reads the table.
+#[derive(Debug)]
+pub(crate) struct Failure(String);
+
+impl Failure {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Says what was being done when something failed.
+pub(crate) trait Context<T> {
+    /// Puts `what` in front of the reason.
+    fn context(self, what: impl fmt::Display) -> Result<T, Failure>;
+}
+
+impl<T, E: fmt::Display> Context<T> for Result<T, E> {
+    fn context(self, what: impl fmt::Display) -> Result<T, Failure> {
+        self.map_err(|error| Failure(format!("{what}: {error}")))
+    }
+}
+
+/// Fails with the sentence unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($reason:tt)+) => {
+        if !$condition {
+            return Err($crate::interop::failure::Failure::new(format!($($reason)+)));
+        }
+    };
+}
+pub(crate) use ensure;

@@ -1,0 +1,494 @@
+//! What a case works with: the guest, servers on the host, mounts, ports.
+//!
+//! A case owns nothing that outlives it. Servers, mounts and jobs that it leaves are ended by [`Lab::settle`] in order (and
+//! that they can be is part of the case) or, after a failure, by [`Lab::clear`] without mercy, so that the next case finds a
+//! clean machine. Every wait ends with the time of the case.
+
+#![allow(dead_code)] // some of it is for cases that are being written
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::capture::Capture;
+use super::failure::{Context, Failure, ensure};
+use super::kernel_log;
+use super::machine::Machine;
+use super::process;
+use super::vm::{Accel, Forward, Job, Outcome, Vm};
+
+/// The ports of the suite on the host's loopback interface: so many from [`Lab::base`] on. Three lead to the guest's knfsd.
+pub(crate) const PORTS: u16 = 64;
+/// How long a job of the guest may take if the case does not say otherwise. Times [`Accel::patience`].
+const JOB_LIMIT: Duration = Duration::from_secs(60);
+/// How long a mount or an umount may take.
+const MOUNT_LIMIT: Duration = Duration::from_secs(20);
+/// How long a server may take to be ready, and to stop in order.
+const SERVER_LIMIT: Duration = Duration::from_secs(20);
+
+/// A server of ours on the host.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    /// The port of NFS over RDMA: 10.0.2.2 for the guest, 127.0.0.1 for the host.
+    pub(crate) rdma: u16,
+    /// The port of NFS and MOUNT over TCP.
+    pub(crate) tcp: u16,
+    /// The directory that it exports as `/`, for root without squashing.
+    pub(crate) export: PathBuf,
+    /// What it writes on standard error, one line a call.
+    pub(crate) log: PathBuf,
+}
+
+/// A mount in the guest.
+#[derive(Clone, Debug)]
+pub(crate) struct Mount {
+    /// Where it is.
+    pub(crate) path: String,
+    /// The options that the kernel has settled on, from /proc/mounts.
+    pub(crate) options: String,
+}
+
+impl Mount {
+    /// The value of an option such as `rsize`.
+    pub(crate) fn option(&self, name: &str) -> Option<&str> {
+        self.options.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
+    }
+}
+
+/// The kernel's server in the guest, as the host reaches it on 127.0.0.1. It exports /export (disk) and /export/memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Knfsd {
+    /// NFS over RDMA.
+    pub(crate) rdma: u16,
+    /// NFS over TCP.
+    pub(crate) tcp: u16,
+    /// MOUNT over TCP.
+    pub(crate) mountd: u16,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    machine: Machine,
+    /// The folder `interop/` of the project.
+    interop: PathBuf,
+    /// Where a run keeps its files.
+    run: PathBuf,
+    /// The command under test.
+    pub(crate) rpcrdma: PathBuf,
+    /// The project's root.
+    pub(crate) project: PathBuf,
+    vm: Vm,
+    base: u16,
+    next_port: u16,
+    /// A folder for the files of the case that runs.
+    pub(crate) folder: PathBuf,
+    deadline: Instant,
+    running: Vec<(Server, Child)>,
+    logs: Vec<PathBuf>,
+    mounts: Vec<Mount>,
+    mounted: u32,
+    expected: Vec<String>,
+    log_lines: usize,
+    case_log: String,
+    capture: Option<Capture>,
+}
+
+/// The first ports of the suite lead to knfsd.
+const FORWARDED: [u16; 3] = [20049, 2049, 20048];
+
+impl Lab {
+    /// Boots the machine.
+    pub(crate) fn start(
+        machine: Machine,
+        project: &Path,
+        run: &Path,
+        rpcrdma: &Path,
+        wanted: Accel,
+    ) -> Result<Self, Failure> {
+        fs::create_dir_all(run)?;
+        let interop = project.join("interop");
+        let base = free_ports()?;
+        let vm = Vm::boot(&machine, &interop, run, wanted, &forwards(base))?;
+        let mut lab = Self {
+            machine,
+            interop,
+            run: run.to_owned(),
+            rpcrdma: rpcrdma.to_owned(),
+            project: project.to_owned(),
+            vm,
+            base,
+            next_port: 0,
+            folder: run.join("case"),
+            deadline: Instant::now() + Duration::from_secs(300),
+            running: Vec::new(),
+            logs: Vec::new(),
+            mounts: Vec::new(),
+            mounted: 0,
+            expected: Vec::new(),
+            log_lines: 0,
+            case_log: String::new(),
+            capture: None,
+        };
+        lab.read_kernel_log()?;
+        Ok(lab)
+    }
+
+    /// How the guest's processor is made.
+    pub(crate) fn accel(&self) -> Accel {
+        self.vm.accel
+    }
+
+    /// What the guest is, in words.
+    pub(crate) fn description(&self) -> String {
+        format!("Debian {}, Linux {} ({})", self.machine.debian, self.machine.kernel, self.machine.version)
+    }
+
+    // ---- the guest
+
+    /// Runs a script in the guest; its output. Fails unless it exits with 0 in time.
+    pub(crate) fn guest(&mut self, script: &str, arguments: &[&str]) -> Result<String, Failure> {
+        self.guest_within(JOB_LIMIT, script, arguments)
+    }
+
+    /// The same with another limit, which is multiplied where the processor is emulated.
+    pub(crate) fn guest_within(
+        &mut self,
+        limit: Duration,
+        script: &str,
+        arguments: &[&str],
+    ) -> Result<String, Failure> {
+        let outcome = self.guest_outcome(limit, script, arguments)?;
+        succeeded(&outcome, script)
+    }
+
+    /// The same, whatever the exit status.
+    pub(crate) fn guest_outcome(
+        &mut self,
+        limit: Duration,
+        script: &str,
+        arguments: &[&str],
+    ) -> Result<Outcome, Failure> {
+        let job = self.vm.start(script, arguments)?;
+        let limit = self.bounded(limit);
+        self.vm.finish(&job, limit)
+    }
+
+    /// Runs a program of `interop/guest/` in the guest by Python.
+    pub(crate) fn python(
+        &mut self,
+        limit: Duration,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<String, Failure> {
+        self.guest_within(limit, &format!("exec python3 /job/guest/{program} \"$@\""), arguments)
+    }
+
+    /// Starts a script in the guest and does not wait.
+    pub(crate) fn guest_start(&mut self, script: &str, arguments: &[&str]) -> Result<Job, Failure> {
+        self.vm.start(script, arguments)
+    }
+
+    /// Waits for what [`Lab::guest_start`] began; fails unless it exits with 0 in time.
+    pub(crate) fn guest_finish(&mut self, job: &Job, limit: Duration) -> Result<String, Failure> {
+        let limit = self.bounded(limit);
+        let outcome = self.vm.finish(job, limit)?;
+        succeeded(&outcome, "a job in the background")
+    }
+
+    /// What a job has printed so far.
+    pub(crate) fn guest_output(&self, job: &Job) -> String {
+        self.vm.output(job)
+    }
+
+    /// Kills a job in the guest with all that it started.
+    pub(crate) fn guest_kill(&mut self, job: &Job) -> Result<(), Failure> {
+        self.vm.cancel(job)
+    }
+
+    /// The host's folder that the guest sees as `/job`.
+    pub(crate) fn shared(&self) -> &Path {
+        &self.vm.job
+    }
+
+    /// Lines of the kernel's log that this case provokes on purpose: those with this text are no complaint.
+    pub(crate) fn expect_kernel_message(&mut self, text: &str) {
+        self.expected.push(text.to_owned());
+    }
+
+    // ---- servers on the host
+
+    /// A server of ours with an empty directory, and more options for `rpcrdma serve`.
+    pub(crate) fn serve(&mut self, options: &[&str]) -> Result<Server, Failure> {
+        let rdma = self.port()?;
+        let export = self.folder.join(format!("export-{rdma}"));
+        fs::create_dir_all(&export)?;
+        let log = self.folder.join(format!("serve-{rdma}.log"));
+        let server = Server { rdma, tcp: self.port()?, export, log };
+        self.logs.push(server.log.clone());
+        self.launch(&server, options)?;
+        Ok(server)
+    }
+
+    /// Starts a server that has stopped again: same ports, directory and state.
+    pub(crate) fn launch(&mut self, server: &Server, options: &[&str]) -> Result<(), Failure> {
+        let ready = self.folder.join(format!("ready-{}.json", server.rdma));
+        let log = fs::OpenOptions::new().create(true).append(true).open(&server.log)?;
+        let mut command = process::bound(&self.rpcrdma);
+        if !options.iter().any(|option| option.starts_with("-v")) {
+            command.arg("-v");
+        }
+        command
+            .args(["serve", "--json", "--listen", &format!("127.0.0.1:{}", server.rdma)])
+            .args(["--tcp", &format!("127.0.0.1:{}", server.tcp), "--state"])
+            .arg(self.folder.join(format!("state-{}", server.rdma)))
+            .arg("--export")
+            .arg(format!("/={},squash=none", server.export.display()))
+            .args(options)
+            .stdout(fs::File::create(&ready)?)
+            .stderr(log);
+        let mut child = command.spawn().context("starting rpcrdma serve")?;
+        let started = process::until(SERVER_LIMIT, || {
+            ensure!(
+                matches!(child.try_wait(), Ok(None)),
+                "rpcrdma serve ended at once: {}",
+                process::tail(&server.log, 5)
+            );
+            Ok(fs::read_to_string(&ready).unwrap_or_default().contains("\"rdma\"").then_some(()))
+        })?;
+        if started.is_none() {
+            process::kill(&mut child);
+            return Err(Failure::new("rpcrdma serve was not ready in time"));
+        }
+        self.running.push((server.clone(), child));
+        Ok(())
+    }
+
+    /// Stops a server by SIGTERM; it has to end in order.
+    pub(crate) fn stop(&mut self, server: &Server) -> Result<(), Failure> {
+        let mut child = self.take(server)?;
+        match process::terminate(&mut child, Signal::TERM, SERVER_LIMIT)? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(Failure::new(format!("the server ended with {status}"))),
+            None => Err(Failure::new(format!("the server did not stop within {SERVER_LIMIT:?} of SIGTERM"))),
+        }
+    }
+
+    /// Kills a server by SIGKILL.
+    pub(crate) fn kill(&mut self, server: &Server) -> Result<(), Failure> {
+        let mut child = self.take(server)?;
+        process::kill(&mut child);
+        Ok(())
+    }
+
+    /// The process id of a server.
+    pub(crate) fn pid(&self, server: &Server) -> Option<u32> {
+        self.running.iter().find(|(running, _)| running.rdma == server.rdma).map(|(_, child)| child.id())
+    }
+
+    fn take(&mut self, server: &Server) -> Result<Child, Failure> {
+        let at = self
+            .running
+            .iter()
+            .position(|(running, _)| running.rdma == server.rdma)
+            .ok_or_else(|| Failure::new("the server does not run"))?;
+        Ok(self.running.swap_remove(at).1)
+    }
+
+    /// A free port of the suite on 127.0.0.1 (10.0.2.2 for the guest).
+    pub(crate) fn port(&mut self) -> Result<u16, Failure> {
+        let reserved = u16::try_from(FORWARDED.len()).unwrap_or(PORTS);
+        for _ in reserved..PORTS {
+            let port = self.base + reserved + self.next_port % (PORTS - reserved);
+            self.next_port += 1;
+            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+                return Ok(port);
+            }
+        }
+        Err(Failure::new("all ports of the suite are taken"))
+    }
+
+    // ---- our client on the host
+
+    /// Runs `rpcrdma` on the host with arguments.
+    pub(crate) fn rpcrdma(&self, limit: Duration, arguments: &[&str]) -> Result<process::Finished, Failure> {
+        let mut command = Command::new(&self.rpcrdma);
+        command.args(arguments).current_dir(&self.folder);
+        process::run(command, self.bounded(limit))
+    }
+
+    // ---- mounts in the guest
+
+    /// Mounts a server of ours over RDMA by NFSv3, with more options.
+    pub(crate) fn mount(&mut self, server: &Server, options: &str) -> Result<Mount, Failure> {
+        self.mount_port(server.rdma, server.tcp, options)
+    }
+
+    /// The same through another port, of a proxy for instance.
+    pub(crate) fn mount_port(&mut self, rdma: u16, mountd: u16, options: &str) -> Result<Mount, Failure> {
+        let comma = if options.is_empty() { "" } else { "," };
+        let all = format!(
+            "vers=3,proto=rdma,port={rdma},mountproto=tcp,mountport={mountd},nolock,retry=0{comma}{options}"
+        );
+        self.mount_raw("10.0.2.2:/", &all)
+    }
+
+    /// `mount -t nfs -o OPTIONS SOURCE` on a new directory of the guest.
+    pub(crate) fn mount_raw(&mut self, source: &str, options: &str) -> Result<Mount, Failure> {
+        self.mounted += 1;
+        let path = format!("/mnt/{}", self.mounted);
+        let script = "mkdir -p \"$1\" && mount -t nfs -o \"$3\" \"$2\" \"$1\" && awk -v path=\"$1\" '$2 == path { print $4 }' /proc/mounts";
+        let output = self
+            .guest_within(MOUNT_LIMIT, script, &[&path, source, options])
+            .context(format!("mount -o {options}"))?;
+        let mount = Mount { path, options: output.trim().to_owned() };
+        self.mounts.push(mount.clone());
+        Ok(mount)
+    }
+
+    /// Unmounts.
+    pub(crate) fn umount(&mut self, mount: &Mount) -> Result<(), Failure> {
+        self.mounts.retain(|other| other.path != mount.path);
+        self.guest_within(MOUNT_LIMIT, "umount \"$1\" && rmdir \"$1\"", &[&mount.path])
+            .map(drop)
+            .context(format!("umount {}", mount.path))
+    }
+
+    /// Starts the kernel's server in the guest, unless it runs.
+    pub(crate) fn knfsd(&mut self) -> Result<Knfsd, Failure> {
+        self.guest("exec bash /job/guest/knfsd.sh", &[]).context("starting knfsd")?;
+        Ok(Knfsd { rdma: self.base, tcp: self.base + 1, mountd: self.base + 2 })
+    }
+
+    // ---- one case
+
+    /// Begins a case: empty folder, no expectations, a capture if wanted.
+    pub(crate) fn begin(&mut self, limit: Duration, capture: bool) -> Result<(), Failure> {
+        if self.folder.exists() {
+            fs::remove_dir_all(&self.folder).context("removing the last case's files")?;
+        }
+        fs::create_dir_all(&self.folder)?;
+        self.deadline = Instant::now() + limit * self.accel().patience();
+        self.expected.clear();
+        self.logs.clear();
+        self.case_log.clear();
+        if capture {
+            self.capture = Some(Capture::start(&self.folder.join("wire.pcap"), self.base)?);
+        }
+        Ok(())
+    }
+
+    /// Ends a case that has gone well so far: unmounts, stops servers, judges the kernel's log and the servers'.
+    pub(crate) fn settle(&mut self) -> Result<(), Failure> {
+        for mount in self.mounts.clone() {
+            self.umount(&mount)?;
+        }
+        while let Some((server, _)) = self.running.last() {
+            let server = server.clone();
+            self.stop(&server)?;
+        }
+        for log in &self.logs {
+            let text = fs::read_to_string(log).unwrap_or_default();
+            if let Some(line) = text.lines().find(|line| line.contains("panicked at")) {
+                return Err(Failure::new(format!("the server panicked: {line}")));
+            }
+        }
+        self.read_kernel_log()?;
+        let complaints = kernel_log::complaints(&self.case_log, &self.expected);
+        ensure!(complaints.is_empty(), "the kernel complains: {}", complaints.join(" | "));
+        Ok(())
+    }
+
+    /// Ends whatever is left of a case. Gives a note if the guest had to be booted again.
+    pub(crate) fn clear(&mut self) -> Result<Option<String>, Failure> {
+        self.deadline = Instant::now() + Duration::from_secs(60) * self.accel().patience();
+        let cleared = self.vm.alive()
+            && {
+                // Killing comes before unmounting, which comes before the servers' end: a client without a server waits.
+                let script = "for job in /job/queue/*.output; do n=${job##*/}; n=${n%.output}; \
+                [ -e \"/job/queue/$n.status\" ] || [ \"/job/queue/$n.script\" = \"$0\" ] || : >\"/job/queue/$n.cancel\"; done\n\
+                for n in 1 2 3; do awk '$3 ~ /^nfs4?$/ { print $2 }' /proc/mounts | sort -r | while read -r path; do \
+                timeout 10 umount -f \"$path\" 2>/dev/null || umount -f -l \"$path\"; done; done\n\
+                ! grep -Eq '^[^ ]+ [^ ]+ nfs4? ' /proc/mounts";
+                self.guest_outcome(Duration::from_secs(45), script, &[])
+                    .is_ok_and(|outcome| outcome.status == Some(0))
+            };
+        self.mounts.clear();
+        for (_, mut child) in self.running.drain(..) {
+            process::kill(&mut child);
+        }
+        if cleared && self.read_kernel_log().is_ok() {
+            return Ok(None);
+        }
+        let note = if self.vm.alive() { "the guest hangs" } else { "the guest died" };
+        let console = process::tail(&self.vm.console, 30);
+        self.reboot()?;
+        Ok(Some(format!("{note}; booted again\n{console}")))
+    }
+
+    fn reboot(&mut self) -> Result<(), Failure> {
+        let accel = self.accel();
+        self.vm.power_off();
+        self.vm = Vm::boot(&self.machine, &self.interop, &self.run, accel, &forwards(self.base))?;
+        self.log_lines = 0;
+        self.read_kernel_log()
+    }
+
+    /// Takes the lines that the kernel's log has got since the last time.
+    fn read_kernel_log(&mut self) -> Result<(), Failure> {
+        let skip = (self.log_lines + 1).to_string();
+        let text = self.guest("dmesg | tail -n +\"$1\"", &[&skip]).context("reading the kernel's log")?;
+        self.log_lines += text.lines().count();
+        self.case_log.push_str(&text);
+        Ok(())
+    }
+
+    /// Ends the capture of the case; its file, if there was one.
+    pub(crate) fn end_capture(&mut self) -> Result<Option<PathBuf>, Failure> {
+        self.capture.take().map(Capture::stop).transpose()
+    }
+
+    /// The kernel's log of this case.
+    pub(crate) fn kernel_log(&mut self) -> &str {
+        // A dead guest has nothing more to say.
+        let _ = self.read_kernel_log();
+        &self.case_log
+    }
+
+    /// The logs of the servers of this case.
+    pub(crate) fn server_logs(&self) -> &[PathBuf] {
+        &self.logs
+    }
+
+    fn bounded(&self, limit: Duration) -> Duration {
+        (limit * self.accel().patience()).min(self.deadline.saturating_duration_since(Instant::now()))
+    }
+}
+
+fn forwards(base: u16) -> Vec<Forward> {
+    (base..).zip(FORWARDED).map(|(host, guest)| Forward { host, guest }).collect()
+}
+
+fn succeeded(outcome: &Outcome, script: &str) -> Result<String, Failure> {
+    let end = process::last_lines(&outcome.output, 12);
+    match outcome.status {
+        Some(0) => Ok(outcome.output.clone()),
+        Some(status) => Err(Failure::new(format!("in the guest: exit status {status}: {end}"))),
+        None => {
+            let script = script.lines().next().unwrap_or_default();
+            Err(Failure::new(format!("in the guest: no end in time: {script}: {end}")))
+        }
+    }
+}
+
+/// A range of ports that nobody listens on.
+fn free_ports() -> Result<u16, Failure> {
+    (0..200_u16)
+        .map(|step| 21_000 + step * PORTS)
+        .find(|&base| (base..base + PORTS).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()))
+        .ok_or_else(|| Failure::new("no range of free ports on 127.0.0.1"))
+}

@@ -1,0 +1,225 @@
+//! The interoperability suite: builds the virtual machine, boots it, runs the cases, prints the table.
+//!
+//! It succeeds only if every chosen case is green. A host on which it cannot run gets the reason and what to do about it, and
+//! no success.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use self::cases::{Case, GROUPS, Group};
+use self::failure::{Context, Failure, ensure};
+use self::lab::Lab;
+use self::report::{Report, Verdict};
+use self::vm::Accel;
+
+mod capture;
+mod cases;
+mod failure;
+mod kernel_log;
+mod lab;
+mod machine;
+mod process;
+mod report;
+mod vm;
+
+/// Building the command takes minutes where nothing is built yet.
+const BUILD_LIMIT: Duration = Duration::from_secs(3600);
+
+/// The options of `cargo xtask interop`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Print the cases and run none
+    #[arg(long)]
+    list: bool,
+    /// Run only cases with TEXT in their full names (GROUP/NAME); may be given several times
+    #[arg(long, value_name = "TEXT")]
+    filter: Vec<String>,
+    /// How the guest's processor is made
+    #[arg(long, value_enum, default_value_t = Accel::Auto)]
+    accel: Accel,
+    /// Build the machine anew even if it is current
+    #[arg(long)]
+    rebuild: bool,
+    /// Write the results to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the table of cases and results into docs/linux.md (only after a run of all cases)
+    #[arg(long, conflicts_with = "filter")]
+    write_docs: bool,
+    /// Stop at the first red case
+    #[arg(long)]
+    fail_fast: bool,
+}
+
+/// Runs the suite.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    match suite(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("interop: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn suite(options: &Options) -> Result<bool, Failure> {
+    let chosen: Vec<(&Group, &Case)> = GROUPS
+        .iter()
+        .flat_map(|group| group.cases.iter().map(move |case| (group, case)))
+        .filter(|(group, case)| {
+            let full = format!("{}/{}", group.name, case.name);
+            options.filter.is_empty() || options.filter.iter().any(|text| full.contains(text.as_str()))
+        })
+        .collect();
+    ensure!(!chosen.is_empty(), "no case has such a name; see --list");
+    if options.list {
+        for (group, case) in &chosen {
+            println!("{}/{}: {}", group.name, case.name, case.checks);
+        }
+        return Ok(true);
+    }
+    let started = Instant::now();
+    let project = project()?;
+    let interop = project.join("interop");
+    let target = target(&project).join("interop");
+    fs::create_dir_all(&target)?;
+    let missing = machine::missing(&interop)?;
+    ensure!(missing.is_empty(), "the suite cannot run here:\n  {}", missing.join("\n  "));
+    let rpcrdma = build_command(&project)?;
+    let machine = machine::prepare(&interop, &target, options.rebuild)?;
+    let run = target.join("run");
+    let mut lab = Lab::start(machine, &project, &run, &rpcrdma, options.accel)?;
+    println!("{}, {} cases", lab.description(), chosen.len());
+    let mut report = Report {
+        machine: lab.description(),
+        accel: lab.accel().name(),
+        complete: options.filter.is_empty(),
+        seconds: 0.0,
+        cases: Vec::new(),
+    };
+    for (group, case) in &chosen {
+        let verdict = one(&mut lab, group, case, &target)?;
+        let red = !verdict.ok;
+        report.cases.push(verdict);
+        if red && options.fail_fast {
+            break;
+        }
+    }
+    drop(lab);
+    report.seconds = report::seconds(started.elapsed());
+    let missing = report.missing(&chosen);
+    println!("\n{}", report.table());
+    println!(
+        "{} of {} cases green with {} in {:.0} s",
+        report.cases.len() - report.red(),
+        chosen.len(),
+        report.accel,
+        report.seconds
+    );
+    if !missing.is_empty() {
+        println!("without a result: {}", missing.join(", "));
+    }
+    if let Some(file) = &options.json {
+        report.write_json(file)?;
+    }
+    if options.write_docs {
+        ensure!(missing.is_empty(), "docs/linux.md stays as it is: not all cases have run");
+        report.write_docs(&project.join("docs/linux.md"))?;
+    }
+    Ok(report.red() == 0 && missing.is_empty())
+}
+
+/// Runs a case, and leaves a clean machine. An error means that there is no machine any more.
+fn one(lab: &mut Lab, group: &'static Group, case: &'static Case, target: &Path) -> Result<Verdict, Failure> {
+    let started = Instant::now();
+    let result = lab.begin(case.limit, case.capture).and_then(|()| {
+        let detail = (case.run)(lab)?;
+        lab.settle()?;
+        Ok(detail)
+    });
+    let elapsed = report::seconds(started.elapsed());
+    let (ok, mut detail) = match result {
+        Ok(detail) => (true, detail),
+        Err(failure) => (false, failure.to_string()),
+    };
+    let capture = lab.end_capture().unwrap_or_else(|failure| {
+        println!("  no trace: {failure}");
+        None
+    });
+    println!(
+        "{:6} {}/{} ({elapsed} s){}{}",
+        if ok { "ok" } else { "FAILED" },
+        group.name,
+        case.name,
+        if detail.is_empty() { "" } else { ": " },
+        detail
+    );
+    if !ok {
+        explain(lab, case, capture.as_deref(), &target.join("failures").join(group.name).join(case.name))?;
+    }
+    if let Some(note) = lab.clear()? {
+        println!("  {note}");
+        detail = format!("{detail}; {}", note.lines().next().unwrap_or_default());
+    }
+    Ok(Verdict { group: group.name, name: case.name, checks: case.checks, ok, seconds: elapsed, detail })
+}
+
+/// Prints what helps to find out why a case is red, and keeps its files.
+fn explain(lab: &mut Lab, case: &Case, capture: Option<&Path>, keep: &Path) -> Result<(), Failure> {
+    println!("  it checks: {}", case.checks);
+    section("kernel log", &process::last_lines(lab.kernel_log(), 25));
+    for log in lab.server_logs() {
+        section("our server", &process::tail(log, 25));
+    }
+    if let Some(file) = capture {
+        section("the wire, last frames", &capture::decode(file, 40));
+    }
+    if keep.exists() {
+        fs::remove_dir_all(keep)?;
+    }
+    fs::create_dir_all(keep)?;
+    fs::write(keep.join("kernel.log"), lab.kernel_log())?;
+    for log in lab.server_logs().iter().map(PathBuf::as_path).chain(capture) {
+        if let Some(name) = log.file_name() {
+            fs::copy(log, keep.join(name))?;
+        }
+    }
+    println!("  kept in {}", keep.display());
+    Ok(())
+}
+
+fn section(title: &str, text: &str) {
+    println!("  -- {title}");
+    for line in text.lines() {
+        println!("  {line}");
+    }
+}
+
+/// The folder of the workspace: the one above this package.
+fn project() -> Result<PathBuf, Failure> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(Path::to_owned)
+        .ok_or_else(|| Failure::new("the package has no folder above it"))
+}
+
+fn target(project: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project.join("target"), |folder| project.join(folder))
+}
+
+/// Builds the command under test, as users get it.
+fn build_command(project: &Path) -> Result<PathBuf, Failure> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--release", "--locked", "--package", "rpcrdma-cli"]).current_dir(project);
+    let mut child = build.spawn().context("starting cargo")?;
+    let status = process::wait(&mut child, BUILD_LIMIT)?;
+    if status.is_none() {
+        process::kill(&mut child);
+    }
+    ensure!(status.is_some_and(|status| status.success()), "rpcrdma does not build");
+    Ok(target(project).join("release/rpcrdma"))
+}

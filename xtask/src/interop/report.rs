@@ -1,0 +1,141 @@
+//! What came out: progress, the table, JSON, the table of `docs/linux.md`.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::cases::{Case, GROUPS, Group};
+use super::failure::{Context, Failure, ensure};
+
+/// What became of one case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Verdict {
+    pub(crate) group: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) checks: &'static str,
+    pub(crate) ok: bool,
+    pub(crate) seconds: f64,
+    /// What the case has to say, or why it failed.
+    pub(crate) detail: String,
+}
+
+/// A run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    /// What the guest is.
+    pub(crate) machine: String,
+    /// `kvm` or `tcg`.
+    pub(crate) accel: &'static str,
+    /// Whether all cases of the suite were to run.
+    pub(crate) complete: bool,
+    pub(crate) seconds: f64,
+    pub(crate) cases: Vec<Verdict>,
+}
+
+impl Report {
+    /// The cases that are red.
+    pub(crate) fn red(&self) -> usize {
+        self.cases.iter().filter(|verdict| !verdict.ok).count()
+    }
+
+    /// The chosen cases that have no result, by their full names.
+    pub(crate) fn missing(&self, chosen: &[(&'static Group, &'static Case)]) -> Vec<String> {
+        let has = |group: &Group, case: &Case| {
+            self.cases.iter().any(|verdict| verdict.group == group.name && verdict.name == case.name)
+        };
+        chosen
+            .iter()
+            .filter(|(group, case)| !has(group, case))
+            .map(|(group, case)| format!("{}/{}", group.name, case.name))
+            .collect()
+    }
+
+    /// The table for people.
+    pub(crate) fn table(&self) -> String {
+        let width =
+            self.cases.iter().map(|verdict| verdict.group.len() + verdict.name.len() + 1).max().unwrap_or(0);
+        let mut text = String::new();
+        for verdict in &self.cases {
+            let name = format!("{}/{}", verdict.group, verdict.name);
+            let result = if verdict.ok { "ok" } else { "FAILED" };
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "{name:width$}  {result:6}  {:6.1} s  {}",
+                verdict.seconds,
+                verdict.detail.lines().next().unwrap_or_default()
+            );
+        }
+        text
+    }
+
+    /// JSON for programs.
+    pub(crate) fn write_json(&self, file: &Path) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(self).context("writing the report as JSON")?;
+        fs::write(file, text + "\n").context(format!("writing {}", file.display()))
+    }
+
+    /// Replaces what stands between the markers of a page by this run's table.
+    pub(crate) fn write_docs(&self, file: &Path) -> Result<(), Failure> {
+        let page = fs::read_to_string(file).context(format!("reading {}", file.display()))?;
+        let page = replaced(&page, &self.markdown())?;
+        fs::write(file, page).context(format!("writing {}", file.display()))
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = format!("{}; {} cases.\n", self.machine, self.cases.len());
+        for group in GROUPS {
+            let _ = write!(
+                text,
+                "\n### {}\n\n| case | what it checks | result |\n| --- | --- | --- |\n",
+                group.title
+            );
+            for verdict in self.cases.iter().filter(|verdict| verdict.group == group.name) {
+                let result = if verdict.ok { "ok" } else { "**failed**" };
+                let _ = writeln!(text, "| `{}` | {} | {result} |", verdict.name, verdict.checks);
+            }
+        }
+        text
+    }
+}
+
+const BEGIN: &str = "<!-- The suite writes this: cargo xtask interop --write-docs -->";
+const END: &str = "<!-- end -->";
+
+fn replaced(page: &str, table: &str) -> Result<String, Failure> {
+    let (before, rest) =
+        page.split_once(BEGIN).ok_or_else(|| Failure::new(format!("the page has no line {BEGIN}")))?;
+    let after = rest.split_once(END).map(|(_, after)| after);
+    ensure!(after.is_some(), "the page has no line {END}");
+    Ok(format!("{before}{BEGIN}\n\n{table}\n{END}{}", after.unwrap_or_default()))
+}
+
+/// A time as it stands in a progress line.
+pub(crate) fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 10.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_keeps_what_is_around_the_table() {
+        let page = format!("a\n{BEGIN}\nold\n{END}\nb\n");
+        assert_eq!(replaced(&page, "new\n").unwrap(), format!("a\n{BEGIN}\n\nnew\n\n{END}\nb\n"));
+        assert!(replaced("no markers", "").is_err());
+        assert!(replaced(BEGIN, "").is_err());
+    }
+
+    #[test]
+    fn a_case_without_result_is_missing() {
+        let chosen: Vec<_> =
+            GROUPS.iter().flat_map(|group| group.cases.iter().map(move |case| (group, case))).collect();
+        let report =
+            Report { machine: String::new(), accel: "kvm", complete: true, seconds: 0.0, cases: Vec::new() };
+        assert_eq!(report.missing(&chosen).len(), chosen.len());
+    }
+}

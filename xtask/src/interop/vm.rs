@@ -1,0 +1,253 @@
+//! The virtual machine: QEMU with a user-mode network, and jobs that run in its guest.
+//!
+//! Host and guest share a directory by 9p; how a job is handed over is written down in `interop/guest/agent.py`. The guest
+//! reaches the host's 127.0.0.1 as 10.0.2.2; the host reaches the guest by forwarded ports only.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::failure::{Context, Failure, ensure};
+use super::machine::Machine;
+use super::process::{self, TICK};
+
+/// How the guest's processor is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Accel {
+    /// KVM where it works, else TCG.
+    Auto,
+    /// By the host's processor; needs /dev/kvm.
+    Kvm,
+    /// In software, anywhere.
+    Tcg,
+}
+
+impl Accel {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+
+    /// By how much longer things may take than with KVM.
+    pub(crate) const fn patience(self) -> u32 {
+        match self {
+            Self::Auto | Self::Kvm => 1,
+            Self::Tcg => 4,
+        }
+    }
+
+    /// What QEMU is told.
+    const fn flags(self) -> [&'static str; 4] {
+        match self {
+            Self::Auto | Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            // Five-level page tables only make emulation slower.
+            Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"],
+        }
+    }
+}
+
+/// A guest that runs.
+#[derive(Debug)]
+pub(crate) struct Vm {
+    qemu: Child,
+    /// How its processor is made: never `Auto`.
+    pub(crate) accel: Accel,
+    /// The shared directory: `/job` in the guest.
+    pub(crate) job: PathBuf,
+    /// What the guest's kernel printed on its console.
+    pub(crate) console: PathBuf,
+    next: u32,
+}
+
+/// A job in the guest.
+#[derive(Debug)]
+pub(crate) struct Job {
+    number: u32,
+}
+
+/// What a job left behind.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Exit status as shells say it; `None`: it was killed because its time was up.
+    pub(crate) status: Option<i32>,
+    /// Standard output and error, interleaved.
+    pub(crate) output: String,
+}
+
+/// A port of the host that leads to one of the guest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forward {
+    pub(crate) host: u16,
+    pub(crate) guest: u16,
+}
+
+impl Vm {
+    /// Boots the machine and waits for the guest's agent.
+    pub(crate) fn boot(
+        machine: &Machine,
+        interop: &Path,
+        run: &Path,
+        accel: Accel,
+        forwards: &[Forward],
+    ) -> Result<Self, Failure> {
+        if accel == Accel::Auto {
+            let usable = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
+            let reason = match usable {
+                Err(error) => format!("/dev/kvm: {error}"),
+                Ok(_) => match Self::boot(machine, interop, run, Accel::Kvm, forwards) {
+                    Ok(vm) => return Ok(vm),
+                    Err(failure) => failure.to_string(),
+                },
+            };
+            println!("no KVM here ({reason}); emulating the processor with TCG");
+            return Self::boot(machine, interop, run, Accel::Tcg, forwards);
+        }
+        let job = run.join("job");
+        if job.exists() {
+            fs::remove_dir_all(&job).context("removing the old job directory")?;
+        }
+        fs::create_dir_all(job.join("queue"))?;
+        copy_files(&interop.join("guest"), &job.join("guest"))?;
+        let console = run.join("console.log");
+        let errors = run.join("qemu.log");
+        let network = forwards.iter().fold("user,id=net".to_owned(), |text, forward| {
+            format!("{text},hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest)
+        });
+        let file = |name: &str| machine.directory.join(name).display().to_string();
+        let mut command = process::bound("qemu-system-x86_64");
+        command
+            .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
+            .args(["-machine", "q35,usb=off,smbus=off", "-smp", "2", "-m", "2048"])
+            .args(accel.flags())
+            .args(["-kernel", &file("vmlinuz"), "-initrd", &file("initrd.img")])
+            .args(["-append", KERNEL_ARGUMENTS])
+            .args([
+                "-drive",
+                &format!("file={},if=virtio,format=raw,snapshot=on,cache=unsafe", file("disk.img")),
+            ])
+            .args(["-netdev", &network, "-device", "virtio-net-pci,netdev=net,romfile="])
+            .args(["-virtfs"])
+            .arg(format!("local,path={},mount_tag=job,security_model=none,multidevs=remap", job.display()))
+            .args(["-device", "virtio-rng-pci", "-serial"])
+            .arg(format!("file:{}", console.display()))
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&errors)?);
+        let qemu = command.spawn().context("starting qemu-system-x86_64")?;
+        let mut vm = Self { qemu, accel, job, console, next: 0 };
+        let limit = Duration::from_secs(45) * accel.patience();
+        let started = Instant::now();
+        while !vm.job.join("queue/up").exists() {
+            if !vm.alive() {
+                return Err(Failure::new(format!(
+                    "QEMU ended while the guest booted: {} {}",
+                    process::tail(&errors, 3),
+                    process::tail(&vm.console, 3)
+                )));
+            }
+            if started.elapsed() > limit {
+                return Err(Failure::new(format!(
+                    "the guest did not boot in {limit:?}; console: {}",
+                    process::tail(&vm.console, 10)
+                )));
+            }
+            std::thread::sleep(TICK);
+        }
+        println!("guest up in {:.1} s ({})", started.elapsed().as_secs_f64(), accel.name());
+        Ok(vm)
+    }
+
+    /// Whether QEMU runs.
+    pub(crate) fn alive(&mut self) -> bool {
+        matches!(self.qemu.try_wait(), Ok(None))
+    }
+
+    /// Starts a job: a script for bash, with arguments. Its folder is the shared directory.
+    pub(crate) fn start(&mut self, script: &str, arguments: &[&str]) -> Result<Job, Failure> {
+        self.next += 1;
+        let number = self.next;
+        let file = |kind: &str| self.job.join(format!("queue/{number}.{kind}"));
+        fs::write(file("script"), script)?;
+        let request: String = arguments.iter().flat_map(|argument| [argument, "\0"]).collect();
+        fs::write(file("new"), request)?;
+        fs::rename(file("new"), file("request"))?;
+        Ok(Job { number })
+    }
+
+    /// The exit status of a job that is over.
+    pub(crate) fn status(&self, job: &Job) -> Result<Option<i32>, Failure> {
+        match fs::read_to_string(self.file(job, "status")) {
+            Ok(text) => text.trim().parse().map(Some).context(format!("status {text:?} of a job")),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What a job has printed so far.
+    pub(crate) fn output(&self, job: &Job) -> String {
+        String::from_utf8_lossy(&fs::read(self.file(job, "output")).unwrap_or_default()).into_owned()
+    }
+
+    /// Kills a job with all that it started.
+    pub(crate) fn cancel(&self, job: &Job) -> Result<(), Failure> {
+        fs::write(self.file(job, "cancel"), "").context("cancelling a job")
+    }
+
+    /// Waits for the end of a job; kills it when its time is up.
+    pub(crate) fn finish(&mut self, job: &Job, limit: Duration) -> Result<Outcome, Failure> {
+        let end = Instant::now() + limit;
+        let status = loop {
+            if let Some(status) = self.status(job)? {
+                break Some(status);
+            }
+            ensure!(self.alive(), "the guest died; console: {}", process::tail(&self.console, 25));
+            if Instant::now() >= end {
+                self.cancel(job)?;
+                // So that its output is complete, if it can be killed at all.
+                process::until(Duration::from_secs(2), || self.status(job))?;
+                break None;
+            }
+            std::thread::sleep(TICK);
+        };
+        Ok(Outcome { status, output: self.output(job) })
+    }
+
+    fn file(&self, job: &Job, kind: &str) -> PathBuf {
+        self.job.join(format!("queue/{}.{kind}", job.number))
+    }
+}
+
+impl Vm {
+    /// Ends the guest, in order if it still can.
+    pub(crate) fn power_off(&mut self) {
+        // A guest that cannot stop in order is not worth waiting for: its disk is thrown away in any case.
+        if self.alive() && fs::write(self.job.join("queue/stop"), "").is_ok() {
+            let _ = process::wait(&mut self.qemu, Duration::from_secs(5));
+        }
+        process::kill(&mut self.qemu);
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        self.power_off();
+    }
+}
+
+/// Quiet and quick; a panic ends QEMU (`-no-reboot`), the log is kept long enough for a case that fills it.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet loglevel=5 panic=-1 log_buf_len=4M mitigations=off nokaslr \
+    no_timer_check tsc=reliable random.trust_cpu=on audit=0 apparmor=0 selinux=0";
+
+fn copy_files(from: &Path, to: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from).context(format!("reading {}", from.display()))? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}

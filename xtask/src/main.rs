@@ -1,0 +1,38 @@
+//! Tasks of those who work on the project, run as `cargo xtask TASK`.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod interop;
+
+/// Tasks of those who work on rpcrdma.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Let the Linux kernel judge: its NFS client on our server, our client on its server, in a virtual machine
+    Interop(interop::Options),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().task {
+        Task::Interop(options) => interop::run(&options),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_declaration_is_consistent() {
+        super::Arguments::command().debug_assert();
+    }
+}
