@@ -101,6 +101,9 @@ pub(crate) struct Lab {
 /// The first ports of the suite lead to knfsd.
 const FORWARDED: [u16; 3] = [20049, 2049, 20048];
 
+/// Python is named by its path in the shared directory, so that a workload can change without a new machine.
+const WORKLOAD: &str = "exec python3 -B /job/guest/workload.py \"$@\"";
+
 impl Lab {
     /// Boots the machine.
     pub(crate) fn start(
@@ -178,14 +181,45 @@ impl Lab {
         self.vm.finish(&job, limit)
     }
 
-    /// Runs a program of `interop/guest/` in the guest by Python.
-    pub(crate) fn python(
+    /// Runs a workload of `interop/guest/workload.py` in the guest.
+    pub(crate) fn workload(
         &mut self,
         limit: Duration,
-        program: &str,
+        name: &str,
         arguments: &[&str],
     ) -> Result<String, Failure> {
-        self.guest_within(limit, &format!("exec python3 /job/guest/{program} \"$@\""), arguments)
+        let all: Vec<&str> = std::iter::once(name).chain(arguments.iter().copied()).collect();
+        self.guest_within(limit, WORKLOAD, &all).context(name)
+    }
+
+    /// Starts a workload in the guest and does not wait.
+    pub(crate) fn workload_start(&mut self, name: &str, arguments: &[&str]) -> Result<Job, Failure> {
+        let all: Vec<&str> = std::iter::once(name).chain(arguments.iter().copied()).collect();
+        self.guest_start(WORKLOAD, &all)
+    }
+
+    /// Runs a workload on the host, on a directory that a server exports.
+    pub(crate) fn host_workload(
+        &self,
+        name: &str,
+        directory: &Path,
+        arguments: &[&str],
+    ) -> Result<String, Failure> {
+        let mut command = Command::new("python3");
+        command
+            .arg("-B")
+            .arg(self.interop.join("guest/workload.py"))
+            .arg(name)
+            .arg(directory)
+            .args(arguments);
+        let finished = process::run(command, self.bounded(JOB_LIMIT))?;
+        ensure!(
+            finished.success(),
+            "{name} on the server's directory: {}: {}",
+            finished.ending(),
+            process::last_lines(&finished.errors, 3)
+        );
+        Ok(finished.text())
     }
 
     /// Starts a script in the guest and does not wait.

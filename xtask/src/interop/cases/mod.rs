@@ -40,13 +40,11 @@ impl Case {
     }
 
     /// With another limit.
-    #[allow(dead_code)]
     const fn within(self, seconds: u64) -> Self {
         Self { limit: Duration::from_secs(seconds), ..self }
     }
 
     /// Without a capture: it moves much, or measures.
-    #[allow(dead_code)]
     const fn unseen(self) -> Self {
         Self { capture: false, ..self }
     }
