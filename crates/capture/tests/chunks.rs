@@ -46,7 +46,7 @@ fn returned_chunks_are_those_that_were_offered() {
 /// A chunk has the octets of its item and no pad: neither the client's Read chunks nor what the server writes.
 #[test]
 fn chunks_have_no_pad() {
-    let unaligned = |length: u64| length % 4 != 0;
+    let unaligned = |length: u64| !length.is_multiple_of(4);
     let mut read = 0;
     let mut written = 0;
     for exchange in exchanges() {

@@ -20,6 +20,7 @@ fn wrong_command_lines_are_told_what_to_type() {
         (vec!["serve", "/", "--export", "/a=/,rx"], "ro, rw"),
         (vec!["serve", "/", "--inline", "1000"], "multiple of 1024"),
         (vec!["serve", "/", "--credits", "0"], "1..=1024"),
+        (vec!["serve", "/", "--idle", "0.5"], "less than 1 second"),
         (vec!["serve", "/", "--max-payload", "2M"], "1048576"),
         (vec!["serve", "/", "--listen", "localhost"], "invalid socket address"),
         (vec!["serve", "/", "--tcp", "127.0.0.1:0", "--no-tcp"], "cannot be used with"),

@@ -8,6 +8,7 @@ mod ready;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use rpcrdma::rpcbind::Rpcbind;
@@ -24,7 +25,7 @@ use tokio::net::TcpListener;
 use self::directories::Directories;
 use self::export::{ExportOption, SquashOption};
 use self::ready::Ready;
-use crate::arguments::{Common, inline_size, size};
+use crate::arguments::{Common, inline_size, seconds, size};
 use crate::exit::Failure;
 use crate::output;
 use crate::signals::StopSignals;
@@ -49,7 +50,7 @@ KiB of state for each connection.
 
 --memory-per-peer bounds what of it one client address can hold, however slowly it reads: it then waits for itself, not \
 others for it. An address can have memory-per-peer / 2 / (credits x inline) connections, at most 256. Connections without a \
-call for 10 minutes (RDMA) or 6 minutes (TCP) are closed; clients come back when they need one.
+call for --idle (RDMA) or 6 minutes (TCP) are closed; clients come back when they need one.
 
 When ready, one line is printed that begins with \"ready:\" and ends with the command by which Linux mounts the first export, \
 or why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, allow}], mount, mount_note} \
@@ -97,6 +98,9 @@ pub(crate) struct Serve {
     /// Of --memory, what one client address can hold, in octets; never less than one connection needs [default: a quarter]
     #[arg(long, value_name = "OCTETS", value_parser = octets)]
     memory_per_peer: Option<usize>,
+    /// Close RDMA connections that have had no call for this long, in seconds, at least 1
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = idle)]
+    idle: Duration,
     /// Directory for what has to survive a restart (the key of file handles); never inside an export
     /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
     #[arg(long, value_name = "DIR")]
@@ -115,6 +119,11 @@ fn memory(text: &str) -> Result<usize, String> {
         16_777_216.. => octets(text),
         octets => Err(format!("{octets} is less than 16777216 (16M)")),
     }
+}
+
+fn idle(text: &str) -> Result<Duration, String> {
+    let idle = seconds(text)?;
+    if idle < Duration::from_secs(1) { Err(format!("{text} is less than 1 second")) } else { Ok(idle) }
 }
 
 fn octets(text: &str) -> Result<usize, String> {
@@ -269,6 +278,7 @@ impl Serve {
         config.protocol.send_size = octets(self.inline);
         config.protocol.receive_size = octets(self.inline);
         config.protocol.grant = self.credits;
+        config.protocol.timeouts.idle = Some(self.idle);
         let receives = octets(self.credits).saturating_mul(octets(self.inline)).max(1);
         config.max_connections = (self.memory / 2 / receives).clamp(1, config.max_connections);
         config.protocol.limits.read_total = (payload + CALL_ROOM) as u64;
