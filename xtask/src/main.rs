@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod interop;
+mod reduce_capture;
 
 /// Tasks of those who work on rpcrdma.
 #[derive(Debug, Parser)]
@@ -19,11 +20,14 @@ struct Arguments {
 enum Task {
     /// Let the Linux kernel judge: its NFS client on our server, our client on its server, in a virtual machine
     Interop(interop::Options),
+    /// Reduce a pcap file of iWARP sessions to a small text that tests can read
+    ReduceCapture(reduce_capture::Options),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Interop(options) => interop::run(&options),
+        Task::ReduceCapture(options) => reduce_capture::run(&options),
     }
 }
 

@@ -1,11 +1,13 @@
 //! What is on the wire of a case. All traffic between host and guest passes the host's loopback interface, on ports of the
 //! suite; tcpdump keeps it, and tshark reads it when the case fails.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rpcrdma_capture::session::{Session, from_pcap};
 use rustix::process::Signal;
 
 use super::failure::{Context, Failure, ensure};
@@ -50,6 +52,34 @@ impl Capture {
     pub(crate) fn stop(mut self) -> Result<PathBuf, Failure> {
         process::terminate(&mut self.tcpdump, Signal::INT, Duration::from_secs(10))?;
         Ok(self.file)
+    }
+}
+
+/// What a capture has, taken apart by our own decoder.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    file: PathBuf,
+    /// Its connections that speak MPA.
+    pub(crate) sessions: Vec<Session>,
+}
+
+impl Recording {
+    /// Reads a file of [`Capture::stop`].
+    pub(crate) fn read(file: PathBuf) -> Result<Self, Failure> {
+        let sessions = from_pcap(&fs::read(&file)?).context(format!("reading {}", file.display()))?;
+        Ok(Self { file, sessions })
+    }
+
+    /// Fails unless tshark finds as many calls in RPC-over-RDMA as we do.
+    pub(crate) fn compare_with_tshark(&self, calls: usize) -> Result<(), Failure> {
+        let mut tshark = Command::new("tshark");
+        tshark.arg("-r").arg(&self.file).args(["-n", "-Y", "rpcordma", "-T", "fields", "-e", "rpcordma.xid"]);
+        let finished = process::run(tshark, DECODE_LIMIT)?;
+        ensure!(finished.success(), "tshark: {}", finished.errors);
+        let text = finished.text();
+        let seen: BTreeSet<&str> = text.split([',', '\n', '\t']).filter(|xid| !xid.is_empty()).collect();
+        ensure!(seen.len() == calls, "we see {calls} calls in the recording, tshark {}", seen.len());
+        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::capture::Capture;
+use super::capture::{Capture, Recording};
 use super::failure::{Context, Failure, ensure};
 use super::kernel_log;
 use super::machine::Machine;
@@ -96,6 +96,8 @@ pub(crate) struct Lab {
     log_lines: usize,
     case_log: String,
     capture: Option<Capture>,
+    /// The file of the capture that has ended.
+    captured: Option<PathBuf>,
 }
 
 /// The first ports of the suite lead to knfsd.
@@ -136,6 +138,7 @@ impl Lab {
             log_lines: 0,
             case_log: String::new(),
             capture: None,
+            captured: None,
         };
         lab.read_kernel_log()?;
         Ok(lab)
@@ -392,6 +395,11 @@ impl Lab {
             .context(format!("umount {}", mount.path))
     }
 
+    /// A mount that the case has got rid of by itself.
+    pub(crate) fn forget(&mut self, mount: &Mount) {
+        self.mounts.retain(|other| other.path != mount.path);
+    }
+
     /// Starts the kernel's server in the guest, unless it runs.
     pub(crate) fn knfsd(&mut self) -> Result<Knfsd, Failure> {
         self.guest("exec bash /job/guest/knfsd.sh", &[]).context("starting knfsd")?;
@@ -410,6 +418,7 @@ impl Lab {
         self.expected.clear();
         self.logs.clear();
         self.case_log.clear();
+        self.captured = None;
         if capture {
             self.capture = Some(Capture::start(&self.folder.join("wire.pcap"), self.base)?);
         }
@@ -483,7 +492,16 @@ impl Lab {
 
     /// Ends the capture of the case; its file, if there was one.
     pub(crate) fn end_capture(&mut self) -> Result<Option<PathBuf>, Failure> {
-        self.capture.take().map(Capture::stop).transpose()
+        if let Some(capture) = self.capture.take() {
+            self.captured = Some(capture.stop()?);
+        }
+        Ok(self.captured.clone())
+    }
+
+    /// Ends the capture of the case and reads what was on the wire.
+    pub(crate) fn recording(&mut self) -> Result<Recording, Failure> {
+        let file = self.end_capture()?.ok_or_else(|| Failure::new("nothing is captured in this case"))?;
+        Recording::read(file)
     }
 
     /// The kernel's log of this case.

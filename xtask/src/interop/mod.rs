@@ -21,6 +21,7 @@ mod kernel_log;
 mod lab;
 mod machine;
 mod process;
+mod proxy;
 mod report;
 mod vm;
 
