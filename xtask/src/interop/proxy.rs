@@ -86,7 +86,7 @@ impl Proxy {
         });
         let shared = Arc::clone(&orders);
         let listener = thread::spawn(move || {
-            while !shared.stop.load(Ordering::Relaxed) {
+            while !shared.stop.load(Ordering::SeqCst) {
                 match listener.accept() {
                     Ok((client, _)) => shared.open(client, target),
                     Err(_) => thread::sleep(TICK),
@@ -98,40 +98,40 @@ impl Proxy {
 
     /// Connections that were cut in the middle of an FPDU so far.
     pub(crate) fn cuts_made(&self) -> usize {
-        self.orders.cuts_made.load(Ordering::Relaxed)
+        self.orders.cuts_made.load(Ordering::SeqCst)
     }
 
     /// Connections so far.
     pub(crate) fn connections(&self) -> usize {
-        self.orders.connections.load(Ordering::Relaxed)
+        self.orders.connections.load(Ordering::SeqCst)
     }
 
     /// Holds back what servers send from now on, or lets it go.
     pub(crate) fn hold(&self, hold: bool) {
-        self.orders.hold.store(hold, Ordering::Relaxed);
+        self.orders.hold.store(hold, Ordering::SeqCst);
     }
 
     /// Holds back what servers send as soon as a client calls this procedure of NFS version 3 by a Send: the reply to it, at
     /// the latest.
     pub(crate) fn hold_at(&self, procedure: u32) {
-        self.orders.held.store(0, Ordering::Relaxed);
-        self.orders.hold_at.store(procedure, Ordering::Relaxed);
+        self.orders.held.store(0, Ordering::SeqCst);
+        self.orders.hold_at.store(procedure, Ordering::SeqCst);
     }
 
     /// FPDUs of servers that were held back since the last [`Proxy::hold_at`].
     pub(crate) fn held(&self) -> usize {
-        self.orders.held.load(Ordering::Relaxed)
+        self.orders.held.load(Ordering::SeqCst)
     }
 
     /// Resets all connections, at both ends.
     pub(crate) fn reset(&self) {
-        self.orders.epoch.fetch_add(1, Ordering::Relaxed);
+        self.orders.epoch.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.orders.stop.store(true, Ordering::Relaxed);
+        self.orders.stop.store(true, Ordering::SeqCst);
         self.reset();
         if let Some(listener) = self.listener.take() {
             // It does not panic; if it did, the case has said so.
@@ -145,7 +145,7 @@ impl Orders {
         // Who cannot be connected gets a reset, as from a port that nobody listens on.
         let _ = rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
         let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { return };
-        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.connections.fetch_add(1, Ordering::SeqCst);
         let mut cuts = self.cuts.lock().unwrap_or_else(PoisonError::into_inner);
         let cut = if cuts.is_empty() { None } else { Some(cuts.remove(0)) };
         drop(cuts);
@@ -155,7 +155,7 @@ impl Orders {
             let _ = stream.set_read_timeout(Some(TICK));
             let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
         }
-        let epoch = self.epoch.load(Ordering::Relaxed);
+        let epoch = self.epoch.load(Ordering::SeqCst);
         let ended = Arc::new(AtomicBool::new(false));
         // Shared, not duplicated: the last one that lets go of a socket resets it.
         let (client, server) = (Arc::new(client), Arc::new(server));
@@ -189,7 +189,7 @@ struct Direction {
 
 impl Direction {
     fn over(&self) -> bool {
-        self.ended.load(Ordering::Relaxed) || self.orders.epoch.load(Ordering::Relaxed) != self.epoch
+        self.ended.load(Ordering::SeqCst) || self.orders.epoch.load(Ordering::SeqCst) != self.epoch
     }
 
     fn run(mut self) {
@@ -214,18 +214,19 @@ impl Direction {
                 break;
             }
         }
-        self.ended.store(true, Ordering::Relaxed);
+        self.ended.store(true, Ordering::SeqCst);
     }
 
     /// Forwards an item; `false` ends the connection.
     fn pass(&mut self, kind: Kind, octets: &[u8]) -> bool {
-        if self.from == Side::Server && self.orders.hold.load(Ordering::Relaxed) {
-            self.orders.held.fetch_add(1, Ordering::Relaxed);
-            while self.orders.hold.load(Ordering::Relaxed) {
-                if self.over() {
-                    return false;
-                }
+        if self.from == Side::Server && self.orders.hold.load(Ordering::SeqCst) {
+            self.orders.held.fetch_add(1, Ordering::SeqCst);
+            while self.orders.hold.load(Ordering::SeqCst) && !self.over() {
                 thread::sleep(TICK);
+            }
+            // Who resets and then lets go wants what was held to be lost.
+            if self.over() {
+                return false;
             }
         }
         if self.from == Side::Client
@@ -233,10 +234,10 @@ impl Direction {
             && self
                 .orders
                 .hold_at
-                .compare_exchange(procedure, NOTHING, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(procedure, NOTHING, Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok()
         {
-            self.orders.hold.store(true, Ordering::Relaxed);
+            self.orders.hold.store(true, Ordering::SeqCst);
         }
         let segment_of = (kind == Kind::Fpdu).then(|| opcode_of(octets)).flatten();
         if let Some(cut) = self.cut
@@ -245,7 +246,7 @@ impl Direction {
             self.seen += 1;
             if self.seen == cut.number {
                 let _ = (&*self.sink).write_all(octets.get(..octets.len() / 2).unwrap_or_default());
-                self.orders.cuts_made.fetch_add(1, Ordering::Relaxed);
+                self.orders.cuts_made.fetch_add(1, Ordering::SeqCst);
                 return false;
             }
         }
