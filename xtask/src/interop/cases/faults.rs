@@ -335,8 +335,7 @@ fn client_killed(lab: &mut Lab) -> Result<Detail, Failure> {
         let proxy = Proxy::start(lab.port()?, server.rdma, &[])?;
         let mount = lab.mount_port(proxy.port, server.tcp, "")?;
         let file = format!("{}/data", mount.path);
-        let script = "exec python3 /job/guest/many_reads.py \"$@\"";
-        let job = lab.guest_start(script, &[&file, "8", "100000", "524288"])?;
+        let job = lab.guest_start(MANY_READS, &[&file, "8", "100000", "524288"])?;
         // In half of the rounds the server's replies are held back, so that its sockets are full as well.
         proxy.hold_at(READ);
         wait(RECOVERY, "no READ comes", || proxy.held() > 0)?;
@@ -360,9 +359,12 @@ fn client_killed(lab: &mut Lab) -> Result<Detail, Failure> {
     ensure!(grown < GROWTH, "the server has grown by {grown} KiB in {} rounds", ROUNDS - ROUNDS / 3);
     let mount = lab.mount(&server, "")?;
     let file = format!("{}/data", mount.path);
-    lab.python(RECOVERY, "many_reads.py", &[&file, "8", "20", "524288"])?;
+    lab.guest_within(RECOVERY, MANY_READS, &[&file, "8", "20", "524288"])?;
     Ok(format!("{ROUNDS} clients gone; the server grew by {grown} KiB and serves"))
 }
+
+/// Reads a [`pattern_file`]: arguments are the file, processes, reads of each, and octets of one.
+pub(super) const MANY_READS: &str = "exec python3 /job/guest/many_reads.py \"$@\"";
 
 /// READ of NFS version 3.
 const READ: u32 = 6;
@@ -385,7 +387,7 @@ fn other_thresholds(lab: &mut Lab) -> Result<Detail, Failure> {
             lab.launch(&server, options)?;
         }
         let number = round.to_string();
-        lab.python(RECOVERY, "many_reads.py", &[&file, "16", "20", "65536"])
+        lab.guest_within(RECOVERY, MANY_READS, &[&file, "16", "20", "65536"])
             .context(format!("{options:?}"))?;
         // Inline sizes around all thresholds, names that make long replies.
         let script = "for n in 0 1 900 1000 3800 3900 4096 15900 16384 100000; do \

@@ -12,7 +12,7 @@ use rpcrdma_iwarp::wire::mpa::{Enhanced, FLAG_CRC, FLAG_ENHANCED, FrameView};
 use rpcrdma_iwarp::wire::rdmap::Opcode;
 use rpcrdma_proto::PrivateData;
 
-use super::faults::pattern_file;
+use super::faults::{MANY_READS, pattern_file};
 use super::{Case, Detail};
 use crate::interop::failure::{Failure, ensure};
 use crate::interop::lab::Lab;
@@ -199,7 +199,7 @@ fn credits_filled(lab: &mut Lab) -> Result<Detail, Failure> {
         pattern_file(&server.export.join("data"), 16)?;
         let mount = lab.mount(&server, "")?;
         let file = format!("{}/data", mount.path);
-        lab.python(LIMIT, "many_reads.py", &[&file, "32", "20", "65536"])?;
+        lab.guest_within(LIMIT, MANY_READS, &[&file, "32", "20", "65536"])?;
         lab.umount(&mount)?;
         lab.stop(&server)?;
     }
