@@ -116,6 +116,12 @@ def read_sizes(root, *arguments):
 
 
 @workload
+def write_read_sizes(root, *arguments):
+    write_sizes(root, *arguments)
+    read_sizes(root, *arguments)
+
+
+@workload
 def remove_all(root):
     for name in os.listdir(root):
         os.unlink(root + "/" + name)

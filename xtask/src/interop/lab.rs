@@ -446,9 +446,14 @@ impl Lab {
         Ok(())
     }
 
+    /// Gives time to find out why a case failed, if its own is up.
+    pub(crate) fn extend(&mut self) {
+        self.deadline = Instant::now() + Duration::from_secs(60) * self.accel().patience();
+    }
+
     /// Ends whatever is left of a case. Gives a note if the guest had to be booted again.
     pub(crate) fn clear(&mut self) -> Result<Option<String>, Failure> {
-        self.deadline = Instant::now() + Duration::from_secs(60) * self.accel().patience();
+        self.extend();
         let cleared = self.vm.alive()
             && {
                 // Killing comes before unmounting, which comes before the servers' end: a client without a server waits.

@@ -171,6 +171,7 @@ fn one(lab: &mut Lab, group: &'static Group, case: &'static Case, target: &Path)
 /// Prints what helps to find out why a case is red, and keeps its files.
 fn explain(lab: &mut Lab, case: &Case, capture: Option<&Path>, keep: &Path) -> Result<(), Failure> {
     println!("  it checks: {}", case.checks);
+    lab.extend();
     section("kernel log", &process::last_lines(lab.kernel_log(), 25));
     for log in lab.server_logs() {
         section("our server", &process::tail(log, 25));

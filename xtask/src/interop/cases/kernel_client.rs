@@ -155,10 +155,9 @@ fn transfer_sizes(lab: &mut Lab) -> Result<Detail, Failure> {
         let files = ["3000", "70001", "1048577"];
         let mut arguments = vec![mount.path.as_str()];
         arguments.extend(files);
-        lab.workload(SHORT, "write-sizes", &arguments)?;
-        lab.host_workload("check-sizes", &server.export, &files)?;
-        lab.workload(SHORT, "read-sizes", &arguments)?;
+        lab.workload(SHORT, "write-read-sizes", &arguments)?;
         lab.umount(&mount)?;
+        lab.host_workload("check-sizes", &server.export, &files)?;
         lab.host_workload("remove-all", &server.export, &[])?;
     }
     Ok(format!("{} sizes", sizes.len()))
@@ -289,8 +288,7 @@ fn inline_sizes(lab: &mut Lab) -> Result<Detail, Failure> {
     for inline in ["1024", "8192", "65536"] {
         let (server, mount) = mounted(lab, &["--inline", inline], "")?;
         let what = format!("with --inline {inline}");
-        lab.workload(SHORT, "write-sizes", &[&mount.path]).context(&what)?;
-        lab.workload(SHORT, "read-sizes", &[&mount.path]).context(&what)?;
+        lab.workload(SHORT, "write-read-sizes", &[&mount.path]).context(&what)?;
         lab.workload(SHORT, "symlinks", &[&mount.path]).context(&what)?;
         lab.umount(&mount)?;
         lab.host_workload("check-sizes", &server.export, &[])?;
