@@ -184,6 +184,16 @@ impl Lab {
         self.vm.finish(&job, limit)
     }
 
+    /// Runs a program of `interop/guest/` in the guest by Python.
+    pub(crate) fn python(
+        &mut self,
+        limit: Duration,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<String, Failure> {
+        self.guest_within(limit, &format!("exec python3 -B /job/guest/{program} \"$@\""), arguments)
+    }
+
     /// Runs a workload of `interop/guest/workload.py` in the guest.
     pub(crate) fn workload(
         &mut self,
