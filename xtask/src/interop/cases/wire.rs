@@ -11,6 +11,7 @@ use rpcrdma_iwarp::wire::fpdu::FpduView;
 use rpcrdma_iwarp::wire::mpa::{Enhanced, FLAG_CRC, FLAG_ENHANCED, FrameView};
 use rpcrdma_iwarp::wire::rdmap::Opcode;
 use rpcrdma_proto::PrivateData;
+use rpcrdma_proto::wire::{Body, WriteChunk};
 
 use super::faults::{MANY_READS, pattern_file};
 use super::{Case, Detail};
@@ -98,6 +99,42 @@ fn invalidations(exchanges: &[Exchange]) -> Result<usize, Failure> {
     Ok(seen)
 }
 
+/// Each chunk comes back as it was offered, filled from the front, and no Send is longer than the threshold. Gives the lengths
+/// of the longest Call and the longest Reply.
+fn check_messages(exchanges: &[Exchange]) -> Result<(usize, usize), Failure> {
+    let (mut calls, mut replies) = (0, 0);
+    for exchange in exchanges {
+        let xid = exchange.call.header.xid;
+        let Some(reply) = &exchange.reply else {
+            return Err(Failure::new(format!("call {xid:#010x} has no reply")));
+        };
+        let (Some(offered), Some(returned)) = (exchange.call.lists(), reply.lists()) else {
+            return Err(Failure::new(format!("the reply to {xid:#010x} is {:?}", reply.header.body)));
+        };
+        let as_offered =
+            |offered: &WriteChunk, returned: &WriteChunk| offered.filled(returned.total()) == *returned;
+        let write = offered.write.len() == returned.write.len()
+            && offered
+                .write
+                .iter()
+                .zip(&returned.write)
+                .all(|(offered, returned)| as_offered(offered, returned));
+        let reply_chunk = match (&offered.reply, &returned.reply) {
+            (Some(offered), Some(returned)) => as_offered(offered, returned),
+            (offered, None) => offered.is_none() || matches!(reply.header.body, Body::Message(_)),
+            (None, Some(_)) => false,
+        };
+        ensure!(
+            write && reply_chunk && returned.read.is_empty(),
+            "{xid:#010x}: chunks {offered:?} come back as {returned:?}"
+        );
+        calls = calls.max(exchange.call.sent);
+        replies = replies.max(reply.sent);
+    }
+    ensure!(calls <= INLINE && replies <= INLINE, "Sends of {calls} and {replies} octets");
+    Ok((calls, replies))
+}
+
 fn kernel_client(lab: &mut Lab) -> Result<Detail, Failure> {
     let server = lab.serve(&[])?;
     let mount = lab.mount(&server, "")?;
@@ -134,8 +171,11 @@ fn kernel_client(lab: &mut Lab) -> Result<Detail, Failure> {
     let exchanges = exchanges(sessions);
     let invalidated = invalidations(&exchanges)?;
     ensure!(invalidated > 0, "our server has invalidated nothing remotely");
-    let longest = exchanges.iter().map(|exchange| exchange.call.sent).max().unwrap_or(0);
-    ensure!((3000..=INLINE).contains(&longest), "the longest Send of the kernel has {longest} octets");
+    let (longest, longest_reply) = check_messages(&exchanges)?;
+    ensure!(
+        longest > 3000 && longest_reply > 1024,
+        "the threshold is not made use of: longest Call {longest}, longest Reply {longest_reply}"
+    );
     let forms = exchanges.iter().filter_map(|exchange| exchange.call.lists());
     let (mut read, mut write) = (0, 0);
     for lists in forms {
@@ -145,7 +185,7 @@ fn kernel_client(lab: &mut Lab) -> Result<Detail, Failure> {
     ensure!(read > 0 && write > 0, "{read} calls with Read chunks, {write} with Write chunks");
     recording.compare_with_tshark(exchanges.len())?;
     Ok(format!(
-        "{fpdus} FPDUs, {} calls, {invalidated} remote invalidations, longest Send {longest}",
+        "{fpdus} FPDUs, {} calls, {invalidated} remote invalidations, longest Sends {longest} and {longest_reply}",
         exchanges.len()
     ))
 }
@@ -187,6 +227,7 @@ fn our_client(lab: &mut Lab) -> Result<Detail, Failure> {
     let exchanges = exchanges(&recording.sessions);
     let invalidated = invalidations(&exchanges)?;
     ensure!(invalidated > 0, "knfsd has invalidated nothing remotely");
+    check_messages(&exchanges)?;
     recording.compare_with_tshark(exchanges.len())?;
     Ok(format!("{fpdus} FPDUs, {} calls, {invalidated} remote invalidations", exchanges.len()))
 }
