@@ -33,6 +33,6 @@ pub mod startup;
 pub mod wire;
 
 pub use config::Config;
-pub use engine::{DIRECT_PLACEMENT_MIN, NUDGE_AFTER, Timeouts};
+pub use engine::{DIRECT_PLACEMENT_MIN, NUDGE_AFTER, NUDGES_MAX, Timeouts};
 pub use provider::{IwarpConnector, IwarpListener};
 pub use wire::mpa::Revision;

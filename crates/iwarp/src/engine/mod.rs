@@ -53,7 +53,7 @@ use self::reads::{Finished, Reads};
 use self::receives::{Delivery, Receives};
 use self::responses::Responses;
 use self::schedule::{Item, SendQueue};
-pub use self::timers::{NUDGE_AFTER, Timeouts};
+pub use self::timers::{NUDGE_AFTER, NUDGES_MAX, Timeouts};
 use self::timers::{Timer, Timers, after};
 pub use self::violation::Violation;
 use self::windows::{Closed, WindowTable};
@@ -411,7 +411,7 @@ impl Engine {
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(timer) = self.timers.expired(now) {
             match timer {
-                Timer::Nudge => self.nudge(),
+                Timer::Nudge => self.nudge(now),
                 _ => self.finish(Disconnected::Timeout(timer.describe())),
             }
         }

@@ -16,7 +16,7 @@ use rpcrdma_verbs::{Buffer, Key, RemoteSegment, SendRequest, Status, Work, WrId}
 
 use super::gather::Gather;
 use super::output::Finish;
-use super::timers::{NUDGE_AFTER, Timer, after};
+use super::timers::{NUDGE_AFTER, NUDGES_MAX, Timer, after};
 use super::{DIRECT_PLACEMENT_MIN, Engine, Phase};
 use crate::startup::{Role, Rtr};
 use crate::wire::ddp::{FIRST_MSN, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, queue};
@@ -93,6 +93,8 @@ pub(super) struct SendQueue {
     /// The lane whose tagged message is laid out in part.
     tagged: Option<Lane>,
     first_left: bool,
+    /// Nudges sent so far.
+    nudges: u32,
 }
 
 impl SendQueue {
@@ -107,6 +109,7 @@ impl SendQueue {
             untagged: None,
             tagged: None,
             first_left: false,
+            nudges: 0,
         }
     }
 
@@ -302,10 +305,18 @@ impl Engine {
         self.output.fpdu(&[&header.encode()], &mut Gather::default(), 0, Finish::Nothing);
     }
 
-    /// Sends the peer another TCP segment, unless one is on its way anyway.
-    pub(super) fn nudge(&mut self) {
-        if !self.heard && self.phase == Phase::Open && self.output.is_empty() {
+    /// Sends a silent peer another TCP segment, unless one is on its way anyway.
+    pub(super) fn nudge(&mut self, now: Instant) {
+        if self.heard || self.phase != Phase::Open {
+            return;
+        }
+        if self.output.is_empty() {
+            tracing::debug!(before = self.sends.nudges, "the peer is silent: nudging it");
             self.lay_out_empty_write();
+        }
+        self.sends.nudges += 1;
+        if self.sends.nudges < NUDGES_MAX {
+            self.timers.set(Timer::Nudge, now + NUDGE_AFTER * (1 << self.sends.nudges));
         }
     }
 

@@ -38,6 +38,9 @@ impl Default for Timeouts {
 /// After this long without an answer to its first message an Initiator sends a zero-length RDMA Write: Linux `siw` can
 /// overlook an FPDU that arrives within milliseconds after its Reply, until the next TCP segment comes.
 pub const NUDGE_AFTER: Duration = Duration::from_millis(20);
+/// Nudges of a connection at most. Each waits twice as long as the one before, since a busy host may overlook a nudge too:
+/// the last comes 2.54 s after the first message.
+pub const NUDGES_MAX: u32 = 7;
 
 /// A time so far away that nobody waits for it.
 const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);

@@ -176,23 +176,44 @@ fn i1_a_half_placed_segment_keeps_the_window_memory() {
 }
 
 #[test]
-fn a_silent_responder_is_nudged_once() {
+fn a_silent_responder_is_nudged_at_growing_intervals() {
     let mut pair = Pair::new(&small());
     pair.client.send(b"hello");
-    let first = pair.client.transmit(pair.now);
-    assert_eq!(opcodes(&first), [SEND]);
-    pair.wait(NUDGE_AFTER - Duration::from_millis(1));
-    assert!(pair.client.transmit(pair.now).is_empty());
-    pair.wait(Duration::from_millis(1));
-    let nudge = pair.client.transmit(pair.now);
-    assert_eq!(opcodes(&nudge), [WRITE]);
-    assert_eq!(nudge[..16], crate::wire::hex::hex("000e c140 00000000 0000000000000000")[..]);
-    pair.wait(seconds(1));
+    let mut stream = pair.client.transmit(pair.now);
+    assert_eq!(opcodes(&stream), [SEND]);
+    for nudge in 0..NUDGES_MAX {
+        pair.wait(NUDGE_AFTER * (1 << nudge) - Duration::from_millis(1));
+        assert!(pair.client.transmit(pair.now).is_empty());
+        pair.wait(Duration::from_millis(1));
+        let nudge = pair.client.transmit(pair.now);
+        assert_eq!(opcodes(&nudge), [WRITE]);
+        assert_eq!(nudge[..16], crate::wire::hex::hex("000e c140 00000000 0000000000000000")[..]);
+        stream.extend(nudge);
+    }
+    pair.wait(seconds(10));
     assert!(pair.client.transmit(pair.now).is_empty());
     let receive = pair.server.receive(10);
-    pair.server.take_whole(&first, pair.now);
-    pair.server.take_whole(&nudge, pair.now);
+    pair.server.take_whole(&stream, pair.now);
     assert_eq!(pair.server.message(receive), b"hello");
+}
+
+#[test]
+fn nudging_ends_with_the_answer() {
+    let mut pair = Pair::new(&small());
+    let call = pair.server.receive(10);
+    let answer = pair.client.receive(10);
+    pair.client.send(b"hello");
+    let stream = pair.client.transmit(pair.now);
+    pair.wait(NUDGE_AFTER);
+    let nudge = pair.client.transmit(pair.now);
+    assert_eq!(opcodes(&nudge), [WRITE]);
+    pair.server.take_whole(&[stream, nudge].concat(), pair.now);
+    assert_eq!(pair.server.message(call), b"hello");
+    pair.server.send(b"answer");
+    pair.run();
+    assert_eq!(pair.client.message(answer), b"answer");
+    pair.wait(seconds(10));
+    assert!(pair.client.transmit(pair.now).is_empty());
 }
 
 #[test]
