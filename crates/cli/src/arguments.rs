@@ -96,6 +96,10 @@ pub(crate) struct Connection {
     /// How long to wait for a connection, and for each reply (connecting again included), in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Connection")]
     pub(crate) timeout: Duration,
+    /// Do not ask for CRCs; there are none then if the server does not ask either. For links that protect data
+    /// themselves, and for Linux siw behind a proxy, which takes some CRCs for wrong there
+    #[arg(long, help_heading = "Connection")]
+    pub(crate) no_crc: bool,
     /// Calls in flight at a time, 1 to 1024; the server may grant fewer
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024),
         help_heading = "Connection")]

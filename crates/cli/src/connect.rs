@@ -52,7 +52,11 @@ async fn open(to: SocketAddr, connection: &Connection) -> Result<rpcrdma::Client
     config.protocol.timeouts.call = connection.timeout;
     config.protocol.timeouts.connect = connection.timeout;
     match connection.proto {
-        Proto::Rdma => rpcrdma::Client::rdma(Arc::new(IwarpConnector::default()), to, config).await,
+        Proto::Rdma => {
+            let mut iwarp = rpcrdma_iwarp::Config::default();
+            iwarp.crc = !connection.no_crc;
+            rpcrdma::Client::rdma(Arc::new(IwarpConnector::new(iwarp)), to, config).await
+        }
         Proto::Tcp => rpcrdma::Client::tcp(to, config).await,
     }
 }

@@ -221,6 +221,25 @@ fn ping_and_exports() {
 }
 
 #[test]
+fn crcs_are_off_only_if_neither_side_asks() {
+    let cautious = Server::start();
+    let trusting = Server::start_with(&["--no-crc"]);
+    for (server, option, crc) in [
+        (&cautious, None, true),
+        (&cautious, Some("--no-crc"), true),
+        (&trusting, None, true),
+        (&trusting, Some("--no-crc"), false),
+    ] {
+        let mut arguments = vec!["-vv", "ping", "-c", "1", server.rdma()];
+        arguments.extend(option);
+        let output = run(&arguments);
+        assert!(output.status.success());
+        let events = text(&output.stderr);
+        assert!(events.contains(&format!("crc={crc}")), "{option:?}: {events}");
+    }
+}
+
+#[test]
 fn how_calls_travel() {
     let server = Server::start();
     let place = scratch();

@@ -43,6 +43,9 @@ impl IwarpConnector {
             socket::read_frame(&mut stream, within, "its MPA Reply", |octets| initiator.handle(octets)).await;
         match result {
             Ok((negotiated, behind)) => {
+                tracing::debug!(
+                    %to, crc = negotiated.crc, ird = negotiated.ird, ord = negotiated.ord, "connection set up"
+                );
                 let queue_pair = IwarpQueuePair::new(stream, config, parameters, negotiated, &behind);
                 Ok(Box::new(queue_pair))
             }

@@ -168,7 +168,8 @@ impl Requester {
         tracing::debug!(
             side = %core.side, xid = format_args!("{xid:#010x}"), program = call.program, version = call.version,
             procedure = call.procedure, form = ?plan.form, sent, read, write_chunks = plan.write.len(),
-            reply_chunk = plan.reply.is_some(), ?now, "call"
+            reply_chunk = plan.reply.is_some(), in_flight = self.credits.in_flight(), granted = self.credits.granted(),
+            ?now, "call"
         );
     }
 

@@ -89,6 +89,10 @@ pub(crate) struct Serve {
     /// Longest message taken inline, in octets: a multiple of 1024 from 1024 to 262144
     #[arg(long, value_name = "OCTETS", default_value = "4096", value_parser = inline_size)]
     inline: u32,
+    /// Do not ask clients for CRCs; there are none then with clients that do not ask either, as Linux siw. For links that
+    /// protect data themselves, and for siw behind a proxy, which takes some CRCs for wrong there
+    #[arg(long)]
+    no_crc: bool,
     /// Calls that each client may have in flight, 1 to 1024
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     credits: u32,
@@ -242,9 +246,9 @@ impl Serve {
                 Failure::failed(format!("cannot listen on {address}: {error}{hint}"))
             }
         };
-        let rdma = IwarpListener::bind(self.listen, rpcrdma_iwarp::Config::default())
-            .await
-            .map_err(taken(self.listen))?;
+        let mut iwarp = rpcrdma_iwarp::Config::default();
+        iwarp.crc = !self.no_crc;
+        let rdma = IwarpListener::bind(self.listen, iwarp).await.map_err(taken(self.listen))?;
         let rdma_address = rdma.local_address().map_err(taken(self.listen))?;
         let mut builder = Server::builder()
             .config(config)
