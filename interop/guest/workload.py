@@ -558,7 +558,7 @@ def check_processes(root, count, rounds):
 class Model:
     """A file and what it has to hold."""
 
-    LIMIT = 300000
+    LIMIT = 180000
 
     def __init__(self, path, chance):
         self.path, self.chance, self.data = path, chance, bytearray()
@@ -566,7 +566,7 @@ class Model:
 
     def range(self):
         offset = self.chance.randrange(self.LIMIT)
-        return offset, self.chance.choice((1, 7, 512, 4096, 5000, self.chance.randrange(1, 70000)))
+        return offset, self.chance.choice((1, 7, 512, 4096, 5000, self.chance.randrange(1, 40000)))
 
     def write(self):
         offset, length = self.range()
@@ -780,14 +780,12 @@ def read_only(root):
 
 
 @workload
-def speed(root, creates, entries):
+def speed(root, served, creates, entries):
     """Prints seconds: to write and read 64 MiB, to create files, to list a directory with attributes."""
     path = "%s/size-%d" % (root, LARGE)
     data = content(path, LARGE)
     os.mkdir(root + "/created")
-    os.mkdir(root + "/many")
-    for number in range(int(entries)):
-        os.close(os.open("%s/many/%s" % (root, entry(number)), os.O_WRONLY | os.O_CREAT, 0o644))
+    make_directory(served, entries)
     drop_caches()
 
     def timed(name, function):

@@ -4,8 +4,6 @@
 //! that they can be is part of the case) or, after a failure, by [`Lab::clear`] without mercy, so that the next case finds a
 //! clean machine. Every wait ends with the time of the case.
 
-#![allow(dead_code)] // some of it is for cases that are being written
-
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -182,16 +180,6 @@ impl Lab {
         let job = self.vm.start(script, arguments)?;
         let limit = self.bounded(limit);
         self.vm.finish(&job, limit)
-    }
-
-    /// Runs a program of `interop/guest/` in the guest by Python.
-    pub(crate) fn python(
-        &mut self,
-        limit: Duration,
-        program: &str,
-        arguments: &[&str],
-    ) -> Result<String, Failure> {
-        self.guest_within(limit, &format!("exec python3 -B /job/guest/{program} \"$@\""), arguments)
     }
 
     /// Runs a workload of `interop/guest/workload.py` in the guest.

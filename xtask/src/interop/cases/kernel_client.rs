@@ -331,16 +331,16 @@ const SPEED_OURS: &str = "set -e\n\
     /job/rpcrdma serve --listen 10.0.2.15:20050 --tcp 10.0.2.15:20051 --state /tmp/speed/state \
         --export /=/run/speed,squash=none --json >/tmp/speed/ready 2>&1 &\n\
     server=$!\n\
-    trap 'umount -f /mnt/speed 2>/dev/null; kill $server; wait $server; umount -l /run/speed' EXIT\n\
+    trap 'umount -f /mnt/speed 2>/dev/null || :; kill $server; wait $server || :; umount -l /run/speed' EXIT\n\
     for _ in $(seq 200); do grep -q rdma /tmp/speed/ready && break; sleep 0.05; done\n\
     mount -t nfs -o vers=3,proto=rdma,port=20050,mountproto=tcp,mountport=20051,nolock,retry=0 10.0.2.15:/ /mnt/speed\n\
-    python3 -B /job/guest/workload.py speed /mnt/speed \"$@\"\n\
+    python3 -B /job/guest/workload.py speed /mnt/speed /run/speed \"$@\"\n\
     umount /mnt/speed";
 
 const SPEED_KNFSD: &str = "set -e\n\
     mkdir -p /mnt/speed\n\
-    trap 'umount -f /mnt/speed 2>/dev/null; rm -rf /export/memory/*' EXIT\n\
+    trap 'umount -f /mnt/speed 2>/dev/null || :; rm -rf /export/memory/*' EXIT\n\
     mount -t nfs -o vers=3,proto=rdma,port=20049,mountproto=tcp,mountport=20048,nolock,retry=0 \
         10.0.2.15:/export/memory /mnt/speed\n\
-    python3 -B /job/guest/workload.py speed /mnt/speed \"$@\"\n\
+    python3 -B /job/guest/workload.py speed /mnt/speed /export/memory \"$@\"\n\
     umount /mnt/speed";
