@@ -329,7 +329,7 @@ const SPEED_OURS: &str = "set -e\n\
     mkdir -p /tmp/speed/state /run/speed /mnt/speed\n\
     mount -t tmpfs -o size=400m speed /run/speed\n\
     /job/rpcrdma serve --listen 10.0.2.15:20050 --tcp 10.0.2.15:20051 --state /tmp/speed/state \
-        --export /=/run/speed,squash=none --json >/tmp/speed/ready 2>&1 &\n\
+        --export /=/run/speed,squash=none --no-crc --json >/tmp/speed/ready 2>&1 &\n\
     server=$!\n\
     trap 'umount -f /mnt/speed 2>/dev/null || :; kill $server; wait $server || :; umount -l /run/speed' EXIT\n\
     for _ in $(seq 200); do grep -q rdma /tmp/speed/ready && break; sleep 0.05; done\n\
