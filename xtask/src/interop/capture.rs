@@ -16,6 +16,8 @@ use super::process;
 
 /// Longer captures are decoded by their first and last frames only.
 const DECODED_FRAMES: u64 = 20_000;
+/// MPA is found by its frames, whatever else is registered for the port.
+const HEURISTICS: [&str; 2] = ["-o", "tcp.try_heuristic_first:TRUE"];
 /// How long tshark may take.
 const DECODE_LIMIT: Duration = Duration::from_secs(120);
 
@@ -73,7 +75,15 @@ impl Recording {
     /// Fails unless tshark finds as many calls in RPC-over-RDMA as we do.
     pub(crate) fn compare_with_tshark(&self, calls: usize) -> Result<(), Failure> {
         let mut tshark = Command::new("tshark");
-        tshark.arg("-r").arg(&self.file).args(["-n", "-Y", "rpcordma", "-T", "fields", "-e", "rpcordma.xid"]);
+        tshark.args(HEURISTICS).arg("-r").arg(&self.file).args([
+            "-n",
+            "-Y",
+            "rpcordma",
+            "-T",
+            "fields",
+            "-e",
+            "rpcordma.xid",
+        ]);
         let finished = process::run(tshark, DECODE_LIMIT)?;
         ensure!(finished.success(), "tshark: {}", finished.errors);
         let text = finished.text();
@@ -90,7 +100,7 @@ pub(crate) fn decode(file: &Path, lines: usize) -> String {
         Err(failure) => return format!("no trace: {failure}"),
     };
     let mut tshark = Command::new("tshark");
-    tshark.arg("-r").arg(&file).args([
+    tshark.args(HEURISTICS).arg("-r").arg(&file).args([
         "-n",
         "-Y",
         "iwarp_mpa || rpc || tcp.flags.fin == 1 || tcp.flags.reset == 1",

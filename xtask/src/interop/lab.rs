@@ -279,11 +279,12 @@ impl Lab {
         if !options.iter().any(|option| option.starts_with("-v")) {
             command.arg("-v");
         }
+        command.arg("serve");
         if !self.crcs {
             command.arg("--no-crc");
         }
         command
-            .args(["serve", "--json", "--listen", &format!("127.0.0.1:{}", server.rdma)])
+            .args(["--json", "--listen", &format!("127.0.0.1:{}", server.rdma)])
             .args(["--tcp", &format!("127.0.0.1:{}", server.tcp), "--state"])
             .arg(self.folder.join(format!("state-{}", server.rdma)))
             .arg("--export")

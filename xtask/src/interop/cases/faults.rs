@@ -367,7 +367,7 @@ fn client_killed(lab: &mut Lab) -> Result<Detail, Failure> {
 pub(super) const MANY_READS: &str = "exec python3 /job/guest/many_reads.py \"$@\"";
 
 /// READ of NFS version 3.
-const READ: u32 = 6;
+pub(super) const READ: u32 = 6;
 
 fn other_thresholds(lab: &mut Lab) -> Result<Detail, Failure> {
     let settings: [&[&str]; 5] = [

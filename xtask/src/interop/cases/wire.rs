@@ -12,10 +12,12 @@ use rpcrdma_iwarp::wire::rdmap::Opcode;
 use rpcrdma_proto::PrivateData;
 use rpcrdma_proto::wire::{Body, WriteChunk};
 
-use super::faults::{MANY_READS, pattern_file};
+use super::faults::{MANY_READS, READ, pattern_file};
 use super::{Case, Detail};
 use crate::interop::failure::{Failure, ensure};
 use crate::interop::lab::Lab;
+use crate::interop::process;
+use crate::interop::proxy::Proxy;
 
 pub(super) const CASES: &[Case] = &[
     Case::new(
@@ -242,9 +244,17 @@ fn credits_filled(lab: &mut Lab) -> Result<Detail, Failure> {
     for grant in GRANTS {
         let server = lab.serve(&["--credits", &grant.to_string()])?;
         pattern_file(&server.export.join("data"), 16)?;
-        let mount = lab.mount(&server, "")?;
+        // While the replies are held back, the kernel sends as many calls as it may.
+        let proxy = Proxy::start(lab.port()?, server.rdma, &[])?;
+        let mount = lab.mount_port(proxy.port, server.tcp, "")?;
         let file = format!("{}/data", mount.path);
-        lab.guest_within(LIMIT, MANY_READS, &[&file, "32", "20", "65536"])?;
+        proxy.hold_at(READ);
+        let job = lab.guest_start(MANY_READS, &[&file, "32", "10", "65536"])?;
+        let held = process::until(LIMIT, || Ok((proxy.held() > 0).then_some(())))?;
+        ensure!(held.is_some(), "no READ is answered");
+        std::thread::sleep(Duration::from_secs(1) * lab.accel().patience());
+        proxy.hold(false);
+        lab.guest_finish(&job, LIMIT)?;
         lab.umount(&mount)?;
         lab.stop(&server)?;
     }
