@@ -297,8 +297,8 @@ fn inline_sizes(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(String::new())
 }
 
-/// Both servers run in the guest and keep their files in its memory, so that only they differ. (On the host ours would be on
-/// the other side of QEMU's network.)
+/// Both servers run in the guest and keep their files on its disk, so that only they differ. (On the host ours would be on the
+/// other side of QEMU's network. In a tmpfs, knfsd of Linux 6.1 takes minutes for the listing.)
 fn speed(lab: &mut Lab) -> Result<Detail, Failure> {
     lab.knfsd()?;
     fs::copy(&lab.rpcrdma, lab.shared().join("rpcrdma"))?;
@@ -326,21 +326,20 @@ fn speed(lab: &mut Lab) -> Result<Detail, Failure> {
 }
 
 const SPEED_OURS: &str = "set -e\n\
-    mkdir -p /tmp/speed/state /run/speed /mnt/speed\n\
-    mount -t tmpfs -o size=400m speed /run/speed\n\
-    /job/rpcrdma serve --listen 10.0.2.15:20050 --tcp 10.0.2.15:20051 --state /tmp/speed/state \
-        --export /=/run/speed,squash=none --no-crc --json >/tmp/speed/ready 2>&1 &\n\
+    mkdir -p /srv/export/speed /mnt/speed\n\
+    /job/rpcrdma serve --listen 10.0.2.15:20050 --tcp 10.0.2.15:20051 --state /srv/state \
+        --export /=/srv/export,squash=none --no-crc --json >/tmp/ready 2>&1 &\n\
     server=$!\n\
-    trap 'umount -f /mnt/speed 2>/dev/null || :; kill $server; wait $server || :; umount -l /run/speed' EXIT\n\
-    for _ in $(seq 200); do grep -q rdma /tmp/speed/ready && break; sleep 0.05; done\n\
+    trap 'umount -f /mnt/speed 2>/dev/null || :; kill $server; wait $server || :; rm -rf /srv/*' EXIT\n\
+    for _ in $(seq 200); do grep -q rdma /tmp/ready && break; sleep 0.05; done\n\
     mount -t nfs -o vers=3,proto=rdma,port=20050,mountproto=tcp,mountport=20051,nolock,retry=0 10.0.2.15:/ /mnt/speed\n\
-    python3 -B /job/guest/workload.py speed /mnt/speed /run/speed \"$@\"\n\
+    python3 -B /job/guest/workload.py speed /mnt/speed/speed /srv/export/speed \"$@\"\n\
     umount /mnt/speed";
 
 const SPEED_KNFSD: &str = "set -e\n\
-    mkdir -p /mnt/speed\n\
-    trap 'umount -f /mnt/speed 2>/dev/null || :; rm -rf /export/memory/*' EXIT\n\
+    mkdir -p /export/speed /mnt/speed\n\
+    trap 'umount -f /mnt/speed 2>/dev/null || :; rm -rf /export/speed' EXIT\n\
     mount -t nfs -o vers=3,proto=rdma,port=20049,mountproto=tcp,mountport=20048,nolock,retry=0 \
-        10.0.2.15:/export/memory /mnt/speed\n\
-    python3 -B /job/guest/workload.py speed /mnt/speed /export/memory \"$@\"\n\
+        10.0.2.15:/export /mnt/speed\n\
+    python3 -B /job/guest/workload.py speed /mnt/speed/speed /export/speed \"$@\"\n\
     umount /mnt/speed";
