@@ -324,6 +324,29 @@ async fn rfc6581_9_1_insufficient_ird_is_answered_with_a_terminate() {
     assert_eq!(answer[20..24], [0x20, 0x06, 0, 0]);
 }
 
+/// Linux `siw` may close its listener over a connection that ends before its Reply.
+#[tokio::test]
+async fn a_set_up_that_is_given_up_is_brought_to_its_reply() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let connector = IwarpConnector::default();
+    let (stream, given_up) = tokio::join!(
+        listener.accept(),
+        tokio::time::timeout(Duration::from_millis(20), connector.connect(to, parameters(b"")))
+    );
+    assert!(given_up.is_err());
+    let mut stream = stream.unwrap().0;
+    let mut request = vec![0; 24];
+    stream.read_exact(&mut request).await.unwrap();
+    // Nothing comes, not even the end, until the Reply has left.
+    let silent = tokio::time::timeout(Duration::from_millis(50), stream.read_u8()).await;
+    assert!(silent.is_err());
+    let mut reply = Vec::from(*b"MPA ID Rep Frame");
+    reply.extend([0x50, 2, 0, 4, 0, 8, 0, 8]);
+    stream.write_all(&reply).await.unwrap();
+    assert_eq!(stream.read(&mut [0; 16]).await.unwrap(), 0);
+}
+
 #[tokio::test]
 async fn a_silent_responder_is_nudged_on_the_wire() {
     let (client, mut stream, _) = scripted(Config::default(), [0, 8, 0, 8], vec![]).await;

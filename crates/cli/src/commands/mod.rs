@@ -12,7 +12,8 @@ pub(crate) mod stat;
 
 use std::time::Duration;
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
+use tokio::time::{sleep, timeout};
 
 use crate::arguments::{Arguments, Command};
 use crate::exit::{Exit, Failure};
@@ -31,7 +32,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         // These have an orderly end of their own.
         Command::Serve(serve) => on_runtime(Builder::new_multi_thread(), serve.run(common)),
         // A round trip without a switch of threads.
-        Command::Ping(ping) => on_runtime(Builder::new_current_thread(), ping.run(common)),
+        Command::Ping(ping) => on_runtime(Builder::new_current_thread(), orderly(ping.run(common))),
         // Measures on runtimes of its own.
         Command::Bench(bench) => bench.run(common),
         Command::Exports(exports) => client(exports.run(common)),
@@ -48,7 +49,24 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
 }
 
 fn client(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    on_runtime(Builder::new_multi_thread(), until_signal(command))
+    on_runtime(Builder::new_multi_thread(), orderly(until_signal(command)))
+}
+
+/// A connection whose set-up is given up is not cut off: the connector brings it to its end, for the sake of servers that bear
+/// it badly.
+async fn orderly(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let result = command.await;
+    if result.as_ref().is_err_and(|failure| matches!(failure.exit(), Exit::Unreachable | Exit::Interrupted)) {
+        let tasks = Handle::current().metrics();
+        let ended = async {
+            while tasks.num_alive_tasks() > 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // In vain if the server is silent.
+        let _ = timeout(LEAVE, ended).await;
+    }
+    result
 }
 
 fn on_runtime(

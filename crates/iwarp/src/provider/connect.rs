@@ -1,15 +1,24 @@
 //! Opening connections: the Initiator of MPA.
+//!
+//! A set-up runs in a task of its own, which goes on when nobody waits for it any more: a connection that ends before the peer
+//! has taken it can make Linux `siw` close its listening socket, and then nobody gets in. So what was begun is brought to
+//! the Reply, within [`Timeouts::startup`](crate::Timeouts::startup), and closed a little later.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectParameters, Connector, QueuePair, RejectReason};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 
 use super::queue_pair::IwarpQueuePair;
 use super::socket::{self, FrameFailure};
 use crate::config::Config;
 use crate::startup::{Initiator, StartupError};
+
+/// How long a connection that nobody wants any more stays open after its Reply: `siw` is not ready for its end at once.
+const UNWANTED: Duration = Duration::from_millis(100);
 
 /// Opens iWARP connections over TCP.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +76,19 @@ impl Connector for IwarpConnector {
         to: SocketAddr,
         parameters: ConnectParameters,
     ) -> BoxFuture<'_, Result<Box<dyn QueuePair>, ConnectError>> {
-        Box::pin(self.open(to, parameters))
+        let connector = self.clone();
+        Box::pin(async move {
+            let (done, opened) = oneshot::channel();
+            tokio::spawn(async move {
+                let outcome = connector.open(to, parameters).await;
+                if let Err(Ok(unwanted)) = done.send(outcome) {
+                    tokio::time::sleep(UNWANTED).await;
+                    drop(unwanted);
+                }
+            });
+            opened
+                .await
+                .unwrap_or_else(|_| Err(ConnectError::Io(std::io::Error::other("the runtime has ended"))))
+        })
     }
 }
