@@ -1,0 +1,79 @@
+//! Connections: the race after the MPA Reply, and what happens to the listener.
+
+use std::time::{Duration, Instant};
+
+use super::remote::Remote;
+use crate::interop::cases::Detail;
+use crate::interop::failure::{Context, Failure, ensure};
+use crate::interop::lab::Lab;
+
+/// As many as the race needs to show: without a second look, siw leaves every second to tenth first message unread.
+const CONNECTS: usize = 200;
+
+pub(super) fn ping(lab: &mut Lab) -> Result<Detail, Failure> {
+    let remote = Remote::new(lab, "ping")?;
+    let finished = remote.succeed(lab, &["ping", "--count", "5", "--interval", "0", &remote.address()])?;
+    Ok(finished.text().lines().last().unwrap_or_default().trim().to_owned())
+}
+
+/// siw takes over its socket some time after it sent the Reply, and overlooks an FPDU that came before. Our Initiator does not
+/// wait: it speaks at once, and after 20 ms of silence it sends a zero-length RDMA Write, at growing intervals.
+pub(super) fn connects(lab: &mut Lab) -> Result<Detail, Failure> {
+    let remote = Remote::new(lab, "connects")?;
+    let (mut trips, mut nudged) = (Vec::with_capacity(CONNECTS), 0);
+    for connect in 1..=CONNECTS {
+        let finished = remote
+            .succeed(lab, &["-vv", "--json", "ping", "--count", "1", "--timeout", "10", &remote.address()])
+            .context(format!("connection {connect}"))?;
+        let document: serde_json::Value =
+            serde_json::from_slice(&finished.output).context("what ping says in JSON")?;
+        let trip = document.pointer("/microseconds/max").and_then(serde_json::Value::as_f64);
+        let Some(trip) = trip else {
+            return Err(Failure::new(format!("connection {connect}: the first call had no reply")));
+        };
+        trips.push(trip / 1e3);
+        nudged += usize::from(finished.errors.contains("nudging"));
+    }
+    trips.sort_by(f64::total_cmp);
+    let at = |percent: usize| {
+        trips.get((trips.len() * percent / 100).min(trips.len() - 1)).copied().unwrap_or(0.0)
+    };
+    Ok(format!(
+        "first call: median {:.1} ms, p90 {:.0} ms, p99 {:.0} ms, max {:.0} ms; {nudged} of {CONNECTS} nudged",
+        at(50),
+        at(90),
+        at(99),
+        at(100)
+    ))
+}
+
+/// siw (6.1) may close its listener when a connection ends before it was accepted. So our connector brings a set-up that is
+/// given up to its end, sends its Request at once, never probes a port, and opens one connection at a time.
+pub(super) fn given_up(lab: &mut Lab) -> Result<Detail, Failure> {
+    let result = give_up(lab);
+    if result.is_err() {
+        // For the cases that follow.
+        lab.guest("rpc.nfsd 0 && rpc.nfsd 4 && echo 'rdma 20049' >/proc/fs/nfsd/portlist", &[])?;
+    }
+    result
+}
+
+/// Clients whose patience ends before TCP is connected, after it, and around the Reply.
+fn give_up(lab: &mut Lab) -> Result<Detail, Failure> {
+    const TRIES: u32 = 40;
+    let remote = Remote::new(lab, "given-up")?;
+    let (mut given_up, start) = (0, Instant::now());
+    for attempt in 0..TRIES {
+        let patience = Duration::from_micros(u64::from(attempt) * 250 + 100);
+        let timeout = format!("{:.6}", patience.as_secs_f64());
+        let finished =
+            remote.run(lab, &["ping", "--count", "1", "--timeout", &timeout, &remote.address()])?;
+        given_up += u32::from(!finished.success());
+    }
+    ensure!(given_up > 0, "no attempt was given up");
+    remote.succeed(lab, &["ping", "--count", "3", "--interval", "0", &remote.address()])?;
+    Ok(format!(
+        "{given_up} of {TRIES} given up in {:.1} s, knfsd answers as before",
+        start.elapsed().as_secs_f64()
+    ))
+}

@@ -1,0 +1,127 @@
+//! knfsd as our client is told of it.
+
+use std::time::Duration;
+
+use crate::interop::failure::{Failure, ensure};
+use crate::interop::lab::{Knfsd, Lab};
+use crate::interop::process::Finished;
+
+/// How long one command may take. Times the patience of the guest.
+const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+
+/// knfsd, and a new directory there for the case.
+#[derive(Debug)]
+pub(super) struct Remote {
+    pub(super) knfsd: Knfsd,
+    directory: String,
+    crc: bool,
+}
+
+impl Remote {
+    /// Starts knfsd unless it runs, and makes an empty directory in memory.
+    pub(super) fn new(lab: &mut Lab, case: &str) -> Result<Self, Failure> {
+        let knfsd = lab.knfsd()?;
+        let directory = format!("/export/memory/{case}");
+        lab.guest("rm -rf \"$1\" && mkdir -m 777 \"$1\"", &[&directory])?;
+        Ok(Self { knfsd, directory, crc: true })
+    }
+
+    /// Commands ask for no CRCs from now on.
+    pub(super) fn without_crc(self) -> Self {
+        Self { crc: false, ..self }
+    }
+
+    /// The directory in the guest.
+    pub(super) fn directory(&self) -> &str {
+        &self.directory
+    }
+
+    /// `HOST:PORT`.
+    pub(super) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.knfsd.rdma)
+    }
+
+    /// The URL of a path in the case's directory.
+    pub(super) fn url(&self, path: &str) -> String {
+        self.url_of(&format!("{}/{path}", self.directory))
+    }
+
+    /// The URL of a path in the guest.
+    pub(super) fn url_of(&self, path: &str) -> String {
+        format!("nfs://{}{path}", self.address())
+    }
+
+    /// Runs `rpcrdma` to its end, in the case's folder.
+    pub(super) fn run(&self, lab: &Lab, arguments: &[&str]) -> Result<Finished, Failure> {
+        let mountport = self.knfsd.mountd.to_string();
+        let mut all = arguments.to_vec();
+        all.extend(["--mountport", &mountport]);
+        if !self.crc {
+            all.push("--no-crc");
+        }
+        lab.rpcrdma(COMMAND_LIMIT, &all)
+    }
+
+    /// The same; it has to succeed.
+    pub(super) fn succeed(&self, lab: &Lab, arguments: &[&str]) -> Result<Finished, Failure> {
+        let finished = self.run(lab, arguments)?;
+        ensure!(
+            finished.success(),
+            "rpcrdma {}: {}: {}",
+            arguments.join(" "),
+            finished.ending(),
+            finished.errors.lines().rev().take(5).collect::<Vec<_>>().join(" / ")
+        );
+        Ok(finished)
+    }
+
+    /// The same; it has to fail with this exit code and these words.
+    pub(super) fn fail(&self, lab: &Lab, code: i32, words: &str, arguments: &[&str]) -> Result<(), Failure> {
+        let finished = self.run(lab, arguments)?;
+        let seen = finished.status.and_then(|status| status.code());
+        ensure!(
+            seen == Some(code) && finished.errors.contains(words),
+            "rpcrdma {}: exit code {code} and {words:?} were due, seen {}: {}",
+            arguments.join(" "),
+            finished.ending(),
+            finished.errors.trim()
+        );
+        Ok(())
+    }
+}
+
+/// How calls of a procedure travelled, by the lines of `-v`.
+pub(super) fn travelled<'a>(events: &'a str, procedure: &str) -> impl Iterator<Item = &'a str> {
+    let start = format!("call {procedure} to ");
+    events
+        .lines()
+        .filter(move |line| line.starts_with(&start))
+        .filter_map(|line| line.split_once(": ").map(|(_, how)| how))
+}
+
+/// The octets of a path, for instance `B by Write chunk`, summed up over calls.
+pub(super) fn octets<'a>(calls: impl Iterator<Item = &'a str>, path: &str) -> u64 {
+    let path = format!(" {path}");
+    calls
+        .filter_map(|how| how.split(&[',', ';'][..]).find_map(|part| part.strip_suffix(&path)))
+        .filter_map(|part| part.trim().parse::<u64>().ok())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_verbose_says_is_understood() {
+        let events = "call READ to 127.0.0.1:1 xid 0x01 in 1ms: call inline, 152 B by Send; reply reduced, 180 B by Send, \
+                      4095 B by Write chunk; invalidated by the server\n\
+                      call WRITE to 127.0.0.1:1 xid 0x02 in 1ms: call reduced, 160 B by Send, 4096 B by RDMA Read; reply \
+                      inline, 164 B by Send\n\
+                      call READ to 127.0.0.1:1 xid 0x03 in 1ms: call inline, 128 B by Send; reply inline, 160 B by Send\n";
+        assert_eq!(travelled(events, "READ").count(), 2);
+        assert_eq!(octets(travelled(events, "READ"), "B by Write chunk"), 4095);
+        assert_eq!(octets(travelled(events, "WRITE"), "B by RDMA Read"), 4096);
+        assert_eq!(octets(travelled(events, "LOOKUP"), "B by RDMA Read"), 0);
+    }
+}
