@@ -17,16 +17,6 @@ pub(super) fn mount_refused(lab: &mut Lab) -> Result<Detail, Failure> {
     remote.fail(lab, 1, "MNT3ERR_ACCES", &["ls", &remote.url_of("/refused")])?;
     remote.fail(lab, 1, "MNT3ERR_", &["ls", &remote.url_of("/not/exported")])?;
     remote.fail(lab, 1, "NFS3ERR_NOENT", &["ls", &remote.url("missing")])?;
-    // A service that is not MOUNT.
-    let nfs = remote.knfsd.tcp.to_string();
-    let arguments = ["ls", &remote.url(""), "--mountport", &nfs];
-    let finished = lab.rpcrdma(std::time::Duration::from_secs(20), &arguments)?;
-    ensure!(
-        !finished.success() && finished.errors.contains("PROG_UNAVAIL"),
-        "{}: {}",
-        finished.ending(),
-        finished.errors.trim()
-    );
     lab.guest("exportfs -u 192.0.2.1:/refused", &[])?;
     Ok(String::new())
 }
@@ -67,7 +57,7 @@ pub(super) fn errors(lab: &mut Lab) -> Result<Detail, Failure> {
     ensure!(fs::read_to_string(lab.folder.join("other"))? == "1\n", "the file after the error has not come");
     lab.guest(
         "exportfs -u '*:/small' && exportfs -u '*:/squashed' && exportfs -u '*:/fixed' && exportfs -f && \
-         umount /small /squashed /fixed",
+         umount -l /small /squashed /fixed",
         &[],
     )?;
     Ok(format!("{} refusals", cases.len()))

@@ -12,7 +12,7 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 /// knfsd, and a new directory there for the case.
 #[derive(Debug)]
 pub(super) struct Remote {
-    pub(super) knfsd: Knfsd,
+    knfsd: Knfsd,
     directory: String,
     crc: bool,
 }
