@@ -65,3 +65,38 @@ impl Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_verbs::ProtectionDomain;
+
+    use super::*;
+
+    #[test]
+    fn a_start_up_frame_carries_settings_and_parameters() {
+        let parameters = ConnectParameters {
+            private_data: b"pd".to_vec().into(),
+            ird: 3,
+            ord: 5,
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            domain: ProtectionDomain::new(0),
+        };
+        for peer_to_peer in [false, true] {
+            let config = Config {
+                crc: false,
+                large_fpdu: true,
+                revision: Revision::One,
+                peer_to_peer,
+                ird_limit: 7,
+                ..Config::default()
+            };
+            let settings = config.settings(&parameters);
+            assert_eq!(settings.private_data, parameters.private_data);
+            assert_eq!((settings.ird, settings.ord, settings.ird_limit), (3, 5, 7));
+            assert_eq!((settings.crc, settings.large_fpdu, settings.revision), (false, true, Revision::One));
+            let all = RtrSet { send: true, write: true, read: true };
+            assert_eq!(settings.peer_to_peer, peer_to_peer.then_some(all));
+        }
+    }
+}

@@ -64,3 +64,52 @@ impl Bindings for BindingTable {
         Some(found.eligibility(version, procedure))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeInclusive;
+
+    use rpcrdma_oncrpc::{CallContext, Procedure, ResponseFuture};
+    use rpcrdma_xdr::{Decoder, Stream};
+
+    use super::*;
+
+    /// Versions 2 and 3 of a program; what is eligible tells which one was asked.
+    #[derive(Debug)]
+    struct Numbered(u32);
+
+    impl Program for Numbered {
+        fn number(&self) -> u32 {
+            self.0
+        }
+
+        fn versions(&self) -> RangeInclusive<u32> {
+            2..=3
+        }
+
+        fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
+            None
+        }
+
+        fn call(&self, _: CallContext, _: Decoder) -> ResponseFuture {
+            Box::pin(async { Ok(Stream::new()) })
+        }
+    }
+
+    impl Binding for Numbered {
+        fn eligibility(&self, version: u32, procedure: u32) -> Eligibility {
+            let number = |value| usize::try_from(value).unwrap();
+            Eligibility { arguments: number(self.0 + version), results: number(procedure) }
+        }
+    }
+
+    #[test]
+    fn a_table_asks_the_program_that_serves_the_version() {
+        let table = BindingTable::new(vec![Arc::new(Numbered(100)), Arc::new(Numbered(200))]);
+        assert_eq!(table.eligibility(100, 2, 5), Some(Eligibility { arguments: 102, results: 5 }));
+        assert_eq!(table.eligibility(200, 3, 6), Some(Eligibility { arguments: 203, results: 6 }));
+        for (program, version) in [(99, 2), (100, 1), (100, 4), (201, 3)] {
+            assert_eq!(table.eligibility(program, version, 5), None, "{program} {version}");
+        }
+    }
+}

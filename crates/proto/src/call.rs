@@ -230,3 +230,17 @@ pub enum RefusedKind {
     #[error("closed")]
     Closed,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sink_is_empty_without_room() {
+        for (len, empty) in [(0, true), (1, false)] {
+            for sink in [Sink::Pool(len), Sink::Buffer(Buffer::adopt(vec![0; len]))] {
+                assert_eq!((sink.len(), sink.is_empty()), (len, empty));
+            }
+        }
+    }
+}

@@ -279,3 +279,24 @@ impl Engine {
 }
 
 const _: () = assert!(TAGGED_LEN < UNTAGGED_LEN, "the shorter header is the one that is read first");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_target_is_lent_without_empty_slices() {
+        let mut buffers: Vec<Buffer> = [3, 0, 5, 4].map(|len| Buffer::adopt(vec![0; len])).into();
+        for (skip, left, lengths) in [
+            (0, 12, vec![3, 5, 4]),
+            (1, 4, vec![2, 2]),
+            (3, 5, vec![5]),
+            (4, 8, vec![4, 4]),
+            (12, 1, vec![]),
+            (2, 0, vec![]),
+        ] {
+            let rest = Rest { buffers: buffers.iter_mut(), skip, left };
+            assert_eq!(rest.map(|slice| slice.len()).collect::<Vec<_>>(), lengths, "{skip} {left}");
+        }
+    }
+}

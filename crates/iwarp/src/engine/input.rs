@@ -106,16 +106,12 @@ impl Input {
         !self.discarding && (self.body.is_some() || self.start < self.end)
     }
 
-    /// From now on everything that comes is thrown away.
+    /// From now on everything that comes is thrown away; a segment in progress has no target any more.
     pub(super) fn discard(&mut self) {
         self.discarding = true;
+        self.body = None;
         self.start = 0;
         self.end = 0;
-    }
-
-    /// The target of the segment in progress is no longer ours.
-    pub(super) fn forget_target(&mut self) {
-        self.body = None;
     }
 }
 
@@ -142,26 +138,24 @@ impl Engine {
             Some(body) => {
                 let left = body.left();
                 let mut lent = 0;
-                if left > 0 {
-                    let rest = body.segment.target.rest(
-                        body.placed,
-                        left,
-                        &mut self.windows,
-                        &mut self.reads,
-                        &mut self.receives,
-                    );
-                    for (slot, slice) in targets.iter_mut().zip(rest) {
-                        lent += slice.len();
-                        *slot = IoSliceMut::new(slice);
-                        used += 1;
-                    }
+                let rest = body.segment.target.rest(
+                    body.placed,
+                    left,
+                    &mut self.windows,
+                    &mut self.reads,
+                    &mut self.receives,
+                );
+                for (slot, slice) in targets.iter_mut().zip(rest) {
+                    lent += slice.len();
+                    *slot = IoSliceMut::new(slice);
+                    used += 1;
                 }
                 if lent < left {
                     // The scatter list goes on: the read-ahead must not be reached.
                     0
                 } else {
                     let trailer = pad_len(body.segment.ulpdu_len) + CRC_LEN;
-                    let buffered = input.end - input.start;
+                    let buffered = input.buffered().len();
                     let more_bulk = !body.segment.header.is_last() || bulk;
                     let next = if more_bulk { HEADER_PREFIX } else { input.ahead.len() };
                     (trailer + next).saturating_sub(buffered).max(1)
@@ -169,12 +163,10 @@ impl Engine {
             }
             None => input.header_room(bulk),
         };
-        if ahead_room > 0 {
-            input.make_room(ahead_room);
-            let end = input.ahead.len().min(input.end.saturating_add(ahead_room));
-            if let (Some(slot), Some(ahead)) = (ahead_slot.first_mut(), input.ahead.get_mut(input.end..end)) {
-                *slot = IoSliceMut::new(ahead);
-            }
+        input.make_room(ahead_room);
+        let end = input.ahead.len().min(input.end.saturating_add(ahead_room));
+        if let (Some(slot), Some(ahead)) = (ahead_slot.first_mut(), input.ahead.get_mut(input.end..end)) {
+            *slot = IoSliceMut::new(ahead);
         }
         // The read-ahead comes right behind the targets.
         slices.swap(used, MAX_SLICES - 1);
@@ -182,40 +174,37 @@ impl Engine {
         read(slices.get_mut(..used).unwrap_or_default())
     }
 
-    /// `count` octets came from one system call into the slices lent last.
+    /// `count` octets, at least one, came from one system call into the slices lent last.
     pub fn received(&mut self, count: usize, now: Instant) {
         self.counters.receive_calls += 1;
         self.counters.link_bytes_received += count as u64;
-        if count > 0 {
-            self.heard = true;
-            self.timers.stop(Timer::Nudge);
-        }
+        self.heard = true;
+        self.timers.stop(Timer::Nudge);
         if self.input.discarding {
             return;
         }
         let mut ahead = count;
-        if let Some(body) = &mut self.input.body {
-            let left = body.left();
-            if left > 0 && body.segment.target.is_memory() {
-                let placed = count.min(left);
-                ahead -= placed;
-                if self.input.crc {
-                    let mut uncovered = placed;
-                    let filled = body.segment.target.rest(
-                        body.placed,
-                        placed,
-                        &mut self.windows,
-                        &mut self.reads,
-                        &mut self.receives,
-                    );
-                    for slice in filled {
-                        uncovered -= slice.len();
-                        body.crc.update(slice);
-                    }
-                    debug_assert_eq!(uncovered, 0);
+        if let Some(body) = &mut self.input.body
+            && body.segment.target.is_memory()
+        {
+            let placed = count.min(body.left());
+            ahead -= placed;
+            if self.input.crc {
+                let mut uncovered = placed;
+                let filled = body.segment.target.rest(
+                    body.placed,
+                    placed,
+                    &mut self.windows,
+                    &mut self.reads,
+                    &mut self.receives,
+                );
+                for slice in filled {
+                    uncovered -= slice.len();
+                    body.crc.update(slice);
                 }
-                body.placed += placed;
+                debug_assert_eq!(uncovered, 0);
             }
+            body.placed += placed;
         }
         self.input.end = (self.input.end + ahead).min(self.input.ahead.len());
         self.advance(now);
@@ -273,17 +262,11 @@ impl Engine {
                 }
             }
         }
-        let missing = whole - buffered.len();
-        if buffered.len() < LENGTH_LEN + UNTAGGED_LEN && missing >= DIRECT_PLACEMENT_MIN
-            || input.waits_for_whole(whole)
-        {
-            // A tagged header is complete a little earlier.
-            let tagged = buffered.len() >= HEADER_PREFIX
-                && buffered.get(LENGTH_LEN).is_some_and(|octet| octet & 0x80 != 0)
-                && !input.waits_for_whole(whole);
-            if !tagged {
-                return false;
-            }
+        // A tagged header is complete a little earlier.
+        let tagged = buffered.get(LENGTH_LEN).is_some_and(|octet| octet & 0x80 != 0);
+        let header_end = if tagged { HEADER_PREFIX } else { LENGTH_LEN + UNTAGGED_LEN };
+        if buffered.len() < header_end || input.waits_for_whole(whole) {
+            return false;
         }
         let ulpdu = buffered.get(LENGTH_LEN..).unwrap_or_default();
         let raw = TerminatedHeader::capture(ulpdu);
@@ -345,7 +328,7 @@ impl Engine {
             self.windows.begin_placing(stag);
         }
         if matches!(segment.header, Header::Tagged(tagged) if !tagged.last) {
-            self.input.small_segments = segment.payload_len < DIRECT_PLACEMENT_MIN;
+            self.input.small_segments = false;
         }
         self.open_body(segment, header_len);
     }
@@ -433,16 +416,16 @@ fn count_copy(counters: &mut Counters, segment: &Segment, length: usize) {
 impl Input {
     /// Whether an FPDU of `whole` octets, of which the front is buffered, is to be read into the read-ahead.
     fn waits_for_whole(&self, whole: usize) -> bool {
-        let missing = whole - (self.end - self.start).min(whole);
+        let missing = whole.saturating_sub(self.buffered().len());
         self.strict || missing < DIRECT_PLACEMENT_MIN && whole <= self.ahead.len()
     }
 
-    /// Octets to read ahead at the start of an FPDU.
+    /// Octets to read ahead at the start of an FPDU, if there is so much room.
     fn header_room(&self, bulk: bool) -> usize {
-        let buffered = self.end - self.start;
         if !bulk {
-            return self.ahead.len() - buffered;
+            return self.ahead.len();
         }
+        let buffered = self.buffered().len();
         let whole = FpduView::new(self.buffered()).fpdu_len();
         let wanted = match whole {
             Some(whole) if buffered >= HEADER_PREFIX => {
@@ -454,6 +437,6 @@ impl Input {
             }
             _ => HEADER_PREFIX,
         };
-        wanted.saturating_sub(buffered).max(1).min(self.ahead.len() - buffered)
+        wanted.saturating_sub(buffered).max(1)
     }
 }

@@ -291,8 +291,8 @@ impl Engine {
                 self.counters.windows_bound += 1;
                 self.complete(id, cost, Status::Success, Work::BindWindow);
             }
-            // `check` knows every kind that is carried out.
-            _ => self.send_wr -= cost,
+            // `check` has refused every other kind.
+            _ => {}
         }
         Ok(())
     }
@@ -392,9 +392,6 @@ impl Engine {
 
     /// Our half of TCP is closed, as [`shutdown_due`](Self::shutdown_due) asked.
     pub fn handle_shutdown(&mut self) {
-        if self.phase == Phase::Failing {
-            self.input.discard();
-        }
         self.phase = Phase::HalfClosed;
         self.timers.stop(Timer::StalledSend);
         if self.peer_closed {
@@ -459,7 +456,6 @@ impl Engine {
     /// Completes everything outstanding as flushed and gives all memory back.
     fn flush(&mut self) {
         const STATUS: Status = Status::Flushed;
-        self.input.forget_target();
         while let Some(finish) = self.output.take_unfinished() {
             match finish {
                 Finish::Send(id) => self.complete(id, 1, STATUS, Work::Send),

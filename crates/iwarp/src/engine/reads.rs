@@ -96,9 +96,9 @@ impl Reads {
         self.operations.is_empty()
     }
 
-    /// Whether a request can leave now: at most ORD are outstanding (RFC 5040 §6.1).
-    pub(super) fn can_request(&self) -> bool {
-        self.requested < self.operations.len() && self.due.len() < self.limit
+    /// Whether one more request may be outstanding: at most ORD are (RFC 5040 §6.1).
+    pub(super) fn has_room(&self) -> bool {
+        self.due.len() < self.limit
     }
 
     /// The next request.
@@ -226,11 +226,12 @@ mod tests {
         let first = reads.next_request().unwrap();
         let second = reads.next_request().unwrap();
         assert_eq!((first.sink_offset, first.size, second.sink_offset, second.size), (1000, 10, 1010, 20));
-        assert!(!reads.can_request());
+        assert!(!reads.has_room());
         assert_eq!(reads.admit(&segment(5, 1000, true), 10), Ok(0));
         assert!(reads.commit(10).is_none());
-        assert!(reads.can_request());
+        assert!(reads.has_room());
         assert_eq!(reads.next_request().unwrap().sink_offset, 1030);
+        assert_eq!(reads.next_request(), None, "all is asked for");
         assert_eq!(reads.admit(&segment(5, 1010, true), 20), Ok(10));
         assert!(reads.commit(20).is_none());
         assert_eq!(reads.admit(&segment(5, 1030, true), 30), Ok(30));
@@ -247,6 +248,8 @@ mod tests {
         assert_eq!(reads.admit(&segment(5, 1000, false), 101), bounds(1000, 101, 1000, 100));
         assert_eq!(reads.admit(&segment(5, 1001, false), 10), bounds(1001, 10, 1000, 100));
         assert_eq!(reads.admit(&segment(6, 1000, false), 10), Err(Violation::ResponseStag(6)));
+        // RFC 5041 §5.2 spares messages without octets, not segments.
+        assert_eq!(reads.admit(&segment(6, 1000, false), 0), Err(Violation::ResponseStag(6)));
         assert_eq!(reads.admit(&segment(5, 1000, true), 10), Err(Violation::ResponseLast { missing: 90 }));
         assert_eq!(reads.admit(&segment(5, 1000, false), 100), Err(Violation::ResponseLast { missing: 0 }));
         assert_eq!(reads.admit(&segment(5, 1000, false), 60), Ok(0));

@@ -215,7 +215,7 @@ impl Engine {
         self.output.with_slices(write)
     }
 
-    /// `count` octets were written by one system call.
+    /// `count` octets, at least one, were written by one system call.
     pub fn transmitted(&mut self, count: usize, now: Instant) {
         self.output.wrote(count);
         self.counters.send_calls += 1;
@@ -242,7 +242,7 @@ impl Engine {
             {
                 self.timers.set(Timer::Nudge, now + NUDGE_AFTER);
             }
-        } else if count > 0 {
+        } else {
             self.timers.set(Timer::StalledSend, after(now, self.timeouts.stalled_send));
         }
     }
@@ -305,9 +305,9 @@ impl Engine {
         self.output.fpdu(&[&header.encode()], &mut Gather::default(), 0, Finish::Nothing);
     }
 
-    /// Sends a silent peer another TCP segment, unless one is on its way anyway.
+    /// Sends a silent peer another TCP segment, unless one is on its way anyway. What a peer sends first stops the timer.
     pub(super) fn nudge(&mut self, now: Instant) {
-        if self.heard || self.phase != Phase::Open {
+        if self.phase != Phase::Open {
             return;
         }
         if self.output.is_empty() {
@@ -423,7 +423,7 @@ impl Engine {
     }
 
     fn lay_out_read_request(&mut self) -> bool {
-        if self.sends.untagged.is_some() || !self.reads.can_request() {
+        if self.sends.untagged.is_some() || !self.reads.has_room() {
             return false;
         }
         let Some(request) = self.reads.next_request() else { return false };

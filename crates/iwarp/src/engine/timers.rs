@@ -154,6 +154,14 @@ mod tests {
     }
 
     #[test]
+    fn no_wait_is_too_long_for_the_clock() {
+        let now = Instant::now();
+        assert_eq!(after(now, Duration::from_secs(3)), now + Duration::from_secs(3));
+        assert_eq!(after(now, Duration::MAX), now + NEVER);
+        assert!(NEVER > Duration::from_secs(1 << 29));
+    }
+
+    #[test]
     fn every_timer_has_a_slot_of_its_own() {
         let now = Instant::now();
         for timer in Timer::ALL {

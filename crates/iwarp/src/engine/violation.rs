@@ -174,10 +174,10 @@ impl Violation {
         }
     }
 
-    /// Whether the Terminate carries the DDP header (RFC 5040 Figure 10: not for local catastrophic errors, not for MPA).
+    /// Whether the Terminate carries the DDP header (RFC 5040 Figure 10: not for local catastrophic errors, not for MPA; both are
+    /// of type 0).
     pub(super) const fn names_segment(&self) -> bool {
-        let cause = self.cause();
-        cause.layer < 2 && cause.error_type != 0
+        self.cause().error_type != 0
     }
 
     /// Whether the Terminate carries the RDMA Read Request (RFC 5040 §7.1 (3)).
@@ -186,5 +186,17 @@ impl Violation {
             self,
             Self::ReadStag(_) | Self::ReadAccess(_) | Self::ReadBounds { .. } | Self::ReadWrap { .. }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc5040_figure_10_errors_of_mpa_name_no_segment() {
+        assert!(!Violation::Crc { ulpdu_len: 9 }.names_segment());
+        assert!(Violation::WriteStag(1).names_segment() && Violation::ReadStag(1).names_segment());
+        assert!(Violation::NoReceive(1).names_segment());
     }
 }

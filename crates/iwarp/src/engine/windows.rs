@@ -91,13 +91,17 @@ impl WindowTable {
     pub(super) fn fresh_name(&mut self, length: u32) -> (u32, u64) {
         let key = loop {
             let key = self.random.next_u32();
-            // 0 and 1 are what peers put into segments that need no tag.
-            if key > 1 && !self.windows.contains_key(&key) && !self.resting.contains(&key) {
+            if self.is_free(key) {
                 break key;
             }
         };
         let base = self.random.next_u64().min(u64::MAX - u64::from(length));
         (key, base)
+    }
+
+    /// Whether a key may be given out. 0 and 1 are what peers put into segments that need no tag.
+    fn is_free(&self, key: u32) -> bool {
+        !matches!(key, 0 | 1) && !self.windows.contains_key(&key) && !self.resting.contains(&key)
     }
 
     /// Takes the memory of a window that is to be bound.

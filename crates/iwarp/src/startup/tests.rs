@@ -191,3 +191,30 @@ fn large_fpdus_need_both_sides() {
     assert!(!negotiate(large(), Settings::default()).unwrap().0.large_fpdu);
     assert!(!negotiate(Settings::default(), large()).unwrap().1.large_fpdu);
 }
+
+/// What was offered is kept, whatever the limit for more says.
+#[test]
+fn rfc6581_9_1_a_responder_may_use_all_that_was_offered() {
+    let offered = Settings { ird: 200, ird_limit: 128, ..Settings::default() };
+    let reply = hex("4d504120494420526570204672616d65 1002 0004 000100c8");
+    let (negotiated, _) = Initiator::new(offered).unwrap().0.handle(&reply).unwrap().unwrap();
+    assert_eq!(negotiated.ird, 200);
+}
+
+/// An RDMA Read needs an ORD.
+#[test]
+fn rfc6581_9_2_no_read_announces_readiness_where_none_may_be_outstanding() {
+    for (ord, due) in [(0, Rtr::Send), (1, Rtr::Read)] {
+        let asked = RtrSet { send: true, write: false, read: true };
+        let client = Settings { peer_to_peer: Some(asked), ord, ..Settings::default() };
+        assert_eq!(negotiate(client, Settings::default()).unwrap().0.rtr, Some(due));
+    }
+}
+
+#[test]
+fn a_request_tells_what_it_carries() {
+    let (_, request) = Initiator::new(settings(b"hello", 3, 5)).unwrap();
+    let (request, _) = Responder::new().handle(&request).unwrap().unwrap();
+    assert_eq!(&request.private_data()[..], b"hello");
+    assert_eq!(request.enhanced(), Some(Enhanced { peer_to_peer: None, ird: 3, ord: 5 }));
+}

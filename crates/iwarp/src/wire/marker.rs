@@ -41,11 +41,6 @@ impl MarkerClock {
         if past == 0 { 0 } else { INTERVAL - past }
     }
 
-    /// Octets sent so far.
-    pub const fn position(&self) -> u64 {
-        self.position
-    }
-
     /// `octets` more, markers included, were laid out.
     pub fn advance(&mut self, octets: usize) {
         self.position = self.position.wrapping_add(octets as u64);

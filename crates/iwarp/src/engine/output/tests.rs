@@ -80,6 +80,22 @@ fn small_messages_share_slices() {
 }
 
 #[test]
+fn a_piece_leaves_with_its_last_octet() {
+    let mut output = Output::new(true, false);
+    lay_out(&mut output, 1, vec![vec![1; 100]]);
+    let lengths = |output: &Output| {
+        output.with_slices(|slices| slices.iter().map(|slice| slice.len()).collect::<Vec<_>>())
+    };
+    assert_eq!(lengths(&output), [20, 100, 4]);
+    output.wrote(19);
+    assert_eq!(lengths(&output), [1, 100, 4]);
+    output.wrote(1);
+    assert_eq!(lengths(&output), [100, 4]);
+    output.wrote(104);
+    assert_eq!(lengths(&output), [0; 0]);
+}
+
+#[test]
 fn an_error_lets_only_the_current_fpdu_finish() {
     for written in [0, 1, 60, 127, 128, 130] {
         let mut output = Output::new(true, false);

@@ -8,15 +8,29 @@ use crate::wire::fpdu::{fpdu_len, seal};
 use crate::wire::rdmap::ReadRequest as Request;
 use crate::wire::terminate::{TerminateView, cause};
 
-fn tagged(control: u8, stag: u32, offset: u64, last: bool, payload: &[u8]) -> Vec<u8> {
+pub(super) fn tagged(control: u8, stag: u32, offset: u64, last: bool, payload: &[u8]) -> Vec<u8> {
     let mut ulpdu = Tagged { last, control, stag, offset }.encode().to_vec();
     ulpdu.extend_from_slice(payload);
     seal(&ulpdu, true).unwrap()
 }
 
-fn untagged(control: u8, queue: u32, msn: u32, offset: u32, last: bool, payload: &[u8]) -> Vec<u8> {
+pub(super) fn untagged(
+    control: u8,
+    queue: u32,
+    msn: u32,
+    offset: u32,
+    last: bool,
+    payload: &[u8],
+) -> Vec<u8> {
     let mut ulpdu = Untagged { last, control, invalidate: 0, queue, msn, offset }.encode().to_vec();
     ulpdu.extend_from_slice(payload);
+    seal(&ulpdu, true).unwrap()
+}
+
+/// A segment of one octet of the Send with MSN 2, with this Invalidate STag.
+fn invalidating(control: u8, invalidate: u32, offset: u32, last: bool) -> Vec<u8> {
+    let mut ulpdu = Untagged { last, control, invalidate, queue: 0, msn: 2, offset }.encode().to_vec();
+    ulpdu.push(b'x');
     seal(&ulpdu, true).unwrap()
 }
 
@@ -126,6 +140,10 @@ fn rfc5040_7_and_rfc5041_7_each_violation_has_its_terminate() {
             pair.server.receive(10);
             vec![untagged(0x43, 0, 2, 0, false, b"x"), untagged(0x45, 0, 2, 1, true, b"x")]
         }),
+        ("an Invalidate STag that changes inside a message", cause::UNSPECIFIED, |pair| {
+            pair.server.receive(10);
+            vec![invalidating(0x44, 5, 0, false), invalidating(0x44, 6, 1, true)]
+        }),
         ("invalidation of an unknown STag", cause::CANNOT_INVALIDATE, |pair| {
             pair.server.receive(10);
             vec![untagged(0x44, 0, 2, 0, true, b"")]
@@ -203,6 +221,16 @@ fn rfc5040_7_and_rfc5041_7_each_violation_has_its_terminate() {
             assert_eq!(header[6..6 + header_len], culprit.ulpdu().unwrap()[..header_len], "{name}");
         }
     }
+}
+
+/// RFC 5040 §4.3, Figure 4: the field is reserved where nothing is invalidated.
+#[test]
+fn the_invalidate_stag_of_a_plain_send_means_nothing() {
+    let mut pair = Pair::open(&small());
+    let receive = pair.server.receive(10);
+    pair.server.take_whole(&invalidating(0x43, 5, 0, false), pair.now);
+    pair.server.take_whole(&invalidating(0x43, 6, 1, true), pair.now);
+    assert_eq!(pair.server.message(receive), b"xx");
 }
 
 #[test]

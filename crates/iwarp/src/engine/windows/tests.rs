@@ -39,6 +39,18 @@ fn i7_keys_and_addresses_are_unpredictable_and_never_wrap() {
 }
 
 #[test]
+fn i7_a_key_that_is_special_used_or_resting_is_not_given_out() {
+    let mut table = table();
+    let used = open(&mut table, readable(3)).key;
+    let rested = open(&mut table, readable(3)).key;
+    assert!(matches!(table.close_local(rested, WrId(1)), Closed::Now(Some(_))));
+    for key in [0, 1, used.0, rested.0] {
+        assert!(!table.is_free(key), "{key}");
+    }
+    assert!(table.is_free(2) && table.is_free(u32::MAX));
+}
+
+#[test]
 fn i7_a_key_rests_after_use() {
     let mut table = table();
     let segment = open(&mut table, readable(3));

@@ -15,6 +15,25 @@ fn rfc5041_4_golden_headers() {
 }
 
 #[test]
+fn a_header_tells_its_kind_length_and_place_in_the_message() {
+    for last in [false, true] {
+        let tagged = Tagged { last, control: 0x40, stag: 1, offset: 2 };
+        let untagged = Untagged { last, control: 0x43, invalidate: 0, queue: 0, msn: 1, offset: 0 };
+        for (header, octets) in [
+            (Header::Tagged(tagged), tagged.encode().to_vec()),
+            (Header::Untagged(untagged), untagged.encode().to_vec()),
+        ] {
+            assert_eq!(header.is_last(), last);
+            let ulpdu = [&octets[..], b"payload"].concat();
+            let view = HeaderView::new(&ulpdu);
+            assert_eq!(view.header_len(), Some(header.encoded_len()));
+            assert_eq!(view.payload(), Some(&b"payload"[..]));
+        }
+    }
+    assert_eq!((HeaderView::new(&[]).header_len(), HeaderView::new(&[0xC1]).payload()), (None, None));
+}
+
+#[test]
 fn rfc5041_7_1_version_and_length() {
     let tagged = Tagged { last: false, control: 0x40, stag: 1, offset: 2 }.encode();
     let untagged =

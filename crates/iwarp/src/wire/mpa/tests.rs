@@ -64,6 +64,44 @@ fn rfc6581_9_enhanced_data_bits() {
 }
 
 #[test]
+fn rfc6581_9_2_each_ready_to_receive_bit_stands_for_itself() {
+    for (word, send, write, read) in [
+        ([0x80, 0, 0, 0], false, false, false),
+        ([0xC0, 0, 0, 0], true, false, false),
+        ([0x80, 0, 0x80, 0], false, true, false),
+        ([0x80, 0, 0x40, 0], false, false, true),
+    ] {
+        let set = RtrSet { send, write, read };
+        assert_eq!(Enhanced::decode(word), Enhanced { peer_to_peer: Some(set), ird: 0, ord: 0 });
+        assert_eq!(set.is_empty(), !(send | write | read));
+    }
+}
+
+#[test]
+fn a_view_tells_the_fields_as_they_stand() {
+    let mut reply = hex(SIW_REPLY);
+    let view = FrameView::new(&reply);
+    assert_eq!(
+        (view.kind(), FrameView::new(&hex(SIW_REQUEST)).kind()),
+        (Some(FrameKind::Reply), Some(FrameKind::Request))
+    );
+    assert_eq!((view.frame_len(), view.private_data_len()), (Some(32), Some(12)));
+    assert_eq!(view.private_data(), Some(&reply[20..]));
+    assert_eq!(view.enhanced(), Some(Enhanced { peer_to_peer: None, ird: 0, ord: 128 }));
+    assert_eq!(FrameView::new(&reply[..25]).private_data(), Some(&reply[20..25]), "what is there");
+    let behind = [&reply[..], b"more"].concat();
+    assert_eq!(FrameView::new(&behind).private_data(), Some(&reply[20..]), "and no more");
+    assert_eq!(FrameView::new(&[0; 20]).kind(), None);
+    assert_eq!(FrameView::new(&reply[..19]).frame_len(), None);
+    // RFC 6581 §6: revision 2 and the flag S, both.
+    reply[17] = 1;
+    assert_eq!(FrameView::new(&reply).enhanced(), None);
+    reply[17] = 2;
+    reply[16] = 0x40;
+    assert_eq!(FrameView::new(&reply).enhanced(), None);
+}
+
+#[test]
 fn linux_frames_are_understood() {
     let request = decode(&hex(SIW_REQUEST), FrameKind::Request);
     assert_eq!(request.enhanced, Some(Enhanced { peer_to_peer: None, ird: 128, ord: 0 }));

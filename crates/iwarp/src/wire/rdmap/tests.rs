@@ -36,6 +36,39 @@ fn rfc5040_4_1_control_octet() {
     assert_eq!(Opcode::send(true, true), Opcode::SendSolicitedInvalidate);
 }
 
+#[test]
+fn rfc5040_figure_3_what_each_opcode_is() {
+    for (bits, name, tagged, invalidates, solicited) in [
+        (0, "RDMA Write", true, false, false),
+        (1, "RDMA Read Request", false, false, false),
+        (2, "RDMA Read Response", true, false, false),
+        (3, "Send", false, false, false),
+        (4, "Send with Invalidate", false, true, false),
+        (5, "Send with Solicited Event", false, false, true),
+        (6, "Send with Solicited Event and Invalidate", false, true, true),
+        (7, "Terminate", false, false, false),
+    ] {
+        let parsed = opcode(0x40 | bits).unwrap();
+        assert_eq!(
+            (parsed.is_tagged(), parsed.invalidates(), parsed.is_solicited()),
+            (tagged, invalidates, solicited)
+        );
+        assert_eq!(opcode_name(0x40 | bits), name);
+    }
+}
+
+#[test]
+fn opcodes_of_later_documents_have_names_and_the_version_is_beside_them() {
+    // RFC 7306 §4.
+    let names =
+        ["Immediate Data", "Immediate Data with Solicited Event", "Atomic Request", "Atomic Response"];
+    for (bits, name) in (8..).zip(names) {
+        assert_eq!((opcode_name(0x40 | bits), opcode_name(bits)), (name, name));
+    }
+    assert!((12..16).all(|bits| opcode_name(bits) == "reserved opcode"));
+    assert_eq!([0x43, 0x83, 0xF3].map(control_version), [1, 2, 3]);
+}
+
 proptest! {
     #[test]
     fn read_requests_round_trip(sink_stag: u32, sink_offset: u64, size: u32, source_stag: u32, source_offset: u64) {

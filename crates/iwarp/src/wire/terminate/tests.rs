@@ -34,6 +34,36 @@ fn rfc5040_figure_10_everything_included() {
     assert_eq!(ReadRequest::decode(&bytes[24..]), Some(request));
 }
 
+/// RFC 5040 Figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8: every code that these define has a name of its layer, and no other.
+#[test]
+fn the_codes_of_the_documents_have_names() {
+    let mut known = 0;
+    for (layer, error_type, codes, prefix) in [
+        (0, 1, &[0x00, 0x01, 0x02, 0x03, 0x04, 0x09, 0xFF][..], "RDMA: "),
+        (0, 2, &[0x05, 0x06, 0x07, 0x08, 0x09, 0xFF], "RDMA: "),
+        (1, 0, &[0x00], "DDP: "),
+        (1, 1, &[0x00, 0x01, 0x02, 0x03, 0x04], "DDP: "),
+        (1, 2, &[0x01, 0x02, 0x03, 0x04, 0x05, 0x06], "DDP: "),
+        (2, 0, &[0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07], "MPA: "),
+    ] {
+        let mut names: Vec<_> = (0..=0xFF)
+            .filter_map(|code| {
+                let name = describe(TerminateCause { layer, error_type, code });
+                assert_eq!(name.is_some(), codes.contains(&code), "{layer} {error_type} {code}");
+                name
+            })
+            .collect();
+        known += names.len();
+        assert!(names.iter().all(|name| name.starts_with(prefix)));
+        names.dedup();
+        assert_eq!(names.len(), codes.len(), "a name each");
+    }
+    assert_eq!(known, 32);
+    // A local catastrophic error of RDMA has no codes of its own.
+    assert!((0..=0xFF).all(|code| describe(TerminateCause { layer: 0, error_type: 0, code }).is_some()));
+    assert_eq!(describe(TerminateCause { layer: 3, error_type: 0, code: 0 }), None);
+}
+
 #[test]
 fn siw_terminates_are_understood() {
     for (dump, cause) in [

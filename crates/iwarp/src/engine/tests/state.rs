@@ -1,0 +1,274 @@
+//! What an engine says about itself, and bookkeeping: queues, counters, timers.
+
+use rpcrdma_verbs::PostErrorKind;
+
+use super::faults::{tagged, untagged};
+use super::*;
+
+#[test]
+fn the_engine_says_what_it_can() {
+    let pair = Pair::new(&Setup { ird: 3, ord: 5, max_send_wr: 17, ..small() });
+    let capabilities = pair.client.engine.capabilities();
+    assert_eq!((capabilities.ird, capabilities.ord), (3, 5));
+    assert_eq!((capabilities.max_send_wr, capabilities.max_recv_wr, capabilities.max_windows), (17, 64, 64));
+}
+
+#[test]
+fn counters_tell_octets_segments_and_windows() {
+    let mut pair = Pair::open(&Setup::default());
+    let (client, server) = (pair.client.engine.counters(), pair.server.engine.counters());
+    let window = pair.server.open_write(100);
+    let receive = pair.server.receive(50);
+    pair.client.write(pattern(100), window);
+    pair.client.send(&pattern(50));
+    let stream = pair.client.transmit(pair.now);
+    pair.server.take_whole(&stream, pair.now);
+    assert_eq!(pair.server.message(receive), pattern(50));
+    pair.server.close(window);
+    let (sent, received) = (pair.client.engine.counters(), pair.server.engine.counters());
+    assert_eq!(sent.segments_sent - client.segments_sent, 2);
+    assert_eq!(sent.link_bytes_sent - client.link_bytes_sent, stream.len() as u64);
+    assert_eq!(received.link_bytes_received - server.link_bytes_received, stream.len() as u64);
+    assert_eq!(received.segments_received - server.segments_received, 2);
+    assert_eq!(received.tagged_bytes_received - server.tagged_bytes_received, 100);
+    assert_eq!(received.payload_bytes_copied - server.payload_bytes_copied, 100);
+    assert_eq!(received.message_bytes_copied - server.message_bytes_copied, 50);
+    assert_eq!(received.windows_bound - server.windows_bound, 1);
+    assert_eq!(received.local_invalidations - server.local_invalidations, 1);
+    // An invalidation that finds nothing closes nothing.
+    pair.server.post(WorkRequest::LocalInvalidate { key: window.key });
+    assert_eq!(pair.server.engine.counters().local_invalidations, received.local_invalidations);
+}
+
+#[test]
+fn a_wrong_crc_is_counted() {
+    let mut pair = Pair::open(&small());
+    assert_eq!(pair.server.engine.crc_errors(), 0);
+    pair.server.take_whole(&tagged(0x40, 9, 9, true, b"x"), pair.now);
+    assert_eq!(pair.server.engine.crc_errors(), 0);
+    let mut pair = Pair::open(&small());
+    let mut fpdu = untagged(0x43, 0, 2, 0, true, b"x");
+    fpdu[20] ^= 1;
+    pair.server.take_whole(&fpdu, pair.now);
+    assert_eq!(pair.server.engine.crc_errors(), 1);
+}
+
+#[test]
+fn the_end_is_told_and_nothing_waits_for_the_socket() {
+    let mut pair = Pair::open(&small());
+    pair.client.send(b"never leaves");
+    pair.client.engine.prepare(pair.now);
+    assert!(pair.client.engine.has_output() && pair.client.engine.has_work());
+    assert!(!pair.client.engine.is_ended() && !pair.client.engine.has_completions());
+    pair.client.engine.abort();
+    assert!(!pair.client.engine.has_output());
+    assert!(pair.client.engine.is_ended() && pair.client.engine.has_completions());
+    pair.client.collect();
+    assert!(!pair.client.engine.has_completions());
+}
+
+#[test]
+fn a_bind_completes_at_once() {
+    let mut pair = Pair::open(&small());
+    let segment = pair.client.engine.reserve_window(WindowMemory::Read(Bytes::from_static(b"x"))).unwrap();
+    let room = pair.client.engine.send_room();
+    let id = pair.client.post(WorkRequest::BindWindow { key: segment.key });
+    let completion = pair.client.take(id).unwrap();
+    assert_eq!((completion.status, pair.client.engine.send_room()), (Status::Success, room));
+    assert!(matches!(completion.work, Work::BindWindow));
+}
+
+#[test]
+fn gather_and_scatter_lists_hold_max_sge_pieces() {
+    let mut pair = Pair::open(&small());
+    let most = pair.client.engine.capabilities().max_sge;
+    let receive = pair.server.receive_into(&vec![2; most]);
+    let gather = vec![Bytes::from_static(b"ab"); most];
+    pair.client.post(WorkRequest::Send(SendRequest { gather, ..SendRequest::default() }));
+    pair.run();
+    assert_eq!(pair.server.message(receive), b"ab".repeat(most));
+}
+
+/// A Receive counts until it has completed, in the middle of its message too.
+#[test]
+fn the_receive_queue_is_bounded() {
+    let mut pair = Pair::open(&small());
+    for _ in 0..63 {
+        pair.server.receive(10);
+    }
+    pair.server.take_whole(&untagged(0x43, 0, 2, 0, false, b"first half"[..5].into()), pair.now);
+    pair.server.receive(10);
+    let refused = pair.server.engine.post_receive(WrId(999), ReceiveMemory::Scatter(vec![])).unwrap_err();
+    assert_eq!(refused.kind, PostErrorKind::QueueFull { limit: 64 });
+    pair.server.take_whole(&untagged(0x43, 0, 2, 5, true, b"half"), pair.now);
+    pair.server.receive(10);
+}
+
+#[test]
+fn what_is_laid_out_and_has_not_left_is_flushed() {
+    let mut pair = Pair::open(&small());
+    let target = pair.server.open_write(100);
+    let ids = [pair.client.send(b"one"), pair.client.write(pattern(100), target), pair.client.send(b"two")];
+    pair.client.engine.prepare(pair.now);
+    pair.client.engine.abort();
+    for id in ids {
+        assert_eq!(pair.client.take(id).unwrap().status, Status::Flushed);
+    }
+    assert!(pair.client.done.is_empty(), "each once");
+}
+
+/// Who asked for a window to be closed gets its memory, also where the end of the connection closes it.
+#[test]
+fn i1_a_window_being_closed_at_the_end_comes_back_by_its_invalidation() {
+    let mut pair = Pair::open(&small());
+    let source = pair.server.open_read(pattern(1 << 20));
+    pair.client.read(source);
+    let request = pair.client.transmit(pair.now);
+    pair.server.take_whole(&request, pair.now);
+    pair.server.transmit_some(5000, pair.now);
+    let invalidate = pair.server.post(WorkRequest::LocalInvalidate { key: source.key });
+    assert!(pair.server.take(invalidate).is_none());
+    pair.server.engine.abort();
+    let completion = pair.server.take(invalidate).unwrap();
+    assert!(matches!(completion.work, Work::LocalInvalidate { memory: Some(_) }), "{completion:?}");
+    assert!(!pair.server.done.iter().any(|done| matches!(done.work, Work::WindowFlushed { .. })));
+}
+
+#[test]
+fn i6_the_next_deadline_is_told() {
+    let timeouts = Timeouts::default();
+    let mut pair = Pair::new(&small());
+    assert_eq!(pair.client.engine.poll_timeout(), None);
+    assert_eq!(pair.server.engine.poll_timeout(), Some(pair.now + timeouts.first_fpdu));
+    let receive = pair.server.receive(10);
+    pair.server.take_whole(&untagged(0x43, 0, 1, 0, true, b"hello"), pair.now);
+    assert_eq!(pair.server.message(receive), b"hello");
+    assert_eq!(pair.server.engine.poll_timeout(), None, "it was heard");
+    pair.wait(timeouts.first_fpdu * 2);
+    assert_eq!(pair.server.end(), None);
+}
+
+/// A stream of which every read ends inside an FPDU makes progress as long as FPDUs are finished.
+#[test]
+fn i6_each_fpdu_has_its_own_time() {
+    let mut pair = Pair::open(&small());
+    let mut stream = Vec::new();
+    let receives: Vec<_> = (0..6).map(|_| pair.server.receive(10)).collect();
+    for msn in 2..8 {
+        stream.extend_from_slice(&untagged(0x43, 0, msn, 0, true, b"hello"));
+    }
+    let fpdu = stream.len() / 6;
+    let wait = Timeouts::default().partial_fpdu - Duration::from_secs(1);
+    let mut rest = &stream[..];
+    for at in 0..6 {
+        let (now, later) = rest.split_at(if at == 0 { fpdu - 3 } else { fpdu });
+        pair.server.take_whole(now, pair.now);
+        rest = later;
+        pair.wait(wait);
+        assert_eq!(pair.server.end(), None, "{at}");
+    }
+    pair.server.take_whole(rest, pair.now);
+    for receive in receives {
+        assert_eq!(pair.server.message(receive), b"hello");
+    }
+}
+
+#[test]
+fn i6_a_peer_that_takes_a_little_now_and_then_is_waited_for() {
+    let mut pair = Pair::open(&small());
+    let wait = Timeouts::default().stalled_send - Duration::from_secs(1);
+    pair.client.send(&pattern(1000));
+    for _ in 0..5 {
+        pair.client.transmit_some(100, pair.now);
+        pair.wait(wait);
+        assert_eq!(pair.client.end(), None);
+    }
+    pair.client.transmit(pair.now);
+    assert_eq!(pair.client.engine.poll_timeout(), None);
+}
+
+#[test]
+fn a_nudge_is_not_sent_behind_other_data_or_the_end() {
+    let mut pair = Pair::new(&small());
+    pair.client.send(b"hello");
+    pair.client.transmit(pair.now);
+    pair.client.send(b"more");
+    pair.client.engine.prepare(pair.now);
+    pair.wait(NUDGE_AFTER);
+    assert_eq!(opcodes(&pair.client.transmit(pair.now)), [3]);
+
+    let mut pair = Pair::new(&small());
+    pair.client.send(b"hello");
+    pair.client.transmit(pair.now);
+    pair.client.engine.disconnect(pair.now);
+    pair.wait(NUDGE_AFTER);
+    assert!(!pair.client.engine.has_output());
+}
+
+#[test]
+fn a_graceful_end_awaits_the_response_to_a_read_that_has_left() {
+    let mut pair = Pair::open(&small());
+    let source = pair.server.open_read(pattern(10));
+    let read = pair.client.read(source);
+    let request = pair.client.transmit(pair.now);
+    assert!(!pair.client.engine.has_output() && pair.client.engine.has_work());
+    pair.client.engine.disconnect(pair.now);
+    assert!(!pair.client.engine.shutdown_due());
+    pair.server.take_whole(&request, pair.now);
+    let response = pair.server.transmit(pair.now);
+    pair.client.take_whole(&response, pair.now);
+    assert_eq!(pair.client.sink(read), pattern(10));
+    assert!(pair.client.engine.shutdown_due());
+}
+
+/// What the peer sent before it saw our end still arrives.
+#[test]
+fn a_message_arrives_behind_our_own_end() {
+    let mut pair = Pair::open(&small());
+    let receive = pair.client.receive(10);
+    pair.client.engine.disconnect(pair.now);
+    pair.client.engine.prepare(pair.now);
+    assert!(pair.client.engine.shutdown_due());
+    pair.client.engine.handle_shutdown();
+    pair.server.send(b"crossing");
+    let stream = pair.server.transmit(pair.now);
+    pair.client.take_whole(&stream, pair.now);
+    assert_eq!(pair.client.message(receive), b"crossing");
+}
+
+/// A Write without data is one empty message to its only target, and none to several; targets without room get none.
+#[test]
+fn empty_writes_and_empty_targets() {
+    let mut pair = Pair::open(&small());
+    let target = |length| RemoteSegment { key: Key(0xDEAD_BEEF), address: 0, length };
+    for (octets, targets, segments) in [
+        (0, vec![target(0)], 1),
+        (0, vec![target(5)], 1),
+        (0, vec![target(0), target(0)], 0),
+        (0, vec![target(5), target(5)], 0),
+        (0, vec![], 0),
+        (7, vec![target(0), target(7), target(0)], 1),
+        (7, vec![target(3), target(0), target(4)], 2),
+    ] {
+        let name = format!("{octets} {targets:?}");
+        let gather = vec![Bytes::from(pattern(octets))];
+        let id = pair.client.post(WorkRequest::Write { gather, targets });
+        let stream = pair.client.transmit(pair.now);
+        assert_eq!(pair.client.take(id).unwrap().status, Status::Success, "{name}");
+        assert_eq!(opcodes(&stream), vec![0; segments], "{name}");
+    }
+}
+
+/// RFC 5044 §4.5: with its markers an FPDU still fits a TCP segment.
+#[test]
+fn rfc5044_4_5_fpdus_leave_room_for_markers() {
+    for markers in [false, true] {
+        let mut pair = Pair::new(&Setup { markers, ..small() });
+        pair.client.send(&pattern(10_000));
+        let stream = pair.client.transmit(pair.now);
+        // The first marker stands in front of the first FPDU.
+        let front = if markers { 4 } else { 0 };
+        let length = usize::from(u16::from_be_bytes([stream[front], stream[front + 1]]));
+        assert_eq!(length, crate::wire::fpdu::mulpdu(1448, markers));
+    }
+}

@@ -1,0 +1,186 @@
+//! How a connection ends, and what it does between the reason and the end. The provider is played by hand where the simulated
+//! one would end by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpcrdma_verbs::{
+    Buffer, Capabilities, Completion, PostErrorKind, ReceiveMemory, Status, WindowMemory, Work, WorkRequest,
+    WrId,
+};
+use rpcrdma_xdr::Stream;
+
+use crate::testing::*;
+use crate::wire::{Body, ChunkLists};
+use crate::{CloseReason, Config, Connection, Event, Post, RefusedKind, Side, Timeouts};
+
+/// A connection of this side that was told that one of its requests could not be posted, and has not been asked what to do.
+fn failing(side: Side) -> Raw {
+    let mut raw = Raw::new(side, server_config());
+    raw.end.connection.handle_post_error(WrId(999), &PostErrorKind::Invalid("test"));
+    raw
+}
+
+fn received(bytes: &[u8]) -> Completion {
+    let buffer = Buffer::adopt(bytes.to_vec());
+    let work =
+        Work::Receive { len: buffer.len(), buffers: vec![buffer], invalidated: None, solicited: false };
+    Completion { id: WrId(0), status: Status::Success, work }
+}
+
+#[test]
+fn a_connection_that_has_failed_takes_no_calls() {
+    let mut raw = failing(Side::Client);
+    let now = raw.fabric.instant();
+    assert_eq!(raw.end.connection.call(now, null(1)).unwrap_err().kind, RefusedKind::Closed);
+}
+
+#[test]
+fn a_connection_that_has_failed_hears_nothing() {
+    let mut raw = failing(Side::Server);
+    let now = raw.fabric.instant();
+    let call = message(&header(1, Body::Message(ChunkLists::default())), &null(1).message);
+    raw.end.connection.handle_completion(now, received(&call));
+    assert!(raw.end.connection.poll_event().is_none());
+    assert_eq!(raw.end.connection.in_progress(), 0);
+}
+
+/// The first reason counts, and it allows no end in order.
+#[test]
+fn closing_does_not_hide_a_failure() {
+    let mut raw = failing(Side::Client);
+    let now = raw.fabric.instant();
+    raw.end.connection.close(now);
+    assert!(matches!(raw.end.connection.poll_transmit(now, &mut raw.end.qp), Some(Post::Abort)));
+    rpcrdma_verbs::QueuePair::abort(&mut raw.end.qp);
+    raw.settle();
+    assert_eq!(raw.end.closed, Some(CloseReason::WorkFailed(Status::Fatal)));
+}
+
+/// Whatever fails that nobody waits for (a Send, a Receive, a bind) ends the connection; what is flushed announces an end that is
+/// on its way.
+#[test]
+fn work_that_failed_ends_the_connection() {
+    let receive = || Work::Receive { buffers: vec![], len: 0, invalidated: None, solicited: false };
+    for status in [Status::RemoteAccess, Status::Fatal, Status::Flushed] {
+        let mut raw = Raw::new(Side::Client, Config::default());
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, null(1)).unwrap();
+        let mut posted = vec![(WrId(0), receive())];
+        while let Some(post) = raw.end.connection.poll_transmit(now, &mut raw.end.qp) {
+            if let Post::Work(id, WorkRequest::Send(_)) = post {
+                posted.push((id, Work::Send));
+            }
+        }
+        assert_eq!(posted.len(), 2);
+        let (id, work) = posted.remove(usize::from(status == Status::Fatal));
+        raw.end.connection.handle_completion(now, Completion { id, status, work });
+        let post = raw.end.connection.poll_transmit(now, &mut raw.end.qp);
+        assert_eq!(matches!(post, Some(Post::Abort)), status != Status::Flushed, "{status:?}");
+    }
+}
+
+/// A window that the peer closed first gives us no memory: that is no failure. One that was flushed with its memory is closed.
+#[test]
+fn i2_an_invalidation_succeeds_by_its_status_or_by_its_memory() {
+    for (status, memory) in [
+        (Status::Success, None),
+        (Status::Flushed, Some(WindowMemory::Write(Buffer::adopt(vec![0; 5000])))),
+        (Status::Success, Some(WindowMemory::Write(Buffer::adopt(vec![0; 5000])))),
+    ] {
+        let mut raw = Raw::new(Side::Client, Config::default());
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, read(1, 5000)).unwrap();
+        raw.settle();
+        let Body::Message(lists) = raw.last().0.body else { panic!("RDMA_MSG") };
+        let returned = ChunkLists { write: vec![lists.write[0].filled(0)], ..ChunkLists::default() };
+        let words = [1, 1, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+        let reply = message(&header(1, Body::Message(returned)), &Stream::from(bytes::Bytes::from(words)));
+        raw.end.connection.handle_completion(now, received(&reply));
+        let mut invalidation = None;
+        while let Some(post) = raw.end.connection.poll_transmit(now, &mut raw.end.qp) {
+            if let Post::Work(id, WorkRequest::LocalInvalidate { .. }) = post {
+                invalidation = Some(id);
+            }
+        }
+        let completion =
+            Completion { id: invalidation.unwrap(), status, work: Work::LocalInvalidate { memory } };
+        raw.end.connection.handle_completion(now, completion);
+        assert!(matches!(raw.end.connection.poll_event(), Some(Event::Reply { result: Ok(_), .. })));
+        assert!(raw.end.connection.call(now, null(2)).is_ok(), "{status:?}: goes on");
+    }
+}
+
+#[test]
+fn a_connection_with_a_call_in_progress_is_not_idle() {
+    let timeouts = Timeouts {
+        idle: Some(Duration::from_secs(10)),
+        call: Duration::from_secs(60),
+        ..Timeouts::default()
+    };
+    let client = Config { timeouts, ..Config::default() };
+    let mut pair = Pair::with(rpcrdma_sim::FabricConfig::default(), client, server_config());
+    pair.server.serving = false;
+    pair.call(null(1));
+    pair.run_for(Duration::from_secs(30));
+    assert_eq!(pair.client.closed, None);
+    let (token, _, _, call) = pair.server.calls.remove(0);
+    let now = pair.now();
+    pair.server.connection.reply(now, token, serve(call));
+    pair.run_for(Duration::from_secs(11));
+    assert_eq!(pair.client.closed, Some(CloseReason::Idle));
+}
+
+/// The receive queue is shared by the two directions: neither asks for, nor grants, more than half of it.
+#[test]
+fn i3_credits_are_bounded_by_half_of_the_receive_queue() {
+    let mut capabilities = Capabilities::default();
+    capabilities.max_recv_wr = 20;
+    for side in [Side::Client, Side::Server] {
+        let mut raw = Raw::new(side, server_config());
+        let now = raw.fabric.instant();
+        let (config, peer) = (Arc::new(server_config()), Config::default().private_data().encode());
+        let mut connection = Connection::new(side, config, &peer, &capabilities, now);
+        let mut receives = 0;
+        let mut sent = Vec::new();
+        let mut pump = |connection: &mut Connection| {
+            while let Some(post) = connection.poll_transmit(now, &mut raw.end.qp) {
+                match post {
+                    Post::Receive(_, ReceiveMemory::Pooled(_)) => receives += 1,
+                    Post::Work(_, WorkRequest::Send(send)) => sent = send.gather.concat(),
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        pump(&mut connection);
+        match side {
+            Side::Client => {
+                connection.call(now, null(1)).unwrap();
+                pump(&mut connection);
+            }
+            Side::Server => {
+                let asking =
+                    crate::wire::Header { credit: 1000, ..header(1, Body::Message(ChunkLists::default())) };
+                let call = message(&asking, &null(1).message);
+                connection.handle_completion(now, received(&call));
+                let Some(Event::Call(call)) = connection.poll_event() else { panic!("a Call") };
+                connection.reply(now, call.token, serve(call.message));
+                pump(&mut connection);
+            }
+        }
+        assert_eq!(sent[8..12], 10_u32.to_be_bytes(), "{side}");
+        assert!(receives <= 20, "{receives}");
+    }
+}
+
+/// Without room for the Receives that it owes, an idle connection waits for memory too.
+#[test]
+fn i3_missing_receives_wait_for_memory() {
+    let fabric = rpcrdma_sim::Fabric::new(rpcrdma_sim::FabricConfig::default());
+    let config = Config { early_calls: 5, ..server_config() };
+    for (rooms, wanted) in [(5, None), (4, Some(4096))] {
+        let mut pair = Pair::on(&fabric, Config::default(), config.clone(), rooms * 4096);
+        pair.pump();
+        assert_eq!(pair.server.connection.wants_memory(), wanted, "{rooms} of 5");
+    }
+}
