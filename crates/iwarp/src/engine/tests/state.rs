@@ -177,14 +177,14 @@ fn i6_each_fpdu_has_its_own_time() {
 fn i6_a_peer_that_takes_a_little_now_and_then_is_waited_for() {
     let mut pair = Pair::open(&small());
     let wait = Timeouts::default().stalled_send - Duration::from_secs(1);
-    pair.client.send(&pattern(1000));
+    pair.server.send(&pattern(1000));
     for _ in 0..5 {
-        pair.client.transmit_some(100, pair.now);
+        pair.server.transmit_some(100, pair.now);
         pair.wait(wait);
-        assert_eq!(pair.client.end(), None);
+        assert_eq!(pair.server.end(), None);
     }
-    pair.client.transmit(pair.now);
-    assert_eq!(pair.client.engine.poll_timeout(), None);
+    pair.server.transmit(pair.now);
+    assert_eq!(pair.server.engine.poll_timeout(), None);
 }
 
 #[test]
