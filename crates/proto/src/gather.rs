@@ -120,6 +120,17 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_of_the_longest_short_length_are_joined_and_the_limit_may_be_reached() {
+        let mut gather = Gather::default();
+        for part in [bytes(JOIN_MAX), bytes(JOIN_MAX), bytes(JOIN_MAX + 1)] {
+            gather.push(part, true);
+        }
+        let (parts, copied) = gather.finish(2);
+        assert_eq!(parts.iter().map(Bytes::len).collect::<Vec<_>>(), [2 * JOIN_MAX, JOIN_MAX + 1]);
+        assert_eq!(copied.payload, 2 * JOIN_MAX);
+    }
+
+    #[test]
     fn the_limit_is_kept_and_the_copy_is_counted() {
         let mut gather = Gather::default();
         for _ in 0..3 {

@@ -57,6 +57,13 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_are_octets_differ_by_each_of_them() {
+        let hash = |key: [u8; 3]| BuildHasherDefault::<IdHasher>::default().hash_one(key);
+        let hashes: HashSet<u64> = [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]].map(hash).into();
+        assert_eq!(hashes.len(), 4);
+    }
+
+    #[test]
     fn counted_numbers_spread_whatever_their_step() {
         for step in [1, 2, 16, 1 << 16, 1 << 32, (1 << 32) + 1] {
             assert!(fullest(10, (0..1024_u64).map(|n| n * step)) <= 8, "step {step}");

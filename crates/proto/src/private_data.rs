@@ -100,6 +100,13 @@ mod tests {
     const EXAMPLE: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
 
     #[test]
+    fn s5_1_other_data_is_passed_over() {
+        let other = [0xf6, 0xab, 0x0e, 0x19, 1, 1, 3, 3];
+        assert_eq!(PrivateData::find(&other), None);
+        assert_eq!(PrivateData::find(&[other, EXAMPLE].concat()), PrivateData::find(&EXAMPLE));
+    }
+
+    #[test]
     fn golden_r_set_4096_both_ways() {
         let data = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 4096 };
         assert_eq!(&data.encode()[..], &EXAMPLE);

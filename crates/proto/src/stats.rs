@@ -99,3 +99,17 @@ impl Stats {
 fn wide(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_add_up_by_kind() {
+        let mut stats = Stats::default();
+        for _ in 0..2 {
+            stats.copied(rpcrdma_xdr::CopyCount { payload: 3, inline: 4 });
+        }
+        assert_eq!((stats.payload_bytes_copied, stats.inline_bytes_copied), (6, 8));
+    }
+}

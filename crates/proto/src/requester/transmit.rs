@@ -61,7 +61,7 @@ impl Requester {
             self.fail_queued(core, xid, error.into());
             return true;
         }
-        if needed > 0 && self.keys.len() + self.releasing + needed > self.max_windows {
+        if self.keys.len() + self.releasing + needed > self.max_windows {
             return false;
         }
         let exposures = match allocate(&plan, transaction, qp) {
@@ -255,6 +255,7 @@ fn allocate(
 /// Cuts the memory of a chunk into its windows.
 fn split(mut rest: Buffer, lengths: &[usize], place: Place, exposures: &mut Vec<Exposure>) {
     for (index, len) in lengths.iter().enumerate() {
+        // Not even an empty tail: the pool keeps only what is whole.
         let last = index + 1 == lengths.len();
         let tail = if last { None } else { Some(rest.split_off(*len)) };
         exposures.push((place, 0, WindowMemory::Write(rest)));

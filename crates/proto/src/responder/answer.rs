@@ -107,7 +107,7 @@ fn send_reply(
     for (index, data) in plan.placed {
         let Some(chunk) = plan.lists.write.get(index) else { continue };
         travelled.written += data.len();
-        travelled.segments += write(core, chunk, vec![data]);
+        write(core, chunk, vec![data]);
     }
     let long = plan.form == Form::Long;
     if long && let Some(chunk) = &plan.lists.reply {
@@ -115,7 +115,7 @@ fn send_reply(
         gather.push_stream(&plan.rest);
         let gather = core.gather(gather);
         travelled.reply_chunk = plan.rest.len();
-        travelled.segments += write(core, chunk, gather);
+        write(core, chunk, gather);
     }
     // RFC 8797 §4.1: the tag must belong to this XID, so it is one of those that came with it.
     let invalidate = if core.invalidate_peer { call.lists.handles().next().map(Key) } else { None };
@@ -138,10 +138,8 @@ fn send_reply(
     Ok(())
 }
 
-/// Fills a chunk whose lengths say what is written; returns the number of segments.
-fn write(core: &mut Core, chunk: &WriteChunk, gather: Vec<bytes::Bytes>) -> usize {
-    let targets: Vec<_> = chunk.segments.iter().filter(|segment| segment.length > 0).map(remote).collect();
-    let segments = targets.len();
+/// Fills a chunk whose lengths say what is written.
+fn write(core: &mut Core, chunk: &WriteChunk, gather: Vec<bytes::Bytes>) {
+    let targets = chunk.segments.iter().filter(|segment| segment.length > 0).map(remote).collect();
     core.post(Origin::Write, WorkRequest::Write { gather, targets });
-    segments
 }

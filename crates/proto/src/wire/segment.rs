@@ -95,3 +95,25 @@ impl ChunkLists {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_those_of_segments_with_bytes_in_the_order_of_the_header() {
+        let segment = |handle, length| Segment { handle, length, offset: 0 };
+        let chunk = |segments: &[(u32, u32)]| WriteChunk {
+            segments: segments.iter().map(|(handle, length)| segment(*handle, *length)).collect(),
+        };
+        let lists = ChunkLists {
+            read: vec![
+                ReadSegment { position: 0, segment: segment(1, 0) },
+                ReadSegment { position: 4, segment: segment(2, 1) },
+            ],
+            write: vec![chunk(&[(3, 0), (4, 9)]), chunk(&[(2, 1)])],
+            reply: Some(chunk(&[(5, 7), (6, 0)])),
+        };
+        assert_eq!(lists.handles().collect::<Vec<_>>(), [2, 4, 2, 5]);
+    }
+}

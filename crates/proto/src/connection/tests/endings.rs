@@ -184,3 +184,71 @@ fn i3_missing_receives_wait_for_memory() {
         assert_eq!(pair.server.connection.wants_memory(), wanted, "{rooms} of 5");
     }
 }
+
+/// A server whose send queue holds three requests, with five Calls answered; what it posts is not carried out. The last answer
+/// carries memory of the domain.
+fn answering() -> (Raw, Connection, Vec<WrId>) {
+    let mut capabilities = Capabilities::default();
+    capabilities.max_send_wr = 3;
+    let mut raw = Raw::new(Side::Server, server_config());
+    let now = raw.fabric.instant();
+    let peer = Config::default().private_data().encode();
+    let mut connection = Connection::new(Side::Server, Arc::new(server_config()), &peer, &capabilities, now);
+    sends(&mut connection, &mut raw);
+    for xid in 1..=5 {
+        let call = message(&header(xid, Body::Message(ChunkLists::default())), &null(xid).message);
+        let completion = Completion { id: WrId(xid.into()), ..received(&call) };
+        connection.handle_completion(now, completion);
+        let Some(Event::Call(call)) = connection.poll_event() else { panic!("a Call") };
+        let mut reply = Stream::from(bytes::Bytes::from([xid, 1, 0, 0, 0, 0].map(u32::to_be_bytes).concat()));
+        if xid == 4 {
+            let data = raw.end.domain.allocate(2000, 1).unwrap().freeze();
+            reply.push(rpcrdma_xdr::Piece::Payload { data, ddp_eligible: false });
+        }
+        connection.reply(now, call.token, crate::Answer::message(reply));
+    }
+    let posted = sends(&mut connection, &mut raw);
+    (raw, connection, posted)
+}
+
+fn sends(connection: &mut Connection, raw: &mut Raw) -> Vec<WrId> {
+    let now = raw.fabric.instant();
+    let mut sends = Vec::new();
+    while let Some(post) = connection.poll_transmit(now, &mut raw.end.qp) {
+        match post {
+            Post::Work(id, WorkRequest::Send(_)) => sends.push(id),
+            Post::Receive(..) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    sends
+}
+
+#[test]
+fn the_send_queue_is_filled_and_not_beyond() {
+    let (mut raw, mut connection, posted) = answering();
+    assert_eq!(posted.len(), 3);
+    let now = raw.fabric.instant();
+    for id in posted {
+        connection.handle_completion(now, Completion { id, status: Status::Success, work: Work::Send });
+    }
+    assert_eq!(sends(&mut connection, &mut raw).len(), 2);
+}
+
+/// What waits for room in the send queue does not stand in the way of the end.
+#[test]
+fn i6_an_abort_passes_what_was_not_posted() {
+    let (mut raw, mut connection, _) = answering();
+    connection.handle_post_error(WrId(999), &PostErrorKind::Invalid("test"));
+    let now = raw.fabric.instant();
+    assert!(matches!(connection.poll_transmit(now, &mut raw.end.qp), Some(Post::Abort)));
+}
+
+/// The connection may be kept for its counters: the memory of what was never posted is not.
+#[test]
+fn what_was_not_posted_is_given_up_with_the_connection() {
+    let (raw, mut connection, _) = answering();
+    let before = raw.end.domain.usage().in_use;
+    connection.handle_disconnected(rpcrdma_verbs::Disconnected::Peer);
+    assert!(raw.end.domain.usage().in_use + 2000 <= before);
+}
