@@ -35,7 +35,7 @@ impl Capture {
         let said = file.with_extension("tcpdump");
         let mut command = process::bound("tcpdump");
         command
-            .args(["-i", "lo", "-n", "-s", "0", "-B", "16384", "-Z", "root", "-w"])
+            .args(["-i", "lo", "-n", "-s", "0", "-B", "16384", "--immediate-mode", "-U", "-Z", "root", "-w"])
             .arg(file)
             .arg(format!("tcp portrange {base}-{}", base + PORTS - 1))
             .stdout(Stdio::null())
@@ -50,8 +50,16 @@ impl Capture {
         Ok(Self { tcpdump, file: file.to_owned() })
     }
 
-    /// Ends the capture; gives its file.
+    /// Ends the capture; gives its file. What has passed the interface may not have reached tcpdump: it gets time until the
+    /// file no longer grows.
     pub(crate) fn stop(mut self) -> Result<PathBuf, Failure> {
+        let length = || fs::metadata(&self.file).map(|file| file.len()).unwrap_or_default();
+        let mut seen = length();
+        process::until(Duration::from_secs(10), || {
+            std::thread::sleep(Duration::from_millis(200));
+            let before = std::mem::replace(&mut seen, length());
+            Ok((seen == before).then_some(()))
+        })?;
         process::terminate(&mut self.tcpdump, Signal::INT, Duration::from_secs(10))?;
         Ok(self.file)
     }
@@ -72,24 +80,19 @@ impl Recording {
         Ok(Self { file, sessions })
     }
 
-    /// Fails unless tshark finds as many calls in RPC-over-RDMA as we do.
-    pub(crate) fn compare_with_tshark(&self, calls: usize) -> Result<(), Failure> {
+    /// The XIDs of the RPC-over-RDMA messages that tshark finds. In long streams it may lose some: its dissector of MPA does not
+    /// always find the next FPDU where many begin inside of large TCP segments.
+    pub(crate) fn xids_by_tshark(&self) -> Result<BTreeSet<u32>, Failure> {
         let mut tshark = Command::new("tshark");
-        tshark.args(HEURISTICS).arg("-r").arg(&self.file).args([
-            "-n",
-            "-Y",
-            "rpcordma",
-            "-T",
-            "fields",
-            "-e",
-            "rpcordma.xid",
-        ]);
+        tshark.args(HEURISTICS).arg("-r").arg(&self.file).arg("-n");
+        tshark.args(["-Y", "rpcordma", "-T", "fields", "-e", "rpcordma.xid"]);
         let finished = process::run(tshark, DECODE_LIMIT)?;
         ensure!(finished.success(), "tshark: {}", finished.errors);
         let text = finished.text();
-        let seen: BTreeSet<&str> = text.split([',', '\n', '\t']).filter(|xid| !xid.is_empty()).collect();
-        ensure!(seen.len() == calls, "we see {calls} calls in the recording, tshark {}", seen.len());
-        Ok(())
+        let xids = text.split([',', '\n', '\t']).filter(|xid| !xid.is_empty());
+        xids.map(|xid| u32::from_str_radix(xid.trim_start_matches("0x"), 16))
+            .collect::<Result<_, _>>()
+            .context("tshark's XIDs")
     }
 }
 

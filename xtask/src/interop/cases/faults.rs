@@ -125,12 +125,18 @@ fn compare(directory: &Path, list: &str) -> Result<usize, Failure> {
 
 fn server_killed(lab: &mut Lab) -> Result<Detail, Failure> {
     const KILLS: usize = 3;
+    const WRITERS: usize = 3;
     let server = lab.serve(&[])?;
     let mount = lab.mount(&server, "")?;
     let stop = lab.shared().join("stop-writing");
     let _ = fs::remove_file(&stop);
-    let script = "exec python3 /job/guest/write_until.py \"$@\"";
-    let job = lab.guest_start(script, &[&mount.path, "/job/stop-writing", "1"])?;
+    let script = "mkdir \"$1\" && exec python3 /job/guest/write_until.py \"$@\"";
+    let mut writers = Vec::new();
+    for writer in 0..WRITERS {
+        let directory = format!("{}/writer-{writer}", mount.path);
+        let job = lab.guest_start(script, &[&directory, "/job/stop-writing", &writer.to_string()])?;
+        writers.push((server.export.join(format!("writer-{writer}")), job));
+    }
     let mut lines = 0;
     for _ in 0..KILLS {
         // Writes are in progress when calls have come since the last start, and the program goes on until it is told to stop.
@@ -147,11 +153,14 @@ fn server_killed(lab: &mut Lab) -> Result<Detail, Failure> {
         fs::read_to_string(&server.log).unwrap_or_default().matches("served WRITE").count() > lines + 10
     })?;
     fs::write(&stop, "")?;
-    let output = lab.guest_finish(&job, RECOVERY)?;
-    let files = compare(&server.export, &output)?;
-    let notes: Vec<&str> = output.lines().filter_map(|line| line.strip_prefix("note: ")).collect();
+    let (mut files, mut notes) = (0, Vec::new());
+    for (directory, job) in &writers {
+        let output = lab.guest_finish(job, RECOVERY)?;
+        files += compare(directory, &output)?;
+        notes.extend(output.lines().filter_map(|line| line.strip_prefix("note: ")).map(str::to_owned));
+    }
     let notes = if notes.is_empty() { String::new() } else { format!("; repeated: {}", notes.join(", ")) };
-    Ok(format!("{KILLS} kills, {files} files equal{notes}"))
+    Ok(format!("{KILLS} kills, {WRITERS} writers, {files} files equal{notes}"))
 }
 
 /// A call that is not idempotent: what is there before, what makes it, how the host sees that it was executed.
