@@ -70,7 +70,7 @@ pub(super) const CASES: &[Case] = &[
         inline_sizes,
     )
     .within(90),
-    Case::new("speed", "Times of our server and of knfsd in the same guest, for the record", speed).within(150).unseen(),
+    Case::new("speed", "Times of our server and of knfsd in the same guest, for the record", speed).within(240).unseen(),
 ];
 
 /// How long a workload may take with KVM.
