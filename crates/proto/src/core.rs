@@ -186,9 +186,9 @@ impl Core {
     /// The next thing to post, if the send queue has room for it.
     pub(crate) fn take_post(&mut self) -> Option<Post> {
         if let Some(Post::Work(_, request)) = self.out.front() {
+            // Never more than the whole queue has: `fit_limits` bounds the chunks.
             let cost = cost(request);
-            // What is longer than the whole queue is left to the provider to refuse.
-            if cost > 0 && self.sends_outstanding > 0 && self.sends_outstanding + cost > self.max_send_wr {
+            if self.sends_outstanding + cost > self.max_send_wr {
                 return None;
             }
             self.sends_outstanding += cost;
