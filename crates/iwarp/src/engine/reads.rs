@@ -264,6 +264,10 @@ mod tests {
     fn rfc5041_5_2_a_zero_length_response_checks_no_stag() {
         let mut reads = one_read(0);
         assert_eq!(reads.admit(&segment(77, 3, true), 0), Ok(0));
+        // One octet is not zero-length, and nobody asked for it.
+        assert_eq!(reads.admit(&segment(77, 3, true), 1), Err(Violation::ResponseStag(77)));
+        let bounds = Violation::ResponseBounds { offset: 1000, length: 1, due_offset: 1000, due: 0 };
+        assert_eq!(reads.admit(&segment(5, 1000, true), 1), Err(bounds));
         assert_eq!(reads.commit(0).unwrap().id, Some(WrId(1)));
     }
 }

@@ -465,3 +465,22 @@ impl Engine {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_segments_are_even_and_small_ones_are_full() {
+        const LEAST: usize = 4 * DIRECT_PLACEMENT_MIN;
+        for (total, room, segment) in [
+            (LEAST, LEAST, LEAST),
+            (LEAST + 4, LEAST, LEAST / 2 + 4),
+            (LEAST + 4, LEAST - 1, LEAST - 1),
+            (5001, 5000, 5000),
+            (100, 1000, 1000),
+        ] {
+            assert_eq!(even_segment(total, room), segment, "{total} {room}");
+        }
+    }
+}

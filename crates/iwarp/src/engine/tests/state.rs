@@ -272,3 +272,51 @@ fn rfc5044_4_5_fpdus_leave_room_for_markers() {
         assert_eq!(length, crate::wire::fpdu::mulpdu(1448, markers));
     }
 }
+
+#[test]
+fn an_idle_engine_has_no_work() {
+    let mut pair = Pair::open(&small());
+    assert!(!pair.client.engine.has_work() && !pair.server.engine.has_work());
+    let source = pair.server.open_read(pattern(10));
+    pair.client.read(source);
+    let request = pair.client.transmit(pair.now);
+    pair.server.take_whole(&request, pair.now);
+    assert!(pair.server.engine.has_work(), "a response");
+    pair.server.engine.disconnect(pair.now);
+    assert!(!pair.server.engine.shutdown_due(), "it leaves first");
+    let response = pair.server.transmit(pair.now);
+    assert_eq!(opcodes(&response), [2]);
+    assert!(pair.server.engine.shutdown_due());
+}
+
+/// The pool gets its memory back by itself; what the message had filled of it is of no use to anybody.
+#[test]
+fn a_half_arrived_message_gives_only_scattered_buffers_back() {
+    for pooled in [true, false] {
+        let mut pair = Pair::open(&small());
+        let receive = if pooled { pair.server.receive(10) } else { pair.server.receive_into(&[10]) };
+        pair.server.take_whole(&untagged(0x43, 0, 2, 0, false, b"half"), pair.now);
+        pair.server.engine.abort();
+        let Work::Receive { buffers, len: 0, .. } = pair.server.take(receive).unwrap().work else {
+            panic!("a flushed Receive")
+        };
+        assert_eq!(buffers.is_empty(), pooled);
+    }
+}
+
+#[test]
+fn i1_the_end_leaves_no_reference_to_a_window() {
+    let mut pair = Pair::open(&small());
+    let source = pair.server.open_read(pattern(1 << 20));
+    pair.client.read(source);
+    let request = pair.client.transmit(pair.now);
+    pair.server.take_whole(&request, pair.now);
+    pair.server.transmit_some(5000, pair.now);
+    pair.server.engine.abort();
+    pair.server.collect();
+    let unique = pair.server.done.iter().find_map(|done| match &done.work {
+        Work::WindowFlushed { memory: WindowMemory::Read(memory), .. } => Some(memory.is_unique()),
+        _ => None,
+    });
+    assert_eq!(unique, Some(true));
+}
