@@ -112,4 +112,16 @@ mod tests {
         }
         assert_eq!((stats.payload_bytes_copied, stats.inline_bytes_copied), (6, 8));
     }
+
+    #[test]
+    fn messages_add_up_by_form_and_by_path() {
+        let mut messages = Messages::default();
+        for form in [Form::Inline, Form::Reduced, Form::Reduced, Form::Long, Form::Long, Form::Long] {
+            let travelled = Travelled { form, sent: 2, read: 3, written: 5, reply_chunk: 7, segments: 1 };
+            messages.count(&travelled);
+        }
+        assert_eq!((messages.inline, messages.reduced, messages.long, messages.errors), (1, 2, 3, 0));
+        assert_eq!((messages.send_bytes, messages.read_bytes), (12, 18));
+        assert_eq!((messages.write_bytes, messages.reply_chunk_bytes), (30, 42));
+    }
 }
