@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::binding::Bindings;
+use crate::compatibility::Compatibility;
 use crate::limits::Limits;
 use crate::private_data::PrivateData;
 use crate::timers::Timeouts;
@@ -58,6 +59,8 @@ pub struct Config {
     pub max_read_chunks: usize,
     /// Whether chunks are used and taken in the reverse direction (RFC 8167 §5.3).
     pub reverse_chunks: bool,
+    /// Retired forms that are spoken: none, unless the peer is known to speak them.
+    pub compatibility: Compatibility,
     /// What is DDP-eligible in the Calls received; `None` leaves it to the argument decoder.
     pub bindings: Option<Arc<dyn Bindings>>,
 }
@@ -79,6 +82,7 @@ impl Default for Config {
             max_segments: 16,
             max_read_chunks: 1,
             reverse_chunks: false,
+            compatibility: Compatibility::default(),
             bindings: None,
         }
     }

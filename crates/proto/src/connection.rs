@@ -446,6 +446,9 @@ impl Connection {
                 return;
             }
         };
+        if lists.has_padding() && !self.core.config.compatibility.padding_segments {
+            return self.fault(now, ProtocolError::PaddingSegment, self.usually(), Some(fixed));
+        }
         let xid = header.xid;
         match self.direction(xid, &lists, payload.as_deref()) {
             Ok(Taken::AsReply) => {

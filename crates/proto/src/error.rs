@@ -70,6 +70,23 @@ pub enum ProtocolError {
         /// The word.
         value: u32,
     },
+    /// A segment marked as XDR padding by the discriminator 2, as the last-call slides of 2006 proposed (option A).
+    #[error("Read segment marked as padding (discriminator 2), which was never adopted")]
+    PaddingSegment,
+    /// A segment marked as XDR padding that is no pad: that has one to three bytes.
+    #[error("padding segment of {length} bytes, a pad has 1 to 3")]
+    PaddingLength {
+        /// Its length.
+        length: u32,
+    },
+    /// A segment marked as XDR padding that does not complete the chunk before it to a multiple of four.
+    #[error("padding segment of {length} bytes at Position {position} completes no Read chunk")]
+    MisplacedPadding {
+        /// The Position.
+        position: u32,
+        /// The length.
+        length: u32,
+    },
     /// More Read segments than all Read chunks may have together.
     #[error("more than {allowed} Read segments")]
     TooManyReadSegments {
@@ -320,6 +337,9 @@ impl ProtocolError {
             Self::UnknownProcedure { .. } => "unknown_procedure",
             Self::ListTruncated { .. } => "list_truncated",
             Self::BadDiscriminator { .. } => "bad_discriminator",
+            Self::PaddingSegment => "padding_segment",
+            Self::PaddingLength { .. } => "padding_length",
+            Self::MisplacedPadding { .. } => "misplaced_padding",
             Self::TooManyReadSegments { .. } => "too_many_read_segments",
             Self::TooManyReadChunks { .. } => "too_many_read_chunks",
             Self::TooManySegments { .. } => "too_many_segments",

@@ -10,6 +10,7 @@
 //! | [`connection`] | one connection: a requester and a responder on one queue pair |
 //! | [`session`] | the client's side across connections: reconnect and retransmit |
 //! | [`binding`] | what is DDP-eligible in a program |
+//! | [`compatibility`] | which retired forms are spoken |
 //! | [`ids`] | maps by numbers that this side gave out |
 //! | [`error`], [`limits`], [`timers`], [`stats`] | refusals, bounds, timers and counters, each in one table |
 //!
@@ -25,6 +26,7 @@
 
 pub mod binding;
 pub mod call;
+pub mod compatibility;
 pub mod config;
 pub mod connection;
 mod core;
@@ -52,6 +54,7 @@ pub use call::{
     Call, CallError, CallFailure, CallId, Form, IncomingReply, Invalidations, Refused, RefusedKind,
     ReplyShape, Sink, Travelled,
 };
+pub use compatibility::Compatibility;
 pub use config::{Config, Side};
 pub use connection::Connection;
 pub use error::ProtocolError;

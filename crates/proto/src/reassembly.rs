@@ -9,7 +9,7 @@ use crate::limits::Limits;
 use crate::wire::{ReadSegment, Segment};
 
 /// A Read chunk: all segments of one Position in list order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadChunk {
     /// Where it stands in the unreduced stream.
     pub position: u32,
@@ -17,6 +17,8 @@ pub struct ReadChunk {
     pub segments: Vec<Segment>,
     /// Bytes of all segments.
     pub len: u64,
+    /// Whether a padding segment ended it.
+    padded: bool,
 }
 
 /// The chunks of a Call.
@@ -35,17 +37,22 @@ impl Layout {
     /// # Errors
     /// [`ProtocolError::TooManyReadChunks`], [`TooManySegments`](ProtocolError::TooManySegments),
     /// [`OverlappingPosition`](ProtocolError::OverlappingPosition),
-    /// [`PositionBeyondMessage`](ProtocolError::PositionBeyondMessage).
+    /// [`PositionBeyondMessage`](ProtocolError::PositionBeyondMessage),
+    /// [`MisplacedPadding`](ProtocolError::MisplacedPadding).
     pub fn new(read: &[ReadSegment], inline: usize, limits: &Limits) -> Result<Self, ProtocolError> {
         let mut all: Vec<(ReadChunk, u32)> = Vec::new();
         for entry in read {
+            if entry.padding {
+                complete(&mut all, entry)?;
+                continue;
+            }
             let at = all.partition_point(|(chunk, _)| chunk.position < entry.position);
             if all.get(at).is_none_or(|(chunk, _)| chunk.position != entry.position) {
                 if all.len() == limits.read_chunks {
                     let (seen, allowed) = (all.len() + 1, limits.read_chunks);
                     return Err(ProtocolError::TooManyReadChunks { seen, allowed });
                 }
-                let chunk = ReadChunk { position: entry.position, segments: vec![], len: 0 };
+                let chunk = ReadChunk { position: entry.position, ..ReadChunk::default() };
                 all.insert(at, (chunk, 0));
             }
             let Some((chunk, count)) = all.get_mut(at) else { continue };
@@ -53,6 +60,10 @@ impl Layout {
             let (count, allowed) = (*count, limits.segments_per_chunk);
             if usize::try_from(count).map_or(true, |count| count > allowed) {
                 return Err(ProtocolError::TooManySegments { list: List::Read, count, allowed });
+            }
+            if chunk.padded {
+                let (position, length) = (entry.position, entry.segment.length);
+                return Err(ProtocolError::MisplacedPadding { position, length });
             }
             chunk.len += u64::from(entry.segment.length);
             if entry.segment.length > 0 {
@@ -90,6 +101,26 @@ impl Layout {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.zero.iter().chain(&self.chunks).map(|chunk| chunk.len).sum()
+    }
+}
+
+/// A padding segment ends the chunk whose Position it repeats, or behind whose data it stands, and completes it to a multiple
+/// of four (last-call slides of 2006, option A, which do not say which of the two). Nothing is read for it.
+fn complete(chunks: &mut [(ReadChunk, u32)], entry: &ReadSegment) -> Result<(), ProtocolError> {
+    let (position, length) = (entry.position, entry.segment.length);
+    let owner = chunks.iter_mut().map(|(chunk, _)| chunk).find(|chunk| {
+        position == chunk.position || u64::from(position) == u64::from(chunk.position) + chunk.len
+    });
+    match owner {
+        Some(chunk)
+            if chunk.position > 0
+                && !chunk.padded
+                && chunk.len + u64::from(length) == chunk.len.next_multiple_of(4) =>
+        {
+            chunk.padded = true;
+            Ok(())
+        }
+        _ => Err(ProtocolError::MisplacedPadding { position, length }),
     }
 }
 

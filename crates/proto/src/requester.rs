@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, Key, WindowMemory};
-use rpcrdma_xdr::{Decoder, ReturnedChunk};
+use rpcrdma_xdr::{Decoder, ReturnedChunk, WriteChunkRules};
 
 use crate::call::{
     Call, CallError, CallFailure, CallId, IncomingReply, Invalidations, Refused, RefusedKind, Sink, Travelled,
@@ -334,7 +334,8 @@ impl Requester {
         self.deadlines.remove(&(transaction.deadline, xid));
         if !transaction.abandoned {
             let id = transaction.id;
-            core.events.push_back(Event::Reply { id, result: transaction.result() });
+            let roundup = core.config.compatibility.write_roundup;
+            core.events.push_back(Event::Reply { id, result: transaction.result(roundup) });
         }
     }
 
@@ -352,7 +353,7 @@ impl Requester {
             }
             let id = transaction.id;
             let result = if transaction.is_closed() {
-                transaction.result()
+                transaction.result(core.config.compatibility.write_roundup)
             } else {
                 transaction.restore_sinks();
                 let error = CallError::ConnectionLost(reason.clone());
@@ -395,7 +396,8 @@ impl Transaction {
         Some(memory.freeze())
     }
 
-    fn result(mut self) -> Result<IncomingReply, CallFailure> {
+    /// `roundup`: a returned length may include the pad.
+    fn result(mut self, roundup: bool) -> Result<IncomingReply, CallFailure> {
         let lost = || CallFailure::permanent(CallError::ResultLost, true);
         let stage = std::mem::replace(&mut self.stage, Stage::Queued);
         let (inline, written, reply_chunk, travelled) = match stage {
@@ -423,7 +425,8 @@ impl Transaction {
                     ReturnedChunk::Filled { data, offered }
                 });
             }
-            Decoder::with_write_chunks(base, chunks)
+            let rules = WriteChunkRules { accept_padded: roundup, ..WriteChunkRules::default() };
+            Decoder::with_write_chunks(base, chunks).accept(rules)
         };
         let (call, invalidations) = (self.travelled, self.invalidations);
         Ok(IncomingReply { message, call, reply: travelled, invalidations })

@@ -15,12 +15,25 @@ mod chunks;
 pub use chunks::{ReadChunk, ReturnedChunk, WriteChunkRules};
 use chunks::{ReadChunks, WriteChunks};
 
-/// Where DDP-eligible items are looked for.
-#[derive(Clone, Debug)]
-enum Chunks {
-    None,
-    Read(ReadChunks),
-    Write(WriteChunks),
+/// Bytes that were put in front of opaque data to align it, as RDMA_MSGP announces them (RFC 5666 §3.9).
+///
+/// They are no part of the unreduced stream: positions do not count them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Padding {
+    /// Variable-length opaque data starts at a multiple of this many bytes; 0 and 1 pad nothing.
+    pub align: usize,
+    /// Data of at least this many bytes is aligned. (RFC 5666 §3.9 says both "at or above" and "exceeds".)
+    pub threshold: usize,
+    /// Bytes in front of the message that the alignment counts too.
+    pub before: usize,
+}
+
+/// A [`Padding`] and the message that it applies to.
+#[derive(Clone, Copy, Debug)]
+struct Padded {
+    rules: Padding,
+    /// Bytes inline, pads included.
+    total: usize,
 }
 
 /// Reads items one after the other; see the module's introduction.
@@ -28,33 +41,47 @@ enum Chunks {
 pub struct Decoder {
     base: Bytes,
     position: usize,
-    chunks: Chunks,
+    read: ReadChunks,
+    write: WriteChunks,
+    padded: Option<Padded>,
 }
 
 impl Decoder {
     /// Reads a message that came in one run of memory: nothing was moved by chunks.
     pub const fn new(base: Bytes) -> Self {
-        Self { base, position: 0, chunks: Chunks::None }
+        Self { base, position: 0, read: ReadChunks::NONE, write: WriteChunks::NONE, padded: None }
     }
 
     /// Reads a Call that was reduced: `base` is what came inline (or in the Position-Zero chunk), `chunks` the other
     /// Read chunks, their segments joined, in ascending order of position. [`ReadChunk::check`] refuses a bad order
     /// early; without it the first read that meets the bad chunk does.
     pub fn with_read_chunks(base: Bytes, chunks: Vec<ReadChunk>) -> Self {
-        Self { base, position: 0, chunks: Chunks::Read(ReadChunks::new(chunks)) }
+        Self { read: ReadChunks::new(chunks), ..Self::new(base) }
     }
 
     /// Reads a Reply whose DDP-eligible results may stand in the Write chunks that its Call offered: `chunks` in the
     /// order of the Write list, one entry for each chunk offered.
     pub fn with_write_chunks(base: Bytes, chunks: Vec<ReturnedChunk>) -> Self {
-        Self { base, position: 0, chunks: Chunks::Write(WriteChunks::new(chunks)) }
+        Self { write: WriteChunks::new(chunks), ..Self::new(base) }
     }
 
     /// Accepts Write chunks by other rules than RFC 8166's. Without Write chunks nothing changes.
     pub fn accept(mut self, rules: WriteChunkRules) -> Self {
-        if let Chunks::Write(chunks) = &mut self.chunks {
-            chunks.rules = rules;
-        }
+        self.write.rules = rules;
+        self
+    }
+
+    /// Takes items from these Read chunks too: a Reply whose Responder exposed results that no Write chunk was offered for
+    /// (RFC 5666 §3.4). Where one stands, no Write chunk is taken.
+    pub fn and_read_chunks(mut self, chunks: Vec<ReadChunk>) -> Self {
+        self.read = ReadChunks::new(chunks);
+        self
+    }
+
+    /// Skips alignment in front of variable-length opaque data and strings. To be said before anything is read. What
+    /// [`peek`](Self::peek) shows then holds the skipped bytes.
+    pub fn skip_padding(mut self, rules: Padding) -> Self {
+        self.padded = Some(Padded { rules, total: self.base.len() });
         self
     }
 
@@ -128,14 +155,14 @@ impl Decoder {
     /// not DDP-eligible: a chunk in its place is a violation.
     pub fn opaque(&mut self, max: usize) -> Result<Bytes, DecodeError> {
         let length = self.count(max)?;
-        self.bytes_fixed(length)
+        self.bytes_counted(length)
     }
 
     /// String of at most `max` bytes (RFC 4506 §4.11) that must be UTF-8.
     pub fn string(&mut self, max: usize) -> Result<String, DecodeError> {
         let length = self.count(max)?;
         let position = self.position;
-        let data = self.bytes_fixed(length)?;
+        let data = self.bytes_counted(length)?;
         let text = str::from_utf8(&data).map_err(|_| DecodeError::InvalidUtf8 { position })?;
         Ok(text.to_owned())
     }
@@ -144,10 +171,9 @@ impl Decoder {
     /// else a slice of what came inline.
     pub fn payload(&mut self, max: usize) -> Result<Bytes, DecodeError> {
         let length = self.count(max)?;
-        let placed = match &mut self.chunks {
-            Chunks::None => None,
-            Chunks::Read(chunks) => chunks.take(self.position, length)?,
-            Chunks::Write(chunks) => chunks.take(self.position, length)?,
+        let placed = match self.read.take(self.position, length)? {
+            None => self.write.take(self.position, length)?,
+            read => read,
         };
         match placed {
             // RFC 8166 §3.4.4.4: the pad left the stream together with the item.
@@ -155,7 +181,7 @@ impl Decoder {
                 self.position = self.position.saturating_add(padded_len(length));
                 Ok(data)
             }
-            None => self.bytes_fixed(length),
+            None => self.bytes_counted(length),
         }
     }
 
@@ -185,11 +211,8 @@ impl Decoder {
 
     /// Checks that nothing is left: no bytes inline, no Read chunk unread, no filled Write chunk without its item.
     pub fn finish(self) -> Result<(), DecodeError> {
-        match &self.chunks {
-            Chunks::None => {}
-            Chunks::Read(chunks) => chunks.admit_end(self.position)?,
-            Chunks::Write(chunks) => chunks.admit_end()?,
-        }
+        self.read.admit_end(self.position)?;
+        self.write.admit_end()?;
         match self.base.len() {
             0 => Ok(()),
             count => Err(DecodeError::TrailingBytes { position: self.position, count }),
@@ -200,10 +223,7 @@ impl Decoder {
     /// chunks appear at their positions, whether an eligible item stands there or not. Two forms of the same Call,
     /// reduced and not, give the same bytes here.
     pub fn peek(&self, max: usize) -> Vec<Bytes> {
-        match &self.chunks {
-            Chunks::Read(chunks) => chunks.peek(&self.base, self.position, max),
-            Chunks::None | Chunks::Write(_) => vec![self.base.slice(..max.min(self.base.len()))],
-        }
+        self.read.peek(&self.base, self.position, max)
     }
 
     fn count(&mut self, max: usize) -> Result<usize, DecodeError> {
@@ -213,6 +233,22 @@ impl Decoder {
             return Err(DecodeError::TooLong { position, count, max });
         }
         Ok(count)
+    }
+
+    /// Data whose count was just read, behind what aligns it.
+    fn bytes_counted(&mut self, length: usize) -> Result<Bytes, DecodeError> {
+        if let Some(Padded { rules: Padding { align, threshold, before }, total }) = self.padded
+            && length >= threshold
+            && align > 0
+        {
+            let at = before.saturating_add(total - self.base.len());
+            let skip = at.checked_next_multiple_of(align).map_or(usize::MAX, |aligned| aligned - at);
+            if self.base.len() < skip {
+                return Err(self.truncated(skip));
+            }
+            self.base.advance(skip);
+        }
+        self.bytes_fixed(length)
     }
 
     /// Reads `length` bytes of the inline part by `read`.
@@ -231,9 +267,7 @@ impl Decoder {
 
     /// Whether the next `length` bytes of the unreduced stream are all inline.
     fn admit(&self, length: usize) -> Result<(), DecodeError> {
-        if let Chunks::Read(chunks) = &self.chunks {
-            chunks.admit_inline(self.position, length)?;
-        }
+        self.read.admit_inline(self.position, length)?;
         if self.base.len() < length {
             return Err(self.truncated(length));
         }

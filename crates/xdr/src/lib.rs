@@ -50,7 +50,7 @@ mod list;
 mod stream;
 mod text;
 
-pub use decode::{Decoder, ReadChunk, ReturnedChunk, WriteChunkRules};
+pub use decode::{Decoder, Padding, ReadChunk, ReturnedChunk, WriteChunkRules};
 pub use encode::{Encoder, INLINE_COPY_MAX, encode};
 pub use error::{BufferTooSmall, DecodeError, EncodeError};
 pub use items::{Counted, Decode, Encode};

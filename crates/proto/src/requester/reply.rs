@@ -36,7 +36,8 @@ impl Requester {
     ) -> Result<(), ProtocolError> {
         let Received { xid, credit, lists, payload, len } = received;
         let transaction = self.sent(xid)?;
-        let (written, reply_chunk) = transaction.check(&lists, payload.is_some())?;
+        let roundup = core.config.compatibility.write_roundup;
+        let (written, reply_chunk) = transaction.check(&lists, payload.is_some(), roundup)?;
         let placed: usize = written.iter().sum();
         let form = match payload {
             None => Form::Long,
@@ -98,7 +99,12 @@ impl Requester {
 
 impl Transaction {
     /// Checks the lists of a reply; says what is in each Write chunk and in the Reply chunk.
-    fn check(&self, lists: &ChunkLists, inline: bool) -> Result<(Vec<usize>, usize), ProtocolError> {
+    fn check(
+        &self,
+        lists: &ChunkLists,
+        inline: bool,
+        roundup: bool,
+    ) -> Result<(Vec<usize>, usize), ProtocolError> {
         // RFC 8166 §4.3.1
         if !lists.read.is_empty() {
             return Err(ProtocolError::ReplyReadList);
@@ -111,7 +117,7 @@ impl Transaction {
         } else if lists.write.len() == offered.len() {
             let pairs = offered.iter().zip(&lists.write);
             pairs
-                .map(|(offered, returned)| filled(List::Write, offered, returned))
+                .map(|(offered, returned)| filled(List::Write, offered, returned, roundup))
                 .collect::<Result<_, _>>()?
         } else {
             return Err(ProtocolError::ReplyListDiffers { list: List::Write });
@@ -119,7 +125,7 @@ impl Transaction {
         let reply_chunk = match (&self.offered.reply, &lists.reply) {
             (_, None) => 0,
             (None, Some(_)) => return Err(ProtocolError::ReplyListDiffers { list: List::Reply }),
-            (Some(offered), Some(returned)) => filled(List::Reply, offered, returned)?,
+            (Some(offered), Some(returned)) => filled(List::Reply, offered, returned, roundup)?,
         };
         // RFC 8166 §3.5.3, §4.3.3: RDMA_NOMSG if and only if the reply is in the Reply chunk.
         if inline == (reply_chunk > 0) {
@@ -130,8 +136,14 @@ impl Transaction {
 }
 
 /// Bytes in a returned chunk. RFC 8166 §4.3.2: handles, offsets and the number of segments come back as they were; lengths
-/// say what was written, from the front (§3.4.6). A chunk returned without segments is unused (RFC 8267 §6.4.1).
-fn filled(list: List, offered: &WriteChunk, returned: &WriteChunk) -> Result<usize, ProtocolError> {
+/// say what was written, from the front (§3.4.6). A chunk returned without segments is unused (RFC 8267 §6.4.1). With
+/// `roundup` the last length may count a pad for which there is no room (RFC 5666 §3.7: it is not transferred).
+fn filled(
+    list: List,
+    offered: &WriteChunk,
+    returned: &WriteChunk,
+    roundup: bool,
+) -> Result<usize, ProtocolError> {
     if returned.segments.is_empty() {
         return Ok(0);
     }
@@ -144,8 +156,11 @@ fn filled(list: List, offered: &WriteChunk, returned: &WriteChunk) -> Result<usi
         }
     }
     let total = returned.total();
-    if offered.filled(total) != *returned {
+    let capacity = offered.total();
+    let exact = offered.filled(total) == *returned;
+    let padded = || roundup && total == capacity.next_multiple_of(4) && offered.padded_at_end() == *returned;
+    if !(exact || padded()) {
         return Err(ProtocolError::ReplyListLengths { list });
     }
-    usize::try_from(total).map_err(|_| ProtocolError::ReplyListLengths { list })
+    usize::try_from(total.min(capacity)).map_err(|_| ProtocolError::ReplyListLengths { list })
 }

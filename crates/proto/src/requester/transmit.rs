@@ -296,7 +296,7 @@ impl Transaction {
 impl ChunkLists {
     fn add(&mut self, place: Place, position: u32, segment: Segment) {
         let chunk = match place {
-            Place::Read => return self.read.push(ReadSegment { position, segment }),
+            Place::Read => return self.read.push(ReadSegment::new(position, segment)),
             Place::Write(index) => self.write.get_mut(index),
             Place::Reply => self.reply.as_mut(),
         };

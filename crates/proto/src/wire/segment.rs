@@ -20,6 +20,16 @@ pub struct ReadSegment {
     pub position: u32,
     /// The memory to read.
     pub segment: Segment,
+    /// Whether it is marked as XDR padding, by the discriminator 2: option A of the last-call slides of 2006.
+    pub padding: bool,
+}
+
+impl ReadSegment {
+    /// Data at this Position.
+    #[must_use]
+    pub const fn new(position: u32, segment: Segment) -> Self {
+        Self { position, segment, padding: false }
+    }
 }
 
 /// A Write chunk or a Reply chunk: memory that is filled in the order of its segments (RFC 8166 §3.4.6).
@@ -52,6 +62,18 @@ impl WriteChunk {
             .collect();
         Self { segments }
     }
+
+    /// The chunk filled to its end, with the XDR pad of its content counted into the last length although there is no room for
+    /// it (RFC 5666 §3.7).
+    #[must_use]
+    pub fn padded_at_end(&self) -> Self {
+        let mut segments = self.segments.clone();
+        let pad = self.total().next_multiple_of(4) - self.total();
+        if let Some(last) = segments.iter_mut().rev().find(|segment| segment.length > 0) {
+            last.length = last.length.saturating_add(u32::try_from(pad).unwrap_or(0));
+        }
+        Self { segments }
+    }
 }
 
 /// The three chunk lists of a message header.
@@ -76,6 +98,12 @@ impl ChunkLists {
     #[must_use]
     pub fn has_position_zero(&self) -> bool {
         self.read.iter().any(|entry| entry.position == 0)
+    }
+
+    /// Whether a Read segment is marked as XDR padding.
+    #[must_use]
+    pub fn has_padding(&self) -> bool {
+        self.read.iter().any(|entry| entry.padding)
     }
 
     /// The handle of every segment that has any bytes, in the order of the header, with repetitions.
@@ -107,10 +135,7 @@ mod tests {
             segments: segments.iter().map(|(handle, length)| segment(*handle, *length)).collect(),
         };
         let lists = ChunkLists {
-            read: vec![
-                ReadSegment { position: 0, segment: segment(1, 0) },
-                ReadSegment { position: 4, segment: segment(2, 1) },
-            ],
+            read: vec![ReadSegment::new(0, segment(1, 0)), ReadSegment::new(4, segment(2, 1))],
             write: vec![chunk(&[(3, 0), (4, 9)]), chunk(&[(2, 1)])],
             reply: Some(chunk(&[(5, 7), (6, 0)])),
         };

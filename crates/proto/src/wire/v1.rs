@@ -21,6 +21,9 @@ const RDMA_MSG: u32 = 0;
 const RDMA_NOMSG: u32 = 1;
 const RDMA_MSGP: u32 = 2;
 
+/// The discriminator that marks a Read segment as XDR padding (last-call slides of 2006, option A).
+const PADDING: u32 = 2;
+
 const ERR_VERS: u32 = 1;
 const ERR_CHUNK: u32 = 2;
 
@@ -144,6 +147,15 @@ fn segment(reader: &mut Reader<'_>, list: List) -> Result<Segment, ProtocolError
     })
 }
 
+/// Reads the discriminator of a Read list entry; `Some(true)` for one marked as padding.
+fn more_read(reader: &mut Reader<'_>) -> Result<Option<bool>, ProtocolError> {
+    match more(reader, List::Read) {
+        Ok(more) => Ok(more.then_some(false)),
+        Err(ProtocolError::BadDiscriminator { value: PADDING, .. }) => Ok(Some(true)),
+        Err(error) => Err(error),
+    }
+}
+
 fn chunk_lists(reader: &mut Reader<'_>, limits: &Limits) -> Result<ChunkLists, ProtocolError> {
     let read = read_list(reader, limits)?;
     let mut write = Vec::new();
@@ -162,14 +174,17 @@ fn read_list(reader: &mut Reader<'_>, limits: &Limits) -> Result<Vec<ReadSegment
     let most = limits.read_chunks.saturating_mul(limits.segments_per_chunk);
     let mut read = Vec::new();
     let mut total = 0u64;
-    while more(reader, List::Read)? {
+    while let Some(padding) = more_read(reader)? {
         if read.len() == most {
             return Err(ProtocolError::TooManyReadSegments { allowed: most });
         }
         let position = reader.u32().ok_or(ProtocolError::ListTruncated { list: List::Read })?;
         let segment = segment(reader, List::Read)?;
-        // RFC 8166 §3.4.5: XDR items start at multiples of four.
-        if position % 4 != 0 {
+        if padding && !(1..=3).contains(&segment.length) {
+            return Err(ProtocolError::PaddingLength { length: segment.length });
+        }
+        // RFC 8166 §3.4.5: XDR items start at multiples of four; a pad may be given the Position where it stands.
+        if position % 4 != 0 && !padding {
             return Err(ProtocolError::UnalignedPosition { position });
         }
         // RFC 8166 §8.1.4: chunks that are unreasonably large need not be pulled.
@@ -181,7 +196,7 @@ fn read_list(reader: &mut Reader<'_>, limits: &Limits) -> Result<Vec<ReadSegment
         if total > limits.read_total {
             return Err(ProtocolError::ReadListTooLong { total, allowed: limits.read_total });
         }
-        read.push(ReadSegment { position, segment });
+        read.push(ReadSegment { position, segment, padding });
     }
     Ok(read)
 }
@@ -214,7 +229,7 @@ fn put_chunk(chunk: &WriteChunk, out: &mut BytesMut) {
 
 fn put_lists(lists: &ChunkLists, out: &mut BytesMut) {
     for entry in &lists.read {
-        out.put_u32(1);
+        out.put_u32(if entry.padding { PADDING } else { 1 });
         out.put_u32(entry.position);
         put_segment(&entry.segment, out);
     }

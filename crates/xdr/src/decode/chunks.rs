@@ -77,8 +77,8 @@ impl ReturnedChunk {
 /// Departures from RFC 8166 that a requester accepts in a Reply; by default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteChunkRules {
-    /// Accept a returned length that includes the item's pad. RFC 5666 §3.7 asked for it, RFC 8166 §3.4.6.2 forbids
-    /// it.
+    /// Accept a returned length that includes the item's pad, or as much of it as the chunk has room for. RFC 5666 §3.7
+    /// asked for it, RFC 8166 §3.4.6.2 forbids it.
     pub accept_padded: bool,
     /// Accept a result inline although its chunk had room, against RFC 8166 §4.3.2.
     pub accept_inline: bool,
@@ -90,6 +90,8 @@ pub(super) struct ReadChunks {
 }
 
 impl ReadChunks {
+    pub(super) const NONE: Self = Self { waiting: VecDeque::new() };
+
     pub(super) fn new(chunks: Vec<ReadChunk>) -> Self {
         Self { waiting: chunks.into() }
     }
@@ -159,8 +161,14 @@ pub(super) struct WriteChunks {
 }
 
 impl WriteChunks {
+    pub(super) const NONE: Self = Self {
+        waiting: VecDeque::new(),
+        taken: 0,
+        rules: WriteChunkRules { accept_padded: false, accept_inline: false },
+    };
+
     pub(super) fn new(chunks: Vec<ReturnedChunk>) -> Self {
-        Self { waiting: chunks.into(), taken: 0, rules: WriteChunkRules::default() }
+        Self { waiting: chunks.into(), ..Self::NONE }
     }
 
     /// The content of the next chunk for the eligible item of `length` bytes at `position`; none if the item is
@@ -185,8 +193,8 @@ impl WriteChunks {
             };
         }
         // RFC 8166 §3.4.6.2: the returned length is the item's, without pad.
-        let padded = self.rules.accept_padded && data.len() == padded_len(length);
-        if data.len() != length && !padded {
+        let most = if self.rules.accept_padded { padded_len(length) } else { length };
+        if !(length..=most).contains(&data.len()) {
             return Err(DecodeError::WriteChunkLength { position, item: length, chunk: data.len() });
         }
         data.truncate(length);

@@ -61,7 +61,8 @@ fn rfc8166_3_4_6_2_the_returned_length_is_the_items() {
     let padded = |data| read(placed(5, vec![filled(data)]).accept(rules));
     assert_eq!(padded(b"12345\0\0\0").unwrap(), b"12345"[..]);
     assert_eq!(padded(b"12345").unwrap(), b"12345"[..]);
-    assert!(padded(b"1234567").is_err());
+    assert_eq!(padded(b"12345\0\0").unwrap(), b"12345"[..], "a chunk without room for all of the pad");
+    assert!(padded(b"1234").is_err());
     assert!(padded(b"12345\0\0\0\0").is_err());
 }
 
