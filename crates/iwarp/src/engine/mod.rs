@@ -185,6 +185,7 @@ impl Engine {
 
     /// TCP's segment size changed: later FPDUs follow it (RFC 5044 §4.5).
     pub fn set_emss(&mut self, emss: usize) {
+        self.output.set_emss(emss);
         let emss = if self.large_fpdu { usize::from(u16::MAX) } else { emss };
         self.max_ulpdu = mulpdu(emss.min(usize::from(u16::MAX)), self.output.has_markers());
     }

@@ -3,6 +3,10 @@
 //! Owns shared references to payload (`Bytes`), never copies of it. A piece leaves when its last octet is written. Nothing is
 //! allocated per segment once the queues have grown. On error [`Output::cut_after_current`] drops every FPDU of which nothing
 //! was written.
+//!
+//! What one system call gets is cut so that FPDUs keep to TCP segments (RFC 5044 §4.5, §5.1): one lies within a segment, or
+//! starts one. Linux `siw` depends on it: up to 6.1 at least, it takes the CRC of an FPDU for wrong whose last octets come in
+//! two segments.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -78,6 +82,8 @@ pub(super) struct Output {
     /// Where the last FPDU taken by [`Output::take_finished`] ended: the front one begins here.
     front_start: u64,
     segments: u64,
+    /// Octets of a full TCP segment; no limit until it is told.
+    emss: usize,
     /// Stream position and CRC of the FPDU being laid out.
     fpdu_start: u64,
     running: Crc,
@@ -95,6 +101,7 @@ impl Output {
             written: 0,
             front_start: 0,
             segments: 0,
+            emss: usize::MAX,
             fpdu_start: 0,
             running: Crc::new(),
         }
@@ -112,6 +119,16 @@ impl Output {
     /// FPDUs laid out so far.
     pub(super) const fn segments(&self) -> u64 {
         self.segments
+    }
+
+    /// Takes the size of a full TCP segment.
+    pub(super) const fn set_emss(&mut self, emss: usize) {
+        self.emss = emss;
+    }
+
+    /// Whether more waits than fits one segment: only then does it matter where segments begin.
+    pub(super) fn exceeds_segment(&self) -> bool {
+        self.queued() > self.emss
     }
 
     /// Whether the peer gets markers.
@@ -219,7 +236,9 @@ impl Output {
         }
     }
 
-    /// Lends what is to be written next.
+    /// Lends what is to be written by the next system call. A TCP segment has to end behind it.
+    ///
+    /// That is a run of whole FPDUs of which none crosses the end of a segment, or what is left of one that was cut short.
     pub(super) fn with_slices<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         if self.pieces.len() <= FEW_SLICES {
             self.with_slices_up_to::<FEW_SLICES, T>(write)
@@ -230,14 +249,61 @@ impl Output {
 
     fn with_slices_up_to<const MOST: usize, T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         let mut slices = [IoSlice::new(&[]); MOST];
-        let mut used = 0;
+        let end = self.end_of_run();
+        let (mut used, lent) = self.fill(&mut slices, end);
+        if lent < end
+            && let Some(whole) = self.boundaries.iter().map(|boundary| boundary.end).rfind(|&end| end <= lent)
+        {
+            (used, _) = self.fill(&mut slices, whole);
+        }
+        write(slices.get(..used).unwrap_or_default())
+    }
+
+    /// Stream position up to which the next system call may write.
+    fn end_of_run(&self) -> u64 {
+        let finished = self.boundaries.partition_point(|boundary| boundary.end <= self.written);
+        let start = finished.checked_sub(1).and_then(|last| self.boundaries.get(last)).map(|last| last.end);
+        let mut boundaries = self.boundaries.iter().skip(finished).map(|boundary| boundary.end);
+        let Some(mut end) = boundaries.next() else { return self.laid_out };
+        if start.unwrap_or(self.front_start) < self.written {
+            return end;
+        }
+        let emss = self.emss as u64;
+        let mut in_segment = end - self.written;
+        for next in boundaries {
+            if in_segment >= emss {
+                if in_segment > emss {
+                    break;
+                }
+                in_segment = 0;
+            }
+            in_segment += next - end;
+            if in_segment > emss {
+                break;
+            }
+            end = next;
+        }
+        end
+    }
+
+    /// Fills slices up to a stream position; gives their number, and the position that they reach.
+    fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>], end: u64) -> (usize, u64) {
         let mut skip = self.front_written;
+        let mut at = self.written;
+        let mut used = 0;
         for (slot, piece) in slices.iter_mut().zip(&self.pieces) {
-            *slot = IoSlice::new(piece.octets().get(skip..).unwrap_or_default());
+            let left = usize::try_from(end - at).unwrap_or(usize::MAX);
+            if left == 0 {
+                break;
+            }
+            let rest = piece.octets().get(skip..).unwrap_or_default();
+            let octets = rest.get(..left).unwrap_or(rest);
+            *slot = IoSlice::new(octets);
+            at += octets.len() as u64;
             skip = 0;
             used += 1;
         }
-        write(slices.get(..used).unwrap_or_default())
+        (used, at)
     }
 
     /// `count` octets were written.

@@ -210,7 +210,14 @@ impl Engine {
         }
     }
 
-    /// Lends the slices to write.
+    /// Whether more waits for the socket than one TCP segment takes: [`set_emss`](Self::set_emss) should then hear of the
+    /// present size before anything is lent.
+    pub fn output_exceeds_segment(&self) -> bool {
+        self.output.exceeds_segment()
+    }
+
+    /// Lends the slices to write by one system call. The driver has TCP end a segment behind them (`MSG_EOR`), so that FPDUs
+    /// keep to segments (RFC 5044 §5.1).
     pub fn with_transmit_slices<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         self.output.with_slices(write)
     }

@@ -31,8 +31,12 @@ const OCTETS_PER_POLL: usize = 512 * 1024;
 const SHORT_OUTPUT: usize = 512;
 /// Completions from one call of `poll`.
 const COMPLETIONS_PER_POLL: usize = 256;
-/// Octets sent after which the segment size is asked for again, the first time. TCP starts with a guess that its window limits.
-const FIRST_EMSS_CHECK: u64 = 16 * 1024;
+/// How output is sent: what is lent at a time ends a TCP segment, so that the next FPDU starts one.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::EOR);
+/// How output is sent. Where segments end is left to TCP.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
 
 /// One iWARP connection.
 pub(super) struct IwarpQueuePair {
@@ -44,7 +48,6 @@ pub(super) struct IwarpQueuePair {
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
     timer: Option<Pin<Box<Sleep>>>,
-    next_emss_check: u64,
 }
 
 impl IwarpQueuePair {
@@ -79,7 +82,6 @@ impl IwarpQueuePair {
             started: false,
             private_data,
             timer: None,
-            next_emss_check: FIRST_EMSS_CHECK,
         }
     }
 
@@ -91,6 +93,10 @@ impl IwarpQueuePair {
                 self.engine.prepare(clock.now());
             }
             let Some(stream) = &self.stream else { break };
+            if self.engine.output_exceeds_segment() {
+                // It grows after TCP's start, with the peer's window and with what is known of the path.
+                self.engine.set_emss(socket::emss(stream));
+            }
             if !self.engine.has_output() {
                 if self.engine.shutdown_due() {
                     // An error here shows again when reading.
@@ -124,7 +130,6 @@ impl IwarpQueuePair {
                 self.engine.transmitted(count, clock.now());
                 budget.spend(count);
                 progress = true;
-                self.follow_segment_size();
             } else if let Err(error) = result
                 && is_fatal(&error)
             {
@@ -186,17 +191,6 @@ impl IwarpQueuePair {
         progress
     }
 
-    /// TCP's segment size grows after its start: follow it now and then.
-    fn follow_segment_size(&mut self) {
-        let sent = self.engine.counters().link_bytes_sent;
-        if sent >= self.next_emss_check
-            && let Some(stream) = &self.stream
-        {
-            self.next_emss_check = sent.saturating_mul(4);
-            self.engine.set_emss(socket::emss(stream));
-        }
-    }
-
     /// Runs the timer; the value says whether it fired.
     ///
     /// It may ring before the earliest deadline, which saves setting it anew with every message.
@@ -251,7 +245,7 @@ fn send(stream: &TcpStream, slices: &[IoSlice<'_>], len: usize) -> rustix::io::R
     let mut joined = [0; SHORT_OUTPUT];
     let Some(joined) = joined.get_mut(..len) else {
         let mut control = SendAncillaryBuffer::default();
-        return rustix::net::sendmsg(stream, slices, &mut control, SendFlags::NOSIGNAL);
+        return rustix::net::sendmsg(stream, slices, &mut control, SEND_FLAGS);
     };
     let mut rest = &mut *joined;
     for slice in slices {
@@ -259,7 +253,7 @@ fn send(stream: &TcpStream, slices: &[IoSlice<'_>], len: usize) -> rustix::io::R
         here.copy_from_slice(slice);
         rest = behind;
     }
-    rustix::net::send(stream, joined, SendFlags::NOSIGNAL)
+    rustix::net::send(stream, joined, SEND_FLAGS)
 }
 
 /// Receives into what is lent.

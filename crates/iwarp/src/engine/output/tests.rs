@@ -127,7 +127,117 @@ fn completions_follow_the_last_octet() {
     assert!(output.is_empty());
 }
 
+/// Lengths of what single system calls get, and whether each was whole FPDUs.
+fn runs(output: &mut Output) -> Vec<usize> {
+    let mut runs = Vec::new();
+    while !output.is_empty() {
+        let run = output.with_slices(|slices| slices.iter().map(|slice| slice.len()).sum());
+        output.wrote(run);
+        while output.take_finished().is_some() {}
+        runs.push(run);
+    }
+    runs
+}
+
+#[test]
+fn rfc5044_5_1_full_segments_leave_together_and_a_short_one_ends_the_call() {
+    let mut output = Output::new(true, false);
+    output.set_emss(128);
+    // FPDUs of 128, 128, 64, 128, 128 octets: the short one does not shift those behind it.
+    for (msn, payload) in [(1, 104), (2, 104), (3, 40), (4, 104), (5, 104)] {
+        lay_out(&mut output, msn, vec![vec![1; payload - 2]]);
+    }
+    assert!(output.exceeds_segment());
+    assert_eq!(runs(&mut output), [128 + 128 + 64, 128 + 128]);
+}
+
+#[test]
+fn rfc5044_5_1_small_fpdus_share_a_segment() {
+    let mut output = Output::new(true, false);
+    output.set_emss(200);
+    for msn in 1..=5 {
+        lay_out(&mut output, msn, vec![vec![1; 38]]);
+    }
+    assert_eq!(runs(&mut output), [3 * 64, 2 * 64]);
+    lay_out(&mut output, 6, vec![vec![1; 38]]);
+    assert!(!output.exceeds_segment());
+}
+
+#[test]
+fn an_fpdu_longer_than_a_segment_leaves_alone() {
+    let mut output = Output::new(true, false);
+    output.set_emss(100);
+    for (msn, payload) in [(1, 74), (2, 202), (3, 10), (4, 202)] {
+        lay_out(&mut output, msn, vec![vec![1; payload]]);
+    }
+    // The segment size fell behind: each is a run of its own, and none is stuck.
+    assert_eq!(runs(&mut output), [100, 228, 36, 228]);
+}
+
+#[test]
+fn the_rest_of_an_fpdu_leaves_alone() {
+    let mut output = Output::new(true, false);
+    output.set_emss(128);
+    for msn in 1..=3 {
+        lay_out(&mut output, msn, vec![vec![1; 102]]);
+    }
+    output.wrote(130);
+    while output.take_finished().is_some() {}
+    assert_eq!(runs(&mut output), [126, 128]);
+}
+
+#[test]
+fn a_call_that_runs_out_of_slices_ends_with_an_fpdu() {
+    let mut output = Output::new(true, false);
+    output.set_emss(128);
+    for msn in 1..=200 {
+        lay_out(&mut output, msn, vec![vec![1; 102]]);
+    }
+    let first = runs(&mut output)[0];
+    assert!(first > 100 * 128 && first.is_multiple_of(128), "{first}");
+    // One that has more pieces than fit is cut anywhere.
+    lay_out(&mut output, 1, vec![vec![1]; 2 * MAX_SLICES]);
+    let all = runs(&mut output);
+    assert!(all.len() > 1 && all.iter().sum::<usize>() == 2 * MAX_SLICES + 24, "{all:?}");
+}
+
 proptest! {
+    #[test]
+    fn rfc5044_5_1_no_fpdu_crosses_the_end_of_a_segment(
+        payloads in proptest::collection::vec(0_usize..104, 1..60),
+        emss in prop_oneof![Just(128_usize), 128_usize..600],
+        short in proptest::collection::vec(1_usize..400, 0..6),
+    ) {
+        let mut output = Output::new(false, false);
+        output.set_emss(emss);
+        for (msn, payload) in payloads.iter().enumerate() {
+            lay_out(&mut output, u32::try_from(msn).unwrap(), vec![vec![1; *payload]]);
+        }
+        let mut short = short.into_iter();
+        // What is left of an FPDU that the kernel took in part.
+        let mut rest = 0;
+        while !output.is_empty() {
+            let lent = flatten(&output);
+            let mut at = 0;
+            if rest > 0 {
+                prop_assert_eq!(lent.len(), rest);
+                at = rest;
+            }
+            let mut ends = vec![at];
+            while at < lent.len() {
+                let end = at + FpduView::new(&lent[at..]).fpdu_len().unwrap();
+                prop_assert!(at / emss == (end - 1) / emss, "{}..{} of {} crosses", at, end, lent.len());
+                ends.push(end);
+                at = end;
+            }
+            prop_assert_eq!(at, lent.len());
+            let written = short.next().unwrap_or(usize::MAX).min(lent.len());
+            rest = ends.iter().find(|&&end| end >= written).unwrap() - written;
+            output.wrote(written);
+            while output.take_finished().is_some() {}
+        }
+    }
+
     #[test]
     fn rfc5044_4_3_markers_come_out_again(
         payloads in proptest::collection::vec(proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..700), 0..4), 1..12),
