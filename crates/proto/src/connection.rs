@@ -138,6 +138,12 @@ impl Connection {
         self.requester.in_progress().saturating_add(theirs)
     }
 
+    /// Calls of ours that were given up and whose memory is not back.
+    #[must_use]
+    pub fn abandoned(&self) -> usize {
+        self.requester.abandoned()
+    }
+
     /// Room that the domain must have before more can be done, for
     /// [`poll_room`](rpcrdma_verbs::ProtectionDomain::poll_room); `None` if nothing waits for memory.
     #[must_use]

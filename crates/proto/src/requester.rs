@@ -139,6 +139,11 @@ impl Requester {
         self.calls.len()
     }
 
+    /// Calls that were given up and whose memory is not back.
+    pub(crate) fn abandoned(&self) -> usize {
+        self.calls.values().filter(|call| call.abandoned).count()
+    }
+
     #[cfg(test)]
     pub(crate) fn windows_of(&self, xid: u32) -> (usize, usize) {
         let windows = self.calls.get(&xid).map_or(&[][..], |call| &call.windows);

@@ -68,6 +68,8 @@ enum State {
     /// The driver is connecting; given up at this time.
     Connecting(Instant),
     Connected,
+    /// The owner closed; calls that were given up are awaited, until this time.
+    Draining(Instant),
     /// The owner closed; the connection is ending, if there is one.
     Closing,
     Closed,
@@ -229,7 +231,7 @@ impl Session {
     /// [`Refused`], with the call given back.
     pub fn call(&mut self, now: Instant, call: Call) -> Result<CallId, Refused> {
         let xid = call.xid;
-        if matches!(self.state, State::Closing | State::Closed) {
+        if self.is_closed() {
             return Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) });
         }
         if self.xid_in_use(xid) {
@@ -296,15 +298,34 @@ impl Session {
     }
 
     /// Ends the session: calls that wait fail now, those in flight when the connection is over.
+    ///
+    /// The connection lasts while calls that were given up have no reply, for [`Timeouts::close`](crate::Timeouts::close) at the
+    /// most: the server may be in the middle of reading their arguments from our memory, and there are servers whose threads never
+    /// come back from an RDMA Read of a connection that ended (Linux's among them).
     pub fn close(&mut self, now: Instant) {
-        if matches!(self.state, State::Closing | State::Closed) {
+        if self.is_closed() {
+            return;
+        }
+        self.state = State::Draining(after(now, self.config.timeouts.close));
+        self.fail_waiting(&CallError::Closed);
+        self.end_draining(now);
+    }
+
+    const fn is_closed(&self) -> bool {
+        matches!(self.state, State::Draining(_) | State::Closing | State::Closed)
+    }
+
+    /// Lets the connection of a closed session end, if nothing is worth waiting for any more.
+    fn end_draining(&mut self, now: Instant) {
+        let State::Draining(deadline) = self.state else { return };
+        let waits = self.connection.as_ref().is_some_and(|connection| connection.abandoned() > 0);
+        if waits && now < deadline {
             return;
         }
         self.state = State::Closing;
         if let Some(connection) = &mut self.connection {
             connection.close(now);
         }
-        self.fail_waiting(&CallError::Closed);
     }
 
     fn fail_waiting(&mut self, error: &CallError) {
@@ -409,6 +430,7 @@ impl Session {
         if let Some(connection) = &mut self.connection {
             connection.handle_completion(now, completion);
         }
+        self.end_draining(now);
     }
 
     /// As [`Connection::handle_post_error`].
@@ -430,6 +452,7 @@ impl Session {
         if let Some(connection) = &mut self.connection {
             connection.handle_timeout(now);
         }
+        self.end_draining(now);
         for (id, waiting) in self.waiting.extract_if(.., |_, waiting| waiting.deadline <= now) {
             self.xids.remove(&waiting.call.xid);
             let result = Err(CallFailure::permanent(CallError::TimedOut, waiting.sent));
@@ -454,6 +477,7 @@ impl Session {
                 return Some(event);
             }
             let Some(event) = self.connection.as_mut().and_then(Connection::poll_event) else {
+                self.end_draining(now);
                 if self.connection.is_none() && self.state == State::Closing {
                     self.state = State::Closed;
                     return Some(SessionEvent::Closed);
@@ -520,7 +544,7 @@ impl Session {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let state = match self.state {
-            State::Wanted(at) | State::Connecting(at) => Some(at),
+            State::Wanted(at) | State::Connecting(at) | State::Draining(at) => Some(at),
             _ => None,
         };
         let calls = self.waiting.values().map(|call| call.deadline).min();

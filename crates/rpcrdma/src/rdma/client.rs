@@ -288,6 +288,8 @@ impl State {
             }
             if self.session.poll_timeout().is_some_and(|due| due <= now.into_std()) {
                 self.session.handle_timeout(now.into_std());
+                // It may have something to post.
+                progress = Progress::Some;
             }
             while let Some(event) = self.session.poll_event(now.into_std()) {
                 progress = Progress::Some;
