@@ -8,7 +8,7 @@ mountpoint -q /export/memory || mount -t tmpfs -o size=800m,mode=777 memory /exp
 chmod 777 /export
 mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
 pidof rpcbind >/dev/null || rpcbind -w
-# `insecure`: the user-mode network does not keep source ports.
+# `insecure`: our client does not use reserved ports.
 options=rw,no_root_squash,insecure,no_subtree_check
 exportfs -o "$options,fsid=1" '*:/export'
 exportfs -o "$options,fsid=2" '*:/export/memory'

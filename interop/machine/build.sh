@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
 # What the host needs: the emulator, what builds the image, what shows a trace of a failure.
-host_packages=(qemu-system-x86 seabios busybox-static debootstrap e2fsprogs cpio kmod xz-utils gcc make python3 tcpdump tshark)
+host_packages=(qemu-system-x86 seabios busybox-static debootstrap e2fsprogs cpio kmod xz-utils gcc make python3 iproute2 tcpdump tshark)
 
 # What the guest gets beside debootstrap's minimal system.
 guest_packages=(nfs-common nfs-kernel-server rpcbind rdma-core ibverbs-providers iproute2 kmod tcpdump python3 procps strace
@@ -47,6 +47,7 @@ check() {
         echo "no apt here: the machine is made of Debian packages; run the suite on Debian, for example in a container"
         return 1
     }
+    [ -c /dev/net/tun ] || { echo "no /dev/net/tun: the guest's network device is one end of it; load the module tun"; problems=1; }
     [ "$(id -u)" = 0 ] || { echo "not root: debootstrap, captures and a server that acts for users need it; run as root"; problems=1; }
     missing=$(missing_host_packages | tr '\n' ' ')
     if [ -n "$missing" ] && [ "$(id -u)" != 0 ]; then

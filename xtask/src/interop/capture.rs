@@ -1,5 +1,5 @@
-//! What is on the wire of a case. All traffic between host and guest passes the host's loopback interface, on ports of the
-//! suite; tcpdump keeps it, and tshark reads it when the case fails.
+//! What is on the wire of a case. All traffic between host and guest passes the suite's tap device; tcpdump keeps it, and tshark
+//! reads it when the case fails.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use rpcrdma_capture::session::{Session, from_pcap};
 use rustix::process::Signal;
 
 use super::failure::{Context, Failure, ensure};
-use super::lab::PORTS;
+use super::network::TAP;
 use super::process;
 
 /// Longer captures are decoded by their first and last frames only.
@@ -30,20 +30,20 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Captures the suite's ports from `base` on until [`Capture::stop`].
-    pub(crate) fn start(file: &Path, base: u16) -> Result<Self, Failure> {
+    /// Captures until [`Capture::stop`].
+    pub(crate) fn start(file: &Path) -> Result<Self, Failure> {
         let said = file.with_extension("tcpdump");
         let mut command = process::bound("tcpdump");
         command
-            .args(["-i", "lo", "-n", "-s", "0", "-B", "16384", "--immediate-mode", "-U", "-Z", "root", "-w"])
+            .args(["-i", TAP, "-n", "-s", "0", "-B", "16384", "--immediate-mode", "-U", "-Z", "root", "-w"])
             .arg(file)
-            .arg(format!("tcp portrange {base}-{}", base + PORTS - 1))
+            .arg("tcp")
             .stdout(Stdio::null())
             .stderr(fs::File::create(&said)?);
         let mut tcpdump = command.spawn().context("starting tcpdump")?;
         let listening = process::until(Duration::from_secs(20), || {
             let text = process::tail(&said, 5);
-            ensure!(matches!(tcpdump.try_wait(), Ok(None)), "tcpdump cannot capture on lo: {text}");
+            ensure!(matches!(tcpdump.try_wait(), Ok(None)), "tcpdump cannot capture on {TAP}: {text}");
             Ok(text.contains("listening on").then_some(()))
         })?;
         ensure!(listening.is_some(), "tcpdump did not begin to capture");

@@ -5,7 +5,6 @@
 //! clean machine. Every wait ends with the time of the case.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -16,11 +15,15 @@ use super::capture::{Capture, Recording};
 use super::failure::{Context, Failure, ensure};
 use super::kernel_log;
 use super::machine::Machine;
+use super::network::{GUEST, HOST};
 use super::process;
-use super::vm::{Accel, Forward, Job, Outcome, Vm};
+use super::proxy::{Cut, Proxy};
+use super::vm::{Accel, Job, Outcome, Vm};
 
-/// The ports of the suite on the host's loopback interface: so many from [`Lab::base`] on. Two lead to the guest's knfsd.
-pub(crate) const PORTS: u16 = 64;
+/// The first port that a server or a proxy of ours gets. They are taken in turn, so that none is used again soon.
+const FIRST_PORT: u16 = 21_000;
+/// Where knfsd listens: NFS over RDMA, and MOUNT over TCP.
+const KNFSD_PORTS: (u16, u16) = (20_049, 20_048);
 /// How long a job of the guest may take if the case does not say otherwise. Times [`Accel::patience`].
 const JOB_LIMIT: Duration = Duration::from_secs(60);
 /// How long a mount or an umount may take.
@@ -31,7 +34,7 @@ const SERVER_LIMIT: Duration = Duration::from_secs(20);
 /// A server of ours on the host.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
-    /// The port of NFS over RDMA: 10.0.2.2 for the guest, 127.0.0.1 for the host.
+    /// The port of NFS over RDMA, at [`HOST`].
     pub(crate) rdma: u16,
     /// The port of NFS and MOUNT over TCP.
     pub(crate) tcp: u16,
@@ -57,13 +60,20 @@ impl Mount {
     }
 }
 
-/// The kernel's server in the guest, as the host reaches it on 127.0.0.1. It exports /export (disk) and /export/memory.
+/// The kernel's server in the guest, at [`GUEST`]. It exports /export (disk) and /export/memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Knfsd {
     /// NFS over RDMA.
     pub(crate) rdma: u16,
     /// MOUNT over TCP.
     pub(crate) mountd: u16,
+}
+
+impl Knfsd {
+    /// `HOST:PORT` of NFS over RDMA.
+    pub(crate) fn address(self) -> String {
+        format!("{GUEST}:{}", self.rdma)
+    }
 }
 
 /// See the module.
@@ -79,7 +89,6 @@ pub(crate) struct Lab {
     /// The project's root.
     pub(crate) project: PathBuf,
     vm: Vm,
-    base: u16,
     next_port: u16,
     /// A folder for the files of the case that runs.
     pub(crate) folder: PathBuf,
@@ -91,14 +100,9 @@ pub(crate) struct Lab {
     log_lines: usize,
     case_log: String,
     capture: Option<Capture>,
-    /// Servers ask for CRCs.
-    crcs: bool,
     /// The file of the capture that has ended.
     captured: Option<PathBuf>,
 }
-
-/// The first ports of the suite lead to knfsd.
-const FORWARDED: [u16; 2] = [20049, 20048];
 
 /// Python is named by its path in the shared directory, so that a workload can change without a new machine.
 const WORKLOAD: &str = "exec python3 -B /job/guest/workload.py \"$@\"";
@@ -114,8 +118,7 @@ impl Lab {
     ) -> Result<Self, Failure> {
         fs::create_dir_all(run)?;
         let interop = project.join("interop");
-        let base = free_ports()?;
-        let vm = Vm::boot(&machine, &interop, run, wanted, &forwards(base))?;
+        let vm = Vm::boot(&machine, &interop, run, wanted)?;
         let mut lab = Self {
             machine,
             interop,
@@ -123,8 +126,7 @@ impl Lab {
             rpcrdma: rpcrdma.to_owned(),
             project: project.to_owned(),
             vm,
-            base,
-            next_port: 0,
+            next_port: FIRST_PORT,
             folder: run.join("case"),
             deadline: Instant::now() + Duration::from_secs(300),
             running: Vec::new(),
@@ -134,7 +136,6 @@ impl Lab {
             log_lines: 0,
             case_log: String::new(),
             capture: None,
-            crcs: false,
             captured: None,
         };
         lab.read_kernel_log()?;
@@ -253,22 +254,14 @@ impl Lab {
 
     /// A server of ours with an empty directory, and more options for `rpcrdma serve`.
     pub(crate) fn serve(&mut self, options: &[&str]) -> Result<Server, Failure> {
-        let rdma = self.port()?;
+        let rdma = self.port();
         let export = self.folder.join(format!("export-{rdma}"));
         fs::create_dir_all(&export)?;
         let log = self.folder.join(format!("serve-{rdma}.log"));
-        let server = Server { rdma, tcp: self.port()?, export, log };
+        let server = Server { rdma, tcp: self.port(), export, log };
         self.logs.push(server.log.clone());
         self.launch(&server, options)?;
         Ok(server)
-    }
-
-    /// From here on servers of this case ask for CRCs, as by default outside of the suite.
-    ///
-    /// Else they do not: siw 6.1 takes the CRC of an FPDU for wrong whose last octets come in two TCP segments, and the
-    /// user-mode network cuts anywhere. That costs a connection in some ten MiB, and a line in the kernel's log.
-    pub(crate) fn ask_for_crcs(&mut self) {
-        self.crcs = true;
     }
 
     /// Starts a server that has stopped again: same ports, directory and state.
@@ -279,13 +272,10 @@ impl Lab {
         if !options.iter().any(|option| option.starts_with("-v")) {
             command.arg("-v");
         }
-        command.arg("serve");
-        if !self.crcs {
-            command.arg("--no-crc");
-        }
         command
-            .args(["--json", "--listen", &format!("127.0.0.1:{}", server.rdma)])
-            .args(["--tcp", &format!("127.0.0.1:{}", server.tcp), "--state"])
+            .arg("serve")
+            .args(["--json", "--listen", &format!("{HOST}:{}", server.rdma)])
+            .args(["--tcp", &format!("{HOST}:{}", server.tcp), "--state"])
             .arg(self.folder.join(format!("state-{}", server.rdma)))
             .arg("--export")
             .arg(format!("/={},squash=none", server.export.display()))
@@ -340,17 +330,16 @@ impl Lab {
         Ok(self.running.swap_remove(at).1)
     }
 
-    /// A free port of the suite on 127.0.0.1 (10.0.2.2 for the guest).
-    pub(crate) fn port(&mut self) -> Result<u16, Failure> {
-        let reserved = u16::try_from(FORWARDED.len()).unwrap_or(PORTS);
-        for _ in reserved..PORTS {
-            let port = self.base + reserved + self.next_port % (PORTS - reserved);
-            self.next_port += 1;
-            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-                return Ok(port);
-            }
-        }
-        Err(Failure::new("all ports of the suite are taken"))
+    /// A proxy in front of a server. Its first connections are cut as `cuts` say.
+    pub(crate) fn proxy(&mut self, server: &Server, cuts: &[Cut]) -> Result<Proxy, Failure> {
+        Proxy::start(HOST, self.port(), server.rdma, cuts)
+    }
+
+    /// A port of [`HOST`] that was not used lately.
+    fn port(&mut self) -> u16 {
+        let port = self.next_port;
+        self.next_port = port.checked_add(1).unwrap_or(FIRST_PORT);
+        port
     }
 
     // ---- our client on the host
@@ -375,7 +364,7 @@ impl Lab {
         let all = format!(
             "vers=3,proto=rdma,port={rdma},mountproto=tcp,mountport={mountd},nolock,retry=0{comma}{options}"
         );
-        self.mount_raw("10.0.2.2:/", &all)
+        self.mount_raw(&format!("{HOST}:/"), &all)
     }
 
     /// `mount -t nfs -o OPTIONS SOURCE` on a new directory of the guest.
@@ -407,7 +396,7 @@ impl Lab {
     /// Starts the kernel's server in the guest, unless it runs.
     pub(crate) fn knfsd(&mut self) -> Result<Knfsd, Failure> {
         self.guest("exec bash /job/guest/knfsd.sh", &[]).context("starting knfsd")?;
-        Ok(Knfsd { rdma: self.base, mountd: self.base + 1 })
+        Ok(Knfsd { rdma: KNFSD_PORTS.0, mountd: KNFSD_PORTS.1 })
     }
 
     // ---- one case
@@ -422,9 +411,8 @@ impl Lab {
         self.logs.clear();
         self.case_log.clear();
         self.captured = None;
-        self.crcs = false;
         if capture {
-            self.capture = Some(Capture::start(&self.folder.join("wire.pcap"), self.base)?);
+            self.capture = Some(Capture::start(&self.folder.join("wire.pcap"))?);
         }
         Ok(())
     }
@@ -485,7 +473,7 @@ impl Lab {
     fn reboot(&mut self) -> Result<(), Failure> {
         let accel = self.accel();
         self.vm.power_off();
-        self.vm = Vm::boot(&self.machine, &self.interop, &self.run, accel, &forwards(self.base))?;
+        self.vm = Vm::boot(&self.machine, &self.interop, &self.run, accel)?;
         self.log_lines = 0;
         self.read_kernel_log()
     }
@@ -530,10 +518,6 @@ impl Lab {
     }
 }
 
-fn forwards(base: u16) -> Vec<Forward> {
-    (base..).zip(FORWARDED).map(|(host, guest)| Forward { host, guest }).collect()
-}
-
 fn succeeded(outcome: &Outcome, script: &str) -> Result<String, Failure> {
     let end = process::last_lines(&outcome.output, 12);
     match outcome.status {
@@ -544,12 +528,4 @@ fn succeeded(outcome: &Outcome, script: &str) -> Result<String, Failure> {
             Err(Failure::new(format!("in the guest: no end in time: {script}: {end}")))
         }
     }
-}
-
-/// A range of ports that nobody listens on.
-fn free_ports() -> Result<u16, Failure> {
-    (0..200_u16)
-        .map(|step| 21_000 + step * PORTS)
-        .find(|&base| (base..base + PORTS).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()))
-        .ok_or_else(|| Failure::new("no range of free ports on 127.0.0.1"))
 }

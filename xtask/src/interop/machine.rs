@@ -92,10 +92,14 @@ pub(crate) fn prepare(interop: &Path, target: &Path, rebuild: bool) -> Result<Ma
 }
 
 /// The programs that a run needs on the host, beside those of the build.
-const TOOLS: [&str; 3] = ["qemu-system-x86_64", "tcpdump", "tshark"];
+const TOOLS: [&str; 4] = ["qemu-system-x86_64", "ip", "tcpdump", "tshark"];
 
 fn package_of(tool: &str) -> &str {
-    if tool.starts_with("qemu") { "qemu-system-x86 seabios" } else { tool }
+    match tool {
+        "qemu-system-x86_64" => "qemu-system-x86 seabios",
+        "ip" => "iproute2",
+        _ => tool,
+    }
 }
 
 fn tool_missing() -> Option<&'static str> {

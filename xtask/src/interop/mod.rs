@@ -20,6 +20,7 @@ mod failure;
 mod kernel_log;
 mod lab;
 mod machine;
+mod network;
 mod process;
 mod proxy;
 mod report;
@@ -91,6 +92,8 @@ fn suite(options: &Options) -> Result<bool, Failure> {
     ensure!(missing.is_empty(), "the suite cannot run here:\n  {}", missing.join("\n  "));
     let rpcrdma = build_command(&project)?;
     let machine = machine::prepare(&interop, &target, options.rebuild)?;
+    // From here on there is no network but the suite's.
+    network::enter().context("setting up the suite's network; it needs root and /dev/net/tun")?;
     let run = target.join("run");
     let mut lab = Lab::start(machine, &project, &run, &rpcrdma, options.accel)?;
     println!("{}, {} cases", lab.description(), chosen.len());

@@ -2,10 +2,10 @@
 //!
 //! It forwards whole MPA frames and FPDUs, so it knows what goes by: a connection can be reset in the middle of a certain
 //! segment, whenever the network happens to deliver it. One direction can be held back, so that calls stay outstanding for
-//! as long as a case wants them to.
+//! as long as a case wants them to. What it forwards starts a TCP segment, as siw needs it.
 
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io::{ErrorKind, Read as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -19,6 +19,7 @@ use rpcrdma_iwarp::wire::rdmap::{Opcode, opcode};
 use rpcrdma_proto::Limits;
 use rpcrdma_proto::wire::Codec as _;
 use rpcrdma_proto::wire::v1::V1;
+use rustix::net::SendFlags;
 
 use super::failure::{Context, Failure};
 
@@ -70,9 +71,9 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Forwards connections to `port` of 127.0.0.1 to `target` there. The first connections are cut as `cuts` say.
-    pub(crate) fn start(port: u16, target: u16, cuts: &[Cut]) -> Result<Self, Failure> {
-        let listener = TcpListener::bind(("127.0.0.1", port)).context(format!("a proxy on port {port}"))?;
+    /// Forwards connections to `port` of this address to `target` there. The first connections are cut as `cuts` say.
+    pub(crate) fn start(address: Ipv4Addr, port: u16, target: u16, cuts: &[Cut]) -> Result<Self, Failure> {
+        let listener = TcpListener::bind((address, port)).context(format!("a proxy on port {port}"))?;
         listener.set_nonblocking(true)?;
         let orders = Arc::new(Orders {
             cuts: Mutex::new(cuts.to_vec()),
@@ -88,7 +89,7 @@ impl Proxy {
         let listener = thread::spawn(move || {
             while !shared.stop.load(Ordering::SeqCst) {
                 match listener.accept() {
-                    Ok((client, _)) => shared.open(client, target),
+                    Ok((client, _)) => shared.open(client, (address, target)),
                     Err(_) => thread::sleep(TICK),
                 }
             }
@@ -141,10 +142,10 @@ impl Drop for Proxy {
 }
 
 impl Orders {
-    fn open(self: &Arc<Self>, client: TcpStream, target: u16) {
+    fn open(self: &Arc<Self>, client: TcpStream, target: (Ipv4Addr, u16)) {
         // Who cannot be connected gets a reset, as from a port that nobody listens on.
         let _ = rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
-        let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { return };
+        let Ok(server) = TcpStream::connect(target) else { return };
         self.connections.fetch_add(1, Ordering::SeqCst);
         let mut cuts = self.cuts.lock().unwrap_or_else(PoisonError::into_inner);
         let cut = if cuts.is_empty() { None } else { Some(cuts.remove(0)) };
@@ -245,12 +246,21 @@ impl Direction {
         {
             self.seen += 1;
             if self.seen == cut.number {
-                let _ = (&*self.sink).write_all(octets.get(..octets.len() / 2).unwrap_or_default());
+                let _ = self.forward(octets.get(..octets.len() / 2).unwrap_or_default());
                 self.orders.cuts_made.fetch_add(1, Ordering::SeqCst);
                 return false;
             }
         }
-        (&*self.sink).write_all(octets).is_ok()
+        self.forward(octets).is_ok()
+    }
+
+    /// Sends so that what comes next starts a TCP segment.
+    fn forward(&self, mut octets: &[u8]) -> rustix::io::Result<()> {
+        while !octets.is_empty() {
+            let sent = rustix::net::send(&*self.sink, octets, SendFlags::NOSIGNAL | SendFlags::EOR)?;
+            octets = octets.get(sent..).unwrap_or_default();
+        }
+        Ok(())
     }
 }
 
@@ -276,6 +286,8 @@ fn called(fpdu: &[u8]) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use rpcrdma_iwarp::wire::ddp::{Tagged, Untagged};
     use rpcrdma_iwarp::wire::fpdu::seal;
 
@@ -296,10 +308,11 @@ mod tests {
 
     /// A proxy, and both ends of a connection through it.
     fn through(cuts: &[Cut]) -> (Proxy, TcpStream, TcpStream) {
-        let target = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let proxy = Proxy::start(port, target.local_addr().unwrap().port(), cuts).unwrap();
-        let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let target = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let proxy =
+            Proxy::start(Ipv4Addr::LOCALHOST, port, target.local_addr().unwrap().port(), cuts).unwrap();
+        let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         let (server, _) = target.accept().unwrap();
         (proxy, client, server)
     }

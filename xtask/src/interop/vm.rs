@@ -1,7 +1,6 @@
-//! The virtual machine: QEMU with a user-mode network, and jobs that run in its guest.
+//! The virtual machine: QEMU on the suite's network, and jobs that run in its guest.
 //!
-//! Host and guest share a directory by 9p; how a job is handed over is written down in `interop/guest/agent.py`. The guest
-//! reaches the host's 127.0.0.1 as 10.0.2.2; the host reaches the guest by forwarded ports only.
+//! Host and guest share a directory by 9p; how a job is handed over is written down in `interop/guest/agent.py`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::failure::{Context, Failure, ensure};
 use super::machine::Machine;
+use super::network::TAP;
 use super::process::{self, TICK};
 
 /// How the guest's processor is made.
@@ -87,35 +87,22 @@ fn has_virtualization() -> bool {
         .is_ok_and(|text| text.split_whitespace().any(|flag| flag == "vmx" || flag == "svm"))
 }
 
-/// A port of the host that leads to one of the guest.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Forward {
-    pub(crate) host: u16,
-    pub(crate) guest: u16,
-}
-
 impl Vm {
     /// Boots the machine and waits for the guest's agent.
-    pub(crate) fn boot(
-        machine: &Machine,
-        interop: &Path,
-        run: &Path,
-        accel: Accel,
-        forwards: &[Forward],
-    ) -> Result<Self, Failure> {
+    pub(crate) fn boot(machine: &Machine, interop: &Path, run: &Path, accel: Accel) -> Result<Self, Failure> {
         if accel == Accel::Auto {
             let usable = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
             let reason = match usable {
                 Err(error) => format!("/dev/kvm: {error}"),
                 // There are KVMs without these (PVM): a stock kernel does not get anywhere on them.
                 Ok(_) if !has_virtualization() => "the processor has neither VMX nor SVM".to_owned(),
-                Ok(_) => match Self::boot(machine, interop, run, Accel::Kvm, forwards) {
+                Ok(_) => match Self::boot(machine, interop, run, Accel::Kvm) {
                     Ok(vm) => return Ok(vm),
                     Err(failure) => failure.to_string(),
                 },
             };
             println!("no KVM here ({reason}); emulating the processor with TCG");
-            return Self::boot(machine, interop, run, Accel::Tcg, forwards);
+            return Self::boot(machine, interop, run, Accel::Tcg);
         }
         let job = run.join("job");
         if job.exists() {
@@ -125,9 +112,7 @@ impl Vm {
         copy_files(&interop.join("guest"), &job.join("guest"))?;
         let console = run.join("console.log");
         let errors = run.join("qemu.log");
-        let network = forwards.iter().fold("user,id=net".to_owned(), |text, forward| {
-            format!("{text},hostfwd=tcp:127.0.0.1:{}-:{}", forward.host, forward.guest)
-        });
+        let network = format!("tap,id=net,ifname={TAP},script=no,downscript=no");
         let file = |name: &str| machine.directory.join(name).display().to_string();
         let mut command = process::bound("qemu-system-x86_64");
         command

@@ -15,7 +15,7 @@ use super::{Case, Detail};
 use crate::interop::failure::{Context, Failure, ensure};
 use crate::interop::lab::{Lab, Server};
 use crate::interop::process;
-use crate::interop::proxy::{Cut, Proxy};
+use crate::interop::proxy::Cut;
 
 pub(super) const CASES: &[Case] = &[
     Case::new(
@@ -163,7 +163,7 @@ fn server_killed(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{KILLS} kills, {WRITERS} writers, {files} files equal{notes}"))
 }
 
-/// A call that is not idempotent: what is there before, what makes it, how the host sees that it was executed.
+/// A call that changes something: what is there before, what makes it, how the host sees that it was executed.
 struct Repeated {
     name: &'static str,
     /// Number of the procedure in NFS version 3.
@@ -232,12 +232,48 @@ const REPEATED: &[Repeated] = &[
         executed: |export| export.join("exclusive").exists(),
         after_restart: None,
     },
+    Repeated {
+        name: "CREATE",
+        procedure: 8,
+        prepare: "os.listdir(p)",
+        act: "os.close(os.open(p + 'plain', os.O_CREAT | os.O_WRONLY))",
+        executed: |export| export.join("plain").exists(),
+        after_restart: None,
+    },
+    Repeated {
+        name: "MKNOD",
+        procedure: 11,
+        prepare: "os.listdir(p)",
+        act: "os.mkfifo(p + 'fifo')",
+        executed: |export| export.join("fifo").exists(),
+        after_restart: Some("EEXIST"),
+    },
+    Repeated {
+        name: "SETATTR",
+        procedure: 2,
+        prepare: "open(p + 'cut', 'w').write('0123456789')",
+        act: "os.truncate(p + 'cut', 5)",
+        executed: |export| length(&export.join("cut")) == Some(5),
+        after_restart: None,
+    },
+    Repeated {
+        name: "WRITE",
+        procedure: 7,
+        prepare: "open(p + 'synced', 'w').close()",
+        act: "os.write(os.open(p + 'synced', os.O_WRONLY | os.O_SYNC), b'x')",
+        executed: |export| length(&export.join("synced")) == Some(1),
+        after_restart: None,
+    },
 ];
+
+fn length(file: &Path) -> Option<u64> {
+    fs::metadata(file).map(|file| file.len()).ok()
+}
 
 /// Has each call executed and its reply lost; says what the program in the guest was told in the end.
 fn repeat(lab: &mut Lab, restart: bool) -> Result<Detail, Failure> {
     let server = lab.serve(&[])?;
-    let proxy = Proxy::start(lab.port()?, server.rdma, &[])?;
+    let proxy = lab.proxy(&server, &[])?;
     let mount = lab.mount_port(proxy.port, server.tcp, "")?;
     let mut told = String::new();
     for call in REPEATED {
@@ -287,7 +323,7 @@ fn cuts(from: Side, opcode: Opcode) -> [Cut; 3] {
 
 fn cut_in_rdma_read(lab: &mut Lab) -> Result<Detail, Failure> {
     let server = lab.serve(&[])?;
-    let proxy = Proxy::start(lab.port()?, server.rdma, &cuts(Side::Client, Opcode::ReadResponse))?;
+    let proxy = lab.proxy(&server, &cuts(Side::Client, Opcode::ReadResponse))?;
     let mount = lab.mount_port(proxy.port, server.tcp, "")?;
     let script = "dd if=/dev/urandom of=/tmp/data bs=1M count=16 2>/dev/null && \
                   dd if=/tmp/data of=\"$1/data\" bs=1M conv=fsync 2>/dev/null && sha256sum </tmp/data; s=$?; \
@@ -304,7 +340,7 @@ fn cut_in_rdma_write(lab: &mut Lab) -> Result<Detail, Failure> {
     let server = lab.serve(&[])?;
     let data = server.export.join("data");
     random_file(&data, 16)?;
-    let proxy = Proxy::start(lab.port()?, server.rdma, &cuts(Side::Server, Opcode::Write))?;
+    let proxy = lab.proxy(&server, &cuts(Side::Server, Opcode::Write))?;
     let mount = lab.mount_port(proxy.port, server.tcp, "")?;
     let output = lab.guest_within(RECOVERY, "sha256sum <\"$1/data\"", &[&mount.path])?;
     ensure!(proxy.cuts_made() == CUT_AT.len(), "{} of {} cuts were made", proxy.cuts_made(), CUT_AT.len());
@@ -341,7 +377,7 @@ fn client_killed(lab: &mut Lab) -> Result<Detail, Failure> {
     let alone = sockets(lab, &server);
     let mut warm = 0;
     for round in 0..ROUNDS {
-        let proxy = Proxy::start(lab.port()?, server.rdma, &[])?;
+        let proxy = lab.proxy(&server, &[])?;
         let mount = lab.mount_port(proxy.port, server.tcp, "")?;
         let file = format!("{}/data", mount.path);
         let job = lab.guest_start(MANY_READS, &[&file, "8", "100000", "524288"])?;
@@ -413,7 +449,7 @@ fn idle(lab: &mut Lab) -> Result<Detail, Failure> {
     const ROUNDS: usize = 3;
     let server = lab.serve(&["--idle", "2"])?;
     let alone = sockets(lab, &server);
-    let proxy = Proxy::start(lab.port()?, server.rdma, &[])?;
+    let proxy = lab.proxy(&server, &[])?;
     let mount = lab.mount_port(proxy.port, server.tcp, "")?;
     for round in 0..ROUNDS {
         wait(RECOVERY, "the connection stays open", || sockets(lab, &server) == alone)?;
@@ -439,7 +475,7 @@ fn knfsd_restarted(lab: &mut Lab) -> Result<Detail, Failure> {
         fs::write(tree.join(format!("file-{number}")), octets)?;
     }
     lab.guest("rm -rf /export/memory/tree", &[])?;
-    let address = format!("127.0.0.1:{}", knfsd.rdma);
+    let address = knfsd.address();
     let mountport = knfsd.mountd.to_string();
     let url = format!("nfs://{address}/export/memory/");
     let mut command = process::bound(&lab.rpcrdma);

@@ -328,7 +328,7 @@ fn speed(lab: &mut Lab) -> Result<Detail, Failure> {
 const SPEED_OURS: &str = "set -e\n\
     mkdir -p /srv/export/speed /mnt/speed\n\
     /job/rpcrdma serve --listen 10.0.2.15:20050 --tcp 10.0.2.15:20051 --state /srv/state \
-        --export /=/srv/export,squash=none --no-crc --json >/tmp/ready 2>&1 &\n\
+        --export /=/srv/export,squash=none --json >/tmp/ready 2>&1 &\n\
     server=$!\n\
     trap 'umount -f /mnt/speed 2>/dev/null || :; kill $server; wait $server || :; rm -rf /srv/*' EXIT\n\
     for _ in $(seq 200); do grep -q rdma /tmp/ready && break; sleep 0.05; done\n\

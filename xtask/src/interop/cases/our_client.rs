@@ -1,9 +1,4 @@
-//! Our client on the kernel's server (knfsd on siw), reached from the host through forwarded ports.
-//!
-//! One rule of siw shapes these cases. It loses its place in the last octets of an FPDU if they come in two TCP segments, and
-//! takes the CRC for wrong; the user-mode network cuts segments anew and so provokes that, once in some ten MiB. What is worse,
-//! threads of knfsd then wait for ever for RDMA Reads of the connection that siw ended. So cases that move much do without
-//! CRCs ([`Remote::without_crc`]); that they work is the matter of `crc`.
+//! Our client on the kernel's server (knfsd on siw).
 
 use super::Case;
 
@@ -33,7 +28,12 @@ pub(super) const CASES: &[Case] = &[
     )
     .within(240)
     .unseen(),
-    Case::new("crc", "CRCs both ways when only we ask for them", copies::crc),
+    Case::new(
+        "interrupted",
+        "SIGINT in the middle of puts, more often than knfsd has threads: none of them hangs",
+        copies::interrupted,
+    ),
+    Case::new("crc", "CRCs both ways when only we ask for them, none when nobody does; all sizes without", copies::crc),
     Case::new("tree", "put -r and get -r of a tree with long and foreign names and links: both ends are equal", copies::tree)
         .within(180)
         .unseen(),

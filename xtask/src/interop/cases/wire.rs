@@ -17,7 +17,6 @@ use super::{Case, Detail};
 use crate::interop::failure::{Failure, ensure};
 use crate::interop::lab::Lab;
 use crate::interop::process;
-use crate::interop::proxy::Proxy;
 
 pub(super) const CASES: &[Case] = &[
     Case::new(
@@ -136,10 +135,9 @@ fn check_messages(exchanges: &[Exchange]) -> Result<(usize, usize), Failure> {
 }
 
 fn kernel_client(lab: &mut Lab) -> Result<Detail, Failure> {
-    lab.ask_for_crcs();
     let server = lab.serve(&[])?;
     let mount = lab.mount(&server, "")?;
-    // Around the threshold, both ways. What we send is short: see `ask_for_crcs`.
+    // Around the threshold, both ways.
     let script = "cd \"$1\" && for n in 1 100 1000 2000 3000 3800 3900 5000 100000; do head -c $n /dev/urandom >f$n; done; \
                   echo 3 >/proc/sys/vm/drop_caches; cat f1 f100 f1000 f2000 f3000 f3800 f3900 f5000 | wc -c; ls -l >/dev/null";
     let output = lab.guest_within(LIMIT, script, &[&mount.path])?;
@@ -194,12 +192,12 @@ fn kernel_client(lab: &mut Lab) -> Result<Detail, Failure> {
 fn our_client(lab: &mut Lab) -> Result<Detail, Failure> {
     let knfsd = lab.knfsd()?;
     let mountport = knfsd.mountd.to_string();
-    let url = format!("nfs://127.0.0.1:{}/export/memory/wire", knfsd.rdma);
+    let url = format!("nfs://{}/export/memory/wire", knfsd.address());
     let local = lab.folder.join("data");
     pattern_file(&local, 4)?;
     let local = local.display().to_string();
     let back = lab.folder.join("back").display().to_string();
-    // Bulk goes to siw without CRCs, and comes from it with them: see `ask_for_crcs`.
+    // One way without CRCs.
     let put: &[&str] = &["put", "--no-crc", "--mountport", &mountport, &local, &url];
     let get: &[&str] = &["get", "--mountport", &mountport, &url, &back];
     for arguments in [put, get] {
@@ -256,7 +254,7 @@ fn credits_filled(lab: &mut Lab) -> Result<Detail, Failure> {
         let server = lab.serve(&["--credits", &grant.to_string()])?;
         pattern_file(&server.export.join("data"), 16)?;
         // While the replies are held back, the kernel sends as many calls as it may.
-        let proxy = Proxy::start(lab.port()?, server.rdma, &[])?;
+        let proxy = lab.proxy(&server, &[])?;
         let mount = lab.mount_port(proxy.port, server.tcp, "")?;
         let file = format!("{}/data", mount.path);
         proxy.hold_at(READ);
@@ -288,7 +286,7 @@ fn credits_filled(lab: &mut Lab) -> Result<Detail, Failure> {
 }
 
 fn crc_off(lab: &mut Lab) -> Result<Detail, Failure> {
-    let server = lab.serve(&[])?;
+    let server = lab.serve(&["--no-crc"])?;
     let mount = lab.mount(&server, "")?;
     let script =
         "head -c 300000 /dev/urandom >\"$1/file\" && echo 3 >/proc/sys/vm/drop_caches && wc -c <\"$1/file\"";

@@ -11,7 +11,7 @@ use crate::interop::lab::Lab;
 const KNFSD_CREDITS: u32 = 64;
 
 pub(super) fn credits(lab: &mut Lab) -> Result<Detail, Failure> {
-    let remote = Remote::new(lab, "credits")?.without_crc();
+    let remote = Remote::new(lab, "credits")?;
     let script = "cd \"$1\" && mkdir many && for n in $(seq 1500); do printf '%0*d' $((n * 5)) $n >many/$n; done; cat many/* | wc -c";
     let octets = lab.guest(script, &[remote.directory()])?;
     let options = ["--credits", "256", "--files", "256"];
@@ -66,7 +66,7 @@ pub(super) fn listing(lab: &mut Lab) -> Result<Detail, Failure> {
 
 /// svcrdma sends Send with Invalidate if all chunks of a call together have one key.
 pub(super) fn invalidation(lab: &mut Lab) -> Result<Detail, Failure> {
-    let remote = Remote::new(lab, "invalidation")?.without_crc();
+    let remote = Remote::new(lab, "invalidation")?;
     let script = "cd \"$1\" && head -c 1000000 /dev/urandom >file && for n in $(seq 40); do cp file $n; done && ls -A | wc -l";
     lab.guest(script, &[remote.directory()])?;
     let get = remote.succeed(lab, &["-v", "get", "-r", &remote.url(""), "back"])?;

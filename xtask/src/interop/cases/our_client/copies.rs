@@ -6,8 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::remote::{Remote, octets, travelled};
+use rustix::process::Signal;
+
+use super::remote::{COMMAND_LIMIT, Remote, octets, travelled};
 use crate::interop::cases::Detail;
+use crate::interop::cases::faults::pattern_file;
 use crate::interop::failure::{Failure, ensure};
 use crate::interop::lab::Lab;
 use crate::interop::process;
@@ -19,12 +22,12 @@ const INLINE_ROOM: u64 = 3900;
 const DIGEST_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) fn sizes(lab: &mut Lab) -> Result<Detail, Failure> {
-    let remote = Remote::new(lab, "sizes")?.without_crc();
+    let remote = Remote::new(lab, "sizes")?;
     let (read, written) = copy(lab, &remote, &SIZES)?;
     Ok(format!("{read} octets by Write chunks, {written} by Read chunks, the rest inline"))
 }
 
-/// The Request asks for CRCs, siw on its own would not. Small files only: see the module.
+/// The Request asks for CRCs, siw on its own would not. All other cases have CRCs.
 pub(super) fn crc(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "crc")?;
     let finished = remote.succeed(lab, &["-vv", "ping", "--count", "1", &remote.address()])?;
@@ -32,10 +35,34 @@ pub(super) fn crc(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = remote.without_crc();
     let finished = remote.succeed(lab, &["-vv", "ping", "--count", "1", &remote.address()])?;
     ensure!(finished.errors.contains("crc=false"), "siw wants CRCs: {}", finished.errors);
-    let remote = Remote::new(lab, "crc")?;
-    copy(lab, &remote, &[0, 1, 3, 1000, 1400, 4097])?;
-    Ok(String::new())
+    let (read, written) = copy(lab, &remote, &SIZES)?;
+    Ok(format!("{read} octets by Write chunks, {written} by Read chunks, without CRCs"))
 }
+
+/// Threads of knfsd that wait for an RDMA Read of a connection that ends wait for ever. So a command that is interrupted lets the
+/// server read what its calls in flight announced, and leaves then.
+pub(super) fn interrupted(lab: &mut Lab) -> Result<Detail, Failure> {
+    /// knfsd has four threads.
+    const INTERRUPTS: u32 = 8;
+    let remote = Remote::new(lab, "interrupted")?;
+    pattern_file(&lab.folder.join("data"), 64)?;
+    let mut left = 0;
+    for attempt in 0..INTERRUPTS {
+        let mut child = remote.start(lab, &["put", "data", &remote.url(&format!("data{attempt}"))])?;
+        let began = lab.guest(BEGUN, &[remote.directory(), &format!("data{attempt}")]);
+        let status = process::terminate(&mut child, Signal::INT, COMMAND_LIMIT)?;
+        began?;
+        let code = status.and_then(|status| status.code());
+        ensure!(matches!(code, Some(0 | 130)), "a put that was interrupted ended with {status:?}");
+        left += u32::from(code == Some(130));
+    }
+    ensure!(left > INTERRUPTS / 2, "{left} of {INTERRUPTS} puts were interrupted before their end");
+    remote.succeed(lab, &["put", "data", &remote.url("whole")])?;
+    Ok(format!("{left} of {INTERRUPTS} interrupted half-way, knfsd answers as before"))
+}
+
+/// Waits until a file has data.
+const BEGUN: &str = "for n in $(seq 400); do [ -s \"$1/$2\" ] && exit 0; sleep 0.02; done; exit 1";
 
 /// Puts and gets a file of each size; octets by Write chunks and by Read chunks.
 fn copy(lab: &mut Lab, remote: &Remote, sizes: &[usize]) -> Result<(u64, u64), Failure> {
@@ -77,7 +104,7 @@ fn copy(lab: &mut Lab, remote: &Remote, sizes: &[usize]) -> Result<(u64, u64), F
 }
 
 pub(super) fn tree(lab: &mut Lab) -> Result<Detail, Failure> {
-    let remote = Remote::new(lab, "tree")?.without_crc();
+    let remote = Remote::new(lab, "tree")?;
     let local = lab.folder.join("tree");
     let files = grow(&local)?;
     remote.succeed(lab, &["put", "-r", "tree", &remote.url("")])?;

@@ -22,7 +22,7 @@ pub(super) fn mount_refused(lab: &mut Lab) -> Result<Detail, Failure> {
 }
 
 pub(super) fn errors(lab: &mut Lab) -> Result<Detail, Failure> {
-    let remote = Remote::new(lab, "errors")?.without_crc();
+    let remote = Remote::new(lab, "errors")?;
     let made = "mkdir -p /small /squashed /fixed && mount -t tmpfs -o size=1m small /small && \
                 mount -t tmpfs -o size=1m,mode=755 squashed /squashed && mount -t tmpfs -o size=1m fixed /fixed && \
                 o=insecure,no_subtree_check && exportfs -o rw,no_root_squash,$o,fsid=41 '*:/small' && \

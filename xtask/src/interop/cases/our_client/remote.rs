@@ -1,13 +1,14 @@
 //! knfsd as our client is told of it.
 
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use crate::interop::failure::{Failure, ensure};
+use crate::interop::failure::{Context, Failure, ensure};
 use crate::interop::lab::{Knfsd, Lab};
-use crate::interop::process::Finished;
+use crate::interop::process::{self, Finished};
 
 /// How long one command may take. Times the patience of the guest.
-const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
 /// knfsd, and a new directory there for the case.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ impl Remote {
 
     /// `HOST:PORT`.
     pub(super) fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.knfsd.rdma)
+        self.knfsd.address()
     }
 
     /// The URL of a path in the case's directory.
@@ -53,13 +54,24 @@ impl Remote {
 
     /// Runs `rpcrdma` to its end, in the case's folder.
     pub(super) fn run(&self, lab: &Lab, arguments: &[&str]) -> Result<Finished, Failure> {
-        let mountport = self.knfsd.mountd.to_string();
-        let mut all = arguments.to_vec();
-        all.extend(["--mountport", &mountport]);
+        let all = self.with_options(arguments);
+        lab.rpcrdma(COMMAND_LIMIT, &all.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn with_options(&self, arguments: &[&str]) -> Vec<String> {
+        let mut all: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        all.extend(["--mountport".to_owned(), self.knfsd.mountd.to_string()]);
         if !self.crc {
-            all.push("--no-crc");
+            all.push("--no-crc".to_owned());
         }
-        lab.rpcrdma(COMMAND_LIMIT, &all)
+        all
+    }
+
+    /// Starts `rpcrdma` in the case's folder and does not wait.
+    pub(super) fn start(&self, lab: &Lab, arguments: &[&str]) -> Result<Child, Failure> {
+        let mut command = process::bound(&lab.rpcrdma);
+        command.args(self.with_options(arguments)).current_dir(&lab.folder);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("starting rpcrdma")
     }
 
     /// The same; it has to succeed.

@@ -1,0 +1,52 @@
+//! The network of the suite: a namespace of its own, in which only the guest and the suite's processes are.
+//!
+//! A tap device joins the two, so TCP runs from end to end: segments reach siw as they were sent, which its CRC check needs
+//! (`iwarp::engine::output`), and what the kernel sends arrives as it was cut there. Nothing listens on the host's addresses,
+//! and no port can be taken.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::failure::{Context, Failure, ensure};
+use super::process;
+
+/// The suite's address, as the guest reaches it.
+pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+/// The guest's address. `interop/machine/init` sets it.
+pub(crate) const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+/// The device that QEMU opens.
+pub(crate) const TAP: &str = "guest";
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Moves this process into a new network namespace and sets the network up there. Called while there is one thread only:
+/// the threads and processes that it starts follow it.
+///
+/// The loopback device gets the MTU of the tap device, so that an FPDU that the proxy passes on fits the segments of either side.
+pub(crate) fn enter() -> Result<(), Failure> {
+    let name = format!("rpcrdma-interop-{}", std::process::id());
+    ip(&["netns", "add", &name])?;
+    let entered = File::open(format!("/run/netns/{name}")).and_then(|namespace| {
+        Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+    });
+    // Its name is needed no longer: it lasts as long as somebody is in it.
+    ip(&["netns", "delete", &name])?;
+    entered.context("entering a network namespace")?;
+    ip(&["link", "set", "lo", "mtu", "1500", "up"])?;
+    ip(&["tuntap", "add", "dev", TAP, "mode", "tap"])?;
+    ip(&["address", "add", &format!("{HOST}/24"), "dev", TAP])?;
+    ip(&["link", "set", TAP, "up"])
+}
+
+fn ip(arguments: &[&str]) -> Result<(), Failure> {
+    let mut command = Command::new("ip");
+    command.args(arguments);
+    let finished = process::run(command, LIMIT)?;
+    ensure!(finished.success(), "ip {}: {}", arguments.join(" "), finished.errors.trim());
+    Ok(())
+}
