@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod failure;
 mod interop;
+mod project;
 mod reduce_capture;
 
 /// Tasks of those who work on rpcrdma.

@@ -10,9 +10,9 @@ use std::time::Duration;
 use rpcrdma_capture::session::{Session, from_pcap};
 use rustix::process::Signal;
 
-use super::failure::{Context, Failure, ensure};
 use super::network::TAP;
 use super::process;
+use crate::failure::{Context, Failure, ensure};
 
 /// Longer captures are decoded by their first and last frames only.
 const DECODED_FRAMES: u64 = 20_000;

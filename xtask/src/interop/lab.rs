@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::capture::{Capture, Recording};
-use super::failure::{Context, Failure, ensure};
 use super::kernel_log;
 use super::machine::Machine;
 use super::network::{GUEST, HOST};
 use super::process;
 use super::proxy::{Cut, Proxy};
 use super::vm::{Accel, Job, Outcome, Vm};
+use crate::failure::{Context, Failure, ensure};
 
 /// The first port that a server or a proxy of ours gets. They are taken in turn, so that none is used again soon.
 const FIRST_PORT: u16 = 21_000;

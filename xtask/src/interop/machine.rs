@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::failure::{Context, Failure, ensure};
 use super::process;
+use crate::failure::{Context, Failure, ensure};
 
 /// A fresh build takes two minutes; a slow mirror may take several times that.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);

@@ -9,14 +9,14 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use self::cases::{Case, GROUPS, Group};
-use self::failure::{Context, Failure, ensure};
 use self::lab::Lab;
 use self::report::{Report, Verdict};
 use self::vm::Accel;
+use crate::failure::{Context, Failure, ensure};
+use crate::project::project;
 
 mod capture;
 mod cases;
-mod failure;
 mod kernel_log;
 mod lab;
 mod machine;
@@ -201,14 +201,6 @@ fn section(title: &str, text: &str) {
     for line in text.lines() {
         println!("  {line}");
     }
-}
-
-/// The folder of the workspace: the one above this package.
-fn project() -> Result<PathBuf, Failure> {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .map(Path::to_owned)
-        .ok_or_else(|| Failure::new("the package has no folder above it"))
 }
 
 fn target(project: &Path) -> PathBuf {

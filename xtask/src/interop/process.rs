@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::failure::{Context, Failure};
+use crate::failure::{Context, Failure};
 
 /// How often a condition is looked at again.
 pub(crate) const TICK: Duration = Duration::from_millis(10);

@@ -21,7 +21,7 @@ use rpcrdma_proto::wire::Codec as _;
 use rpcrdma_proto::wire::v1::V1;
 use rustix::net::SendFlags;
 
-use super::failure::{Context, Failure};
+use crate::failure::{Context, Failure};
 
 /// How long a thread waits before it looks at its orders again.
 const TICK: Duration = Duration::from_millis(5);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::cases::{Case, GROUPS, Group};
-use super::failure::{Context, Failure, ensure};
+use crate::failure::{Context, Failure, ensure};
 
 /// What became of one case.
 #[derive(Clone, Debug, Serialize)]

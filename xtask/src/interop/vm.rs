@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use super::failure::{Context, Failure, ensure};
 use super::machine::Machine;
 use super::network::TAP;
 use super::process::{self, TICK};
+use crate::failure::{Context, Failure, ensure};
 
 /// How the guest's processor is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

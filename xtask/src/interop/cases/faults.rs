@@ -12,7 +12,7 @@ use rpcrdma_capture::tcp::Side;
 use rpcrdma_iwarp::wire::rdmap::Opcode;
 
 use super::{Case, Detail};
-use crate::interop::failure::{Context, Failure, ensure};
+use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::{Lab, Server};
 use crate::interop::process;
 use crate::interop::proxy::Cut;

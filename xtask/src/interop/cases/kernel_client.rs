@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{Case, Detail};
-use crate::interop::failure::{Context, Failure, ensure};
+use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::{Lab, Mount, Server};
 use crate::interop::process;
 

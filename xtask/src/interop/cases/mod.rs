@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::failure::Failure;
 use super::lab::Lab;
+use crate::failure::Failure;
 
 mod faults;
 mod kernel_client;

@@ -14,7 +14,7 @@ use rpcrdma_proto::wire::{Body, WriteChunk};
 
 use super::faults::{MANY_READS, READ, pattern_file};
 use super::{Case, Detail};
-use crate::interop::failure::{Failure, ensure};
+use crate::failure::{Failure, ensure};
 use crate::interop::lab::Lab;
 use crate::interop::process;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::remote::{Remote, travelled};
+use crate::failure::{Failure, ensure};
 use crate::interop::cases::Detail;
-use crate::interop::failure::{Failure, ensure};
 use crate::interop::lab::Lab;
 
 /// What knfsd grants (svcrdma's own choice in 6.1).

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::remote::Remote;
+use crate::failure::{Context, Failure, ensure};
 use crate::interop::cases::Detail;
-use crate::interop::failure::{Context, Failure, ensure};
 use crate::interop::lab::Lab;
 
 /// As many as the race needs to show: without a second look, siw leaves every second to tenth first message unread.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::remote::{COMMAND_LIMIT, Remote, octets, travelled};
+use crate::failure::{Failure, ensure};
 use crate::interop::cases::Detail;
 use crate::interop::cases::faults::pattern_file;
-use crate::interop::failure::{Failure, ensure};
 use crate::interop::lab::Lab;
 use crate::interop::process;
 

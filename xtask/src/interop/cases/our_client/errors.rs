@@ -3,8 +3,8 @@
 use std::fs;
 
 use super::remote::Remote;
+use crate::failure::{Failure, ensure};
 use crate::interop::cases::Detail;
-use crate::interop::failure::{Failure, ensure};
 use crate::interop::lab::Lab;
 
 pub(super) fn mount_refused(lab: &mut Lab) -> Result<Detail, Failure> {

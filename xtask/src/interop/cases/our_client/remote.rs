@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use crate::interop::failure::{Context, Failure, ensure};
+use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::{Knfsd, Lab};
 use crate::interop::process::{self, Finished};
 

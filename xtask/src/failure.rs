@@ -1,8 +1,8 @@
-//! Why a case, or the suite, failed: a sentence, with what was being done in front of it.
+//! Why a task, or a case of one, failed: a sentence, with what was being done in front of it.
 
 use std::fmt;
 
-/// A sentence for who reads the table.
+/// A sentence for who reads what the task prints.
 #[derive(Debug)]
 pub(crate) struct Failure(String);
 
@@ -42,7 +42,7 @@ impl<T, E: fmt::Display> Context<T> for Result<T, E> {
 macro_rules! ensure {
     ($condition:expr, $($reason:tt)+) => {
         if !$condition {
-            return Err($crate::interop::failure::Failure::new(format!($($reason)+)));
+            return Err($crate::failure::Failure::new(format!($($reason)+)));
         }
     };
 }

@@ -1,0 +1,13 @@
+//! Where the workspace is.
+
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// The folder of the workspace: the one above this package.
+pub(crate) fn project() -> Result<PathBuf, Failure> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(Path::to_owned)
+        .ok_or_else(|| Failure::new("the package has no folder above it"))
+}
