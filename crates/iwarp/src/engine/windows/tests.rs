@@ -108,6 +108,19 @@ fn i7_every_read_is_checked_against_key_range_and_right() {
     assert_eq!(table.begin_reading(stag ^ 1, base, 1).unwrap_err(), Violation::ReadStag(stag ^ 1));
 }
 
+/// Each connection has a table of its own: a key that another one gave out is nothing here.
+#[test]
+fn i7_a_key_is_good_on_its_own_connection_only() {
+    let (mut here, mut there) = (table(), WindowTable::new(8, 64, [8; 32]));
+    let (own, other) = (open(&mut here, writable(100)), open(&mut there, writable(100)));
+    assert_eq!(here.admit_write(own.key.0, own.address, 100), Ok(0));
+    let (stag, address) = (other.key.0, other.address);
+    assert_eq!(there.admit_write(stag, address, 100), Ok(0));
+    assert_eq!(here.admit_write(stag, address, 1), Err(Violation::WriteStag(stag)));
+    assert_eq!(here.begin_reading(stag, address, 1).unwrap_err(), Violation::ReadStag(stag));
+    assert!(here.close_remote(other.key).is_none());
+}
+
 #[test]
 fn i1_memory_comes_back_only_when_unused() {
     let mut table = table();
