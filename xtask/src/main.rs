@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod conformance;
 mod failure;
 mod interop;
 mod project;
@@ -20,6 +21,8 @@ struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Check that what the protocol's documents require is tested, and where
+    Conformance(conformance::Options),
     /// Let the Linux kernel judge: its NFS client on our server, our client on its server, in a virtual machine
     Interop(interop::Options),
     /// Reduce a pcap file of iWARP sessions to a small text that tests can read
@@ -28,6 +31,7 @@ enum Task {
 
 fn main() -> ExitCode {
     match Arguments::parse().task {
+        Task::Conformance(options) => conformance::run(&options),
         Task::Interop(options) => interop::run(&options),
         Task::ReduceCapture(options) => reduce_capture::run(&options),
     }

@@ -240,6 +240,7 @@ async fn trees() {
 }
 
 /// RFC 8267 §5.1: where the NFS connection has no MOUNT service, it is asked over TCP.
+// conformance: rfc8267-5.1-1
 #[tokio::test]
 async fn mount_over_tcp() {
     let (nfs, shares) = nfs_server();

@@ -158,6 +158,7 @@ fn is_error(answer: &[u8], code: u32) -> bool {
     answer[..4] == words(&[7])[..] && answer[12..20] == words(&[4, code])[..]
 }
 
+// conformance: rfc8166-4.5-2, rfc8166-4.5-4, rfc8166-4.5-6, rfc8166-4.5.2-1, rfc8166-4.6.1-2, rfc8166-6.1-2
 #[tokio::test(start_paused = true)]
 async fn i6_what_deserves_err_chunk_gets_it() {
     let scene = Scene::new().await;
@@ -188,6 +189,8 @@ async fn i6_what_deserves_err_chunk_gets_it() {
     }
 }
 
+// conformance: rfc8166-4.2.4-3, rfc8166-4.5-1, rfc8166-4.5-7, rfc8166-4.5.1-1, rfc8166-4.6.2-2
+// conformance: experience-4.6.1-1
 #[tokio::test(start_paused = true)]
 async fn i6_another_version_gets_err_vers_and_an_error_gets_nothing() {
     let scene = Scene::new().await;
@@ -210,6 +213,7 @@ async fn i6_another_version_gets_err_vers_and_an_error_gets_nothing() {
     scene.unharmed().await;
 }
 
+// conformance: experience-7.2.1.1-1
 #[tokio::test(start_paused = true)]
 async fn i6_calls_beyond_the_grant_end_only_their_connection() {
     let scene = Scene::new().await;

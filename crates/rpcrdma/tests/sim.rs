@@ -368,6 +368,7 @@ async fn i10_a_call_dropped_before_it_left_never_leaves() {
     server.end(client).await;
 }
 
+// conformance: rfc8166-3.3.1-1, rfc5666-3.3-2, rfc5666-4.1-4
 #[tokio::test(start_paused = true)]
 async fn i4_no_more_calls_in_flight_than_granted() {
     let fabric = fabric(CompletionMode::Local);
@@ -479,6 +480,7 @@ async fn i6_silent_peers_do_not_keep_others_out() {
     server.end(client).await;
 }
 
+// conformance: rfc8166-4.5.4-2
 #[tokio::test(start_paused = true)]
 async fn i6_a_panicking_handler_ends_only_its_connection() {
     let fabric = fabric(CompletionMode::Local);

@@ -70,6 +70,7 @@ pub async fn zero_length_requests_check_no_key(fixture: &dyn Fixture) {
 }
 
 /// A key that names nothing.
+// conformance: rfc8166-8.1-1
 pub async fn a_wrong_key_is_refused(fixture: &dyn Fixture) {
     for flip in [1, 0x100, 0x8000_0000] {
         let mut duo = connect(fixture).await;
@@ -86,6 +87,7 @@ pub async fn a_wrong_key_is_refused(fixture: &dyn Fixture) {
 }
 
 /// RDMA Write at each edge of the window.
+// conformance: rfc8166-8.1-1
 pub async fn writes_outside_the_range_are_refused(fixture: &dyn Fixture) {
     for case in 0..8 {
         let mut duo = connect(fixture).await;
@@ -97,6 +99,7 @@ pub async fn writes_outside_the_range_are_refused(fixture: &dyn Fixture) {
 }
 
 /// RDMA Read at each edge of the window.
+// conformance: rfc8166-8.1-1
 pub async fn reads_outside_the_range_are_refused(fixture: &dyn Fixture) {
     for case in 0..8 {
         let mut duo = connect(fixture).await;
@@ -121,6 +124,7 @@ pub async fn the_other_right_is_refused(fixture: &dyn Fixture) {
 }
 
 /// A key is valid on its own connection only, if the provider says so.
+// conformance: rfc8166-8.1-1, experience-8-1
 pub async fn the_key_of_another_connection_is_refused(fixture: &dyn Fixture) {
     for access in [Access::RemoteWrite, Access::RemoteRead] {
         let mut owner = connect(fixture).await;

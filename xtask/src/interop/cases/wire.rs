@@ -134,6 +134,7 @@ fn check_messages(exchanges: &[Exchange]) -> Result<(usize, usize), Failure> {
     Ok((calls, replies))
 }
 
+// conformance: rfc8797-4.1-1
 fn kernel_client(lab: &mut Lab) -> Result<Detail, Failure> {
     let server = lab.serve(&[])?;
     let mount = lab.mount(&server, "")?;
@@ -247,6 +248,7 @@ fn our_client(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{fpdus} FPDUs, {} calls, {invalidated} remote invalidations", exchanges.len()))
 }
 
+// conformance: rfc8166-3.3.1-1
 fn credits_filled(lab: &mut Lab) -> Result<Detail, Failure> {
     const GRANTS: [usize; 2] = [4, 16];
     let mut said = Vec::new();

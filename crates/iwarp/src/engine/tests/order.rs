@@ -80,6 +80,7 @@ fn segments_of_two_tagged_messages_never_mix() {
     assert!(opcodes.contains(&WRITE) && opcodes.contains(&READ_RESPONSE));
 }
 
+// conformance: rfc5666-3.3-4
 #[test]
 fn rfc5040_6_1_reads_beyond_ord_wait_and_later_sends_pass() {
     let mut pair = Pair::open(&Setup { ord: 2, ird: 2, ..small() });

@@ -20,6 +20,7 @@ fn readable(len: usize) -> WindowMemory {
     WindowMemory::Read(Bytes::from(vec![1; len]))
 }
 
+// conformance: rfc8166-2.3.2-1, rfc5666-2-1, experience-8-2
 #[test]
 fn i7_keys_and_addresses_are_unpredictable_and_never_wrap() {
     let mut table = WindowTable::new(4096, 64, SEED);
@@ -64,6 +65,7 @@ fn i7_a_key_rests_after_use() {
     assert_eq!(table.resting.len(), table.limit);
 }
 
+// conformance: rfc8166-8.1-1, rfc5666-11-2
 #[test]
 fn i7_every_write_is_checked_against_key_range_and_right() {
     let mut table = table();
@@ -86,6 +88,7 @@ fn i7_every_write_is_checked_against_key_range_and_right() {
     }
 }
 
+// conformance: rfc8166-8.1-1, rfc5666-11-2
 #[test]
 fn i7_every_read_is_checked_against_key_range_and_right() {
     let mut table = table();
@@ -109,6 +112,7 @@ fn i7_every_read_is_checked_against_key_range_and_right() {
 }
 
 /// Each connection has a table of its own: a key that another one gave out is nothing here.
+// conformance: experience-8-1
 #[test]
 fn i7_a_key_is_good_on_its_own_connection_only() {
     let (mut here, mut there) = (table(), WindowTable::new(8, 64, [8; 32]));

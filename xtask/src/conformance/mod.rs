@@ -1,0 +1,93 @@
+//! The table of requirements: what the documents of the protocol demand, joined with the tests that cover it.
+//!
+//! The requirements are TOML files in `docs/conformance` ([`catalogue`]); tests name what they cover in comments ([`scan`]).
+//! The check fails on whatever does not agree ([`join`]), and if `docs/conformance.md`, which is written from both
+//! ([`page`]), is not what it would be written as.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use self::catalogue::Document;
+use self::join::{Fault, Table};
+use crate::failure::{Context, Failure};
+use crate::project::project;
+
+mod catalogue;
+mod join;
+mod page;
+mod scan;
+
+/// Where the requirements stand.
+const CATALOGUE: &str = "docs/conformance";
+/// The page that is written from them.
+const PAGE: &str = "docs/conformance.md";
+
+/// The options of `cargo xtask conformance`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Write the table into docs/conformance.md (only if nothing is wrong)
+    #[arg(long)]
+    write_docs: bool,
+    /// Write the table to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs the check.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    match check(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => {
+            eprintln!("conformance: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check(options: &Options) -> Result<bool, Failure> {
+    let project = project()?;
+    let documents = documents(&project.join(CATALOGUE))?;
+    let files = scan::workspace(&project)?;
+    let (table, mut faults) = join::join(documents, files);
+    print!("{}", page::counts(&table));
+    if let Some(file) = &options.json {
+        write_json(&table, file)?;
+    }
+    let file = project.join(PAGE);
+    let text = page::page(&table);
+    if options.write_docs && faults.is_empty() {
+        fs::write(&file, text).context(format!("writing {}", file.display()))?;
+    } else if fs::read_to_string(&file).ok() != Some(text) {
+        faults.push(Fault::StalePage);
+    }
+    for fault in &faults {
+        eprintln!("conformance: {fault}");
+    }
+    Ok(faults.is_empty())
+}
+
+/// The documents, in the order of their file names.
+fn documents(folder: &Path) -> Result<Vec<Document>, Failure> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).context(format!("reading {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+        .iter()
+        .map(|file| {
+            let text = fs::read_to_string(file).context(format!("reading {}", file.display()))?;
+            Document::parse(&text).context(file.display())
+        })
+        .collect()
+}
+
+fn write_json(table: &Table, file: &Path) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(table).context("writing the table as JSON")?;
+    fs::write(file, text + "\n").context(format!("writing {}", file.display()))
+}

@@ -1,0 +1,162 @@
+//! What people read: counts on the terminal, and the page.
+
+use std::fmt::Write;
+
+use super::catalogue::Status;
+use super::join::{Covered, Joined, Table};
+
+/// What stands above the tables of the page.
+const INTRODUCTION: &str = "\
+# What the documents require, and what tests it
+
+<!-- Written by: cargo xtask conformance --write-docs -->
+
+Every requirement of the documents of RPC-over-RDMA Version One and of its bindings for NFS, with the tests that fail if it
+is not kept. The list stands in [`docs/conformance`](conformance), one file a document; tests name what they cover in
+comments (`// conformance: ID`). `cargo xtask conformance` joins both and fails if a requirement that is called *tested* has
+no test, if a comment names an id that does not exist, if a section of a document states more than is listed of it, or if
+this page is not what it would write.
+
+- *tested*: kept, and a test fails if it is not.
+- *deviation*: not kept as it stands there; the reason says why.
+- *planned*: will be kept; the reason says what is missing.
+- *not applicable*: a definition, or for others than an implementation like this.
+";
+
+/// How many requirements of each document have which status.
+pub(crate) fn counts(table: &Table) -> String {
+    let width = table.documents.iter().map(|joined| joined.name.len()).max().unwrap_or(0);
+    let mut text = format!("{:width$}", "");
+    // Writing to a String cannot fail.
+    for status in Status::ALL {
+        let _ = write!(text, "  {:>14}", status.to_string());
+    }
+    text.push('\n');
+    for joined in &table.documents {
+        let _ = write!(text, "{:width$}", joined.name);
+        for status in Status::ALL {
+            let _ = write!(text, "  {:>14}", joined.count(status));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The page.
+pub(crate) fn page(table: &Table) -> String {
+    let mut text = INTRODUCTION.to_owned();
+    let titles = Status::ALL.map(|status| status.to_string()).join(" | ");
+    let _ = write!(text, "\n| document | {titles} |\n| --- | --- | --- | --- | --- |\n");
+    for joined in &table.documents {
+        let counts = Status::ALL.map(|status| joined.count(status).to_string()).join(" | ");
+        let _ = writeln!(text, "| [{}](#{}) | {counts} |", joined.name, anchor(&joined.name));
+    }
+    for joined in &table.documents {
+        section(&mut text, joined);
+    }
+    text
+}
+
+fn section(text: &mut String, joined: &Joined) {
+    let _ = write!(
+        text,
+        "\n## {}\n\n[{}]({}). {}\n\n",
+        joined.name,
+        joined.title,
+        joined.url,
+        joined.note.trim()
+    );
+    text.push_str("| id | level | what is required | status | tests, or the reason |\n| --- | --- | --- | --- | --- |\n");
+    for covered in &joined.requirements {
+        let requirement = &covered.requirement;
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} | {} | {} |",
+            requirement.id,
+            requirement.level,
+            cell(&requirement.quote),
+            requirement.status,
+            evidence(covered)
+        );
+    }
+}
+
+/// Reason, tests, and where else it is named.
+fn evidence(covered: &Covered) -> String {
+    let reason = covered.requirement.reason.iter().map(|reason| cell(reason));
+    let tests = covered.tests.iter().map(|test| format!("[`{}`](../{})", test.name, test.path));
+    let hints = covered.hints.iter().map(|path| format!("see [`{path}`](../{path})"));
+    reason.chain(tests).chain(hints).collect::<Vec<_>>().join("<br>")
+}
+
+/// Text that a cell of a table can hold.
+fn cell(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+/// What a heading is linked by.
+fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase();
+    kept.chars()
+        .filter(|c| c.is_alphanumeric() || [' ', '-'].contains(c))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::catalogue::Document;
+    use crate::conformance::join::join;
+    use crate::conformance::scan::{File, annotations};
+
+    const DOCUMENT: &str = r#"
+name = "RFC 1, again"
+title = "Host Software"
+url = "https://example.org/rfc1"
+prefix = "rfc1"
+note = "Counted."
+sections = { "2" = 2 }
+
+[[requirement]]
+id = "rfc1-2-1"
+section = "2"
+level = "must"
+quote = "this | that"
+status = "tested"
+
+[[requirement]]
+id = "rfc1-2-2"
+section = "2"
+level = "should"
+quote = "more"
+status = "planned"
+reason = "later"
+"#;
+
+    fn table() -> Table {
+        let text = "// conformance: rfc1-2-1\n#[test]\nfn b() {}\n// conformance: rfc1-2-1\n#[test]\nfn a() {}\n// conformance: rfc1-2-2\nfn c() {}";
+        let file = File { path: "crates/x.rs".to_owned(), annotations: annotations(text).unwrap() };
+        join(vec![Document::parse(DOCUMENT).unwrap()], vec![file]).0
+    }
+
+    #[test]
+    fn the_page_has_a_line_for_each_requirement() {
+        let page = page(&table());
+        for line in [
+            "| [RFC 1, again](#rfc-1-again) | 1 | 0 | 1 | 0 |",
+            "[Host Software](https://example.org/rfc1). Counted.",
+            "| `rfc1-2-1` | must | this \\| that | tested | [`a`](../crates/x.rs)<br>[`b`](../crates/x.rs) |",
+            "| `rfc1-2-2` | should | more | planned | later<br>see [`crates/x.rs`](../crates/x.rs) |",
+        ] {
+            assert!(page.lines().any(|seen| seen == line), "{line}\n{page}");
+        }
+    }
+
+    #[test]
+    fn counts_have_a_line_for_each_document() {
+        let counts = counts(&table());
+        let last: Vec<&str> = counts.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(last, ["RFC", "1,", "again", "1", "0", "1", "0"]);
+    }
+}
