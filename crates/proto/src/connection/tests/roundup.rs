@@ -63,6 +63,7 @@ fn write_call(raw: &mut Raw, len: usize, pad: Pad) -> Bytes {
 const LENGTHS: [usize; 6] = [1, 2, 3, 4, 6001, 6003];
 
 /// Implementation-experience §3.7, RFC 8166 §3.4.5.2: accepted without any opt-in.
+// conformance: rfc8166-3.4.5.2-2, rfc8166-3.4.5.2-3, rfc5666-3.7-1
 #[test]
 fn ie_3_7_a_read_chunk_comes_with_its_pad_or_without() {
     for fabric in both_modes() {
@@ -80,6 +81,7 @@ fn ie_3_7_a_read_chunk_comes_with_its_pad_or_without() {
 }
 
 /// Implementation-experience §3.7: inline content that follows a chunk never holds its pad.
+// conformance: experience-3.7.1-1
 #[test]
 fn ie_3_7_a_pad_left_inline_is_data() {
     let mut raw = Raw::new(Side::Server, server_config());
@@ -129,6 +131,7 @@ fn slides_2006_option_a_must_complete_a_chunk() {
 
 /// RFC 8166 §3.4.6.2 against the "one responder" of implementation-experience §3.8 that writes zeros where there is room:
 /// neither in the last segment nor in one of its own do we write a pad.
+// conformance: rfc8166-3.4.6.2-2, experience-3.8.1-1, experience-3.8.1-3, experience-3.8.1-4
 #[test]
 fn ie_3_8_room_for_the_pad_of_a_write_chunk_is_left_alone() {
     for fabric in both_modes() {
@@ -196,6 +199,7 @@ fn rfc5666_3_7_a_returned_length_with_the_pad_is_taken_if_agreed() {
 }
 
 /// By default the result decoder refuses it where there is room, and the header is in error where there is none.
+// conformance: rfc8166-3.4.6.2-3
 #[test]
 fn s3_4_6_2_a_returned_length_with_the_pad_is_refused_by_default() {
     let (mut raw, offered) = client({
