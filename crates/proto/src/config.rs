@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::binding::Bindings;
 use crate::compatibility::Compatibility;
 use crate::limits::Limits;
@@ -36,6 +38,9 @@ pub struct Config {
     pub receive_size: usize,
     /// Announce that Send with Invalidate is taken, and use it (RFC 8797 §4.1).
     pub remote_invalidation: bool,
+    /// Say the three above in private data at connection set-up (RFC 8797). Without it the peer counts on 1024 bytes and on no
+    /// Send with Invalidate, until there is an [`Agreement`](crate::Agreement).
+    pub announce: bool,
     /// Calls we want to have in flight, asked for in each Call.
     pub calls: u32,
     /// The largest grant to the peer.
@@ -71,6 +76,7 @@ impl Default for Config {
             send_size: 4096,
             receive_size: 4096,
             remote_invalidation: true,
+            announce: true,
             calls: 128,
             grant: 64,
             early_calls: 16,
@@ -89,7 +95,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The private data that goes with these settings, for connection set-up.
+    /// What these settings come to as private data, said or not.
     #[must_use]
     pub fn private_data(&self) -> PrivateData {
         PrivateData {
@@ -97,5 +103,11 @@ impl Config {
             send_size: self.send_size,
             receive_size: self.receive_size,
         }
+    }
+
+    /// What goes out at connection set-up: the private data, or nothing.
+    #[must_use]
+    pub fn announcement(&self) -> Bytes {
+        if self.announce { self.private_data().encode() } else { Bytes::new() }
     }
 }

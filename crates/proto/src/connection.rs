@@ -12,6 +12,7 @@ use rpcrdma_verbs::{
     Buffer, Capabilities, Completion, Disconnected, PostErrorKind, Status, Windows, Work, WrId,
 };
 
+use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallId, Refused, RefusedKind};
 use crate::config::{Config, Side};
 use crate::core::{Core, Origin};
@@ -33,9 +34,9 @@ const REPLY: u32 = 1;
 /// There are four kinds of method:
 ///
 /// 1. *Getters* look: [`side`](Self::side), [`stats`](Self::stats), [`wants_memory`](Self::wants_memory),
-///    [`in_progress`](Self::in_progress), [`thresholds`](Self::thresholds).
+///    [`in_progress`](Self::in_progress), [`thresholds`](Self::thresholds), [`agreement`](Self::agreement).
 /// 2. *Commands* of the owner: [`call`](Self::call), [`abandon`](Self::abandon), [`reply`](Self::reply),
-///    [`close`](Self::close), [`refuse`](Self::refuse).
+///    [`close`](Self::close), [`refuse`](Self::refuse), [`agree`](Self::agree).
 /// 3. *Input*, told as it happens: [`handle_completion`](Self::handle_completion),
 ///    [`handle_post_error`](Self::handle_post_error), [`handle_timeout`](Self::handle_timeout),
 ///    [`handle_disconnected`](Self::handle_disconnected).
@@ -55,6 +56,8 @@ pub struct Connection {
     requester: Requester,
     responder: Responder,
     state: State,
+    /// The thresholds that an agreement can reach at most.
+    agreeable: Thresholds,
     /// The queue pair takes nothing any more; its end will be reported.
     ended: bool,
     last_activity: Instant,
@@ -95,11 +98,20 @@ impl Connection {
         capabilities: &Capabilities,
         now: Instant,
     ) -> Self {
-        let peer = PrivateData::find(peer_private_data).unwrap_or_default();
-        let thresholds = Thresholds::negotiate(&config.private_data(), &peer);
+        let said = PrivateData::find(peer_private_data);
+        let peer = said.unwrap_or_default();
+        let mut local = config.private_data();
+        let unbounded = PrivateData { send_size: usize::MAX, receive_size: usize::MAX, ..peer };
+        let agreeable = Thresholds::negotiate(&local, &said.unwrap_or(unbounded));
+        if !config.announce {
+            // What the peer counts on is what we count on (RFC 8797 §5.1).
+            local.receive_size = PrivateData::default().receive_size;
+            local.remote_invalidation = false;
+        }
+        let thresholds = Thresholds::negotiate(&local, &peer);
         // RFC 8797 §4.1: only if both sides said so, and if the provider can.
         let invalidate =
-            config.remote_invalidation && peer.remote_invalidation && capabilities.remote_invalidation;
+            local.remote_invalidation && peer.remote_invalidation && capabilities.remote_invalidation;
         let initial = codec.rules().initial_credits;
         // What the receive queue holds is shared by the two directions.
         let most = u32::try_from(capabilities.max_recv_wr / 2).unwrap_or(u32::MAX).max(1);
@@ -110,7 +122,7 @@ impl Connection {
         let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
         let config = fit_limits(config, capabilities);
         let core = Core::new(config, side, codec, thresholds, invalidate, capabilities);
-        Self { core, requester, responder, state: State::Open, ended: false, last_activity: now }
+        Self { core, requester, responder, state: State::Open, agreeable, ended: false, last_activity: now }
     }
 
     /// Which side this is.
@@ -123,6 +135,18 @@ impl Connection {
     #[must_use]
     pub const fn thresholds(&self) -> Thresholds {
         self.core.thresholds
+    }
+
+    /// The thresholds that an agreement can reach at most: our sizes, and what the peer's private data said if it sent any.
+    #[must_use]
+    pub const fn agreeable(&self) -> Thresholds {
+        self.agreeable
+    }
+
+    /// What was agreed on this connection; `None`: nothing, and what holds is what came with its set-up.
+    #[must_use]
+    pub const fn agreement(&self) -> Option<&Agreement> {
+        self.core.agreement.as_ref()
     }
 
     /// The counters.
@@ -163,6 +187,33 @@ impl Connection {
     /// Answers these XIDs with ERR_CHUNK when they arrive with chunks or not, once each.
     pub fn refuse(&mut self, xids: impl IntoIterator<Item = u32>) {
         self.responder.refuse(xids);
+    }
+
+    /// Keeps to an agreement from now on, as far as it is within [`agreeable`](Self::agreeable). To be called once, before
+    /// there is other traffic than the messages that agreed (RFC 5666 §6.1): what has left is not called back.
+    ///
+    /// # Errors
+    /// [`BelowBasic`]; nothing has changed then.
+    pub fn agree(&mut self, agreement: Agreement) -> Result<(), BelowBasic> {
+        let Thresholds { send, receive } = self.agreeable;
+        let (call, reply) = match self.core.side {
+            Side::Client => (send, receive),
+            Side::Server => (receive, send),
+        };
+        let Agreement { call_size, reply_size, .. } = agreement;
+        let within =
+            Agreement { call_size: call_size.min(call), reply_size: reply_size.min(reply), ..agreement };
+        let agreement = within.checked()?;
+        tracing::debug!(side = %self.core.side, ?agreement, "agreed");
+        self.core.agree(agreement);
+        Ok(())
+    }
+
+    /// Ends the connection at once: it is of no use to its owner.
+    pub(crate) fn fail(&mut self, reason: CloseReason) {
+        if self.state == State::Open {
+            self.core.fail(reason);
+        }
     }
 
     /// Whether a call under this XID is in progress, or abandoned and its memory not back.
@@ -275,8 +326,8 @@ impl Connection {
                     self.core.fail(CloseReason::InvalidationFailed);
                 }
             }
-            (Origin::Read { token, chunk }, Work::Read { sink }) => {
-                self.responder.handle_read(&mut self.core, token, chunk, status, sink);
+            (Origin::Read { token, chunk, part }, Work::Read { sink }) => {
+                self.responder.handle_read(&mut self.core, token, (chunk, part), status, sink);
             }
             (Origin::Release, Work::LocalInvalidate { .. }) => self.requester.reservation_released(),
             _ => self.work_failed(status),

@@ -12,6 +12,7 @@ use rpcrdma_verbs::{
     WorkRequest, WrId,
 };
 
+use crate::agreement::Agreement;
 use crate::config::{Config, Side};
 use crate::event::{CloseReason, Event, Post};
 use crate::gather::Gather;
@@ -43,10 +44,11 @@ pub(crate) enum Origin {
     },
     /// A reservation that was not used.
     Release,
-    /// The RDMA Read of a chunk of the peer's Call.
+    /// The RDMA Reads of a part of a chunk of the peer's Call.
     Read {
         token: u64,
         chunk: usize,
+        part: usize,
     },
 }
 
@@ -65,6 +67,12 @@ pub(crate) struct Core {
     pub(crate) failure: Option<CloseReason>,
     /// Calls whose chunks are read at a time: RDMA Reads that can be under way at the peer, and one that is ready to follow.
     pub(crate) max_reads: usize,
+    /// RDMA Reads that may be under way at the peer; `usize::MAX` leaves it to the provider.
+    pub(crate) reads_at_peer: usize,
+    /// What was agreed on this connection.
+    pub(crate) agreement: Option<Agreement>,
+    /// Bytes that each Receive holds from now on.
+    receive_len: usize,
     max_sge: usize,
     max_send_wr: usize,
     out: VecDeque<Post>,
@@ -84,6 +92,8 @@ impl Core {
         capabilities: &Capabilities,
     ) -> Self {
         Self {
+            // What the peer was told, whatever our threshold came to.
+            receive_len: announced(config.receive_size),
             config,
             side,
             codec,
@@ -94,6 +104,8 @@ impl Core {
             stats: Stats::default(),
             failure: None,
             max_reads: usize::from(capabilities.ord).saturating_add(1),
+            reads_at_peer: usize::MAX,
+            agreement: None,
             max_sge: capabilities.max_sge.max(1),
             max_send_wr: capabilities.max_send_wr.max(1),
             out: VecDeque::new(),
@@ -131,20 +143,34 @@ impl Core {
         self.post(origin, WorkRequest::LocalInvalidate { key });
     }
 
-    /// Bytes that each Receive holds: what the peer was told, whatever our threshold came to.
-    fn receive_len(&self) -> usize {
-        announced(self.config.receive_size)
+    /// Keeps to an agreement from now on.
+    pub(crate) fn agree(&mut self, agreement: Agreement) {
+        let (sent, received, reads) = match self.side {
+            Side::Client => (agreement.call_size, agreement.reply_size, agreement.server_reads),
+            Side::Server => (agreement.reply_size, agreement.call_size, agreement.client_reads),
+        };
+        self.thresholds = Thresholds { send: sent, receive: received };
+        // RFC 8167 §4.2: messages of the reverse direction have the same bounds.
+        self.receive_len = received;
+        self.reads_at_peer = usize::try_from(reads).unwrap_or(usize::MAX);
+        self.max_reads = self.max_reads.min(self.reads_at_peer.saturating_add(1));
+        self.agreement = Some(agreement);
+    }
+
+    /// Whether a Call may leave that makes the peer read.
+    pub(crate) fn read_chunks(&self) -> bool {
+        self.agreement.is_none_or(|agreement| agreement.read_chunks())
     }
 
     /// Room that one more Receive takes of the domain.
     pub(crate) fn receive_room(&self) -> usize {
-        ProtectionDomain::room_for(self.receive_len())
+        ProtectionDomain::room_for(self.receive_len)
     }
 
     /// Posts Receives until `owed` are there or the domain has no room; says how many are missing (rule I3).
     pub(crate) fn post_receives(&mut self, owed: u32, domain: &ProtectionDomain) -> u32 {
         while self.receives.missing(owed) > 0 {
-            let Ok(reserved) = domain.reserve(self.receive_len()) else { break };
+            let Ok(reserved) = domain.reserve(self.receive_len) else { break };
             let id = self.id(Origin::Receive, 0);
             self.out.push_back(Post::Receive(id, ReceiveMemory::Pooled(reserved)));
             self.receives.post();

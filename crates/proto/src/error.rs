@@ -220,6 +220,9 @@ pub enum ProtocolError {
         /// The XID.
         xid: u32,
     },
+    /// RFC 5666 §6.2: the peer said that no RDMA Read can be under way at it.
+    #[error("Read chunks from a peer that agreed to 0 RDMA Reads")]
+    ReadsNotAgreed,
     /// RFC 8166 §4.5.3: an item does not fit its Write chunk.
     #[error("result of {len} bytes, its Write chunk holds {capacity}")]
     WriteChunkTooSmall {
@@ -362,6 +365,7 @@ impl ProtocolError {
             Self::ReverseChunks => "reverse_chunks",
             Self::ExceedsMemory { .. } => "exceeds_memory",
             Self::EarlierReadFailed { .. } => "earlier_read_failed",
+            Self::ReadsNotAgreed => "reads_not_agreed",
             Self::WriteChunkTooSmall { .. } => "write_chunk_too_small",
             Self::ReplyTooLong { .. } => "reply_too_long",
             Self::ReplyReadList => "reply_read_list",

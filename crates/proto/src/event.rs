@@ -99,6 +99,9 @@ pub enum CloseReason {
     /// A work request failed.
     #[error("a work request failed: {0:?}")]
     WorkFailed(rpcrdma_verbs::Status),
+    /// What the peer said when the connection began is of no use.
+    #[error("{0}")]
+    Refused(String),
     /// A timer ran out.
     #[error("timeout: {0}")]
     Timeout(&'static str),

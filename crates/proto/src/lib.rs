@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`wire`] | headers: a codec and a table of rules for each version |
 //! | [`private_data`] | what both sides say at connection set-up (RFC 8797) |
+//! | [`agreement`] | what they agree on afterwards (RFC 5666 §6), and keep to |
 //! | [`planner`] | decides how a message travels; nothing else does |
 //! | [`reassembly`] | from a Read list to the chunks of a Call |
 //! | [`credits`], [`receives`] | flow control: grants, and the Receives that back them |
@@ -24,6 +25,7 @@
 //! [`error::ProtocolError`], and one function says what it is answered with.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
+pub mod agreement;
 pub mod binding;
 pub mod call;
 pub mod compatibility;
@@ -49,6 +51,7 @@ mod testing;
 pub mod timers;
 pub mod wire;
 
+pub use agreement::{Agreement, BASIC_INLINE, BelowBasic};
 pub use binding::{Binding, BindingTable, Bindings, Eligibility};
 pub use call::{
     Call, CallError, CallFailure, CallId, Form, IncomingReply, Invalidations, Refused, RefusedKind,

@@ -39,6 +39,8 @@ pub struct CallInput<'a> {
 pub struct ChunkRules {
     /// Whether there may be any (RFC 8167 §5.3).
     pub allowed: bool,
+    /// Whether there may be Read chunks (RFC 5666 §6.2, `maxrdmaread`).
+    pub read: bool,
     /// DDP-eligible arguments from this length on leave by Read chunk even if they would fit inline.
     pub reduce_from: Option<usize>,
     /// The longest segment, bytes; at least 1.
@@ -56,6 +58,14 @@ pub enum Refusal {
     /// Inline only, and too long for it.
     #[error("Call of {len} bytes, {allowed} fit inline and chunks are not allowed")]
     CallTooLong {
+        /// Header and message.
+        len: usize,
+        /// The inline threshold.
+        allowed: usize,
+    },
+    /// Too long for inline, and the peer may not read.
+    #[error("Call of {len} bytes, {allowed} fit inline, and it was agreed that nothing needs an RDMA Read")]
+    ReadsNotAgreed {
         /// Header and message.
         len: usize,
         /// The inline threshold.
@@ -159,6 +169,9 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     if !input.chunks.allowed {
         return Err(Refusal::CallTooLong { len: header + input.message.len(), allowed: input.send });
     }
+    if !input.chunks.read {
+        return Err(Refusal::ReadsNotAgreed { len: header + input.message.len(), allowed: input.send });
+    }
 
     let (rest, mut read) = take_out(input, &reduced)?;
     let segments: usize = read.iter().map(|chunk| chunk.segments.len()).sum();
@@ -215,7 +228,7 @@ fn offer(input: &CallInput<'_>) -> Result<(Vec<Vec<usize>>, Option<Vec<usize>>),
 /// Indexes of the pieces that leave by Read chunks of their own.
 fn choose_reduced(input: &CallInput<'_>, fits: bool) -> Vec<usize> {
     // RFC 8166 §8.2.2.3
-    if input.flavor_touches_data || !input.chunks.allowed {
+    if input.flavor_touches_data || !input.chunks.allowed || !input.chunks.read {
         return vec![];
     }
     let least = if fits { input.chunks.reduce_from.unwrap_or(usize::MAX) } else { 1 };

@@ -6,18 +6,20 @@
 //! that is answered takes the Call's credit until the RDMA_ERROR has left, so that a flood of bad Calls meets the same bound.
 
 mod answer;
+mod reads;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma_verbs::{Buffer, Disconnected, PoolExhausted, Status, TerminateCause, Windows, WorkRequest};
+use rpcrdma_verbs::{Disconnected, TerminateCause};
 use rpcrdma_xdr::{Decoder, ReadChunk as PulledChunk};
 
+use self::reads::Parts;
 use crate::binding::Bindings;
 use crate::call::{Form, Travelled};
 use crate::config::Side;
-use crate::core::{Core, Origin, allocate_together, remote};
+use crate::core::Core;
 use crate::credits::ResponderCredits;
 use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
@@ -43,6 +45,10 @@ pub(crate) struct Responder {
     /// Calls whose chunks are being read. A peer that does not answer RDMA Reads holds no more of the domain's memory than
     /// these take (rule I6).
     reading: usize,
+    /// Of those, the ones that have RDMA Reads to be posted yet, in order.
+    issuing: VecDeque<u64>,
+    /// RDMA Reads under way at the peer.
+    reads: usize,
     answers: VecDeque<(u64, Answer)>,
     errors: VecDeque<Fault>,
     deadlines: BTreeSet<(Instant, u64)>,
@@ -82,6 +88,8 @@ struct Incoming {
 #[derive(Debug)]
 struct Chunk {
     layout: ReadChunk,
+    /// Its memory while it is being read.
+    parts: Parts,
     data: Option<Bytes>,
 }
 
@@ -103,6 +111,8 @@ impl Responder {
             calls: IdMap::default(),
             pulls: VecDeque::new(),
             reading: 0,
+            issuing: VecDeque::new(),
+            reads: 0,
             answers: VecDeque::new(),
             errors: VecDeque::new(),
             deadlines: BTreeSet::new(),
@@ -150,6 +160,10 @@ impl Responder {
             None if !lists.has_position_zero() => return Err(ProtocolError::NoPositionZero),
             None => Layout::new(&lists.read, 0, &core.config.limits)?,
         };
+        // RFC 5666 §6.2: "no transfer will be possible".
+        if core.reads_at_peer == 0 && layout.total() > 0 {
+            return Err(ProtocolError::ReadsNotAgreed);
+        }
         // RFC 8166 §4.5.3. What was refused had chunks to read; without any it is another Call under the same XID.
         if !lists.read.is_empty() && self.refused.remove(&xid) {
             return Err(ProtocolError::EarlierReadFailed { xid });
@@ -171,11 +185,7 @@ impl Responder {
         let token = self.next_token;
         self.next_token += 1;
         let layouts = layout.zero.into_iter().chain(layout.chunks);
-        let chunks: Vec<Chunk> = if pull {
-            layouts.map(|layout| Chunk { data: (layout.len == 0).then(Bytes::new), layout }).collect()
-        } else {
-            vec![]
-        };
+        let chunks: Vec<Chunk> = if pull { layouts.map(Chunk::new).collect() } else { vec![] };
         let left = chunks.iter().filter(|chunk| chunk.data.is_none()).count();
         let incoming =
             Incoming { xid, lists, inline: payload, chunks, left, deadline: None, waited: false, travelled };
@@ -237,86 +247,6 @@ impl Responder {
         }
     }
 
-    /// Starts the RDMA Reads of the next Call that waits for them.
-    fn pull(&mut self, core: &mut Core, now: Instant, qp: &dyn Windows) -> bool {
-        if self.reading >= core.max_reads {
-            return false;
-        }
-        let Some(&token) = self.pulls.front() else { return false };
-        let Some(call) = self.calls.get_mut(&token) else {
-            self.pulls.pop_front();
-            return true;
-        };
-        // All or nothing: two Calls that each hold half of what they need would wait for ever.
-        let lengths: Vec<usize> =
-            call.chunks.iter().map(|chunk| usize::try_from(chunk.layout.len).unwrap_or(usize::MAX)).collect();
-        match allocate_together(qp.domain(), &lengths) {
-            Ok(sinks) => {
-                self.pulls.pop_front();
-                self.reading += 1;
-                for (index, (chunk, sink)) in call.chunks.iter().zip(sinks).enumerate() {
-                    let Some(sink) = sink else { continue };
-                    let sources = chunk.layout.segments.iter().map(remote).collect();
-                    core.post(Origin::Read { token, chunk: index }, WorkRequest::Read { sink, sources });
-                }
-                self.set_deadline(token, after(now, core.config.timeouts.rdma_read));
-                true
-            }
-            Err(PoolExhausted::InUse { requested, .. }) => {
-                if !std::mem::replace(&mut call.waited, true) {
-                    core.stats.memory_waits += 1;
-                }
-                self.wants_memory = Some(requested);
-                false
-            }
-            Err(_) => {
-                self.pulls.pop_front();
-                let error =
-                    ProtocolError::ExceedsMemory { len: call.travelled.read.try_into().unwrap_or(u64::MAX) };
-                let xid = call.xid;
-                self.forget(token);
-                core.stats.fault(&error);
-                self.answer_error(xid, core.codec.rules().version, ErrorBody::Chunk);
-                true
-            }
-        }
-    }
-
-    /// An RDMA Read has ended.
-    pub(crate) fn handle_read(
-        &mut self,
-        core: &mut Core,
-        token: u64,
-        index: usize,
-        status: Status,
-        sink: Buffer,
-    ) {
-        let Some(call) = self.calls.get_mut(&token) else { return };
-        match status {
-            Status::Success => {}
-            Status::Flushed => return,
-            // RFC 8166 §4.5.3: the connection is lost; whoever sends this XID again is told why, if the fault was the peer's.
-            _ => {
-                if matches!(status, Status::RemoteAccess | Status::RemoteOperation) {
-                    self.failed_reads.push(call.xid);
-                }
-                return core.fail(CloseReason::WorkFailed(status));
-            }
-        }
-        let Some(chunk) = call.chunks.get_mut(index).filter(|chunk| chunk.data.is_none()) else { return };
-        chunk.data = Some(sink.freeze());
-        call.left -= 1;
-        if call.left > 0 {
-            return;
-        }
-        self.reading = self.reading.saturating_sub(1);
-        let xid = call.xid;
-        if let Err(error) = self.deliver(core, token) {
-            core.stats.fault(&error);
-            self.answer_error(xid, core.codec.rules().version, ErrorBody::Chunk);
-        }
-    }
-
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
@@ -349,6 +279,7 @@ impl Responder {
         }
         self.calls.clear();
         self.pulls.clear();
+        self.issuing.clear();
         self.answers.clear();
         self.errors.clear();
         self.deadlines.clear();

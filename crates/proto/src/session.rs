@@ -13,6 +13,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rpcrdma_verbs::{Capabilities, Completion, Disconnected, PostErrorKind, Windows, WrId};
 
+use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallError, CallFailure, CallId, IncomingReply, Refused, RefusedKind};
 use crate::config::{Config, Side};
 use crate::connection::Connection;
@@ -30,12 +31,17 @@ use crate::wire::{self, Codec};
 /// * *Output*: [`poll_action`](Self::poll_action) until `None`, after any command or input: when to connect.
 /// * *Input*: what became of it, [`connected`](Self::connected) or [`connect_failed`](Self::connect_failed).
 ///
+/// With [`with_prelude`](Self::with_prelude) each connection begins with calls of the owner that belong to it alone
+/// ([`prelude_call`](Self::prelude_call)); all others wait for [`prelude_done`](Self::prelude_done).
+///
 /// [`SessionEvent::Closed`] is the last event.
 #[derive(Debug)]
 pub struct Session {
     config: Arc<Config>,
     rng: StdRng,
     state: State,
+    /// Connections begin in [`State::Prelude`].
+    prelude: bool,
     /// Failures to connect in a row.
     failures: u32,
     /// Connections lost since the last answer: a peer that takes connections and ends them at once is not asked more often
@@ -67,6 +73,8 @@ enum State {
     Wanted(Instant),
     /// The driver is connecting; given up at this time.
     Connecting(Instant),
+    /// There is a connection, for the owner alone.
+    Prelude,
     Connected,
     /// The owner closed; calls that were given up are awaited, until this time.
     Draining(Instant),
@@ -104,7 +112,7 @@ pub enum Action {
 /// Something for the owner of a session.
 #[derive(Debug)]
 pub enum SessionEvent {
-    /// A connection is up.
+    /// A connection is up. With a prelude the owner has it to itself now.
     Connected,
     /// A connection attempt failed.
     ConnectFailed {
@@ -150,6 +158,7 @@ impl Session {
             config,
             rng,
             state: State::Idle,
+            prelude: false,
             failures: 0,
             losses: 0,
             attempt: 0,
@@ -164,6 +173,12 @@ impl Session {
             events: VecDeque::new(),
             stats: SessionStats::default(),
         }
+    }
+
+    /// The same with a prelude on each connection.
+    #[must_use]
+    pub fn with_prelude(config: Arc<Config>, entropy: u64) -> Self {
+        Self { prelude: true, ..Self::new(config, entropy) }
     }
 
     /// An XID for a new call: unpredictable at first, unique among those in use.
@@ -248,6 +263,48 @@ impl Session {
         self.xids.insert(xid);
         self.connect(now);
         Ok(id)
+    }
+
+    /// Makes a call that belongs to the connection: it goes before all that wait, and ends with it.
+    ///
+    /// # Errors
+    /// [`Refused`], with the call given back; [`RefusedKind::Closed`] where no prelude is going on.
+    pub fn prelude_call(&mut self, now: Instant, mut call: Call) -> Result<CallId, Refused> {
+        let Some(connection) = self.connection.as_mut().filter(|_| self.state == State::Prelude) else {
+            return Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) });
+        };
+        let xid = call.xid;
+        let deadline = after(now, *call.timeout.get_or_insert(self.config.timeouts.call));
+        let name = connection.call(now, call)?;
+        let id = CallId(self.next_id);
+        self.next_id += 1;
+        self.xids.insert(xid);
+        self.issued.insert(name, Issued { id, xid, deadline });
+        self.names.insert(id, name);
+        Ok(id)
+    }
+
+    /// As [`Connection::agree`], for the present connection.
+    ///
+    /// # Errors
+    /// [`BelowBasic`].
+    pub fn agree(&mut self, agreement: Agreement) -> Result<(), BelowBasic> {
+        self.connection.as_mut().map_or(Ok(()), |connection| connection.agree(agreement))
+    }
+
+    /// The prelude is over: calls that waited are sent.
+    pub fn prelude_done(&mut self, now: Instant) {
+        if self.state == State::Prelude {
+            self.state = State::Connected;
+            self.issue(now);
+        }
+    }
+
+    /// The prelude has shown that the connection is of no use: it ends at once. Another one follows after a pause that grows.
+    pub fn prelude_failed(&mut self, reason: String) {
+        if let Some(connection) = self.connection.as_mut().filter(|_| self.state == State::Prelude) {
+            connection.fail(CloseReason::Refused(reason));
+        }
     }
 
     /// Gives a call to the connection, or keeps it until there is one.
@@ -366,11 +423,13 @@ impl Session {
             Connection::with_codec(Side::Client, config, codec, peer_private_data, capabilities, now);
         connection.number_tokens_from(u64::from(attempt) << u32::BITS);
         self.connection = Some(connection);
-        self.state = State::Connected;
+        self.state = if self.prelude { State::Prelude } else { State::Connected };
         self.failures = 0;
         self.stats.connections += 1;
         self.events.push_back(SessionEvent::Connected);
-        self.issue(now);
+        if !self.prelude {
+            self.issue(now);
+        }
         true
     }
 
@@ -493,7 +552,7 @@ impl Session {
                 }
                 Event::Closed(reason) => {
                     self.connection = None;
-                    if self.state == State::Connected {
+                    if matches!(self.state, State::Connected | State::Prelude) {
                         let waiting = !self.waiting.is_empty();
                         self.losses = self.losses.saturating_add(1);
                         self.state = State::Idle;
@@ -515,10 +574,12 @@ impl Session {
     ) -> Option<SessionEvent> {
         let Issued { id, xid, deadline } = self.issued.remove(&name)?;
         self.names.remove(&id);
-        if matches!(
+        // What the prelude hears does not say yet that the connection is of use.
+        let answered = matches!(
             result,
             Ok(_) | Err(CallFailure { error: CallError::Chunk | CallError::Version { .. }, .. })
-        ) {
+        );
+        if answered && self.state == State::Connected {
             self.losses = 0;
         }
         match result {

@@ -81,6 +81,8 @@ pub struct Stats {
     pub timeouts: u64,
     /// Calls of the peer that waited for memory.
     pub memory_waits: u64,
+    /// Most RDMA Reads that were under way at the peer at a time, as far as this layer posted them; a provider holds some back.
+    pub reads_at_once: u64,
     /// Faults of the peer by [`ProtocolError::name`].
     pub errors: BTreeMap<&'static str, u64>,
 }

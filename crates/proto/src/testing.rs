@@ -347,7 +347,7 @@ pub(crate) struct Pair {
 
 pub(crate) fn parameters(config: &Config, domain: &ProtectionDomain) -> ConnectParameters {
     ConnectParameters {
-        private_data: config.private_data().encode(),
+        private_data: config.announcement(),
         ird: 16,
         ord: 16,
         max_send_wr: 256,

@@ -200,6 +200,7 @@ fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, Refusal> {
         sinks: &sinks,
         chunks: ChunkRules {
             allowed: core.side == Side::Client || config.reverse_chunks,
+            read: core.read_chunks(),
             reduce_from: config.reduce_from,
             max_segment_len: config.max_segment_len.max(1024),
             max_segments: config.max_segments,

@@ -51,7 +51,7 @@ impl Responder {
             }
             return true;
         }
-        self.pull(core, now, qp)
+        self.issue(core, now) || self.pull(core, qp)
     }
 
     /// The value for `rdma_credit`, once Receives back it.

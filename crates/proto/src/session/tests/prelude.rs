@@ -1,0 +1,106 @@
+//! Connections that begin with calls of the session's owner (RFC 5666 §6.1).
+
+use super::*;
+
+fn world() -> World {
+    let mut world = World::new(Config::default());
+    world.session = Session::with_prelude(Arc::clone(&world.config), 42);
+    world
+}
+
+impl World {
+    fn prelude_call(&mut self, xid: u32) -> CallId {
+        let now = self.now();
+        self.session.prelude_call(now, null(xid)).unwrap()
+    }
+
+    fn prelude_done(&mut self) {
+        let now = self.now();
+        self.session.prelude_done(now);
+    }
+
+    fn connected(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, SessionEvent::Connected)).count()
+    }
+}
+
+#[test]
+fn rfc5666_s6_1_nothing_goes_before_the_prelude() {
+    let mut world = world();
+    let early = world.call(echo(1, 9001));
+    world.run_for(SECOND);
+    assert_eq!((world.connected(), world.seen.len()), (1, 0));
+    let first = world.prelude_call(100);
+    let late = world.call(null(2));
+    world.run_for(SECOND);
+    let ended: Vec<CallId> = world.ended().into_iter().map(|(id, _)| id).collect();
+    assert_eq!((ended, world.seen.clone()), (vec![first], vec![100]));
+    world.prelude_done();
+    world.run_for(SECOND);
+    let ended: Vec<CallId> =
+        world.ended().into_iter().map(|(id, reply)| reply.map(|_| id).unwrap()).collect();
+    assert_eq!(ended.len(), 2);
+    assert!(ended.contains(&early) && ended.contains(&late));
+    assert_eq!((world.seen.len(), world.seen[0]), (3, 100));
+    assert_eq!(world.session.in_progress(), 0);
+}
+
+#[test]
+fn a_call_of_the_prelude_ends_with_its_connection_and_the_others_wait_for_the_next() {
+    let mut world = world();
+    let waits = world.call(null(1));
+    world.run_for(SECOND);
+    let first = world.prelude_call(100);
+    world.session.prelude_failed("of no use".to_owned());
+    while world.pump() {}
+    let closed = world.events.iter().any(|event| {
+        matches!(event, SessionEvent::Disconnected(CloseReason::Refused(reason)) if reason == "of no use")
+    });
+    assert!(closed, "{:?}", world.events);
+    let ended = world.ended();
+    assert!(matches!(
+        ended.as_slice(),
+        [(id, Err(CallFailure { error: CallError::ConnectionLost(CloseReason::Refused(_)), .. }))] if *id == first
+    ));
+    world.run_for(SECOND * 10);
+    assert_eq!((world.connected(), world.seen.len()), (1, 0), "connected again, and silent");
+    world.prelude_done();
+    world.run_for(SECOND);
+    assert!(matches!(world.ended().as_slice(), [(id, Ok(_))] if *id == waits));
+    assert_eq!(world.seen, [1]);
+}
+
+/// A peer whose answers to the prelude are of no use does not count as one that answers.
+#[test]
+fn i6_pauses_grow_while_preludes_fail() {
+    let mut world = world();
+    world.call(Call { timeout: Some(SECOND * 1000), ..null(1) });
+    for xid in 100..108 {
+        while world.connected() == 0 {
+            world.run_for(SECOND / 10);
+        }
+        world.prelude_call(xid);
+        while world.ended().is_empty() {
+            world.run_for(SECOND / 100);
+        }
+        world.session.prelude_failed("of no use".to_owned());
+        while world.pump() {}
+        world.events.clear();
+    }
+    let pauses: Vec<Duration> = world.attempts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses[6] > pauses[0] * 8, "{pauses:?}");
+    assert_eq!(world.seen, (100..108).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_prelude_needs_a_connection_that_has_one() {
+    let mut without = World::new(Config::default());
+    without.session.connect(without.now());
+    without.run_for(SECOND);
+    let mut early = world();
+    for world in [&mut without, &mut early] {
+        let now = world.now();
+        let refused = world.session.prelude_call(now, null(1)).unwrap_err();
+        assert_eq!(refused.kind, RefusedKind::Closed);
+    }
+}
