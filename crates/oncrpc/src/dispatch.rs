@@ -1,7 +1,7 @@
 //! From a received call message to its reply; the same for RDMA and TCP.
 //!
-//! The dispatcher checks in this order: RPC version, credential, program, version, procedure; the program then decodes
-//! its arguments. Procedure 0 of every program takes and returns nothing, needs no credential (RFC 5531 §12) and is
+//! The dispatcher checks in this order: RPC version, credential, program, version, procedure, protection where the procedure
+//! requires it; the program then decodes its arguments. Procedure 0 of every program takes and returns nothing, needs no credential (RFC 5531 §12) and is
 //! answered here. A call of a procedure that isn't idempotent passes the [`ReplyCache`].
 //!
 //! *Who owns which buffer:* the message belongs to the decoder that goes to the program; the reply is the caller's.
@@ -84,7 +84,10 @@ use thiserror::Error;
 
 use crate::auth::{Credential, flavor};
 use crate::cache::{Admission, Execution, Key, Repeat, ReplyCache};
-use crate::message::{AcceptStat, AuthStat, CallHeader, CallHeaderError, RejectReason, ReplyHeader};
+use crate::integrity::Integrity;
+use crate::message::{
+    AcceptStat, AuthStat, CallHeader, CallHeaderError, RejectReason, ReplyBody, ReplyHeader,
+};
 use crate::program::{CallContext, CallFailure, Program, ResponseFuture, TransportKind, accepted_by_default};
 
 /// What to do about a received message.
@@ -132,12 +135,13 @@ pub enum RegisterError {
 pub struct Dispatcher {
     programs: BTreeMap<u32, Vec<Arc<dyn Program>>>,
     cache: Arc<ReplyCache>,
+    integrity: Option<Arc<dyn Integrity>>,
 }
 
 impl Dispatcher {
     /// A dispatcher without programs.
     pub fn new(cache: Arc<ReplyCache>) -> Self {
-        Self { programs: BTreeMap::new(), cache }
+        Self { programs: BTreeMap::new(), cache, integrity: None }
     }
 
     /// Adds a program. Several with one number may serve different versions of it.
@@ -156,6 +160,11 @@ impl Dispatcher {
         }
         served.push(program);
         Ok(())
+    }
+
+    /// Knows this flavour from now on. Programs still say whether they accept it.
+    pub fn protect(&mut self, flavor: Arc<dyn Integrity>) {
+        self.integrity = Some(flavor);
     }
 
     /// The programs registered, in no order: to announce them, or for statistics.
@@ -189,6 +198,13 @@ impl Dispatcher {
         arguments: Decoder,
         now: Instant,
     ) -> Result<DispatchFuture, Failure> {
+        let flavor = header.credential.flavor;
+        let integrity = self.integrity.clone().filter(|integrity| integrity.flavor() == flavor);
+        if let Some(integrity) = &integrity {
+            integrity
+                .check_call(&header, &arguments)
+                .map_err(|stat| Failure::Denied(RejectReason::AuthError(stat)))?;
+        }
         let CallHeader { xid, program: number, version, procedure, credential, .. } = header;
         let served = self.programs.get(&number);
         let credential = if procedure == 0 && credential.flavor != flavor::RPCSEC_GSS {
@@ -226,6 +242,9 @@ impl Dispatcher {
         let known = program
             .procedure(version, procedure)
             .ok_or(Failure::Accepted(AcceptStat::ProcedureUnavailable))?;
+        if integrity.is_none() && program.requires_integrity(version, procedure) {
+            return Err(Failure::Denied(RejectReason::AuthError(AuthStat::TooWeak)));
+        }
 
         let mut execution = None;
         if !known.idempotent
@@ -254,7 +273,7 @@ impl Dispatcher {
             credential,
         };
         let response = program.call(context, arguments);
-        Ok(DispatchFuture(State::Running { xid, response, execution }))
+        Ok(DispatchFuture(State::Running { xid, response, execution, integrity }))
     }
 }
 
@@ -329,7 +348,12 @@ enum State {
     /// Decided without the program.
     Ready(Option<Outcome>),
     /// The program is at it.
-    Running { xid: u32, response: ResponseFuture, execution: Option<Execution> },
+    Running {
+        xid: u32,
+        response: ResponseFuture,
+        execution: Option<Execution>,
+        integrity: Option<Arc<dyn Integrity>>,
+    },
     /// Another future runs the same call.
     Repeat(Repeat),
 }
@@ -350,12 +374,20 @@ impl Future for DispatchFuture {
         match &mut self.0 {
             State::Ready(outcome) => Poll::Ready(outcome.take().unwrap_or(Outcome::Drop)),
             State::Repeat(repeat) => Pin::new(repeat).poll(cx),
-            State::Running { xid, response, execution } => {
+            State::Running { xid, response, execution, integrity } => {
                 let Poll::Ready(response) = response.as_mut().poll(cx) else {
                     return Poll::Pending;
                 };
                 let outcome = match response {
-                    Ok(results) => reply(&ReplyHeader::accepted(*xid, AcceptStat::Success), results),
+                    Ok(results) => {
+                        let mut header = ReplyHeader::accepted(*xid, AcceptStat::Success);
+                        if let (Some(integrity), ReplyBody::Accepted { verifier, .. }) =
+                            (integrity, &mut header.body)
+                        {
+                            *verifier = integrity.seal_reply(*xid, &results);
+                        }
+                        reply(&header, results)
+                    }
                     Err(failure) => Failure::Call(failure).outcome(*xid),
                 };
                 if let Some(execution) = execution.take() {

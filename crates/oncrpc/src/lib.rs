@@ -5,6 +5,7 @@
 //! | [`message`] | call and reply headers with every accept and reject status (RFC 5531 §9) |
 //! | [`auth`] | `opaque_auth`, AUTH_NONE and AUTH_SYS (RFC 5531 §8.2, Appendix A) |
 //! | [`program`] | what a program implements to be called |
+//! | [`integrity`] | flavours that protect calls and replies from being changed |
 //! | [`dispatch`] | from a received call message to the reply, the same for RDMA and TCP |
 //! | [`cache`] | duplicate requests: one execution, one reply |
 //! | [`record`] | record marking for byte streams (RFC 5531 §11) |
@@ -20,6 +21,7 @@
 pub mod auth;
 pub mod cache;
 pub mod dispatch;
+pub mod integrity;
 pub mod message;
 pub mod program;
 pub mod record;
@@ -28,6 +30,7 @@ pub mod rpcbind;
 pub use auth::{AuthSys, Credential, OpaqueAuth};
 pub use cache::{CacheCounters, CacheLimits, ReplyCache};
 pub use dispatch::{DispatchFuture, Dispatcher, Outcome, Peer, RegisterError};
+pub use integrity::Integrity;
 pub use message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, Refused, RejectReason, ReplyBody, ReplyHeader,
 };

@@ -98,6 +98,12 @@ pub trait Program: Send + Sync + 'static {
         accepted_by_default(flavor)
     }
 
+    /// Whether this procedure is only called under a flavour that protects the call
+    /// ([`Integrity`](crate::Integrity)); others get AUTH_TOOWEAK. No, unless said otherwise.
+    fn requires_integrity(&self, _version: u32, _procedure: u32) -> bool {
+        false
+    }
+
     /// Serves one call. `arguments` stands at the first argument; what it leaves unread is the program's to refuse
     /// ([`Decoder::finish`]).
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture;

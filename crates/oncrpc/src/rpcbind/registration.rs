@@ -41,7 +41,9 @@ impl Registration {
         Request::unset(rpcbind, &self.announcement()).map(Some)
     }
 
-    fn announcement(&self) -> Rpcb {
+    /// The announcement, as versions 3 and 4 have it.
+    #[must_use]
+    pub fn announcement(&self) -> Rpcb {
         Rpcb {
             program: self.program,
             version: self.version,
@@ -51,7 +53,9 @@ impl Registration {
         }
     }
 
-    fn mapping(&self) -> Option<Mapping> {
+    /// The announcement, as version 2 has it, if it can name the transport.
+    #[must_use]
+    pub fn mapping(&self) -> Option<Mapping> {
         (self.netid == Netid::Tcp).then(|| Mapping {
             program: self.program,
             version: self.version,
