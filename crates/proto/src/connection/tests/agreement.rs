@@ -24,6 +24,7 @@ fn agree(pair: &mut Pair, agreement: Agreement) {
 }
 
 /// Header of 28 bytes, Call of 40 or Reply of 24, a count, the data.
+// conformance: rfc5666-6.2-1
 #[test]
 fn rfc5666_s6_2_messages_are_inline_up_to_what_was_agreed() {
     let mut pair = silent(FabricConfig::default(), Config::default(), server_config());
@@ -44,6 +45,7 @@ fn rfc5666_s6_2_messages_are_inline_up_to_what_was_agreed() {
 }
 
 /// One side that says nothing gets 1024 bytes; what the other said is the bound in its direction.
+// conformance: rfc8797-5.1-1, rfc8166-3.3.3-3
 #[test]
 fn rfc8797_s5_1_a_side_that_says_nothing() {
     let quiet = Config { announce: false, ..Config::default() };
@@ -94,6 +96,7 @@ fn later_receives_have_the_agreed_size() {
     assert!(pair.server.domain.usage().in_use <= 4 * ProtectionDomain::room_for(2048));
 }
 
+// conformance: rfc5666-6.2-2
 #[test]
 fn rfc5666_s6_2_no_more_rdma_reads_than_agreed_are_under_way() {
     let jitter = Duration::from_micros(50);
@@ -123,6 +126,7 @@ fn rfc5666_s6_2_no_more_rdma_reads_than_agreed_are_under_way() {
     }
 }
 
+// conformance: rfc5666-6.2-3
 #[test]
 fn rfc5666_s6_2_zero_reads_nothing_leaves_that_needs_one() {
     for agreement in [Agreement { client_reads: 0, ..AGREED }, Agreement { server_reads: 0, ..AGREED }] {
