@@ -9,8 +9,12 @@ export RUSTC_BOOTSTRAP=1
 for target in $(cargo fuzz list); do
     echo "-- $target, ${seconds}s"
     log=$(mktemp)
+    # What is found goes to the corpus; the seeds are only read.
+    corpora=("fuzz/corpus/$target")
+    mkdir -p "${corpora[0]}"
+    [ ! -d "fuzz/seeds/$target" ] || corpora+=("fuzz/seeds/$target")
     # Leak detection needs ptrace, which containers often refuse; memory is owned by safe Rust here.
-    if ! cargo fuzz run "$target" -- -max_total_time="$seconds" -detect_leaks=0 -rss_limit_mb=2048 -timeout=10 >"$log" 2>&1; then
+    if ! cargo fuzz run "$target" "${corpora[@]}" -- -max_total_time="$seconds" -detect_leaks=0 -rss_limit_mb=2048 -timeout=10 >"$log" 2>&1; then
         tail -n 60 "$log"
         exit 1
     fi

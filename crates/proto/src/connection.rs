@@ -253,6 +253,7 @@ impl Connection {
     /// Gives the answer of a call up: no event comes for it any more. If it has left, its memory, XID and credit stay with the
     /// connection until the reply or a timer (rule I10). Unknown ids are ignored.
     pub fn abandon(&mut self, now: Instant, id: CallId) {
+        self.core.events.retain(|event| !matches!(event, Event::Reply { id: ended, .. } if *ended == id));
         self.requester.abandon(&self.core, now, id);
     }
 

@@ -334,6 +334,7 @@ impl Session {
 
     /// As [`Connection::abandon`].
     pub fn abandon(&mut self, now: Instant, id: CallId) {
+        self.events.retain(|event| !matches!(event, SessionEvent::Reply { id: ended, .. } if *ended == id));
         if let Some(waiting) = self.waiting.remove(&id) {
             self.xids.remove(&waiting.call.xid);
         }

@@ -1,0 +1,59 @@
+//! Decisions, drawn from octets. When they are used up every decision is 0, which is always the plainest choice.
+
+#[derive(Debug)]
+pub(crate) struct Draw<'a> {
+    left: &'a [u8],
+}
+
+impl<'a> Draw<'a> {
+    pub(crate) const fn new(octets: &'a [u8]) -> Self {
+        Self { left: octets }
+    }
+
+    pub(crate) const fn is_used_up(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    pub(crate) fn octet(&mut self) -> u8 {
+        let Some((&first, rest)) = self.left.split_first() else { return 0 };
+        self.left = rest;
+        first
+    }
+
+    pub(crate) fn word(&mut self) -> u32 {
+        u32::from_be_bytes(std::array::from_fn(|_| self.octet()))
+    }
+
+    /// Below `bound`, which is at most 65536 and not 0.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        let octets = if bound > 256 { [self.octet(), self.octet()] } else { [0, self.octet()] };
+        usize::from(u16::from_be_bytes(octets)) % bound
+    }
+
+    /// True for one octet in `of`.
+    pub(crate) fn rarely(&mut self, of: usize) -> bool {
+        self.below(of) == of - 1
+    }
+
+    pub(crate) fn flag(&mut self) -> bool {
+        self.octet() & 1 == 1
+    }
+
+    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())].clone()
+    }
+
+    /// A length: mostly small, sometimes around an inline threshold, seldom large.
+    pub(crate) fn length(&mut self) -> usize {
+        match self.below(8) {
+            0..=2 => self.below(64),
+            3..=4 => 800 + self.below(4000),
+            5..=6 => self.below(20_000),
+            _ => 20_000 + self.below(65_000) * 2,
+        }
+    }
+
+    pub(crate) fn octets(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.octet()).collect()
+    }
+}

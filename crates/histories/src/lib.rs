@@ -1,0 +1,36 @@
+//! Histories of whole endpoints: what a client, a server and the fabric between them do is drawn from octets, so that a fuzzer
+//! can search it and a property test can walk it at random.
+//!
+//! | entry | who is there | what is drawn |
+//! | --- | --- | --- |
+//! | [`two_endpoints`] | a client `Session`, its server's `Connection`s | calls of all forms both ways, answers late or never, abandoned calls, closes, memory that runs short, cuts, partitions, faults at a step, attempts that fail |
+//! | [`hostile_peer`] | one `Connection` of either side, a peer that sends any octets | headers nearly right and quite wrong, chunks of closed and foreign memory, replies beyond what was offered, RDMA Writes and Reads of any key, too few Receives |
+//!
+//! Time is virtual: it stands still while anything can be done. Both entries panic when one of these does not hold,
+//! whatever the octets are:
+//!
+//! * every call ends once, with a reply or an error, by its deadline and [`SLACK`] (I6, I8);
+//! * on one connection no XID is sent twice (I8), and never more calls are in flight than granted (I4);
+//! * a grant is at least 1 and backed by Receives (I3);
+//! * data that arrives is the data that left;
+//! * an error is never answered with an error, and one message gets one answer at most (I6);
+//! * the engine comes to rest: no step goes round and round;
+//! * in the end no work request, Receive or window is outstanding, and every octet is back in its domain (I1, I10).
+//!
+//! *Who owns which buffer.* As with any driver: work requests go to the queue pairs, memory comes back with completions.
+
+// The whole crate is test code: to panic is how it reports.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod draw;
+mod hostile;
+mod ledger;
+mod link;
+mod peer;
+mod program;
+mod session;
+mod settings;
+
+pub use hostile::hostile_peer;
+pub use session::two_endpoints;
+pub use settings::SLACK;

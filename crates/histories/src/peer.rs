@@ -1,0 +1,337 @@
+//! A peer that sends what it likes: messages that are nearly right, quite wrong, or answers to calls that it got.
+
+use std::task::{Context, Poll, Waker};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use rpcrdma_proto::Limits;
+use rpcrdma_proto::wire::v1::V1;
+use rpcrdma_proto::wire::{Body, ChunkLists, Codec, ErrorBody, Header, ReadSegment, Segment, WriteChunk};
+use rpcrdma_sim::SimQueuePair;
+use rpcrdma_verbs::{
+    Key, ProtectionDomain, QueuePair, ReceiveMemory, RemoteSegment, SendRequest, WindowMemory, Windows, Work,
+    WorkRequest, WrId,
+};
+
+use crate::draw::Draw;
+use crate::link::joined;
+use crate::program::{PROGRAM, VERSION};
+
+/// Messages that it remembers.
+const REMEMBERED: usize = 16;
+/// Bytes of a Receive.
+const RECEIVE: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) struct Peer {
+    qp: SimQueuePair,
+    domain: ProtectionDomain,
+    next_id: u64,
+    /// What it got last.
+    received: Vec<Bytes>,
+    /// Windows that it opened, perhaps closed by now.
+    windows: Vec<Segment>,
+    ended: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(qp: SimQueuePair) -> Self {
+        let domain = qp.domain().clone();
+        Self { qp, domain, next_id: 0, received: vec![], windows: vec![], ended: false }
+    }
+
+    fn id(&mut self) -> WrId {
+        self.next_id += 1;
+        WrId(self.next_id)
+    }
+
+    fn post(&mut self, request: WorkRequest) {
+        let id = self.id();
+        // The queue may be full, the request malformed, the connection over: that is the peer's affair.
+        let _ = self.qp.post(id, request);
+    }
+
+    pub(crate) fn post_receives(&mut self, count: usize) {
+        for _ in 0..count {
+            let Ok(memory) = self.domain.reserve(RECEIVE) else { return };
+            let id = self.id();
+            let _ = self.qp.post_receive(id, ReceiveMemory::Pooled(memory));
+        }
+    }
+
+    pub(crate) fn abort(&mut self) {
+        self.qp.abort();
+    }
+
+    pub(crate) fn pump(&mut self) -> bool {
+        let mut completions = Vec::new();
+        if self.ended {
+            return false;
+        }
+        match self.qp.poll(&mut Context::from_waker(Waker::noop()), &mut completions) {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(_)) => self.ended = true,
+        }
+        for completion in completions {
+            if let Work::Receive { buffers, len, .. } = completion.work
+                && completion.status.is_success()
+            {
+                self.received.push(joined(&buffers, len));
+                if self.received.len() > REMEMBERED {
+                    self.received.remove(0);
+                }
+            }
+        }
+        true
+    }
+
+    /// One of its deeds.
+    pub(crate) fn act(&mut self, draw: &mut Draw<'_>) {
+        match draw.below(64) {
+            0..=20 => {
+                let message = self.call(draw);
+                self.send(draw, message);
+            }
+            21..=38 => {
+                let message = self.answer(draw);
+                self.send(draw, message);
+            }
+            39..=40 => {
+                let count = draw.below(220);
+                let message = draw.octets(count).into();
+                self.send(draw, message);
+            }
+            41..=49 => {
+                let len = draw.length();
+                let memory = if draw.flag() {
+                    WindowMemory::Read(vec![0x5a; len].into())
+                } else {
+                    let Ok(buffer) = self.domain.allocate(len.max(1), 1) else { return };
+                    WindowMemory::Write(buffer)
+                };
+                let Ok(window) = self.qp.reserve_window(memory) else { return };
+                self.post(WorkRequest::BindWindow { key: window.key });
+                let segment = Segment { handle: window.key.0, length: window.length, offset: window.address };
+                self.windows.push(segment);
+            }
+            50..=51 => {
+                if let Some(window) = self.windows.pop() {
+                    self.post(WorkRequest::LocalInvalidate { key: Key(window.handle) });
+                }
+            }
+            52..=55 => self.write(draw),
+            56..=58 => self.read(draw),
+            59..=61 => {
+                let count = draw.below(8);
+                self.post_receives(count);
+            }
+            62 => self.qp.disconnect(),
+            _ => self.qp.abort(),
+        }
+    }
+
+    fn send(&mut self, draw: &mut Draw<'_>, message: Bytes) {
+        let message = if draw.rarely(6) { spoiled(draw, &message) } else { message };
+        let invalidate = draw.rarely(12).then(|| {
+            let keys: Vec<u32> =
+                self.offered().iter().flat_map(|lists| lists.handles().collect::<Vec<_>>()).collect();
+            let wild = draw.word();
+            Key(if keys.is_empty() || draw.rarely(4) { wild } else { draw.pick(&keys) })
+        });
+        self.post(WorkRequest::Send(SendRequest {
+            gather: vec![message],
+            invalidate,
+            ..SendRequest::default()
+        }));
+    }
+
+    /// The headers that it got, with their payloads.
+    fn decoded(&self) -> Vec<(Header, Bytes)> {
+        let limits = Limits { segments_per_chunk: usize::MAX, ..Limits::default() };
+        let decode = |message: &Bytes| {
+            let (header, length) = V1.decode(message, &limits).ok()?;
+            Some((header, message.slice(length..)))
+        };
+        self.received.iter().filter_map(decode).collect()
+    }
+
+    /// The chunk lists that it got.
+    fn offered(&self) -> Vec<ChunkLists> {
+        let lists = |header| match header {
+            Body::Message(lists) | Body::NoMessage(lists) => Some(lists),
+            _ => None,
+        };
+        self.decoded().into_iter().filter_map(|(header, _)| lists(header.body)).collect()
+    }
+
+    /// A segment of memory that is open, was open, or never was.
+    fn segment(&self, draw: &mut Draw<'_>) -> Segment {
+        let mut segment = if self.windows.is_empty() || draw.rarely(32) {
+            Segment { handle: draw.word(), length: draw.word(), offset: u64::from(draw.word()) << 32 }
+        } else {
+            draw.pick(&self.windows)
+        };
+        if draw.rarely(12) {
+            segment.length = draw.pick(&[0, 1, segment.length / 2, segment.length.wrapping_add(1), u32::MAX]);
+        }
+        segment
+    }
+
+    fn chunk(&self, draw: &mut Draw<'_>) -> WriteChunk {
+        let count = draw.pick(&[1, 1, 1, 2, 3, 0, 16, 300]);
+        WriteChunk { segments: (0..count).map(|_| self.segment(draw)).collect() }
+    }
+
+    fn lists(&self, draw: &mut Draw<'_>) -> ChunkLists {
+        let mut lists = ChunkLists::default();
+        for _ in 0..draw.pick(&[0, 0, 0, 1, 1, 1, 2, 3, 20]) {
+            let position = match draw.below(8) {
+                0..=2 => 0,
+                3..=5 => 44,
+                6 => draw.pick(&[4, 40, 48, 1000]),
+                _ => draw.pick(&[42, 44, 44, u32::MAX]),
+            };
+            let segment = self.segment(draw);
+            lists.read.push(ReadSegment { position, segment, padding: draw.rarely(16) });
+        }
+        lists.write = (0..draw.pick(&[0, 0, 0, 1, 1, 1, 2, 20])).map(|_| self.chunk(draw)).collect();
+        lists.reply = draw.rarely(3).then(|| self.chunk(draw));
+        lists
+    }
+
+    fn header(&self, draw: &mut Draw<'_>, xid: u32, lists: ChunkLists) -> Header {
+        let version = if draw.rarely(20) { draw.pick(&[0, 2, u32::MAX]) } else { 1 };
+        let credit = draw.pick(&[8, 1, 1, 32, 0, u32::MAX]);
+        let body = match draw.below(16) {
+            0..=8 => Body::Message(lists),
+            9..=12 => Body::NoMessage(lists),
+            13 => Body::Error(ErrorBody::Chunk),
+            38 => Body::Error(ErrorBody::Version { low: draw.word() % 4, high: draw.word() % 4 }),
+            _ if draw.flag() => Body::Done,
+            _ => Body::Padded { align: draw.word(), threshold: draw.word(), lists },
+        };
+        Header { xid, version, credit, body }
+    }
+
+    /// A call, more or less.
+    fn call(&self, draw: &mut Draw<'_>) -> Bytes {
+        let xid = u32::from(draw.octet());
+        let lists = self.lists(draw);
+        let procedure = u32::from(draw.octet() % 8);
+        let mut message = BytesMut::new();
+        V1.encode(&self.header(draw, xid, lists), &mut message);
+        for word in [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0] {
+            message.put_u32(word);
+        }
+        // A count, a length, and what data there is.
+        let (first, second) = (draw.length(), draw.length());
+        message.put_u32(u32::try_from(first).unwrap_or_default());
+        if draw.flag() {
+            message.put_u32(u32::try_from(second).unwrap_or_default());
+            message.put_bytes(7, draw.below(1200));
+        }
+        message.freeze()
+    }
+
+    /// An answer to one of the calls that it got, more or less.
+    fn answer(&self, draw: &mut Draw<'_>) -> Bytes {
+        let decoded = self.decoded();
+        if decoded.is_empty() {
+            return self.call(draw);
+        }
+        let (call, _) = draw.pick(&decoded);
+        let mut lists = match call.body {
+            Body::Message(lists) | Body::NoMessage(lists) => lists,
+            _ => ChunkLists::default(),
+        };
+        lists.read.clear();
+        let mut written = 0;
+        for chunk in lists.write.iter_mut().chain(&mut lists.reply) {
+            let all = chunk.total();
+            written = draw.pick(&[all, all, 0, all / 2, all.saturating_sub(1)]);
+            *chunk = chunk.filled(written);
+            if draw.rarely(8) {
+                *chunk = self.chunk(draw);
+            }
+        }
+        if draw.rarely(8) {
+            lists = self.lists(draw);
+        }
+        let mut header = self.header(draw, call.xid, lists);
+        if let Body::NoMessage(ChunkLists { reply: None, .. }) = &header.body {
+            header.body = Body::Message(ChunkLists::default());
+        }
+        let mut message = BytesMut::new();
+        V1.encode(&header, &mut message);
+        for word in [call.xid, 1, 0, 0, 0, draw.pick(&[0, 0, 0, 1, 4])] {
+            message.put_u32(word);
+        }
+        if draw.flag() {
+            message.put_u32(u32::try_from(written).unwrap_or(u32::MAX));
+        }
+        message.put_bytes(0, draw.below(64));
+        message.freeze()
+    }
+
+    /// RDMA Write to what was offered, or to anything.
+    fn write(&mut self, draw: &mut Draw<'_>) {
+        let targets: Vec<Segment> = self
+            .offered()
+            .into_iter()
+            .flat_map(|lists| lists.write.into_iter().chain(lists.reply))
+            .flat_map(|chunk| chunk.segments)
+            .collect();
+        let target =
+            if targets.is_empty() || draw.rarely(32) { self.segment(draw) } else { draw.pick(&targets) };
+        let all = usize::try_from(target.length).unwrap_or_default().min(1 << 20);
+        let len = draw.pick(&[all, all, all / 2, 0]);
+        let mut target = remote(target);
+        if draw.rarely(8) {
+            target.address = target.address.wrapping_add(1);
+        }
+        self.post(WorkRequest::Write { gather: vec![vec![0x77; len].into()], targets: vec![target] });
+    }
+
+    /// RDMA Read of what was offered, or of anything.
+    fn read(&mut self, draw: &mut Draw<'_>) {
+        let sources: Vec<Segment> = self
+            .offered()
+            .into_iter()
+            .flat_map(|lists| lists.read)
+            .map(|entry| entry.segment)
+            .filter(|segment| segment.length <= 1 << 20)
+            .collect();
+        let wild = Segment { handle: draw.word(), length: 100, offset: 0 };
+        let source = if sources.is_empty() { wild } else { draw.pick(&sources) };
+        let Ok(sink) = self.domain.allocate(usize::try_from(source.length).unwrap_or_default().max(1), 1)
+        else {
+            return;
+        };
+        self.post(WorkRequest::Read { sink, sources: vec![remote(source)] });
+    }
+}
+
+fn remote(segment: Segment) -> RemoteSegment {
+    RemoteSegment { key: Key(segment.handle), address: segment.offset, length: segment.length }
+}
+
+/// A message with one thing wrong: a word changed, its end missing, or more behind it.
+fn spoiled(draw: &mut Draw<'_>, message: &Bytes) -> Bytes {
+    let mut octets = message.to_vec();
+    match draw.below(4) {
+        0 | 1 => {
+            let words = (octets.len() / 4).clamp(1, 40);
+            let at = draw.below(words) * 4;
+            let value = draw.pick(&[0, 1, 2, 9, 1_000_000, u32::MAX]);
+            if let Some(word) = octets.get_mut(at..at + 4) {
+                word.copy_from_slice(&value.to_be_bytes());
+            }
+        }
+        2 => octets.truncate(draw.below(octets.len() + 1)),
+        _ => {
+            let count = draw.below(6000);
+            octets.resize(octets.len() + count, 3);
+        }
+    }
+    octets.into()
+}

@@ -1,0 +1,417 @@
+//! A client session and its server's connections, both keeping to the protocol, on a fabric that does not keep its promises.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rpcrdma_proto::{
+    Action, Answer, CallId, Config, Connection, Event, ReplyToken, Session, SessionEvent, Side,
+};
+use rpcrdma_sim::{Action as FaultAction, Fabric, Fault, Outstanding, Side as SimSide, Step};
+use rpcrdma_verbs::{Buffer, ProtectionDomain, QueuePair, Status, Windows};
+use rpcrdma_xdr::Decoder;
+
+use crate::draw::Draw;
+use crate::ledger::Ledger;
+use crate::link::Link;
+use crate::program::{Expected, call, check, execute};
+use crate::settings::{self, MEMORY, MOST_ROUNDS, MOST_STEPS, Queues, SLACK};
+
+/// A call on its way, and when it must have ended.
+#[derive(Debug)]
+struct Pending {
+    expected: Expected,
+    deadline: Instant,
+}
+
+impl Pending {
+    fn check_time(&self, now: Instant) {
+        assert!(now <= self.deadline + SLACK, "{self:?} ended {:?} late", now - self.deadline);
+    }
+}
+
+/// One of the server's connections.
+#[derive(Debug)]
+struct Served {
+    connection: Connection,
+    link: Link<Ledger>,
+    /// Calls that are not answered yet.
+    held: Vec<(ReplyToken, u32, Decoder)>,
+    /// The server's own calls.
+    reverse: BTreeMap<CallId, Pending>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct World {
+    fabric: Fabric,
+    session: Session,
+    link: Option<Link<Ledger>>,
+    servers: Vec<Served>,
+    configs: [Arc<Config>; 2],
+    queues: [Queues; 2],
+    domains: [ProtectionDomain; 2],
+    /// Of each domain, what keeps it short.
+    pinned: [Vec<Buffer>; 2],
+    pending: BTreeMap<CallId, Pending>,
+    next_reverse: u32,
+    /// Attempts that fail, and attempts without an answer, from now on.
+    refuse: usize,
+    ignore: usize,
+    /// The server answers later.
+    hold: bool,
+    closed: bool,
+}
+
+/// A history of a client and a server.
+///
+/// # Panics
+/// When one of the invariants of the crate does not hold.
+pub fn two_endpoints(octets: &[u8]) {
+    let mut draw = Draw::new(octets);
+    let mut world = World::new(&mut draw);
+    for _ in 0..MOST_STEPS {
+        if draw.is_used_up() {
+            break;
+        }
+        world.step(&mut draw);
+    }
+    world.end();
+}
+
+impl World {
+    fn new(draw: &mut Draw<'_>) -> Self {
+        let fabric = Fabric::new(settings::fabric(draw));
+        let configs = [(); 2].map(|()| Arc::new(settings::endpoint(draw)));
+        let queues = [(); 2].map(|()| Queues::draw(draw));
+        Self {
+            session: Session::new(Arc::clone(&configs[0]), u64::from(draw.octet())),
+            fabric,
+            link: None,
+            servers: vec![],
+            configs,
+            queues,
+            domains: [(); 2].map(|()| ProtectionDomain::new(MEMORY)),
+            pinned: [vec![], vec![]],
+            pending: BTreeMap::new(),
+            next_reverse: 1,
+            refuse: 0,
+            ignore: 0,
+            hold: false,
+            closed: false,
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.fabric.instant()
+    }
+
+    fn step(&mut self, draw: &mut Draw<'_>) {
+        let now = self.now();
+        match draw.below(40) {
+            0..=16 => self.call(draw),
+            17..=27 => self.advance(1 + draw.below(60)),
+            28 if draw.flag() => self.hold = !self.hold,
+            28 => self.run_for(settings::wait(draw)),
+            29 => self.answer_one(draw),
+            30 => {
+                let ids: Vec<_> = self.pending.keys().copied().collect();
+                if !ids.is_empty() {
+                    let id = draw.pick(&ids);
+                    self.pending.remove(&id);
+                    self.session.abandon(now, id);
+                }
+            }
+            31 => self.reverse_call(draw),
+            32 => self.disturb(draw),
+            33 => self.plan(draw),
+            34..=35 => {
+                let side = draw.below(2);
+                if draw.flag() {
+                    self.pinned[side].clear();
+                } else {
+                    let len = (MEMORY / 8) << draw.below(3);
+                    self.pinned[side].extend(self.domains[side].allocate(len, 1));
+                }
+            }
+            36 => {
+                let Some(server) = self.servers.last_mut() else { return };
+                if draw.flag() {
+                    server.connection.close(now);
+                } else {
+                    server.link.qp.abort();
+                }
+            }
+            37 => match draw.below(4) {
+                0 => self.ignore = 1,
+                count => self.refuse = count,
+            },
+            38 if draw.rarely(4) => self.session.close(now),
+            _ => self.pump(),
+        }
+    }
+
+    fn call(&mut self, draw: &mut Draw<'_>) {
+        let now = self.now();
+        let xid = self.session.next_xid();
+        let (mut call, expected) = call(draw, xid);
+        let timeout = draw.pick(&[60_000, 60_000, 1000, 5]);
+        call.timeout = Some(Duration::from_millis(timeout));
+        let deadline = now + Duration::from_millis(timeout);
+        match self.session.call(now, call) {
+            Ok(id) => {
+                self.pending.insert(id, Pending { expected, deadline });
+            }
+            Err(refused) => assert_eq!(refused.kind, rpcrdma_proto::RefusedKind::Closed),
+        }
+    }
+
+    fn reverse_call(&mut self, draw: &mut Draw<'_>) {
+        let now = self.now();
+        let xid = self.next_reverse;
+        self.next_reverse += 1;
+        let (call, expected) = call(draw, xid);
+        let Some(server) = self.servers.last_mut() else { return };
+        let deadline = now + self.configs[1].timeouts.call;
+        if let Ok(id) = server.connection.call(now, call) {
+            server.reverse.insert(id, Pending { expected, deadline });
+        }
+    }
+
+    fn answer_one(&mut self, draw: &mut Draw<'_>) {
+        let now = self.now();
+        let held: Vec<_> = self
+            .servers
+            .iter()
+            .enumerate()
+            .flat_map(|(at, server)| (0..server.held.len()).map(move |call| (at, call)))
+            .collect();
+        if held.is_empty() {
+            return;
+        }
+        let (server, at) = draw.pick(&held);
+        let server = &mut self.servers[server];
+        let (token, xid, message) = server.held.swap_remove(at);
+        if draw.rarely(6) {
+            server.link.watch.dropped(xid);
+            server.connection.reply(now, token, Answer::Drop);
+        } else {
+            server.answer(now, token, message);
+        }
+    }
+
+    /// Something happens to the link of a connection.
+    fn disturb(&mut self, draw: &mut Draw<'_>) {
+        let connections = self.fabric.connections();
+        if connections.is_empty() {
+            return;
+        }
+        let connection = draw.pick(&connections);
+        match draw.below(4) {
+            0 => self.fabric.cut(connection),
+            1 => self.fabric.partition(connection),
+            2 => self.fabric.heal(connection),
+            _ => {
+                if let Some(link) = &mut self.link {
+                    link.qp.abort();
+                }
+            }
+        }
+    }
+
+    /// A fault at one of the next steps.
+    fn plan(&mut self, draw: &mut Draw<'_>) {
+        let Some(connection) = self.fabric.connections().last().copied() else { return };
+        let side = draw.pick(&[SimSide::A, SimSide::B]);
+        let Some(steps) = self.fabric.steps(connection, side) else { return };
+        let ahead = u64::from(draw.octet() % 32);
+        let at = match draw.below(3) {
+            0 => Step::Posted(steps.posted + ahead),
+            1 => Step::Segment(steps.segments + ahead),
+            _ => Step::Delivered(steps.delivered + ahead),
+        };
+        let action = match draw.below(4) {
+            0 => FaultAction::Cut,
+            1 => FaultAction::CutAfter,
+            2 => FaultAction::Fail(Status::Fatal),
+            _ => FaultAction::Delay(settings::wait(draw)),
+        };
+        self.fabric.plan(Fault { connection, side, at, action });
+    }
+
+    fn connect(&mut self) -> bool {
+        let now = self.now();
+        let Some(Action::Connect { attempt }) = self.session.poll_action(now) else { return false };
+        if self.ignore > 0 {
+            self.ignore -= 1;
+        } else if self.refuse > 0 {
+            self.refuse -= 1;
+            self.session.connect_failed(now, attempt, "refused".to_owned(), true);
+        } else {
+            let [a, b] =
+                [0, 1].map(|side| self.queues[side].parameters(&self.configs[side], &self.domains[side]));
+            let (a, b) = self.fabric.pair(a, b);
+            assert!(self.session.connected(now, attempt, a.peer_private_data(), a.capabilities()));
+            assert!(self.link.is_none(), "a session has one connection at a time");
+            self.link = Some(Link::new(a, Ledger::default()));
+            let config = Arc::clone(&self.configs[1]);
+            let connection =
+                Connection::new(Side::Server, config, b.peer_private_data(), b.capabilities(), now);
+            self.servers.push(Served {
+                connection,
+                link: Link::new(b, Ledger::default()),
+                held: vec![],
+                reverse: BTreeMap::new(),
+                closed: false,
+            });
+        }
+        true
+    }
+
+    /// Does what can be done without time passing.
+    fn pump(&mut self) {
+        for _ in 0..MOST_ROUNDS {
+            let mut progress = self.connect();
+            let now = self.now();
+            if let Some(link) = &mut self.link {
+                progress |= link.pump(&mut self.session, now);
+            }
+            while let Some(event) = self.session.poll_event(now) {
+                progress = true;
+                self.client_event(now, event);
+            }
+            for server in &mut self.servers {
+                progress |= server.pump(now, self.hold);
+            }
+            self.servers.retain(|server| !server.closed);
+            if !progress {
+                return;
+            }
+        }
+        panic!("the endpoints do not come to rest");
+    }
+
+    fn client_event(&mut self, now: Instant, event: SessionEvent) {
+        assert!(!self.closed, "{event:?} after Closed");
+        match event {
+            SessionEvent::Connected | SessionEvent::ConnectFailed { .. } => {}
+            SessionEvent::Call(call) => {
+                let executed = execute(call.message);
+                assert!(executed.intact, "a call of the server arrives as it left");
+                self.session.reply(now, call.token, executed.answer);
+            }
+            SessionEvent::Reply { id, result } => {
+                let pending = self.pending.remove(&id).expect("a call ends once");
+                pending.check_time(now);
+                if let Ok(reply) = result {
+                    check(pending.expected, reply);
+                }
+            }
+            SessionEvent::Disconnected(_) => self.link = None,
+            SessionEvent::Closed => self.closed = true,
+        }
+    }
+
+    /// Some events of the fabric, with what follows from them.
+    fn advance(&mut self, events: usize) {
+        for _ in 0..events {
+            self.pump();
+            let Some(next) = self.fabric.next_event() else { return };
+            self.tick(self.fabric.instant_at(next));
+        }
+    }
+
+    /// Runs for so long; timers fire when they are due.
+    fn run_for(&mut self, time: Duration) {
+        let end = self.now() + time;
+        for _ in 0..MOST_ROUNDS {
+            self.pump();
+            self.tick(end);
+            if self.now() >= end {
+                return self.pump();
+            }
+        }
+        panic!("{time:?} do not pass: a timer is due for ever");
+    }
+
+    /// Moves the clock to the next event or timer, but not beyond `end`.
+    fn tick(&mut self, end: Instant) {
+        let fabric = self.fabric.next_event().map(|at| self.fabric.instant_at(at));
+        let servers = self.servers.iter().filter_map(|server| server.connection.poll_timeout());
+        let next = servers.chain(self.session.poll_timeout()).chain(fabric).min().unwrap_or(end).min(end);
+        self.fabric.advance(next.saturating_duration_since(self.now()));
+        let now = self.now();
+        self.session.handle_timeout(now);
+        for server in &mut self.servers {
+            server.connection.handle_timeout(now);
+        }
+    }
+
+    /// Nothing stands in the way any more: every call ends, then everything is given back.
+    fn end(mut self) {
+        self.hold = false;
+        (self.refuse, self.ignore) = (0, 0);
+        self.pinned = [vec![], vec![]];
+        for connection in self.fabric.connections() {
+            self.fabric.heal(connection);
+        }
+        let now = self.now();
+        for server in &mut self.servers {
+            for (token, _, message) in std::mem::take(&mut server.held) {
+                server.answer(now, token, message);
+            }
+        }
+        // The longest time of a call; then what was abandoned may take as long.
+        self.run_for(Duration::from_secs(60) + SLACK);
+        assert!(self.pending.is_empty(), "calls that never end: {:?}", self.pending);
+        self.run_for(Duration::from_secs(60) + SLACK);
+        assert_eq!(self.session.in_progress(), 0);
+        let outstanding = self.fabric.outstanding();
+        assert_eq!((outstanding.work_requests, outstanding.windows), (0, 0), "at rest: {outstanding:?}");
+
+        let now = self.now();
+        self.session.close(now);
+        for server in &mut self.servers {
+            server.connection.close(now);
+        }
+        self.run_for(SLACK);
+        assert!(self.closed && self.servers.is_empty(), "a close takes bounded time");
+        assert_eq!(self.fabric.connections(), [] as [u64; 0]);
+        assert_eq!(self.fabric.outstanding(), Outstanding::default());
+        for domain in &self.domains {
+            assert_eq!(domain.usage().in_use, 0, "all memory is back");
+        }
+    }
+}
+
+impl Served {
+    fn pump(&mut self, now: Instant, hold: bool) -> bool {
+        let mut progress = self.link.pump(&mut self.connection, now);
+        while let Some(event) = self.connection.poll_event() {
+            progress = true;
+            assert!(!self.closed, "{event:?} after Closed");
+            match event {
+                Event::Call(call) if hold => self.held.push((call.token, call.xid, call.message)),
+                Event::Call(call) => self.answer(now, call.token, call.message),
+                Event::Reply { id, result } => {
+                    let pending = self.reverse.remove(&id).expect("a call ends once");
+                    pending.check_time(now);
+                    if let Ok(reply) = result {
+                        check(pending.expected, reply);
+                    }
+                }
+                Event::Closed(_) => {
+                    self.closed = true;
+                    assert!(self.reverse.is_empty(), "a connection ends after its calls: {:?}", self.reverse);
+                }
+            }
+        }
+        progress
+    }
+
+    fn answer(&mut self, now: Instant, token: ReplyToken, message: Decoder) {
+        let executed = execute(message);
+        assert!(executed.intact, "a call arrives as it left");
+        self.connection.reply(now, token, executed.answer);
+    }
+}

@@ -1,0 +1,105 @@
+//! What a fabric and two endpoints are like, drawn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpcrdma_proto::{Config, Limits};
+use rpcrdma_sim::{CompletionMode, FabricConfig};
+use rpcrdma_verbs::{ConnectParameters, ProtectionDomain};
+
+use crate::draw::Draw;
+use crate::program::{MAX, Table};
+
+/// How long after its deadline a call may end: a completed call waits for its invalidations, a connection that ends for its
+/// last completions.
+pub const SLACK: Duration = Duration::from_secs(60);
+
+/// Memory of an endpoint, in octets, of which histories pin some.
+pub(crate) const MEMORY: usize = 8 << 20;
+
+/// Decisions in one history.
+pub(crate) const MOST_STEPS: usize = 400;
+/// Rounds without time passing, and events of one wait, after which an engine is said to go round and round.
+pub(crate) const MOST_ROUNDS: usize = 200_000;
+
+pub(crate) fn fabric(draw: &mut Draw<'_>) -> FabricConfig {
+    let mut config = FabricConfig {
+        seed: u64::from(draw.octet()),
+        completion_mode: draw.pick(&[CompletionMode::Local, CompletionMode::Acknowledged]),
+        jitter: Duration::from_micros(draw.pick(&[0, 5, 50])),
+        completion_jitter: Duration::from_micros(draw.pick(&[0, 7, 70])),
+        bandwidth: draw.pick(&[None, Some(1_250_000_000), Some(50_000_000)]),
+        segment_size: draw.pick(&[4096, 1408, 65_536]),
+        ..FabricConfig::default()
+    };
+    config.capabilities.max_windows = draw.pick(&[4096, 40, 3]);
+    config.capabilities.max_sge = draw.pick(&[64, 3]);
+    config.capabilities.remote_invalidation = !draw.rarely(4);
+    config
+}
+
+pub(crate) fn endpoint(draw: &mut Draw<'_>) -> Config {
+    let limits = Limits {
+        read_segment_len: 1 << 20,
+        read_total: 1 << 20,
+        segments_per_chunk: draw.pick(&[256, 16, 4]),
+        ..Limits::default()
+    };
+    let mut config = Config {
+        send_size: draw.pick(&[4096, 1024, 16_384]),
+        receive_size: draw.pick(&[4096, 1024, 16_384]),
+        remote_invalidation: !draw.rarely(3),
+        calls: draw.pick(&[8, 1, 32]),
+        grant: draw.pick(&[8, 1, 32]),
+        early_calls: draw.pick(&[1, 16]),
+        limits,
+        reduce_from: draw.pick(&[None, Some(0), Some(600)]),
+        max_segment_len: draw.pick(&[1 << 30, 1024, 20_000]),
+        max_segments: draw.pick(&[16, 2, 300]),
+        max_read_chunks: draw.pick(&[1, 4]),
+        reverse_chunks: draw.flag(),
+        bindings: None,
+        ..Config::default()
+    };
+    if draw.flag() {
+        config.bindings = Some(Arc::new(Table));
+    }
+    config.timeouts.idle = draw.pick(&[None, Some(Duration::from_secs(20))]);
+    config
+}
+
+/// Queues of an endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queues {
+    max_send_wr: usize,
+    reads: u16,
+}
+
+impl Queues {
+    pub(crate) fn draw(draw: &mut Draw<'_>) -> Self {
+        Self { max_send_wr: draw.pick(&[128, 4, 20]), reads: draw.pick(&[16, 1]) }
+    }
+
+    pub(crate) fn parameters(self, config: &Config, domain: &ProtectionDomain) -> ConnectParameters {
+        ConnectParameters {
+            private_data: config.private_data().encode(),
+            ird: self.reads,
+            ord: self.reads,
+            max_send_wr: self.max_send_wr,
+            max_recv_wr: 80,
+            domain: domain.clone(),
+        }
+    }
+}
+
+/// A time to wait, from nothing to minutes.
+pub(crate) fn wait(draw: &mut Draw<'_>) -> Duration {
+    match draw.below(4) {
+        0 => Duration::from_micros(u64::from(draw.octet())),
+        1 => Duration::from_millis(u64::from(draw.octet())),
+        2 => Duration::from_millis(100 * u64::from(draw.octet())),
+        _ => Duration::from_secs(u64::from(draw.octet())),
+    }
+}
+
+const _: () = assert!(MAX * 4 < MEMORY, "a call fits the memory of an endpoint");
