@@ -94,6 +94,8 @@ pub enum Form {
     /// RDMA_MSG, everything inline.
     #[default]
     Inline,
+    /// RDMA_MSGP, everything inline and long opaque data aligned (RFC 5666 §3.9; an opt-in).
+    Padded,
     /// RDMA_MSG with items in Read chunks (a Call) or Write chunks (a reply).
     Reduced,
     /// RDMA_NOMSG: a Position-Zero Read chunk (a Call) or the Reply chunk (a reply), perhaps with items in other chunks.

@@ -11,9 +11,11 @@ use bytes::{Bytes, BytesMut};
 use rpcrdma_verbs::{
     Buffer, Capabilities, Completion, Disconnected, PostErrorKind, Status, Windows, Work, WrId,
 };
+use rpcrdma_xdr::Padding;
 
 use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallId, Refused, RefusedKind};
+use crate::compatibility::{AlignmentBase, PaddedMessages};
 use crate::config::{Config, Side};
 use crate::core::{Core, Origin};
 use crate::credits::{RequesterCredits, ResponderCredits};
@@ -117,8 +119,14 @@ impl Connection {
         let most = u32::try_from(capabilities.max_recv_wr / 2).unwrap_or(u32::MAX).max(1);
         let early =
             if side == Side::Server { config.early_calls.max(initial).min(config.grant) } else { initial };
-        let requester =
-            Requester::new(RequesterCredits::new(config.calls.min(most), initial), capabilities.max_windows);
+        let calls = config.calls.min(most);
+        // Only a client reads replies.
+        let credits = if side == Side::Client && config.compatibility.read_read.is_some() {
+            RequesterCredits::with_read_read(calls, initial)
+        } else {
+            RequesterCredits::new(calls, initial)
+        };
+        let requester = Requester::new(credits, capabilities.max_windows);
         let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
         let config = fit_limits(config, capabilities);
         let core = Core::new(config, side, codec, thresholds, invalidate, capabilities);
@@ -330,6 +338,17 @@ impl Connection {
             (Origin::Read { token, chunk, part }, Work::Read { sink }) => {
                 self.responder.handle_read(&mut self.core, token, (chunk, part), status, sink);
             }
+            (Origin::ReadReply { xid, chunk }, Work::Read { sink }) => {
+                self.requester.handle_read(&mut self.core, now, (xid, chunk), status, sink);
+            }
+            (Origin::Conceal { token, key }, Work::LocalInvalidate { memory }) => {
+                if status.is_success() || memory.is_some() {
+                    self.responder.concealed(&mut self.core, token, key);
+                    self.requester.window_freed();
+                } else if status != Status::Flushed {
+                    self.core.fail(CloseReason::InvalidationFailed);
+                }
+            }
             (Origin::Release, Work::LocalInvalidate { .. }) => self.requester.reservation_released(),
             _ => self.work_failed(status),
         }
@@ -378,7 +397,8 @@ impl Connection {
 
     fn idle_deadline(&self) -> Option<Instant> {
         let idle = self.core.config.timeouts.idle?;
-        (self.state == State::Open && self.in_progress() == 0).then(|| after(self.last_activity, idle))
+        let busy = self.in_progress() > 0 || self.responder.exposes();
+        (self.state == State::Open && !busy).then(|| after(self.last_activity, idle))
     }
 
     /// The queue pair has reported its end, after all its completions.
@@ -416,7 +436,7 @@ impl Connection {
                 return None;
             }
             let in_flight = self.requester.credits.in_flight();
-            let owed = self.responder.credits.receives_owed();
+            let owed = self.responder.receives_owed();
             let missing = self.core.post_receives(owed.saturating_add(in_flight), qp.domain());
             if !self.core.is_idle() {
                 continue;
@@ -487,14 +507,20 @@ impl Connection {
             Err(error) => return self.fault(now, error, self.usually(), Some(fixed)),
         };
         let len = message.len();
-        let (lists, payload) = match header.body {
-            Body::Message(lists) => (lists, Some(message.slice(header_len..))),
-            Body::NoMessage(lists) => (lists, None),
-            Body::Padded { .. } => {
-                return self.fault(now, ProtocolError::PaddedMessage, self.usually(), Some(fixed));
+        let (lists, payload, padding) = match header.body {
+            Body::Message(lists) => (lists, Some(message.slice(header_len..)), None),
+            Body::NoMessage(lists) => (lists, None, None),
+            Body::Padded { align, threshold, lists } => match self.padding(align, threshold, header_len) {
+                Ok(padding) => (lists, Some(message.slice(header_len..)), padding),
+                Err(error) => return self.fault(now, error, self.usually(), Some(fixed)),
+            },
+            Body::Done => {
+                // RFC 8166 §4.6.2
+                if let Err(error) = self.responder.handle_done(&mut self.core, now, header.xid) {
+                    self.fault(now, error, Taken::AsReply, None);
+                }
+                return;
             }
-            // RFC 8166 §4.6.2
-            Body::Done => return self.fault(now, ProtocolError::UnexpectedDone, Taken::AsReply, None),
             Body::Error(error) => {
                 let taken =
                     self.requester.handle_error(&mut self.core, now, header.xid, header.credit, error);
@@ -510,7 +536,7 @@ impl Connection {
         let xid = header.xid;
         match self.direction(xid, &lists, payload.as_deref()) {
             Ok(Taken::AsReply) => {
-                let received = Received { xid, credit: header.credit, lists, payload, len };
+                let received = Received { xid, credit: header.credit, lists, payload, padding, len };
                 if let Err(error) = self.requester.handle_reply(&mut self.core, now, received) {
                     self.fault(now, error, Taken::AsReply, None);
                 }
@@ -519,12 +545,30 @@ impl Connection {
                 if !self.admit(now, Some(header.credit)) {
                     return;
                 }
-                let call = ReceivedCall { xid, lists, payload, len };
+                let call = ReceivedCall { xid, lists, payload, padding, len };
                 if let Err(error) = self.responder.handle_call(&mut self.core, now, call) {
                     self.refuse_call(now, error, fixed);
                 }
             }
             Err((error, taken)) => self.fault(now, error, taken, Some(fixed)),
+        }
+    }
+
+    /// What is skipped in an RDMA_MSGP, if it is taken at all (RFC 5666 §3.9, RFC 8166 §4.6.1).
+    fn padding(&self, align: u32, threshold: u32, header: usize) -> Result<Option<Padding>, ProtocolError> {
+        let compatibility = &self.core.config.compatibility;
+        match compatibility.padded_messages {
+            PaddedMessages::Refuse => Err(ProtocolError::PaddedMessage),
+            PaddedMessages::AsMessage => Ok(None),
+            PaddedMessages::Honour if align == 0 => Err(ProtocolError::BadAlignment { align }),
+            PaddedMessages::Honour => {
+                let before = match compatibility.alignment_base {
+                    AlignmentBase::Send => header,
+                    AlignmentBase::Payload => 0,
+                };
+                let wide = |value| usize::try_from(value).unwrap_or(usize::MAX);
+                Ok(Some(Padding { align: wide(align), threshold: wide(threshold), before }))
+            }
         }
     }
 
@@ -541,7 +585,9 @@ impl Connection {
                 return Err((ProtocolError::NoChunks, self.usually()));
             }
             // The direction word is not here yet: only a Call has a Position-Zero chunk, only a reply a filled Reply chunk.
-            let reply = !lists.has_position_zero()
+            // Or a reply has, by RFC 5666 §5.1, if it is awaited; not in the reverse direction, where nothing could tell them apart.
+            let exposed = self.core.reads_replies().is_some() && self.requester.awaits(xid);
+            let reply = (exposed || !lists.has_position_zero())
                 && (self.core.side == Side::Client
                     || (self.requester.awaits(xid)
                         && lists.reply.as_ref().is_some_and(|chunk| chunk.total() > 0)));

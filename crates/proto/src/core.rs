@@ -13,10 +13,12 @@ use rpcrdma_verbs::{
 };
 
 use crate::agreement::Agreement;
+use crate::compatibility::{PaddedMessages, ReadRead};
 use crate::config::{Config, Side};
 use crate::event::{CloseReason, Event, Post};
 use crate::gather::Gather;
 use crate::ids::IdMap;
+use crate::planner::AlignmentRules;
 use crate::private_data::{Thresholds, announced};
 use crate::receives::Receives;
 use crate::stats::Stats;
@@ -50,6 +52,18 @@ pub(crate) enum Origin {
         chunk: usize,
         part: usize,
     },
+    /// The RDMA Read of a chunk of a reply.
+    ReadReply {
+        xid: u32,
+        chunk: usize,
+    },
+    /// The bind of a window of an exposed reply.
+    Expose,
+    /// The invalidation of such a window.
+    Conceal {
+        token: u64,
+        key: Key,
+    },
 }
 
 #[derive(Debug)]
@@ -73,6 +87,8 @@ pub(crate) struct Core {
     pub(crate) agreement: Option<Agreement>,
     /// Bytes that each Receive holds from now on.
     receive_len: usize,
+    /// Windows of exposed replies.
+    pub(crate) exposed_windows: usize,
     max_sge: usize,
     max_send_wr: usize,
     out: VecDeque<Post>,
@@ -106,6 +122,7 @@ impl Core {
             max_reads: usize::from(capabilities.ord).saturating_add(1),
             reads_at_peer: usize::MAX,
             agreement: None,
+            exposed_windows: 0,
             max_sge: capabilities.max_sge.max(1),
             max_send_wr: capabilities.max_send_wr.max(1),
             out: VecDeque::new(),
@@ -121,6 +138,30 @@ impl Core {
             tracing::debug!(side = %self.side, %reason, "connection fails");
             self.failure = Some(reason);
         }
+    }
+
+    /// The Read-Read transfer model, as far as a client reads replies.
+    pub(crate) fn reads_replies(&self) -> Option<&ReadRead> {
+        self.config.compatibility.read_read.as_ref().filter(|_| self.side == Side::Client)
+    }
+
+    /// The same, as far as a server exposes them.
+    pub(crate) fn exposes_replies(&self) -> Option<&ReadRead> {
+        let exposes = self.side == Side::Server && self.read_chunks();
+        self.config.compatibility.read_read.as_ref().filter(|_| exposes)
+    }
+
+    /// What opaque data in our Calls is aligned to.
+    pub(crate) fn alignment(&self) -> Option<AlignmentRules> {
+        let compatibility = &self.config.compatibility;
+        let align = self.agreement.map_or(compatibility.alignment, |agreement| agreement.align);
+        let usable =
+            align >= 4 && align.is_power_of_two() && compatibility.padded_messages == PaddedMessages::Honour;
+        usable.then_some(AlignmentRules {
+            align,
+            threshold: compatibility.alignment_threshold,
+            base: compatibility.alignment_base,
+        })
     }
 
     fn id(&mut self, origin: Origin, cost: usize) -> WrId {

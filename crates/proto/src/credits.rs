@@ -3,6 +3,14 @@
 //! A credit is taken by a Call and given back by its reply. [`RequesterCredits`] keeps us within what the peer granted;
 //! [`ResponderCredits`] decides what we grant and notices a peer that goes beyond it. Both count only; Receives are
 //! counted in [`receives`](crate::receives), which is asked before a grant leaves.
+//!
+//! *RDMA_DONE* takes a credit too (RFC 5666 §3.8), and nothing answers it. The Requester keeps the credit of a call whose
+//! reply it has to read, sends the RDMA_DONE on it, and has it back with the reply to any Call sent after that: Sends arrive in
+//! order, so the Responder had the RDMA_DONE and has posted another Receive. So that such a Call can always be sent, the last
+//! credit is left for one that follows an RDMA_DONE. The Responder sets a Receive aside for the RDMA_DONE of each reply that
+//! it exposes, beyond those of its grant, before the reply leaves; so an RDMA_DONE takes nothing from what was granted.
+
+use std::collections::VecDeque;
 
 /// Our calls against the peer's grant.
 #[derive(Debug)]
@@ -10,13 +18,36 @@ pub struct RequesterCredits {
     requested: u32,
     granted: u32,
     in_flight: u32,
+    /// Calls sent so far.
+    sent: u64,
+    /// Calls that have their reply and owe an RDMA_DONE.
+    owed: u32,
+    /// RDMA_DONEs sent that the peer may not have received: how many Calls were sent before each.
+    dones: VecDeque<u64>,
+    /// Whether calls can come to owe an RDMA_DONE.
+    read_read: bool,
 }
 
 impl RequesterCredits {
     /// `requested` is what every Call asks for, at least 1; `initial` what may be assumed before the first reply.
     #[must_use]
     pub fn new(requested: u32, initial: u32) -> Self {
-        Self { requested: requested.max(1), granted: initial.max(1), in_flight: 0 }
+        Self {
+            requested: requested.max(1),
+            granted: initial.max(1),
+            in_flight: 0,
+            sent: 0,
+            owed: 0,
+            dones: VecDeque::new(),
+            read_read: false,
+        }
+    }
+
+    /// The same where replies may have to be read (RFC 5666 §3.8). At least 2 credits are asked for: with one, nothing could be
+    /// sent after an RDMA_DONE.
+    #[must_use]
+    pub fn with_read_read(requested: u32, initial: u32) -> Self {
+        Self { read_read: true, ..Self::new(requested.max(2), initial) }
     }
 
     /// The value for `rdma_credit` of a Call.
@@ -43,14 +74,54 @@ impl RequesterCredits {
         let free = self.available();
         if free {
             self.in_flight += 1;
+            self.sent += 1;
         }
         free
+    }
+
+    /// The number of Calls sent: that of the Call that took the last credit.
+    #[must_use]
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Credits of calls without a reply, and of RDMA_DONEs to be sent or not known to have arrived.
+    fn taken(&self) -> u32 {
+        let dones = u32::try_from(self.dones.len()).unwrap_or(u32::MAX);
+        self.in_flight.saturating_add(self.owed).saturating_add(dones)
     }
 
     /// Whether a Call may be sent. RFC 8166 §3.3.1.
     #[must_use]
     pub fn available(&self) -> bool {
-        self.in_flight < self.granted()
+        let (taken, granted) = (self.taken(), self.granted());
+        let last = self.read_read && taken > 0 && taken + 1 == granted;
+        taken < granted && (!last || !self.dones.is_empty())
+    }
+
+    /// Whether every credit is with an RDMA_DONE that was sent: nothing will ever free one.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.in_flight == 0 && self.owed == 0 && !self.dones.is_empty() && !self.available()
+    }
+
+    /// A Call was answered by a reply that has to be read: its credit is kept for the RDMA_DONE.
+    pub const fn owe_done(&mut self) {
+        self.release();
+        self.owed += 1;
+    }
+
+    /// The RDMA_DONE was sent.
+    pub fn send_done(&mut self) {
+        self.owed = self.owed.saturating_sub(1);
+        self.dones.push_back(self.sent);
+    }
+
+    /// The Call that was the `number`th to be sent has its reply: RDMA_DONEs sent before it have arrived.
+    pub fn cover(&mut self, number: u64) {
+        while self.dones.front().is_some_and(|before| *before < number) {
+            self.dones.pop_front();
+        }
     }
 
     /// A Call was answered: its credit is free again.

@@ -164,12 +164,24 @@ pub enum ProtocolError {
     /// RFC 8166 §4.2.4: a long Call without its Payload.
     #[error("RDMA_NOMSG Call without a Position-Zero Read chunk")]
     NoPositionZero,
-    /// RFC 8166 §4.6.1.
+    /// RFC 8166 §4.6.1, without the opt-in.
     #[error("RDMA_MSGP is not supported")]
     PaddedMessage,
-    /// RFC 8166 §4.6.2.
+    /// RFC 5666 §3.9: an alignment that nothing can have.
+    #[error("RDMA_MSGP with rdma_align {align}, at least 1 is needed")]
+    BadAlignment {
+        /// `rdma_align`.
+        align: u32,
+    },
+    /// RFC 8166 §4.6.2, without the opt-in to RFC 5666 §3.8.
     #[error("RDMA_DONE has no meaning here")]
     UnexpectedDone,
+    /// RFC 5666 §3.8: an RDMA_DONE for no reply that is exposed, or for one that is being closed already.
+    #[error("RDMA_DONE for XID {xid:#010x}, under which nothing is exposed")]
+    UnknownDone {
+        /// The XID.
+        xid: u32,
+    },
     /// The Payload is too short to say whether it is a Call.
     #[error("RPC message of {len} bytes, at least {least} are needed")]
     ShortPayload {
@@ -241,9 +253,35 @@ pub enum ProtocolError {
         /// Capacity of the Reply chunk; 0 without one.
         reply_chunk: u64,
     },
-    /// RFC 8166 §4.3.1: a reply has no Read list.
+    /// RFC 5666 §3.8, §11: only Read chunks could carry the reply, and our settings or the grant do not let it be exposed.
+    #[error(
+        "reply with {len} bytes that would have to be exposed, more than is allowed or with too few credits ({grant})"
+    )]
+    ReplyNotExposed {
+        /// Bytes for Read chunks.
+        len: u64,
+        /// The grant of the moment.
+        grant: u32,
+    },
+    /// RFC 8166 §4.3.1: a reply has no Read list, without the opt-in to RFC 5666 §3.8.
     #[error("reply with a Read list")]
     ReplyReadList,
+    /// RFC 5666 §3.8: results are exposed that the Upper-Layer Binding does not allow to be.
+    #[error("reply with {chunks} Read chunks, {eligible} DDP-eligible results are possible")]
+    ReplyReadChunks {
+        /// Chunks at non-zero Positions.
+        chunks: usize,
+        /// Results that may leave the stream.
+        eligible: usize,
+    },
+    /// RFC 5666 §3.8: more is exposed than the reply may be long.
+    #[error("reply with {len} bytes in its chunks, the call allows {allowed}")]
+    ReplyReadTooLong {
+        /// Bytes of the Read list, or of that and the Write list.
+        len: u64,
+        /// What the call said.
+        allowed: u64,
+    },
     /// RFC 8166 §4.3.2: a reply returns the chunks that it was given.
     #[error("reply returns a {list} that differs from the one offered")]
     ReplyListDiffers {
@@ -356,7 +394,9 @@ impl ProtocolError {
             Self::NoChunks => "no_chunks",
             Self::NoPositionZero => "no_position_zero",
             Self::PaddedMessage => "padded_message",
+            Self::BadAlignment { .. } => "bad_alignment",
             Self::UnexpectedDone => "unexpected_done",
+            Self::UnknownDone { .. } => "unknown_done",
             Self::ShortPayload { .. } => "short_payload",
             Self::XidMismatch { .. } => "xid_mismatch",
             Self::WrongDirection { .. } => "wrong_direction",
@@ -368,7 +408,10 @@ impl ProtocolError {
             Self::ReadsNotAgreed => "reads_not_agreed",
             Self::WriteChunkTooSmall { .. } => "write_chunk_too_small",
             Self::ReplyTooLong { .. } => "reply_too_long",
+            Self::ReplyNotExposed { .. } => "reply_not_exposed",
             Self::ReplyReadList => "reply_read_list",
+            Self::ReplyReadChunks { .. } => "reply_read_chunks",
+            Self::ReplyReadTooLong { .. } => "reply_read_too_long",
             Self::ReplyListDiffers { .. } => "reply_list_differs",
             Self::ReplyListLengths { .. } => "reply_list_lengths",
             Self::ReplyChunkUse => "reply_chunk_use",

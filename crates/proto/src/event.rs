@@ -102,6 +102,10 @@ pub enum CloseReason {
     /// What the peer said when the connection began is of no use.
     #[error("{0}")]
     Refused(String),
+    /// All credits are with RDMA_DONEs, and no reply is due that could tell of their return (RFC 5666 §3.8: the Responder should
+    /// have granted more).
+    #[error("no credit is left but those of RDMA_DONEs")]
+    CreditsInDones,
     /// A timer ran out.
     #[error("timeout: {0}")]
     Timeout(&'static str),

@@ -40,6 +40,7 @@ pub mod ids;
 pub mod limits;
 pub mod planner;
 pub mod private_data;
+mod pull;
 pub mod reassembly;
 pub mod receives;
 mod requester;
@@ -57,7 +58,7 @@ pub use call::{
     Call, CallError, CallFailure, CallId, Form, IncomingReply, Invalidations, Refused, RefusedKind,
     ReplyShape, Sink, Travelled,
 };
-pub use compatibility::Compatibility;
+pub use compatibility::{AlignmentBase, Compatibility, PaddedMessages, ReadRead};
 pub use config::{Config, Side};
 pub use connection::Connection;
 pub use error::ProtocolError;

@@ -1,14 +1,15 @@
 //! How a message travels: one pure function for each direction, and nothing else decides.
 //!
-//! [`plan_call`] chooses between inline, reduced by Read chunks, and long (Position-Zero Read chunk, perhaps reduced too), and
-//! what the reply is offered. [`plan_reply`] chooses between inline, Write chunks, the Reply chunk, and both, or refuses
-//! (ERR_CHUNK). Plans hold shared memory only; windows are reserved and work is posted by those who carry a plan out.
+//! [`plan_call`] chooses between inline, padded (if an alignment was agreed), reduced by Read chunks, and long (Position-Zero Read
+//! chunk, perhaps reduced too), and what the reply is offered. [`plan_reply`] chooses between inline, Write chunks, the Reply
+//! chunk, and both, then Read chunks if they are taken in a reply, or refuses (ERR_CHUNK). Plans hold shared memory only; windows are reserved and work is posted by those who carry a plan out.
 
 use bytes::Bytes;
 use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
 use thiserror::Error;
 
 use crate::call::Form;
+use crate::compatibility::AlignmentBase;
 use crate::error::ProtocolError;
 use crate::gather::Gather;
 use crate::wire::{ChunkLists, Codec, Shape, WriteChunk};
@@ -32,6 +33,21 @@ pub struct CallInput<'a> {
     pub sinks: &'a [usize],
     /// How chunks are made.
     pub chunks: ChunkRules,
+    /// Offer nothing for the reply: the Responder exposes what is long (RFC 5666 §3.4, §3.8).
+    pub withhold: bool,
+    /// What opaque data is aligned to, if that was agreed.
+    pub alignment: Option<AlignmentRules>,
+}
+
+/// How opaque data is aligned (RFC 5666 §3.9).
+#[derive(Clone, Copy, Debug)]
+pub struct AlignmentRules {
+    /// What the Responder aligns to, bytes; at least 1.
+    pub align: u32,
+    /// Data of at least this many bytes is aligned.
+    pub threshold: usize,
+    /// From where positions count.
+    pub base: AlignmentBase,
 }
 
 /// How chunks are made.
@@ -116,6 +132,8 @@ pub enum Refusal {
 pub struct CallPlan {
     /// The form; decides between RDMA_MSG and RDMA_NOMSG.
     pub form: Form,
+    /// `rdma_align` and `rdma_thresh`, if the form is padded.
+    pub padding: Option<(u32, u32)>,
     /// What follows the header in the Send.
     pub inline: Stream,
     /// The Read chunks, Position-Zero first.
@@ -153,18 +171,18 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     };
     let header = input.codec.header_len(&shape(0));
     let fits = header + input.message.len() <= input.send;
-    let reduced = choose_reduced(input, fits);
-
+    let whole = |form, padding, inline| {
+        let (read, copied) = (vec![], CopyCount::default());
+        CallPlan { form, padding, inline, read, write: write.clone(), reply: reply.clone(), copied }
+    };
+    if let Some((padding, inline)) = align(input, header) {
+        return Ok(whole(Form::Padded, Some(padding), inline));
+    }
+    let pieces = locate(input);
+    let least = if fits { input.chunks.reduce_from.unwrap_or(usize::MAX) } else { 1 };
+    let reduced = choose_reduced(&pieces, least, input.chunks.max_read_chunks);
     if fits && reduced.is_empty() {
-        let inline = input.message.clone();
-        return Ok(CallPlan {
-            form: Form::Inline,
-            inline,
-            read: vec![],
-            write,
-            reply,
-            copied: CopyCount::default(),
-        });
+        return Ok(whole(Form::Inline, None, input.message.clone()));
     }
     if !input.chunks.allowed {
         return Err(Refusal::CallTooLong { len: header + input.message.len(), allowed: input.send });
@@ -173,21 +191,58 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
         return Err(Refusal::ReadsNotAgreed { len: header + input.message.len(), allowed: input.send });
     }
 
-    let (rest, mut read) = take_out(input, &reduced)?;
-    let segments: usize = read.iter().map(|chunk| chunk.segments.len()).sum();
-    if !read.is_empty() && input.codec.header_len(&shape(segments)) + rest.len() <= input.send {
+    let (rest, mut read) = take_out(&input.chunks, &pieces, &reduced)?;
+    if !read.is_empty() && input.codec.header_len(&shape(segments(&read))) + rest.len() <= input.send {
         let copied = CopyCount::default();
-        return Ok(CallPlan { form: Form::Reduced, inline: rest, read, write, reply, copied });
+        return Ok(CallPlan { form: Form::Reduced, padding: None, inline: rest, read, write, reply, copied });
     }
 
     // RFC 8166 §3.5.3: the Position-Zero chunk holds the message with all its pads. RFC 5666 §5.1 looks for it first.
-    let (zero, copied) = position_zero(input, &rest)?;
-    let len = input.codec.header_len(&shape(segments + zero.segments.len()));
+    let (zero, copied) = position_zero(&input.chunks, &rest)?;
+    read.insert(0, zero);
+    let len = input.codec.header_len(&shape(segments(&read)));
     if len > input.send {
         return Err(Refusal::HeaderTooLong { len, allowed: input.send });
     }
-    read.insert(0, zero);
-    Ok(CallPlan { form: Form::Long, inline: Stream::new(), read, write, reply, copied })
+    Ok(CallPlan { form: Form::Long, padding: None, inline: Stream::new(), read, write, reply, copied })
+}
+
+/// The message with its long opaque data aligned, and the two words that say how, if it fits inline behind a header of
+/// `header` bytes and the two words.
+///
+/// The Responder aligns every opaque item of the threshold or more, so the threshold is above whatever stands in the inline
+/// runs, of which the planner knows only the length. Under integrity or privacy the items are not what is decoded first.
+fn align(input: &CallInput<'_>, header: usize) -> Option<((u32, u32), Stream)> {
+    let rules = input.alignment.filter(|_| !input.flavor_touches_data)?;
+    let align = usize::try_from(rules.align.max(1)).ok()?;
+    let header = header + input.codec.padded_extra()?;
+    let room = input.send.checked_sub(header)?;
+    let pieces = input.message.pieces();
+    let run = |piece: &Piece| if matches!(piece, Piece::Inline(_)) { piece.len() } else { 0 };
+    let threshold = pieces.iter().map(run).max()?.max(rules.threshold).max(1);
+    let is_long = |piece: &Piece| matches!(piece, Piece::Payload { .. }) && piece.data().len() >= threshold;
+    if !pieces.iter().any(is_long) {
+        return None;
+    }
+    let before = match rules.base {
+        AlignmentBase::Send => header,
+        AlignmentBase::Payload => 0,
+    };
+    let mut padded = Stream::new();
+    for piece in pieces {
+        if is_long(piece) {
+            let at = before + padded.len();
+            let pad = at.checked_next_multiple_of(align)? - at;
+            // Before anything is made of that length.
+            if padded.len() + pad > room {
+                return None;
+            }
+            padded.push(Piece::Inline(Bytes::from(vec![0; pad])));
+        }
+        padded.push(piece.clone());
+    }
+    let words = (rules.align.max(1), u32::try_from(threshold).ok()?);
+    (padded.len() <= room).then_some((words, padded))
 }
 
 /// What the reply is offered: segment lengths of the Write chunks and of the Reply chunk.
@@ -197,7 +252,8 @@ fn offer(input: &CallInput<'_>) -> Result<(Vec<Vec<usize>>, Option<Vec<usize>>),
     let reply_max = padded_len(input.reply_max);
     let whole = reply_max.saturating_add(placed);
     let plain = input.codec.header_len(&Shape::default());
-    if plain.saturating_add(whole) <= input.receive {
+    // RFC 5666 §3.4: what does not fit inline is then exposed by the Responder.
+    if input.withhold || plain.saturating_add(whole) <= input.receive {
         return Ok((vec![], None));
     }
     if !input.chunks.allowed {
@@ -205,10 +261,11 @@ fn offer(input: &CallInput<'_>) -> Result<(Vec<Vec<usize>>, Option<Vec<usize>>),
     }
     // RFC 8166 §8.2.2.3: no reduction under integrity or privacy, so the Reply chunk takes everything.
     if input.flavor_touches_data || placed == 0 {
-        return Ok((vec![], Some(cut_lengths(input, whole)?)));
+        return Ok((vec![], Some(cut_lengths(&input.chunks, whole)?)));
     }
     // RFC 8166 §4.3.2: one Write chunk for each DDP-eligible result; one without room says "inline" (§4.3.2.3).
-    let write = input.sinks.iter().map(|len| cut_lengths(input, *len)).collect::<Result<Vec<_>, _>>()?;
+    let write =
+        input.sinks.iter().map(|len| cut_lengths(&input.chunks, *len)).collect::<Result<Vec<_>, _>>()?;
     let header = |reply_segments| {
         let write_segments = write.iter().map(Vec::len).collect();
         input.codec.header_len(&Shape { read_segments: 0, write_segments, reply_segments })
@@ -217,7 +274,7 @@ fn offer(input: &CallInput<'_>) -> Result<(Vec<Vec<usize>>, Option<Vec<usize>>),
     if header(None).saturating_add(reply_max) <= input.receive {
         return Ok((write, None));
     }
-    let reply = cut_lengths(input, reply_max)?;
+    let reply = cut_lengths(&input.chunks, reply_max)?;
     let len = header(Some(reply.len()));
     if len > input.receive {
         return Err(Refusal::HeaderTooLong { len, allowed: input.receive });
@@ -225,27 +282,41 @@ fn offer(input: &CallInput<'_>) -> Result<(Vec<Vec<usize>>, Option<Vec<usize>>),
     Ok((write, Some(reply)))
 }
 
-/// Indexes of the pieces that leave by Read chunks of their own.
-fn choose_reduced(input: &CallInput<'_>, fits: bool) -> Vec<usize> {
-    // RFC 8166 §8.2.2.3
-    if input.flavor_touches_data || !input.chunks.allowed || !input.chunks.read {
-        return vec![];
-    }
-    let least = if fits { input.chunks.reduce_from.unwrap_or(usize::MAX) } else { 1 };
+/// A piece of a message, and where it stands in the unreduced stream.
+struct Located<'a> {
+    position: usize,
+    piece: &'a Piece,
+    /// Whether it may leave by a Read chunk of its own.
+    movable: bool,
+}
+
+/// The pieces of a Call. RFC 8166 §8.2.2.3: under integrity or privacy none of them is movable.
+fn locate<'a>(input: &CallInput<'a>) -> Vec<Located<'a>> {
+    let allowed = !input.flavor_touches_data && input.chunks.allowed && input.chunks.read;
     let mut position = 0_usize;
-    let mut eligible = Vec::new();
-    for (index, piece) in input.message.pieces().iter().enumerate() {
-        if let Piece::Payload { data, ddp_eligible: true } = piece {
-            // RFC 8166 §3.4.5: a Position is a multiple of four and has 32 bits.
-            let placeable = position.is_multiple_of(4) && position > 0 && u32::try_from(position).is_ok();
-            if placeable && data.len() >= least {
-                eligible.push((data.len(), index));
-            }
-        }
+    let pieces = input.message.pieces().iter().map(|piece| {
+        let at = position;
         position = position.saturating_add(piece.len());
+        let movable = allowed && matches!(piece, Piece::Payload { ddp_eligible: true, .. });
+        Located { position: at, piece, movable }
+    });
+    pieces.collect()
+}
+
+/// Indexes of the pieces of at least `least` bytes that leave by Read chunks of their own, the largest first as far as there may
+/// be chunks.
+fn choose_reduced(pieces: &[Located<'_>], least: usize, most: usize) -> Vec<usize> {
+    let mut eligible = Vec::new();
+    for (index, Located { position, piece, movable }) in pieces.iter().enumerate() {
+        // RFC 8166 §3.4.5: a Position is a multiple of four and has 32 bits.
+        let placeable = position.is_multiple_of(4) && *position > 0 && u32::try_from(*position).is_ok();
+        let len = piece.data().len();
+        if *movable && placeable && len >= least {
+            eligible.push((len, index));
+        }
     }
     eligible.sort_by_key(|(len, index)| (std::cmp::Reverse(*len), *index));
-    eligible.truncate(input.chunks.max_read_chunks);
+    eligible.truncate(most);
     let mut indexes: Vec<usize> = eligible.into_iter().map(|(_, index)| index).collect();
     indexes.sort_unstable();
     indexes
@@ -253,56 +324,62 @@ fn choose_reduced(input: &CallInput<'_>, fits: bool) -> Vec<usize> {
 
 /// Splits the message into what stays and the Read chunks. The pad of a reduced item leaves with it and is sent nowhere
 /// (RFC 8166 §3.4.5.2).
-fn take_out(input: &CallInput<'_>, reduced: &[usize]) -> Result<(Stream, Vec<PlannedRead>), Refusal> {
+fn take_out(
+    rules: &ChunkRules,
+    pieces: &[Located<'_>],
+    reduced: &[usize],
+) -> Result<(Stream, Vec<PlannedRead>), Refusal> {
     let mut rest = Stream::new();
     let mut read = Vec::with_capacity(reduced.len() + 1);
-    let mut position = 0_usize;
-    for (index, piece) in input.message.pieces().iter().enumerate() {
+    for (index, Located { position, piece, .. }) in pieces.iter().enumerate() {
         if reduced.contains(&index) {
-            let segments = cut(input, vec![piece.data().clone()])?;
-            read.push(PlannedRead { position: u32::try_from(position).unwrap_or(u32::MAX), segments });
+            let segments = cut(rules, vec![piece.data().clone()])?;
+            read.push(PlannedRead { position: u32::try_from(*position).unwrap_or(u32::MAX), segments });
         } else {
-            rest.push(piece.clone());
+            rest.push(Piece::clone(piece));
         }
-        position = position.saturating_add(piece.len());
     }
     Ok((rest, read))
 }
 
-fn position_zero(input: &CallInput<'_>, rest: &Stream) -> Result<(PlannedRead, CopyCount), Refusal> {
+fn position_zero(rules: &ChunkRules, rest: &Stream) -> Result<(PlannedRead, CopyCount), Refusal> {
     let mut gather = Gather::default();
     gather.push_stream(rest);
     // Room for cuts at the longest segment; at worst everything is copied into one run.
-    let cuts = rest.len() / input.chunks.max_segment_len;
-    let (parts, copied) = gather.finish(input.chunks.max_segments.saturating_sub(cuts).max(1));
-    Ok((PlannedRead { position: 0, segments: cut(input, parts)? }, copied))
+    let cuts = rest.len() / rules.max_segment_len.max(1);
+    let (parts, copied) = gather.finish(rules.max_segments.saturating_sub(cuts).max(1));
+    Ok((PlannedRead { position: 0, segments: cut(rules, parts)? }, copied))
 }
 
 /// Cuts data at the longest segment.
-fn cut(input: &CallInput<'_>, parts: Vec<Bytes>) -> Result<Vec<Bytes>, Refusal> {
+fn cut(rules: &ChunkRules, parts: Vec<Bytes>) -> Result<Vec<Bytes>, Refusal> {
     let mut segments = Vec::new();
     for mut part in parts {
-        for len in cut_lengths(input, part.len())? {
+        for len in cut_lengths(rules, part.len())? {
             segments.push(part.split_to(len));
         }
     }
-    check_segments(input, segments.len())?;
+    check_segments(rules, segments.len())?;
     Ok(segments)
 }
 
 /// The segment lengths of a chunk of `len` bytes; none for an empty one.
-fn cut_lengths(input: &CallInput<'_>, len: usize) -> Result<Vec<usize>, Refusal> {
+fn cut_lengths(rules: &ChunkRules, len: usize) -> Result<Vec<usize>, Refusal> {
     if u32::try_from(len).is_err() {
         return Err(Refusal::ChunkTooLong { len });
     }
-    let longest = input.chunks.max_segment_len.max(1);
-    check_segments(input, len.div_ceil(longest))?;
+    let longest = rules.max_segment_len.max(1);
+    check_segments(rules, len.div_ceil(longest))?;
     Ok((0..len).step_by(longest).map(|start| longest.min(len - start)).collect())
 }
 
-const fn check_segments(input: &CallInput<'_>, segments: usize) -> Result<(), Refusal> {
-    let allowed = input.chunks.max_segments;
+const fn check_segments(rules: &ChunkRules, segments: usize) -> Result<(), Refusal> {
+    let allowed = rules.max_segments;
     if segments > allowed { Err(Refusal::TooManySegments { segments, allowed }) } else { Ok(()) }
+}
+
+fn segments(read: &[PlannedRead]) -> usize {
+    read.iter().map(|chunk| chunk.segments.len()).sum()
 }
 
 /// All that decides how a reply travels.
@@ -318,6 +395,8 @@ pub struct ReplyInput<'a> {
     pub send: usize,
     /// The Write list and Reply chunk of the Call.
     pub offered: &'a ChunkLists,
+    /// How Read chunks are made, if the Requester takes them in a reply (RFC 5666 §3.8).
+    pub expose: Option<ChunkRules>,
 }
 
 /// How a reply travels.
@@ -325,36 +404,54 @@ pub struct ReplyInput<'a> {
 pub struct ReplyPlan {
     /// The form; decides between RDMA_MSG and RDMA_NOMSG.
     pub form: Form,
-    /// The lists as they are returned, lengths rewritten to what is written.
+    /// The lists as they are returned, lengths rewritten to what is written; the Read list comes of `read`.
     pub lists: ChunkLists,
     /// What is written into which Write chunk: its index, and the data. Empty items are not written.
     pub placed: Vec<(usize, Bytes)>,
-    /// The Payload without what is placed: goes into the Reply chunk if the form is long, else follows the header.
+    /// What is exposed to the Requester's RDMA Reads, Position-Zero first.
+    pub read: Vec<PlannedRead>,
+    /// The Payload without what is placed or exposed: goes into the Reply chunk if the form is long, else follows the header.
     pub rest: Stream,
+    /// Bytes copied to join short pieces of a Position-Zero chunk.
+    pub copied: CopyCount,
+}
+
+impl ReplyPlan {
+    /// Bytes that are exposed to the Requester's RDMA Reads.
+    #[must_use]
+    pub fn exposed(&self) -> usize {
+        self.read.iter().flat_map(|chunk| &chunk.segments).map(Bytes::len).sum()
+    }
 }
 
 /// Decides how a reply travels (RFC 8166 §4.3.2, §4.3.3), before anything is written.
 ///
+/// What was offered is used first. Only what nothing else carries is exposed, if the Requester takes that: DDP-eligible results
+/// beyond the Write list, the largest first, and then the whole rest.
+///
 /// # Errors
 /// [`ProtocolError::WriteChunkTooSmall`] and [`ProtocolError::ReplyTooLong`], answered with ERR_CHUNK.
 pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
-    let mut rest = Stream::new();
+    let mut left = Vec::new();
     let mut placed = Vec::new();
     let mut write: Vec<WriteChunk> = Vec::with_capacity(input.offered.write.len());
+    let mut position = 0_usize;
     for piece in input.message.pieces() {
+        let at = position;
+        position = position.saturating_add(piece.len());
         let eligible = match piece {
             Piece::Payload { data, ddp_eligible: true } if !input.flavor_touches_data => Some(data),
             _ => None,
         };
         // RFC 8166 §4.3.2.1: the first result goes to the first chunk and so on, until either runs out.
         let (Some(data), Some(chunk)) = (eligible, input.offered.write.get(write.len())) else {
-            rest.push(piece.clone());
+            left.push(Located { position: at, piece, movable: eligible.is_some() });
             continue;
         };
         let capacity = chunk.total();
         // RFC 8166 §4.3.2.3: a chunk without segments asks for its result inline; RFC 5667 §5 said so of one without room.
         if capacity == 0 {
-            rest.push(piece.clone());
+            left.push(Located { position: at, piece, movable: false });
             write.push(chunk.clone());
             continue;
         }
@@ -374,25 +471,52 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
 
     let reply = input.offered.reply.as_ref();
     let unused = ChunkLists { read: vec![], write, reply: reply.map(|chunk| chunk.filled(0)) };
+    let mut rest = Stream::new();
+    left.iter().for_each(|located| rest.push(located.piece.clone()));
     let header = input.codec.header_len(&unused.shape());
     let len = wide(rest.len());
+    let (read, copied) = (vec![], CopyCount::default());
     // RFC 8166 §4.3.3: inline whenever it fits, whatever was offered.
     if header + rest.len() <= input.send {
         let form = if placed.is_empty() { Form::Inline } else { Form::Reduced };
-        return Ok(ReplyPlan { form, lists: unused, placed, rest });
+        return Ok(ReplyPlan { form, lists: unused, placed, read, rest, copied });
     }
     match reply {
         Some(chunk) if len <= chunk.total() && header <= input.send => {
             let lists = ChunkLists { reply: Some(chunk.filled(len)), ..unused };
-            Ok(ReplyPlan { form: Form::Long, lists, placed, rest })
+            Ok(ReplyPlan { form: Form::Long, lists, placed, read, rest, copied })
         }
         // RFC 8166 §4.5.3
-        _ => Err(ProtocolError::ReplyTooLong {
+        _ => expose(input, &left, unused, placed).ok_or_else(|| ProtocolError::ReplyTooLong {
             len,
             inline: wide(input.send.saturating_sub(header)),
             reply_chunk: reply.map_or(0, WriteChunk::total),
         }),
     }
+}
+
+/// What nothing that was offered carries: by Read chunks, if they are taken (RFC 5666 §3.8, §5.2).
+fn expose(
+    input: &ReplyInput<'_>,
+    left: &[Located<'_>],
+    lists: ChunkLists,
+    placed: Vec<(usize, Bytes)>,
+) -> Option<ReplyPlan> {
+    let rules = input.expose?;
+    let header = |read: &[PlannedRead]| {
+        input.codec.header_len(&Shape { read_segments: segments(read), ..lists.shape() })
+    };
+    let reduced = choose_reduced(left, 1, rules.max_read_chunks);
+    let (rest, mut read) = take_out(&rules, left, &reduced).ok()?;
+    if header(&read) + rest.len() <= input.send {
+        let copied = CopyCount::default();
+        return Some(ReplyPlan { form: Form::Reduced, lists, placed, read, rest, copied });
+    }
+    // RFC 5666 §5.1: "the first entry in the read chunk list with an XDR position of zero".
+    let (zero, copied) = position_zero(&rules, &rest).ok()?;
+    read.insert(0, zero);
+    let rest = Stream::new();
+    (header(&read) <= input.send).then_some(ReplyPlan { form: Form::Long, lists, placed, read, rest, copied })
 }
 
 fn wide(len: usize) -> u64 {

@@ -40,6 +40,20 @@ impl Layout {
     /// [`PositionBeyondMessage`](ProtocolError::PositionBeyondMessage),
     /// [`MisplacedPadding`](ProtocolError::MisplacedPadding).
     pub fn new(read: &[ReadSegment], inline: usize, limits: &Limits) -> Result<Self, ProtocolError> {
+        Self::of_reply(read, inline, 0, limits)
+    }
+
+    /// The same of a reply (RFC 5666 §3.8), of whose stream `written` bytes, pads included, went into Write chunks: anywhere, as
+    /// Write chunks have no Position.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_reply(
+        read: &[ReadSegment],
+        inline: usize,
+        written: u64,
+        limits: &Limits,
+    ) -> Result<Self, ProtocolError> {
         let mut all: Vec<(ReadChunk, u32)> = Vec::new();
         for entry in read {
             if entry.padding {
@@ -74,7 +88,7 @@ impl Layout {
         let zero = chunks.next_if(|chunk| chunk.position == 0);
         let layout = Self { zero, chunks: chunks.collect() };
         let base = layout.zero.as_ref().map_or(u64::try_from(inline).unwrap_or(u64::MAX), |zero| zero.len);
-        layout.check(base)?;
+        layout.check(base.saturating_add(written))?;
         Ok(layout)
     }
 

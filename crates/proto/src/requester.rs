@@ -4,6 +4,9 @@
 //! windows, its XID and its credit stay with the connection until the reply has come *and* every window is closed (rules I1,
 //! I2, I10): by the peer's Send with Invalidate for one of them, by LocalInvalidate for the others, or by the end of the
 //! connection. A reply that is malformed is discarded; the call then waits for its time to run out.
+//!
+//! Under the Read-Read model (RFC 5666 §3.8) a reply may leave data at the peer. It is read into memory of the domain, all of it or
+//! none, by timers of its own, and an RDMA_DONE goes on the call's credit before the call completes.
 
 mod reply;
 mod transmit;
@@ -15,7 +18,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, Key, WindowMemory};
-use rpcrdma_xdr::{Decoder, ReturnedChunk, WriteChunkRules};
+use rpcrdma_xdr::{Decoder, Padding, ReturnedChunk, WriteChunkRules};
 
 use crate::call::{
     Call, CallError, CallFailure, CallId, IncomingReply, Invalidations, Refused, RefusedKind, Sink, Travelled,
@@ -24,6 +27,7 @@ use crate::core::{Core, Origin};
 use crate::credits::RequesterCredits;
 use crate::event::{CloseReason, Event};
 use crate::ids::IdMap;
+use crate::pull::Pull;
 use crate::timers::after;
 use crate::wire::ChunkLists;
 
@@ -38,6 +42,10 @@ pub(crate) struct Requester {
     deadlines: BTreeSet<(Instant, u32)>,
     next_id: u32,
     max_windows: usize,
+    /// XIDs of calls whose replies wait to be read, in order.
+    pulls: VecDeque<u32>,
+    /// Replies that are being read: bounded, so that a peer that does not answer RDMA Reads holds no more memory (rule I6).
+    reading: usize,
     /// No window was left; another try is due when one comes back.
     no_window: bool,
     /// Reservations that are being given up.
@@ -55,6 +63,8 @@ struct Transaction {
     /// The caller is not interested any more, or was already told that it failed.
     abandoned: bool,
     deadline: Instant,
+    /// The how-many-th Call it was, once sent.
+    number: u64,
     windows: Vec<Window>,
     /// Sinks whose memory was the caller's.
     lent: Vec<usize>,
@@ -67,6 +77,8 @@ struct Transaction {
 enum Stage {
     Queued,
     Sent,
+    /// The reply is here but for what the peer exposes (RFC 5666 §3.8).
+    Reading(Box<Answered>),
     Answered(Answered),
 }
 
@@ -76,10 +88,14 @@ enum Answered {
     Reply {
         /// The Payload after the header; `None` if it is in the Reply chunk.
         inline: Option<Bytes>,
+        /// How that is aligned.
+        padding: Option<Padding>,
         /// Bytes in each Write chunk.
         written: Vec<usize>,
         /// Bytes in the Reply chunk.
         reply_chunk: usize,
+        /// What is read from the peer.
+        pull: Pull,
         travelled: Travelled,
     },
     Failed(CallError),
@@ -123,6 +139,8 @@ impl Requester {
             deadlines: BTreeSet::new(),
             next_id: 0,
             max_windows,
+            pulls: VecDeque::new(),
+            reading: 0,
             no_window: false,
             releasing: 0,
             wants_memory: None,
@@ -177,6 +195,7 @@ impl Requester {
             stage: Stage::Queued,
             abandoned: false,
             deadline,
+            number: 0,
             windows: vec![],
             lent: vec![],
             offered: ChunkLists::default(),
@@ -196,6 +215,8 @@ impl Requester {
         };
         match transaction.stage {
             Stage::Queued => self.forget(xid),
+            // Its memory is what the peer is told to be done with; the Reads have a timer of their own.
+            Stage::Reading(_) => transaction.abandoned = true,
             Stage::Sent => {
                 transaction.abandoned = true;
                 self.set_deadline(xid, after(now, core.config.timeouts.abandoned));
@@ -261,6 +282,15 @@ impl Requester {
                     core.fail(CloseReason::Timeout("the reply to an abandoned call"));
                     return self.stop_timer(xid);
                 }
+                Stage::Reading(_) => {
+                    let waiting = self.pulls.contains(&xid) && self.may_read(core);
+                    core.fail(CloseReason::Timeout(if waiting {
+                        "memory for a reply's chunks"
+                    } else {
+                        "an RDMA Read"
+                    }));
+                    return self.stop_timer(xid);
+                }
                 Stage::Answered(_) => {
                     core.fail(CloseReason::Timeout("the invalidation of a window"));
                     return self.stop_timer(xid);
@@ -279,6 +309,11 @@ impl Requester {
     /// A window that was reserved and not bound is given up.
     pub(crate) const fn reservation_released(&mut self) {
         self.releasing = self.releasing.saturating_sub(1);
+        self.no_window = false;
+    }
+
+    /// A window that others had is free.
+    pub(crate) const fn window_freed(&mut self) {
         self.no_window = false;
     }
 
@@ -348,6 +383,7 @@ impl Requester {
     /// to the caller.
     pub(crate) fn handle_disconnected(&mut self, core: &mut Core, reason: &CloseReason) {
         self.queue.clear();
+        self.pulls.clear();
         self.keys.clear();
         self.deadlines.clear();
         let mut calls: Vec<_> = self.calls.drain().map(|(_, transaction)| transaction).collect();
@@ -405,15 +441,16 @@ impl Transaction {
     fn result(mut self, roundup: bool) -> Result<IncomingReply, CallFailure> {
         let lost = || CallFailure::permanent(CallError::ResultLost, true);
         let stage = std::mem::replace(&mut self.stage, Stage::Queued);
-        let (inline, written, reply_chunk, travelled) = match stage {
-            Stage::Answered(Answered::Reply { inline, written, reply_chunk, travelled }) => {
-                (inline, written, reply_chunk, travelled)
+        let (inline, padding, written, reply_chunk, pull, travelled) = match stage {
+            Stage::Answered(Answered::Reply { inline, padding, written, reply_chunk, pull, travelled }) => {
+                (inline, padding, written, reply_chunk, pull, travelled)
             }
             Stage::Answered(Answered::Failed(error)) => return Err(CallFailure::permanent(error, true)),
-            Stage::Queued | Stage::Sent => return Err(lost()),
+            Stage::Queued | Stage::Sent | Stage::Reading(_) => return Err(lost()),
         };
-        let base = match inline {
-            Some(inline) => inline,
+        let (zero, exposed) = pull.into_parts();
+        let base = match inline.or(zero) {
+            Some(base) => base,
             None => self.content(Place::Reply, reply_chunk).ok_or_else(lost)?,
         };
         let message = if written.is_empty() {
@@ -432,6 +469,11 @@ impl Transaction {
             }
             let rules = WriteChunkRules { accept_padded: roundup, ..WriteChunkRules::default() };
             Decoder::with_write_chunks(base, chunks).accept(rules)
+        };
+        let message = message.and_read_chunks(exposed);
+        let message = match padding {
+            Some(padding) => message.skip_padding(padding),
+            None => message,
         };
         let (call, invalidations) = (self.travelled, self.invalidations);
         Ok(IncomingReply { message, call, reply: travelled, invalidations })

@@ -2,18 +2,22 @@
 //!
 //! A Call with chunks is laid out and bounded first, then its chunks are pulled by RDMA Read into memory of the domain, all of
 //! it or none; without memory it waits, the peer's credit with it. Only when everything is there is it handed out. Its answer is
-//! planned when it leaves: RDMA Writes, then one Send on the same queue pair, which the peer gets after them. A fault
+//! planned when it leaves: RDMA Writes, then one Send on the same queue pair, which the peer gets after them; under the Read-Read
+//! model what remains is exposed for the peer to read. A fault
 //! that is answered takes the Call's credit until the RDMA_ERROR has left, so that a flood of bad Calls meets the same bound.
 
 mod answer;
+mod exposure;
 mod reads;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma_verbs::{Disconnected, TerminateCause};
-use rpcrdma_xdr::{Decoder, ReadChunk as PulledChunk};
+use rpcrdma_verbs::{Disconnected, Key, TerminateCause};
+use rpcrdma_xdr::{Decoder, Padding, ReadChunk as PulledChunk};
+
+use self::exposure::Exposures;
 
 use self::reads::Parts;
 use crate::binding::Bindings;
@@ -25,7 +29,7 @@ use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
 use crate::ids::IdMap;
 use crate::reassembly::{Layout, ReadChunk};
-use crate::timers::after;
+use crate::timers::{after, earlier};
 use crate::wire::{ChunkLists, ErrorBody};
 
 /// The first two words of an RPC message: XID and direction.
@@ -50,6 +54,9 @@ pub(crate) struct Responder {
     /// RDMA Reads under way at the peer.
     reads: usize,
     answers: VecDeque<(u64, Answer)>,
+    /// Answers that wait until less is exposed.
+    withheld: VecDeque<(u64, Answer)>,
+    exposures: Exposures,
     errors: VecDeque<Fault>,
     deadlines: BTreeSet<(Instant, u64)>,
     /// Of one client's connections no two give out the same.
@@ -75,6 +82,8 @@ struct Incoming {
     xid: u32,
     lists: ChunkLists,
     inline: Option<Bytes>,
+    /// How `inline` is aligned, if it came in an RDMA_MSGP.
+    padding: Option<Padding>,
     /// The Position-Zero chunk first.
     chunks: Vec<Chunk>,
     /// Chunks that are not read yet.
@@ -100,6 +109,8 @@ pub(crate) struct ReceivedCall {
     pub(crate) lists: ChunkLists,
     /// What follows the header; `None` for RDMA_NOMSG.
     pub(crate) payload: Option<Bytes>,
+    /// How that is aligned, if it came in an RDMA_MSGP.
+    pub(crate) padding: Option<Padding>,
     /// Bytes of the Send.
     pub(crate) len: usize,
 }
@@ -114,6 +125,8 @@ impl Responder {
             issuing: VecDeque::new(),
             reads: 0,
             answers: VecDeque::new(),
+            withheld: VecDeque::new(),
+            exposures: Exposures::default(),
             errors: VecDeque::new(),
             deadlines: BTreeSet::new(),
             next_token: 0,
@@ -126,6 +139,38 @@ impl Responder {
     /// Calls that are not answered.
     pub(crate) fn in_progress(&self) -> u32 {
         self.credits.in_progress()
+    }
+
+    /// Whether memory is exposed to the peer's RDMA Reads.
+    pub(crate) fn exposes(&self) -> bool {
+        self.exposures.count() > 0
+    }
+
+    /// Receives that should be posted now: for the grant, and one for the RDMA_DONE of each exposed reply.
+    pub(crate) fn receives_owed(&self) -> u32 {
+        self.credits.receives_owed().saturating_add(narrow(self.exposures.count()))
+    }
+
+    /// Takes an RDMA_DONE (RFC 5666 §3.8).
+    pub(crate) fn handle_done(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        xid: u32,
+    ) -> Result<(), ProtocolError> {
+        match core.config.compatibility.read_read {
+            Some(_) => self.exposures.done(core, now, xid),
+            None => Err(ProtocolError::UnexpectedDone),
+        }
+    }
+
+    /// The window of an exposed reply is closed.
+    pub(crate) fn concealed(&mut self, core: &mut Core, token: u64, key: Key) {
+        if self.exposures.closed(core, token, key) {
+            while let Some(answer) = self.withheld.pop_back() {
+                self.answers.push_front(answer);
+            }
+        }
     }
 
     pub(crate) fn failed_reads(&self) -> &[u32] {
@@ -148,7 +193,7 @@ impl Responder {
         now: Instant,
         call: ReceivedCall,
     ) -> Result<(), ProtocolError> {
-        let ReceivedCall { xid, lists, payload, len } = call;
+        let ReceivedCall { xid, lists, payload, padding, len } = call;
         // RFC 8167 §5.3
         if core.side == Side::Client && !core.config.reverse_chunks && !lists.is_empty() {
             return Err(ProtocolError::ReverseChunks);
@@ -170,25 +215,35 @@ impl Responder {
         }
         let form = match payload {
             None => Form::Long,
-            Some(_) if layout.chunks.is_empty() => Form::Inline,
-            Some(_) => Form::Reduced,
+            Some(_) if !layout.chunks.is_empty() => Form::Reduced,
+            Some(_) if padding.is_some() => Form::Padded,
+            Some(_) => Form::Inline,
         };
         let read = usize::try_from(layout.total()).unwrap_or(usize::MAX);
         let segments = lists.read.len();
         let travelled = Travelled { form, sent: len, read, segments, ..Travelled::default() };
-        let mut pull = true;
+        let mut wanted = true;
         if let Some(payload) = &payload {
-            pull = check_eligible(core.config.bindings.as_deref(), payload, layout.chunks.len())?;
+            wanted = check_eligible(core.config.bindings.as_deref(), payload, layout.chunks.len())?;
         }
         count_lists(core, &lists, &travelled);
 
         let token = self.next_token;
         self.next_token += 1;
         let layouts = layout.zero.into_iter().chain(layout.chunks);
-        let chunks: Vec<Chunk> = if pull { layouts.map(Chunk::new).collect() } else { vec![] };
+        let chunks: Vec<Chunk> = if wanted { layouts.map(Chunk::new).collect() } else { vec![] };
         let left = chunks.iter().filter(|chunk| chunk.data.is_none()).count();
-        let incoming =
-            Incoming { xid, lists, inline: payload, chunks, left, deadline: None, waited: false, travelled };
+        let incoming = Incoming {
+            xid,
+            lists,
+            inline: payload,
+            padding,
+            chunks,
+            left,
+            deadline: None,
+            waited: false,
+            travelled,
+        };
         self.calls.insert(token, incoming);
         if left == 0 {
             return self.deliver(core, token);
@@ -248,10 +303,11 @@ impl Responder {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+        earlier(self.deadlines.first().map(|(deadline, _)| *deadline), self.exposures.poll_timeout())
     }
 
     pub(crate) fn handle_timeout(&mut self, core: &mut Core, now: Instant) {
+        self.exposures.handle_timeout(core, now);
         while let Some(entry) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
             self.deadlines.remove(&entry);
             let waiting = self.pulls.contains(&entry.1);
@@ -281,6 +337,8 @@ impl Responder {
         self.pulls.clear();
         self.issuing.clear();
         self.answers.clear();
+        self.withheld.clear();
+        self.exposures.clear();
         self.errors.clear();
         self.deadlines.clear();
     }
@@ -306,7 +364,11 @@ impl Incoming {
                 data: chunk.data.unwrap_or_default(),
             })
             .collect();
-        Ok(if chunks.is_empty() { Decoder::new(base) } else { Decoder::with_read_chunks(base, chunks) })
+        let message = Decoder::with_read_chunks(base, chunks);
+        Ok(match self.padding {
+            Some(padding) => message.skip_padding(padding),
+            None => message,
+        })
     }
 }
 
@@ -355,6 +417,10 @@ fn check_eligible(
         }
         Some(_) => Ok(true),
     }
+}
+
+fn narrow(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn count_lists(core: &mut Core, lists: &ChunkLists, travelled: &Travelled) {

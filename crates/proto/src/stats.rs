@@ -11,6 +11,8 @@ use crate::error::ProtocolError;
 pub struct Messages {
     /// RDMA_MSG that carry everything inline.
     pub inline: u64,
+    /// RDMA_MSGP that carry everything inline.
+    pub padded: u64,
     /// RDMA_MSG with items in chunks.
     pub reduced: u64,
     /// RDMA_NOMSG.
@@ -31,6 +33,7 @@ impl Messages {
     pub(crate) fn count(&mut self, travelled: &Travelled) {
         match travelled.form {
             Form::Inline => self.inline += 1,
+            Form::Padded => self.padded += 1,
             Form::Reduced => self.reduced += 1,
             Form::Long => self.long += 1,
         }
@@ -71,6 +74,12 @@ pub struct Stats {
     pub remote_invalidations: u64,
     /// Windows of the peer that our Sends closed.
     pub invalidations_sent: u64,
+    /// RDMA_DONEs sent.
+    pub dones_sent: u64,
+    /// RDMA_DONEs received for replies that were exposed.
+    pub dones_received: u64,
+    /// Exposed replies whose RDMA_DONE did not come in time.
+    pub exposures_expired: u64,
     /// The grant in force for our calls.
     pub credits_granted_to_us: u32,
     /// The last grant to the peer.
@@ -118,12 +127,15 @@ mod tests {
     #[test]
     fn messages_add_up_by_form_and_by_path() {
         let mut messages = Messages::default();
-        for form in [Form::Inline, Form::Reduced, Form::Reduced, Form::Long, Form::Long, Form::Long] {
+        for form in
+            [Form::Inline, Form::Padded, Form::Reduced, Form::Reduced, Form::Long, Form::Long, Form::Long]
+        {
             let travelled = Travelled { form, sent: 2, read: 3, written: 5, reply_chunk: 7, segments: 1 };
             messages.count(&travelled);
         }
         assert_eq!((messages.inline, messages.reduced, messages.long, messages.errors), (1, 2, 3, 0));
-        assert_eq!((messages.send_bytes, messages.read_bytes), (12, 18));
-        assert_eq!((messages.write_bytes, messages.reply_chunk_bytes), (30, 42));
+        assert_eq!(messages.padded, 1);
+        assert_eq!((messages.send_bytes, messages.read_bytes), (14, 21));
+        assert_eq!((messages.write_bytes, messages.reply_chunk_bytes), (35, 49));
     }
 }

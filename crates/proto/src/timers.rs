@@ -19,6 +19,9 @@ pub struct Timeouts {
     pub memory: Duration,
     /// For an invalidation that a completed call waits for; then the connection is closed.
     pub invalidate: Duration,
+    /// For the RDMA_DONE of a reply whose data is exposed (RFC 5666 §3.8); then the data is closed to the peer, and a later Read
+    /// of it ends the connection.
+    pub done: Duration,
     /// For the end of a connection that was told to close in order; then it is aborted.
     pub close: Duration,
     /// Without any call in progress, after which a connection is closed; `None` keeps it.
@@ -39,6 +42,7 @@ impl Default for Timeouts {
             rdma_read: Duration::from_secs(30),
             memory: Duration::from_secs(30),
             invalidate: Duration::from_secs(30),
+            done: Duration::from_secs(30),
             close: Duration::from_secs(5),
             idle: None,
             connect: Duration::from_secs(10),

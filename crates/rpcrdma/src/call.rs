@@ -201,6 +201,7 @@ impl fmt::Display for Way<'_> {
         let way = self.0;
         let form = match way.form {
             Form::Inline => "inline",
+            Form::Padded => "padded",
             Form::Reduced => "reduced",
             Form::Long => "long",
             _ => "other",

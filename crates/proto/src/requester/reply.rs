@@ -1,18 +1,24 @@
 //! Receiving a reply: is it one of ours, and does it return what was offered?
 //!
 //! A reply that fails a check changes nothing but the counters: it is discarded and its Receive posted again
-//! (RFC 8166 §4.5). Only one that passes ends the call, by closing its windows.
+//! (RFC 8166 §4.5). Only one that passes ends the call, by closing its windows; or, if it has a Read list and that was opted into,
+//! after its data was read and the RDMA_DONE sent.
 
 use std::time::Instant;
 
 use bytes::Bytes;
+use rpcrdma_verbs::{Buffer, PoolExhausted, Status, Windows};
+use rpcrdma_xdr::{Padding, Stream, padded_len};
 
 use super::{Answered, Requester, Stage, Transaction};
 use crate::call::{CallError, Form, Travelled};
-use crate::core::Core;
+use crate::core::{Core, Origin, allocate_together};
 use crate::error::{List, ProtocolError};
+use crate::event::CloseReason;
+use crate::pull::Pull;
+use crate::reassembly::Layout;
 use crate::timers::after;
-use crate::wire::{ChunkLists, ErrorBody, WriteChunk};
+use crate::wire::{Body, ChunkLists, ErrorBody, Header, WriteChunk};
 
 /// A reply as it came.
 #[derive(Debug)]
@@ -22,8 +28,30 @@ pub(crate) struct Received {
     pub(crate) lists: ChunkLists,
     /// What follows the header; `None` for RDMA_NOMSG.
     pub(crate) payload: Option<Bytes>,
+    /// How that is aligned, if it came in an RDMA_MSGP.
+    pub(crate) padding: Option<Padding>,
     /// Bytes of the Send.
     pub(crate) len: usize,
+}
+
+/// Where the parts of a reply are.
+struct Returned {
+    /// Bytes in each Write chunk.
+    written: Vec<usize>,
+    /// Bytes in the Reply chunk.
+    reply_chunk: usize,
+    /// The Read chunks, if there is a Read list.
+    read: Option<Layout>,
+}
+
+impl Answered {
+    /// Whether nothing has to be read.
+    const fn is_complete(&self) -> bool {
+        match self {
+            Self::Reply { pull, .. } => pull.is_complete(),
+            Self::Failed(_) => true,
+        }
+    }
 }
 
 impl Requester {
@@ -34,28 +62,133 @@ impl Requester {
         now: Instant,
         received: Received,
     ) -> Result<(), ProtocolError> {
-        let Received { xid, credit, lists, payload, len } = received;
+        let Received { xid, credit, lists, payload, padding, len } = received;
         let transaction = self.sent(xid)?;
-        let roundup = core.config.compatibility.write_roundup;
-        let (written, reply_chunk) = transaction.check(&lists, payload.is_some(), roundup)?;
+        let Returned { written, reply_chunk, read } =
+            transaction.check(core, &lists, payload.as_ref().map(Bytes::len))?;
         let placed: usize = written.iter().sum();
         let form = match payload {
             None => Form::Long,
-            Some(_) if placed > 0 => Form::Reduced,
+            Some(_) if placed > 0 || read.is_some() => Form::Reduced,
+            Some(_) if padding.is_some() => Form::Padded,
             Some(_) => Form::Inline,
         };
         let filled = lists.write.iter().chain(&lists.reply).flat_map(|chunk| &chunk.segments);
-        let segments = filled.filter(|segment| segment.length > 0).count();
-        let travelled = Travelled { form, sent: len, read: 0, written: placed, reply_chunk, segments };
+        let segments = filled.filter(|segment| segment.length > 0).count() + lists.read.len();
+        let exposed = read.as_ref().map_or(0, Layout::total).try_into().unwrap_or(usize::MAX);
+        let travelled = Travelled { form, sent: len, read: exposed, written: placed, reply_chunk, segments };
         core.stats.replies_received.count(&travelled);
-        self.answer(
-            core,
-            now,
-            xid,
-            credit,
-            Answered::Reply { inline: payload, written, reply_chunk, travelled },
-        );
+        core.stats.read_segments += u64::try_from(lists.read.len()).unwrap_or(u64::MAX);
+        let to_read = read.is_some();
+        let pull = read.map(Pull::new).unwrap_or_default();
+        let reply = Answered::Reply { inline: payload, padding, written, reply_chunk, pull, travelled };
+        if to_read {
+            self.read(core, now, xid, credit, reply);
+        } else {
+            self.answer(core, now, xid, credit, reply);
+        }
         Ok(())
+    }
+
+    /// The reply has come, but for what the peer exposes. Its credit is kept for the RDMA_DONE.
+    fn read(&mut self, core: &mut Core, now: Instant, xid: u32, credit: u32, reply: Answered) {
+        let Some(transaction) = self.calls.get_mut(&xid) else { return };
+        self.credits.owe_done();
+        self.credits.cover(transaction.number);
+        self.credits.grant(credit);
+        core.stats.credits_granted_to_us = self.credits.granted();
+        core.close_windows(xid, &transaction.windows);
+        // Who does not want the answer does not read it.
+        let done = transaction.abandoned || reply.is_complete();
+        transaction.stage = Stage::Reading(Box::new(reply));
+        if done {
+            return self.finish_reading(core, now, xid);
+        }
+        self.pulls.push_back(xid);
+        self.set_deadline(xid, after(now, core.config.timeouts.memory));
+    }
+
+    /// Whether one more reply may be read now. Where it was agreed how many RDMA Reads may be under way, the segments of one make
+    /// use of that.
+    pub(super) const fn may_read(&self, core: &Core) -> bool {
+        self.reading < if core.reads_at_peer == usize::MAX { core.max_reads } else { 1 }
+    }
+
+    /// Starts the RDMA Reads of the next reply that waits for them.
+    pub(super) fn pull(&mut self, core: &mut Core, now: Instant, qp: &dyn Windows) -> bool {
+        let Some(&xid) = self.pulls.front() else { return false };
+        if !self.may_read(core) {
+            return false;
+        }
+        let Some(Stage::Reading(reply)) = self.calls.get_mut(&xid).map(|call| &mut call.stage) else {
+            self.pulls.pop_front();
+            return true;
+        };
+        let Answered::Reply { pull, .. } = reply.as_mut() else { return false };
+        match allocate_together(qp.domain(), &pull.lengths()) {
+            Ok(sinks) => {
+                self.pulls.pop_front();
+                self.reading += 1;
+                pull.start(core, sinks, |chunk| Origin::ReadReply { xid, chunk });
+                self.set_deadline(xid, after(now, core.config.timeouts.rdma_read));
+            }
+            Err(PoolExhausted::InUse { requested, .. }) => {
+                self.wants_memory = Some(requested);
+                return false;
+            }
+            Err(error) => {
+                self.pulls.pop_front();
+                **reply = Answered::Failed(error.into());
+                self.finish_reading(core, now, xid);
+            }
+        }
+        true
+    }
+
+    /// An RDMA Read of a reply's chunk has ended.
+    pub(crate) fn handle_read(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        (xid, chunk): (u32, usize),
+        status: Status,
+        sink: Buffer,
+    ) {
+        match status {
+            Status::Success => {}
+            Status::Flushed => return,
+            // The call is sent again on the next connection (RFC 5666 §11: "ordinary RPC retry semantics").
+            _ => return core.fail(CloseReason::WorkFailed(status)),
+        }
+        let Some(Stage::Reading(reply)) = self.calls.get_mut(&xid).map(|call| &mut call.stage) else {
+            return;
+        };
+        let Answered::Reply { pull, .. } = reply.as_mut() else { return };
+        if pull.arrived(core, chunk, sink, |chunk| Origin::ReadReply { xid, chunk }) {
+            self.reading = self.reading.saturating_sub(1);
+            self.finish_reading(core, now, xid);
+        }
+    }
+
+    /// Tells the peer that its memory is not needed any more, and ends the call when its windows are closed.
+    fn finish_reading(&mut self, core: &mut Core, now: Instant, xid: u32) {
+        let header = Header {
+            xid,
+            version: core.codec.rules().version,
+            credit: self.credits.requested(),
+            body: Body::Done,
+        };
+        core.send(&header, &Stream::new(), None, true);
+        core.stats.dones_sent += 1;
+        self.credits.send_done();
+        if let Some(transaction) = self.calls.get_mut(&xid) {
+            let stage = std::mem::replace(&mut transaction.stage, Stage::Sent);
+            if let Stage::Reading(reply) = stage {
+                transaction.stage = Stage::Answered(*reply);
+            }
+        }
+        self.set_deadline(xid, after(now, core.config.timeouts.invalidate));
+        self.complete_if_closed(core, xid);
     }
 
     /// Takes an RDMA_ERROR: a permanent error of the call (RFC 8166 §4.5).
@@ -85,6 +218,7 @@ impl Requester {
     /// The call has its answer: its credit is free, its windows are closed (rule I2).
     fn answer(&mut self, core: &mut Core, now: Instant, xid: u32, credit: u32, answered: Answered) {
         self.credits.release();
+        self.credits.cover(self.calls.get(&xid).map_or(0, |call| call.number));
         self.credits.grant(credit);
         core.stats.credits_granted_to_us = self.credits.granted();
         let invalidate = core.config.timeouts.invalidate;
@@ -98,15 +232,16 @@ impl Requester {
 }
 
 impl Transaction {
-    /// Checks the lists of a reply; says what is in each Write chunk and in the Reply chunk.
+    /// Checks the lists of a reply with so many bytes behind its header; says where its parts are.
     fn check(
         &self,
+        core: &Core,
         lists: &ChunkLists,
-        inline: bool,
-        roundup: bool,
-    ) -> Result<(Vec<usize>, usize), ProtocolError> {
+        inline: Option<usize>,
+    ) -> Result<Returned, ProtocolError> {
+        let roundup = core.config.compatibility.write_roundup;
         // RFC 8166 §4.3.1
-        if !lists.read.is_empty() {
+        if !lists.read.is_empty() && core.reads_replies().is_none() {
             return Err(ProtocolError::ReplyReadList);
         }
         // RFC 8166 §4.3.2: every chunk is returned. A list that is missing altogether is taken as returned unused: all its
@@ -127,11 +262,55 @@ impl Transaction {
             (None, Some(_)) => return Err(ProtocolError::ReplyListDiffers { list: List::Reply }),
             (Some(offered), Some(returned)) => filled(List::Reply, offered, returned, roundup)?,
         };
-        // RFC 8166 §3.5.3, §4.3.3: RDMA_NOMSG if and only if the reply is in the Reply chunk.
-        if inline == (reply_chunk > 0) {
-            return Err(ProtocolError::ReplyChunkUse);
+        let read = if lists.read.is_empty() {
+            None
+        } else {
+            let placed = written.iter().map(|len| padded_len(*len)).sum();
+            Some(self.check_exposed(core, lists, inline.unwrap_or(reply_chunk), placed)?)
+        };
+        // RFC 8166 §3.5.3, §4.3.3: RDMA_NOMSG if and only if the reply is in the Reply chunk; or in a Position-Zero Read chunk
+        // (RFC 5666 §5.1).
+        let zero = read.as_ref().is_some_and(|layout| layout.zero.is_some());
+        match (inline.is_some(), zero, reply_chunk > 0) {
+            (true, true, _) => Err(ProtocolError::PositionZeroInMessage),
+            (true, false, false) | (false, true, false) | (false, false, true) => {
+                Ok(Returned { written, reply_chunk, read })
+            }
+            _ => Err(ProtocolError::ReplyChunkUse),
         }
-        Ok((written, reply_chunk))
+    }
+
+    /// Checks the Read list of a reply against what the call said that the reply may be, before anything is read: `base` bytes
+    /// stand between the chunks, `placed` bytes in Write chunks.
+    fn check_exposed(
+        &self,
+        core: &Core,
+        lists: &ChunkLists,
+        base: usize,
+        placed: usize,
+    ) -> Result<Layout, ProtocolError> {
+        let wide = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
+        let layout = Layout::of_reply(&lists.read, base, wide(placed), &core.config.limits)?;
+        if core.reads_at_peer == 0 {
+            return Err(ProtocolError::ReadsNotAgreed);
+        }
+        // RFC 8166 §8.2.2.3: under integrity or privacy nothing leaves the stream.
+        let sinks = &self.call.reply.sinks;
+        let eligible = if self.call.flavor_touches_data { 0 } else { sinks.len() };
+        let chunks = layout.chunks.len();
+        if chunks > eligible {
+            return Err(ProtocolError::ReplyReadChunks { chunks, eligible });
+        }
+        let results = sinks.iter().map(|sink| padded_len(sink.len())).fold(0, usize::saturating_add);
+        let whole = padded_len(self.call.reply.max_len).saturating_add(results);
+        let of_results = layout.chunks.iter().map(|chunk| chunk.len).sum();
+        let of_reply = layout.total().saturating_add(wide(placed));
+        for (len, allowed) in [(of_results, wide(results)), (of_reply, wide(whole))] {
+            if len > allowed {
+                return Err(ProtocolError::ReplyReadTooLong { len, allowed });
+            }
+        }
+        Ok(layout)
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Place, Requester, Stage, Transaction, Window};
 use crate::call::{CallError, CallFailure, Form, Sink, Travelled};
 use crate::config::Side;
 use crate::core::{Core, Origin, allocate_together, segment};
-use crate::event::Event;
+use crate::event::{CloseReason, Event};
 use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, plan_call};
 use crate::wire::{Body, ChunkLists, Header, ReadSegment, Segment, WriteChunk};
 
@@ -31,8 +31,19 @@ impl Requester {
         qp: &mut dyn Windows,
     ) -> bool {
         self.wants_memory = None;
+        if self.pull(core, now, qp) {
+            return true;
+        }
+        // What is exposed for us comes first: others wait until it is read.
+        if self.wants_memory.is_some() {
+            return false;
+        }
         let Some(&xid) = self.queue.front() else { return false };
         // Rule I4.
+        if self.credits.is_stuck() {
+            core.fail(CloseReason::CreditsInDones);
+            return false;
+        }
         if !self.credits.available() || self.no_window {
             return false;
         }
@@ -61,7 +72,7 @@ impl Requester {
             self.fail_queued(core, xid, error.into());
             return true;
         }
-        if self.keys.len() + self.releasing + needed > self.max_windows {
+        if self.keys.len() + self.releasing + core.exposed_windows + needed > self.max_windows {
             return false;
         }
         let exposures = match allocate(&plan, transaction, qp) {
@@ -77,7 +88,9 @@ impl Requester {
         };
         match self.open_windows(core, xid, exposures, &plan, qp) {
             Ok(()) => {}
-            Err(WindowErrorKind::Exhausted { .. }) if !self.keys.is_empty() || self.releasing > 0 => {
+            Err(WindowErrorKind::Exhausted { .. })
+                if !self.keys.is_empty() || self.releasing + core.exposed_windows > 0 =>
+            {
                 self.no_window = true;
                 return false;
             }
@@ -154,7 +167,11 @@ impl Requester {
         core.stats.read_segments += wide(shape.read_segments);
         core.stats.write_segments += wide(shape.write_segments.iter().sum());
         core.stats.reply_segments += wide(shape.reply_segments.unwrap_or(0));
-        let body = if plan.form == Form::Long { Body::NoMessage(lists) } else { Body::Message(lists) };
+        let body = match plan.padding {
+            Some((align, threshold)) => Body::Padded { align, threshold, lists },
+            None if plan.form == Form::Long => Body::NoMessage(lists),
+            None => Body::Message(lists),
+        };
         let version = core.codec.rules().version;
         let header = Header { xid, version, credit: self.credits.requested(), body };
         // Windows are bound before any later request leaves, so nothing here depends on what was posted before.
@@ -164,6 +181,7 @@ impl Requester {
             Travelled { form: plan.form, sent, read, segments: shape.read_segments, ..Travelled::default() };
         core.stats.calls_sent.count(&transaction.travelled);
         transaction.stage = Stage::Sent;
+        transaction.number = self.credits.sent();
         let call = &transaction.call;
         tracing::debug!(
             side = %core.side, xid = format_args!("{xid:#010x}"), program = call.program, version = call.version,
@@ -206,6 +224,8 @@ fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, Refusal> {
             max_segments: config.max_segments,
             max_read_chunks: config.max_read_chunks,
         },
+        withhold: core.reads_replies().is_some_and(|read_read| read_read.withhold_chunks),
+        alignment: core.alignment(),
     })?;
     // The reply returns what it was offered: with more than we take in a header it would be discarded.
     let (chunks, allowed) = (plan.write.len(), config.limits.write_chunks);

@@ -5,17 +5,18 @@
 
 use std::time::Instant;
 
-use rpcrdma_verbs::{Key, Windows, WorkRequest};
+use rpcrdma_verbs::{Key, WindowErrorKind, Windows, WorkRequest};
 use rpcrdma_xdr::Stream;
 
-use super::{Fault, Incoming, Responder};
+use super::exposure::Exposures;
+use super::{Fault, Incoming, Responder, narrow};
 use crate::call::{Form, Travelled};
 use crate::core::{Core, Origin, remote};
 use crate::error::ProtocolError;
 use crate::event::Answer;
 use crate::gather::Gather;
-use crate::planner::{ReplyInput, plan_reply};
-use crate::wire::{Body, ErrorBody, Header, WriteChunk};
+use crate::planner::{ChunkRules, ReplyInput, ReplyPlan, plan_reply};
+use crate::wire::{Body, ErrorBody, Header, ReadSegment, WriteChunk};
 
 impl Responder {
     /// Makes progress: one error, answer or pull. `in_flight` is the number of our own calls, whose replies need Receives.
@@ -39,26 +40,109 @@ impl Responder {
             }
             return true;
         }
-        if !self.errors.is_empty() || !self.answers.is_empty() {
+        if !self.errors.is_empty() {
             let Some(grant) = self.grant(core, in_flight, qp) else { return false };
             self.credits.finish();
             if let Some(Fault { xid, version, body }) = self.errors.pop_front() {
                 send_error(core, xid, version, grant, body);
-            } else if let Some((token, answer)) = self.answers.pop_front()
-                && let Some(call) = self.forget(token)
-            {
-                answer_call(core, &call, answer, grant);
             }
             return true;
         }
-        self.issue(core, now) || self.pull(core, qp)
+        if self.answers.is_empty() {
+            return self.issue(core, now) || self.pull(core, qp);
+        }
+        let Some(mut plan) = self.plan_next(core) else { return false };
+        let exposing = plan.as_ref().is_ok_and(|plan| !plan.read.is_empty());
+        let set_aside = narrow(usize::from(exposing));
+        let Some(grant) = self.grant(core, in_flight.saturating_add(set_aside), qp) else { return false };
+        let read = match &plan {
+            Ok(planned) if exposing => match self.expose_next(core, now, grant, planned, qp) {
+                Ok(read) => read,
+                Err(Room::Later) => {
+                    self.withheld.extend(self.answers.pop_front());
+                    return true;
+                }
+                Err(Room::Never) => {
+                    let len = u64::try_from(planned.exposed()).unwrap_or(u64::MAX);
+                    plan = Err(ProtocolError::ReplyNotExposed { len, grant });
+                    vec![]
+                }
+                Err(Room::Ended) => return false,
+            },
+            _ => vec![],
+        };
+        self.credits.finish();
+        if let Some((token, _)) = self.answers.pop_front()
+            && let Some(call) = self.forget(token)
+        {
+            let sent = plan.and_then(|plan| send_reply(core, &call, plan, read, grant));
+            if let Err(refusal) = sent {
+                refuse(core, &call, &refusal, grant);
+            }
+        }
+        true
     }
 
-    /// The value for `rdma_credit`, once Receives back it.
+    /// Decides how the next answer travels; `None` if there is none.
+    fn plan_next(&self, core: &Core) -> Option<Result<ReplyPlan, ProtocolError>> {
+        let (token, answer) = self.answers.front()?;
+        let call = self.calls.get(token)?;
+        Some(match answer {
+            Answer::Message { message, flavor_touches_data } => plan_reply(&ReplyInput {
+                codec: core.codec,
+                message,
+                flavor_touches_data: *flavor_touches_data,
+                send: core.thresholds.send,
+                offered: &call.lists,
+                expose: core.exposes_replies().map(|_| ChunkRules {
+                    allowed: true,
+                    read: true,
+                    reduce_from: None,
+                    max_segment_len: core.config.max_segment_len.max(1024),
+                    max_segments: core.config.max_segments,
+                    max_read_chunks: core.config.max_read_chunks,
+                }),
+            }),
+            Answer::ChunkError | Answer::Drop => Err(ProtocolError::MisplacedChunk),
+        })
+    }
+
+    /// Opens what the next answer exposes, if there is room for it.
+    fn expose_next(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        grant: u32,
+        plan: &ReplyPlan,
+        qp: &mut dyn Windows,
+    ) -> Result<Vec<ReadSegment>, Room> {
+        let ends = |exposures: &Exposures| if exposures.count() > 0 { Room::Later } else { Room::Never };
+        let bytes = plan.exposed();
+        let Some(limits) = core.exposes_replies() else { return Err(Room::Never) };
+        if bytes > limits.exposed_bytes || limits.exposed_replies == 0 {
+            return Err(Room::Never);
+        }
+        let full = self.exposures.count() >= limits.exposed_replies
+            || self.exposures.bytes().saturating_add(bytes) > limits.exposed_bytes;
+        // RFC 5666 §11: RDMA_DONEs that are due must not take the last credit.
+        let starving = usize::try_from(grant).unwrap_or(usize::MAX) < self.exposures.count() + 2;
+        if full || starving {
+            return Err(ends(&self.exposures));
+        }
+        let Some((token, _)) = self.answers.front() else { return Err(Room::Never) };
+        let Some(call) = self.calls.get(token) else { return Err(Room::Never) };
+        self.exposures.expose(core, now, (*token, call.xid), &plan.read, qp).map_err(|kind| match kind {
+            WindowErrorKind::Disconnected => Room::Ended,
+            _ => ends(&self.exposures),
+        })
+    }
+
+    /// The value for `rdma_credit`, once Receives back it. `in_flight` are Receives that others need.
     fn grant(&mut self, core: &mut Core, in_flight: u32, qp: &dyn Windows) -> Option<u32> {
-        let owed = self.credits.receives_owed().saturating_add(1).saturating_add(in_flight);
+        let owed = self.receives_owed().saturating_add(1).saturating_add(in_flight);
         core.post_receives(owed, qp.domain());
-        let grant = self.credits.grant(core.receives.beyond(in_flight));
+        let spoken_for = in_flight.saturating_add(narrow(self.exposures.count()));
+        let grant = self.credits.grant(core.receives.beyond(spoken_for));
         match grant {
             Some(value) => core.stats.credits_granted_to_peer = value,
             None => self.wants_memory = Some(core.receive_room()),
@@ -67,19 +151,19 @@ impl Responder {
     }
 }
 
-fn answer_call(core: &mut Core, call: &Incoming, answer: Answer, grant: u32) {
-    let refusal = match answer {
-        Answer::Message { message, flavor_touches_data } => {
-            match send_reply(core, call, &message, flavor_touches_data, grant) {
-                Ok(()) => return,
-                Err(error) => error,
-            }
-        }
-        Answer::ChunkError => ProtocolError::MisplacedChunk,
-        Answer::Drop => return,
-    };
+/// Why nothing can be exposed for a reply.
+enum Room {
+    /// Others must be done first.
+    Later,
+    /// There will never be room.
+    Never,
+    /// The connection has ended.
+    Ended,
+}
+
+fn refuse(core: &mut Core, call: &Incoming, refusal: &ProtocolError, grant: u32) {
     tracing::debug!(side = %core.side, xid = format_args!("{:#010x}", call.xid), error = %refusal, "call refused");
-    core.stats.fault(&refusal);
+    core.stats.fault(refusal);
     send_error(core, call.xid, core.codec.rules().version, grant, ErrorBody::Chunk);
 }
 
@@ -89,28 +173,29 @@ fn send_error(core: &mut Core, xid: u32, version: u32, grant: u32, body: ErrorBo
     core.stats.replies_sent.errors += 1;
 }
 
+/// Sends a reply as it was planned; `read` are the windows of what is exposed.
 fn send_reply(
     core: &mut Core,
     call: &Incoming,
-    message: &Stream,
-    flavor_touches_data: bool,
+    mut plan: ReplyPlan,
+    read: Vec<ReadSegment>,
     grant: u32,
 ) -> Result<(), ProtocolError> {
-    let plan = plan_reply(&ReplyInput {
-        codec: core.codec,
-        message,
-        flavor_touches_data,
-        send: core.thresholds.send,
-        offered: &call.lists,
-    })?;
-    let mut travelled = Travelled { form: plan.form, ..Travelled::default() };
+    let mut travelled = Travelled { form: plan.form, read: plan.exposed(), ..Travelled::default() };
+    travelled.segments = read.len();
+    core.stats.read_segments += u64::try_from(read.len()).unwrap_or(u64::MAX);
+    core.stats.copied(plan.copied);
+    plan.lists.read = read;
     for (index, data) in plan.placed {
         let Some(chunk) = plan.lists.write.get(index) else { continue };
         travelled.written += data.len();
         write(core, chunk, vec![data]);
     }
     let long = plan.form == Form::Long;
-    if long && let Some(chunk) = &plan.lists.reply {
+    if !plan.rest.is_empty()
+        && long
+        && let Some(chunk) = &plan.lists.reply
+    {
         let mut gather = Gather::default();
         gather.push_stream(&plan.rest);
         let gather = core.gather(gather);

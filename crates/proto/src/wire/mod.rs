@@ -76,7 +76,7 @@ pub enum Body {
     Message(ChunkLists),
     /// RDMA_NOMSG: the Payload stream is in a chunk.
     NoMessage(ChunkLists),
-    /// RDMA_MSGP, deprecated: never sent, refused when received (RFC 8166 §4.6.1).
+    /// RDMA_MSGP, deprecated: not sent and refused when received (RFC 8166 §4.6.1), unless it was opted into.
     Padded {
         /// `rdma_align`, bytes.
         align: u32,
@@ -143,6 +143,9 @@ pub trait Codec: fmt::Debug + Send + Sync {
 
     /// The length in bytes of a message header of this shape.
     fn header_len(&self, shape: &Shape) -> usize;
+
+    /// The bytes that the header of an RDMA_MSGP has beyond that; `None` if the version has no such message.
+    fn padded_extra(&self) -> Option<usize>;
 
     /// Appends the encoded header to `out`.
     fn encode(&self, header: &Header, out: &mut BytesMut);

@@ -83,6 +83,10 @@ impl Codec for V1 {
         super::FIXED_LEN + READ_ENTRY * shape.read_segments + WORD + writes + WORD + reply_word
     }
 
+    fn padded_extra(&self) -> Option<usize> {
+        Some(2 * WORD)
+    }
+
     fn encode(&self, header: &Header, out: &mut BytesMut) {
         out.put_u32(header.xid);
         out.put_u32(header.version);

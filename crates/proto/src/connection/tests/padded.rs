@@ -1,0 +1,215 @@
+//! RDMA_MSGP (RFC 5666 §3.9), taken and sent where both sides opted in.
+
+use bytes::Bytes;
+use rpcrdma_sim::{CompletionMode, FabricConfig};
+
+use super::requester::{accepted, client, discarded, plain, result, send};
+use super::responder::{at, expect_error, lists, rpc};
+use crate::testing::*;
+use crate::wire::{Body, ChunkLists, Codec, ErrorBody, v1::V1};
+use crate::{Agreement, AlignmentBase, Compatibility, Config, Form, Limits, PaddedMessages, Side};
+
+const HEADER: usize = 36;
+
+fn taking(padded_messages: PaddedMessages, config: Config) -> Config {
+    let compatibility = Compatibility { padded_messages, ..Compatibility::default() };
+    Config { compatibility, ..config }
+}
+
+fn aligned(alignment: u32, alignment_base: AlignmentBase) -> Config {
+    let padded_messages = PaddedMessages::Honour;
+    let compatibility =
+        Compatibility { padded_messages, alignment, alignment_base, ..Compatibility::default() };
+    Config { compatibility, ..Config::default() }
+}
+
+fn padded(align: u32, threshold: u32) -> Body {
+    Body::Padded { align, threshold, lists: ChunkLists::default() }
+}
+
+/// WRITE with `pad` bytes in front of its data, which are not zero.
+fn write_call(align: u32, threshold: u32, len: usize, pad: usize) -> Bytes {
+    let count = u32::try_from(len).unwrap().to_be_bytes();
+    let arguments = [&count[..], &vec![0xee; pad], &pattern(len)].concat();
+    message(&header(1, padded(align, threshold)), &rpc(1, WRITE, &arguments))
+}
+
+/// The data of WRITE stands behind 36 bytes of header, 40 of RPC header and its count: at 80.
+#[test]
+fn rfc5666_3_9_the_padding_is_skipped_where_it_was_agreed() {
+    for (align, threshold, len, pad) in [
+        (64, 100, 500, 48),
+        (64, 500, 500, 48),
+        (64, 501, 500, 0),
+        (256, 1, 5, 176),
+        (80, 0, 7, 0),
+        (1, 0, 7, 0),
+        (1024, 1024, 2000, 944),
+    ] {
+        let mut raw = Raw::new(Side::Server, taking(PaddedMessages::Honour, server_config()));
+        raw.send(write_call(align, threshold, len, pad));
+        let (answer, results) = raw.last();
+        assert_eq!(answer.body, Body::Message(ChunkLists::default()));
+        assert_eq!(results[24..], u32::try_from(len).unwrap().to_be_bytes(), "{align} {threshold}");
+        assert_eq!(raw.end.connection.stats().calls_received.padded, 1);
+    }
+}
+
+#[test]
+fn rfc5666_3_9_the_alignment_may_count_from_the_rpc_message() {
+    let mut config = taking(PaddedMessages::Honour, server_config());
+    config.compatibility.alignment_base = AlignmentBase::Payload;
+    let mut raw = Raw::new(Side::Server, config);
+    raw.send(write_call(64, 100, 500, 20));
+    assert_eq!(raw.last().1[24..], 500_u32.to_be_bytes());
+}
+
+/// An item that left by a Read chunk is not inline, so nothing aligns it.
+#[test]
+fn rfc5666_3_9_chunks_are_not_padded() {
+    let mut raw = Raw::new(Side::Server, taking(PaddedMessages::Honour, server_config()));
+    let read = lists(vec![at(44, raw.readable(&pattern(500)))], vec![], None);
+    let body = Body::Padded { align: 4096, threshold: 1, lists: read };
+    raw.send(message(&header(1, body), &rpc(1, WRITE, &500_u32.to_be_bytes())));
+    assert_eq!(raw.last().1[24..], 500_u32.to_be_bytes());
+}
+
+/// RFC 8166 §4.6.1, without the opt-in. What is more: an alignment that nothing has, and padding that the message has not.
+#[test]
+fn s4_6_1_a_padded_call_gets_err_chunk() {
+    for (mode, align, name) in
+        [(PaddedMessages::Refuse, 64, "padded_message"), (PaddedMessages::Honour, 0, "bad_alignment")]
+    {
+        let mut raw = Raw::new(Side::Server, taking(mode, server_config()));
+        raw.send(write_call(align, 100, 500, 48));
+        expect_error(&mut raw, 1, ErrorBody::Chunk, name);
+    }
+    let mut raw = Raw::new(Side::Server, taking(PaddedMessages::Honour, server_config()));
+    raw.send(write_call(u32::MAX, 0, 500, 48));
+    assert_eq!(raw.last().1[20..24], 4_u32.to_be_bytes(), "GARBAGE_ARGS");
+}
+
+/// Implementation-experience §7.1.3.1: the two words are ignored. Right without padding, wrong with it.
+#[test]
+fn ie_7_1_3_1_as_rdma_msg() {
+    for (align, pad, status) in [(0, 0, 0), (64, 0, 0), (64, 48, 4)] {
+        let mut raw = Raw::new(Side::Server, taking(PaddedMessages::AsMessage, server_config()));
+        let message = write_call(align, 100, 500, pad);
+        if pad > 0 {
+            // The pad is read as data, and that is not the data that was sent: `serve` would notice.
+            raw.end.serving = false;
+            raw.send(message);
+            let (.., mut decoder) = raw.end.calls.pop().unwrap();
+            decoder.bytes_fixed(40).unwrap();
+            assert_ne!(decoder.payload(500).unwrap(), pattern(500));
+        } else {
+            raw.send(message);
+            let (_, results) = raw.last();
+            assert_eq!(results[20..24], u32::to_be_bytes(status));
+            assert_eq!(raw.end.connection.stats().calls_received.inline, 1);
+        }
+    }
+}
+
+/// A reply may be padded too.
+#[test]
+fn rfc5666_3_9_a_padded_reply() {
+    // Behind 36 bytes of header, 24 of RPC header and the count: at 64.
+    let reply = |align, pad| {
+        let results = [&500_u32.to_be_bytes()[..], &vec![0xee; pad], &pattern(500)].concat();
+        message(&header(1, padded(align, 100)), &accepted(1, &results))
+    };
+    for (align, pad) in [(64, 0), (128, 64), (100, 36)] {
+        let config = taking(PaddedMessages::Honour, Config::default());
+        let mut raw = Raw::new(Side::Client, config);
+        send(&mut raw, read(1, 500));
+        raw.send(reply(align, pad));
+        let reply = result(&mut raw).unwrap().unwrap();
+        assert_eq!(reply.reply.form, Form::Padded);
+        check_reply(READ, 500, reply);
+    }
+    let (mut raw, _) = client(read(1, 500));
+    discarded(&mut raw, reply(64, 0), plain(1), "padded_message");
+}
+
+/// Both sides opted in, and the client knows the alignment: from its settings, or agreed on the way.
+#[test]
+fn rfc5666_3_9_long_data_is_aligned_in_both_completion_modes() {
+    for completion_mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
+        for alignment_base in [AlignmentBase::Send, AlignmentBase::Payload] {
+            for at_run_time in [false, true] {
+                let fabric = FabricConfig { completion_mode, ..FabricConfig::default() };
+                let mut server = taking(PaddedMessages::Honour, server_config());
+                server.compatibility.alignment_base = alignment_base;
+                let client = aligned(if at_run_time { 0 } else { 512 }, alignment_base);
+                let mut pair = Pair::with(fabric, client, server);
+                if at_run_time {
+                    assert_eq!(pair.round_trip(write(9, 2001)).call.form, Form::Inline);
+                    let agreement = Agreement {
+                        call_size: 4096,
+                        reply_size: 4096,
+                        client_reads: 16,
+                        server_reads: 16,
+                        align: 512,
+                    };
+                    pair.client.connection.agree(agreement).unwrap();
+                }
+                let reply = pair.round_trip(write(1, 2001));
+                assert_eq!((reply.call.form, reply.reply.form), (Form::Padded, Form::Inline));
+                check_reply(WRITE, 2001, reply);
+                let reply = pair.round_trip(store(2, 1500));
+                assert_eq!(reply.call.form, Form::Padded, "not only what is DDP-eligible");
+                check_reply(STORE, 1500, reply);
+                // Nothing long, and too long with its pad.
+                assert_eq!(pair.round_trip(null(3)).call.form, Form::Inline);
+                assert_eq!(pair.round_trip(write(4, 3900)).call.form, Form::Inline);
+                assert_eq!(pair.round_trip(write(5, 9000)).call.form, Form::Reduced);
+                assert_eq!(pair.client.connection.stats().calls_sent.padded, 2);
+                pair.check_no_leak();
+            }
+        }
+    }
+}
+
+/// The words and the place of the data, as they leave.
+#[test]
+fn rfc5666_3_9_what_is_sent() {
+    let mut raw = Raw::new(Side::Client, aligned(512, AlignmentBase::Send));
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, write(1, 2001)).unwrap();
+    raw.settle();
+    let sent = raw.received.last().unwrap();
+    let (header, len) = V1.decode(sent, &Limits::default()).unwrap();
+    assert_eq!(len, HEADER);
+    let Body::Padded { align: 512, threshold, lists } = header.body else { panic!("{:?}", header.body) };
+    assert!(lists.is_empty());
+    // No opaque of this length can stand in the 44 bytes before the data.
+    assert_eq!(threshold, 44);
+    assert_eq!(sent[512..512 + 2001], pattern(2001));
+    assert!(sent[80..512].iter().all(|octet| *octet == 0));
+}
+
+/// Neither without the opt-in nor with an alignment that is of no use.
+#[test]
+fn i9_no_padded_message_is_sent_unless_agreed() {
+    for (mode, alignment) in [
+        (PaddedMessages::Refuse, 512),
+        (PaddedMessages::AsMessage, 512),
+        (PaddedMessages::Honour, 0),
+        (PaddedMessages::Honour, 2),
+        (PaddedMessages::Honour, 513),
+    ] {
+        let mut config = taking(mode, Config::default());
+        config.compatibility.alignment = alignment;
+        let mut pair = Pair::with(FabricConfig::default(), config, server_config());
+        assert_eq!(pair.round_trip(write(1, 2001)).call.form, Form::Inline, "{mode:?} {alignment}");
+    }
+}
+
+/// Integrity and privacy wrap the items, so nothing of them is where the Responder would look.
+#[test]
+fn s8_2_2_3_a_protected_call_is_not_padded() {
+    let mut pair = Pair::with(FabricConfig::default(), aligned(512, AlignmentBase::Send), server_config());
+    let call = crate::Call { flavor_touches_data: true, ..write(1, 2001) };
+    assert_eq!(pair.round_trip(call).call.form, Form::Inline);
+}

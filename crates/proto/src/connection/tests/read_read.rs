@@ -1,0 +1,514 @@
+//! The Read-Read transfer model (RFC 5666 §3.8, §5.1, §11), where both sides opted in; and RFC 8166 §4.6.2 where not.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig, MessageKind, Side as SimSide};
+use rpcrdma_verbs::ProtectionDomain;
+use rpcrdma_xdr::Stream;
+
+use super::requester::{accepted, discarded, plain, result, send};
+use super::responder::{at, expect_alive, expect_error, lists, rpc};
+use super::rules::hold_all;
+use crate::testing::*;
+use crate::wire::{Body, ChunkLists, Codec, ErrorBody, Header, ReadSegment, Segment, v1::V1};
+use crate::{
+    CallError, CloseReason, Compatibility, Config, Form, Limits, ReadRead, ReplyShape, Side, Sink, Timeouts,
+};
+
+fn opted(read_read: ReadRead, config: Config) -> Config {
+    Config {
+        compatibility: Compatibility { read_read: Some(read_read), ..Compatibility::default() },
+        ..config
+    }
+}
+
+/// A client that offers nothing for its replies.
+fn withholding() -> Config {
+    opted(ReadRead { withhold_chunks: true, ..ReadRead::default() }, Config::default())
+}
+
+fn exposing(read_read: ReadRead) -> Config {
+    opted(read_read, server_config())
+}
+
+fn fabrics() -> [FabricConfig; 3] {
+    let jitter = Duration::from_micros(50);
+    [
+        FabricConfig::default(),
+        FabricConfig { completion_mode: CompletionMode::Acknowledged, ..FabricConfig::default() },
+        FabricConfig {
+            seed: 3,
+            jitter,
+            completion_jitter: jitter,
+            segment_size: 700,
+            ..FabricConfig::default()
+        },
+    ]
+}
+
+fn done(xid: u32) -> Bytes {
+    message(&header(xid, Body::Done), &Stream::new())
+}
+
+/// RFC 5666 §3.8: results in Read chunks, and RFC 5666 §5.1: the whole reply in one.
+#[test]
+fn rfc5666_3_8_replies_are_read_by_the_client() {
+    for fabric in fabrics() {
+        for max_segment_len in [1 << 30, 1500] {
+            let server = Config { max_segment_len, ..exposing(ReadRead::default()) };
+            let mut pair = Pair::with(fabric.clone(), withholding(), server);
+            check_reply(0, 0, pair.round_trip(null(1)));
+            for (xid, len) in [(2, 5001), (3, 20_003), (4, 4000)] {
+                let reply = pair.round_trip(read(xid, len));
+                let expected = if len == 4000 { Form::Inline } else { Form::Reduced };
+                assert_eq!((reply.call.form, reply.reply.form), (Form::Inline, expected));
+                assert_eq!(reply.reply.read, if len == 4000 { 0 } else { len });
+                check_reply(READ, len, reply);
+            }
+            let reply = pair.round_trip(list(5, 9001));
+            assert_eq!((reply.reply.form, reply.reply.read), (Form::Long, REPLY_HEADER + 9004));
+            check_reply(LIST, 9001, reply);
+            // A Call with Read chunks and a reply with Read chunks.
+            check_reply(ECHO, 9001, pair.round_trip(echo(6, 9001)));
+            for end in [&pair.client, &pair.server] {
+                assert_eq!(end.connection.stats().payload_bytes_copied, 0);
+            }
+            assert_eq!(pair.client.connection.stats().dones_sent, 4);
+            assert_eq!(pair.server.connection.stats().dones_received, 4);
+            assert!(pair.client.closed.is_none() && pair.server.closed.is_none());
+            pair.check_no_leak();
+        }
+    }
+}
+
+/// Read chunks beside the Position-Zero one, and beside Write chunks.
+#[test]
+fn rfc5666_3_8_all_combinations() {
+    for fabric in fabrics() {
+        for max_read_chunks in [0, 1, 2] {
+            let server = Config { max_read_chunks, ..exposing(ReadRead::default()) };
+            let mut pair = Pair::with(fabric.clone(), withholding(), server);
+            let mut message = pair.round_trip(both(1, 7001, 6003)).message;
+            message.bytes_fixed(24).unwrap();
+            assert_eq!(message.payload(MAX).unwrap(), pattern(7001));
+            assert_eq!(message.opaque(MAX).unwrap(), pattern(6003));
+            message.finish().unwrap();
+            let joined = [pattern(6001), pattern(5002)].concat();
+            let mut message = pair.round_trip(two(2, 6001, 5002)).message;
+            message.bytes_fixed(24).unwrap();
+            assert_eq!(message.payload(MAX).unwrap(), joined);
+            assert_eq!(message.payload(MAX).unwrap(), joined);
+            message.finish().unwrap();
+            pair.check_no_leak();
+        }
+        // The first result in its Write chunk, the second beyond the Write list; the call said too little of the rest.
+        let mut pair = Pair::with(
+            fabric.clone(),
+            opted(ReadRead::default(), Config::default()),
+            exposing(ReadRead::default()),
+        );
+        let mut call = both(3, 7001, 6003);
+        call.reply = ReplyShape { max_len: 1000, sinks: vec![Sink::Pool(7001)] };
+        let failure = pair.call(call);
+        pair.run_for(Duration::from_secs(61));
+        let (id, result) = pair.client.replies.pop().unwrap();
+        assert_eq!(
+            (id, result.unwrap_err().error),
+            (failure, CallError::TimedOut),
+            "more than the call allows"
+        );
+    }
+}
+
+/// With Write chunks offered they are used; Read chunks carry only what nothing else does.
+#[test]
+fn rfc5666_5_2_write_and_reply_chunks_come_first() {
+    let client = opted(ReadRead::default(), Config::default());
+    let mut pair = Pair::with(FabricConfig::default(), client, exposing(ReadRead::default()));
+    let reply = pair.round_trip(both(1, 7001, 6003));
+    assert_eq!((reply.reply.form, reply.reply.written, reply.reply.read), (Form::Long, 7001, 0));
+    assert_eq!(pair.client.connection.stats().dones_sent, 0);
+}
+
+/// RFC 8166 §4.6.2 and §4.3.1: with the opt-in of one side only, what the other one does is as ever.
+#[test]
+fn s4_6_2_without_the_opt_in_of_both_sides() {
+    // A client that offers nothing, and a server that exposes nothing.
+    let mut pair = Pair::with(FabricConfig::default(), withholding(), server_config());
+    assert_eq!(pair.outcome(read(1, 9000)).unwrap_err().error, CallError::Chunk);
+    check_reply(0, 0, pair.round_trip(null(2)));
+    // A server that would expose, and a client that does not take it: all is offered, so nothing is exposed.
+    let mut pair = Pair::with(FabricConfig::default(), Config::default(), exposing(ReadRead::default()));
+    check_reply(READ, 9000, pair.round_trip(read(1, 9000)));
+    assert_eq!(pair.server.connection.stats().replies_sent.read_bytes, 0);
+    // RDMA_DONE is discarded by default.
+    let mut raw = Raw::new(Side::Server, server_config());
+    raw.send(done(1));
+    assert!(raw.received.is_empty());
+    assert_eq!(raw.end.connection.stats().errors.get("unexpected_done"), Some(&1));
+    expect_alive(&mut raw);
+}
+
+/// A server, and a peer that has received its reply to READ with this Read list.
+fn exposed(read_read: ReadRead, timeouts: Timeouts, len: u32) -> (Raw, Vec<ReadSegment>) {
+    let config = Config { timeouts, ..exposing(read_read) };
+    let mut raw = Raw::new(Side::Server, config);
+    let read = ask(&mut raw, 1, len);
+    (raw, read)
+}
+
+fn ask(raw: &mut Raw, xid: u32, len: u32) -> Vec<ReadSegment> {
+    raw.send(message(
+        &header(xid, Body::Message(ChunkLists::default())),
+        &rpc(xid, READ, &len.to_be_bytes()),
+    ));
+    let (answer, _) = raw.last();
+    raw.received.clear();
+    let Body::Message(lists) = answer.body else { panic!("{:?}", answer.body) };
+    assert!(answer.credit >= 2, "a credit beyond the RDMA_DONE");
+    lists.read
+}
+
+/// The header as it leaves: the same words as in the Call of the other direction.
+#[test]
+fn rfc5666_3_8_what_is_sent() {
+    let (mut raw, read) = exposed(ReadRead::default(), Timeouts::default(), 5001);
+    let [entry] = read[..] else { panic!("{read:?}") };
+    // Behind the RPC header of 24 bytes and the count.
+    assert_eq!((entry.position, entry.segment.length, entry.padding), (28, 5001, false));
+    assert_eq!(raw.fabric.outstanding().windows, 1);
+    raw.send(done(1));
+    assert_eq!(raw.fabric.outstanding().windows, 0);
+    assert!(raw.received.is_empty(), "nothing answers an RDMA_DONE");
+    // RFC 5666 §5.1
+    raw.send(message(
+        &header(2, Body::Message(ChunkLists::default())),
+        &rpc(2, LIST, &9001_u32.to_be_bytes()),
+    ));
+    let (answer, rest) = raw.last();
+    let Body::NoMessage(lists) = answer.body else { panic!("{:?}", answer.body) };
+    assert_eq!((lists.read[0].position, rest.len(), lists.write.len(), lists.reply), (0, 0, 0, None));
+    assert_eq!(lists.read.iter().map(|entry| entry.segment.length).sum::<u32>(), 28 + 9004);
+}
+
+/// Least rights: what is exposed can be read, not written.
+#[test]
+fn i7_exposed_memory_is_read_only() {
+    let (mut raw, read) = exposed(ReadRead::default(), Timeouts::default(), 5001);
+    raw.write(Bytes::from_static(&[0xff; 4]), read[0].segment);
+    assert!(raw.end.closed.is_some());
+    assert_eq!(raw.fabric.outstanding().windows, 0);
+}
+
+/// RDMA_DONE twice, for what nobody knows, and before anything was read: discarded, or believed.
+#[test]
+fn rfc5666_3_8_every_rdma_done() {
+    let (mut raw, read) = exposed(ReadRead::default(), Timeouts::default(), 5001);
+    raw.send(done(77));
+    assert_eq!(raw.end.connection.stats().errors.get("unknown_done"), Some(&1));
+    assert_eq!(raw.fabric.outstanding().windows, 1);
+    // Before reading: the peer does not want it.
+    raw.send(done(1));
+    assert_eq!(raw.fabric.outstanding().windows, 0);
+    raw.send(done(1));
+    assert_eq!(raw.end.connection.stats().errors.get("unknown_done"), Some(&2));
+    assert_eq!(raw.end.connection.stats().dones_received, 1);
+    expect_alive(&mut raw);
+    // Reading what is closed ends this connection.
+    let id = rpcrdma_verbs::WrId(1 << 40);
+    let sink = rpcrdma_verbs::Buffer::adopt(vec![0; 5001]);
+    let sources = vec![crate::core::remote(&read[0].segment)];
+    let request = rpcrdma_verbs::WorkRequest::Read { sink, sources };
+    rpcrdma_verbs::QueuePair::post(&mut raw.peer, id, request).unwrap();
+    raw.settle();
+    assert!(raw.end.closed.is_some());
+}
+
+/// A flood of RDMA_DONEs costs neither Receives nor credits.
+#[test]
+fn i6_rdma_dones_without_number_are_survived() {
+    let (mut raw, _) = exposed(ReadRead::default(), Timeouts::default(), 5001);
+    for xid in 0..300 {
+        raw.send(done(xid));
+    }
+    assert_eq!(raw.end.connection.stats().dones_received, 1);
+    expect_alive(&mut raw);
+}
+
+/// RFC 5666 §11: a client that never says RDMA_DONE has a time, and then the memory is closed; the connection goes on.
+#[test]
+fn i6_rfc5666_11_exposure_is_limited_in_time() {
+    let timeouts =
+        Timeouts { done: Duration::from_secs(7), idle: Some(Duration::from_secs(3)), ..Timeouts::default() };
+    let (mut raw, _) = exposed(ReadRead::default(), timeouts, 5001);
+    let due = raw.end.connection.poll_timeout().unwrap();
+    assert!(due > raw.fabric.instant() + Duration::from_secs(6), "not idle");
+    raw.fabric.advance(Duration::from_secs(7));
+    let now = raw.fabric.instant();
+    raw.end.connection.handle_timeout(now);
+    raw.settle();
+    assert_eq!(raw.fabric.outstanding().windows, 0);
+    assert_eq!(raw.end.connection.stats().exposures_expired, 1);
+    raw.send(done(1));
+    assert_eq!(raw.end.connection.stats().errors.get("unknown_done"), Some(&1));
+    expect_alive(&mut raw);
+}
+
+/// RFC 5666 §11: replies and bytes per connection are bounded; further replies wait, and leave when there is room.
+#[test]
+fn i6_rfc5666_11_exposure_is_limited_in_number_and_bytes() {
+    for read_read in [
+        ReadRead { exposed_replies: 2, ..ReadRead::default() },
+        ReadRead { exposed_bytes: 12_000, ..ReadRead::default() },
+    ] {
+        let (mut raw, _) = exposed(read_read.clone(), Timeouts::default(), 5001);
+        ask(&mut raw, 2, 5001);
+        for xid in 3..6 {
+            raw.send(message(
+                &header(xid, Body::Message(ChunkLists::default())),
+                &rpc(xid, READ, &5001_u32.to_be_bytes()),
+            ));
+        }
+        assert!(raw.received.is_empty(), "they wait");
+        assert_eq!(raw.fabric.outstanding().windows, 2);
+        // What needs no room does not.
+        expect_alive(&mut raw);
+        raw.send(done(2));
+        assert_eq!((raw.received.len(), raw.last().0.xid), (1, 3));
+        // Time makes room too.
+        raw.fabric.advance(Duration::from_secs(30));
+        let now = raw.fabric.instant();
+        raw.end.connection.handle_timeout(now);
+        raw.settle();
+        assert_eq!((raw.received.len(), raw.last().0.xid), (3, 5));
+        raw.received.clear();
+        // What is more than all room is refused for good.
+        raw.send(message(
+            &header(9, Body::Message(ChunkLists::default())),
+            &rpc(9, READ, &20_000_u32.to_be_bytes()),
+        ));
+        if read_read.exposed_bytes < 20_000 {
+            expect_error(&mut raw, 9, ErrorBody::Chunk, "reply_not_exposed");
+        } else {
+            assert!(raw.received.is_empty());
+        }
+    }
+}
+
+/// RFC 5666 §11: the grant leaves a credit beyond the RDMA_DONEs, or nothing is exposed.
+#[test]
+fn rfc5666_11_rdma_dones_never_take_the_last_credit() {
+    let config = Config { grant: 1, ..exposing(ReadRead::default()) };
+    let mut raw = Raw::new(Side::Server, config);
+    raw.send(message(
+        &header(1, Body::Message(ChunkLists::default())),
+        &rpc(1, READ, &5001_u32.to_be_bytes()),
+    ));
+    expect_error(&mut raw, 1, ErrorBody::Chunk, "reply_not_exposed");
+}
+
+/// Rules I3 and I4 with RDMA_DONEs: at no time are there more Calls and RDMA_DONEs without their Receive than were granted, and
+/// with as few credits as there can be all calls end.
+#[test]
+fn i4_rdma_dones_stay_within_the_grant() {
+    for fabric in fabrics() {
+        for grant in [2, 3, 5, 64] {
+            let fabric = Fabric::new(fabric.clone());
+            let server = Config {
+                grant,
+                early_calls: 1,
+                ..exposing(ReadRead { exposed_replies: 64, ..ReadRead::default() })
+            };
+            let mut pair = Pair::on(&fabric, withholding(), server, 64 << 20);
+            // Messages of the client that the server has not given a Receive back for: Calls until their reply, RDMA_DONEs until a
+            // reply to a Call behind them.
+            let state = Arc::new(Mutex::new((Vec::<(u32, bool)>::new(), 0_usize)));
+            let seen = Arc::clone(&state);
+            fabric.tap(move |delivery| {
+                if delivery.kind != MessageKind::Send {
+                    return;
+                }
+                let (header, _) = V1.decode(&delivery.message, &Limits::default()).unwrap();
+                let (open, most) = &mut *seen.lock().unwrap();
+                if delivery.from == SimSide::A {
+                    open.push((header.xid, header.body == Body::Done));
+                    *most = (*most).max(open.len());
+                } else if let Some(at) = open.iter().position(|(xid, done)| *xid == header.xid && !done) {
+                    open.remove(at);
+                    let mut index = 0;
+                    open.retain(|(_, done)| {
+                        index += 1;
+                        !(*done && index <= at)
+                    });
+                }
+            });
+            for xid in 0..40 {
+                pair.call(if xid % 3 == 0 { null(xid) } else { read(xid, 5001) });
+            }
+            pair.settle();
+            assert_eq!(pair.client.replies.len(), 40, "{grant}");
+            assert!(pair.client.replies.iter().all(|(_, result)| result.is_ok()));
+            let most = u32::try_from(state.lock().unwrap().1).unwrap();
+            assert!(most <= grant, "{most} of {grant}");
+            assert_eq!(pair.client.connection.stats().dones_sent, 26);
+            assert!(pair.client.closed.is_none() && pair.server.closed.is_none());
+            pair.check_no_leak();
+        }
+    }
+}
+
+/// A server that exposes a reply although it grants one credit: nothing could ever be sent again.
+#[test]
+fn i8_a_client_without_a_credit_beyond_its_rdma_dones_starts_afresh() {
+    let mut raw = Raw::new(Side::Client, withholding());
+    send(&mut raw, read(1, 5001));
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, null(2)).unwrap();
+    let data = raw.readable(&pattern(5001));
+    let one = Header { credit: 1, ..header(1, Body::Message(lists(vec![at(28, data)], vec![], None))) };
+    raw.send(message(&one, &accepted(1, &5001_u32.to_be_bytes())));
+    assert_eq!(raw.end.closed, Some(CloseReason::CreditsInDones));
+    let results: Vec<_> = raw.end.replies.drain(..).collect();
+    assert!(results[0].1.is_ok());
+    let failure = results[1].1.as_ref().unwrap_err();
+    assert!(failure.call.is_some() && !failure.sent, "to be tried on the next connection");
+}
+
+/// A reply to READ with this Read list.
+fn reply_with(xid: u32, read: Vec<ReadSegment>, len: u32) -> Bytes {
+    message(&header(xid, Body::Message(lists(read, vec![], None))), &accepted(xid, &len.to_be_bytes()))
+}
+
+/// The RDMA_DONE leaves after the data was read, and the call completes then.
+#[test]
+fn rfc5666_3_8_the_client_reads_then_says_done() {
+    for padded in [false, true] {
+        let mut raw = Raw::new(Side::Client, opted(ReadRead::default(), Config::default()));
+        send(&mut raw, read(1, 5001));
+        let mut data = pattern(5001).to_vec();
+        if padded {
+            data.extend([0; 3]);
+        }
+        let (first, second) = data.split_at(2000);
+        let list = vec![at(28, raw.readable(first)), at(28, raw.readable(second))];
+        raw.send(reply_with(1, list, 5001));
+        assert_eq!(raw.last().0, Header { credit: 128, ..header(1, Body::Done) });
+        assert_eq!(raw.received.last().unwrap().len(), 16);
+        check_reply(READ, 5001, result(&mut raw).unwrap().unwrap());
+    }
+}
+
+/// What the client does not read: more than the limits, the call or the binding allow, or what makes no message.
+#[test]
+fn i5_a_read_list_of_a_reply_is_bounded_before_anything_is_read() {
+    let nowhere = |position, length| at(position, Segment { handle: 0xbad, length, offset: 0 });
+    let inline = |read| reply_with(1, read, 5001);
+    let long = |read| message(&header(1, Body::NoMessage(lists(read, vec![], None))), &Stream::new());
+    let touched = {
+        let mut call = read(1, 5001);
+        call.flavor_touches_data = true;
+        call
+    };
+    for (call, bad, name) in [
+        (read(1, 5001), inline(vec![nowhere(28, 5008)]), "reply_read_too_long"),
+        (read(1, 5001), inline(vec![nowhere(28, u32::MAX)]), "read_segment_too_long"),
+        (read(1, 5001), inline(vec![nowhere(24, 4), nowhere(28, 5001)]), "reply_read_chunks"),
+        (read(1, 5001), inline(vec![nowhere(32, 5001)]), "position_beyond_message"),
+        (read(1, 5001), inline(vec![nowhere(0, 5001)]), "position_zero_in_message"),
+        (read(1, 5001), inline(vec![nowhere(30, 5001)]), "unaligned_position"),
+        (read(1, 5001), long(vec![nowhere(28, 5001)]), "position_beyond_message"),
+        (read(1, 5001), long(vec![nowhere(0, 5036)]), "reply_read_too_long"),
+        (touched, inline(vec![nowhere(28, 5001)]), "reply_read_chunks"),
+        (null(1), inline(vec![nowhere(28, 4)]), "reply_read_chunks"),
+        (null(1), long(vec![nowhere(0, 32)]), "reply_read_too_long"),
+    ] {
+        let mut raw = Raw::new(Side::Client, opted(ReadRead::default(), Config::default()));
+        send(&mut raw, call);
+        discarded(&mut raw, bad, plain(1), name);
+    }
+}
+
+/// What cannot be read ends the connection, and the call is tried again on the next one.
+#[test]
+fn i8_a_reply_that_cannot_be_read_loses_the_connection_and_not_the_call() {
+    for completion_mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
+        let fabric = Fabric::new(FabricConfig { completion_mode, ..FabricConfig::default() });
+        let mut raw = Raw::on(&fabric, Side::Client, withholding(), &Config::default());
+        send(&mut raw, read(1, 5001));
+        raw.send(reply_with(1, vec![at(28, Segment { handle: 0xbad, length: 5001, offset: 0 })], 5001));
+        assert!(raw.end.closed.is_some());
+        let failure = result(&mut raw).unwrap().unwrap_err();
+        assert!(failure.sent && failure.call.is_some(), "{failure}");
+        assert!(!raw.received.iter().any(|sent| sent[12..16] == 3_u32.to_be_bytes()), "no RDMA_DONE");
+    }
+}
+
+/// Who gave the answer up says RDMA_DONE without reading.
+#[test]
+fn i10_an_abandoned_reply_is_not_read() {
+    let mut raw = Raw::new(Side::Client, withholding());
+    let now = raw.fabric.instant();
+    let id = raw.end.connection.call(now, read(1, 5001)).unwrap();
+    raw.settle();
+    raw.end.connection.abandon(now, id);
+    raw.send(reply_with(1, vec![at(28, Segment { handle: 0xbad, length: 5001, offset: 0 })], 5001));
+    assert_eq!(raw.last().0.body, Body::Done);
+    assert!(raw.end.replies.is_empty() && raw.end.closed.is_none());
+    assert!(!raw.end.connection.xid_in_use(1));
+}
+
+/// Memory to read into is waited for, with a timer; what the domain never has fails the call, and the peer is told.
+#[test]
+fn i6_memory_for_a_reply_is_waited_for() {
+    let mut raw = Raw::new(Side::Client, withholding());
+    send(&mut raw, read(1, 5001));
+    let held = hold_all(&raw.end.domain);
+    let data = raw.readable(&pattern(5001));
+    raw.send(reply_with(1, vec![at(28, data)], 5001));
+    assert_eq!(raw.end.connection.wants_memory(), Some(ProtectionDomain::room_for(5001)));
+    assert!(raw.end.replies.is_empty());
+    drop(held);
+    raw.settle();
+    check_reply(READ, 5001, result(&mut raw).unwrap().unwrap());
+
+    let mut raw = Raw::new(Side::Client, withholding());
+    send(&mut raw, read(1, 5001));
+    let held = hold_all(&raw.end.domain);
+    let data = raw.readable(&pattern(5001));
+    raw.send(reply_with(1, vec![at(28, data)], 5001));
+    raw.fabric.advance(Duration::from_secs(30));
+    let now = raw.fabric.instant();
+    raw.end.connection.handle_timeout(now);
+    raw.settle();
+    assert_eq!(raw.end.closed, Some(CloseReason::Timeout("memory for a reply's chunks")));
+    drop(held);
+}
+
+/// Loss of the connection at each step: no memory is lost, and every call has its event.
+#[test]
+fn i1_nothing_is_lost_when_the_connection_ends_at_any_step() {
+    for completion_mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
+        for steps in 0..60 {
+            let fabric =
+                Fabric::new(FabricConfig { completion_mode, segment_size: 2000, ..FabricConfig::default() });
+            let mut pair = Pair::on(&fabric, withholding(), exposing(ReadRead::default()), 64 << 20);
+            for xid in 0..4 {
+                pair.call(if xid % 2 == 0 { read(xid, 9001) } else { list(xid, 7000) });
+            }
+            for _ in 0..steps {
+                pair.pump();
+                if !fabric.step() {
+                    break;
+                }
+            }
+            rpcrdma_verbs::QueuePair::abort(&mut pair.server.qp);
+            pair.settle();
+            assert_eq!(pair.client.replies.len(), 4);
+            assert!(pair.client.closed.is_some() && pair.server.closed.is_some());
+            assert_eq!(fabric.outstanding().windows, 0);
+            assert_eq!(pair.server.connection.poll_timeout(), None);
+        }
+    }
+}
