@@ -53,6 +53,7 @@ fn done(xid: u32) -> Bytes {
 }
 
 /// RFC 5666 §3.8: results in Read chunks, and RFC 5666 §5.1: the whole reply in one.
+// conformance: rfc5666-3.5-1
 #[test]
 fn rfc5666_3_8_replies_are_read_by_the_client() {
     for fabric in fabrics() {
@@ -133,6 +134,7 @@ fn rfc5666_5_2_write_and_reply_chunks_come_first() {
 }
 
 /// RFC 8166 §4.6.2 and §4.3.1: with the opt-in of one side only, what the other one does is as ever.
+// conformance: rfc8166-4.3.1-1, rfc8166-4.6.2-2
 #[test]
 fn s4_6_2_without_the_opt_in_of_both_sides() {
     // A client that offers nothing, and a server that exposes nothing.
@@ -227,6 +229,7 @@ fn rfc5666_3_8_every_rdma_done() {
 }
 
 /// A flood of RDMA_DONEs costs neither Receives nor credits.
+// conformance: rfc5666-3.8-4
 #[test]
 fn i6_rdma_dones_without_number_are_survived() {
     let (mut raw, _) = exposed(ReadRead::default(), Timeouts::default(), 5001);
@@ -238,6 +241,7 @@ fn i6_rdma_dones_without_number_are_survived() {
 }
 
 /// RFC 5666 §11: a client that never says RDMA_DONE has a time, and then the memory is closed; the connection goes on.
+// conformance: rfc5666-11-4, rfc5666-11-6
 #[test]
 fn i6_rfc5666_11_exposure_is_limited_in_time() {
     let timeouts =
@@ -257,6 +261,7 @@ fn i6_rfc5666_11_exposure_is_limited_in_time() {
 }
 
 /// RFC 5666 §11: replies and bytes per connection are bounded; further replies wait, and leave when there is room.
+// conformance: rfc5666-11-4
 #[test]
 fn i6_rfc5666_11_exposure_is_limited_in_number_and_bytes() {
     for read_read in [
@@ -298,6 +303,7 @@ fn i6_rfc5666_11_exposure_is_limited_in_number_and_bytes() {
 }
 
 /// RFC 5666 §11: the grant leaves a credit beyond the RDMA_DONEs, or nothing is exposed.
+// conformance: rfc5666-3.8-2, rfc5666-11-5
 #[test]
 fn rfc5666_11_rdma_dones_never_take_the_last_credit() {
     let config = Config { grant: 1, ..exposing(ReadRead::default()) };
@@ -311,6 +317,7 @@ fn rfc5666_11_rdma_dones_never_take_the_last_credit() {
 
 /// Rules I3 and I4 with RDMA_DONEs: at no time are there more Calls and RDMA_DONEs without their Receive than were granted, and
 /// with as few credits as there can be all calls end.
+// conformance: rfc5666-3.8-2, rfc5666-3.8-3, rfc5666-3.8-4
 #[test]
 fn i4_rdma_dones_stay_within_the_grant() {
     for fabric in fabrics() {
@@ -382,6 +389,7 @@ fn reply_with(xid: u32, read: Vec<ReadSegment>, len: u32) -> Bytes {
 }
 
 /// The RDMA_DONE leaves after the data was read, and the call completes then.
+// conformance: rfc5666-3.5-1
 #[test]
 fn rfc5666_3_8_the_client_reads_then_says_done() {
     for padded in [false, true] {
