@@ -1,0 +1,69 @@
+//! Heavy use over software iWARP on loopback, with a server in a process of its own.
+//!
+//! ```sh
+//! cargo run --release -p rpcrdma --example soak -- calls --count 1000000
+//! cargo run --release -p rpcrdma --example soak -- connections --count 2000
+//! ```
+//!
+//! `calls` mixes calls of all forms on several clients while a proxy cuts their connections at random, checks all data, and
+//! checks that nothing was executed twice, lost or kept. `connections` holds many connections at a time and makes calls on
+//! all of them. Both print what they saw, and end with status 1 if anything is not as it should be.
+
+mod calls;
+mod connections;
+mod program;
+mod proxy;
+mod report;
+mod server;
+mod system;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What any step may fail with.
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// Heavy use over software iWARP on loopback.
+#[derive(Debug, Parser)]
+#[command(name = "soak", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Mix calls of all forms, with connections that are cut at random
+    Calls(calls::Options),
+    /// Hold many connections at a time
+    Connections(connections::Options),
+    /// Serve until standard input ends; the other tasks start this one
+    Serve(server::Options),
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("soak: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<bool, Failure> {
+    let arguments = Arguments::parse();
+    system::raise_descriptors()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match arguments.task {
+            Task::Calls(options) => calls::run(options).await,
+            Task::Connections(options) => connections::run(options).await,
+            Task::Serve(options) => server::serve(options).await.map(|()| true),
+        }
+    })
+}

@@ -1,0 +1,36 @@
+//! What a run prints: lines of a table, some of which are checks.
+
+use std::fmt::Display;
+
+/// A table in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    failed: bool,
+}
+
+impl Report {
+    /// Something that was seen.
+    pub(crate) fn line(&self, what: &str, value: impl Display) {
+        println!("{what:<44} {value}");
+    }
+
+    /// Something that must be so.
+    pub(crate) fn check(&mut self, what: &str, value: impl Display, holds: bool) {
+        self.failed |= !holds;
+        println!("{what:<44} {value}{}", if holds { "" } else { "   <- wrong" });
+    }
+
+    /// Whether all checks held.
+    pub(crate) fn end(&self) -> bool {
+        println!("{}", if self.failed { "FAILED" } else { "passed" });
+        !self.failed
+    }
+}
+
+/// Octets in MiB.
+pub(crate) fn mib(octets: u64) -> String {
+    // Four digits are enough to see, and f64 holds them.
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
+    let mib = octets as f64 / f64::from(1 << 20);
+    format!("{mib:.2} MiB")
+}

@@ -1,0 +1,54 @@
+//! What the pages in `docs` say of tests is so: those that they name exist.
+
+// Helpers of tests fail by panicking.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+use std::fs;
+use std::path::Path;
+
+/// Lines between the attribute of a test and its name: other attributes and comments.
+const ABOVE: usize = 4;
+
+/// The tests that a row names as `` [`name`](../path) ``.
+fn named(row: &str) -> Vec<(&str, &str)> {
+    let links = row.split("[`").skip(1);
+    links
+        .map(|part| part.split_once("`](../").expect("a link"))
+        .map(|(name, rest)| (name, rest.split_once(')').expect("a link's end").0))
+        .collect()
+}
+
+/// Whether there is a test of this name.
+fn is_test(source: &str, name: &str) -> bool {
+    let lines: Vec<&str> = source.lines().collect();
+    let function = format!("fn {name}(");
+    lines.iter().enumerate().any(|(at, line)| {
+        let above = &lines[at.saturating_sub(ABOVE)..at];
+        line.contains(&function)
+            && above.iter().rev().take_while(|line| !line.is_empty()).any(|line| {
+                let line = line.trim_start();
+                line.starts_with("#[test]") || line.starts_with("#[tokio::test")
+            })
+    })
+}
+
+#[test]
+fn every_row_of_bad_input_names_tests_that_exist() {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = fs::read_to_string(project.join("docs/hostile.md")).unwrap();
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| ---") && !line.starts_with("| what "));
+    let mut tests = 0;
+    for row in rows {
+        let named = named(row);
+        assert!(!named.is_empty(), "no test: {row}");
+        for (name, path) in named {
+            let source =
+                fs::read_to_string(project.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+            assert!(is_test(&source, name), "{path} has no test {name}");
+            tests += 1;
+        }
+    }
+    assert!(tests > 100, "{tests}");
+}
