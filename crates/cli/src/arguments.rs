@@ -107,6 +107,10 @@ pub(crate) struct Connection {
     /// Longest message sent inline, in octets: a multiple of 1024 from 1024 to 262144
     #[arg(long, value_name = "OCTETS", default_value = "4096", value_parser = inline_size, help_heading = "Connection")]
     pub(crate) inline: u32,
+    /// Begin each RDMA connection with CONF_RDMA (RFC 5666 §6), without the protection that §11 wants: whoever can change
+    /// packets on the way can make calls slow or fail. For servers that do not know RFC 8797
+    #[arg(long, help_heading = "Connection")]
+    pub(crate) insecure_conf_rdma: bool,
 }
 
 /// A transport.

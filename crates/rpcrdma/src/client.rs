@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_oncrpc::ReplyHeader;
-use rpcrdma_proto::Stats;
+use rpcrdma_proto::{Agreement, Stats};
 use rpcrdma_verbs::{ConnectError, Connector, Counters, ProtectionDomain};
 use rpcrdma_xdr::Decoder;
 use tokio::time::Instant;
@@ -53,6 +53,10 @@ pub struct ClientStats {
     pub retransmissions: u64,
     /// Connections opened.
     pub connections: u64,
+    /// Connections that agreed by CONF_RDMA ([`ccp`](crate::ccp)).
+    pub agreed: u64,
+    /// Connections whose server has no CONF_RDMA, or refused it.
+    pub not_agreed: u64,
     /// Octets of the client's memory in use.
     pub memory_in_use: usize,
     /// Octets that were copied between the RDMA link and the memory of calls. Providers may copy what travels by Send; of
@@ -66,6 +70,8 @@ pub struct ClientStats {
 pub struct ConnectionStats {
     /// Those of the protocol: messages by form, bytes by path, chunks, credits, errors.
     pub protocol: Stats,
+    /// What was agreed by CONF_RDMA ([`ccp`](crate::ccp)), if anything.
+    pub agreement: Option<Agreement>,
     /// Those of the provider.
     pub link: Counters,
 }

@@ -6,6 +6,7 @@ use rpcrdma_oncrpc::CacheLimits;
 use rpcrdma_proto::Config;
 use rpcrdma_verbs::ProtectionDomain;
 
+use crate::ccp::Ccp;
 use crate::shares::PeerShares;
 
 /// What a [`Client`](crate::Client) asks for and allows.
@@ -14,6 +15,8 @@ pub struct ClientConfig {
     /// Credits, inline sizes, chunks and timers of RPC-over-RDMA. Over TCP, [`calls`](Config::calls) bounds the calls in
     /// flight, and the timers for calls and for reconnecting hold too.
     pub protocol: Config,
+    /// Whether each RDMA connection begins with CONF_RDMA (RFC 5666 §6), and how it is protected; `None`, the default, is no.
+    pub ccp: Option<Ccp>,
     /// Memory that Buffers of this client may hold together, in octets: Receives, result windows, TCP records.
     pub memory: usize,
     /// RDMA Reads that the server may have outstanding at us.
@@ -35,6 +38,7 @@ impl Default for ClientConfig {
     fn default() -> Self {
         Self {
             protocol: Config::default(),
+            ccp: None,
             memory: 256 << 20,
             ird: 32,
             ord: 1,
@@ -66,6 +70,8 @@ pub struct ServerConfig {
     /// [`RDMA_IDLE`](Self::RDMA_IDLE) is closed (`timeouts.idle`): it holds Receives, and clients come back when they have
     /// something to call.
     pub protocol: Config,
+    /// Whether CONF_RDMA (RFC 5666 §6) is served on RDMA connections, and how it is protected; `None`, the default, is no.
+    pub ccp: Option<Ccp>,
     /// Memory that Buffers of this server may hold together, in octets.
     pub memory: usize,
     /// Of that, what is held for one peer address, in octets; loopback is an address like any other. `None`, the default, is a
@@ -112,6 +118,7 @@ impl Default for ServerConfig {
         protocol.timeouts.idle = Some(Self::RDMA_IDLE);
         Self {
             protocol,
+            ccp: None,
             memory: 512 << 20,
             memory_per_peer: None,
             ird: 1,

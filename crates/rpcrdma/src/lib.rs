@@ -14,6 +14,7 @@
 //! | `tcp` | record marking on sockets |
 //! | `handlers` | calls in progress at a server |
 //! | `admission` | limits on connections |
+//! | [`ccp`] | what is agreed at the begin of a connection (RFC 5666 §6), off by default |
 //! | `shares` | memory, divided among peer addresses |
 //! | [`rpcbind`] | registration and lookup |
 //! | `trace` | what the server says about each call |
@@ -25,6 +26,7 @@
 
 mod admission;
 mod call;
+pub mod ccp;
 mod client;
 mod config;
 mod error;
@@ -39,14 +41,16 @@ mod workers;
 mod xid;
 
 pub use call::{Call, Reply, ReplyShape, Transfer, Transport};
+pub use ccp::Ccp;
 pub use client::{Client, ClientStats, ConnectionStats};
 pub use config::{ClientConfig, ServerConfig};
 pub use error::{CallError, Execution};
 pub use rpcrdma_oncrpc::{
-    AuthSys, CallContext, CallFailure, Credential, Procedure, Program, ResponseFuture, TransportKind,
+    AuthSys, CallContext, CallFailure, Credential, Integrity, Procedure, Program, ResponseFuture,
+    TransportKind,
 };
 pub use rpcrdma_proto::{
-    Binding, Config, Eligibility, Form, Invalidations, Limits, Sink, Timeouts, Travelled,
+    Agreement, Binding, Config, Eligibility, Form, Invalidations, Limits, Sink, Timeouts, Travelled,
 };
 pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
 pub use shares::PeerShares;

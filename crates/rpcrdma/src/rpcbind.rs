@@ -1,4 +1,5 @@
-//! Asking and telling rpcbind (RFC 1833) over TCP where programs listen.
+//! Asking and telling rpcbind (RFC 1833) where programs listen: over TCP, or over the RDMA connection that there is; and
+//! answering such questions ([`RpcbindService`]).
 //!
 //! Which question comes next is decided by [`rpcrdma_oncrpc::rpcbind`]; this module carries it out. rpcbind accepts
 //! registrations only from the machine it runs on.
@@ -19,6 +20,10 @@ use crate::call::Call;
 use crate::client::Client;
 use crate::config::ClientConfig;
 use crate::error::CallError;
+
+mod service;
+
+pub use service::RpcbindService;
 
 /// For one question to rpcbind.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -105,6 +110,13 @@ impl Rpcbind {
         let client =
             Client::tcp(address, config).await.map_err(|error| RpcbindError::Connect { address, error })?;
         Ok(Self { client, host: address.ip() })
+    }
+
+    /// Asks over a connection that there is, for instance the RDMA connection to a server that answers for itself.
+    #[must_use]
+    pub fn over(client: Client) -> Self {
+        let host = client.peer_address().ip();
+        Self { client, host }
     }
 
     /// Where a program listens on this transport.

@@ -74,6 +74,8 @@ pub struct ServerStats {
     pub refused: u64,
     /// Calls received.
     pub calls: u64,
+    /// RDMA connections that agreed by CONF_RDMA ([`ccp`](crate::ccp)).
+    pub agreed: u64,
     /// Octets of the pool in use.
     pub memory_in_use: usize,
     /// Octets that were copied between the RDMA links and the memory of calls. Providers may copy what travels by Send; of
@@ -93,12 +95,17 @@ pub(crate) struct Shared {
     accepted: AtomicU64,
     refused: AtomicU64,
     calls: AtomicU64,
+    agreed: AtomicU64,
     copied: AtomicU64,
 }
 
 impl Shared {
     pub(crate) fn count_copied(&self, octets: u64) {
         self.copied.fetch_add(octets, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_agreed(&self) {
+        self.agreed.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_call(&self) {
@@ -287,6 +294,7 @@ impl ServerBuilder {
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             calls: AtomicU64::new(0),
+            agreed: AtomicU64::new(0),
             copied: AtomicU64::new(0),
             config,
         };
@@ -310,6 +318,7 @@ impl ServerMonitor {
             accepted: shared.accepted.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
             calls: shared.calls.load(Ordering::Relaxed),
+            agreed: shared.agreed.load(Ordering::Relaxed),
             memory_in_use: shared.shares.domain().usage().in_use,
             payload_bytes_copied: shared.copied.load(Ordering::Relaxed),
         }

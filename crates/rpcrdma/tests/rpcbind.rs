@@ -6,12 +6,17 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 
-use rpcrdma::rpcbind::{Rpcbind, RpcbindError};
-use rpcrdma::{Binding, CallContext, CallFailure, Procedure, Program, ResponseFuture, Server};
-use rpcrdma_oncrpc::rpcbind::{
-    AddressText, LookupError, Mapping, Netid, PROGRAM, Registration, Rpcb, RpcbEntry, RpcbEntryList,
-    RpcbList, procedure,
+use rpcrdma::rpcbind::{Rpcbind, RpcbindError, RpcbindService};
+use rpcrdma::{
+    Binding, Call, CallContext, CallError, CallFailure, Client, Procedure, Program, ResponseFuture, Server,
 };
+use rpcrdma_iwarp::IwarpListener;
+use rpcrdma_oncrpc::Refused;
+use rpcrdma_oncrpc::rpcbind::{
+    AddressText, LookupError, Mapping, MappingList, Netid, PROGRAM, Registration, Rpcb, RpcbEntry,
+    RpcbEntryList, RpcbList, UniversalAddress, procedure,
+};
+use rpcrdma_verbs::Listener;
 use rpcrdma_xdr::{Decoder, Stream, encode};
 use tokio::net::TcpListener;
 
@@ -184,4 +189,66 @@ async fn no_rpcbind_is_told() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     assert!(matches!(Rpcbind::connect_to(address).await, Err(RpcbindError::Connect { .. })));
+}
+
+/// RFC 5666 §10: the server answers for itself where it listens, RDMA included.
+#[tokio::test]
+async fn rfc5666_s10_a_server_answers_for_itself_on_rdma_and_tcp() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = IwarpListener::bind(any, rpcrdma_iwarp::Config::default()).await.unwrap();
+    let rdma = listener.local_address().unwrap();
+    let tcp = TcpListener::bind(any).await.unwrap();
+    let over_tcp = tcp.local_addr().unwrap();
+    let services =
+        vec![nfs(Netid::Rdma, &format!("0.0.0.0:{}", rdma.port())), nfs(Netid::Tcp, "192.0.2.1:2049")];
+    let server = Server::builder()
+        .program(Arc::new(RpcbindService::new(services.clone())))
+        .listen_rdma(Box::new(listener))
+        .listen_tcp(tcp)
+        .build()
+        .unwrap();
+    tokio::spawn(server.serve(std::future::pending()));
+
+    let client = Client::connect_rdma(rdma).await.unwrap();
+    for rpcbind in [Rpcbind::over(client.clone()), Rpcbind::connect_to(over_tcp).await.unwrap()] {
+        // The wildcard is the machine that was asked.
+        assert_eq!(rpcbind.lookup(100_003, 3, Netid::Rdma).await.unwrap(), rdma);
+        let missing = rpcbind.lookup(100_005, 3, Netid::Rdma).await.unwrap_err();
+        assert!(matches!(missing, RpcbindError::Lookup(LookupError::NotRegistered { .. })), "{missing}");
+        // Nobody changes it by calls.
+        let refused = rpcbind.register(&nfs(Netid::Rdma, "192.0.2.9:1")).await.unwrap_err();
+        assert!(matches!(refused, RpcbindError::NotAccepted { .. }), "{refused}");
+        assert!(!rpcbind.unregister(&services[0]).await.unwrap());
+    }
+    let over_tcp = Rpcbind::connect_to(over_tcp).await.unwrap();
+    assert_eq!(over_tcp.lookup(100_003, 3, Netid::Tcp).await.unwrap(), "192.0.2.1:2049".parse().unwrap());
+
+    let call = async |version, procedure, arguments: Stream| {
+        client.call(Call::new(PROGRAM, version, procedure).arguments(arguments).results(1 << 10)).await
+    };
+    // GETADDR is of the transport it came by, whatever it names; an unknown version leads to the known one.
+    for (version, asked) in [(3, 3), (4, 3), (4, 4)] {
+        let service = Rpcb { program: 100_003, version: asked, netid: "tcp".into(), ..Rpcb::default() };
+        let reply = call(version, procedure::GETADDR, encode(&service).unwrap()).await.unwrap();
+        let AddressText(address) = reply.results.decode_all().unwrap();
+        let address: UniversalAddress = address.to_str().unwrap().parse().unwrap();
+        assert_eq!(address.0.port(), rdma.port());
+    }
+    // Version 2 knows TCP only.
+    for (protocol, port) in [(6, 2049), (17, 0)] {
+        let mapping = Mapping { program: 100_003, version: 3, protocol, port: 0 };
+        let reply = call(2, procedure::GETPORT, encode(&mapping).unwrap()).await.unwrap();
+        assert_eq!(reply.results.decode_all::<u32>().unwrap(), port);
+    }
+    let dumped =
+        call(2, procedure::DUMP, Stream::new()).await.unwrap().results.decode_all::<MappingList>().unwrap();
+    assert_eq!(dumped.0.len(), 1);
+    let dumped =
+        call(3, procedure::DUMP, Stream::new()).await.unwrap().results.decode_all::<RpcbList>().unwrap();
+    assert_eq!(dumped.0.len(), 2);
+    // CALLIT makes no calls for others.
+    for (version, procedure) in [(2, 5), (3, 5), (3, procedure::GETADDRLIST), (4, 10)] {
+        let refused = call(version, procedure, Stream::new()).await.unwrap_err();
+        assert!(matches!(refused, CallError::Refused(Refused::ProcedureUnavailable)), "{refused}");
+    }
 }

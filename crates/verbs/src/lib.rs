@@ -61,7 +61,7 @@ pub use cm::{
     BoxFuture, ConnectError, ConnectParameters, ConnectionRequest, Connector, Incoming, Listener,
     RejectReason,
 };
-pub use pool::{MAX_ALIGN, PoolExhausted, PoolUsage, ProtectionDomain, Reserved, WeakDomain};
+pub use pool::{MAX_ALIGN, PoolExhausted, PoolUsage, ProtectionDomain, RECEIVE_ALIGN, Reserved, WeakDomain};
 pub use queue_pair::{
     Counters, Disconnected, PostError, PostErrorKind, QueuePair, TerminateCause, WindowError,
     WindowErrorKind, Windows,

@@ -23,6 +23,8 @@ const MIN_CLASS: usize = 1 << 10;
 const PAGE_ALIGNED_CLASS: usize = 1 << 16;
 /// Alignment of other Buffers for which no larger one was asked.
 const SMALL_ALIGN: usize = 64;
+/// Memory of pooled Receives begins at multiples of so many octets, or larger ones.
+pub const RECEIVE_ALIGN: usize = SMALL_ALIGN;
 /// No domain is larger than this, so that sums of sizes cannot overflow.
 const MAX_LIMIT: usize = isize::MAX as usize / 4;
 /// Largest alignment that [`ProtectionDomain::allocate`] gives, in octets: a page.

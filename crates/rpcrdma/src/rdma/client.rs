@@ -31,6 +31,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::link::{Link, Progress};
 use crate::call::{Call, Reply, Transfer, Transport};
+use crate::ccp::client::Asker;
 use crate::client::{ClientStats, ConnectionStats, open_reply};
 use crate::config::ClientConfig;
 use crate::error::CallError;
@@ -62,6 +63,7 @@ struct Shared {
 struct State {
     session: Session,
     link: Option<Link>,
+    ccp: Option<Asker>,
     calls: IdMap<CallId, Waiting>,
     poller: Poller,
     background: Background,
@@ -124,13 +126,14 @@ impl RdmaClient {
         config: ClientConfig,
     ) -> Result<Self, ConnectError> {
         let domain = ProtectionDomain::new(config.memory);
-        let mut session = Session::new(Arc::new(config.protocol.clone()), crate::xid::entropy());
+        let make = if config.ccp.is_some() { Session::with_prelude } else { Session::new };
+        let mut session = make(Arc::new(config.protocol.clone()), crate::xid::entropy());
         let shared = |session, link| Shared {
             connector: Arc::clone(&connector),
             to,
             domain: domain.clone(),
             config: config.clone(),
-            state: Mutex::new(State::new(session, link)),
+            state: Mutex::new(State::new(session, link, config.ccp.clone().map(Asker::new))),
             ended: Notify::new(),
         };
         let attempt = timeout(
@@ -167,6 +170,8 @@ impl RdmaClient {
         let session = state.session.stats();
         ClientStats {
             connections: session.connections,
+            agreed: state.ccp.as_ref().map_or(0, |ccp| ccp.agreed),
+            not_agreed: state.ccp.as_ref().map_or(0, |ccp| ccp.refused),
             retransmissions: session.retransmissions,
             memory_in_use: self.shared.domain.usage().in_use,
             payload_bytes_copied: state.copied_before + state.copied_now(),
@@ -177,7 +182,9 @@ impl RdmaClient {
     pub(crate) fn connection_stats(&self) -> Option<ConnectionStats> {
         let state = self.shared.lock();
         let link = state.link.as_ref()?.queue_pair.counters();
-        Some(ConnectionStats { protocol: state.session.connection_stats()?.clone(), link })
+        let connection = state.session.connection()?;
+        let (protocol, agreement) = (connection.stats().clone(), connection.agreement().copied());
+        Some(ConnectionStats { protocol, agreement, link })
     }
 
     pub(crate) fn domain(&self) -> &ProtectionDomain {
@@ -207,7 +214,7 @@ fn parameters(config: &ClientConfig, domain: ProtectionDomain) -> ConnectParamet
     let protocol = &config.protocol;
     let receives = usize::try_from(protocol.calls.max(protocol.grant)).unwrap_or(usize::MAX);
     ConnectParameters {
-        private_data: protocol.private_data().encode(),
+        private_data: protocol.announcement(),
         ird: config.ird,
         ord: config.ord,
         max_send_wr: config.max_send_wr,
@@ -241,10 +248,11 @@ impl Shared {
 }
 
 impl State {
-    fn new(session: Session, link: Link) -> Self {
+    fn new(session: Session, link: Link, ccp: Option<Asker>) -> Self {
         Self {
             session,
             link: Some(link),
+            ccp,
             calls: IdMap::default(),
             poller: Poller::Nobody,
             background: Background::default(),
@@ -310,12 +318,25 @@ impl State {
     fn handle_event(&mut self, event: SessionEvent, now: Instant) {
         match event {
             SessionEvent::Reply { id, result } => {
+                if let Some(ccp) = self.ccp.as_mut().filter(|ccp| ccp.asked(id)) {
+                    if ccp.answered(&mut self.session, now.into_std(), result) {
+                        self.down = None;
+                    }
+                    return;
+                }
                 if let Some(call) = self.calls.get(&id) {
                     let result = result.map_err(|failure| self.failure(failure, call.after));
                     self.finish(id, result);
                 }
             }
-            SessionEvent::Connected => self.down = None,
+            SessionEvent::Connected => {
+                if let (Some(ccp), Some(link)) = (&mut self.ccp, &self.link) {
+                    let reads = link.queue_pair.capabilities().ird;
+                    ccp.ask(&mut self.session, now.into_std(), reads.into());
+                } else {
+                    self.down = None;
+                }
+            }
             SessionEvent::ConnectFailed { reason, .. } => self.down = Some(reason),
             SessionEvent::Disconnected(reason) => {
                 self.link = None;

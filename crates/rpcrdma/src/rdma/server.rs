@@ -19,11 +19,13 @@ use std::task::{Context, Poll};
 use rpcrdma_oncrpc::{Outcome, Peer, TransportKind};
 use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, ReplyToken, Side, Travelled};
 use rpcrdma_verbs::{ConnectError, ConnectParameters, Incoming, QueuePair};
+use rpcrdma_xdr::Decoder;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::link::{Link, Progress};
 use crate::admission::Place;
 use crate::call::Way;
+use crate::ccp::server::Configurator;
 use crate::handlers::{HandlerPanicked, Handlers};
 use crate::server::{Phase, Shared, StopSignal};
 use crate::trace::Traced;
@@ -43,7 +45,7 @@ pub(crate) async fn set_up(
     let (config, protocol) = (&shared.config, &shared.protocol);
     let receives = usize::try_from(protocol.calls.max(protocol.grant)).unwrap_or(usize::MAX);
     let parameters = ConnectParameters {
-        private_data: protocol.private_data().encode(),
+        private_data: protocol.announcement(),
         ird: config.ird,
         ord: config.ord,
         max_send_wr: config.max_send_wr,
@@ -89,6 +91,7 @@ struct Served {
     link: Link,
     peer: Option<SocketAddr>,
     shared: Arc<Shared>,
+    ccp: Option<Configurator>,
     handlers: Handlers<InProgress, Outcome>,
     timer: Pin<Box<Sleep>>,
     phase: Phase,
@@ -116,11 +119,14 @@ impl Served {
             now.into_std(),
         );
         connection.refuse(shared.failed_reads.take(peer));
+        let ccp = shared.config.ccp.as_ref();
+        let ccp = ccp.map(|ccp| Configurator::new(ccp, &connection, queue_pair.capabilities()));
         Self {
             connection,
             link: Link::new(queue_pair),
             peer,
             shared,
+            ccp,
             handlers: Handlers::new(place),
             timer: Box::pin(sleep_until(now)),
             phase: Phase::Run,
@@ -194,6 +200,9 @@ impl Served {
             return;
         }
         self.shared.count_call();
+        if self.configure(now, token, &message) {
+            return;
+        }
         let served = Traced::new(&message, now);
         let peer = Peer { address: self.peer, transport: TransportKind::Rdma };
         let handler = self.shared.dispatcher.dispatch(peer, message, now.into_std());
@@ -203,20 +212,38 @@ impl Served {
         }
     }
 
+    /// Serves CONF_RDMA where that is wanted; `false`: the call is another one.
+    fn configure(&mut self, now: Instant, token: ReplyToken, message: &Decoder) -> bool {
+        let peer = Peer { address: self.peer, transport: TransportKind::Rdma };
+        let Some(ccp) = &self.ccp else { return false };
+        let Some(outcome) = ccp.serve(peer, message, now.into_std()) else { return false };
+        if let Some(agreement) = ccp.take_agreed()
+            && let Ok(()) = self.connection.agree(agreement)
+        {
+            self.shared.count_agreed();
+            tracing::info!(target: "rpcrdma::ccp", peer = ?self.peer, %agreement, "agreed by CONF_RDMA");
+        }
+        self.connection.reply(now.into_std(), token, answer_of(outcome));
+        true
+    }
+
     fn answer(&mut self, now: Instant, call: &InProgress, outcome: Outcome) {
         self.shared.trace(self.peer, call.served, &outcome, &Way(&call.travelled));
-        let answer = match outcome {
-            Outcome::Reply(reply) => Answer::message(reply),
-            Outcome::ChunkViolation(_) => Answer::ChunkError,
-            Outcome::Drop => Answer::Drop,
-        };
-        self.connection.reply(now.into_std(), call.token, answer);
+        self.connection.reply(now.into_std(), call.token, answer_of(outcome));
     }
 
     fn closed(&mut self, reason: CloseReason) -> CloseReason {
         self.count_copies();
         self.shared.failed_reads.put(self.peer, self.connection.failed_reads());
         reason
+    }
+}
+
+fn answer_of(outcome: Outcome) -> Answer {
+    match outcome {
+        Outcome::Reply(reply) => Answer::message(reply),
+        Outcome::ChunkViolation(_) => Answer::ChunkError,
+        Outcome::Drop => Answer::Drop,
     }
 }
 

@@ -8,11 +8,12 @@ mod ready;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use rpcrdma::rpcbind::Rpcbind;
-use rpcrdma::{PeerShares, Server, ServerConfig};
+use rpcrdma::rpcbind::{Rpcbind, RpcbindService};
+use rpcrdma::{Ccp, PeerShares, Server, ServerConfig};
 use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
 use rpcrdma_nfs::mount::{MOUNT_PROGRAM, MOUNT_VERSION};
@@ -80,7 +81,8 @@ pub(crate) struct Serve {
     /// Export everything read-only
     #[arg(long)]
     read_only: bool,
-    /// Register with this machine's rpcbind, so that clients find the ports
+    /// Register with this machine's rpcbind, so that clients find the ports, and answer questions to rpcbind on the ports of
+    /// --listen and --tcp too
     #[arg(long)]
     rpcbind: bool,
     /// Largest READ and WRITE, in octets, from 4K to 1M
@@ -93,6 +95,10 @@ pub(crate) struct Serve {
     /// protect data themselves, and for siw behind a proxy, which takes some CRCs for wrong there
     #[arg(long)]
     no_crc: bool,
+    /// Agree with RDMA clients that ask on inline sizes and RDMA Reads (CONF_RDMA, RFC 5666 §6), without the protection that
+    /// §11 wants: whoever can change packets on the way can make calls slow or fail. For clients that do not know RFC 8797
+    #[arg(long)]
+    insecure_conf_rdma: bool,
     /// Calls that each client may have in flight, 1 to 1024
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     credits: u32,
@@ -266,8 +272,12 @@ impl Serve {
             tcp_address = Some(tcp.local_addr().map_err(taken(wanted))?);
             builder = builder.listen_tcp(tcp);
         }
+        let ready = Ready::new(rdma_address, tcp_address, options);
+        if self.rpcbind {
+            builder = builder.program(Arc::new(RpcbindService::new(services(&ready))));
+        }
         let server = builder.build().map_err(|error| Failure::failed(format!("cannot serve: {error}")))?;
-        Ok((server, Ready::new(rdma_address, tcp_address, options)))
+        Ok((server, ready))
     }
 
     /// Settings, and the memory that goes with them.
@@ -282,6 +292,7 @@ impl Serve {
         config.protocol.send_size = octets(self.inline);
         config.protocol.receive_size = octets(self.inline);
         config.protocol.grant = self.credits;
+        config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
         config.protocol.timeouts.idle = Some(self.idle);
         let receives = octets(self.credits).saturating_mul(octets(self.inline)).max(1);
         config.max_connections = (self.memory / 2 / receives).clamp(1, config.max_connections);
@@ -308,6 +319,23 @@ async fn listen_by_default(rdma: SocketAddr) -> (SocketAddr, io::Result<TcpListe
     }
 }
 
+/// What clients ask rpcbind for.
+fn services(ready: &Ready) -> Vec<Registration> {
+    let service = |program, version, netid, address| Registration {
+        program,
+        version,
+        netid,
+        address,
+        owner: "rpcrdma".to_owned(),
+    };
+    let mut services = vec![service(NFS_PROGRAM, NFS_VERSION, Netid::rdma(ready.rdma.ip()), ready.rdma)];
+    if let Some(tcp) = ready.tcp {
+        services.push(service(NFS_PROGRAM, NFS_VERSION, Netid::tcp(tcp.ip()), tcp));
+        services.push(service(MOUNT_PROGRAM, MOUNT_VERSION, Netid::tcp(tcp.ip()), tcp));
+    }
+    services
+}
+
 /// What was announced to rpcbind.
 #[derive(Default)]
 struct Announced {
@@ -321,20 +349,8 @@ impl Announced {
             Failure::failed(format!("cannot register: {error} (without --rpcbind, clients need the ports)"))
         };
         let rpcbind = Rpcbind::local().await.map_err(failed)?;
-        let service = |program, version, netid, address| Registration {
-            program,
-            version,
-            netid,
-            address,
-            owner: "rpcrdma".to_owned(),
-        };
-        let mut services = vec![service(NFS_PROGRAM, NFS_VERSION, Netid::rdma(ready.rdma.ip()), ready.rdma)];
-        if let Some(tcp) = ready.tcp {
-            services.push(service(NFS_PROGRAM, NFS_VERSION, Netid::tcp(tcp.ip()), tcp));
-            services.push(service(MOUNT_PROGRAM, MOUNT_VERSION, Netid::tcp(tcp.ip()), tcp));
-        }
         let mut announced = Self { rpcbind: None, services: Vec::new() };
-        for service in services {
+        for service in services(ready) {
             if let Err(error) = rpcbind.register(&service).await {
                 announced.rpcbind = Some(rpcbind);
                 announced.take_back().await;

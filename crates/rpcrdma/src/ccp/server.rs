@@ -1,0 +1,177 @@
+//! [`Configurator`]: the server's side of one connection.
+//!
+//! *What happens on error.* A call that cannot be served gets the reply that RFC 5531 has for it; what holds stays.
+
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use rpcrdma_oncrpc::{
+    CallContext, CallFailure, Dispatcher, Outcome, Peer, Procedure, Program, ResponseFuture,
+};
+use rpcrdma_proto::{Agreement, BASIC_INLINE, Connection};
+use rpcrdma_verbs::{Capabilities, RECEIVE_ALIGN};
+use rpcrdma_xdr::{Decoder, Stream, encode};
+
+use super::{CONF_RDMA, Ccp, ConfigReply, ConfigRequest, PROGRAM, VERSION, size, word};
+
+/// Answers CONF_RDMA on one connection.
+pub(crate) struct Configurator {
+    dispatcher: Dispatcher,
+    negotiation: Arc<Mutex<Negotiation>>,
+}
+
+/// What the connection can do, and how far it has come.
+#[derive(Debug)]
+struct Negotiation {
+    /// The longest Call that can be agreed, bytes; at least [`BASIC_INLINE`].
+    longest_call: usize,
+    reads: u32,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing was called yet.
+    Fresh,
+    /// What was asked and answered; what follows for the connection, until it is told.
+    Agreed(ConfigRequest, ConfigReply, Option<Agreement>),
+    /// Other calls have come.
+    Late,
+}
+
+impl Configurator {
+    /// For a connection that was just made.
+    pub(crate) fn new(settings: &Ccp, connection: &Connection, capabilities: &Capabilities) -> Self {
+        let negotiation = Negotiation {
+            longest_call: connection.agreeable().receive,
+            reads: capabilities.ird.into(),
+            state: State::Fresh,
+        };
+        let negotiation = Arc::new(Mutex::new(negotiation));
+        let mut dispatcher = Dispatcher::new(Arc::default());
+        let mut program = RdmaConfig { negotiation: Arc::clone(&negotiation), flavor: None };
+        if let Some(integrity) = settings.integrity() {
+            program.flavor = Some(integrity.flavor());
+            dispatcher.protect(Arc::clone(integrity));
+        }
+        // The first program of a dispatcher is never refused.
+        let registered = dispatcher.register(Arc::new(program));
+        debug_assert_eq!(registered, Ok(()));
+        Self { dispatcher, negotiation }
+    }
+
+    /// Serves a message that is for this program; takes notice of any other.
+    pub(crate) fn serve(&self, peer: Peer, message: &Decoder, now: Instant) -> Option<Outcome> {
+        let mut header = message.clone();
+        // RFC 5531 §9: XID, message type, RPC version, program.
+        let [_, _, _, program] = [(); 4].map(|()| header.u32().unwrap_or_default());
+        if program == PROGRAM {
+            let mut served = self.dispatcher.dispatch(peer, message.clone(), now);
+            // The program answers at once.
+            return Some(match Pin::new(&mut served).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => Outcome::Drop,
+            });
+        }
+        let mut negotiation = lock(&self.negotiation);
+        if matches!(negotiation.state, State::Fresh) {
+            negotiation.state = State::Late;
+        }
+        None
+    }
+
+    /// What the connection has to be told before the answer leaves.
+    pub(crate) fn take_agreed(&self) -> Option<Agreement> {
+        match &mut lock(&self.negotiation).state {
+            State::Agreed(_, _, agreement) => agreement.take(),
+            State::Fresh | State::Late => None,
+        }
+    }
+}
+
+fn lock(negotiation: &Mutex<Negotiation>) -> MutexGuard<'_, Negotiation> {
+    // A state is replaced whole.
+    negotiation.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Negotiation {
+    fn answer(&mut self, mut arguments: Decoder) -> Result<Stream, CallFailure> {
+        let request: ConfigRequest = arguments.decode()?;
+        // RFC 5666 §6.1: every connection takes 1 KiB.
+        if size(request.max_reply_send_size) < BASIC_INLINE {
+            return Err(arguments.invalid("Replies of less than 1024 bytes (RFC 5666 §6.1)").into());
+        }
+        arguments.finish()?;
+        match &self.state {
+            State::Agreed(before, reply, _) if *before == request => return Ok(encode(reply)?),
+            State::Agreed(before, ..) => {
+                tracing::warn!(?request, ?before, "CONF_RDMA refused: something else was agreed");
+                return Err(CallFailure::SystemError);
+            }
+            State::Late => {
+                tracing::warn!(?request, "CONF_RDMA refused: other calls came before it (RFC 5666 §6.1)");
+                return Err(CallFailure::SystemError);
+            }
+            State::Fresh => {}
+        }
+        // "The server MAY return a value that is smaller or larger than the client's request": never less than the basic level,
+        // and no more than was asked for, so that its Receives need not hold more.
+        let longest_call = size(request.max_call_send_size).clamp(BASIC_INLINE, self.longest_call);
+        let reply = ConfigReply {
+            max_call_send_size: word(longest_call),
+            align: word(RECEIVE_ALIGN),
+            max_rdma_read: self.reads,
+        };
+        let agreement = Agreement {
+            call_size: longest_call,
+            reply_size: size(request.max_reply_send_size),
+            client_reads: request.max_rdma_read,
+            server_reads: self.reads,
+            align: reply.align,
+        };
+        self.state = State::Agreed(request, reply, Some(agreement));
+        Ok(encode(&reply)?)
+    }
+}
+
+/// `rdmaconfig` on one connection.
+struct RdmaConfig {
+    negotiation: Arc<Mutex<Negotiation>>,
+    /// The flavour that is required.
+    flavor: Option<u32>,
+}
+
+impl Program for RdmaConfig {
+    fn number(&self) -> u32 {
+        PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        VERSION..=VERSION
+    }
+
+    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+        // Idempotent: a repeat on the same connection is known by its values, and another connection has a state of its own.
+        (procedure == CONF_RDMA).then_some(Procedure { name: "CONF_RDMA", idempotent: true })
+    }
+
+    fn accepts_flavor(&self, flavor: u32) -> bool {
+        use rpcrdma_oncrpc::auth::flavor::{AUTH_NONE, AUTH_SYS};
+        matches!(flavor, AUTH_NONE | AUTH_SYS) || self.flavor == Some(flavor)
+    }
+
+    fn requires_integrity(&self, _: u32, _: u32) -> bool {
+        self.flavor.is_some()
+    }
+
+    fn call(&self, _: CallContext, arguments: Decoder) -> ResponseFuture {
+        let answer = lock(&self.negotiation).answer(arguments);
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+#[cfg(test)]
+mod tests;

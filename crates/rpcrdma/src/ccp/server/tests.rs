@@ -1,0 +1,108 @@
+use rpcrdma_oncrpc::{AcceptStat, CallHeader, OpaqueAuth, ReplyHeader, TransportKind};
+use rpcrdma_proto::{Config, Side};
+
+use super::*;
+
+const NFS: u32 = 100_003;
+
+/// A connection that can take Calls of 4096 bytes inline, whose peer said nothing at set-up.
+fn configurator() -> Configurator {
+    let config = Arc::new(Config { receive_size: 4096, ..Config::default() });
+    let mut capabilities = Capabilities::default();
+    capabilities.ird = 7;
+    let connection = Connection::new(Side::Server, config, &[], &capabilities, Instant::now());
+    Configurator::new(&Ccp::insecure(), &connection, &capabilities)
+}
+
+fn message(program: u32, arguments: &[u32]) -> Decoder {
+    let none = OpaqueAuth::none();
+    let header =
+        CallHeader { xid: 9, program, version: 1, procedure: 1, credential: none.clone(), verifier: none };
+    let arguments: Vec<u8> = arguments.iter().flat_map(|word| word.to_be_bytes()).collect();
+    let message = header.with_arguments(bytes::Bytes::from(arguments).into()).unwrap();
+    Decoder::new(message.flatten().0)
+}
+
+fn serve(ccp: &Configurator, message: &Decoder) -> Option<Outcome> {
+    let peer = Peer { address: None, transport: TransportKind::Rdma };
+    ccp.serve(peer, message, Instant::now())
+}
+
+fn ask(ccp: &Configurator, arguments: &[u32]) -> Result<[u32; 3], AcceptStat> {
+    let Some(Outcome::Reply(reply)) = serve(ccp, &message(PROGRAM, arguments)) else { panic!("no reply") };
+    let mut reply = Decoder::new(reply.flatten().0);
+    let header: ReplyHeader = reply.decode().unwrap();
+    if let rpcrdma_oncrpc::ReplyBody::Accepted { status, .. } = header.body
+        && status != AcceptStat::Success
+    {
+        return Err(status);
+    }
+    let words = [(); 3].map(|()| reply.u32().unwrap());
+    reply.finish().unwrap();
+    Ok(words)
+}
+
+#[test]
+fn s6_2_what_is_asked_for_is_bounded_by_what_the_server_takes() {
+    for (asked, answered) in
+        [(0, 1024), (1023, 1024), (1024, 1024), (2000, 2000), (4096, 4096), (4097, 4096), (u32::MAX, 4096)]
+    {
+        let ccp = configurator();
+        assert_eq!(ask(&ccp, &[asked, u32::MAX, u32::MAX]), Ok([answered, 64, 7]), "{asked}");
+        let agreed = ccp.take_agreed().unwrap();
+        assert_eq!((agreed.call_size, agreed.reply_size), (size(answered), size(u32::MAX)));
+        assert_eq!((agreed.client_reads, agreed.server_reads), (u32::MAX, 7));
+        assert_eq!(ccp.take_agreed(), None, "once");
+    }
+}
+
+#[test]
+fn s6_1_a_client_that_takes_less_than_1024_bytes_is_refused() {
+    for replies in [0, 1, 1023] {
+        let ccp = configurator();
+        assert_eq!(ask(&ccp, &[4096, replies, 1]), Err(AcceptStat::GarbageArguments));
+        assert_eq!(ccp.take_agreed(), None);
+        // It may think again.
+        assert_eq!(ask(&ccp, &[4096, 1024, 0]), Ok([4096, 64, 7]));
+        assert_eq!(ccp.take_agreed().unwrap().client_reads, 0);
+    }
+}
+
+#[test]
+fn arguments_that_do_not_decode_are_refused() {
+    let ccp = configurator();
+    for arguments in [&[][..], &[4096], &[4096, 4096], &[4096, 4096, 1, 0]] {
+        assert_eq!(ask(&ccp, arguments), Err(AcceptStat::GarbageArguments), "{arguments:?}");
+    }
+    assert_eq!(ccp.take_agreed(), None);
+}
+
+#[test]
+fn the_same_question_gets_the_same_answer_and_another_none() {
+    let ccp = configurator();
+    assert_eq!(ask(&ccp, &[2048, 4096, 1]), Ok([2048, 64, 7]));
+    assert!(ccp.take_agreed().is_some());
+    for other in [[4096, 4096, 1], [2048, 1024, 1], [2048, 4096, 0]] {
+        assert_eq!(ask(&ccp, &other), Err(AcceptStat::SystemError), "{other:?}");
+    }
+    assert_eq!(serve(&ccp, &message(NFS, &[])), None);
+    assert_eq!(ask(&ccp, &[2048, 4096, 1]), Ok([2048, 64, 7]));
+    assert_eq!(ccp.take_agreed(), None);
+}
+
+#[test]
+fn s6_1_after_other_calls_it_is_too_late() {
+    let ccp = configurator();
+    assert_eq!(serve(&ccp, &message(NFS, &[])), None);
+    assert_eq!(ask(&ccp, &[2048, 4096, 1]), Err(AcceptStat::SystemError));
+    assert_eq!(ccp.take_agreed(), None);
+}
+
+#[test]
+fn i6_what_is_no_call_of_this_program_is_left_to_others() {
+    for len in 0..16 {
+        let ccp = configurator();
+        let short = message(PROGRAM, &[]).peek(usize::MAX).concat();
+        assert_eq!(serve(&ccp, &Decoder::new(short[..len].to_vec().into())), None, "{len}");
+    }
+}

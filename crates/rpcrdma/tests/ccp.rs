@@ -1,0 +1,398 @@
+//! The Connection Configuration Protocol (RFC 5666 §6) between our client and our server, on the simulated fabric under tokio's
+//! paused clock, and on software iWARP over loopback.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod support;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma::ccp::{self, Ccp};
+use rpcrdma::{
+    Agreement, Binding, Call, CallContext, CallError, Client, ClientConfig, Credential, Form, Integrity,
+    Procedure, Program, ResponseFuture, Server, ServerConfig, ServerMonitor,
+};
+use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
+use rpcrdma_oncrpc::{AuthStat, CallHeader, OpaqueAuth, Refused};
+use rpcrdma_sim::{Fabric, FabricConfig};
+use rpcrdma_verbs::{Connector, Listener};
+use rpcrdma_xdr::{Decoder, Encoder, Stream};
+use support::{echo, get, pattern, program, put, put_call};
+use tokio::net::TcpListener;
+
+const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+const MIB: usize = 1 << 20;
+
+/// A flavour with a checksum under a shared secret: enough to tell a message that was changed.
+struct Keyed(u64);
+
+impl Keyed {
+    const FLAVOR: u32 = 390_099;
+
+    fn digest(&self, numbers: &[u32], data: &[u8]) -> OpaqueAuth {
+        let mut hasher = DefaultHasher::new();
+        (self.0, numbers, data).hash(&mut hasher);
+        OpaqueAuth { flavor: Self::FLAVOR, body: Bytes::copy_from_slice(&hasher.finish().to_be_bytes()) }
+    }
+
+    fn of_call(&self, call: &CallHeader, arguments: &[u8]) -> OpaqueAuth {
+        self.digest(&[call.xid, call.program, call.version, call.procedure], arguments)
+    }
+}
+
+impl Integrity for Keyed {
+    fn flavor(&self) -> u32 {
+        Self::FLAVOR
+    }
+
+    fn seal_call(&self, call: &mut CallHeader, arguments: &Stream) {
+        call.credential = OpaqueAuth { flavor: Self::FLAVOR, body: Bytes::new() };
+        call.verifier = self.of_call(call, &arguments.flatten().0);
+    }
+
+    fn check_call(&self, call: &CallHeader, arguments: &Decoder) -> Result<(), AuthStat> {
+        let expected = self.of_call(call, &arguments.peek(usize::MAX).concat());
+        if call.verifier == expected { Ok(()) } else { Err(AuthStat::BadVerf) }
+    }
+
+    fn seal_reply(&self, xid: u32, results: &Stream) -> OpaqueAuth {
+        self.digest(&[xid], &results.flatten().0)
+    }
+
+    fn check_reply(&self, xid: u32, verifier: &OpaqueAuth, results: &Decoder) -> bool {
+        *verifier == self.digest(&[xid], &results.peek(usize::MAX).concat())
+    }
+}
+
+fn keyed(secret: u64) -> Ccp {
+    Ccp::protected(Arc::new(Keyed(secret)))
+}
+
+/// Takes Calls of 4096 bytes and sends Replies of 8192, and says nothing at set-up.
+fn server_config(ccp: Option<Ccp>) -> ServerConfig {
+    let mut config = ServerConfig { ccp, ird: 3, ..ServerConfig::default() };
+    config.protocol.announce = false;
+    config.protocol.receive_size = 4096;
+    config.protocol.send_size = 8192;
+    config
+}
+
+/// Sends Calls of 16384 bytes and takes Replies of 6144.
+fn client_config(ccp: Option<Ccp>) -> ClientConfig {
+    let mut config = ClientConfig { ccp, ird: 5, ..ClientConfig::default() };
+    config.protocol.announce = false;
+    config.protocol.send_size = 16_384;
+    config.protocol.receive_size = 6144;
+    config
+}
+
+const AGREED: Agreement =
+    Agreement { call_size: 4096, reply_size: 6144, client_reads: 5, server_reads: 3, align: 64 };
+
+fn serve_on(
+    listener: Box<dyn Listener>,
+    config: ServerConfig,
+    other: Option<Arc<dyn Binding>>,
+) -> ServerMonitor {
+    let mut builder = Server::builder().config(config).program(program()).listen_rdma(listener);
+    if let Some(other) = other {
+        builder = builder.program(other);
+    }
+    let server = builder.build().unwrap();
+    let monitor = server.monitor();
+    tokio::spawn(server.serve(std::future::pending()));
+    monitor
+}
+
+/// A client and a server on the fabric.
+async fn on_sim(server: ServerConfig, client: ClientConfig) -> (Client, ServerMonitor) {
+    on_sim_with(server, client, None).await
+}
+
+async fn on_sim_with(
+    server: ServerConfig,
+    client: ClientConfig,
+    other: Option<Arc<dyn Binding>>,
+) -> (Client, ServerMonitor) {
+    let fabric = Fabric::on_tokio(FabricConfig { seed: 1, ..FabricConfig::default() });
+    let monitor = serve_on(Box::new(fabric.listen(SERVER).unwrap()), server, other);
+    // The server's task has to come to listening first.
+    tokio::task::yield_now().await;
+    let client = Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, client).await.unwrap();
+    (client, monitor)
+}
+
+async fn on_iwarp(server: ServerConfig, client: ClientConfig) -> (Client, ServerMonitor) {
+    let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let listener = IwarpListener::bind(any, rpcrdma_iwarp::Config::default()).await.unwrap();
+    let address = listener.local_address().unwrap();
+    let monitor = serve_on(Box::new(listener), server, None);
+    let connector: Arc<dyn Connector> = Arc::new(IwarpConnector::default());
+    (Client::rdma(connector, address, client).await.unwrap(), monitor)
+}
+
+fn agreement(client: &Client) -> Option<Agreement> {
+    client.connection_stats().unwrap().agreement
+}
+
+/// Calls that fit 4096 bytes and Replies that fit 6144 travel inline, longer ones do not.
+async fn obeyed(client: &Client) {
+    // Headers of 28 bytes, Call of 40 or Reply of 24, a count.
+    for (length, call, reply) in [
+        (900, Form::Inline, Form::Inline),
+        (4024, Form::Inline, Form::Inline),
+        (4028, Form::Long, Form::Inline),
+        // With a Reply chunk of one segment, which may be needed for all the client knows, the header is 48.
+        (6068, Form::Long, Form::Inline),
+        (6072, Form::Long, Form::Long),
+    ] {
+        let travelled = echo(client, &pattern(length)).await.unwrap().travelled;
+        assert_eq!((travelled.call.form, travelled.reply.form), (call, reply), "{length}");
+    }
+    put(client, pattern(MIB).into()).await.unwrap();
+    get(client, MIB).await.unwrap();
+}
+
+/// Nothing was agreed: 1024 bytes each way.
+async fn at_the_basic_level(client: &Client) {
+    for (length, form) in [(900, Form::Inline), (1000, Form::Long)] {
+        let travelled = echo(client, &pattern(length)).await.unwrap().travelled;
+        assert_eq!((travelled.call.form, travelled.reply.form), (form, form), "{length}");
+    }
+    assert_eq!(agreement(client), None);
+}
+
+// conformance: rfc5666-6.2-1
+#[tokio::test(start_paused = true)]
+async fn rfc5666_s6_2_what_is_agreed_is_obeyed() {
+    let (client, server) = on_sim(server_config(Some(keyed(7))), client_config(Some(keyed(7)))).await;
+    obeyed(&client).await;
+    assert_eq!(agreement(&client), Some(AGREED));
+    assert_eq!((client.stats().agreed, client.stats().not_agreed, server.stats().agreed), (1, 0, 1));
+}
+
+#[tokio::test]
+async fn rfc5666_s6_2_what_is_agreed_is_obeyed_on_iwarp() {
+    let (client, server) = on_iwarp(server_config(Some(keyed(7))), client_config(Some(keyed(7)))).await;
+    obeyed(&client).await;
+    let agreed = agreement(&client).unwrap();
+    assert_eq!(Agreement { server_reads: 3, client_reads: 5, ..agreed }, AGREED);
+    assert_eq!((client.stats().agreed, server.stats().agreed), (1, 1));
+    client.close().await;
+}
+
+/// RFC 5666 §11: refused where the flavour does not protect it, or cannot be checked.
+// conformance: rfc5666-11-7
+#[tokio::test(start_paused = true)]
+async fn rfc5666_s11_without_protection_nothing_is_agreed() {
+    for (server, client) in [
+        (keyed(7), Ccp::insecure()),
+        (keyed(7), keyed(8)),
+        // One that is not asked for protection does not know the flavour either.
+        (Ccp::insecure(), keyed(7)),
+    ] {
+        let (client, server) = on_sim(server_config(Some(server)), client_config(Some(client))).await;
+        at_the_basic_level(&client).await;
+        assert_eq!((client.stats().agreed, client.stats().not_agreed, server.stats().agreed), (0, 1, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rfc5666_s11_insecure_by_choice() {
+    let (client, _) =
+        on_sim(server_config(Some(Ccp::insecure())), client_config(Some(Ccp::insecure()))).await;
+    obeyed(&client).await;
+    assert_eq!(agreement(&client), Some(AGREED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_side_without_the_protocol_goes_on_with_what_there_is() {
+    let (client, _) = on_sim(server_config(None), client_config(Some(keyed(7)))).await;
+    at_the_basic_level(&client).await;
+    assert_eq!((client.stats().agreed, client.stats().not_agreed), (0, 1));
+    let (client, server) = on_sim(server_config(Some(keyed(7))), client_config(None)).await;
+    at_the_basic_level(&client).await;
+    assert_eq!((client.stats().not_agreed, server.stats().agreed), (0, 0));
+}
+
+/// RFC 8797 §4: what a side said at set-up bounds what is agreed.
+#[tokio::test(start_paused = true)]
+async fn rfc8797_s4_private_data_is_a_bound_of_what_is_agreed() {
+    let mut server = server_config(Some(keyed(7)));
+    let mut client = client_config(Some(keyed(7)));
+    (server.protocol.announce, client.protocol.announce) = (true, true);
+    // Sizes at set-up are multiples of 1024 too, so all of it holds already.
+    let (client, _) = on_sim(server, client).await;
+    obeyed(&client).await;
+    assert_eq!(agreement(&client), Some(AGREED));
+}
+
+/// `rdmaconfig` as an application might serve it: answers whatever it is told.
+struct Says(Option<Vec<u32>>);
+
+impl Program for Says {
+    fn number(&self) -> u32 {
+        ccp::PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        ccp::VERSION..=ccp::VERSION
+    }
+
+    fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
+        Some(Procedure { name: "CONF_RDMA", idempotent: true })
+    }
+
+    fn accepts_flavor(&self, _: u32) -> bool {
+        true
+    }
+
+    fn call(&self, _: CallContext, _: Decoder) -> ResponseFuture {
+        let Some(words) = &self.0 else { return Box::pin(std::future::pending()) };
+        let mut results = Encoder::new();
+        for word in words {
+            results.u32(*word);
+        }
+        Box::pin(std::future::ready(Ok(results.finish())))
+    }
+}
+
+impl Binding for Says {}
+
+async fn with_answer(ccp: Ccp, words: Option<Vec<u32>>) -> Client {
+    let other: Arc<dyn Binding> = Arc::new(Says(words));
+    on_sim_with(server_config(None), client_config(Some(ccp)), Some(other)).await.0
+}
+
+#[tokio::test(start_paused = true)]
+async fn i6_an_answer_that_cannot_be_relied_on_ends_the_connection() {
+    for (ccp, words, reason) in [
+        (Ccp::insecure(), Some(vec![1023, 4, 1]), "1023 bytes"),
+        (Ccp::insecure(), Some(vec![0, 4, 1]), "0 bytes"),
+        (Ccp::insecure(), Some(vec![4096, 4]), "malformed"),
+        (Ccp::insecure(), Some(vec![4096, 4, 1, 0]), "malformed"),
+        (Ccp::insecure(), None, "not answered in time"),
+        (keyed(7), Some(vec![4096, 4, 1]), "not protected"),
+    ] {
+        let client = with_answer(ccp, words).await;
+        let call = support::echo_call(&pattern(100)).timeout(Duration::from_secs(60));
+        match client.call(call).await {
+            Err(CallError::TimedOut { sent: false, link: Some(link), .. }) => {
+                assert!(link.contains(reason), "{link:?} says {reason:?}");
+            }
+            other => panic!("{reason}: {other:?}"),
+        }
+        let stats = client.stats();
+        assert!((2..60).contains(&stats.connections), "{reason}: {} connections", stats.connections);
+        assert_eq!(stats.agreed, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i6_a_server_that_promises_too_much_is_believed_up_to_our_own_bounds() {
+    let client = with_answer(Ccp::insecure(), Some(vec![u32::MAX, u32::MAX, u32::MAX])).await;
+    echo(&client, &pattern(100)).await.unwrap();
+    let expected = Agreement { call_size: 16_384, server_reads: u32::MAX, align: 1, ..AGREED };
+    assert_eq!(agreement(&client), Some(expected));
+}
+
+// conformance: rfc5666-6.2-3
+#[tokio::test(start_paused = true)]
+async fn rfc5666_s6_2_zero_reads_nothing_is_sent_that_needs_one() {
+    let client = with_answer(Ccp::insecure(), Some(vec![4096, 4, 0])).await;
+    put(&client, pattern(4000).into()).await.unwrap();
+    let refused = client.call(put_call(pattern(5000).into())).await;
+    assert!(matches!(refused, Err(CallError::Unsendable { .. })), "{refused:?}");
+    get(&client, MIB).await.unwrap();
+}
+
+fn conf_rdma(words: [u32; 3]) -> Call {
+    let mut arguments = Encoder::new();
+    for word in words {
+        arguments.u32(word);
+    }
+    Call::new(ccp::PROGRAM, ccp::VERSION, ccp::CONF_RDMA).arguments(arguments.finish()).results(12)
+}
+
+async fn ask(client: &Client, words: [u32; 3]) -> Result<[u32; 3], CallError> {
+    let mut reply = client.call(conf_rdma(words)).await?.results;
+    Ok([(); 3].map(|()| reply.u32().unwrap()))
+}
+
+/// The rule of the server for questions again, others, and late ones, as `ccp::server` has it.
+#[tokio::test(start_paused = true)]
+async fn rfc5666_s6_1_repeated_and_late_questions() {
+    let system_error = |answer| matches!(answer, Err(CallError::Refused(Refused::SystemError)));
+    let (client, server) = on_sim(server_config(Some(Ccp::insecure())), client_config(None)).await;
+    assert_eq!(ask(&client, [2048, 4096, 2]).await.unwrap(), [2048, 64, 3]);
+    echo(&client, &pattern(100)).await.unwrap();
+    assert_eq!(ask(&client, [2048, 4096, 2]).await.unwrap(), [2048, 64, 3]);
+    assert!(system_error(ask(&client, [2048, 1024, 2]).await));
+    assert_eq!(server.stats().agreed, 1);
+
+    let (client, server) = on_sim(server_config(Some(Ccp::insecure())), client_config(None)).await;
+    echo(&client, &pattern(100)).await.unwrap();
+    assert!(system_error(ask(&client, [2048, 4096, 2]).await));
+    assert_eq!(server.stats().agreed, 0);
+    echo(&client, &pattern(1000)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_program_does_not_have_is_refused() {
+    let (client, _) = on_sim(server_config(Some(Ccp::insecure())), client_config(None)).await;
+    client.null(ccp::PROGRAM, ccp::VERSION).await.unwrap();
+    let refused = client.null(ccp::PROGRAM, 2).await.unwrap_err();
+    assert!(matches!(refused, CallError::Refused(Refused::ProgramMismatch { low: 1, high: 1 })), "{refused}");
+    let refused = client.call(Call::new(ccp::PROGRAM, 1, 2)).await.unwrap_err();
+    assert!(matches!(refused, CallError::Refused(Refused::ProcedureUnavailable)), "{refused}");
+    let refused = ask(&client, [4096, 512, 1]).await.unwrap_err();
+    assert!(matches!(refused, CallError::Refused(Refused::GarbageArguments)), "{refused}");
+    let unknown = Credential::Other(OpaqueAuth { flavor: 77, body: Bytes::new() });
+    let refused = client.call(conf_rdma([4096, 4096, 1]).credential(unknown)).await.unwrap_err();
+    assert!(matches!(refused, CallError::Refused(Refused::AuthError(AuthStat::BadCred))), "{refused}");
+}
+
+/// In-band means on an RDMA connection.
+#[tokio::test]
+async fn tcp_has_no_such_program() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server::builder()
+        .config(server_config(Some(Ccp::insecure())))
+        .program(program())
+        .listen_tcp(listener)
+        .build()
+        .unwrap();
+    tokio::spawn(server.serve(std::future::pending()));
+    let client = Client::tcp(address, client_config(Some(Ccp::insecure()))).await.unwrap();
+    echo(&client, &pattern(100)).await.unwrap();
+    let refused = ask(&client, [4096, 4096, 1]).await.unwrap_err();
+    assert!(matches!(refused, CallError::Refused(Refused::ProgramUnavailable)), "{refused}");
+    assert_eq!(client.stats().agreed, 0);
+}
+
+/// What was agreed holds for one connection; the next one asks again.
+#[tokio::test(start_paused = true)]
+async fn each_connection_agrees_for_itself() {
+    let mut config = server_config(Some(keyed(7)));
+    config.protocol.timeouts.idle = Some(Duration::from_secs(1));
+    let (client, server) = on_sim(config, client_config(Some(keyed(7)))).await;
+    for connection in 1..=3 {
+        echo(&client, &pattern(3000)).await.unwrap();
+        assert_eq!(agreement(&client), Some(AGREED));
+        assert_eq!((client.stats().agreed, server.stats().agreed), (connection, connection));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+}
