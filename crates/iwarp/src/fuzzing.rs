@@ -75,7 +75,7 @@ pub fn receive(octets: &[u8], step: usize, strict_crc: bool) -> usize {
         engine.received(count, now);
         left = left.get(count..).unwrap_or_default();
         engine.prepare(now);
-        let ready = engine.with_transmit_slices(|slices| slices.iter().map(|slice| slice.len()).sum());
+        let ready = engine.with_transmit_slices(|slices, _| slices.iter().map(|slice| slice.len()).sum());
         engine.transmitted(ready, now);
     }
     engine.handle_end_of_stream();

@@ -170,10 +170,14 @@ impl Connection {
         self.requester.in_progress().saturating_add(theirs)
     }
 
-    /// Calls of ours that were given up and whose memory is not back.
-    #[must_use]
-    pub fn abandoned(&self) -> usize {
-        self.requester.abandoned()
+    /// Whether the peer may be reading the arguments of a call of ours.
+    pub(crate) fn is_read(&self) -> bool {
+        self.requester.is_read()
+    }
+
+    /// Fails the calls that were not sent.
+    pub(crate) fn fail_queued(&mut self) {
+        self.requester.fail_all_queued(&mut self.core);
     }
 
     /// Room that the domain must have before more can be done, for

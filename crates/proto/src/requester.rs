@@ -157,9 +157,10 @@ impl Requester {
         self.calls.len()
     }
 
-    /// Calls that were given up and whose memory is not back.
-    pub(crate) fn abandoned(&self) -> usize {
-        self.calls.values().filter(|call| call.abandoned).count()
+    /// Whether the peer may be reading the arguments of a call.
+    pub(crate) fn is_read(&self) -> bool {
+        let open = |window: &Window| window.open && window.place == Place::Read;
+        self.calls.values().any(|call| matches!(call.stage, Stage::Sent) && call.windows.iter().any(open))
     }
 
     #[cfg(test)]

@@ -76,7 +76,7 @@ enum State {
     /// There is a connection, for the owner alone.
     Prelude,
     Connected,
-    /// The owner closed; calls that were given up are awaited, until this time.
+    /// The owner closed; the server may finish reading the arguments of calls, until this time.
     Draining(Instant),
     /// The owner closed; the connection is ending, if there is one.
     Closing,
@@ -355,17 +355,20 @@ impl Session {
         }
     }
 
-    /// Ends the session: calls that wait fail now, those in flight when the connection is over.
+    /// Ends the session: calls that were not sent fail now, those in flight when the connection is over.
     ///
-    /// The connection lasts while calls that were given up have no reply, for [`Timeouts::close`](crate::Timeouts::close) at the
-    /// most: the server may be in the middle of reading their arguments from our memory, and there are servers whose threads never
-    /// come back from an RDMA Read of a connection that ended (Linux's among them).
+    /// The connection lasts while the server may be reading the arguments of a call from our memory, given up or not, for
+    /// [`Timeouts::close`](crate::Timeouts::close) at the most: there are servers whose threads never come back from an RDMA
+    /// Read of a connection that ended (Linux's among them).
     pub fn close(&mut self, now: Instant) {
         if self.is_closed() {
             return;
         }
         self.state = State::Draining(after(now, self.config.timeouts.close));
         self.fail_waiting(&CallError::Closed);
+        if let Some(connection) = &mut self.connection {
+            connection.fail_queued();
+        }
         self.end_draining(now);
     }
 
@@ -376,7 +379,7 @@ impl Session {
     /// Lets the connection of a closed session end, if nothing is worth waiting for any more.
     fn end_draining(&mut self, now: Instant) {
         let State::Draining(deadline) = self.state else { return };
-        let waits = self.connection.as_ref().is_some_and(|connection| connection.abandoned() > 0);
+        let waits = self.connection.as_ref().is_some_and(Connection::is_read);
         if waits && now < deadline {
             return;
         }

@@ -23,6 +23,8 @@ use crate::trace;
 
 /// For tasks to end after the command did: temporary files are removed meanwhile.
 const LEAVE: Duration = Duration::from_secs(2);
+/// For a server to read the arguments of calls that a failed command made: what the session waits, and a little more.
+const DRAIN: Duration = Duration::from_secs(6);
 
 /// Runs the command.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -52,19 +54,24 @@ fn client(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Fail
     on_runtime(Builder::new_multi_thread(), orderly(until_signal(command)))
 }
 
-/// A connection whose set-up is given up is not cut off: the connector brings it to its end, for the sake of servers that bear
-/// it badly.
+/// What a failed command leaves behind is not cut off, for the sake of servers that bear it badly: a connection whose set-up was
+/// given up, and calls whose arguments the server is reading. A signal ends the wait.
 async fn orderly(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let result = command.await;
-    if result.as_ref().is_err_and(|failure| matches!(failure.exit(), Exit::Unreachable | Exit::Interrupted)) {
+    if result.is_err() {
+        let unreachable = result.as_ref().is_err_and(|failure| failure.exit() == Exit::Unreachable);
+        let mut signals = StopSignals::new()?;
         let tasks = Handle::current().metrics();
         let ended = async {
             while tasks.num_alive_tasks() > 0 {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        // In vain if the server is silent.
-        let _ = timeout(LEAVE, ended).await;
+        tokio::select! {
+            // In vain if the server is silent.
+            _ = timeout(if unreachable { LEAVE } else { DRAIN }, ended) => {}
+            _ = signals.next() => {}
+        }
     }
     result
 }

@@ -4,9 +4,9 @@
 //! allocated per segment once the queues have grown. On error [`Output::cut_after_current`] drops every FPDU of which nothing
 //! was written.
 //!
-//! What one system call gets is cut so that FPDUs keep to TCP segments (RFC 5044 §4.5, §5.1): one lies within a segment, or
-//! starts one. Linux `siw` depends on it: up to 6.1 at least, it takes the CRC of an FPDU for wrong whose last octets come in
-//! two segments.
+//! What one system call gets is cut so that no TCP segment ends within the pad and CRC of an FPDU. Linux `siw` depends on it: up to
+//! 6.1 at least, it takes the CRC for wrong then. TCP may still cut elsewhere where the peer's window ends (RFC 5044 §5.1); the next
+//! call starts a segment again. FPDUs have the length of segments (§4.5), so most of them also start one.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -20,6 +20,8 @@ use crate::wire::marker::{MarkerClock, marker};
 
 /// Octets of an inline piece: the trailer of one FPDU and the longest header of the next.
 const INLINE: usize = 56;
+/// Octets of the longest pad and the CRC.
+const TRAILER_MAX: u64 = 3 + CRC_LEN as u64;
 /// Slices lent to one system call. Linux takes 1024; more than this no longer pays.
 const MAX_SLICES: usize = 256;
 /// The same where few pieces wait, as for small messages: a long list takes longer to clear than they take to lay out.
@@ -126,7 +128,7 @@ impl Output {
         self.emss = emss;
     }
 
-    /// Whether more waits than fits one segment: only then does it matter where segments begin.
+    /// Whether more waits than fits one segment: only then does it matter where segments end.
     pub(super) fn exceeds_segment(&self) -> bool {
         self.queued() > self.emss
     }
@@ -236,10 +238,10 @@ impl Output {
         }
     }
 
-    /// Lends what is to be written by the next system call. A TCP segment has to end behind it.
+    /// Lends what is to be written by the next system call, and says whether a TCP segment is to end behind it.
     ///
-    /// That is a run of whole FPDUs of which none crosses the end of a segment, or what is left of one that was cut short.
-    pub(super) fn with_slices<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
+    /// That is a run of whole FPDUs of which none has its trailer in two segments, or what is left of one that was cut short.
+    pub(super) fn with_slices<T>(&self, write: impl FnOnce(&[IoSlice<'_>], bool) -> T) -> T {
         if self.pieces.len() <= FEW_SLICES {
             self.with_slices_up_to::<FEW_SLICES, T>(write)
         } else {
@@ -247,43 +249,50 @@ impl Output {
         }
     }
 
-    fn with_slices_up_to<const MOST: usize, T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
+    fn with_slices_up_to<const MOST: usize, T>(&self, write: impl FnOnce(&[IoSlice<'_>], bool) -> T) -> T {
         let mut slices = [IoSlice::new(&[]); MOST];
         let end = self.end_of_run();
         let (mut used, lent) = self.fill(&mut slices, end);
-        if lent < end
-            && let Some(whole) = self.boundaries.iter().map(|boundary| boundary.end).rfind(|&end| end <= lent)
+        let mut whole = lent == end;
+        if !whole
+            && let Some(end) =
+                self.unfinished().map(|boundary| boundary.end).take_while(|&end| end <= lent).last()
         {
-            (used, _) = self.fill(&mut slices, whole);
+            (used, _) = self.fill(&mut slices, end);
+            whole = true;
         }
-        write(slices.get(..used).unwrap_or_default())
+        write(slices.get(..used).unwrap_or_default(), whole)
+    }
+
+    /// FPDUs that are not written in full.
+    fn unfinished(&self) -> impl Iterator<Item = &Boundary> {
+        let finished = self.boundaries.partition_point(|boundary| boundary.end <= self.written);
+        self.boundaries.range(finished..)
     }
 
     /// Stream position up to which the next system call may write.
     fn end_of_run(&self) -> u64 {
-        let finished = self.boundaries.partition_point(|boundary| boundary.end <= self.written);
-        let start = finished.checked_sub(1).and_then(|last| self.boundaries.get(last)).map(|last| last.end);
-        let mut boundaries = self.boundaries.iter().skip(finished).map(|boundary| boundary.end);
+        let mut boundaries = self.unfinished().map(|boundary| boundary.end);
         let Some(mut end) = boundaries.next() else { return self.laid_out };
-        if start.unwrap_or(self.front_start) < self.written {
+        if self.is_within_fpdu() {
             return end;
         }
-        let emss = self.emss as u64;
-        let mut in_segment = end - self.written;
+        let emss = u64::try_from(self.emss.max(1)).unwrap_or(u64::MAX);
         for next in boundaries {
-            if in_segment >= emss {
-                if in_segment > emss {
-                    break;
-                }
-                in_segment = 0;
-            }
-            in_segment += next - end;
-            if in_segment > emss {
+            let len = next - self.written;
+            if (len - 1) / emss != len.saturating_sub(TRAILER_MAX) / emss {
                 break;
             }
             end = next;
         }
         end
+    }
+
+    /// Whether the last system call left an FPDU half written.
+    fn is_within_fpdu(&self) -> bool {
+        let finished = self.boundaries.partition_point(|boundary| boundary.end <= self.written);
+        let last = finished.checked_sub(1).and_then(|last| self.boundaries.get(last));
+        last.map_or(self.front_start, |last| last.end) < self.written
     }
 
     /// Fills slices up to a stream position; gives their number, and the position that they reach.

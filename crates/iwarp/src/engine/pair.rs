@@ -183,7 +183,7 @@ impl End {
     /// At most `limit` octets of what leaves now.
     pub(super) fn transmit_some(&mut self, limit: usize, now: Instant) -> Vec<u8> {
         self.engine.prepare(now);
-        let mut part = self.engine.with_transmit_slices(|slices| {
+        let mut part = self.engine.with_transmit_slices(|slices, _| {
             slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>()
         });
         part.truncate(limit);

@@ -216,9 +216,9 @@ impl Engine {
         self.output.exceeds_segment()
     }
 
-    /// Lends the slices to write by one system call. The driver has TCP end a segment behind them (`MSG_EOR`), so that FPDUs
-    /// keep to segments (RFC 5044 §5.1).
-    pub fn with_transmit_slices<T>(&self, write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
+    /// Lends the slices to write by one system call, and says whether the driver should have TCP end a segment behind them
+    /// (`MSG_EOR`): FPDUs keep to segments then (RFC 5044 §5.1).
+    pub fn with_transmit_slices<T>(&self, write: impl FnOnce(&[IoSlice<'_>], bool) -> T) -> T {
         self.output.with_slices(write)
     }
 

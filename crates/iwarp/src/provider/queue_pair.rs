@@ -31,12 +31,14 @@ const OCTETS_PER_POLL: usize = 512 * 1024;
 const SHORT_OUTPUT: usize = 512;
 /// Completions from one call of `poll`.
 const COMPLETIONS_PER_POLL: usize = 256;
-/// How output is sent: what is lent at a time ends a TCP segment, so that the next FPDU starts one.
+/// Calls that send less than a segment after which the segment size is asked for again.
+const EMSS_CHECK: u8 = 64;
+/// Ends a TCP segment, so that the next FPDU starts one.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::EOR);
-/// How output is sent. Where segments end is left to TCP.
+const END_SEGMENT: SendFlags = SendFlags::EOR;
+/// Where segments end is left to TCP.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
+const END_SEGMENT: SendFlags = SendFlags::empty();
 
 /// One iWARP connection.
 pub(super) struct IwarpQueuePair {
@@ -48,6 +50,7 @@ pub(super) struct IwarpQueuePair {
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
     timer: Option<Pin<Box<Sleep>>>,
+    until_emss_check: u8,
 }
 
 impl IwarpQueuePair {
@@ -82,6 +85,7 @@ impl IwarpQueuePair {
             started: false,
             private_data,
             timer: None,
+            until_emss_check: EMSS_CHECK,
         }
     }
 
@@ -93,10 +97,6 @@ impl IwarpQueuePair {
                 self.engine.prepare(clock.now());
             }
             let Some(stream) = &self.stream else { break };
-            if self.engine.output_exceeds_segment() {
-                // It grows after TCP's start, with the peer's window and with what is known of the path.
-                self.engine.set_emss(socket::emss(stream));
-            }
             if !self.engine.has_output() {
                 if self.engine.shutdown_due() {
                     // An error here shows again when reading.
@@ -117,11 +117,18 @@ impl IwarpQueuePair {
                 }
                 Poll::Ready(Ok(())) => {}
             }
+            // It grows after TCP's start, and follows what is known of the path.
+            self.until_emss_check = self.until_emss_check.saturating_sub(1);
+            if self.until_emss_check == 0 || self.engine.output_exceeds_segment() {
+                self.engine.set_emss(socket::emss(stream));
+                self.until_emss_check = EMSS_CHECK;
+            }
             let mut written = None;
-            let result = self.engine.with_transmit_slices(|slices| {
+            let result = self.engine.with_transmit_slices(|slices, end_segment| {
+                let flags = if end_segment { SendFlags::NOSIGNAL | END_SEGMENT } else { SendFlags::NOSIGNAL };
                 stream.try_io(Interest::WRITABLE, || {
                     let lent: usize = slices.iter().map(|slice| slice.len()).sum();
-                    let count = send(stream, slices, lent)?;
+                    let count = send(stream, slices, lent, flags)?;
                     written = Some(count);
                     drained(count < lent)
                 })
@@ -241,11 +248,16 @@ impl Budget {
 }
 
 /// Sends what is lent, `len` octets. What is short is put together first: a list costs the kernel more than the copy.
-fn send(stream: &TcpStream, slices: &[IoSlice<'_>], len: usize) -> rustix::io::Result<usize> {
+fn send(
+    stream: &TcpStream,
+    slices: &[IoSlice<'_>],
+    len: usize,
+    flags: SendFlags,
+) -> rustix::io::Result<usize> {
     let mut joined = [0; SHORT_OUTPUT];
     let Some(joined) = joined.get_mut(..len) else {
         let mut control = SendAncillaryBuffer::default();
-        return rustix::net::sendmsg(stream, slices, &mut control, SEND_FLAGS);
+        return rustix::net::sendmsg(stream, slices, &mut control, flags);
     };
     let mut rest = &mut *joined;
     for slice in slices {
@@ -253,7 +265,7 @@ fn send(stream: &TcpStream, slices: &[IoSlice<'_>], len: usize) -> rustix::io::R
         here.copy_from_slice(slice);
         rest = behind;
     }
-    rustix::net::send(stream, joined, SEND_FLAGS)
+    rustix::net::send(stream, joined, flags)
 }
 
 /// Receives into what is lent.

@@ -17,7 +17,7 @@ fn lay_out(output: &mut Output, msn: u32, payload: Vec<Vec<u8>>) {
 }
 
 fn flatten(output: &Output) -> Vec<u8> {
-    output.with_slices(|slices| slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>())
+    output.with_slices(|slices, _| slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>())
 }
 
 /// All that is queued, written by system calls of at most `step` octets.
@@ -76,7 +76,7 @@ fn small_messages_share_slices() {
         lay_out(&mut output, msn, vec![vec![1; 100]]);
     }
     // Header and payload of each; the trailer of one rides with the header of the next.
-    assert_eq!(output.with_slices(|slices| slices.len()), 7);
+    assert_eq!(output.with_slices(|slices, _| slices.len()), 7);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_piece_leaves_with_its_last_octet() {
     let mut output = Output::new(true, false);
     lay_out(&mut output, 1, vec![vec![1; 100]]);
     let lengths = |output: &Output| {
-        output.with_slices(|slices| slices.iter().map(|slice| slice.len()).collect::<Vec<_>>())
+        output.with_slices(|slices, _| slices.iter().map(|slice| slice.len()).collect::<Vec<_>>())
     };
     assert_eq!(lengths(&output), [20, 100, 4]);
     output.wrote(19);
@@ -127,11 +127,18 @@ fn completions_follow_the_last_octet() {
     assert!(output.is_empty());
 }
 
-/// Lengths of what single system calls get, and whether each was whole FPDUs.
+/// Lays out FPDUs of these lengths.
+fn lay_out_lengths(output: &mut Output, lengths: &[usize]) {
+    for (msn, length) in lengths.iter().enumerate() {
+        lay_out(output, u32::try_from(msn).unwrap(), vec![vec![1; length - 24]]);
+    }
+}
+
+/// Lengths of what single system calls get.
 fn runs(output: &mut Output) -> Vec<usize> {
     let mut runs = Vec::new();
     while !output.is_empty() {
-        let run = output.with_slices(|slices| slices.iter().map(|slice| slice.len()).sum());
+        let run = output.with_slices(|slices, _| slices.iter().map(|slice| slice.len()).sum());
         output.wrote(run);
         while output.take_finished().is_some() {}
         runs.push(run);
@@ -140,47 +147,47 @@ fn runs(output: &mut Output) -> Vec<usize> {
 }
 
 #[test]
-fn rfc5044_5_1_full_segments_leave_together_and_a_short_one_ends_the_call() {
+fn rfc5044_5_1_no_trailer_is_in_two_segments() {
     let mut output = Output::new(true, false);
     output.set_emss(128);
-    // FPDUs of 128, 128, 64, 128, 128 octets: the short one does not shift those behind it.
-    for (msn, payload) in [(1, 104), (2, 104), (3, 40), (4, 104), (5, 104)] {
-        lay_out(&mut output, msn, vec![vec![1; payload - 2]]);
-    }
+    lay_out_lengths(&mut output, &[128, 128, 64, 128, 128]);
     assert!(output.exceeds_segment());
-    assert_eq!(runs(&mut output), [128 + 128 + 64, 128 + 128]);
-}
-
-#[test]
-fn rfc5044_5_1_small_fpdus_share_a_segment() {
-    let mut output = Output::new(true, false);
-    output.set_emss(200);
-    for msn in 1..=5 {
-        lay_out(&mut output, msn, vec![vec![1; 38]]);
-    }
-    assert_eq!(runs(&mut output), [3 * 64, 2 * 64]);
-    lay_out(&mut output, 6, vec![vec![1; 38]]);
+    assert_eq!(runs(&mut output), [128 + 128 + 64 + 128 + 128]);
+    // The second would end four octets behind the end of a segment.
+    lay_out_lengths(&mut output, &[68, 64, 128]);
+    assert_eq!(runs(&mut output), [68, 64 + 128]);
+    lay_out_lengths(&mut output, &[64, 64]);
     assert!(!output.exceeds_segment());
 }
 
+/// One call for many segments also where FPDUs are a little shorter than those.
 #[test]
-fn an_fpdu_longer_than_a_segment_leaves_alone() {
+fn segment_sizes_that_are_no_multiple_of_four_cost_no_calls() {
+    for (emss, fpdu, count) in [(1398, 1396, 100), (1459, 1456, 100), (65483, 61704, 4), (65483, 65480, 4)] {
+        let mut output = Output::new(true, false);
+        output.set_emss(emss);
+        lay_out_lengths(&mut output, &vec![fpdu; count]);
+        assert_eq!(runs(&mut output), [fpdu * count], "{emss}");
+    }
+}
+
+#[test]
+fn an_fpdu_longer_than_a_segment_is_not_stuck() {
     let mut output = Output::new(true, false);
     output.set_emss(100);
-    for (msn, payload) in [(1, 74), (2, 202), (3, 10), (4, 202)] {
-        lay_out(&mut output, msn, vec![vec![1; payload]]);
-    }
-    // The segment size fell behind: each is a run of its own, and none is stuck.
-    assert_eq!(runs(&mut output), [100, 228, 36, 228]);
+    // Wherever its trailer falls.
+    lay_out_lengths(&mut output, &[304, 36, 364]);
+    assert_eq!(runs(&mut output), [340, 364]);
+    output.set_emss(0);
+    lay_out_lengths(&mut output, &[304]);
+    assert_eq!(runs(&mut output), [304]);
 }
 
 #[test]
 fn the_rest_of_an_fpdu_leaves_alone() {
     let mut output = Output::new(true, false);
     output.set_emss(128);
-    for msn in 1..=3 {
-        lay_out(&mut output, msn, vec![vec![1; 102]]);
-    }
+    lay_out_lengths(&mut output, &[128, 128, 128]);
     output.wrote(130);
     while output.take_finished().is_some() {}
     assert_eq!(runs(&mut output), [126, 128]);
@@ -190,20 +197,19 @@ fn the_rest_of_an_fpdu_leaves_alone() {
 fn a_call_that_runs_out_of_slices_ends_with_an_fpdu() {
     let mut output = Output::new(true, false);
     output.set_emss(128);
-    for msn in 1..=200 {
-        lay_out(&mut output, msn, vec![vec![1; 102]]);
-    }
+    lay_out_lengths(&mut output, &[128; 200]);
     let first = runs(&mut output)[0];
     assert!(first > 100 * 128 && first.is_multiple_of(128), "{first}");
-    // One that has more pieces than fit is cut anywhere.
+    // One that has more pieces than fit is cut anywhere, and no segment need end there.
     lay_out(&mut output, 1, vec![vec![1]; 2 * MAX_SLICES]);
+    assert!(output.with_slices(|slices, end_segment| slices.len() == MAX_SLICES && !end_segment));
     let all = runs(&mut output);
     assert!(all.len() > 1 && all.iter().sum::<usize>() == 2 * MAX_SLICES + 24, "{all:?}");
 }
 
 proptest! {
     #[test]
-    fn rfc5044_5_1_no_fpdu_crosses_the_end_of_a_segment(
+    fn rfc5044_5_1_segments_end_outside_of_trailers(
         payloads in proptest::collection::vec(0_usize..104, 1..60),
         emss in prop_oneof![Just(128_usize), 128_usize..600],
         short in proptest::collection::vec(1_usize..400, 0..6),
@@ -217,6 +223,7 @@ proptest! {
         // What is left of an FPDU that the kernel took in part.
         let mut rest = 0;
         while !output.is_empty() {
+            prop_assert!(output.with_slices(|_, end_segment| end_segment));
             let lent = flatten(&output);
             let mut at = 0;
             if rest > 0 {
@@ -225,10 +232,11 @@ proptest! {
             }
             let mut ends = vec![at];
             while at < lent.len() {
-                let end = at + FpduView::new(&lent[at..]).fpdu_len().unwrap();
-                prop_assert!(at / emss == (end - 1) / emss, "{}..{} of {} crosses", at, end, lent.len());
-                ends.push(end);
-                at = end;
+                let fpdu = FpduView::new(&lent[at..]);
+                let trailer = pad_len(fpdu.ulpdu().unwrap().len()) + CRC_LEN;
+                at += fpdu.fpdu_len().unwrap();
+                prop_assert!((at - trailer) / emss == (at - 1) / emss, "a trailer ends at {} of {}", at, emss);
+                ends.push(at);
             }
             prop_assert_eq!(at, lent.len());
             let written = short.next().unwrap_or(usize::MAX).min(lent.len());

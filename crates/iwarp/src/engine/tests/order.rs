@@ -273,7 +273,7 @@ fn bulk_delays_an_express_send_by_one_batch_at_most() {
     let queued = pair
         .client
         .engine
-        .with_transmit_slices(|slices| slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>())
+        .with_transmit_slices(|slices, _| slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>())
         .len();
     assert!(queued <= 512 * 1024);
 }
