@@ -48,6 +48,10 @@ check() {
         return 1
     }
     [ -c /dev/net/tun ] || { echo "no /dev/net/tun: the guest's network device is one end of it; load the module tun"; problems=1; }
+    [ "$(id -u)" != 0 ] || unshare --net sh -c ': <>/dev/net/tun' 2>/dev/null || {
+        echo "no right to make network namespaces and devices in them; a container needs CAP_SYS_ADMIN, CAP_NET_ADMIN and /dev/net/tun"
+        problems=1
+    }
     [ "$(id -u)" = 0 ] || { echo "not root: debootstrap, captures and a server that acts for users need it; run as root"; problems=1; }
     missing=$(missing_host_packages | tr '\n' ' ')
     if [ -n "$missing" ] && [ "$(id -u)" != 0 ]; then

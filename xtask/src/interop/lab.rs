@@ -433,6 +433,11 @@ impl Lab {
             }
         }
         self.read_kernel_log()?;
+        self.judge()
+    }
+
+    /// Judges what the kernel's log has got in this case.
+    pub(crate) fn judge(&self) -> Result<(), Failure> {
         let complaints = kernel_log::complaints(&self.case_log);
         ensure!(complaints.is_empty(), "the kernel complains: {}", complaints.join(" | "));
         Ok(())

@@ -88,6 +88,8 @@ fn suite(options: &Options) -> Result<bool, Failure> {
     let interop = project.join("interop");
     let target = target(&project).join("interop");
     fs::create_dir_all(&target)?;
+    let lock = fs::File::create(target.join("lock")).context("creating the lock")?;
+    ensure!(lock.try_lock().is_ok(), "another run of the suite uses {}", target.display());
     let missing = machine::missing(&interop)?;
     ensure!(missing.is_empty(), "the suite cannot run here:\n  {}", missing.join("\n  "));
     let rpcrdma = build_command(&project)?;
@@ -145,7 +147,7 @@ fn one(lab: &mut Lab, group: &'static Group, case: &'static Case, target: &Path)
         Ok(detail)
     });
     let elapsed = report::seconds(started.elapsed());
-    let (ok, mut detail) = match result {
+    let (mut ok, mut detail) = match result {
         Ok(detail) => (true, detail),
         Err(failure) => (false, failure.to_string()),
     };
@@ -162,11 +164,19 @@ fn one(lab: &mut Lab, group: &'static Group, case: &'static Case, target: &Path)
         detail
     );
     if !ok {
-        explain(lab, case, capture.as_deref(), &target.join("failures").join(group.name).join(case.name))?;
+        let keep = target.join("failures").join(group.name).join(case.name);
+        if let Err(failure) = explain(lab, case, capture.as_deref(), &keep) {
+            println!("  not all could be kept: {failure}");
+        }
     }
     if let Some(note) = lab.clear()? {
         println!("  {note}");
         detail = format!("{detail}; {}", note.lines().next().unwrap_or_default());
+    }
+    // What ended after the case was judged may have something to say too.
+    if ok && let Err(failure) = lab.judge() {
+        println!("FAILED {}/{} after its end: {failure}", group.name, case.name);
+        (ok, detail) = (false, failure.to_string());
     }
     Ok(Verdict { group: group.name, name: case.name, checks: case.checks, ok, seconds: elapsed, detail })
 }

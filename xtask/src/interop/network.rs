@@ -4,7 +4,7 @@
 //! (`iwarp::engine::output`), and what the kernel sends arrives as it was cut there. Nothing listens on the host's addresses,
 //! and no port can be taken.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::process::Command;
@@ -29,14 +29,23 @@ const LIMIT: Duration = Duration::from_secs(20);
 ///
 /// The loopback device gets the MTU of the tap device, so that an FPDU that the proxy passes on fits the segments of either side.
 pub(crate) fn enter() -> Result<(), Failure> {
-    let name = format!("rpcrdma-interop-{}", std::process::id());
-    ip(&["netns", "add", &name])?;
-    let entered = File::open(format!("/run/netns/{name}")).and_then(|namespace| {
-        Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+    let own = fs::read_link("/proc/self/ns/net").context("the network namespace")?;
+    // It makes the namespace, which then lasts as long as somebody is in it.
+    let mut first =
+        process::bound("unshare").args(["--net", "sleep", "infinity"]).spawn().context("unshare")?;
+    let entered = process::until(LIMIT, || {
+        ensure!(matches!(first.try_wait(), Ok(None)), "unshare --net: not permitted");
+        let path = format!("/proc/{}/ns/net", first.id());
+        if fs::read_link(&path).is_ok_and(|theirs| theirs == own) {
+            return Ok(None);
+        }
+        let namespace = File::open(path).context("the new network namespace")?;
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+            .context("entering the new network namespace")
+            .map(Some)
     });
-    // Its name is needed no longer: it lasts as long as somebody is in it.
-    ip(&["netns", "delete", &name])?;
-    entered.context("entering a network namespace")?;
+    process::kill(&mut first);
+    ensure!(entered?.is_some(), "unshare --net made no network namespace");
     ip(&["link", "set", "lo", "mtu", "1500", "up"])?;
     ip(&["tuntap", "add", "dev", TAP, "mode", "tap"])?;
     ip(&["address", "add", &format!("{HOST}/24"), "dev", TAP])?;

@@ -19,6 +19,7 @@ use rpcrdma_iwarp::wire::rdmap::{Opcode, opcode};
 use rpcrdma_proto::Limits;
 use rpcrdma_proto::wire::Codec as _;
 use rpcrdma_proto::wire::v1::V1;
+use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::failure::{Context, Failure};
@@ -71,7 +72,8 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Forwards connections to `port` of this address to `target` there. The first connections are cut as `cuts` say.
+    /// Forwards connections to `port` of this address to `target` there. The first connections that come so far
+    /// are cut as `cuts` say.
     pub(crate) fn start(address: Ipv4Addr, port: u16, target: u16, cuts: &[Cut]) -> Result<Self, Failure> {
         let listener = TcpListener::bind((address, port)).context(format!("a proxy on port {port}"))?;
         listener.set_nonblocking(true)?;
@@ -154,6 +156,7 @@ impl Orders {
             let _ = stream.set_nonblocking(false);
             let _ = stream.set_nodelay(true);
             let _ = stream.set_read_timeout(Some(TICK));
+            let _ = stream.set_write_timeout(Some(TICK));
             let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
         }
         let epoch = self.epoch.load(Ordering::SeqCst);
@@ -201,6 +204,7 @@ impl Direction {
                 Ok(0) => {
                     // An end in order is passed on as one.
                     let _ = self.sink.shutdown(Shutdown::Write);
+                    self.hand_back();
                     return;
                 }
                 Ok(count) => count,
@@ -216,6 +220,14 @@ impl Direction {
             }
         }
         self.ended.store(true, Ordering::SeqCst);
+        self.hand_back();
+    }
+
+    /// A connection that ended before its cut leaves that to the next one.
+    fn hand_back(&mut self) {
+        if let Some(cut) = self.cut.take().filter(|cut| self.seen < cut.number) {
+            self.orders.cuts.lock().unwrap_or_else(PoisonError::into_inner).insert(0, cut);
+        }
     }
 
     /// Forwards an item; `false` ends the connection.
@@ -257,8 +269,11 @@ impl Direction {
     /// Sends so that what comes next starts a TCP segment.
     fn forward(&self, mut octets: &[u8]) -> rustix::io::Result<()> {
         while !octets.is_empty() {
-            let sent = rustix::net::send(&*self.sink, octets, SendFlags::NOSIGNAL | SendFlags::EOR)?;
-            octets = octets.get(sent..).unwrap_or_default();
+            match rustix::net::send(&*self.sink, octets, SendFlags::NOSIGNAL | SendFlags::EOR) {
+                Ok(sent) => octets = octets.get(sent..).unwrap_or_default(),
+                Err(Errno::AGAIN) if !self.over() => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }

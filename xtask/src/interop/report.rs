@@ -131,6 +131,25 @@ mod tests {
     }
 
     #[test]
+    fn the_page_lists_the_cases_that_there_are() {
+        let page = include_str!("../../../docs/linux.md");
+        for group in GROUPS {
+            let (_, section) = page.split_once(&format!("### {}\n", group.title)).unwrap();
+            let section = section.split("\n#").next().unwrap();
+            let listed: Vec<&str> = section
+                .lines()
+                .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+                .map(|(name, rest)| {
+                    let case = group.cases.iter().find(|case| case.name == name).unwrap();
+                    assert!(rest.starts_with(&format!("{} | ", case.checks)), "{name}: {rest}");
+                    name
+                })
+                .collect();
+            assert_eq!(listed, group.cases.iter().map(|case| case.name).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
     fn a_case_without_result_is_missing() {
         let chosen: Vec<_> =
             GROUPS.iter().flat_map(|group| group.cases.iter().map(move |case| (group, case))).collect();

@@ -125,7 +125,7 @@ impl Vm {
                 "-drive",
                 &format!("file={},if=virtio,format=raw,snapshot=on,cache=unsafe", file("disk.img")),
             ])
-            .args(["-netdev", &network, "-device", "virtio-net-pci,netdev=net,romfile="])
+            .args(["-netdev", &network, "-device", NETWORK_DEVICE])
             .args(["-virtfs"])
             .arg(format!("local,path={},mount_tag=job,security_model=none,multidevs=remap", job.display()))
             .args(["-device", "virtio-rng-pci", "-serial"])
@@ -232,6 +232,9 @@ impl Drop for Vm {
         self.power_off();
     }
 }
+
+/// The guest gets segments as they were cut for the wire, not several in one as virtual machines otherwise do.
+const NETWORK_DEVICE: &str = "virtio-net-pci,netdev=net,romfile=,guest_tso4=off,guest_tso6=off,guest_ufo=off";
 
 /// Quiet and quick; a panic ends QEMU (`-no-reboot`), the log is kept long enough for a case that fills it.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet loglevel=5 panic=-1 log_buf_len=4M mitigations=off nokaslr \

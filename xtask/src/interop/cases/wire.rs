@@ -198,8 +198,7 @@ fn our_client(lab: &mut Lab) -> Result<Detail, Failure> {
     pattern_file(&local, 4)?;
     let local = local.display().to_string();
     let back = lab.folder.join("back").display().to_string();
-    // One way without CRCs.
-    let put: &[&str] = &["put", "--no-crc", "--mountport", &mountport, &local, &url];
+    let put: &[&str] = &["put", "--mountport", &mountport, &local, &url];
     let get: &[&str] = &["get", "--mountport", &mountport, &url, &back];
     for arguments in [put, get] {
         let finished = lab.rpcrdma(LIMIT, arguments)?;
@@ -209,17 +208,15 @@ fn our_client(lab: &mut Lab) -> Result<Detail, Failure> {
     lab.guest("rm /export/memory/wire", &[])?;
     let recording = lab.recording()?;
     ensure!(!recording.sessions.is_empty(), "no session was recorded");
-    let mut with_crc = Vec::new();
     for session in &recording.sessions {
         let (flags, asked, announced) = frame(session, Side::Client)?;
         ensure!(
-            flags & !FLAG_CRC == FLAG_ENHANCED && asked.ird >= 1,
+            flags == FLAG_ENHANCED | FLAG_CRC && asked.ird >= 1,
             "our Request: flags {flags:02x}, {asked:?}"
         );
         ensure!(announced.remote_invalidation, "we do not announce remote invalidation");
         let (reply, stated, announced) = frame(session, Side::Server)?;
         ensure!(reply == flags, "flags {reply:02x} in knfsd's Reply to {flags:02x}");
-        with_crc.extend((flags & FLAG_CRC != 0).then(|| session.clone()));
         ensure!(
             (stated.ird, stated.ord) == (asked.ord, asked.ird.min(128)),
             "knfsd states {stated:?} to our {asked:?}"
@@ -227,13 +224,7 @@ fn our_client(lab: &mut Lab) -> Result<Detail, Failure> {
         let kernel = PrivateData { remote_invalidation: false, send_size: INLINE, receive_size: INLINE };
         ensure!(announced == kernel, "knfsd announces {announced:?}");
     }
-    ensure!(
-        !with_crc.is_empty() && with_crc.len() < recording.sessions.len(),
-        "{} of {} sessions have CRCs",
-        with_crc.len(),
-        recording.sessions.len()
-    );
-    let fpdus = check_crcs(&with_crc)?;
+    let fpdus = check_crcs(&recording.sessions)?;
     let exchanges = exchanges(&recording.sessions);
     let invalidated = invalidations(&exchanges)?;
     ensure!(invalidated > 0, "knfsd has invalidated nothing remotely");

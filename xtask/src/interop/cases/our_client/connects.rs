@@ -9,6 +9,8 @@ use crate::interop::lab::Lab;
 
 /// As many as the race needs to show: without a second look, siw leaves every second to tenth first message unread.
 const CONNECTS: usize = 200;
+/// What nearly all first calls take less than: a nudge or two, and no wait of seconds. Times the patience of the guest.
+const FIRST_CALL: Duration = Duration::from_millis(250);
 
 pub(super) fn ping(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "ping")?;
@@ -38,6 +40,12 @@ pub(super) fn connects(lab: &mut Lab) -> Result<Detail, Failure> {
     let at = |percent: usize| {
         trips.get((trips.len() * percent / 100).min(trips.len() - 1)).copied().unwrap_or(0.0)
     };
+    let bound = FIRST_CALL * lab.accel().patience();
+    ensure!(
+        at(99).total_cmp(&(bound.as_secs_f64() * 1e3)).is_lt(),
+        "the p99 of first calls is {:.0} ms",
+        at(99)
+    );
     Ok(format!(
         "first call: median {:.1} ms, p90 {:.0} ms, p99 {:.0} ms, max {:.0} ms; {nudged} of {CONNECTS} nudged",
         at(50),

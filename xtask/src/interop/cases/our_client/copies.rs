@@ -27,7 +27,7 @@ pub(super) fn sizes(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{read} octets by Write chunks, {written} by Read chunks, the rest inline"))
 }
 
-/// The Request asks for CRCs, siw on its own would not. All other cases have CRCs.
+/// The Request asks for CRCs, siw on its own would not.
 pub(super) fn crc(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "crc")?;
     let finished = remote.succeed(lab, &["-vv", "ping", "--count", "1", &remote.address()])?;
