@@ -116,7 +116,7 @@ impl Replay {
     fn collect(&mut self) {
         self.engine.prepare(self.now);
         while self.engine.has_output() {
-            let octets = self.engine.with_transmit_slices(|slices| slices.concat_octets());
+            let octets = self.engine.with_transmit_slices(|slices, _| slices.concat_octets());
             self.engine.transmitted(octets.len(), self.now);
             self.outgoing.extend(octets);
             self.engine.prepare(self.now);
