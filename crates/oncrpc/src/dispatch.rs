@@ -60,7 +60,7 @@
 //!     verifier: OpaqueAuth::none(),
 //! };
 //! let (message, _) = header.with_arguments(encode(&21u32)?)?.flatten();
-//! let peer = Peer { address: None, transport: TransportKind::Tcp };
+//! let peer = Peer { address: None, transport: TransportKind::Tcp, attached: None };
 //! let outcome = pin!(dispatcher.dispatch(peer, Decoder::new(message), Instant::now()));
 //! let Poll::Ready(Outcome::Reply(reply)) = outcome.poll(&mut Context::from_waker(Waker::noop())) else {
 //!     return Err("no reply".into());
@@ -88,7 +88,9 @@ use crate::integrity::Integrity;
 use crate::message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, RejectReason, ReplyBody, ReplyHeader,
 };
-use crate::program::{CallContext, CallFailure, Program, ResponseFuture, TransportKind, accepted_by_default};
+use crate::program::{
+    Attached, CallContext, CallFailure, Program, ResponseFuture, TransportKind, accepted_by_default,
+};
 
 /// What to do about a received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,12 +105,14 @@ pub enum Outcome {
 }
 
 /// Where a message came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The peer's address. Without one the reply cache can't know its calls again and is passed by.
     pub address: Option<SocketAddr>,
     /// By what the message came.
     pub transport: TransportKind,
+    /// What handlers get with each call ([`CallContext::attached`]).
+    pub attached: Option<Attached>,
 }
 
 /// Why a program was not registered.
@@ -271,6 +275,7 @@ impl Dispatcher {
             version,
             procedure,
             credential,
+            attached: peer.attached,
         };
         let response = program.call(context, arguments);
         Ok(DispatchFuture(State::Running { xid, response, execution, integrity }))

@@ -34,4 +34,4 @@ pub use integrity::Integrity;
 pub use message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, Refused, RejectReason, ReplyBody, ReplyHeader,
 };
-pub use program::{CallContext, CallFailure, Procedure, Program, ResponseFuture, TransportKind};
+pub use program::{Attached, CallContext, CallFailure, Procedure, Program, ResponseFuture, TransportKind};

@@ -5,9 +5,12 @@
 //! or duplicates detected. What it can't do it says by a [`CallFailure`], which becomes the reply that RFC 5531 has
 //! for it.
 
+use std::any::Any;
+use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Stream};
 use thiserror::Error;
@@ -27,6 +30,38 @@ pub enum TransportKind {
     Sim,
 }
 
+/// Something that the transport attaches to the calls of a connection, for handlers that know what it is: for instance
+/// a way to call the peer back. Nothing here looks inside. Two are equal if they are the same thing.
+#[derive(Clone)]
+pub struct Attached(Arc<dyn Any + Send + Sync>);
+
+impl Attached {
+    /// Wraps what is attached.
+    pub fn new(value: impl Any + Send + Sync) -> Self {
+        Self(Arc::new(value))
+    }
+
+    /// What was wrapped, if it is of this type.
+    #[must_use]
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.downcast_ref()
+    }
+}
+
+impl fmt::Debug for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Attached")
+    }
+}
+
+impl PartialEq for Attached {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Attached {}
+
 /// Who calls what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallContext {
@@ -44,6 +79,8 @@ pub struct CallContext {
     pub procedure: u32,
     /// Who the caller claims to be.
     pub credential: Credential,
+    /// What the transport attached.
+    pub attached: Option<Attached>,
 }
 
 /// A procedure's name and nature.

@@ -153,9 +153,16 @@ impl Loopback {
             Step::Fail(error) => return Err(error),
             Step::Then(change) => change,
         };
-        let kind = TransportKind::Sim;
-        let context =
-            CallContext { peer: None, transport: kind, xid: 1, program, version, procedure, credential };
+        let context = CallContext {
+            peer: None,
+            transport: TransportKind::Sim,
+            xid: 1,
+            program,
+            version,
+            procedure,
+            credential,
+            attached: None,
+        };
         let stream = served.call(context, Decoder::new(arguments)).await.expect("the server takes the call");
         // RFC 8267 §4.1: the client offered room for whatever the server answers.
         check_prediction(results, stream.len());

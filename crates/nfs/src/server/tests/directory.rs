@@ -209,6 +209,7 @@ async fn many_calls_at_once() {
                         version: NFS_VERSION,
                         procedure: 7,
                         credential: user(0, 0),
+                        attached: None,
                     };
                     let data = Bytes::from(vec![u8::try_from(number).unwrap(); 4096]);
                     let arguments = WriteArgs {
