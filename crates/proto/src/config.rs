@@ -41,9 +41,10 @@ pub struct Config {
     /// Say the three above in private data at connection set-up (RFC 8797). Without it the peer counts on 1024 bytes and on no
     /// Send with Invalidate, until there is an [`Agreement`](crate::Agreement).
     pub announce: bool,
-    /// Calls we want to have in flight, asked for in each Call.
+    /// Calls we want to have in flight, asked for in each Call: forward ones at a client, reverse ones at a server. The two
+    /// directions are counted apart (RFC 8167 §4.1).
     pub calls: u32,
-    /// The largest grant to the peer.
+    /// The largest grant to the peer: for reverse Calls at a client, for forward ones at a server.
     pub grant: u32,
     /// Calls taken before the peer was granted anything. The protocol knows one (RFC 8166 §3.3.3); some peers do not.
     pub early_calls: u32,
@@ -51,6 +52,9 @@ pub struct Config {
     pub limits: Limits,
     /// Failures to connect in a row after which waiting calls fail; `None`: they wait as long as their own time allows.
     pub connect_attempts: Option<u32>,
+    /// A session opens its connection again also when no call waits for it, and never closes it for being idle: the server
+    /// may have something to call (RFC 8167 §5.4).
+    pub keep_connected: bool,
     /// All timers.
     pub timeouts: Timeouts,
     /// DDP-eligible arguments of at least this many bytes leave by Read chunk even if the Call would fit inline. `None`:
@@ -82,6 +86,7 @@ impl Default for Config {
             early_calls: 16,
             limits: Limits::default(),
             connect_attempts: None,
+            keep_connected: false,
             timeouts: Timeouts::default(),
             reduce_from: None,
             max_segment_len: 1 << 30,

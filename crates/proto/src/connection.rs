@@ -38,7 +38,8 @@ const REPLY: u32 = 1;
 /// 1. *Getters* look: [`side`](Self::side), [`stats`](Self::stats), [`wants_memory`](Self::wants_memory),
 ///    [`in_progress`](Self::in_progress), [`thresholds`](Self::thresholds), [`agreement`](Self::agreement).
 /// 2. *Commands* of the owner: [`call`](Self::call), [`abandon`](Self::abandon), [`reply`](Self::reply),
-///    [`close`](Self::close), [`refuse`](Self::refuse), [`agree`](Self::agree).
+///    [`close`](Self::close), [`give_up`](Self::give_up), [`refuse`](Self::refuse), [`keep`](Self::keep),
+///    [`agree`](Self::agree).
 /// 3. *Input*, told as it happens: [`handle_completion`](Self::handle_completion),
 ///    [`handle_post_error`](Self::handle_post_error), [`handle_timeout`](Self::handle_timeout),
 ///    [`handle_disconnected`](Self::handle_disconnected).
@@ -63,6 +64,8 @@ pub struct Connection {
     /// The queue pair takes nothing any more; its end will be reported.
     ended: bool,
     last_activity: Instant,
+    /// The owner has uses for it that are not seen here.
+    kept: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +133,16 @@ impl Connection {
         let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
         let config = fit_limits(config, capabilities);
         let core = Core::new(config, side, codec, thresholds, invalidate, capabilities);
-        Self { core, requester, responder, state: State::Open, agreeable, ended: false, last_activity: now }
+        Self {
+            core,
+            requester,
+            responder,
+            state: State::Open,
+            agreeable,
+            ended: false,
+            last_activity: now,
+            kept: false,
+        }
     }
 
     /// Which side this is.
@@ -275,6 +287,22 @@ impl Connection {
         self.responder.reply(token, answer);
     }
 
+    /// While it is kept the connection does not count as idle, whatever passes on it: its owner may have something to call at
+    /// any time (RFC 8167 §5.4).
+    pub fn keep(&mut self, now: Instant, kept: bool) {
+        if self.kept && !kept {
+            self.last_activity = now;
+        }
+        self.kept = kept;
+    }
+
+    /// Ends the connection at once, for an owner that cannot answer a Call of the peer any more.
+    pub fn give_up(&mut self) {
+        if self.state == State::Open {
+            self.core.fail(CloseReason::Local);
+        }
+    }
+
     /// Ends the connection in order: what is posted still leaves. Calls that were not sent fail now, those in flight when the
     /// connection is over.
     pub fn close(&mut self, now: Instant) {
@@ -401,7 +429,7 @@ impl Connection {
 
     fn idle_deadline(&self) -> Option<Instant> {
         let idle = self.core.config.timeouts.idle?;
-        let busy = self.in_progress() > 0 || self.responder.exposes();
+        let busy = self.in_progress() > 0 || self.responder.exposes() || self.kept;
         (self.state == State::Open && !busy).then(|| after(self.last_activity, idle))
     }
 
@@ -497,6 +525,20 @@ impl Connection {
         }
     }
 
+    /// How a message is taken whose lists are beyond our bounds. Nothing behind them was looked at; but where no reply is
+    /// awaited it can only be a Call, which its Requester wants to know refused (RFC 8167 §5.3).
+    fn taken_over_bounds(&self, error: &ProtocolError, xid: u32) -> Taken {
+        let over_bounds = matches!(
+            error,
+            ProtocolError::TooManyReadSegments { .. }
+                | ProtocolError::TooManySegments { .. }
+                | ProtocolError::TooManyWriteChunks { .. }
+                | ProtocolError::ReadSegmentTooLong { .. }
+                | ProtocolError::ReadListTooLong { .. }
+        );
+        if over_bounds && !self.requester.awaits(xid) { Taken::AsCall } else { self.usually() }
+    }
+
     fn handle_message(&mut self, now: Instant, message: Bytes) {
         if self.state != State::Open || self.core.failure.is_some() {
             return;
@@ -508,7 +550,10 @@ impl Connection {
         };
         let (header, header_len) = match self.core.codec.decode(&message, &self.core.config.limits) {
             Ok(decoded) => decoded,
-            Err(error) => return self.fault(now, error, self.usually(), Some(fixed)),
+            Err(error) => {
+                let taken = self.taken_over_bounds(&error, fixed.xid);
+                return self.fault(now, error, taken, Some(fixed));
+            }
         };
         let len = message.len();
         let (lists, payload, padding) = match header.body {

@@ -44,8 +44,8 @@ pub struct Session {
     prelude: bool,
     /// Failures to connect in a row.
     failures: u32,
-    /// Connections lost since the last answer: a peer that takes connections and ends them at once is not asked more often
-    /// than one that takes none.
+    /// Connections lost since the last answer or Call of the server: a peer that takes connections and ends them at once is not
+    /// asked more often than one that takes none.
     losses: u32,
     attempt: u32,
     connection: Option<Connection>,
@@ -355,6 +355,13 @@ impl Session {
         }
     }
 
+    /// Ends the connection at once, not the session: see [`Connection::give_up`]. Calls without a reply wait for the next one.
+    pub fn give_up_connection(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            connection.give_up();
+        }
+    }
+
     /// Ends the session: calls that were not sent fail now, those in flight when the connection is over.
     ///
     /// The connection lasts while the server may be reading the arguments of a call from our memory, given up or not, for
@@ -426,6 +433,7 @@ impl Session {
         let mut connection =
             Connection::with_codec(Side::Client, config, codec, peer_private_data, capabilities, now);
         connection.number_tokens_from(u64::from(attempt) << u32::BITS);
+        connection.keep(now, self.config.keep_connected);
         self.connection = Some(connection);
         self.state = if self.prelude { State::Prelude } else { State::Connected };
         self.failures = 0;
@@ -473,8 +481,13 @@ impl Session {
             self.state = State::Wanted(after(now, self.pause()));
         } else {
             let error = CallError::Unreachable { attempts: self.failures, reason };
-            self.failures = 0;
-            self.state = State::Idle;
+            if retry && self.config.keep_connected {
+                // The calls give up, the session does not.
+                self.state = State::Wanted(after(now, self.pause()));
+            } else {
+                self.failures = 0;
+                self.state = State::Idle;
+            }
             self.fail_waiting(&error);
         }
     }
@@ -548,7 +561,10 @@ impl Session {
                 return None;
             };
             match event {
-                Event::Call(call) => return Some(SessionEvent::Call(call)),
+                Event::Call(call) => {
+                    self.losses = 0;
+                    return Some(SessionEvent::Call(call));
+                }
                 Event::Reply { id, result } => {
                     if let Some(event) = self.reply_event(id, result) {
                         return Some(event);
@@ -557,10 +573,10 @@ impl Session {
                 Event::Closed(reason) => {
                     self.connection = None;
                     if matches!(self.state, State::Connected | State::Prelude) {
-                        let waiting = !self.waiting.is_empty();
+                        let wanted = self.config.keep_connected || !self.waiting.is_empty();
                         self.losses = self.losses.saturating_add(1);
                         self.state = State::Idle;
-                        if waiting {
+                        if wanted {
                             self.state = State::Wanted(after(now, self.pause()));
                         }
                     }
