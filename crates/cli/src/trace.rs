@@ -4,7 +4,7 @@
 //! call and reply travelled:
 //!
 //! ```text
-//! call READ to 127.0.0.1:20049, 1.2 ms: call inline, 164 B by Send; reply reduced, …; invalidated by the server
+//! call READ to 127.0.0.1:20049, 1.2 ms: call inline, 164 B by Send; reply reduced, …; invalidated by the responder
 //! ```
 //!
 //! Every other event becomes `LEVEL TARGET: MESSAGE FIELD=VALUE …`.

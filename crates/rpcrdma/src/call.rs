@@ -1,11 +1,18 @@
-//! What a caller gives to a [`Client`](crate::Client) and gets back.
+//! What a caller gives to a [`Client`](crate::Client) or a [`Backchannel`](crate::Backchannel), and gets back.
 
 use std::fmt;
 use std::time::Duration;
 
-use rpcrdma_oncrpc::{CallHeader, Credential, OpaqueAuth};
-use rpcrdma_proto::{Form, Invalidations, Sink, Travelled};
+use rpcrdma_oncrpc::{CallHeader, Credential, OpaqueAuth, ReplyHeader};
+use rpcrdma_proto::{self as proto, Form, IncomingReply, Invalidations, Sink, Travelled};
 use rpcrdma_xdr::{Decoder, EncodeError, Stream};
+
+use crate::error::CallError;
+
+/// Longest RPC reply header, in octets: six words and a verifier of 400 octets (RFC 5531 §8.2, §9).
+const REPLY_HEADER_MAX: usize = 24 + 400;
+/// Octets that follow it in the longest refusal, PROG_MISMATCH.
+const REFUSAL_MAX: usize = 8;
 
 /// One RPC call.
 ///
@@ -38,7 +45,8 @@ pub struct Call {
     /// For the reply, reconnecting included; `None` for that of the configuration.
     pub timeout: Option<Duration>,
     /// Whether the call is sent again if the connection is lost before its reply came (rule I8). The server's reply cache
-    /// makes that safe for procedures that must not be repeated; without it the call then fails.
+    /// makes that safe for procedures that must not be repeated; without it the call then fails. A call through a
+    /// [`Backchannel`](crate::Backchannel) always fails then: only the client can connect again (RFC 8167 §5.4).
     pub retransmit: bool,
 }
 
@@ -136,6 +144,25 @@ impl Call {
         };
         Ok((header.with_arguments(self.arguments)?, self.reply))
     }
+
+    /// The call as a requester of RPC-over-RDMA takes it.
+    pub(crate) fn into_protocol(self, xid: u32, timeout: Duration) -> Result<proto::Call, EncodeError> {
+        let (program, version, procedure) = (self.program, self.version, self.procedure);
+        let (message, reply) = self.into_message(xid)?;
+        Ok(proto::Call {
+            xid,
+            program,
+            version,
+            procedure,
+            message,
+            reply: proto::ReplyShape {
+                max_len: REPLY_HEADER_MAX.saturating_add(reply.max_len.max(REFUSAL_MAX)),
+                sinks: reply.sinks,
+            },
+            flavor_touches_data: false,
+            timeout: Some(timeout),
+        })
+    }
 }
 
 /// A call's successful reply.
@@ -149,6 +176,29 @@ pub struct Reply {
     pub travelled: Transfer,
 }
 
+impl Reply {
+    /// Takes the RPC header off a reply.
+    pub(crate) fn open(mut message: Decoder, travelled: Transfer) -> Result<Self, CallError> {
+        let header: ReplyHeader = message.decode()?;
+        header.success()?;
+        Ok(Self { xid: header.xid, results: message, travelled })
+    }
+}
+
+impl TryFrom<IncomingReply> for Reply {
+    type Error = CallError;
+
+    fn try_from(reply: IncomingReply) -> Result<Self, CallError> {
+        let travelled = Transfer {
+            transport: Transport::Rdma,
+            call: reply.call,
+            reply: reply.reply,
+            invalidations: reply.invalidations,
+        };
+        Self::open(reply.message, travelled)
+    }
+}
+
 /// How a call and its reply travelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -159,7 +209,7 @@ pub struct Transfer {
     pub call: Travelled,
     /// The reply.
     pub reply: Travelled,
-    /// Who closed the windows that were offered to the server.
+    /// Who closed the windows that were offered to the Responder.
     pub invalidations: Invalidations,
 }
 
@@ -184,9 +234,9 @@ impl fmt::Display for Transfer {
                 let Invalidations { remote, local, .. } = self.invalidations;
                 match (remote, local) {
                     (0, 0) => Ok(()),
-                    (_, 0) => write!(f, "; invalidated by the server"),
-                    (0, _) => write!(f, "; invalidated by the client"),
-                    _ => write!(f, "; invalidated by the server ({remote}) and the client ({local})"),
+                    (_, 0) => write!(f, "; invalidated by the responder"),
+                    (0, _) => write!(f, "; invalidated by the requester"),
+                    _ => write!(f, "; invalidated by the responder ({remote}) and the requester ({local})"),
                 }
             }
         }

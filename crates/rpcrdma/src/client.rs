@@ -3,6 +3,10 @@
 //! A client is one connection at a time that is opened again when it is lost, and any number of calls in flight on it.
 //! Cloning shares it; it closes when the last clone is gone.
 //!
+//! A client can serve programs too, on the connection that it opened (RFC 8167): [`ClientBuilder::program`]. It then keeps its
+//! connection also when it has nothing to call. One that serves none answers every Call of its server with PROG_UNAVAIL: it
+//! has a Receive for one such Call and grants no more than that one credit.
+//!
 //! *Who owns which buffer.* A call's arguments and result sinks belong to the call until it ends; a DDP-eligible result is
 //! handed out as a slice of its sink, without a copy.
 //!
@@ -10,20 +14,19 @@
 //! execution. Dropping a call's future abandons the answer, not the memory (rule I10).
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rpcrdma_iwarp::IwarpConnector;
-use rpcrdma_oncrpc::ReplyHeader;
-use rpcrdma_proto::{Agreement, Stats};
+use rpcrdma_proto::{Agreement, Binding, Stats};
 use rpcrdma_verbs::{ConnectError, Connector, Counters, ProtectionDomain};
-use rpcrdma_xdr::Decoder;
-use tokio::time::Instant;
 
 use crate::call::{Call, Reply, Transfer};
 use crate::config::ClientConfig;
 use crate::error::CallError;
+use crate::programs::Programs;
 use crate::rdma::client::RdmaClient;
 use crate::tcp::client::TcpClient;
+use crate::trace::Calling;
 
 /// Calls RPC programs of one server; see the module's introduction. Cheap to clone.
 #[derive(Clone)]
@@ -39,6 +42,22 @@ struct Inner {
 enum Link {
     Rdma(RdmaClient),
     Tcp(TcpClient),
+}
+
+/// What a [`Client`] is made of.
+#[derive(Default)]
+pub struct ClientBuilder {
+    config: ClientConfig,
+    programs: Vec<Arc<dyn Binding>>,
+}
+
+/// A client as the handlers of its own programs see it.
+pub(crate) struct Forechannel(Weak<Inner>);
+
+impl Forechannel {
+    pub(crate) fn client(&self) -> Option<Client> {
+        Some(Client { inner: self.0.upgrade()? })
+    }
 }
 
 /// What a client did so far.
@@ -57,6 +76,8 @@ pub struct ClientStats {
     pub agreed: u64,
     /// Connections whose server has no CONF_RDMA, or refused it.
     pub not_agreed: u64,
+    /// Calls of the server that were received, in the reverse direction.
+    pub served: u64,
     /// Octets of the client's memory in use.
     pub memory_in_use: usize,
     /// Octets that were copied between the RDMA link and the memory of calls. Providers may copy what travels by Send; of
@@ -86,8 +107,13 @@ impl Client {
         to: SocketAddr,
         config: ClientConfig,
     ) -> Result<Self, ConnectError> {
-        let link = Link::Rdma(RdmaClient::connect(connector, to, config).await?);
-        Ok(Self { inner: Arc::new(Inner { to, link }) })
+        Self::builder().config(config).rdma(connector, to).await
+    }
+
+    /// Starts with the default configuration and no program.
+    #[must_use]
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
     }
 
     /// Opens an RPC-over-RDMA connection by software iWARP, with the default configuration.
@@ -103,8 +129,7 @@ impl Client {
     /// # Errors
     /// [`ConnectError`] of the first connection.
     pub async fn tcp(to: SocketAddr, config: ClientConfig) -> Result<Self, ConnectError> {
-        let link = Link::Tcp(TcpClient::connect(to, config).await?);
-        Ok(Self { inner: Arc::new(Inner { to, link }) })
+        Self::builder().config(config).tcp(to).await
     }
 
     /// Makes a call and waits for its reply.
@@ -114,24 +139,12 @@ impl Client {
     /// # Errors
     /// [`CallError`]; [`CallError::execution`] says what is known about the call's execution.
     pub async fn call(&self, call: Call) -> Result<Reply, CallError> {
-        let (program, version, procedure, name) = (call.program, call.version, call.procedure, call.name);
-        let start = tracing::enabled!(target: "rpcrdma::call", tracing::Level::DEBUG).then(Instant::now);
+        let calling = Calling::new(&call);
         let result = match &self.inner.link {
             Link::Rdma(client) => client.call(call).await,
             Link::Tcp(client) => client.call(call).await,
         };
-        let to = self.inner.to;
-        let elapsed = start.map(|start| tracing::field::debug(start.elapsed()));
-        match &result {
-            Ok(reply) => tracing::debug!(
-                target: "rpcrdma::call",
-                %to, xid = reply.xid, program, version, procedure, name, elapsed, travelled = %reply.travelled
-            ),
-            Err(error) => tracing::debug!(
-                target: "rpcrdma::call",
-                %to, program, version, procedure, name, elapsed, %error
-            ),
-        }
+        calling.ended(Some(self.inner.to), &result);
         result
     }
 
@@ -169,6 +182,16 @@ impl Client {
         }
     }
 
+    /// Waits until this client has opened more RPC-over-RDMA connections than `seen`; says how many
+    /// ([`ClientStats::connections`]). A server knows a client that it calls by its connection: on each new one the client has
+    /// to say again that it can be called. Never ready over TCP and when the client is closed.
+    pub async fn connected_again(&self, seen: u64) -> u64 {
+        match &self.inner.link {
+            Link::Rdma(client) => client.connected_again(seen).await,
+            Link::Tcp(_) => std::future::pending().await,
+        }
+    }
+
     /// Where this client's memory comes from: Buffers for arguments and results are best allocated here.
     #[must_use]
     pub fn domain(&self) -> &ProtectionDomain {
@@ -178,7 +201,8 @@ impl Client {
         }
     }
 
-    /// Refuses new calls, waits for those in progress (their timers bound that), then closes the connection in order.
+    /// Refuses new calls, waits for those in progress (their timers bound that), then closes the connection in order. Calls of
+    /// the server are served until then; those in progress get no answer.
     pub async fn close(&self) {
         match &self.inner.link {
             Link::Rdma(client) => client.close().await,
@@ -187,9 +211,56 @@ impl Client {
     }
 }
 
-/// Takes the RPC header off a reply.
-pub(crate) fn open_reply(mut message: Decoder, travelled: Transfer) -> Result<Reply, CallError> {
-    let header: ReplyHeader = message.decode()?;
-    header.success()?;
-    Ok(Reply { xid: header.xid, results: message, travelled })
+impl ClientBuilder {
+    /// Sets limits and timers.
+    #[must_use]
+    pub fn config(mut self, config: ClientConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Serves this program to the server, on the client's own connection (RFC 8167). What it is granted and how long messages
+    /// can be is in [`ClientConfig`].
+    #[must_use]
+    pub fn program(mut self, program: Arc<dyn Binding>) -> Self {
+        self.programs.push(program);
+        self
+    }
+
+    /// Opens an RPC-over-RDMA connection by this provider. Later connections of the client go the same way.
+    ///
+    /// # Errors
+    /// [`ConnectError`] of the first connection; [`ConnectError::Invalid`] if the programs cannot be served together.
+    pub async fn rdma(self, connector: Arc<dyn Connector>, to: SocketAddr) -> Result<Client, ConnectError> {
+        let Self { mut config, programs } = self;
+        let protocol = &mut config.protocol;
+        let serves = !programs.is_empty();
+        let programs = Programs::new(programs, config.reply_cache)
+            .map_err(|error| ConnectError::Invalid(error.to_string()))?;
+        protocol.bindings = Some(Arc::new(programs.bindings()));
+        protocol.keep_connected |= serves;
+        if !serves {
+            // No more than it takes to say that nothing is served.
+            protocol.grant = 1;
+        }
+        let client = RdmaClient::connect(connector, to, config, Arc::new(programs)).await?;
+        let inner = Arc::new(Inner { to, link: Link::Rdma(client) });
+        if let Link::Rdma(client) = &inner.link {
+            client.start(Forechannel(Arc::downgrade(&inner)));
+        }
+        Ok(Client { inner })
+    }
+
+    /// Opens a TCP connection with record marking (RFC 5531 §11).
+    ///
+    /// # Errors
+    /// [`ConnectError`] of the first connection; [`ConnectError::Invalid`] if there are programs to serve: that is done over
+    /// RPC-over-RDMA only.
+    pub async fn tcp(self, to: SocketAddr) -> Result<Client, ConnectError> {
+        if !self.programs.is_empty() {
+            return Err(ConnectError::Invalid("clients serve programs over RDMA only".to_owned()));
+        }
+        let link = Link::Tcp(TcpClient::connect(to, self.config).await?);
+        Ok(Client { inner: Arc::new(Inner { to, link }) })
+    }
 }

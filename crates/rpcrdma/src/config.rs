@@ -14,6 +14,12 @@ use crate::shares::PeerShares;
 pub struct ClientConfig {
     /// Credits, inline sizes, chunks and timers of RPC-over-RDMA. Over TCP, [`calls`](Config::calls) bounds the calls in
     /// flight, and the timers for calls and for reconnecting hold too.
+    ///
+    /// For a client that serves programs (RFC 8167), [`grant`](Config::grant) bounds the Calls of the server in progress, by
+    /// default [`REVERSE_CREDITS`](Self::REVERSE_CREDITS); each has a Receive of [`receive_size`](Config::receive_size) octets
+    /// when it is granted. A client that serves none grants 1. [`reverse_chunks`](Config::reverse_chunks) makes the client take
+    /// chunks with such Calls: [`limits`](Config::limits) then bounds the memory that each can take of [`memory`](Self::memory).
+    /// [`bindings`](Config::bindings) is set by the client, [`keep_connected`](Config::keep_connected) if it serves anything.
     pub protocol: Config,
     /// Whether each RDMA connection begins with CONF_RDMA (RFC 5666 §6), and how it is protected; `None`, the default, is no.
     pub ccp: Option<Ccp>,
@@ -21,7 +27,8 @@ pub struct ClientConfig {
     pub memory: usize,
     /// RDMA Reads that the server may have outstanding at us.
     pub ird: u16,
-    /// RDMA Reads that we want to have outstanding at the server; clients issue none.
+    /// RDMA Reads that we want to have outstanding at the server: for the Read chunks of its Calls in the reverse direction. With
+    /// [`reverse_chunks`](Config::reverse_chunks) at least 1.
     pub ord: u16,
     /// Work requests that the send queue must hold.
     pub max_send_wr: usize,
@@ -32,12 +39,19 @@ pub struct ClientConfig {
     pub stall: Duration,
     /// Idle time after which TCP asks whether the peer is still there.
     pub keep_alive: Duration,
+    /// Bounds of the cache that answers retransmissions of the server's Calls of procedures that must not be repeated.
+    pub reply_cache: CacheLimits,
+}
+
+impl ClientConfig {
+    /// Default of the Calls in the reverse direction that a server is granted: what Linux grants.
+    pub const REVERSE_CREDITS: u32 = 16;
 }
 
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
-            protocol: Config::default(),
+            protocol: Config { grant: Self::REVERSE_CREDITS, ..Config::default() },
             ccp: None,
             memory: 256 << 20,
             ird: 32,
@@ -46,6 +60,7 @@ impl Default for ClientConfig {
             max_record: 4 << 20,
             stall: Duration::from_secs(30),
             keep_alive: Duration::from_secs(20),
+            reply_cache: CacheLimits::default(),
         }
     }
 }
@@ -55,8 +70,9 @@ impl Default for ClientConfig {
 /// # Memory
 /// Receives, payload, and TCP records longer than a read-ahead block all come out of one pool of
 /// [`memory`](Self::memory) octets, which is the bound. Each RDMA connection sets at most `grant × receive_size` of it aside
-/// for Receives (a software provider takes that memory only while messages arrive); what is left for payload is at least
-/// `memory − max_connections × grant × receive_size`: 384 MiB with the defaults. Beside the pool there is the state of each
+/// for Receives, and when its client is called (RFC 8167) `calls × receive_size` for the replies; a software provider takes
+/// that memory only while messages arrive. What is left for payload is at least
+/// `memory − max_connections × (grant + calls) × receive_size`: 368 MiB with the defaults. Beside the pool there is the state of each
 /// connection, some ten KiB, and up to [`max_queued`](Self::max_queued) octets of replies that a TCP client does not take. An
 /// exhausted pool makes callers wait, then refuses; it never grows.
 ///
@@ -66,7 +82,9 @@ impl Default for ClientConfig {
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Credits, inline sizes, bounds on chunk lists and timers of RPC-over-RDMA.
-    /// [`bindings`](Config::bindings) is set by the server. By default a connection without a call for
+    /// [`bindings`](Config::bindings) is set by the server. [`calls`](Config::calls) are those in the reverse direction
+    /// (RFC 8167) that each client is asked to take at a time, by default [`REVERSE_CALLS`](Self::REVERSE_CALLS).
+    /// By default a connection without a call for
     /// [`RDMA_IDLE`](Self::RDMA_IDLE) is closed (`timeouts.idle`): it holds Receives, and clients come back when they have
     /// something to call.
     pub protocol: Config,
@@ -77,7 +95,8 @@ pub struct ServerConfig {
     /// Of that, what is held for one peer address, in octets; loopback is an address like any other. `None`, the default, is a
     /// quarter. Never less than what one connection needs: twice its Receives and the longest chunks of a Call.
     pub memory_per_peer: Option<usize>,
-    /// RDMA Reads that a client may have outstanding at us. This server exposes no memory, so few are enough.
+    /// RDMA Reads that a client may have outstanding at us. Memory is exposed only in the reverse direction, and only with
+    /// [`reverse_chunks`](Config::reverse_chunks), which makes it at least 1.
     pub ird: u16,
     /// RDMA Reads that we may have outstanding at a client.
     pub ord: u16,
@@ -96,6 +115,9 @@ pub struct ServerConfig {
     pub stall: Duration,
     /// Idle time after which TCP asks whether the peer is still there.
     pub keep_alive: Duration,
+    /// Calls through one [`Backchannel`](crate::Backchannel) that may be in progress, those that wait for credits included;
+    /// others are refused. 0: no client is called.
+    pub max_reverse_calls: usize,
     /// Connections at a time, over all listeners.
     pub max_connections: usize,
     /// Connections at a time from one address.
@@ -114,7 +136,7 @@ pub struct ServerConfig {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        let mut protocol = Config::default();
+        let mut protocol = Config { calls: Self::REVERSE_CALLS, ..Config::default() };
         protocol.timeouts.idle = Some(Self::RDMA_IDLE);
         Self {
             protocol,
@@ -130,6 +152,7 @@ impl Default for ServerConfig {
             tcp_idle: Duration::from_secs(360),
             stall: Duration::from_secs(30),
             keep_alive: Duration::from_secs(20),
+            max_reverse_calls: 256,
             max_connections: 512,
             max_connections_per_peer: 256,
             max_half_open: 64,
@@ -145,6 +168,8 @@ impl ServerConfig {
     /// Default of the time without a call after which an RDMA connection is closed. Longer than the 5 minutes after which
     /// Linux closes an idle one itself.
     pub const RDMA_IDLE: Duration = Duration::from_secs(600);
+    /// Default of the Calls in the reverse direction that a client is asked to take at a time.
+    pub const REVERSE_CALLS: u32 = 8;
 
     /// The memory of a server with these settings, for [`ServerBuilder::shares`](crate::ServerBuilder::shares) and for
     /// programs that take memory for their results: what either takes for an address counts against its one share.
@@ -158,7 +183,9 @@ impl ServerConfig {
 
     /// Octets that the Receives of one connection can take.
     pub(crate) fn receives(&self) -> usize {
-        let grant = usize::try_from(self.protocol.grant).unwrap_or(usize::MAX);
-        grant.saturating_mul(self.protocol.receive_size)
+        let [grant, calls] = [self.protocol.grant, self.protocol.calls]
+            .map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+        let replies = calls.min(self.max_reverse_calls);
+        grant.saturating_add(replies).saturating_mul(self.protocol.receive_size)
     }
 }

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use rpcrdma_oncrpc::Refused;
+use rpcrdma_proto as proto;
 use rpcrdma_xdr::{DecodeError, EncodeError};
 use thiserror::Error;
 
-/// What a failed call may have done at the server (rule I8).
+/// What a failed call may have done at the peer (rule I8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Execution {
-    /// The server did not carry it out.
+    /// The peer did not carry it out.
     NotExecuted,
-    /// The server may have carried it out, or may yet do so.
+    /// The peer may have carried it out, or may yet do so.
     Unknown,
 }
 
@@ -30,22 +31,22 @@ pub enum CallError {
         /// What kept the connection from being opened, if it was down.
         link: Option<String>,
     },
-    /// The connection was lost before the reply came and the call was not to be sent again. What the server did is unknown.
+    /// The connection was lost before the reply came and the call was not to be sent again. What the peer did is unknown.
     #[error("connection lost before the reply: {reason}")]
     ConnectionLost {
         /// Why the connection ended.
         reason: String,
     },
-    /// No connection could be had.
+    /// There is no connection, or none could be had.
     #[error("no connection: {reason}")]
     Unreachable {
-        /// The last attempt's failure.
+        /// The last attempt's failure, or why the connection ended.
         reason: String,
         /// Whether the call had left on an earlier connection.
         sent: bool,
     },
-    /// The client was closed.
-    #[error("the client is closed")]
+    /// This side is closing the connection, or has closed the client.
+    #[error("closed by this side")]
     Closed {
         /// Whether the call had left.
         sent: bool,
@@ -62,14 +63,20 @@ pub enum CallError {
         /// What is missing.
         reason: String,
     },
-    /// The server answered that it does not carry the call out, or failed (RFC 5531 §9).
+    /// As many calls through this backchannel are in progress as may be; nothing was sent.
+    #[error("{limit} calls through the backchannel are in progress, the limit")]
+    QueueFull {
+        /// [`max_reverse_calls`](crate::ServerConfig::max_reverse_calls).
+        limit: usize,
+    },
+    /// The peer answered that it does not carry the call out, or failed (RFC 5531 §9).
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The server refuses the call's chunks, or the reply fits neither them nor one Send (RFC 8166 §4.5, `ERR_CHUNK`).
-    #[error("the server refuses the call's chunks, or its reply does not fit them (ERR_CHUNK)")]
+    /// The peer refuses the call's chunks, or the reply fits neither them nor one Send (RFC 8166 §4.5, `ERR_CHUNK`).
+    #[error("the peer refuses the call's chunks, or its reply does not fit them (ERR_CHUNK)")]
     Chunk,
-    /// The server does not speak this version of RPC-over-RDMA (RFC 8166 §4.5.1, `ERR_VERS`).
-    #[error("the server speaks RPC-over-RDMA versions {low} to {high}")]
+    /// The peer does not speak this version of RPC-over-RDMA (RFC 8166 §4.5.1, `ERR_VERS`).
+    #[error("the peer speaks RPC-over-RDMA versions {low} to {high}")]
     TransportVersion {
         /// Lowest version.
         low: u32,
@@ -91,6 +98,7 @@ impl CallError {
     pub fn execution(&self) -> Execution {
         match self {
             Self::Unsendable { .. }
+            | Self::QueueFull { .. }
             | Self::Memory { .. }
             | Self::TimedOut { sent: false, .. }
             | Self::Unreachable { sent: false, .. }
@@ -99,6 +107,34 @@ impl CallError {
             Self::Refused(refused) if !matches!(refused, Refused::SystemError) => Execution::NotExecuted,
             // ERR_CHUNK may mean that the reply did not fit (RFC 8166 §4.5.3): the call was carried out then.
             _ => Execution::Unknown,
+        }
+    }
+}
+
+impl CallError {
+    /// The word of RPC-over-RDMA for why there is no reply, in ours. `after` is the time given; `down` says why there is no
+    /// connection.
+    pub(crate) fn from_failure(failure: proto::CallFailure, after: Duration, down: Option<String>) -> Self {
+        let proto::CallFailure { error, sent, .. } = failure;
+        let reason = error.to_string();
+        match error {
+            proto::CallError::TimedOut => Self::TimedOut { after, sent, link: down },
+            proto::CallError::Version { low, high } => Self::TransportVersion { low, high },
+            proto::CallError::Chunk => Self::Chunk,
+            proto::CallError::Unsendable(_) => Self::Unsendable { reason },
+            proto::CallError::Memory(_) | proto::CallError::Windows(_) => Self::Memory { reason },
+            proto::CallError::Unreachable { .. } => Self::Unreachable { reason, sent },
+            proto::CallError::Closed => Self::Closed { sent },
+            _ if !sent => Self::Unreachable { reason, sent },
+            _ => Self::ConnectionLost { reason },
+        }
+    }
+
+    /// Why a call was not even taken.
+    pub(crate) fn from_refusal(kind: proto::RefusedKind) -> Self {
+        match kind {
+            proto::RefusedKind::Closed => Self::Closed { sent: false },
+            kind => Self::Unsendable { reason: kind.to_string() },
         }
     }
 }

@@ -1,22 +1,22 @@
-//! The calls that a connection of the server is working on.
+//! The calls that a connection is working on.
 //!
 //! A handler is first polled inline, with the context of the connection's task: one that cannot block is done then, at
 //! the cost of a function call. Any other becomes a task of its own, whose result comes back here.
 //!
 //! *What happens on error.* When the connection ends, the handlers go on without it: each ends in the reply cache, where
-//! a retransmission on another connection finds its reply. They keep their connection's place meanwhile, so that a peer which
-//! calls and leaves, again and again, has no more of them at work than its connections allow (I6). A handler that panics ends
-//! its connection only.
+//! a retransmission on another connection finds its reply. Each keeps something meanwhile, at the server its connection's
+//! place, so that a peer which calls and leaves, again and again, has no more of them at work than its connections allow
+//! (I6). A handler that panics ends its connection only.
 
+use std::any::Any;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use thiserror::Error;
 use tokio::task::JoinSet;
-
-use crate::admission::Place;
 
 /// A handler panicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -27,13 +27,13 @@ pub(crate) struct HandlerPanicked;
 #[derive(Debug)]
 pub(crate) struct Handlers<K: 'static, T: 'static> {
     tasks: JoinSet<(K, T)>,
-    place: Arc<Place>,
+    keeps: Arc<dyn Any + Send + Sync>,
 }
 
 impl<K: Send + 'static, T: Send + 'static> Handlers<K, T> {
-    /// None yet, on the connection that has this place.
-    pub(crate) fn new(place: Place) -> Self {
-        Self { tasks: JoinSet::new(), place: Arc::new(place) }
+    /// None yet. Each will keep this until it has ended.
+    pub(crate) fn new(keeps: impl Any + Send + Sync) -> Self {
+        Self { tasks: JoinSet::new(), keeps: Arc::new(keeps) }
     }
 
     /// Handlers that were not done at once and are not done yet.
@@ -41,23 +41,33 @@ impl<K: Send + 'static, T: Send + 'static> Handlers<K, T> {
         self.tasks.len()
     }
 
-    /// Polls the handler once; if that does not end it, it goes on as a task and its result comes from
+    /// Begins a handler and polls it once; if that does not end it, it goes on as a task and its result comes from
     /// [`poll_next`](Self::poll_next).
-    pub(crate) fn start<F>(&mut self, cx: &mut Context<'_>, key: K, handler: F) -> Option<(K, T)>
+    pub(crate) fn start<F>(
+        &mut self,
+        cx: &mut Context<'_>,
+        key: K,
+        begin: impl FnOnce() -> F,
+    ) -> Result<Option<(K, T)>, HandlerPanicked>
     where
         F: Future<Output = T> + Send + Unpin + 'static,
     {
-        let mut handler = handler;
-        match Pin::new(&mut handler).poll(cx) {
-            Poll::Ready(result) => Some((key, result)),
-            Poll::Pending => {
-                let place = Arc::clone(&self.place);
+        // What a panic leaves behind is the handler's own, and dropped.
+        let first = catch_unwind(AssertUnwindSafe(|| {
+            let mut handler = begin();
+            let first = Pin::new(&mut handler).poll(cx);
+            (handler, first)
+        }));
+        match first.map_err(|_| HandlerPanicked)? {
+            (_, Poll::Ready(result)) => Ok(Some((key, result))),
+            (handler, Poll::Pending) => {
+                let keeps = Arc::clone(&self.keeps);
                 self.tasks.spawn(async move {
                     let result = handler.await;
-                    drop(place);
+                    drop(keeps);
                     (key, result)
                 });
-                None
+                Ok(None)
             }
         }
     }

@@ -5,6 +5,9 @@
 //! one dispatch and one reply cache. A program implements [`Program`] and [`Binding`]; which of its arguments and results
 //! are DDP-eligible is marked in their types (`#[xdr(ddp)]`).
 //!
+//! Over RDMA both sides can call and serve at once on the connection that the client opened (RFC 8167): a client serves
+//! programs by [`ClientBuilder::program`], a server calls through a [`Backchannel`].
+//!
 //! This crate drives: sockets, timers and tasks are here, decisions are in the sans-I/O layers below.
 //!
 //! | module | mechanism |
@@ -12,25 +15,29 @@
 //! | `client`, `server` | the public faces |
 //! | `rdma` | drives a `proto` connection or session on a queue pair |
 //! | `tcp` | record marking on sockets |
-//! | `handlers` | calls in progress at a server |
+//! | `programs` | what one side serves, with its reply cache |
+//! | `handlers` | calls in progress |
+//! | `backchannel` | calls of a server to its client |
 //! | `admission` | limits on connections |
 //! | [`ccp`] | what is agreed at the begin of a connection (RFC 5666 §6), off by default |
 //! | `shares` | memory, divided among peer addresses |
 //! | [`rpcbind`] | registration and lookup |
-//! | `trace` | what the server says about each call |
+//! | `trace` | what is said about each call |
 //! | `workers` | threads for handlers that may block |
 //!
-//! Each call leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (client) or `rpcrdma::serve`
-//! (server): connection, XID, program and procedure, how call and reply travelled, and who invalidated.
+//! Each call leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (where it is made) or
+//! `rpcrdma::serve` (where it is served): connection, XID, program and procedure, how call and reply travelled, and who invalidated.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 mod admission;
+mod backchannel;
 mod call;
 pub mod ccp;
 mod client;
 mod config;
 mod error;
 mod handlers;
+mod programs;
 mod rdma;
 pub mod rpcbind;
 mod server;
@@ -40,9 +47,10 @@ mod trace;
 mod workers;
 mod xid;
 
+pub use backchannel::{Backchannel, ConnectionContext};
 pub use call::{Call, Reply, ReplyShape, Transfer, Transport};
 pub use ccp::Ccp;
-pub use client::{Client, ClientStats, ConnectionStats};
+pub use client::{Client, ClientBuilder, ClientStats, ConnectionStats};
 pub use config::{ClientConfig, ServerConfig};
 pub use error::{CallError, Execution};
 pub use rpcrdma_oncrpc::{

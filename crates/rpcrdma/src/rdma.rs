@@ -3,9 +3,11 @@
 //! | module | mechanism |
 //! | --- | --- |
 //! | `link` | moves work from a connection to its queue pair and completions back |
+//! | `service` | Calls of the peer, at either end |
 //! | `client` | calls of a client, on one connection after the other |
 //! | `server` | one connection of the server |
 
 pub(crate) mod client;
 mod link;
 pub(crate) mod server;
+mod service;

@@ -15,8 +15,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rpcrdma_oncrpc::{Dispatcher, Program, RegisterError, ReplyCache};
-use rpcrdma_proto::{Binding, BindingTable, Config};
+use rpcrdma_oncrpc::RegisterError;
+use rpcrdma_proto::{Binding, Config};
 use rpcrdma_verbs::Listener;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -25,7 +25,9 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::admission::Admission;
+use crate::backchannel::{Backchannel, Backchannels};
 use crate::config::ServerConfig;
+use crate::programs::Programs;
 use crate::rdma::server::FailedReads;
 use crate::shares::PeerShares;
 use crate::{rdma, tcp};
@@ -76,6 +78,8 @@ pub struct ServerStats {
     pub calls: u64,
     /// RDMA connections that agreed by CONF_RDMA ([`ccp`](crate::ccp)).
     pub agreed: u64,
+    /// Calls of clients, in the reverse direction, that were made.
+    pub reverse_calls: u64,
     /// Octets of the pool in use.
     pub memory_in_use: usize,
     /// Octets that were copied between the RDMA links and the memory of calls. Providers may copy what travels by Send; of
@@ -86,9 +90,9 @@ pub struct ServerStats {
 /// What all connections of a server share.
 pub(crate) struct Shared {
     pub(crate) config: ServerConfig,
-    pub(crate) dispatcher: Dispatcher,
+    pub(crate) programs: Arc<Programs>,
     pub(crate) protocol: Arc<Config>,
-    pub(crate) programs: Vec<Arc<dyn Binding>>,
+    pub(crate) backchannels: Arc<Backchannels>,
     pub(crate) shares: PeerShares,
     pub(crate) failed_reads: FailedReads,
     admission: Admission,
@@ -176,8 +180,8 @@ impl Server {
         self.tcp.iter().map(TcpListener::local_addr).collect()
     }
 
-    /// Serves until `shutdown` is ready, then stops in order: no new connections and calls, calls in progress are
-    /// answered (for at most [`grace`](ServerConfig::grace)), connections close. If this future is dropped instead,
+    /// Serves until `shutdown` is ready, then stops in order: no new connections and calls (but on a connection whose client is
+    /// being called), calls in progress are answered (for at most [`grace`](ServerConfig::grace)), connections close. If this future is dropped instead,
     /// connections end at once.
     ///
     /// # Errors
@@ -260,10 +264,7 @@ impl ServerBuilder {
             return Err(ServeError::NoListener);
         }
         let mut config = self.config;
-        let mut dispatcher = Dispatcher::new(Arc::new(ReplyCache::new(config.reply_cache)));
-        for program in &self.programs {
-            dispatcher.register(Arc::clone(program) as Arc<dyn Program>)?;
-        }
+        let programs = Programs::new(self.programs, config.reply_cache)?;
         let shares = self.shares.unwrap_or_else(|| config.shares());
         for (whose, connections, limit) in [
             ("all connections", config.max_connections, shares.domain().usage().limit),
@@ -279,11 +280,11 @@ impl ServerBuilder {
                 );
             }
         }
-        config.protocol.bindings = Some(Arc::new(BindingTable::new(self.programs.clone())));
+        config.protocol.bindings = Some(Arc::new(programs.bindings()));
         let shared = Shared {
-            dispatcher,
+            programs: Arc::new(programs),
             protocol: Arc::new(config.protocol.clone()),
-            programs: self.programs,
+            backchannels: Arc::new(Backchannels::new()),
             shares,
             failed_reads: FailedReads::default(),
             admission: Admission::new(
@@ -319,9 +320,19 @@ impl ServerMonitor {
             refused: shared.refused.load(Ordering::Relaxed),
             calls: shared.calls.load(Ordering::Relaxed),
             agreed: shared.agreed.load(Ordering::Relaxed),
+            reverse_calls: shared.backchannels.calls(),
             memory_in_use: shared.shares.domain().usage().in_use,
             payload_bytes_copied: shared.copied.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl ServerMonitor {
+    /// The reverse directions of all RDMA connections that are open (RFC 8167), oldest connection first. Which of the clients
+    /// serve anything is the upper layer's to know: the others answer PROG_UNAVAIL, or nothing.
+    #[must_use]
+    pub fn backchannels(&self) -> Vec<Backchannel> {
+        self.shared.backchannels.open()
     }
 }
 

@@ -1,6 +1,7 @@
-//! The `tracing` event that each call leaves at the server, target `rpcrdma::serve`.
+//! The `tracing` events that each call leaves: of level `DEBUG`, target `rpcrdma::call` where it is made, `rpcrdma::serve`
+//! where it is served.
 //!
-//! How the reply leaves is decided later, by `proto`, which traces it under the same XID.
+//! How the reply of a served call leaves is decided later, by `proto`, which traces it under the same XID.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,7 +10,9 @@ use rpcrdma_oncrpc::Outcome;
 use rpcrdma_xdr::{Decoder, Piece};
 use tokio::time::Instant;
 
-use crate::server::Shared;
+use crate::call::{Call, Reply};
+use crate::error::CallError;
+use crate::programs::Programs;
 
 /// What is called, and since when; zeros if the message is too short to say.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +37,7 @@ impl Traced {
     }
 }
 
-impl Shared {
+impl Programs {
     /// Says what was answered; `way` is how the call came.
     pub(crate) fn trace(
         &self,
@@ -50,16 +53,39 @@ impl Shared {
             elapsed = ?since.elapsed(), travelled = format_args!("call {way}; reply {}", Answered(outcome))
         );
     }
+}
 
-    fn name(&self, program: u32, version: u32, procedure: u32) -> &'static str {
-        let served = self
-            .programs
-            .iter()
-            .find(|served| served.number() == program && served.versions().contains(&version));
-        match served {
-            Some(_) if procedure == 0 => "NULL",
-            Some(served) => served.procedure(version, procedure).map_or("", |procedure| procedure.name),
-            None => "",
+/// A call that is being made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Calling {
+    program: u32,
+    version: u32,
+    procedure: u32,
+    name: &'static str,
+    since: Option<Instant>,
+}
+
+impl Calling {
+    pub(crate) fn new(call: &Call) -> Self {
+        let Call { program, version, procedure, name, .. } = *call;
+        let since = tracing::enabled!(target: "rpcrdma::call", tracing::Level::DEBUG).then(Instant::now);
+        Self { program, version, procedure, name, since }
+    }
+
+    /// Says how the call to this peer ended.
+    pub(crate) fn ended(self, to: Option<SocketAddr>, result: &Result<Reply, CallError>) {
+        let Self { program, version, procedure, name, since } = self;
+        let Some(since) = since else { return };
+        let (to, elapsed) = (to.map(tracing::field::display), since.elapsed());
+        match result {
+            Ok(reply) => tracing::debug!(
+                target: "rpcrdma::call",
+                to, xid = reply.xid, program, version, procedure, name, ?elapsed, travelled = %reply.travelled
+            ),
+            Err(error) => tracing::debug!(
+                target: "rpcrdma::call",
+                to, program, version, procedure, name, ?elapsed, %error
+            ),
         }
     }
 }

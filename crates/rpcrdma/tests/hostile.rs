@@ -12,20 +12,14 @@
 
 mod support;
 
-use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::{Client, ClientConfig, Server, ServerConfig, ServerMonitor};
-use rpcrdma_proto::PrivateData;
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
-use rpcrdma_verbs::{
-    ConnectParameters, Connector, ProtectionDomain, QueuePair, ReceiveMemory, SendRequest, Work, WorkRequest,
-    WrId,
-};
+use support::raw::{NULL_CALL, Peer, message, words};
 use support::{TestProgram, echo, get, pattern, put};
 use tokio::time::timeout;
 
@@ -71,25 +65,7 @@ impl Scene {
     }
 
     async fn connect(&self) -> Peer {
-        let parameters = ConnectParameters {
-            private_data: PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 4096 }
-                .encode(),
-            ird: 32,
-            ord: 4,
-            max_send_wr: 64,
-            max_recv_wr: 64,
-            domain: ProtectionDomain::new(1 << 20),
-        };
-        let mut queue_pair = self.fabric.connector(BAD).connect(SERVER, parameters).await.unwrap();
-        for id in 1000..1032 {
-            queue_pair
-                .post_receive(
-                    WrId(id),
-                    ReceiveMemory::Scatter(vec![queue_pair.domain().allocate(4096, 1).unwrap()]),
-                )
-                .unwrap();
-        }
-        Peer { queue_pair, next: 0 }
+        Peer::connect(&self.fabric, BAD, SERVER).await
     }
 
     /// The good client has not noticed.
@@ -97,60 +73,6 @@ impl Scene {
         echo(&self.good, &pattern(10_000)).await.unwrap();
         assert_eq!(self.good.stats().connections, 1);
     }
-}
-
-struct Peer {
-    queue_pair: Box<dyn QueuePair>,
-    next: u64,
-}
-
-impl Peer {
-    fn send(&mut self, message: Vec<u8>) {
-        let request = SendRequest { gather: vec![Bytes::from(message)], ..SendRequest::default() };
-        // The connection may have ended for an earlier message.
-        let _ = self.queue_pair.post(WrId(self.next), WorkRequest::Send(request));
-        self.next += 1;
-    }
-
-    /// Lets the messages leave; what comes back is never looked at.
-    async fn leave(&mut self) {
-        let _ = poll_fn(|cx| Poll::Ready(self.queue_pair.poll(cx, &mut Vec::new()))).await;
-    }
-
-    /// What arrives until nothing does for a second, and whether the connection has ended.
-    async fn answers(&mut self) -> (Vec<Vec<u8>>, bool) {
-        let mut answers = Vec::new();
-        loop {
-            let mut completions = Vec::new();
-            let polled = poll_fn(|cx| match self.queue_pair.poll(cx, &mut completions) {
-                Poll::Pending => Poll::Pending,
-                Poll::Ready(result) => Poll::Ready(result),
-            });
-            match timeout(Duration::from_secs(1), polled).await {
-                Err(_) => return (answers, false),
-                Ok(Err(_)) => return (answers, true),
-                Ok(Ok(())) => {}
-            }
-            for completion in completions {
-                if let Work::Receive { buffers, len, .. } = completion.work
-                    && completion.status.is_success()
-                {
-                    answers.push(buffers[0][..len].to_vec());
-                }
-            }
-        }
-    }
-}
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
-const NULL_CALL: [u32; 10] = [7, 0, 2, support::PROGRAM, 1, 0, 0, 0, 0, 0];
-
-/// A message with this header and a NULL call behind it.
-fn message(header: &[u32]) -> Vec<u8> {
-    [words(header), words(&NULL_CALL)].concat()
 }
 
 /// RFC 8166 §4.5: an RDMA_ERROR for XID 7 with this code.

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rpcrdma::{CallError, Client, ClientConfig, Execution, Server, ServerConfig, ServerMonitor, Transport};
 use rpcrdma_oncrpc::Refused;
+use rpcrdma_verbs::ConnectError;
+use support::bounce::{Bounce, bounce};
 use support::{TestProgram, call, count, echo, get, pattern, program, put, sleep_call};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -402,4 +404,23 @@ async fn no_time_that_a_caller_sets_is_too_long() {
     let server = serve(program(), config).await;
     let client = client(server.address).await;
     client.call(call(0).timeout(Duration::MAX)).await.unwrap();
+}
+
+/// RFC 8167 is about RPC-over-RDMA: over TCP there is no way back, and both sides say so.
+#[tokio::test]
+async fn clients_are_not_called_over_tcp() {
+    let builder = || Client::builder().config(quick()).program(Arc::new(Bounce::default()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let error = builder().tcp(address).await.map(drop).unwrap_err();
+    assert!(matches!(error, ConnectError::Invalid(_)), "{error}");
+    let server = Server::builder().program(Arc::new(Bounce::default())).listen_tcp(listener).build().unwrap();
+    let monitor = server.monitor();
+    tokio::spawn(server.serve(std::future::pending()));
+    let client = client(address).await;
+    let error = bounce(&client, 1).await.unwrap_err();
+    assert!(matches!(error, CallError::Refused(Refused::ProcedureUnavailable)), "{error}");
+    assert_eq!(bounce(&client, 0).await.unwrap(), 0);
+    assert!(monitor.backchannels().is_empty());
+    client.close().await;
 }

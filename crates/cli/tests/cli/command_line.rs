@@ -267,14 +267,14 @@ fn how_calls_travel() {
     let put = verbose(&["put", file, &server.url("/file")]);
     let write = line(&put, "WRITE");
     assert!(
-        write.contains("1048576 B by RDMA Read") && write.contains("invalidated by the server"),
+        write.contains("1048576 B by RDMA Read") && write.contains("invalidated by the responder"),
         "{write}"
     );
     assert!(line(&put, "CREATE").contains("call inline"), "{put}");
     let get = verbose(&["get", &server.url("/file"), place.path().to_str().unwrap()]);
     let read = line(&get, "READ");
     assert!(
-        read.contains("1048576 B by Write chunk") && read.contains("invalidated by the server"),
+        read.contains("1048576 B by Write chunk") && read.contains("invalidated by the responder"),
         "{read}"
     );
     let listing = line(&verbose(&["ls", &server.url("/names")]), "READDIRPLUS");

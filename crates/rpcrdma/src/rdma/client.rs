@@ -4,7 +4,8 @@
 //!
 //! * A call that is the only one in progress drives the connection itself while it waits: its reply wakes its own task,
 //!   without a detour.
-//! * The background task drives in every other case, carries out connection attempts, and watches the timers.
+//! * The background task drives in every other case, carries out connection attempts, and watches the timers. It also serves
+//!   Calls of the server (RFC 8167), without the lock: their handlers may make calls of their own.
 //!
 //! A provider keeps one waker, that of the last poll. [`State::poller`] says whose it is; who stops driving leaves it to
 //! the background task, which takes over at once if calls wait, else after a short watch, so that one call after the other
@@ -13,8 +14,10 @@
 //! *Who owns which buffer.* The session and the queue pair do, until a call's reply gives its results to the caller.
 //!
 //! *What happens on error.* The session decides: calls are sent again on the next connection (I8) or fail. A call whose
-//! future is dropped is abandoned there (I10).
+//! future is dropped is abandoned there (I10). A Call of the server is answered on its own connection or not at all; a handler
+//! that panics ends the connection, as at the server.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -22,28 +25,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rpcrdma_proto::{
-    self as proto, Action, CallFailure, CallId, IdMap, IncomingReply, RefusedKind, Session, SessionEvent,
-};
+use rpcrdma_oncrpc::Attached;
+use rpcrdma_proto::{Action, CallId, IdMap, IncomingCall, IncomingReply, Session, SessionEvent};
 use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectParameters, Connector, ProtectionDomain, QueuePair};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::link::{Link, Progress};
-use crate::call::{Call, Reply, Transfer, Transport};
+use super::service::{Answered, Service};
+use crate::call::{Call, Reply};
 use crate::ccp::client::Asker;
-use crate::client::{ClientStats, ConnectionStats, open_reply};
+use crate::client::{ClientStats, ConnectionStats, Forechannel};
 use crate::config::ClientConfig;
 use crate::error::CallError;
+use crate::handlers::HandlerPanicked;
+use crate::programs::Programs;
 
 /// Rounds in one poll of a task before others get their turn.
 const ROUNDS_PER_POLL: usize = 32;
 /// How long nobody needs to drive after a call that drove itself, before the background task does.
 const WATCH: Duration = Duration::from_millis(5);
-/// Longest RPC reply header, in octets: six words and a verifier of 400 octets (RFC 5531 §8.2, §9).
-const REPLY_HEADER_MAX: usize = 24 + 400;
-/// Octets that follow it in the longest refusal, PROG_MISMATCH.
-const REFUSAL_MAX: usize = 8;
 
 /// Runs calls over RPC-over-RDMA.
 pub(crate) struct RdmaClient {
@@ -55,6 +56,7 @@ struct Shared {
     to: SocketAddr,
     config: ClientConfig,
     domain: ProtectionDomain,
+    programs: Arc<Programs>,
     state: Mutex<State>,
     /// Tells that the background task has ended.
     ended: Notify,
@@ -65,11 +67,15 @@ struct State {
     link: Option<Link>,
     ccp: Option<Asker>,
     calls: IdMap<CallId, Waiting>,
+    /// Calls of the server on the present connection that wait for a handler. Its credits bound them.
+    incoming: VecDeque<IncomingCall>,
     poller: Poller,
     background: Background,
     phase: Phase,
     /// Why there is no connection.
     down: Option<String>,
+    /// Counts connections.
+    connected: watch::Sender<u64>,
     stats: ClientStats,
     /// Payload copied on connections that are over.
     copied_before: u64,
@@ -124,6 +130,7 @@ impl RdmaClient {
         connector: Arc<dyn Connector>,
         to: SocketAddr,
         config: ClientConfig,
+        programs: Arc<Programs>,
     ) -> Result<Self, ConnectError> {
         let domain = ProtectionDomain::new(config.memory);
         let make = if config.ccp.is_some() { Session::with_prelude } else { Session::new };
@@ -133,6 +140,7 @@ impl RdmaClient {
             to,
             domain: domain.clone(),
             config: config.clone(),
+            programs,
             state: Mutex::new(State::new(session, link, config.ccp.clone().map(Asker::new))),
             ended: Notify::new(),
         };
@@ -146,23 +154,28 @@ impl RdmaClient {
         };
         let queue_pair = attempt.await.map_err(|_| ConnectError::Timeout("RDMA connection"))??;
         let link = admit(&mut session, number, queue_pair).ok_or(ConnectError::Timeout("RDMA connection"))?;
-        let shared = Arc::new(shared(session, link));
-        let mut task = Task::new(Arc::clone(&shared));
+        Ok(Self { shared: Arc::new(shared(session, link)) })
+    }
+
+    /// Starts the background task; handlers of Calls of the server get `forechannel`.
+    pub(crate) fn start(&self, forechannel: Forechannel) {
+        let mut task = Task::new(Arc::clone(&self.shared), forechannel);
+        // Receives are posted at once, whoever sends first.
+        self.shared.lock().background.wanted = true;
         tokio::spawn(async move { poll_fn(|cx| task.poll(cx)).await });
-        Ok(Self { shared })
+    }
+
+    /// Waits for a connection after the first `seen`.
+    pub(crate) async fn connected_again(&self, seen: u64) -> u64 {
+        let mut connected = self.shared.lock().connected.subscribe();
+        // The sender lives as long as this.
+        connected.wait_for(|count| *count > seen).await.map_or(seen, |count| *count)
     }
 
     pub(crate) async fn call(&self, call: Call) -> Result<Reply, CallError> {
         let mut guard = InProgress { shared: &self.shared, id: None };
         let mut call = Some(call);
-        let reply = poll_fn(|cx| guard.poll(cx, &mut call)).await?;
-        let travelled = Transfer {
-            transport: Transport::Rdma,
-            call: reply.call,
-            reply: reply.reply,
-            invalidations: reply.invalidations,
-        };
-        open_reply(reply.message, travelled)
+        poll_fn(|cx| guard.poll(cx, &mut call)).await?.try_into()
     }
 
     pub(crate) fn stats(&self) -> ClientStats {
@@ -216,7 +229,8 @@ fn parameters(config: &ClientConfig, domain: ProtectionDomain) -> ConnectParamet
     ConnectParameters {
         private_data: protocol.announcement(),
         ird: config.ird,
-        ord: config.ord,
+        // Read chunks in the reverse direction are pulled by us (RFC 8167 §5.3).
+        ord: config.ord.max(u16::from(protocol.reverse_chunks)),
         max_send_wr: config.max_send_wr,
         // Half of the queue backs our calls, half what we grant in the reverse direction.
         max_recv_wr: receives.saturating_mul(2),
@@ -254,10 +268,12 @@ impl State {
             link: Some(link),
             ccp,
             calls: IdMap::default(),
+            incoming: VecDeque::new(),
             poller: Poller::Nobody,
             background: Background::default(),
             phase: Phase::Open,
             down: None,
+            connected: watch::Sender::new(0),
             stats: ClientStats::default(),
             copied_before: 0,
         }
@@ -325,7 +341,8 @@ impl State {
                     return;
                 }
                 if let Some(call) = self.calls.get(&id) {
-                    let result = result.map_err(|failure| self.failure(failure, call.after));
+                    let result = result
+                        .map_err(|failure| CallError::from_failure(failure, call.after, self.down.clone()));
                     self.finish(id, result);
                 }
             }
@@ -336,10 +353,12 @@ impl State {
                 } else {
                     self.down = None;
                 }
+                self.connected.send_replace(self.session.stats().connections);
             }
             SessionEvent::ConnectFailed { reason, .. } => self.down = Some(reason),
             SessionEvent::Disconnected(reason) => {
                 self.link = None;
+                self.incoming.clear();
                 self.poller = Poller::Nobody;
                 self.down = Some(reason.to_string());
                 self.fail_unrepeatable(&reason.to_string(), now);
@@ -349,8 +368,11 @@ impl State {
                 self.phase = Phase::Closed;
                 self.want_background();
             }
-            // Calls in the reverse direction are nobody's here: the peer gets no answer and knows it from its timer.
-            SessionEvent::Call(call) => self.session.reply(now.into_std(), call.token, proto::Answer::Drop),
+            SessionEvent::Call(call) => {
+                self.stats.served += 1;
+                self.incoming.push_back(call);
+                self.wake_background();
+            }
         }
     }
 
@@ -373,52 +395,38 @@ impl State {
         }
     }
 
-    /// The session's word for why there is no reply, in ours.
-    fn failure(&self, failure: CallFailure, after: Duration) -> CallError {
-        let CallFailure { error, sent, .. } = failure;
-        let reason = error.to_string();
-        match error {
-            proto::CallError::TimedOut => CallError::TimedOut { after, sent, link: self.down.clone() },
-            proto::CallError::Version { low, high } => CallError::TransportVersion { low, high },
-            proto::CallError::Chunk => CallError::Chunk,
-            proto::CallError::Unsendable(_) => CallError::Unsendable { reason },
-            proto::CallError::Memory(_) | proto::CallError::Windows(_) => CallError::Memory { reason },
-            proto::CallError::Unreachable { .. } => CallError::Unreachable { reason, sent },
-            proto::CallError::Closed => CallError::Closed { sent },
-            _ => CallError::ConnectionLost { reason },
-        }
-    }
-
     /// Hands a new call to the session.
     fn start(&mut self, now: Instant, call: Call, default_timeout: Duration) -> Result<CallId, CallError> {
         if self.phase != Phase::Open {
             return Err(CallError::Closed { sent: false });
         }
         let xid = self.session.next_xid();
-        let (program, version, procedure) = (call.program, call.version, call.procedure);
         let after = call.timeout.unwrap_or(default_timeout);
         let retransmit = call.retransmit;
-        let (message, reply) = call.into_message(xid)?;
-        let call = proto::Call {
-            xid,
-            program,
-            version,
-            procedure,
-            message,
-            reply: proto::ReplyShape {
-                max_len: REPLY_HEADER_MAX.saturating_add(reply.max_len.max(REFUSAL_MAX)),
-                sinks: reply.sinks,
-            },
-            flavor_touches_data: false,
-            timeout: Some(after),
-        };
-        let id = self.session.call(now.into_std(), call).map_err(|refused| match refused.kind {
-            RefusedKind::Closed => CallError::Closed { sent: false },
-            kind => CallError::Unsendable { reason: kind.to_string() },
-        })?;
+        let call = call.into_protocol(xid, after)?;
+        let taken = self.session.call(now.into_std(), call);
+        let id = taken.map_err(|refused| CallError::from_refusal(refused.kind))?;
         self.stats.calls += 1;
         self.calls.insert(id, Waiting { waker: None, result: None, retransmit, after });
         Ok(id)
+    }
+
+    /// Gives the session what handlers said.
+    fn answer(&mut self, answers: Result<Vec<Answered>, HandlerPanicked>) {
+        match answers {
+            Ok(answers) if answers.is_empty() => return,
+            Ok(answers) => {
+                let now = Instant::now().into_std();
+                for (token, answer) in answers {
+                    self.session.reply(now, token, answer);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "connection given up");
+                self.session.give_up_connection();
+            }
+        }
+        self.background.wanted = true;
     }
 
     /// A connection attempt has ended.
@@ -541,17 +549,26 @@ struct Task {
     /// Activity when the watch began.
     seen: u64,
     connecting: Option<(u32, BoxFuture<'static, Connected>)>,
+    /// Calls of the server, on whatever connection they came: handlers outlive theirs.
+    service: Service,
+    /// Handlers at a time. The server has no more credits, but it may connect and leave again and again (I6).
+    max_handlers: usize,
 }
 
 impl Task {
-    fn new(shared: Arc<Shared>) -> Self {
+    fn new(shared: Arc<Shared>, forechannel: Forechannel) -> Self {
         let now = Instant::now();
+        let attached = Attached::new(forechannel);
+        let service = Service::new(Arc::clone(&shared.programs), Some(shared.to), attached, ());
+        let max_handlers = usize::try_from(shared.config.protocol.grant).unwrap_or(usize::MAX).max(1);
         Self {
             shared,
             timer: Box::pin(sleep_until(now)),
             watch: Box::pin(sleep_until(now)),
             seen: 0,
             connecting: None,
+            service,
+            max_handlers,
         }
     }
 
@@ -566,7 +583,7 @@ impl Task {
             state.background.armed = None;
             state.background.wanted = true;
         }
-        loop {
+        for _ in 0..ROUNDS_PER_POLL {
             if state.phase == Phase::Closing && state.calls.is_empty() {
                 state.phase = Phase::Ending;
                 state.session.close(Instant::now().into_std());
@@ -584,16 +601,23 @@ impl Task {
                 return Poll::Ready(());
             }
             let begin = state.background.attempt.take();
+            let calls = self.admit_calls(&mut state);
             drop(state);
             let ended = self.connect(begin, cx);
+            let answers = self.serve(calls, cx);
             state = shared.lock();
+            state.answer(answers);
             match ended {
                 Some((attempt, outcome)) => state.connected(attempt, outcome),
                 None if state.background.wanted || state.background.attempt.is_some() => {}
-                None => break,
+                None => {
+                    self.arm(&mut state, cx);
+                    return Poll::Pending;
+                }
             }
         }
-        self.arm(&mut state, cx);
+        // A server that calls without end leaves others their turn too.
+        cx.waker().wake_by_ref();
         Poll::Pending
     }
 
@@ -628,6 +652,29 @@ impl Task {
     fn watch_from_now(&mut self, activity: u64) {
         self.seen = activity;
         self.watch.as_mut().reset(Instant::now() + WATCH);
+    }
+
+    /// Calls of the server for which there are handlers.
+    fn admit_calls(&self, state: &mut State) -> Vec<IncomingCall> {
+        let free = self.max_handlers.saturating_sub(self.service.len()).min(state.incoming.len());
+        state.incoming.drain(..free).collect()
+    }
+
+    /// Serves these Calls and goes on with earlier ones, without the lock; says what is to be answered. Calls are never left
+    /// waiting for a handler that has just ended: this is done again as long as anything is answered.
+    fn serve(
+        &mut self,
+        calls: Vec<IncomingCall>,
+        cx: &mut Context<'_>,
+    ) -> Result<Vec<Answered>, HandlerPanicked> {
+        let mut answers = Vec::new();
+        for call in calls {
+            answers.extend(self.service.start(Instant::now(), cx, call)?);
+        }
+        while let Poll::Ready(Some(answer)) = self.service.poll_next(cx) {
+            answers.push(answer?);
+        }
+        Ok(answers)
     }
 
     /// Begins and continues a connection attempt, without the lock; says how it ended.

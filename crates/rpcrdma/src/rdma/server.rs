@@ -1,8 +1,8 @@
 //! One RPC-over-RDMA connection of the server.
 //!
-//! One task owns the connection: calls go to the dispatcher without a lock held, what a handler cannot answer at once
-//! becomes a task of its own (see [`Handlers`]), and answers go back to the connection here. A round takes a bounded
-//! number of calls, posts their replies together, then lets the queue pair work.
+//! One task owns the connection: calls go to their handlers without a lock held (see [`Service`]), and answers go back to the
+//! connection here. A round takes a bounded number of calls, posts their replies together, then lets the queue pair work.
+//! Calls in the reverse direction come as orders from [`Backchannel`](crate::Backchannel)s.
 //!
 //! *Who owns which buffer.* A call's message and chunks belong to its handler, a reply's pieces to the connection.
 //!
@@ -16,19 +16,18 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use rpcrdma_oncrpc::{Outcome, Peer, TransportKind};
-use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, ReplyToken, Side, Travelled};
+use rpcrdma_oncrpc::{Attached, Peer, TransportKind};
+use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, Side};
 use rpcrdma_verbs::{ConnectError, ConnectParameters, Incoming, QueuePair};
-use rpcrdma_xdr::Decoder;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::link::{Link, Progress};
+use super::service::{Answered, Service, answer_of};
 use crate::admission::Place;
-use crate::call::Way;
+use crate::backchannel::Reverse;
 use crate::ccp::server::Configurator;
-use crate::handlers::{HandlerPanicked, Handlers};
+use crate::handlers::HandlerPanicked;
 use crate::server::{Phase, Shared, StopSignal};
-use crate::trace::Traced;
 
 /// Calls taken in one round before their replies are posted.
 const CALLS_PER_ROUND: usize = 16;
@@ -46,7 +45,8 @@ pub(crate) async fn set_up(
     let receives = usize::try_from(protocol.calls.max(protocol.grant)).unwrap_or(usize::MAX);
     let parameters = ConnectParameters {
         private_data: protocol.announcement(),
-        ird: config.ird,
+        // Read chunks in the reverse direction are pulled by the client (RFC 8167 §5.3).
+        ird: config.ird.max(u16::from(protocol.reverse_chunks)),
         ord: config.ord,
         max_send_wr: config.max_send_wr,
         // Half of the queue backs our grants, half our own calls.
@@ -92,19 +92,12 @@ struct Served {
     peer: Option<SocketAddr>,
     shared: Arc<Shared>,
     ccp: Option<Configurator>,
-    handlers: Handlers<InProgress, Outcome>,
+    service: Service,
+    reverse: Reverse,
     timer: Pin<Box<Sleep>>,
     phase: Phase,
     /// Payload copied so far, as it was counted last.
     copied: u64,
-}
-
-/// A call that a handler works on, for its answer and for traces.
-#[derive(Debug)]
-struct InProgress {
-    token: ReplyToken,
-    served: Option<Traced>,
-    travelled: Travelled,
 }
 
 impl Served {
@@ -121,13 +114,21 @@ impl Served {
         connection.refuse(shared.failed_reads.take(peer));
         let ccp = shared.config.ccp.as_ref();
         let ccp = ccp.map(|ccp| Configurator::new(ccp, &connection, queue_pair.capabilities()));
+        let reverse = Reverse::new(
+            Arc::clone(&shared.backchannels),
+            peer,
+            shared.config.max_reverse_calls,
+            shared.protocol.timeouts.call,
+        );
+        let attached = Attached::new(reverse.source());
         Self {
             connection,
             link: Link::new(queue_pair),
             peer,
+            service: Service::new(Arc::clone(&shared.programs), peer, attached, place),
+            reverse,
             shared,
             ccp,
-            handlers: Handlers::new(place),
             timer: Box::pin(sleep_until(now)),
             phase: Phase::Run,
             copied: 0,
@@ -139,25 +140,29 @@ impl Served {
         // One reading of the clock is enough for all rounds: together they take a few milliseconds at most.
         let now = Instant::now();
         for _ in 0..ROUNDS_PER_POLL {
+            let mut progress = self.reverse.advance(&mut self.connection, now, cx);
             // Before the link advances, which posts the disconnect.
-            if self.phase == Phase::Drain && self.handlers.len() == 0 && self.connection.in_progress() == 0 {
+            if self.phase == Phase::Drain && self.service.len() == 0 && self.connection.in_progress() == 0 {
                 self.connection.close(now.into_std());
             }
-            let mut progress = self.link.advance(&mut self.connection, now.into_std(), cx) == Progress::Some;
+            progress |= self.link.advance(&mut self.connection, now.into_std(), cx) == Progress::Some;
             for _ in 0..CALLS_PER_ROUND {
                 let Some(event) = self.connection.poll_event() else { break };
                 progress = true;
                 match event {
-                    Event::Call(call) => self.start(now, cx, call),
+                    Event::Call(call) => {
+                        if let Err(panicked) = self.start(now, cx, call) {
+                            return Poll::Ready(Err(panicked));
+                        }
+                    }
+                    Event::Reply { id, result } => self.reverse.reply(id, result),
                     Event::Closed(reason) => return Poll::Ready(Ok(self.closed(reason))),
-                    // No calls in the reverse direction are made here.
-                    Event::Reply { .. } => {}
                 }
             }
-            while let Poll::Ready(Some(done)) = self.handlers.poll_next(cx) {
+            while let Poll::Ready(Some(done)) = self.service.poll_next(cx) {
                 progress = true;
                 match done {
-                    Ok((call, outcome)) => self.answer(now, &call, outcome),
+                    Ok(answered) => self.answer(now, answered),
                     Err(panicked) => return Poll::Ready(Err(panicked)),
                 }
             }
@@ -192,58 +197,52 @@ impl Served {
         self.timer.as_mut().poll(cx).is_ready()
     }
 
-    fn start(&mut self, now: Instant, cx: &mut Context<'_>, call: IncomingCall) {
-        let IncomingCall { token, message, travelled, .. } = call;
-        if self.phase != Phase::Run {
+    fn start(
+        &mut self,
+        now: Instant,
+        cx: &mut Context<'_>,
+        call: IncomingCall,
+    ) -> Result<(), HandlerPanicked> {
+        // What arrives while a call of ours is in progress may be what its reply waits for.
+        if self.phase != Phase::Run && !self.reverse.in_progress() {
             // The client sends it again, to our successor.
-            self.connection.reply(now.into_std(), token, Answer::Drop);
-            return;
+            self.answer(now, (call.token, Answer::Drop));
+            return Ok(());
         }
         self.shared.count_call();
-        if self.configure(now, token, &message) {
-            return;
+        if self.configure(now, &call) {
+            return Ok(());
         }
-        let served = Traced::new(&message, now);
-        let peer = Peer { address: self.peer, transport: TransportKind::Rdma };
-        let handler = self.shared.dispatcher.dispatch(peer, message, now.into_std());
-        let call = InProgress { token, served, travelled };
-        if let Some((call, outcome)) = self.handlers.start(cx, call, handler) {
-            self.answer(now, &call, outcome);
+        if let Some(answered) = self.service.start(now, cx, call)? {
+            self.answer(now, answered);
         }
+        Ok(())
     }
 
     /// Serves CONF_RDMA where that is wanted; `false`: the call is another one.
-    fn configure(&mut self, now: Instant, token: ReplyToken, message: &Decoder) -> bool {
-        let peer = Peer { address: self.peer, transport: TransportKind::Rdma };
+    fn configure(&mut self, now: Instant, call: &IncomingCall) -> bool {
+        let peer = Peer { address: self.peer, transport: TransportKind::Rdma, attached: None };
         let Some(ccp) = &self.ccp else { return false };
-        let Some(outcome) = ccp.serve(peer, message, now.into_std()) else { return false };
+        let Some(outcome) = ccp.serve(peer, &call.message, now.into_std()) else { return false };
         if let Some(agreement) = ccp.take_agreed()
             && let Ok(()) = self.connection.agree(agreement)
         {
             self.shared.count_agreed();
             tracing::info!(target: "rpcrdma::ccp", peer = ?self.peer, %agreement, "agreed by CONF_RDMA");
         }
-        self.connection.reply(now.into_std(), token, answer_of(outcome));
+        self.answer(now, (call.token, answer_of(outcome)));
         true
     }
 
-    fn answer(&mut self, now: Instant, call: &InProgress, outcome: Outcome) {
-        self.shared.trace(self.peer, call.served, &outcome, &Way(&call.travelled));
-        self.connection.reply(now.into_std(), call.token, answer_of(outcome));
+    fn answer(&mut self, now: Instant, (token, answer): Answered) {
+        self.connection.reply(now.into_std(), token, answer);
     }
 
     fn closed(&mut self, reason: CloseReason) -> CloseReason {
         self.count_copies();
+        self.reverse.end(reason.to_string());
         self.shared.failed_reads.put(self.peer, self.connection.failed_reads());
         reason
-    }
-}
-
-fn answer_of(outcome: Outcome) -> Answer {
-    match outcome {
-        Outcome::Reply(reply) => Answer::message(reply),
-        Outcome::ChunkViolation(_) => Answer::ChunkError,
-        Outcome::Drop => Answer::Drop,
     }
 }
 

@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::record::{RecordError, RecordSink, RecordSource};
 use crate::call::{Call, Reply, Transfer, Transport};
-use crate::client::{ClientStats, open_reply};
+use crate::client::ClientStats;
 use crate::config::ClientConfig;
 use crate::error::CallError;
 use crate::xid::Xids;
@@ -130,7 +130,7 @@ impl TcpClient {
             reply: inline(record.len()),
             invalidations: Invalidations::default(),
         };
-        open_reply(Decoder::new(record), travelled)
+        Reply::open(Decoder::new(record), travelled)
     }
 
     /// Sends the call and waits for its reply; also says how long the call was.

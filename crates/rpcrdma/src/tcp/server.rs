@@ -131,7 +131,7 @@ impl<'a> Connection<'a> {
                     self.active = Instant::now();
                 }
                 record = self.reader.next(self.stream), if may_read => match record? {
-                    Some(record) => self.start(record).await,
+                    Some(record) => self.start(record).await?,
                     None => self.draining = true,
                 },
                 () = sleep_until(super::after(self.active, config.tcp_idle)), if !busy && !queued => return Ok(()),
@@ -139,26 +139,34 @@ impl<'a> Connection<'a> {
         }
     }
 
-    async fn start(&mut self, record: Bytes) {
+    async fn start(&mut self, record: Bytes) -> Result<(), HandlerPanicked> {
         self.active = Instant::now();
         self.shared.count_call();
-        let peer = Peer { address: Some(self.peer), transport: TransportKind::Tcp };
+        let peer = Peer { address: Some(self.peer), transport: TransportKind::Tcp, attached: None };
         let length = record.len();
         let message = Decoder::new(record);
         let call = InProgress { served: Traced::new(&message, self.active), length };
-        let handler = self.shared.dispatcher.dispatch(peer, message, self.active.into_std());
-        let mut new = Some((call, handler));
+        let (programs, now) = (Arc::clone(&self.shared.programs), self.active.into_std());
+        let mut new = Some((call, || programs.dispatch(peer, message, now)));
         let done = poll_fn(|cx| {
-            Poll::Ready(new.take().and_then(|(call, handler)| self.handlers.start(cx, call, handler)))
+            let started = new.take().map(|(call, begin)| self.handlers.start(cx, call, begin));
+            Poll::Ready(started.transpose())
         })
-        .await;
+        .await?
+        .flatten();
         if let Some((call, outcome)) = done {
             self.answer(&call, outcome);
         }
+        Ok(())
     }
 
     fn answer(&mut self, call: &InProgress, outcome: Outcome) {
-        self.shared.trace(Some(self.peer), call.served, &outcome, &format_args!("{} B by TCP", call.length));
+        self.shared.programs.trace(
+            Some(self.peer),
+            call.served,
+            &outcome,
+            &format_args!("{} B by TCP", call.length),
+        );
         match outcome {
             Outcome::Reply(reply) => self.writer.push(&reply),
             Outcome::ChunkViolation(error) => {

@@ -1,6 +1,7 @@
 //! A program for tests: echoes, stores and counts; and what the tests of all transports share.
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
+use std::future::Future;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -8,10 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, Client, Eligibility, PeerShares, Procedure, Program,
-    Reply, ResponseFuture, Sink,
+    Backchannel, Binding, Call, CallContext, CallError, CallFailure, Client, Eligibility, PeerShares,
+    Procedure, Program, Reply, ResponseFuture, Sink,
 };
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
+
+pub mod bounce;
+pub mod raw;
 
 pub const PROGRAM: u32 = 0x2000_00f0;
 pub const VERSION: u32 = 1;
@@ -129,6 +133,23 @@ impl Binding for TestProgram {
     }
 }
 
+/// Either side of a connection.
+pub trait Caller {
+    fn call(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>> + Send;
+}
+
+impl Caller for Client {
+    async fn call(&self, call: Call) -> Result<Reply, CallError> {
+        Self::call(self, call).await
+    }
+}
+
+impl Caller for Backchannel {
+    async fn call(&self, call: Call) -> Result<Reply, CallError> {
+        Self::call(self, call).await
+    }
+}
+
 pub fn program() -> Arc<TestProgram> {
     Arc::new(TestProgram::default())
 }
@@ -143,8 +164,8 @@ pub fn echo_call(data: &[u8]) -> Call {
     call(ECHO).name("ECHO").arguments(arguments.finish()).results(data.len() + 8)
 }
 
-pub async fn echo(client: &Client, data: &[u8]) -> Result<Reply, CallError> {
-    let mut reply = client.call(echo_call(data)).await?;
+pub async fn echo(caller: &impl Caller, data: &[u8]) -> Result<Reply, CallError> {
+    let mut reply = caller.call(echo_call(data)).await?;
     assert_eq!(&reply.results.opaque(MAX).unwrap()[..], data);
     Ok(reply)
 }
@@ -155,9 +176,9 @@ pub fn put_call(data: Bytes) -> Call {
     call(PUT).name("PUT").arguments(arguments.finish()).results(8)
 }
 
-pub async fn put(client: &Client, data: Bytes) -> Result<Reply, CallError> {
+pub async fn put(caller: &impl Caller, data: Bytes) -> Result<Reply, CallError> {
     let expected = (u32::try_from(data.len()).unwrap(), sum(&data));
-    let mut reply = client.call(put_call(data)).await?;
+    let mut reply = caller.call(put_call(data)).await?;
     assert_eq!((reply.results.u32().unwrap(), reply.results.u32().unwrap()), expected);
     Ok(reply)
 }
@@ -168,14 +189,14 @@ pub fn get_call(length: usize, sink: Sink) -> Call {
     call(GET).name("GET").arguments(arguments.finish()).results(4).sink(sink)
 }
 
-pub async fn get(client: &Client, length: usize) -> Result<Reply, CallError> {
-    let mut reply = client.call(get_call(length, Sink::Pool(length))).await?;
+pub async fn get(caller: &impl Caller, length: usize) -> Result<Reply, CallError> {
+    let mut reply = caller.call(get_call(length, Sink::Pool(length))).await?;
     assert_eq!(reply.results.payload(MAX).unwrap(), pattern(length));
     Ok(reply)
 }
 
-pub async fn count(client: &Client) -> Result<u32, CallError> {
-    Ok(client.call(call(COUNT).name("COUNT").results(4)).await?.results.u32()?)
+pub async fn count(caller: &impl Caller) -> Result<u32, CallError> {
+    Ok(caller.call(call(COUNT).name("COUNT").results(4)).await?.results.u32()?)
 }
 
 pub fn sleep_call(milliseconds: u32) -> Call {

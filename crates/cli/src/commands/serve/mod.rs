@@ -293,6 +293,8 @@ impl Serve {
         config.protocol.receive_size = octets(self.inline);
         config.protocol.grant = self.credits;
         config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
+        // NFSv3 never calls its clients.
+        config.max_reverse_calls = 0;
         config.protocol.timeouts.idle = Some(self.idle);
         let receives = octets(self.credits).saturating_mul(octets(self.inline)).max(1);
         config.max_connections = (self.memory / 2 / receives).clamp(1, config.max_connections);

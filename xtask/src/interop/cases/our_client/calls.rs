@@ -80,7 +80,7 @@ pub(super) fn invalidation(lab: &mut Lab) -> Result<Detail, Failure> {
         let (mut registered, mut invalidated) = (0, 0);
         for how in travelled(events, procedure).filter(|how| how.contains(path)) {
             registered += 1;
-            invalidated += u32::from(how.contains("invalidated by the server"));
+            invalidated += u32::from(how.contains("invalidated by the responder"));
         }
         ensure!(registered > 0, "no {procedure} travelled {path}");
         ensure!(

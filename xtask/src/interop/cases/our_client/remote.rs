@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn what_verbose_says_is_understood() {
         let events = "call READ to 127.0.0.1:1 xid 0x01 in 1ms: call inline, 152 B by Send; reply reduced, 180 B by Send, \
-                      4095 B by Write chunk; invalidated by the server\n\
+                      4095 B by Write chunk; invalidated by the responder\n\
                       call WRITE to 127.0.0.1:1 xid 0x02 in 1ms: call reduced, 160 B by Send, 4096 B by RDMA Read; reply \
                       inline, 164 B by Send\n\
                       call READ to 127.0.0.1:1 xid 0x03 in 1ms: call inline, 128 B by Send; reply inline, 160 B by Send\n";

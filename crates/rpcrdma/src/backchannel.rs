@@ -1,0 +1,450 @@
+//! [`Backchannel`]: calls of a server to its client, on the connection that the client opened (RFC 8167).
+//!
+//! ONC RPC clients open connections, servers wait for them. So a handle names the reverse direction of *one* connection and
+//! dies with it; the client's next connection is another backchannel. What a server calls, and when, is the upper layer's: it
+//! must not call before the client has said that it serves something (RFC 8167 §6), commonly by a call whose handler keeps
+//! [`ConnectionContext::backchannel`].
+//!
+//! The task of the connection owns the requester. A [`Backchannel`] leaves it orders, [`Reverse`] is where that task takes
+//! them and leaves the replies.
+//!
+//! *Who owns which buffer.* A call's arguments and sinks go to the connection with it. When its future is dropped, they stay
+//! there until the reply or a timer (rule I10).
+//!
+//! *What happens on error.* Every call ends with its reply or one [`CallError`]; when the connection ends, those in flight
+//! with [`CallError::ConnectionLost`], those that had not left and all later ones with [`CallError::Unreachable`].
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use rpcrdma_oncrpc::CallContext;
+use rpcrdma_proto::{self as proto, CallFailure, CallId, Connection, IdMap, IncomingReply};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+use crate::call::{Call, Reply};
+use crate::client::{Client, Forechannel};
+use crate::error::CallError;
+use crate::trace::Calling;
+use crate::xid::Xids;
+
+/// The reverse direction of one RPC-over-RDMA connection: a server calls its client. Cheap to clone.
+///
+/// While a handle is kept the connection is not closed for being idle; it is closed for every other reason all the same.
+pub struct Backchannel {
+    shared: Arc<Shared>,
+}
+
+/// What a connection lets the handlers of its calls do besides answering, by the context of a call.
+pub trait ConnectionContext {
+    /// At a server: the way to call the client back on the connection that the call came on. `None` over TCP, and at a
+    /// client.
+    fn backchannel(&self) -> Option<Backchannel>;
+
+    /// At a client that serves programs (RFC 8167): the client itself, to call the server. `None` at a server, and when the
+    /// last handle of the client is gone. It is weak until it is asked for, so that a program does not keep its client open.
+    fn forechannel(&self) -> Option<Client>;
+}
+
+impl ConnectionContext for CallContext {
+    fn backchannel(&self) -> Option<Backchannel> {
+        Some(self.attached.as_ref()?.get::<Source>()?.backchannel())
+    }
+
+    fn forechannel(&self) -> Option<Client> {
+        self.attached.as_ref()?.get::<Forechannel>()?.client()
+    }
+}
+
+/// What all backchannels of a server have in common.
+#[derive(Debug)]
+pub(crate) struct Backchannels {
+    /// Those of connections that are open.
+    open: Mutex<IdMap<u64, Weak<Shared>>>,
+    next: AtomicU64,
+    xids: Mutex<Xids>,
+    calls: AtomicU64,
+}
+
+/// Makes handles of one backchannel.
+pub(crate) struct Source(Arc<Shared>);
+
+struct Shared {
+    server: Arc<Backchannels>,
+    peer: Option<SocketAddr>,
+    /// Calls in progress at a time.
+    limit: usize,
+    /// For a reply, if the call does not say.
+    timeout: Duration,
+    state: Mutex<State>,
+    /// Why the connection ended.
+    ended: watch::Sender<Option<String>>,
+    /// Handles that are kept.
+    handles: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    /// The connection's task.
+    waker: Option<Waker>,
+    orders: Vec<Order>,
+    /// Calls whose futures have not ended.
+    in_progress: usize,
+    /// Names calls.
+    next: u64,
+    /// The connection takes nothing any more.
+    ended: bool,
+}
+
+/// What the connection's task is to do.
+enum Order {
+    Call { number: u64, xid: u32, call: Box<Call>, answer: Answer },
+    Abandon(u64),
+}
+
+type Answer = oneshot::Sender<Result<IncomingReply, CallError>>;
+
+impl Backchannel {
+    /// Makes a call and waits for its reply. Credits are those of the reverse direction (RFC 8167 §4.1): one call before the
+    /// client's first reply, then as many as it grants and as [`protocol.calls`](crate::Config::calls) asks for; the others
+    /// wait. Messages are inline only unless both sides set [`reverse_chunks`](crate::Config::reverse_chunks).
+    ///
+    /// The future may be dropped at any point: what was sent may then still be carried out. Never sent again by itself, see
+    /// [`call_as`](Self::call_as).
+    ///
+    /// # Errors
+    /// [`CallError`]; [`CallError::execution`] says what is known about the call's execution.
+    pub async fn call(&self, call: Call) -> Result<Reply, CallError> {
+        self.call_as(self.next_xid(), call).await
+    }
+
+    /// An XID that no call of this server has had for the last 2^32 calls.
+    #[must_use]
+    pub fn next_xid(&self) -> u32 {
+        self.shared.server.next_xid()
+    }
+
+    /// Makes a call under an XID of [`next_xid`](Self::next_xid). A call whose connection was lost can so be sent again on the
+    /// backchannel of the next connection, under the XID that it had (RFC 8167 §5.4): the client's reply cache knows it again.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call); [`CallError::Unsendable`] if the XID is that of a call in progress on this connection.
+    pub async fn call_as(&self, xid: u32, call: Call) -> Result<Reply, CallError> {
+        let calling = Calling::new(&call);
+        let result = self.shared.exchange(xid, call).await.and_then(Reply::try_from);
+        calling.ended(self.shared.peer, &result);
+        result
+    }
+
+    /// The client.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.shared.peer
+    }
+
+    /// Why the connection ended; `None` while it has not.
+    #[must_use]
+    pub fn ended(&self) -> Option<String> {
+        self.shared.ended.borrow().clone()
+    }
+
+    /// Waits until the connection has ended; says why. From then on every call fails.
+    pub async fn wait_ended(&self) -> String {
+        let mut ended = self.shared.ended.subscribe();
+        // The sender is ours: it lives as long as this.
+        let reason = ended.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+        reason.unwrap_or_default()
+    }
+}
+
+impl Clone for Backchannel {
+    fn clone(&self) -> Self {
+        self.shared.handles.fetch_add(1, Ordering::AcqRel);
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Drop for Backchannel {
+    fn drop(&mut self) {
+        if self.shared.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // The connection's idle time begins.
+            self.shared.lock().wake();
+        }
+    }
+}
+
+/// Two are equal if they are the same connection's.
+impl PartialEq for Backchannel {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl Eq for Backchannel {}
+
+impl fmt::Debug for Backchannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { peer, ended, .. } = &*self.shared;
+        f.debug_struct("Backchannel")
+            .field("peer", peer)
+            .field("ended", &*ended.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    fn backchannel(&self) -> Backchannel {
+        self.0.handles.fetch_add(1, Ordering::AcqRel);
+        Backchannel { shared: Arc::clone(&self.0) }
+    }
+}
+
+impl Backchannels {
+    pub(crate) fn new() -> Self {
+        Self {
+            open: Mutex::default(),
+            next: AtomicU64::new(0),
+            xids: Mutex::new(Xids::new()),
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    /// Those of connections that are open, oldest first.
+    pub(crate) fn open(&self) -> Vec<Backchannel> {
+        let open = self.lock();
+        let mut found: Vec<(u64, Source)> =
+            open.iter().filter_map(|(number, shared)| Some((*number, Source(shared.upgrade()?)))).collect();
+        drop(open);
+        found.sort_unstable_by_key(|(number, _)| *number);
+        found.iter().map(|(_, source)| source.backchannel()).collect()
+    }
+
+    /// Calls made so far.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn next_xid(&self) -> u32 {
+        self.xids.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, IdMap<u64, Weak<Shared>>> {
+        // A map of plain values is consistent whatever unwinds.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing under the lock can panic half way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gone(&self) -> CallError {
+        let reason = self.ended.borrow().clone().unwrap_or_else(|| "the connection has ended".to_owned());
+        CallError::Unreachable { reason, sent: false }
+    }
+
+    async fn exchange(&self, xid: u32, call: Call) -> Result<IncomingReply, CallError> {
+        let (answer, answered) = oneshot::channel();
+        let number = {
+            let mut state = self.lock();
+            if state.ended {
+                drop(state);
+                return Err(self.gone());
+            }
+            if state.in_progress >= self.limit {
+                return Err(CallError::QueueFull { limit: self.limit });
+            }
+            let number = state.next;
+            state.next += 1;
+            state.in_progress += 1;
+            state.order(Order::Call { number, xid, call: Box::new(call), answer });
+            number
+        };
+        self.server.calls.fetch_add(1, Ordering::Relaxed);
+        let mut in_progress = InProgress { shared: self, number, answered: false };
+        let result = answered.await;
+        in_progress.answered = true;
+        // Without an answer the connection's task was dropped with the call.
+        result.unwrap_or_else(|_| {
+            let reason = self.ended.borrow().clone().unwrap_or_default();
+            Err(CallError::ConnectionLost { reason })
+        })
+    }
+}
+
+impl State {
+    fn order(&mut self, order: Order) {
+        self.orders.push(order);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// A call's future; dropping it abandons the call.
+struct InProgress<'a> {
+    shared: &'a Shared,
+    number: u64,
+    answered: bool,
+}
+
+impl Drop for InProgress<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.in_progress -= 1;
+        if !self.answered && !state.ended {
+            state.order(Order::Abandon(self.number));
+        }
+    }
+}
+
+/// The connection's end of its backchannel.
+pub(crate) struct Reverse {
+    shared: Arc<Shared>,
+    /// Under which it is listed.
+    number: u64,
+    calls: IdMap<CallId, Waiting>,
+    names: HashMap<u64, CallId>,
+}
+
+/// A call that the connection has.
+struct Waiting {
+    number: u64,
+    after: Duration,
+    answer: Answer,
+}
+
+impl Reverse {
+    /// The backchannel of a new connection, listed at its server.
+    pub(crate) fn new(
+        server: Arc<Backchannels>,
+        peer: Option<SocketAddr>,
+        limit: usize,
+        timeout: Duration,
+    ) -> Self {
+        let number = server.next.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::new(Shared {
+            server,
+            peer,
+            limit,
+            timeout,
+            state: Mutex::default(),
+            ended: watch::Sender::new(None),
+            handles: AtomicUsize::new(0),
+        });
+        shared.server.lock().insert(number, Arc::downgrade(&shared));
+        Self { shared, number, calls: IdMap::default(), names: HashMap::new() }
+    }
+
+    /// What handlers get.
+    pub(crate) fn source(&self) -> Source {
+        Source(Arc::clone(&self.shared))
+    }
+
+    /// Whether the connection has calls whose callers wait.
+    pub(crate) fn in_progress(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// Carries out what was ordered since the last time; `true` if anything was.
+    pub(crate) fn advance(&mut self, connection: &mut Connection, now: Instant, cx: &Context<'_>) -> bool {
+        let orders = {
+            let mut state = self.shared.lock();
+            if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                state.waker = Some(cx.waker().clone());
+            }
+            std::mem::take(&mut state.orders)
+        };
+        connection.keep(now.into_std(), self.shared.handles.load(Ordering::Acquire) > 0);
+        let any = !orders.is_empty();
+        for order in orders {
+            match order {
+                Order::Call { number, xid, call, answer } => {
+                    self.call(connection, now, (number, xid), *call, answer);
+                }
+                Order::Abandon(number) => {
+                    if let Some(id) = self.names.remove(&number) {
+                        self.calls.remove(&id);
+                        connection.abandon(now.into_std(), id);
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    fn call(
+        &mut self,
+        connection: &mut Connection,
+        now: Instant,
+        (number, xid): (u64, u32),
+        call: Call,
+        answer: Answer,
+    ) {
+        if answer.is_closed() {
+            return;
+        }
+        let after = call.timeout.unwrap_or(self.shared.timeout);
+        let taken = call.into_protocol(xid, after).map_err(CallError::from).and_then(|call| {
+            let taken = connection.call(now.into_std(), call);
+            taken.map_err(|proto::Refused { kind, .. }| CallError::from_refusal(kind))
+        });
+        match taken {
+            Ok(id) => {
+                self.names.insert(number, id);
+                self.calls.insert(id, Waiting { number, after, answer });
+            }
+            // The caller may have gone.
+            Err(error) => drop(answer.send(Err(error))),
+        }
+    }
+
+    /// A call has ended.
+    pub(crate) fn reply(&mut self, id: CallId, result: Result<IncomingReply, CallFailure>) {
+        let Some(Waiting { number, after, answer }) = self.calls.remove(&id) else { return };
+        self.names.remove(&number);
+        // The caller may have gone.
+        drop(answer.send(result.map_err(|failure| CallError::from_failure(failure, after, None))));
+    }
+
+    /// The connection has ended, all its events being handled.
+    pub(crate) fn end(&mut self, reason: String) {
+        self.shared.server.lock().remove(&self.number);
+        self.shared.ended.send_if_modified(|ended| {
+            let first = ended.is_none();
+            ended.get_or_insert(reason);
+            first
+        });
+        let orders = {
+            let mut state = self.shared.lock();
+            state.ended = true;
+            state.waker = None;
+            std::mem::take(&mut state.orders)
+        };
+        for order in orders {
+            if let Order::Call { answer, .. } = order {
+                drop(answer.send(Err(self.shared.gone())));
+            }
+        }
+        // Dropped without an answer: what they did is unknown.
+        self.calls.clear();
+        self.names.clear();
+    }
+}
+
+impl Drop for Reverse {
+    fn drop(&mut self) {
+        self.end("the server stopped".to_owned());
+    }
+}

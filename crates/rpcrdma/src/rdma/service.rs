@@ -1,0 +1,94 @@
+//! [`Service`]: Calls of the peer on their way through the programs and back; the same at both ends of a connection.
+//!
+//! *Who owns which buffer.* A Call's message and chunks belong to its handler, a reply's pieces to whoever gets the
+//! [`Answer`].
+//!
+//! *What happens on error.* A fault of a Call becomes its answer. After [`HandlerPanicked`] there is a Call that will never
+//! be answered: its connection has to end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rpcrdma_oncrpc::{Attached, Outcome, Peer, TransportKind};
+use rpcrdma_proto::{Answer, IncomingCall, ReplyToken, Travelled};
+use tokio::time::Instant;
+
+use crate::call::Way;
+use crate::handlers::{HandlerPanicked, Handlers};
+use crate::programs::Programs;
+use crate::trace::Traced;
+
+/// A Call and what is to be sent for it.
+pub(crate) type Answered = (ReplyToken, Answer);
+
+/// Serves the Calls of one peer.
+pub(crate) struct Service {
+    programs: Arc<Programs>,
+    peer: Peer,
+    handlers: Handlers<InProgress, Outcome>,
+}
+
+/// A Call that a handler works on, for its answer and for traces.
+#[derive(Debug)]
+struct InProgress {
+    token: ReplyToken,
+    served: Option<Traced>,
+    travelled: Travelled,
+}
+
+impl Service {
+    /// `attached` is what handlers get with each Call, `keeps` what each has until it ends.
+    pub(crate) fn new(
+        programs: Arc<Programs>,
+        address: Option<SocketAddr>,
+        attached: Attached,
+        keeps: impl Send + Sync + 'static,
+    ) -> Self {
+        let peer = Peer { address, transport: TransportKind::Rdma, attached: Some(attached) };
+        Self { programs, peer, handlers: Handlers::new(keeps) }
+    }
+
+    /// Handlers at work.
+    pub(crate) fn len(&self) -> usize {
+        self.handlers.len()
+    }
+
+    /// Takes a Call; the answer, if it was made at once.
+    pub(crate) fn start(
+        &mut self,
+        now: Instant,
+        cx: &mut Context<'_>,
+        call: IncomingCall,
+    ) -> Result<Option<Answered>, HandlerPanicked> {
+        let IncomingCall { token, message, travelled, .. } = call;
+        let call = InProgress { token, served: Traced::new(&message, now), travelled };
+        let (programs, peer) = (&self.programs, self.peer.clone());
+        let begin = || programs.dispatch(peer, message, now.into_std());
+        let done = self.handlers.start(cx, call, begin)?;
+        Ok(done.map(|(call, outcome)| self.answer(&call, outcome)))
+    }
+
+    /// The next answer. `Ready(None)`: no handler is at work.
+    pub(crate) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Answered, HandlerPanicked>>> {
+        let next = self.handlers.poll_next(cx);
+        next.map(|next| next.map(|done| done.map(|(call, outcome)| self.answer(&call, outcome))))
+    }
+
+    fn answer(&self, call: &InProgress, outcome: Outcome) -> Answered {
+        self.programs.trace(self.peer.address, call.served, &outcome, &Way(&call.travelled));
+        (call.token, answer_of(outcome))
+    }
+}
+
+/// What a connection is told of a dispatched call.
+pub(crate) fn answer_of(outcome: Outcome) -> Answer {
+    match outcome {
+        Outcome::Reply(reply) => Answer::message(reply),
+        Outcome::ChunkViolation(_) => Answer::ChunkError,
+        Outcome::Drop => Answer::Drop,
+    }
+}

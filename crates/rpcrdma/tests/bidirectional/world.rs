@@ -1,0 +1,104 @@
+//! One server and one client on the simulated fabric, both of which serve the programs of the tests.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpcrdma::{Backchannel, Client, ClientConfig, Server, ServerConfig, ServerMonitor};
+use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig, Outstanding};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::support::bounce::Bounce;
+use super::support::{TestProgram, program};
+
+pub const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
+pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+pub const MIB: usize = 1 << 20;
+pub const MODES: [CompletionMode; 2] = [CompletionMode::Local, CompletionMode::Acknowledged];
+
+pub struct World {
+    pub fabric: Fabric,
+    pub monitor: ServerMonitor,
+    /// What the server serves.
+    pub at_server: Arc<TestProgram>,
+    /// What the client serves.
+    pub at_client: Arc<TestProgram>,
+    /// The server's.
+    pub bounce: Arc<Bounce>,
+    pub client: Client,
+    pub stop: Option<oneshot::Sender<()>>,
+    pub task: JoinHandle<()>,
+}
+
+impl World {
+    pub async fn new() -> Self {
+        Self::with(CompletionMode::Local, ClientConfig::default(), ServerConfig::default()).await
+    }
+
+    pub async fn with(mode: CompletionMode, client: ClientConfig, server: ServerConfig) -> Self {
+        let config = FabricConfig { completion_mode: mode, seed: 1, ..FabricConfig::default() };
+        let fabric = Fabric::on_tokio(config);
+        let (at_server, at_client, bounce) = (program(), program(), Arc::new(Bounce::default()));
+        let listener = fabric.listen(SERVER).unwrap();
+        let server = Server::builder()
+            .config(server)
+            .program(Arc::clone(&at_server) as _)
+            .program(Arc::clone(&bounce) as _)
+            .listen_rdma(Box::new(listener))
+            .build()
+            .unwrap();
+        let monitor = server.monitor();
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            server.serve(async { drop(stopped.await) }).await.unwrap();
+        });
+        // The server's task has to come to listening first.
+        tokio::task::yield_now().await;
+        let client = Client::builder()
+            .config(client)
+            .program(Arc::clone(&at_client) as _)
+            .program(Arc::new(Bounce::default()))
+            .rdma(Arc::new(fabric.connector(HOST)), SERVER)
+            .await
+            .unwrap();
+        let world = Self { fabric, monitor, at_server, at_client, bounce, client, stop: Some(stop), task };
+        while world.monitor.backchannels().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        world
+    }
+
+    /// The way to call the client.
+    pub fn back(&self) -> Backchannel {
+        let mut open = self.monitor.backchannels();
+        assert_eq!(open.len(), 1);
+        open.pop().unwrap()
+    }
+
+    /// Ends the connection that is there.
+    pub fn cut(&self) {
+        self.fabric.cut(*self.fabric.connections().last().unwrap());
+    }
+
+    /// Closes the client, stops the server: nothing may be held any more.
+    pub async fn end(mut self) {
+        self.client.close().await;
+        assert_eq!(self.client.stats().memory_in_use, 0, "memory of the client");
+        self.stop.take().unwrap().send(()).unwrap();
+        timeout(Duration::from_secs(60), self.task).await.unwrap().unwrap();
+        let stats = self.monitor.stats();
+        assert_eq!((stats.connections, stats.memory_in_use), (0, 0), "memory of the server");
+        assert!(self.monitor.backchannels().is_empty());
+        assert_eq!(self.fabric.outstanding(), Outstanding::default());
+    }
+}
+
+/// Configurations with these credits: of the server's calls at the client, of the client's at the server.
+pub fn credits(reverse: u32, forward: u32) -> (ClientConfig, ServerConfig) {
+    let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
+    client.protocol.grant = reverse;
+    server.protocol.grant = forward;
+    (client, server)
+}
