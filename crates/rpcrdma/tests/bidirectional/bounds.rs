@@ -160,6 +160,7 @@ async fn s4_1_i3_calls_beyond_the_reverse_grant_end_their_connection() {
 
 /// RFC 8167 §5.3: ERR_CHUNK for each list that is not empty; RFC 8166 §4.5: headers that do not parse have no direction, and are
 /// taken as replies.
+// conformance: rfc8167-5.3-1
 #[tokio::test(start_paused = true)]
 async fn s5_3_i6_headers_of_a_bad_server() {
     let (_listener, mut peer, client, _) = bad_server(ClientConfig::default()).await;
