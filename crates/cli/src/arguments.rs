@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rpcrdma_nfs::client::NfsUrl;
 
-use crate::commands::{bench, copy, exports, ls, names, ping, serve, stat};
+use crate::commands::{bench, conform, copy, exports, ls, names, ping, serve, stat};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -82,6 +82,8 @@ pub(crate) enum Command {
     Ping(ping::Ping),
     /// Measure this machine: throughput, latency and memory against plain TCP
     Bench(bench::Bench),
+    /// Test how a server or a client speaks RPC-over-RDMA
+    Conform(conform::Conform),
 }
 
 /// Options of all commands that are clients.

@@ -1,6 +1,7 @@
 //! The commands, one file each, and what they share.
 
 pub(crate) mod bench;
+pub(crate) mod conform;
 pub(crate) mod copy;
 mod entry;
 pub(crate) mod exports;
@@ -37,6 +38,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Ping(ping) => on_runtime(Builder::new_current_thread(), orderly(ping.run(common))),
         // Measures on runtimes of its own.
         Command::Bench(bench) => bench.run(common),
+        Command::Conform(conform) => client(conform.run(common)),
         Command::Exports(exports) => client(exports.run(common)),
         Command::Ls(ls) => client(ls.run(common)),
         Command::Stat(stat) => client(stat.run(common)),

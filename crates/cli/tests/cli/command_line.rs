@@ -51,9 +51,10 @@ fn help_is_complete() {
     for word in ["Exit codes", "RPCRDMA_LOG", "nfs://HOST[:PORT]/PATH", "serve", "bench"] {
         assert!(help.contains(word), "{word}");
     }
-    for name in
-        ["serve", "exports", "ls", "stat", "cat", "get", "put", "mkdir", "rm", "mv", "ln", "ping", "bench"]
-    {
+    for name in [
+        "serve", "exports", "ls", "stat", "cat", "get", "put", "mkdir", "rm", "mv", "ln", "ping", "bench",
+        "conform",
+    ] {
         let help = succeed(&[name, "--help"]);
         assert!(help.contains("Usage: rpcrdma"), "{name}");
     }

@@ -1,0 +1,238 @@
+//! `rpcrdma conform`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use rpcrdma_conform::report::{self, RowInfo};
+use rpcrdma_conform::server::{Export, Target, Tester};
+use rpcrdma_conform::{Report, RowReport, Verdict, client, server};
+use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
+use rpcrdma_nfs::client::{Client, NfsUrl};
+use serde::Serialize;
+
+use crate::arguments::{Common, Connection, Proto, host, seconds};
+use crate::connect::{self, Servers, describe};
+use crate::exit::{Exit, Failure};
+use crate::output;
+
+const AFTER_HELP: &str = "\
+Prints a table in Markdown, one line a row: verdict, name, section, how binding the section is, what was expected and what \
+was seen. On a terminal each row shows as soon as it has ended.
+
+Verdicts:
+  pass     as expected
+  differs  not what the text recommends, but nobody is harmed
+  FAIL     against the text, or the peer was harmed
+  n/a      could not be tried; what was seen says why
+
+Exit code 0 if no row failed, 1 if some did, 3 if there was no connection to the server.
+
+--server: rows with chunks need an NFSv3 export in whose root files can be made (--export); they are removed at the end. Do \
+not point it at a server that others depend on: it sends what no client sends.
+--client: waits for one client that makes calls by itself, again and again, also when calls fail. For instance:
+  rpcrdma conform --client --listen 127.0.0.1:20050 &
+  rpcrdma ping 127.0.0.1:20050 -c 0 -i 0.05 --timeout 2
+Rows with chunks need a client that offers some (READ, READDIR); it sees an NFSv3 export / with an empty directory.
+
+--json prints {role, address, pass, differs, fail, not_applicable, rows: [{name, section, rule, sends, expects, verdict, \
+seen}]}; rule is required, recommended or choice, verdict pass, differs, fail or not_applicable. With --list {rows: [{name, \
+section, rule, sends, expects}]}.";
+
+/// Test how a peer speaks RPC-over-RDMA Version One.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Conform {
+    /// Test a server: HOST, HOST:PORT or nfs://HOST[:PORT]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = host, required_unless_present = "client",
+        conflicts_with = "client")]
+    server: Option<NfsUrl>,
+    /// Test a client that connects to --listen
+    #[arg(long)]
+    client: bool,
+    /// Where to wait for the client
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:20049",
+        requires = "client",
+        conflicts_with = "server"
+    )]
+    listen: SocketAddr,
+    /// NFSv3 export of the server, for rows with chunks
+    #[arg(long, value_name = "PATH", conflicts_with = "client")]
+    export: Option<String>,
+    /// TCP port of the MOUNT service, if the server does not answer MOUNT on its RDMA port and rpcbind does not know it
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), requires = "export")]
+    mountport: Option<u16>,
+    /// RPC program of the server whose NULL procedure is called
+    #[arg(long, value_name = "NUMBER", default_value_t = 100_003, conflicts_with = "client")]
+    program: u32,
+    /// Version of the program
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, conflicts_with = "client")]
+    version: u32,
+    /// Try only rows whose name contains TEXT; can be given several times
+    #[arg(long, value_name = "TEXT")]
+    filter: Vec<String>,
+    /// Print the rows and try none
+    #[arg(long)]
+    list: bool,
+    /// How long the peer may take for each answer, in seconds; a row takes at most six times as long
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
+    limit: Duration,
+    /// How long the peer is watched when it should do nothing, in seconds: 0.15 for servers, 0.5 for clients, which has to be
+    /// longer than the client waits between calls
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    silence: Option<Duration>,
+    /// Do not ask for CRCs (as for Linux siw behind a proxy)
+    #[arg(long)]
+    no_crc: bool,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    role: &'static str,
+    address: String,
+    pass: usize,
+    differs: usize,
+    fail: usize,
+    not_applicable: usize,
+    rows: &'a [RowReport],
+}
+
+#[derive(Serialize)]
+struct List<'a> {
+    rows: &'a [RowInfo],
+}
+
+impl Conform {
+    pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+        let rows = if self.client { client::rows() } else { server::rows() };
+        let rows: Vec<RowInfo> = rows.into_iter().filter(|row| self.wants(row)).collect();
+        if rows.is_empty() {
+            return Err(Failure::usage(format!(
+                "no row has {} in its name (--list)",
+                self.filter.join(" or ")
+            )));
+        }
+        if self.list {
+            return match common.json {
+                true => output::json(&List { rows: &rows }),
+                false => output::line(report::list(&rows).trim_end()),
+            };
+        }
+        match &self.server {
+            Some(url) => self.test_server(url, common).await,
+            None => self.test_client(common).await,
+        }
+    }
+
+    fn wants(&self, row: &RowInfo) -> bool {
+        self.filter.is_empty() || self.filter.iter().any(|text| row.name.contains(text))
+    }
+
+    fn iwarp(&self) -> rpcrdma_iwarp::Config {
+        let mut iwarp = rpcrdma_iwarp::Config::default();
+        iwarp.crc = !self.no_crc;
+        iwarp
+    }
+
+    async fn test_server(&self, url: &NfsUrl, common: Common) -> Result<(), Failure> {
+        let connection = Connection {
+            proto: Proto::Rdma,
+            mountport: self.mountport,
+            timeout: self.limit,
+            no_crc: self.no_crc,
+            credits: 16,
+            inline: 4096,
+            insecure_conf_rdma: false,
+        };
+        // Whether anybody is there shows before the first row.
+        let rpc = connect::rpc(url, &connection).await?;
+        let address = rpc.peer_address();
+        let mut export = None;
+        if let Some(path) = &self.export {
+            match Client::mount(&rpc, path, Servers::new(&connection).options()).await {
+                Ok(mounted) => {
+                    let root = mounted.root().as_bytes().to_vec();
+                    let (uid, gid) =
+                        (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+                    export = Some(Export { root, uid, gid });
+                }
+                // The rows that need it say so, too.
+                Err(error) => {
+                    output::warn(format_args!("cannot mount {path}: {}", describe(&error, path.as_bytes())));
+                }
+            }
+        }
+        rpc.close().await;
+        let connector = Arc::new(IwarpConnector::new(self.iwarp()));
+        let target = Target {
+            program: self.program,
+            version: self.version,
+            export,
+            limit: self.limit,
+            silence: self.silence.unwrap_or(rpcrdma_conform::DEFAULT_SILENCE),
+            ..Target::new(connector, address)
+        };
+        let report = Tester::new(target).run(|row| self.wants(row), show(common)).await;
+        print("server", address, &report, common)
+    }
+
+    async fn test_client(&self, common: Common) -> Result<(), Failure> {
+        let listener = IwarpListener::bind(self.listen, self.iwarp())
+            .await
+            .map_err(|error| Failure::failed(format!("cannot listen at {}: {error}", self.listen)))?;
+        let listener: Box<dyn rpcrdma_verbs::Listener> = Box::new(listener);
+        let address = listener
+            .local_address()
+            .map_err(|error| Failure::failed(format!("cannot tell where it listens: {error}")))?;
+        output::note(format_args!("waiting for a client at {address}"));
+        let silence = self.silence.unwrap_or(client::DEFAULT_SILENCE);
+        let host = client::Host { listener, limit: self.limit, silence };
+        let report = client::run(host, |row| self.wants(row), show(common)).await;
+        print("client", address, &report, common)
+    }
+}
+
+/// Shows rows as they end, where somebody looks.
+fn show(common: Common) -> impl FnMut(&RowReport) {
+    let visible = !common.json && std::io::IsTerminal::is_terminal(&std::io::stderr());
+    move |row| {
+        if visible {
+            let seen = output::printable(row.seen.as_bytes());
+            output::note(format_args!("{:7}  {:26}  {seen}", row.verdict, row.row.name));
+        }
+    }
+}
+
+fn print(role: &'static str, address: SocketAddr, report: &Report, common: Common) -> Result<(), Failure> {
+    if common.json {
+        output::json(&Document {
+            role,
+            address: address.to_string(),
+            pass: report.count(Verdict::Pass),
+            differs: report.count(Verdict::Differs),
+            fail: report.count(Verdict::Fail),
+            not_applicable: report.count(Verdict::NotApplicable),
+            rows: &report.rows,
+        })?;
+    } else {
+        output::line(format_args!("{}\n{}", report.table(), report.summary()))?;
+    }
+    if report.is_good() { Ok(()) } else { Err(Failure::silent(Exit::Failed)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_that_the_help_names() {
+        assert_eq!(seconds("10"), Ok(rpcrdma_conform::DEFAULT_LIMIT));
+        assert_eq!(seconds("0.15"), Ok(rpcrdma_conform::DEFAULT_SILENCE));
+        assert_eq!(seconds("0.5"), Ok(client::DEFAULT_SILENCE));
+        assert_eq!((server::ROW_FACTOR, client::ROW_FACTOR), (6, 6));
+    }
+}

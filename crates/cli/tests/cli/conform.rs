@@ -1,0 +1,109 @@
+//! `rpcrdma conform` of the real binary, against the server and the client of the same binary.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::support::{Server, command, fail, json, succeed, text};
+
+fn rows(document: &Value) -> &Vec<Value> {
+    document["rows"].as_array().unwrap()
+}
+
+#[test]
+fn our_server_conforms() {
+    let server = Server::start();
+    let document = json(&["conform", "--server", server.rdma(), "--export", "/"]);
+    let bad: Vec<_> = rows(&document).iter().filter(|row| row["verdict"] != "pass").collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert_eq!((&document["role"], &document["address"]), (&Value::from("server"), &server.ready["rdma"]));
+    assert_eq!(document["pass"], rows(&document).len());
+    // Nothing is left behind.
+    assert_eq!(std::fs::read_dir(server.directory()).unwrap().count(), 0);
+
+    // Without an export, and as text.
+    let table =
+        succeed(&["conform", "--server", server.rdma(), "--filter", "write-chunk-one", "--filter", "done"]);
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].starts_with("| verdict | row "), "{table}");
+    assert!(lines.iter().any(|line| line.contains("| n/a ") && line.contains("no NFSv3 export")), "{table}");
+    assert!(lines.iter().any(|line| line.contains("| pass ") && line.contains("| done ")), "{table}");
+    assert_eq!(lines.last(), Some(&"2 rows: 1 pass, 0 differ, 0 fail, 1 not applicable"), "{table}");
+
+    // Nobody serves that program: its NULL is refused, and rows fail.
+    let complaint = fail(
+        1,
+        &["conform", "--server", server.rdma(), "--program", "1073741822", "--filter", "null-inline"],
+    );
+    assert_eq!(complaint, "");
+    let complaint =
+        fail(0, &["conform", "--server", server.rdma(), "--export", "/none", "--filter", "first-flight"]);
+    assert!(complaint.contains("cannot mount /none"), "{complaint}");
+}
+
+#[test]
+fn our_client_conforms() {
+    let mut tester = command(&[
+        "conform",
+        "--client",
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+        "--silence",
+        "0.1",
+        "--filter",
+        "err-",
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let mut line = String::new();
+    BufReader::new(tester.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("waiting for a client at ").unwrap();
+    let mut pings = command(&["ping", address, "-c", "0", "-i", "0.01", "--timeout", "2"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let output = tester.wait_with_output().unwrap();
+    pings.kill().unwrap();
+    pings.wait().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.status.success(), "{document:#}");
+    assert_eq!(
+        (document["role"].as_str(), document["pass"].as_u64()),
+        (Some("client"), Some(3)),
+        "{document:#}"
+    );
+}
+
+#[test]
+fn rows_are_listed_and_chosen() {
+    let of = |arguments: &[&str]| json(arguments)["rows"].as_array().unwrap().len();
+    let (server, client) = (["conform", "--server", "nowhere", "--list"], ["conform", "--client", "--list"]);
+    assert!(of(&server) > 80 && of(&client) > 40);
+    assert_eq!(of(&["conform", "--client", "--list", "--filter", "grant-"]), 4);
+    let table = succeed(&client);
+    assert!(table.starts_with("| row ") && table.contains("| grant-zero "), "{table}");
+
+    let complaint = fail(2, &["conform", "--client", "--list", "--filter", "nothing-of-the-kind"]);
+    assert!(complaint.contains("nothing-of-the-kind"), "{complaint}");
+    for arguments in [
+        vec!["conform"],
+        vec!["conform", "--client", "--server", "h"],
+        vec!["conform", "--server", "h", "--listen", "127.0.0.1:1"],
+    ] {
+        let complaint = fail(2, &arguments);
+        assert!(
+            complaint.contains("--server") || complaint.contains("--client"),
+            "{arguments:?}: {complaint}"
+        );
+    }
+    // Nobody listens.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let complaint = fail(3, &["conform", "--server", &free.to_string()]);
+    assert!(text(complaint.as_bytes()).contains("cannot connect"), "{complaint}");
+}

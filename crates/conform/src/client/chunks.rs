@@ -1,0 +1,213 @@
+//! Replies to calls that offer chunks: every legal use of them, lists that do not come back as they were given, and memory
+//! that was not offered (RFC 8166 §4.3, §4.5). Not applicable to clients that offer none.
+
+use bytes::Bytes;
+use rpcrdma_proto::wire::{ReadSegment, Segment};
+
+use super::serve::{Reply, long, reply};
+use super::stage::{Call, GRANT, Stage};
+use crate::report::{Outcome, Wrong, fail, not_applicable};
+
+/// A handle that no window has.
+const NOWHERE: u32 = 0x00ba_d000;
+
+fn has_write(call: &Call) -> bool {
+    call.lists.write.iter().any(|chunk| chunk.total() > 0)
+}
+
+fn has_reply(call: &Call) -> bool {
+    call.lists.reply.as_ref().is_some_and(|chunk| chunk.total() >= 256)
+}
+
+/// A call that offers what the row needs.
+async fn offering(stage: &mut Stage, wanted: fn(&Call) -> bool, what: &str) -> Result<Call, Wrong> {
+    let limit = stage.limit;
+    let call = stage.call_where(wanted, limit).await?;
+    call.ok_or_else(|| not_applicable(format!("the client offers no {what} within {limit:?}")))
+}
+
+/// Answers a call with a Write chunk by a reply that was changed.
+async fn write(stage: &mut Stage, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
+    let call = offering(stage, has_write, "Write chunk").await?;
+    spoilt(stage, call, change).await
+}
+
+/// The same with a Reply chunk.
+async fn replied(stage: &mut Stage, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
+    let call = offering(stage, has_reply, "Reply chunk").await?;
+    spoilt(stage, call, change).await
+}
+
+async fn spoilt(stage: &mut Stage, call: Call, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
+    let mut reply = reply(&call);
+    change(&call, &mut reply);
+    stage.send_reply(&call, reply, GRANT).await;
+    match stage.goes_on(&call).await {
+        // A header that is wrong has to be discarded: then the call waits until the client gives it up. It is told the end.
+        Err(wrong) if wrong.seen.starts_with("no call within") => {
+            if let Some(endpoint) = stage.take(call.connection) {
+                endpoint.close().await;
+            }
+            stage
+                .goes_on(&call)
+                .await
+                .map(|text| format!("discarded; after the end of the connection {text}"))
+        }
+        outcome => outcome,
+    }
+}
+
+pub(super) async fn write_used(stage: &mut Stage) -> Outcome {
+    write(stage, |_, _| ()).await
+}
+
+pub(super) async fn write_absent(stage: &mut Stage) -> Outcome {
+    write(stage, |_, reply| reply.lists.write.clear()).await
+}
+
+pub(super) async fn write_other_handle(stage: &mut Stage) -> Outcome {
+    write(stage, |_, reply| {
+        for segment in reply.lists.write.iter_mut().flat_map(|chunk| &mut chunk.segments) {
+            segment.handle ^= 1;
+        }
+    })
+    .await
+}
+
+pub(super) async fn write_too_long(stage: &mut Stage) -> Outcome {
+    write(stage, |_, reply| {
+        for segment in reply.lists.write.iter_mut().flat_map(|chunk| &mut chunk.segments) {
+            segment.length = u32::MAX;
+        }
+    })
+    .await
+}
+
+pub(super) async fn write_more_segments(stage: &mut Stage) -> Outcome {
+    write(stage, |_, reply| {
+        for chunk in &mut reply.lists.write {
+            let again = chunk.segments.clone();
+            chunk.segments.extend(again);
+        }
+    })
+    .await
+}
+
+pub(super) async fn write_beyond(stage: &mut Stage) -> Outcome {
+    write(stage, |_, reply| {
+        for (data, targets) in &mut reply.writes {
+            *data = Bytes::from(vec![0x5a; 64]);
+            // Right behind the window.
+            targets.truncate(1);
+            for target in targets {
+                *target = Segment {
+                    offset: target.offset.wrapping_add(target.length.into()),
+                    length: 64,
+                    ..*target
+                };
+            }
+        }
+    })
+    .await
+}
+
+pub(super) async fn write_nowhere(stage: &mut Stage) -> Outcome {
+    write(stage, |_, reply| {
+        for (data, targets) in &mut reply.writes {
+            *data = Bytes::from(vec![0x5a; 64]);
+            *targets = vec![Segment { handle: NOWHERE, length: 64, offset: 4096 }];
+        }
+    })
+    .await
+}
+
+/// RFC 8797 §4.1: a window of the call, if the client said that it takes that.
+pub(super) async fn invalidated(stage: &mut Stage) -> Outcome {
+    let call = offering(stage, |call| has_write(call) || has_reply(call), "chunk").await?;
+    let reply = reply(&call);
+    let handle = call.lists.handles().next().unwrap_or(NOWHERE);
+    let endpoint = stage.endpoint(call.connection)?;
+    let theirs = rpcrdma_proto::PrivateData::find(&endpoint.peer_private_data()).unwrap_or_default();
+    if !theirs.remote_invalidation {
+        stage.put_back(call);
+        return Err(not_applicable("the client says R = 0"));
+    }
+    for (data, targets) in &reply.writes {
+        endpoint.write(data.clone(), targets);
+    }
+    endpoint.send_invalidating(reply.message(call.xid, GRANT), handle);
+    endpoint.push().await;
+    stage.goes_on(&call).await
+}
+
+pub(super) async fn reply_spare(stage: &mut Stage) -> Outcome {
+    replied(stage, |_, _| ()).await
+}
+
+pub(super) async fn reply_used(stage: &mut Stage) -> Outcome {
+    replied(stage, |call, reply| {
+        if let Some(through) = long(call, reply) {
+            *reply = through;
+        }
+    })
+    .await
+}
+
+pub(super) async fn reply_absent(stage: &mut Stage) -> Outcome {
+    replied(stage, |_, reply| reply.lists.reply = None).await
+}
+
+pub(super) async fn reply_too_long(stage: &mut Stage) -> Outcome {
+    replied(stage, |call, reply| {
+        if let Some(through) = long(call, reply) {
+            *reply = through;
+        }
+        for segment in reply.lists.reply.iter_mut().flat_map(|chunk| &mut chunk.segments) {
+            segment.length = u32::MAX;
+        }
+    })
+    .await
+}
+
+pub(super) async fn reply_empty(stage: &mut Stage) -> Outcome {
+    replied(stage, |_, reply| {
+        reply.procedure = crate::message::RDMA_NOMSG;
+        reply.payload = Bytes::new();
+    })
+    .await
+}
+
+/// RDMA Reads of memory that was offered for writing.
+pub(super) async fn read_of_write_window(stage: &mut Stage) -> Outcome {
+    let call = offering(stage, |call| has_write(call) || has_reply(call), "chunk").await?;
+    let chunks = call.lists.write.iter().chain(&call.lists.reply);
+    let sources: Vec<Segment> = chunks.flat_map(|chunk| &chunk.segments).take(1).copied().collect();
+    read(stage, call, sources).await
+}
+
+pub(super) async fn read_nowhere(stage: &mut Stage) -> Outcome {
+    let call = stage.call().await?;
+    read(stage, call, vec![Segment { handle: NOWHERE, length: 64, offset: 4096 }]).await
+}
+
+/// RDMA Reads beyond a Read segment.
+pub(super) async fn read_beyond(stage: &mut Stage) -> Outcome {
+    let call = offering(stage, |call| !call.lists.read.is_empty(), "Read chunk").await?;
+    let beyond =
+        |entry: &ReadSegment| Segment { length: entry.segment.length.saturating_add(4096), ..entry.segment };
+    let sources = call.lists.read.iter().take(1).map(beyond).collect();
+    read(stage, call, sources).await
+}
+
+/// Reads, and looks that nothing comes of it.
+async fn read(stage: &mut Stage, call: Call, sources: Vec<Segment>) -> Outcome {
+    let limit = stage.limit;
+    let data = stage.endpoint(call.connection)?.read(&sources, limit).await;
+    if let Some(data) = data {
+        return Err(fail(format!("{} octets can be read that were not offered", data.len())));
+    }
+    if let Some(endpoint) = stage.take(call.connection) {
+        endpoint.close().await;
+    }
+    stage.goes_on(&call).await
+}

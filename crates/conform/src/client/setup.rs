@@ -1,0 +1,129 @@
+//! Connections that are refused, closed, cut off, or set up with odd private data (RFC 8797 §5), and Sends that end them.
+
+use bytes::Bytes;
+use rpcrdma_proto::PrivateData;
+use rpcrdma_proto::wire::ChunkLists;
+
+use super::serve::accepted;
+use super::stage::{Call, GRANT, Stage, Welcome, announcement};
+use crate::message::{RDMA_MSG, message};
+use crate::report::{Outcome, fail};
+
+/// A handle that no window has.
+const NOWHERE: u32 = 0x00ba_d000;
+/// How often connection attempts are refused before one is accepted: the time of silence, this many times.
+const REFUSING: u32 = 2;
+
+/// Calls on new connections that were set up with this private data.
+async fn welcomed(stage: &mut Stage, private_data: Vec<Bytes>) -> Outcome {
+    let mut text = String::new();
+    for data in private_data {
+        let len = data.len();
+        stage.welcome(Welcome::Accept(data)).await;
+        stage.clear().await;
+        let served = async {
+            let call = stage.call().await?;
+            stage.serve(&call).await;
+            stage.goes_on(&call).await
+        };
+        let outcome = served.await;
+        stage.welcome(Welcome::Accept(announcement())).await;
+        text = outcome.map_err(|wrong| fail(format!("with {len} octets: {}", wrong.seen)))?;
+    }
+    stage.clear().await;
+    Ok(text)
+}
+
+fn ours() -> PrivateData {
+    PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 4096 }
+}
+
+pub(super) async fn private_data_absent(stage: &mut Stage) -> Outcome {
+    welcomed(stage, vec![Bytes::new()]).await
+}
+
+pub(super) async fn private_data_malformed(stage: &mut Stage) -> Outcome {
+    welcomed(
+        stage,
+        vec![ours().encode().slice(..1), ours().encode().slice(..7), Bytes::from_static(&[0xff; 40])],
+    )
+    .await
+}
+
+pub(super) async fn private_data_version(stage: &mut Stage) -> Outcome {
+    let mut data = ours().encode().to_vec();
+    if let Some(version) = data.get_mut(4) {
+        *version = 2;
+    }
+    welcomed(stage, vec![data.into()]).await
+}
+
+pub(super) async fn private_data_embedded(stage: &mut Stage) -> Outcome {
+    let behind = |offset: usize| Bytes::from([&vec![0xf6; offset][..], &ours().encode()].concat());
+    welcomed(stage, vec![behind(1), behind(6)]).await
+}
+
+pub(super) async fn refused(stage: &mut Stage) -> Outcome {
+    let call = stage.call().await?;
+    stage.welcome(Welcome::Reject).await;
+    stage.clear().await;
+    tokio::time::sleep(stage.silence * REFUSING).await;
+    stage.welcome(Welcome::Accept(announcement())).await;
+    stage.goes_on(&call).await
+}
+
+pub(super) async fn closed(stage: &mut Stage) -> Outcome {
+    let call = stage.call().await?;
+    stage.clear().await;
+    stage.goes_on(&call).await
+}
+
+/// Cut off on a call; what was sent before may have left.
+async fn cut_after(stage: &mut Stage, octets: impl FnOnce(&Call) -> Option<Bytes>) -> Outcome {
+    let call = stage.call().await?;
+    if let Some(octets) = octets(&call) {
+        stage.send(&call, octets).await?;
+    }
+    if let Some(endpoint) = stage.take(call.connection) {
+        endpoint.cut().await;
+    }
+    stage.goes_on(&call).await
+}
+
+pub(super) async fn cut(stage: &mut Stage) -> Outcome {
+    cut_after(stage, |_| None).await
+}
+
+pub(super) async fn cut_after_reply(stage: &mut Stage) -> Outcome {
+    cut_after(stage, |call| {
+        let payload = accepted(call.xid, 0).finish();
+        Some(message(call.xid, GRANT, RDMA_MSG, ChunkLists::default(), &payload))
+    })
+    .await
+}
+
+/// Nothing is said to a call; then the connection is closed.
+pub(super) async fn no_reply(stage: &mut Stage) -> Outcome {
+    let call = stage.call().await?;
+    tokio::time::sleep(stage.silence).await;
+    stage.clear().await;
+    stage.goes_on(&call).await
+}
+
+pub(super) async fn foreign_invalidation(stage: &mut Stage) -> Outcome {
+    let call = stage.call().await?;
+    let payload = accepted(call.xid, 0).finish();
+    let octets = message(call.xid, GRANT, RDMA_MSG, ChunkLists::default(), &payload);
+    let endpoint = stage.endpoint(call.connection)?;
+    endpoint.send_invalidating(octets, NOWHERE);
+    endpoint.push().await;
+    stage.goes_on(&call).await
+}
+
+/// Longer than what any client may have announced (RFC 8797 §4.2).
+pub(super) async fn oversized(stage: &mut Stage) -> Outcome {
+    let call = stage.call().await?;
+    let payload = accepted(call.xid, 0).octets(&vec![0; 263_000]).finish();
+    stage.send(&call, message(call.xid, GRANT, RDMA_MSG, ChunkLists::default(), &payload)).await?;
+    stage.goes_on(&call).await
+}

@@ -1,0 +1,352 @@
+//! What all rows stand on: the client's connections, its calls, and what it does next.
+//!
+//! *Who owns which buffer.* Each connection has a domain of its own. What the client offers in chunks is only named here.
+//!
+//! *What happens on error.* Everything that the client does wrong is a [`Wrong`] that ends the row.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma_proto::wire::v1::V1;
+use rpcrdma_proto::wire::{Body, ChunkLists, Codec, ReadSegment};
+use rpcrdma_proto::{Limits, PrivateData};
+use rpcrdma_verbs::{Listener, QueuePair};
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+use super::Host;
+use crate::endpoint::{Arrived, Endpoint, Next, parameters};
+use crate::report::{Wrong, fail};
+
+/// Credits that are granted where the row is not about them, and the Receives that back them.
+pub(super) const GRANT: u32 = 32;
+const RECEIVES: usize = 64;
+/// What the tester takes inline; it announces less.
+const RECEIVE_LEN: usize = 8192;
+/// What is announced, both ways.
+pub(super) const ANNOUNCED: usize = 4096;
+/// Connections that wait to be looked at.
+const BACKLOG: usize = 64;
+
+/// How the next connections are answered.
+#[derive(Clone)]
+pub(super) enum Welcome {
+    Accept(Bytes),
+    Reject,
+}
+
+/// A call of the client.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    /// Which connection it came on.
+    pub(super) connection: u64,
+    pub(super) xid: u32,
+    pub(super) lists: ChunkLists,
+    pub(super) program: u32,
+    pub(super) procedure: u32,
+}
+
+/// What the client does.
+#[derive(Debug)]
+pub(super) enum Event {
+    Connected,
+    Call(Call),
+    /// A message that is no call.
+    Other(Bytes),
+    Ended(u64),
+    Nothing,
+}
+
+/// See the module's introduction.
+pub(super) struct Stage {
+    pub(super) limit: Duration,
+    pub(super) silence: Duration,
+    welcome: Arc<Mutex<Welcome>>,
+    arriving: mpsc::Receiver<Box<dyn QueuePair>>,
+    accepting: JoinHandle<()>,
+    connections: Vec<(u64, Endpoint)>,
+    next_connection: u64,
+    /// Calls that no row has answered.
+    calls: VecDeque<Call>,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// What the tester says of itself.
+pub(super) fn announcement() -> Bytes {
+    PrivateData { remote_invalidation: true, send_size: ANNOUNCED, receive_size: ANNOUNCED }.encode()
+}
+
+async fn accept(
+    mut listener: Box<dyn Listener>,
+    welcome: Arc<Mutex<Welcome>>,
+    out: mpsc::Sender<Box<dyn QueuePair>>,
+) {
+    loop {
+        let Ok(incoming) = listener.accept().await else {
+            // One attempt has failed; a listener that is gone fails again, so not at once.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (welcome, out) = (welcome.clone(), out.clone());
+        tokio::spawn(async move {
+            let Ok(request) = incoming.request().await else { return };
+            let how = welcome.lock().await.clone();
+            match how {
+                Welcome::Accept(private_data) => {
+                    if let Ok(queue_pair) = request.accept(parameters(private_data)).await {
+                        // The tester may have come to its end.
+                        let _ = out.send(queue_pair).await;
+                    }
+                }
+                Welcome::Reject => {
+                    let _ = request.reject(Bytes::new()).await;
+                }
+            }
+        });
+    }
+}
+
+impl Stage {
+    pub(super) fn new(host: Host) -> Self {
+        let Host { listener, limit, silence } = host;
+        let welcome = Arc::new(Mutex::new(Welcome::Accept(announcement())));
+        let (sender, arriving) = mpsc::channel(BACKLOG);
+        let accepting = tokio::spawn(accept(listener, welcome.clone(), sender));
+        Self {
+            limit,
+            silence,
+            welcome,
+            arriving,
+            accepting,
+            connections: Vec::new(),
+            next_connection: 0,
+            calls: VecDeque::new(),
+        }
+    }
+
+    /// Answers connections from now on so.
+    pub(super) async fn welcome(&mut self, welcome: Welcome) {
+        *self.welcome.lock().await = welcome;
+    }
+
+    /// The connection of this number, if it is still there.
+    pub(super) fn endpoint(&mut self, connection: u64) -> Result<&mut Endpoint, Wrong> {
+        self.connections
+            .iter_mut()
+            .find_map(|(number, endpoint)| (*number == connection).then_some(endpoint))
+            .ok_or_else(|| fail("the client has closed the connection"))
+    }
+
+    /// Takes a connection away, to be ended.
+    pub(super) fn take(&mut self, connection: u64) -> Option<Endpoint> {
+        self.calls.retain(|call| call.connection != connection);
+        let at = self.connections.iter().position(|(number, _)| *number == connection)?;
+        Some(self.connections.swap_remove(at).1)
+    }
+
+    /// Ends all connections, so that the next call comes on a new one.
+    pub(super) async fn clear(&mut self) {
+        for (_, endpoint) in std::mem::take(&mut self.connections) {
+            endpoint.close().await;
+        }
+        self.calls.clear();
+        // Some may be on their way.
+        while let Ok(queue_pair) = self.arriving.try_recv() {
+            Endpoint::new(queue_pair, 0, 0).close().await;
+        }
+    }
+
+    pub(super) async fn close(&mut self) {
+        self.clear().await;
+    }
+
+    /// What the client does next, within a time.
+    pub(super) async fn event(&mut self, limit: Duration) -> Result<Event, Wrong> {
+        if let Some(call) = self.calls.pop_front() {
+            return Ok(Event::Call(call));
+        }
+        let next = poll_fn(|cx| {
+            if let Poll::Ready(Some(queue_pair)) = self.arriving.poll_recv(cx) {
+                self.next_connection += 1;
+                self.connections
+                    .push((self.next_connection, Endpoint::new(queue_pair, RECEIVES, RECEIVE_LEN)));
+                return Poll::Ready((self.next_connection, None));
+            }
+            for (number, endpoint) in &mut self.connections {
+                if let Poll::Ready(next) = endpoint.poll_next(cx) {
+                    return Poll::Ready((*number, Some(next)));
+                }
+            }
+            Poll::Pending
+        });
+        let Ok((connection, next)) = timeout_at(Instant::now() + limit, next).await else {
+            return Ok(Event::Nothing);
+        };
+        match next {
+            None => Ok(Event::Connected),
+            Some(Next::Message(arrived)) => self.message(connection, arrived).await,
+            Some(Next::Closed(_) | Next::Silence) => {
+                self.take(connection);
+                Ok(Event::Ended(connection))
+            }
+        }
+    }
+
+    /// Looks at a message; a call has to obey every rule for calls.
+    async fn message(&mut self, connection: u64, arrived: Arrived) -> Result<Event, Wrong> {
+        let (header, len) = match V1.decode(&arrived.octets, &Limits::default()) {
+            Ok(decoded) => decoded,
+            Err(error) => return Err(fail(format!("the client sends what does not decode: {error}"))),
+        };
+        let (lists, inline) = match header.body {
+            Body::Message(lists) => (lists, Some(arrived.octets.slice(len.min(arrived.octets.len())..))),
+            Body::NoMessage(lists) => (lists, None),
+            Body::Padded { .. } => return Err(fail("the client sends an RDMA_MSGP")),
+            Body::Done => return Err(fail("the client sends an RDMA_DONE")),
+            Body::Error(_) => return Ok(Event::Other(arrived.octets)),
+        };
+        // RFC 4506 §4.19: 2 was only ever proposed.
+        if lists.has_padding() {
+            return Err(fail("a Read segment with discriminator 2"));
+        }
+        if lists.has_position_zero() != inline.is_none() {
+            return match inline {
+                // A reply in a Reply chunk to a call of ours: there are no such calls.
+                None => Err(fail("an RDMA_NOMSG without a Position-Zero chunk")),
+                Some(_) => Err(fail("an RDMA_MSG with a Position-Zero chunk")),
+            };
+        }
+        let payload = match inline {
+            Some(inline) => inline,
+            None => {
+                let zero = |entry: &&ReadSegment| entry.position == 0;
+                let sources: Vec<_> = lists.read.iter().filter(zero).map(|entry| entry.segment).collect();
+                let limit = self.limit;
+                self.endpoint(connection)?
+                    .read(&sources, limit)
+                    .await
+                    .ok_or_else(|| fail("the Position-Zero chunk of a call cannot be read"))?
+            }
+        };
+        let words: Vec<u32> = payload
+            .chunks_exact(4)
+            .take(6)
+            .filter_map(|word| word.try_into().ok().map(u32::from_be_bytes))
+            .collect();
+        let [xid, kind, rpc, program, _, procedure] = words[..] else {
+            // A reply may be shorter.
+            return match words.get(1) {
+                Some(1) => Ok(Event::Other(arrived.octets)),
+                _ => Err(fail("the client sends an RPC message that is cut off")),
+            };
+        };
+        if kind == 1 {
+            return Ok(Event::Other(arrived.octets));
+        }
+        if (kind, rpc) != (0, 2) {
+            return Err(fail(format!("the client sends RPC message type {kind}, version {rpc}")));
+        }
+        // RFC 8166 §4.2.1
+        if xid != header.xid {
+            return Err(fail(format!("rdma_xid {:#010x} in front of XID {xid:#010x}", header.xid)));
+        }
+        Ok(Event::Call(Call { connection, xid, lists, program, procedure }))
+    }
+
+    /// The next call that is `wanted`; others are answered.
+    pub(super) async fn call_where(
+        &mut self,
+        wanted: impl Fn(&Call) -> bool,
+        limit: Duration,
+    ) -> Result<Option<Call>, Wrong> {
+        let deadline = Instant::now() + limit;
+        while Instant::now() < deadline {
+            match self.event(deadline - Instant::now()).await? {
+                Event::Call(call) if wanted(&call) => return Ok(Some(call)),
+                Event::Call(call) => self.serve(&call).await,
+                Event::Other(_) | Event::Connected | Event::Ended(_) => {}
+                Event::Nothing => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next call of any kind.
+    pub(super) async fn call(&mut self) -> Result<Call, Wrong> {
+        let limit = self.limit;
+        let call = self.call_where(|_| true, limit).await?;
+        call.ok_or_else(|| fail(format!("the client makes no call within {limit:?}")))
+    }
+
+    /// Answers a call as a good server does. One whose connection has ended needs no answer.
+    pub(super) async fn serve(&mut self, call: &Call) {
+        let reply = super::serve::reply(call);
+        self.send_reply(call, reply, GRANT).await;
+    }
+
+    /// Does the Writes of a reply, then sends it.
+    pub(super) async fn send_reply(&mut self, call: &Call, reply: super::serve::Reply, grant: u32) {
+        let Ok(endpoint) = self.endpoint(call.connection) else { return };
+        for (data, targets) in &reply.writes {
+            endpoint.write(data.clone(), targets);
+        }
+        endpoint.send(reply.message(call.xid, grant));
+        endpoint.push().await;
+    }
+
+    /// Sends octets where a call came from.
+    pub(super) async fn send(&mut self, call: &Call, octets: Bytes) -> Result<(), Wrong> {
+        let endpoint = self.endpoint(call.connection)?;
+        endpoint.send(octets);
+        endpoint.push().await;
+        Ok(())
+    }
+
+    /// Keeps a call for who asks next.
+    pub(super) fn put_back(&mut self, call: Call) {
+        self.calls.push_front(call);
+    }
+
+    /// After `last` the client lives on: there is another call. Says how it came.
+    pub(super) async fn goes_on(&mut self, last: &Call) -> Result<String, Wrong> {
+        let deadline = Instant::now() + self.limit;
+        loop {
+            match self.event(deadline.saturating_duration_since(Instant::now())).await? {
+                Event::Call(call) => {
+                    let text = match (call.connection == last.connection, call.xid == last.xid) {
+                        (true, true) => {
+                            // It was never told that the first is lost.
+                            return Err(fail("the call is sent again on the same connection"));
+                        }
+                        (true, false) => "the next call on the same connection",
+                        (false, true) => "the call again on a new connection",
+                        (false, false) => "the next call on a new connection",
+                    };
+                    self.put_back(call);
+                    return Ok(text.into());
+                }
+                Event::Other(octets) => return Err(fail(unasked(&octets))),
+                Event::Connected | Event::Ended(_) => {}
+                Event::Nothing => return Err(fail(format!("no call within {:?}", self.limit))),
+            }
+        }
+    }
+}
+
+/// What a client sends that is no call.
+pub(super) fn unasked(octets: &Bytes) -> String {
+    match octets.get(12..16) {
+        Some([0, 0, 0, 4]) => "the client sends an RDMA_ERROR".into(),
+        _ => "the client sends a reply to nothing".into(),
+    }
+}

@@ -1,0 +1,330 @@
+//! Headers that no client sends: cut off, of other versions and procedures, with lists that lie (RFC 8166 §4.2 to §4.6).
+//!
+//! The payload behind them is a NULL call, so that whatever the server makes of them harms nobody.
+
+use bytes::Bytes;
+
+use super::bench::{Bench, CREDITS};
+use super::hostile::{Allowed, Case, DISCARD, ERR_CHUNK, Seen, each, only};
+use crate::message::{
+    ERR_CHUNK as CODE_CHUNK, ERR_VERS, Kind, LEAST_HEADER, RDMA_DONE, RDMA_ERROR, RDMA_MSG, RDMA_MSGP,
+    RDMA_NOMSG, Reaction, Words,
+};
+use crate::report::{Outcome, fail};
+
+/// A handle that no window has, and an offset.
+const NOWHERE: [u32; 3] = [0x00ba_d000, 0, 4096];
+
+/// `HLOO` of memory that is not there.
+fn bogus(length: u32) -> [u32; 4] {
+    let [handle, high, low] = NOWHERE;
+    [handle, length, high, low]
+}
+
+/// A message with these words after `rdma_xid`, and a NULL call behind them.
+fn case(bench: &mut Bench<'_>, label: impl Into<String>, words: &[u32]) -> Case {
+    let xid = bench.xid();
+    let octets =
+        Words::new().words(&[xid]).words(words).octets(&bench.null_rpc().call(xid, 0).finish()).finish();
+    Case { label: label.into(), xid, octets }
+}
+
+/// The same with the fixed part of Version One and this procedure in front.
+fn lists(bench: &mut Bench<'_>, label: impl Into<String>, procedure: u32, words: &[u32]) -> Case {
+    let head = [1, CREDITS, procedure];
+    case(bench, label, &[&head, words].concat())
+}
+
+/// The same without a payload.
+fn bare(bench: &mut Bench<'_>, label: impl Into<String>, procedure: u32, words: &[u32]) -> Case {
+    let xid = bench.xid();
+    let octets = Words::new().words(&[xid, 1, CREDITS, procedure]).words(words).finish();
+    Case { label: label.into(), xid, octets }
+}
+
+pub(super) async fn short(bench: &mut Bench<'_>) -> Outcome {
+    let mut cases = Vec::new();
+    for len in 0..LEAST_HEADER {
+        let Case { xid, octets, .. } = lists(bench, "", RDMA_MSG, &[0, 0, 0]);
+        cases.push(Case { label: format!("{len} octets"), xid, octets: octets.slice(..len) });
+    }
+    each(bench, cases, DISCARD).await
+}
+
+/// A header with this list, cut off at every octet from the shortest header on.
+async fn cut(bench: &mut Bench<'_>, words: &[u32]) -> Outcome {
+    let whole = 16 + words.len() * 4;
+    let mut cases = Vec::new();
+    for len in LEAST_HEADER..whole {
+        let Case { xid, octets, .. } = lists(bench, "", RDMA_MSG, words);
+        cases.push(Case { label: format!("{len} of {whole} octets"), xid, octets: octets.slice(..len) });
+    }
+    each(bench, cases, ERR_CHUNK).await
+}
+
+pub(super) async fn cut_read_list(bench: &mut Bench<'_>) -> Outcome {
+    cut(bench, &[&[1, 40][..], &bogus(8), &[0, 0, 0]].concat()).await
+}
+
+pub(super) async fn cut_write_list(bench: &mut Bench<'_>) -> Outcome {
+    cut(bench, &[&[0, 1, 1][..], &bogus(8), &[0, 0]].concat()).await
+}
+
+pub(super) async fn cut_reply_chunk(bench: &mut Bench<'_>) -> Outcome {
+    cut(bench, &[&[0, 0, 1, 1][..], &bogus(8)].concat()).await
+}
+
+pub(super) async fn version(bench: &mut Bench<'_>) -> Outcome {
+    let (mut endpoint, _) = bench.ready().await?;
+    let mut ranges = Vec::new();
+    for version in [0, 77, u32::MAX] {
+        let case = case(bench, "", &[version, CREDITS, RDMA_MSG, 0, 0, 0]);
+        endpoint.send(case.octets);
+        let reaction = bench.observe(&mut endpoint, case.xid, bench.limit()).await.reaction;
+        match reaction {
+            // RFC 8166 §4.5: the version of the failing request.
+            Reaction::ErrVers { low, high, version: returned } if returned == version => {
+                if !(low..=high).contains(&1) || (low..=high).contains(&version) {
+                    return Err(fail(format!("version {version}: ERR_VERS with the range {low}-{high}")));
+                }
+                ranges.push(format!("{low}-{high}"));
+            }
+            Reaction::ErrVers { version: returned, .. } => {
+                return Err(fail(format!("version {version}: ERR_VERS under version {returned}")));
+            }
+            reaction => return Err(fail(format!("version {version}: {reaction}"))),
+        }
+        bench.null(&mut endpoint).await?;
+    }
+    endpoint.close().await;
+    bench.alive().await?;
+    ranges.dedup();
+    Ok(format!("ERR_VERS {}", ranges.join(", ")))
+}
+
+pub(super) async fn procedure(bench: &mut Bench<'_>) -> Outcome {
+    let cases = [5, 256, u32::MAX]
+        .map(|procedure| lists(bench, format!("rdma_proc {procedure}"), procedure, &[0, 0, 0]));
+    each(bench, cases.into(), ERR_CHUNK).await
+}
+
+pub(super) async fn msgp(bench: &mut Bench<'_>) -> Outcome {
+    let cases = vec![lists(bench, "", RDMA_MSGP, &[4096, 1024, 0, 0, 0])];
+    each(bench, cases, Allowed { pass: &[Kind::ErrChunk], differs: &[Kind::Success, Kind::Nothing] }).await
+}
+
+pub(super) async fn done(bench: &mut Bench<'_>) -> Outcome {
+    let cases =
+        vec![bare(bench, "16 octets", RDMA_DONE, &[]), lists(bench, "with more", RDMA_DONE, &[0, 0, 0])];
+    each(bench, cases, DISCARD).await
+}
+
+pub(super) async fn error(bench: &mut Bench<'_>) -> Outcome {
+    let xid = bench.xid();
+    let version = Words::new().words(&[xid, 9, CREDITS, RDMA_ERROR, ERR_VERS, 1, 1]).finish();
+    let cases = vec![
+        bare(bench, "ERR_CHUNK", RDMA_ERROR, &[CODE_CHUNK]),
+        bare(bench, "ERR_VERS", RDMA_ERROR, &[ERR_VERS, 1, 1]),
+        Case { label: "ERR_VERS under version 9".into(), xid, octets: version },
+        bare(bench, "ERR_VERS cut off", RDMA_ERROR, &[ERR_VERS, 1]),
+        bare(bench, "no code", RDMA_ERROR, &[]),
+        bare(bench, "unknown code", RDMA_ERROR, &[99, 0, 0]),
+        lists(bench, "with a call behind it", RDMA_ERROR, &[CODE_CHUNK, 0, 0]),
+    ];
+    each(bench, cases, DISCARD).await
+}
+
+pub(super) async fn discriminators(bench: &mut Bench<'_>) -> Outcome {
+    let mut cases = Vec::new();
+    for (list, words) in [("Read list", [2, 0, 0]), ("Write list", [0, 2, 0]), ("Reply chunk", [0, 0, 2])] {
+        cases.push(lists(bench, format!("2 in the {list}"), RDMA_MSG, &words));
+        let words = words.map(|word| if word == 2 { u32::MAX } else { word });
+        cases.push(lists(bench, format!("{} in the {list}", u32::MAX), RDMA_MSG, &words));
+    }
+    each(bench, cases, ERR_CHUNK).await
+}
+
+/// A count of segments that the message does not have. The words that follow are those of a NULL call: XID, CALL and so on.
+pub(super) async fn counts(bench: &mut Bench<'_>) -> Outcome {
+    let mut cases = Vec::new();
+    for count in [9, 4096, 0x1000_0000, u32::MAX] {
+        cases.push(lists(bench, format!("{count} in a Write chunk"), RDMA_MSG, &[0, 1, count]));
+        cases.push(lists(bench, format!("{count} in the Reply chunk"), RDMA_MSG, &[0, 0, 1, count]));
+    }
+    each(bench, cases, ERR_CHUNK).await
+}
+
+pub(super) async fn unaligned(bench: &mut Bench<'_>) -> Outcome {
+    let mut cases = Vec::new();
+    for position in [41, 42, 43, u32::MAX] {
+        let words = [&[1, position][..], &bogus(8), &[0, 0, 0]].concat();
+        cases.push(lists(bench, format!("Position {position}"), RDMA_MSG, &words));
+    }
+    each(bench, cases, ERR_CHUNK).await
+}
+
+pub(super) async fn beyond(bench: &mut Bench<'_>) -> Outcome {
+    let (mut endpoint, _) = bench.ready().await?;
+    let mut seen = Seen::default();
+    for position in [400, 0x7fff_fffc, 0xffff_fffc] {
+        let there = endpoint.readable(Bytes::from_static(&[0; 8]));
+        let words = [1, position, there.handle, there.length, high(there.offset), low(there.offset), 0, 0, 0];
+        let case = lists(bench, format!("Position {position}"), RDMA_MSG, &words);
+        super::hostile::provoke(bench, &mut endpoint, &case, super::hostile::REFUSE, &mut seen).await?;
+        if endpoint.has_ended() {
+            (endpoint, _) = bench.ready().await?;
+        }
+    }
+    endpoint.close().await;
+    bench.alive().await?;
+    seen.finish()
+}
+
+pub(super) async fn overlapping(bench: &mut Bench<'_>) -> Outcome {
+    let (mut endpoint, _) = bench.ready().await?;
+    let mut words = Vec::new();
+    for position in [40, 44] {
+        let there = endpoint.readable(Bytes::from_static(&[0; 8]));
+        words.extend([1, position, there.handle, there.length, high(there.offset), low(there.offset)]);
+    }
+    words.extend([0, 0, 0]);
+    let case = lists(bench, "", RDMA_MSG, &words);
+    let mut seen = Seen::default();
+    super::hostile::provoke(bench, &mut endpoint, &case, super::hostile::REFUSE, &mut seen).await?;
+    endpoint.close().await;
+    bench.alive().await?;
+    seen.finish()
+}
+
+pub(super) fn high(offset: u64) -> u32 {
+    u32::try_from(offset >> 32).unwrap_or(u32::MAX)
+}
+
+pub(super) fn low(offset: u64) -> u32 {
+    u32::try_from(offset & u64::from(u32::MAX)).unwrap_or(u32::MAX)
+}
+
+/// A NULL call whose first word, its XID, is in a chunk of its own: no meaning in RFC 8166.
+pub(super) async fn position_zero_in_message(bench: &mut Bench<'_>) -> Outcome {
+    let (mut endpoint, _) = bench.ready().await?;
+    let xid = bench.xid();
+    let call = bench.null_rpc().call(xid, 0).finish();
+    let there = endpoint.readable(call);
+    let words = [1, 0, there.handle, there.length, high(there.offset), low(there.offset), 0, 0, 0];
+    let case = lists(bench, "", RDMA_MSG, &words);
+    let mut seen = Seen::default();
+    let allowed = only(&[Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused]);
+    super::hostile::provoke(bench, &mut endpoint, &case, allowed, &mut seen).await?;
+    endpoint.close().await;
+    bench.alive().await?;
+    seen.finish()
+}
+
+pub(super) async fn nomsg_without_chunks(bench: &mut Bench<'_>) -> Outcome {
+    let cases = vec![
+        bare(bench, "no chunk", RDMA_NOMSG, &[0, 0, 0]),
+        lists(bench, "no chunk, a call behind it", RDMA_NOMSG, &[0, 0, 0]),
+    ];
+    each(bench, cases, ERR_CHUNK).await
+}
+
+/// An RDMA_NOMSG whose payload has no source. With a Reply chunk that holds something it looks like a reply.
+pub(super) async fn nomsg_without_payload(bench: &mut Bench<'_>) -> Outcome {
+    let cases = vec![
+        bare(bench, "Write chunk only", RDMA_NOMSG, &[&[0, 1, 1][..], &bogus(64), &[0, 0]].concat()),
+        bare(bench, "Reply chunk only", RDMA_NOMSG, &[&[0, 0, 1, 1][..], &bogus(64)].concat()),
+    ];
+    each(bench, cases, only(&[Kind::ErrChunk, Kind::Nothing])).await
+}
+
+pub(super) async fn reply_to_nothing(bench: &mut Bench<'_>) -> Outcome {
+    let xid = bench.xid();
+    let octets = Words::new().words(&[xid, 1, CREDITS, RDMA_MSG, 0, 0, 0, xid, 1, 0, 0, 0, 0]).finish();
+    each(bench, vec![Case { label: String::new(), xid, octets }], DISCARD).await
+}
+
+/// RFC 8166 §4.2.1 lets a receiver rely on `rdma_xid`, §4.5.2 has it compare: then the answer is ERR_CHUNK. Who does not
+/// compare answers the call.
+pub(super) async fn xid_mismatch(bench: &mut Bench<'_>) -> Outcome {
+    let (mut endpoint, _) = bench.ready().await?;
+    let (xid, other) = (bench.xid(), bench.xid());
+    let call = bench.null_rpc().call(other, 0).finish();
+    endpoint.send(Words::new().words(&[xid, 1, CREDITS, RDMA_MSG, 0, 0, 0]).octets(&call).finish());
+    let answer = bench.observe(&mut endpoint, xid, bench.limit()).await;
+    let seen = match answer.reaction {
+        Reaction::ErrChunk => Ok("ERR_CHUNK".to_owned()),
+        Reaction::Odd(what)
+            if answer.header.as_ref().is_some_and(|header| [xid, other].contains(&header.xid)) =>
+        {
+            Ok(format!("not compared: {what}"))
+        }
+        // Answered under the XID of the payload alone.
+        Reaction::Odd(what) if what.contains(&format!("{other:#010x}")) => {
+            Ok(format!("not compared: {what}"))
+        }
+        reaction => Err(fail(reaction.to_string())),
+    }?;
+    bench.null(&mut endpoint).await?;
+    endpoint.close().await;
+    bench.alive().await?;
+    Ok(seen)
+}
+
+pub(super) async fn rpc_cut(bench: &mut Bench<'_>) -> Outcome {
+    let mut cases = Vec::new();
+    for len in (0..40).step_by(4) {
+        let Case { xid, octets, .. } = lists(bench, "", RDMA_MSG, &[0, 0, 0]);
+        cases.push(Case { label: format!("{len} octets"), xid, octets: octets.slice(..LEAST_HEADER + len) });
+    }
+    let allowed = only(&[Kind::Nothing, Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused, Kind::Closed]);
+    each(bench, cases, allowed).await
+}
+
+pub(super) async fn message_type(bench: &mut Bench<'_>) -> Outcome {
+    let mut cases = Vec::new();
+    for kind in [2, u32::MAX] {
+        let xid = bench.xid();
+        let head =
+            [xid, 1, CREDITS, RDMA_MSG, 0, 0, 0, xid, kind, 2, bench.target.program, bench.target.version];
+        let octets = Words::new().words(&head).words(&[0, 0, 0, 0, 0]).finish();
+        cases.push(Case { label: format!("msg_type {kind}"), xid, octets });
+    }
+    let allowed = only(&[Kind::Nothing, Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused, Kind::Closed]);
+    each(bench, cases, allowed).await
+}
+
+/// As many segments as fit into the least threshold, all empty: nothing to read, much to count.
+pub(super) async fn many_segments(bench: &mut Bench<'_>) -> Outcome {
+    let mut words = Vec::new();
+    for _ in 0..30 {
+        words.extend([1, 40]);
+        words.extend(bogus(0));
+    }
+    words.extend([0, 0, 0]);
+    let cases = vec![lists(bench, "", RDMA_MSG, &words)];
+    each(bench, cases, only(&[Kind::Success, Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused])).await
+}
+
+/// A Read segment of 4 GiB, and several whose sum is more: refused before anything is read, or at the first octet.
+pub(super) async fn huge_segment(bench: &mut Bench<'_>) -> Outcome {
+    let one = [&[1, 40][..], &bogus(u32::MAX), &[0, 0, 0]].concat();
+    let mut sum = Vec::new();
+    for _ in 0..8 {
+        sum.extend([1, 40]);
+        sum.extend(bogus(0x8000_0000));
+    }
+    sum.extend([0, 0, 0]);
+    let cases =
+        vec![lists(bench, "2^32-1 octets", RDMA_MSG, &one), lists(bench, "8 of 2^31", RDMA_MSG, &sum)];
+    each(bench, cases, only(&[Kind::ErrChunk, Kind::GarbageArguments, Kind::Closed])).await
+}
+
+/// Chunks at the edges of what an offset can say, in a call that uses none of them.
+pub(super) async fn wrapping_offset(bench: &mut Bench<'_>) -> Outcome {
+    let edge = [0x00ba_d000, 4096, u32::MAX, u32::MAX];
+    let cases = vec![
+        lists(bench, "Write chunk", RDMA_MSG, &[&[0, 1, 1][..], &edge, &[0, 0]].concat()),
+        lists(bench, "Reply chunk", RDMA_MSG, &[&[0, 0, 1, 1][..], &edge].concat()),
+    ];
+    each(bench, cases, only(&[Kind::Success, Kind::ErrChunk, Kind::Closed, Kind::Refused])).await
+}

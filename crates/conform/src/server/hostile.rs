@@ -1,0 +1,120 @@
+//! How a row sends what no client sends: each message, the server's reaction, and whether it serves on.
+//!
+//! What the server does must be one of the kinds that the row allows; then it answers a NULL call on the same connection, if
+//! that is still there, and at the end one on a new connection.
+
+use bytes::Bytes;
+
+use super::bench::{Bench, late};
+use crate::endpoint::Endpoint;
+use crate::message::{Kind, Reaction};
+use crate::report::{Outcome, Wrong, differs, fail};
+
+/// One message.
+pub(super) struct Case {
+    /// What is wrong with it, for a row of several.
+    pub(super) label: String,
+    pub(super) xid: u32,
+    pub(super) octets: Bytes,
+}
+
+/// What a row allows.
+#[derive(Clone, Copy)]
+pub(super) struct Allowed {
+    /// As it should be.
+    pub(super) pass: &'static [Kind],
+    /// Not what the text says, but nobody is harmed.
+    pub(super) differs: &'static [Kind],
+}
+
+/// Only these.
+pub(super) const fn only(pass: &'static [Kind]) -> Allowed {
+    Allowed { pass, differs: &[] }
+}
+
+/// RFC 8166 §4.5.2: the header is wrong.
+pub(super) const ERR_CHUNK: Allowed = only(&[Kind::ErrChunk]);
+/// RFC 8166 §4.5: not a word about it.
+pub(super) const DISCARD: Allowed = only(&[Kind::Nothing]);
+/// The header is right and the call is not: the transport or the RPC layer may say so, and nothing is carried out.
+pub(super) const REFUSE: Allowed = only(&[Kind::ErrChunk, Kind::GarbageArguments]);
+
+/// What the server made of the messages of a row.
+#[derive(Default)]
+pub(super) struct Seen {
+    reactions: Vec<Reaction>,
+    differing: Option<String>,
+}
+
+impl Seen {
+    /// Takes a reaction; an error if the row does not allow it.
+    pub(super) fn note(&mut self, label: &str, reaction: Reaction, allowed: Allowed) -> Result<(), Wrong> {
+        let text = if label.is_empty() { reaction.to_string() } else { format!("{label}: {reaction}") };
+        if !allowed.pass.iter().any(|kind| reaction.is(*kind)) {
+            if !allowed.differs.iter().any(|kind| reaction.is(*kind)) {
+                return Err(fail(text));
+            }
+            self.differing.get_or_insert(text);
+        }
+        if !self.reactions.contains(&reaction) {
+            self.reactions.push(reaction);
+        }
+        Ok(())
+    }
+
+    /// All reactions, in the order in which they were first seen.
+    pub(super) fn finish(self) -> Outcome {
+        match self.differing {
+            Some(text) => Err(differs(text)),
+            None => Ok(self.reactions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        }
+    }
+}
+
+/// Sends a message and watches what comes of it.
+pub(super) async fn provoke(
+    bench: &mut Bench<'_>,
+    endpoint: &mut Endpoint,
+    case: &Case,
+    allowed: Allowed,
+    seen: &mut Seen,
+) -> Result<(), Wrong> {
+    endpoint.send(case.octets.clone());
+    // Silence takes its time, an answer comes when it comes.
+    let silent = allowed.pass.contains(&Kind::Nothing);
+    let limit = if silent { bench.target.silence } else { bench.limit() };
+    let reaction = bench.observe(endpoint, case.xid, limit).await.reaction;
+    let quiet = reaction == Reaction::Nothing;
+    seen.note(&case.label, reaction, allowed)?;
+    if endpoint.has_ended() {
+        return Ok(());
+    }
+    if let Err(wrong) = bench.null(endpoint).await {
+        if endpoint.has_ended() && allowed.pass.contains(&Kind::Closed) {
+            return Ok(());
+        }
+        // What came instead of the reply may be a late answer to the message.
+        return Err(fail(format!("{}: the connection does not serve on: {}", case.label, wrong.seen)));
+    }
+    match late(endpoint, case.xid).filter(|_| quiet) {
+        Some(answer) => seen.note(&case.label, answer.reaction, allowed),
+        None => Ok(()),
+    }
+}
+
+/// Sends each message on a connection that serves, all on the same one as long as that is there.
+pub(super) async fn each(bench: &mut Bench<'_>, cases: Vec<Case>, allowed: Allowed) -> Outcome {
+    let (mut endpoint, _) = bench.ready().await?;
+    let mut seen = Seen::default();
+    let count = cases.len();
+    for case in cases {
+        if endpoint.has_ended() {
+            (endpoint, _) = bench.ready().await?;
+        }
+        provoke(bench, &mut endpoint, &case, allowed, &mut seen).await?;
+    }
+    endpoint.close().await;
+    bench.alive().await?;
+    let seen = seen.finish()?;
+    Ok(if count == 1 { seen } else { format!("{seen} ({count} messages)") })
+}

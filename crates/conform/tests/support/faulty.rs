@@ -1,0 +1,458 @@
+//! A provider that puts one fault between the link and whoever uses it: what a faulty peer would do, done to the messages of a
+//! good one.
+//!
+//! Messages that match are not given to the good peer, or changed first; what it sends is changed before it leaves; a
+//! connection that ends may take the listener with it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rpcrdma_proto::Limits;
+use rpcrdma_proto::wire::v1::V1;
+use rpcrdma_proto::wire::{Body, ChunkLists, Codec, Header};
+use rpcrdma_verbs::{
+    BoxFuture, Buffer, Capabilities, Completion, ConnectError, ConnectParameters, ConnectionRequest,
+    Connector, Counters, Disconnected, Incoming, Key, Listener, PostError, ProtectionDomain, QueuePair,
+    ReceiveMemory, RemoteSegment, SendRequest, WindowError, WindowMemory, Windows, Work, WorkRequest, WrId,
+};
+
+/// Identifiers of the Sends that the fault makes.
+const OWN: u64 = 1 << 62;
+
+/// What a connection has seen so far.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Messages received.
+    pub count: usize,
+    /// `rdma_credit` of the last one.
+    pub credit: u32,
+    /// Handles of the first message that had any, and of the last one.
+    pub first_handles: Vec<u32>,
+    pub last_handles: Vec<u32>,
+    /// XIDs of earlier messages, of all connections.
+    pub xids: Vec<u32>,
+}
+
+/// What is done with a message instead of giving it to the good peer.
+#[derive(Clone, Copy)]
+pub enum Act {
+    Ignore,
+    ErrChunk,
+    ErrVers(u32, u32),
+    /// An RPC reply with this accept_stat and no results.
+    Reply(u32),
+    Close,
+    /// The connection ends, and the listener answers nobody any more.
+    Die,
+    /// The good peer gets this instead.
+    Rewrite(fn(&[u8]) -> Vec<u8>),
+}
+
+/// The fault of a peer.
+#[derive(Clone, Copy)]
+pub enum Fault {
+    None,
+    /// Messages that match are treated so.
+    On(fn(&Seen, &[u8]) -> bool, Act),
+    /// What is sent is changed.
+    Sends(fn(&Seen, &mut Vec<u8>)),
+    /// What is written into memory of the other side is changed.
+    Writes(fn(&mut Vec<u8>)),
+    /// Every message is sent again under the next XID.
+    Doubles,
+    /// Sends invalidate this.
+    Invalidates(fn(&Seen) -> Option<u32>),
+    /// Private data of the other side is seen so; `None`: the connection is refused.
+    PrivateData(fn(&Bytes) -> Option<Bytes>),
+    /// The end of a connection for such a reason is the end of all, and so is a connection that cannot be had.
+    DiesAtEnd(fn(&Disconnected) -> bool),
+    /// As long as there is a connection no other is accepted.
+    OneAtATime,
+}
+
+/// Does not survive a connection that did not end in order.
+pub const DIES_OF_FAULTS: Fault = Fault::DiesAtEnd(|reason| !matches!(reason, Disconnected::Peer));
+/// Does not survive any.
+pub const DIES_WITH_ITS_CONNECTION: Fault = Fault::DiesAtEnd(|_| true);
+
+/// `rdma_proc` and the lists of a message, if it decodes.
+pub fn lists(octets: &[u8]) -> Option<(bool, ChunkLists, &[u8])> {
+    let (header, len) = V1.decode(octets, &Limits::default()).ok()?;
+    match header.body {
+        Body::Message(lists) => Some((true, lists, &octets[len..])),
+        Body::NoMessage(lists) => Some((false, lists, &octets[len..])),
+        _ => None,
+    }
+}
+
+/// A word of a message.
+pub fn word(octets: &[u8], index: usize) -> u32 {
+    octets.get(index * 4..index * 4 + 4).map_or(0, |word| u32::from_be_bytes(word.try_into().unwrap()))
+}
+
+/// Changes the lists of a message.
+pub fn with_lists(octets: &[u8], change: impl FnOnce(&mut ChunkLists)) -> Vec<u8> {
+    let Ok((header, len)) = V1.decode(octets, &Limits::default()) else { return octets.to_vec() };
+    let body = match header.body {
+        Body::Message(mut lists) => {
+            change(&mut lists);
+            Body::Message(lists)
+        }
+        Body::NoMessage(mut lists) => {
+            change(&mut lists);
+            Body::NoMessage(lists)
+        }
+        body => body,
+    };
+    let mut out = BytesMut::new();
+    V1.encode(&Header { body, ..header }, &mut out);
+    out.extend_from_slice(&octets[len..]);
+    out.to_vec()
+}
+
+#[derive(Default)]
+struct Shared {
+    dead: AtomicBool,
+    open: AtomicUsize,
+    xids: Mutex<Vec<u32>>,
+}
+
+pub struct FaultyListener {
+    inner: Box<dyn Listener>,
+    fault: Fault,
+    shared: Arc<Shared>,
+}
+
+impl FaultyListener {
+    pub fn new(inner: Box<dyn Listener>, fault: Fault) -> Self {
+        Self { inner, fault, shared: Arc::default() }
+    }
+}
+
+impl Listener for FaultyListener {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>> {
+        Box::pin(async move {
+            loop {
+                let inner = self.inner.accept().await?;
+                while matches!(self.fault, Fault::OneAtATime) && self.shared.open.load(Ordering::SeqCst) > 0 {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                if !self.shared.dead.load(Ordering::SeqCst) {
+                    let (fault, shared) = (self.fault, self.shared.clone());
+                    return Ok(Box::new(FaultyIncoming { inner, fault, shared }) as Box<dyn Incoming>);
+                }
+            }
+        })
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        self.inner.local_address()
+    }
+}
+
+struct FaultyIncoming {
+    inner: Box<dyn Incoming>,
+    fault: Fault,
+    shared: Arc<Shared>,
+}
+
+impl Incoming for FaultyIncoming {
+    fn peer_address(&self) -> Option<SocketAddr> {
+        self.inner.peer_address()
+    }
+
+    fn request(self: Box<Self>) -> BoxFuture<'static, Result<Box<dyn ConnectionRequest>, ConnectError>> {
+        Box::pin(async move {
+            let Self { inner, fault, shared } = *self;
+            let inner = inner.request().await?;
+            let private_data = inner.private_data().clone();
+            let seen = match fault {
+                Fault::PrivateData(see) => see(&private_data),
+                _ => Some(private_data),
+            };
+            match seen {
+                Some(private_data) => Ok(Box::new(FaultyRequest { inner, private_data, fault, shared })
+                    as Box<dyn ConnectionRequest>),
+                None => {
+                    inner.reject(Bytes::new()).await?;
+                    Err(ConnectError::Protocol("not as this peer likes it".into()))
+                }
+            }
+        })
+    }
+}
+
+struct FaultyRequest {
+    inner: Box<dyn ConnectionRequest>,
+    private_data: Bytes,
+    fault: Fault,
+    shared: Arc<Shared>,
+}
+
+impl ConnectionRequest for FaultyRequest {
+    fn private_data(&self) -> &Bytes {
+        &self.private_data
+    }
+
+    fn peer_address(&self) -> Option<SocketAddr> {
+        self.inner.peer_address()
+    }
+
+    fn accept(
+        self: Box<Self>,
+        parameters: ConnectParameters,
+    ) -> BoxFuture<'static, Result<Box<dyn QueuePair>, ConnectError>> {
+        Box::pin(async move {
+            let Self { inner, private_data, fault, shared } = *self;
+            let inner = inner.accept(parameters).await?;
+            Ok(FaultyQueuePair::wrap(inner, private_data, fault, shared))
+        })
+    }
+
+    fn reject(self: Box<Self>, private_data: Bytes) -> BoxFuture<'static, Result<(), ConnectError>> {
+        self.inner.reject(private_data)
+    }
+}
+
+/// For faulty clients.
+pub struct FaultyConnector {
+    inner: Arc<dyn Connector>,
+    fault: Fault,
+    shared: Arc<Shared>,
+}
+
+impl FaultyConnector {
+    pub fn new(inner: Arc<dyn Connector>, fault: Fault) -> Self {
+        Self { inner, fault, shared: Arc::default() }
+    }
+}
+
+impl Connector for FaultyConnector {
+    fn connect(
+        &self,
+        to: SocketAddr,
+        parameters: ConnectParameters,
+    ) -> BoxFuture<'_, Result<Box<dyn QueuePair>, ConnectError>> {
+        Box::pin(async move {
+            if self.shared.dead.load(Ordering::SeqCst) {
+                return Err(ConnectError::Io(io::ErrorKind::ConnectionAborted.into()));
+            }
+            let inner = match self.inner.connect(to, parameters).await {
+                Err(_) if matches!(self.fault, Fault::DiesAtEnd(_)) => {
+                    self.shared.dead.store(true, Ordering::SeqCst);
+                    return Err(ConnectError::Io(io::ErrorKind::ConnectionAborted.into()));
+                }
+                connected => connected?,
+            };
+            let private_data = inner.peer_private_data().clone();
+            let seen = match self.fault {
+                Fault::PrivateData(see) => see(&private_data),
+                _ => Some(private_data),
+            };
+            match seen {
+                Some(private_data) => {
+                    Ok(FaultyQueuePair::wrap(inner, private_data, self.fault, self.shared.clone()))
+                }
+                None => {
+                    self.shared.dead.store(true, Ordering::SeqCst);
+                    Err(ConnectError::Protocol("not as this peer likes it".into()))
+                }
+            }
+        })
+    }
+}
+
+struct FaultyQueuePair {
+    inner: Box<dyn QueuePair>,
+    private_data: Bytes,
+    fault: Fault,
+    shared: Arc<Shared>,
+    seen: Seen,
+    own: u64,
+}
+
+impl FaultyQueuePair {
+    fn wrap(
+        inner: Box<dyn QueuePair>,
+        private_data: Bytes,
+        fault: Fault,
+        shared: Arc<Shared>,
+    ) -> Box<dyn QueuePair> {
+        shared.open.fetch_add(1, Ordering::SeqCst);
+        Box::new(Self { inner, private_data, fault, shared, seen: Seen::default(), own: OWN })
+    }
+
+    fn answer(&mut self, words: &[u32]) {
+        self.send(words.iter().flat_map(|word| word.to_be_bytes()).collect());
+    }
+
+    fn send(&mut self, octets: Vec<u8>) {
+        self.own += 1;
+        let request = SendRequest { gather: vec![octets.into()], ..SendRequest::default() };
+        let _ = self.inner.post(WrId(self.own), WorkRequest::Send(request));
+    }
+
+    /// A message that arrived, as the good peer sees it, if it does.
+    fn arrived(&mut self, octets: Vec<u8>) -> Option<Vec<u8>> {
+        let (xid, version) = (word(&octets, 0), word(&octets, 1));
+        self.seen.count += 1;
+        self.seen.credit = word(&octets, 2);
+        if let Some((_, lists, _)) = lists(&octets) {
+            self.seen.last_handles = lists.handles().collect();
+            if self.seen.first_handles.is_empty() {
+                self.seen.first_handles = self.seen.last_handles.clone();
+            }
+        }
+        self.seen.xids = self.shared.xids.lock().unwrap().clone();
+        self.shared.xids.lock().unwrap().push(xid);
+        let Fault::On(when, act) = self.fault else { return Some(octets) };
+        if !when(&self.seen, &octets) {
+            return Some(octets);
+        }
+        match act {
+            Act::Ignore => {}
+            Act::ErrChunk => self.answer(&[xid, version, 32, 4, 2]),
+            Act::ErrVers(low, high) => self.answer(&[xid, version, 32, 4, 1, low, high]),
+            Act::Reply(status) => self.answer(&[xid, 1, 32, 0, 0, 0, 0, xid, 1, 0, 0, 0, status]),
+            Act::Close => self.inner.abort(),
+            Act::Die => {
+                self.shared.dead.store(true, Ordering::SeqCst);
+                self.inner.abort();
+            }
+            Act::Rewrite(rewrite) => return Some(rewrite(&octets)),
+        }
+        None
+    }
+}
+
+impl Drop for FaultyQueuePair {
+    fn drop(&mut self) {
+        self.shared.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Windows for FaultyQueuePair {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn domain(&self) -> &ProtectionDomain {
+        self.inner.domain()
+    }
+
+    fn reserve_window(&mut self, memory: WindowMemory) -> Result<RemoteSegment, WindowError> {
+        self.inner.reserve_window(memory)
+    }
+}
+
+impl QueuePair for FaultyQueuePair {
+    fn post(&mut self, id: WrId, request: WorkRequest) -> Result<(), PostError<WorkRequest>> {
+        let request = match request {
+            WorkRequest::Send(mut send) => {
+                let mut octets = send.gather.concat();
+                if let Fault::Sends(change) = self.fault {
+                    change(&self.seen, &mut octets);
+                }
+                if let Fault::Invalidates(key) = self.fault {
+                    send.invalidate = key(&self.seen).map(Key);
+                }
+                if matches!(self.fault, Fault::Doubles) {
+                    let mut again = octets.clone();
+                    // The XID of a call that is inline stands behind the header, too.
+                    let inline = lists(&octets).map_or(0, |(_, _, payload)| payload.len());
+                    for at in [3, octets.len() - inline + 3] {
+                        if let Some(octet) = again.get_mut(at) {
+                            *octet = octet.wrapping_add(1);
+                        }
+                    }
+                    self.send(again);
+                }
+                WorkRequest::Send(SendRequest { gather: vec![octets.into()], ..send })
+            }
+            WorkRequest::Write { gather, targets } => {
+                let mut octets = gather.concat();
+                if let Fault::Writes(change) = self.fault {
+                    change(&mut octets);
+                }
+                WorkRequest::Write { gather: vec![octets.into()], targets }
+            }
+            request => request,
+        };
+        self.inner.post(id, request)
+    }
+
+    fn send_room(&self) -> usize {
+        self.inner.send_room()
+    }
+
+    fn post_receive(&mut self, id: WrId, memory: ReceiveMemory) -> Result<(), PostError<ReceiveMemory>> {
+        self.inner.post_receive(id, memory)
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        completions: &mut Vec<Completion>,
+    ) -> Poll<Result<(), Disconnected>> {
+        loop {
+            let mut arrived = Vec::new();
+            match self.inner.poll(cx, &mut arrived) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(reason)) => {
+                    if matches!(self.fault, Fault::DiesAtEnd(dies) if dies(&reason)) {
+                        self.shared.dead.store(true, Ordering::SeqCst);
+                    }
+                    return Poll::Ready(Err(reason));
+                }
+                Poll::Ready(Ok(())) => {}
+            }
+            let before = completions.len();
+            for Completion { id, status, work } in arrived {
+                let work = match work {
+                    Work::Send if id.0 > OWN => continue,
+                    Work::Receive { buffers, len, invalidated, solicited } if status.is_success() => {
+                        let octets =
+                            buffers.iter().flat_map(|buffer| buffer.iter().copied()).take(len).collect();
+                        let Some(octets) = self.arrived(octets) else { continue };
+                        let len = octets.len();
+                        Work::Receive { buffers: vec![Buffer::adopt(octets)], len, invalidated, solicited }
+                    }
+                    work => work,
+                };
+                completions.push(Completion { id, status, work });
+            }
+            if completions.len() > before {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    fn disconnect(&mut self) {
+        self.inner.disconnect();
+    }
+
+    fn abort(&mut self) {
+        self.inner.abort();
+    }
+
+    fn peer_private_data(&self) -> &Bytes {
+        &self.private_data
+    }
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        self.inner.local_address()
+    }
+
+    fn peer_address(&self) -> Option<SocketAddr> {
+        self.inner.peer_address()
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+}
