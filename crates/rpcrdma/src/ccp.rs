@@ -7,7 +7,7 @@
 //! agreement can lower, not raise.
 //!
 //! It is a matter of the transport, so it does not go to the programs that the server was given: each RDMA connection has a
-//! program of its own ([`server`]) that knows it, and TCP has none and answers PROG_UNAVAIL. The client ([`client`]) asks
+//! program of its own (`server`) that knows it, and TCP has none and answers PROG_UNAVAIL. The client (`client`) asks
 //! before any other call of each new connection, within 1024 bytes and the one credit that there is (§6.1). What was agreed is
 //! kept by [`rpcrdma_proto::Connection::agree`].
 //!
