@@ -2,10 +2,10 @@
 # What tshark, which we did not write, says of a session on the wire: stores, lists and fetches a small tree over iWARP on the
 # loopback interface under a capture, and fails unless tshark sees every layer, no CRC error and nothing malformed.
 #
-# Needs tshark and the right to capture (root). The built command is target/release/rpcrdma, or $RPCRDMA.
+# Needs tshark and the right to capture (root). The built command is that of `cargo build --release`, or $RPCRDMA.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-rpcrdma=${RPCRDMA:-target/release/rpcrdma}
+rpcrdma=${RPCRDMA:-${CARGO_TARGET_DIR:-target}/release/rpcrdma}
 
 fail() {
     echo "wire-check: $*" >&2
