@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{Server, command, fail, json, run, scratch, signal, succeed, text, until, wait};
 
@@ -22,6 +22,23 @@ fn wrong_command_lines_are_told_what_to_type() {
         (vec!["serve", "/", "--credits", "0"], "1..=1024"),
         (vec!["serve", "/", "--idle", "0.5"], "less than 1 second"),
         (vec!["serve", "/", "--max-payload", "2M"], "1048576"),
+        (vec!["serve", "/", "--max-connections", "0"], "1..=32768"),
+        (vec!["serve", "/", "--max-connections", "2000"], "at most 1024 are possible, whose Receives"),
+        (vec!["serve", "/", "--max-connections-per-peer", "40000"], "1..=32768"),
+        (vec!["serve", "/", "--max-connections-per-peer", "300"], "fit in half of --memory-per-peer"),
+        (
+            vec!["serve", "/", "--max-half-open", "600"],
+            "at most 512 are possible, which is --max-connections",
+        ),
+        (vec!["serve", "/", "--set-up", "0"], "less than 1 second"),
+        (vec!["serve", "/", "--tcp-idle", "x"], "not a number of seconds"),
+        (vec!["serve", "/", "--stall", "0.1"], "less than 1 second"),
+        (vec!["serve", "/", "--max-arguments", "4K"], "from 1052672 (--max-payload and 4K) to 134217728"),
+        (vec!["serve", "/", "--max-read-chunks", "1"], "2..=256"),
+        (vec!["serve", "/", "--max-write-chunks", "0"], "1..=256"),
+        (vec!["serve", "/", "--max-segments", "15"], "16..=4096"),
+        (vec!["serve", "/", "--memory", "1M"], "1048576 is less than 16777216 (16M)"),
+        (vec!["serve", "/", "--memory-per-peer", "1G"], "more than --memory"),
         (vec!["serve", "/", "--listen", "localhost"], "invalid socket address"),
         (vec!["serve", "/", "--tcp", "127.0.0.1:0", "--no-tcp"], "cannot be used with"),
         (vec!["ls"], "<URL>"),
@@ -58,6 +75,79 @@ fn help_is_complete() {
         let help = succeed(&[name, "--help"]);
         assert!(help.contains("Usage: rpcrdma"), "{name}");
     }
+}
+
+/// I6: limits are named, and their defaults and units are told.
+#[test]
+fn i6_help_shows_every_limit_of_a_server() {
+    let help = succeed(&["serve", "--help"]);
+    for heading in ["Limits of connections:", "Limits of calls:", "Limits of memory:"] {
+        assert!(help.contains(heading), "{heading}");
+    }
+    for (option, unit, default) in [
+        ("--max-connections", "COUNT", "at most 512]"),
+        ("--max-connections-per-peer", "COUNT", "at most 256]"),
+        ("--max-half-open", "COUNT", "[default: 64]"),
+        ("--set-up", "SECONDS", "[default: 10]"),
+        ("--idle", "SECONDS", "[default: 600]"),
+        ("--tcp-idle", "SECONDS", "[default: 360]"),
+        ("--stall", "SECONDS", "[default: 60 for RDMA, 30 for TCP]"),
+        ("--credits", "COUNT", "[default: 64]"),
+        ("--inline", "OCTETS", "[default: 4096]"),
+        ("--max-payload", "OCTETS", "[default: 1M]"),
+        ("--max-arguments", "OCTETS", "[default: --max-payload + 64K]"),
+        ("--max-read-chunks", "COUNT", "[default: 16]"),
+        ("--max-write-chunks", "COUNT", "[default: 16]"),
+        ("--max-segments", "COUNT", "[default: 256]"),
+        ("--memory", "OCTETS", "[default: 512M]"),
+        ("--memory-per-peer", "OCTETS", "[default: a quarter]"),
+    ] {
+        let (_, rest) =
+            help.split_once(&format!("{option} <{unit}>")).unwrap_or_else(|| panic!("{option} in {unit}"));
+        let own = rest.split("\n      --").next().unwrap();
+        let own: Vec<&str> = own.split_whitespace().collect();
+        assert!(own.join(" ").contains(default), "{option}: {own:?}");
+    }
+}
+
+/// I6: limits that were told hold, and each is reached alone.
+#[test]
+fn i6_connections_are_bounded_as_told() {
+    let limits = [
+        "--max-connections",
+        "3",
+        "--max-connections-per-peer",
+        "2",
+        "--max-half-open",
+        "1",
+        "--set-up",
+        "1",
+        "--tcp-idle",
+        "1",
+    ];
+    let server = Server::start_with(&limits);
+    let silent = || {
+        let stream = TcpStream::connect(server.rdma()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    };
+    // Closed, in order or not: what the other end does is not what is tested.
+    let closed = |mut stream: TcpStream| assert!(!stream.read(&mut [0]).is_ok_and(|length| length > 0));
+    let begin = Instant::now();
+    let first = silent();
+    // One can be half open: the other is refused at once, the first when it has had its time.
+    closed(silent());
+    assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+    closed(first);
+    assert!(begin.elapsed() >= Duration::from_millis(900), "{:?}", begin.elapsed());
+    succeed(&["ping", "-c", "1", server.rdma()]);
+    // Over TCP nothing is half open; two of one address are there, the third is refused.
+    let idle: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(server.tcp()).unwrap()).collect();
+    let refused = TcpStream::connect(server.tcp()).unwrap();
+    refused.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    closed(refused);
+    idle.into_iter().for_each(closed);
+    succeed(&["ping", "-c", "1", "--proto", "tcp", server.tcp()]);
 }
 
 #[test]
@@ -395,4 +485,23 @@ fn default_ports_are_avoided_if_taken() {
     assert!(line.starts_with("ready: ") && line.contains("and tcp 127.0.0.1:"), "{line}");
     assert!(!line.contains("127.0.0.1:20048"), "{line}");
     assert!(line.contains("no mount command"), "{line}");
+}
+
+/// RFC 5666 §6, §10: what both ends can be told on the command line.
+#[test]
+fn connections_are_configured_in_band_if_both_ends_are_told_to() {
+    let with = Server::start_with(&["--insecure-conf-rdma"]);
+    let without = Server::start();
+    for (server, option, line) in [
+        (&with, Some("--insecure-conf-rdma"), Some("agreed by CONF_RDMA agreement=inline Calls of 4096 B")),
+        (&without, Some("--insecure-conf-rdma"), Some("nothing agreed by CONF_RDMA")),
+        (&with, None, None),
+    ] {
+        let ping = ["-v", "ping", "-c", "1", server.rdma()];
+        let output = run(&[&ping[..], option.as_slice()].concat());
+        let events = text(&output.stderr);
+        assert!(output.status.success(), "{events}");
+        assert_eq!(events.contains("CONF_RDMA"), line.is_some(), "{events}");
+        assert!(events.contains(line.unwrap_or_default()), "{events}");
+    }
 }

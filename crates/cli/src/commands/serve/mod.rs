@@ -1,5 +1,6 @@
 //! `rpcrdma serve`: from options to a server, until a signal stops it.
 
+mod bounds;
 mod directories;
 mod export;
 mod limits;
@@ -9,7 +10,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use rpcrdma::rpcbind::{Rpcbind, RpcbindService};
@@ -23,18 +23,17 @@ use rpcrdma_oncrpc::rpcbind::{Netid, Registration};
 use rpcrdma_verbs::Listener;
 use tokio::net::TcpListener;
 
+use self::bounds::Bounds;
 use self::directories::Directories;
 use self::export::{ExportOption, SquashOption};
 use self::ready::Ready;
-use crate::arguments::{Common, inline_size, seconds, size};
+use crate::arguments::Common;
 use crate::exit::Failure;
 use crate::output;
 use crate::signals::StopSignals;
 
 /// Port of NFS and MOUNT over TCP, if it is free.
 const TCP_PORT: u16 = 20048;
-/// Room in a Call for what is not payload, in octets.
-const CALL_ROOM: usize = 64 << 10;
 
 const AFTER_HELP: &str = "\
 The defaults serve this machine only. For other machines give an address they can reach, for example
@@ -44,14 +43,13 @@ Users are what AUTH_SYS says, with root made nobody (squash=root) unless the exp
 not run as root, everything is done as the user who runs it, and set-id bits are not set. Nothing proves who calls: on the \
 default address every user of this machine can say to be anybody but root. Locks (NLM) are not served: mount with nolock.
 
---memory bounds messages and payloads of all connections together. Each RDMA connection reserves credits x inline octets of \
-it, which become memory only while messages arrive. Connections get at most half of it that way, so there can be memory / 2 \
-/ (credits x inline) of them, at most 512. The rest is for payloads; calls that find none wait. Besides there are some ten \
-KiB of state for each connection.
+Limits hold for each client and for all together; whoever reaches one waits, or is refused, alone. --memory bounds messages and \
+payloads of all connections. Each RDMA connection reserves credits x inline octets of it, which become memory only while \
+messages arrive; all reservations together get at most half. The rest is for payloads; calls that find none wait. Besides \
+there are some ten KiB of state for each connection.
 
 --memory-per-peer bounds what of it one client address can hold, however slowly it reads: it then waits for itself, not \
-others for it. An address can have memory-per-peer / 2 / (credits x inline) connections, at most 256. Connections without a \
-call for --idle (RDMA) or 6 minutes (TCP) are closed; clients come back when they need one.
+others for it. Clients whose connection was closed come back when they need one.
 
 When ready, one line is printed that begins with \"ready:\" and ends with the command by which Linux mounts the first export, \
 or why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, allow}], mount, mount_note} \
@@ -85,12 +83,6 @@ pub(crate) struct Serve {
     /// --listen and --tcp too
     #[arg(long)]
     rpcbind: bool,
-    /// Largest READ and WRITE, in octets, from 4K to 1M
-    #[arg(long, value_name = "OCTETS", default_value = "1M", value_parser = max_payload)]
-    max_payload: u32,
-    /// Longest message taken inline, in octets: a multiple of 1024 from 1024 to 262144
-    #[arg(long, value_name = "OCTETS", default_value = "4096", value_parser = inline_size)]
-    inline: u32,
     /// Do not ask clients for CRCs; there are none then with clients that do not ask either, as Linux siw. For links that
     /// protect data themselves, and for siw behind a proxy, which takes some CRCs for wrong there
     #[arg(long)]
@@ -99,45 +91,12 @@ pub(crate) struct Serve {
     /// §11 wants: whoever can change packets on the way can make calls slow or fail. For clients that do not know RFC 8797
     #[arg(long)]
     insecure_conf_rdma: bool,
-    /// Calls that each client may have in flight, 1 to 1024
-    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    credits: u32,
-    /// Memory for messages and payloads of all connections together, in octets, at least 16M
-    #[arg(long, value_name = "OCTETS", default_value = "512M", value_parser = memory)]
-    memory: usize,
-    /// Of --memory, what one client address can hold, in octets; never less than one connection needs [default: a quarter]
-    #[arg(long, value_name = "OCTETS", value_parser = octets)]
-    memory_per_peer: Option<usize>,
-    /// Close RDMA connections that have had no call for this long, in seconds, at least 1
-    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = idle)]
-    idle: Duration,
     /// Directory for what has to survive a restart (the key of file handles); never inside an export
     /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-}
-
-fn max_payload(text: &str) -> Result<u32, String> {
-    match size(text)? {
-        octets @ 4096..=1_048_576 => u32::try_from(octets).map_err(|error| error.to_string()),
-        octets => Err(format!("{octets} is not from 4096 to 1048576")),
-    }
-}
-
-fn memory(text: &str) -> Result<usize, String> {
-    match size(text)? {
-        16_777_216.. => octets(text),
-        octets => Err(format!("{octets} is less than 16777216 (16M)")),
-    }
-}
-
-fn idle(text: &str) -> Result<Duration, String> {
-    let idle = seconds(text)?;
-    if idle < Duration::from_secs(1) { Err(format!("{text} is less than 1 second")) } else { Ok(idle) }
-}
-
-fn octets(text: &str) -> Result<usize, String> {
-    usize::try_from(size(text)?).map_err(|error| error.to_string())
+    #[command(flatten)]
+    bounds: Bounds,
 }
 
 impl Serve {
@@ -149,7 +108,8 @@ impl Serve {
         // Clients have applied their own; what they make has its mode at once then. The state's files name theirs.
         rustix::process::umask(rustix::fs::Mode::empty());
         let options = self.exports();
-        let (config, shares) = self.config();
+        let (mut config, shares) = self.bounds.config()?;
+        config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
         let nfs = self.open(&options, &shares)?;
         let (server, ready) = self.listen(&nfs, &options, config, shares).await?;
         let announced = if self.rpcbind { Announced::make(&ready).await? } else { Announced::default() };
@@ -224,7 +184,7 @@ impl Serve {
             exports.push(export);
         }
         let settings = ServerOptions {
-            max_payload: self.max_payload,
+            max_payload: self.bounds.max_payload,
             shares: shares.clone(),
             ..ServerOptions::default()
         };
@@ -254,6 +214,7 @@ impl Serve {
         };
         let mut iwarp = rpcrdma_iwarp::Config::default();
         iwarp.crc = !self.no_crc;
+        iwarp.timeouts = self.bounds.timeouts();
         let rdma = IwarpListener::bind(self.listen, iwarp).await.map_err(taken(self.listen))?;
         let rdma_address = rdma.local_address().map_err(taken(self.listen))?;
         let mut builder = Server::builder()
@@ -278,34 +239,6 @@ impl Serve {
         }
         let server = builder.build().map_err(|error| Failure::failed(format!("cannot serve: {error}")))?;
         Ok((server, ready))
-    }
-
-    /// Settings, and the memory that goes with them.
-    fn config(&self) -> (ServerConfig, PeerShares) {
-        let octets = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-        let payload = octets(self.max_payload);
-        let mut config = ServerConfig {
-            memory: self.memory,
-            memory_per_peer: self.memory_per_peer,
-            ..ServerConfig::default()
-        };
-        config.protocol.send_size = octets(self.inline);
-        config.protocol.receive_size = octets(self.inline);
-        config.protocol.grant = self.credits;
-        config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
-        // NFSv3 never calls its clients.
-        config.max_reverse_calls = 0;
-        config.protocol.timeouts.idle = Some(self.idle);
-        let receives = octets(self.credits).saturating_mul(octets(self.inline)).max(1);
-        config.max_connections = (self.memory / 2 / receives).clamp(1, config.max_connections);
-        config.protocol.limits.read_total = (payload + CALL_ROOM) as u64;
-        config.protocol.limits.read_segment_len = config.protocol.limits.read_total;
-        config.max_record = payload + CALL_ROOM;
-        config.max_calls = octets(self.credits);
-        let shares = config.shares();
-        let connections = shares.limit() / 2 / receives;
-        config.max_connections_per_peer = connections.clamp(1, config.max_connections_per_peer);
-        (config, shares)
     }
 }
 

@@ -1,0 +1,323 @@
+//! What one client, and all together, can cost the server: from options to [`ServerConfig`].
+//!
+//! Each option is bounded where it is parsed; what depends on several of them is checked by [`Bounds::config`], which says what
+//! was asked for and what would be allowed. Nothing here is clamped in silence but defaults.
+
+use std::time::Duration;
+
+use clap::Args;
+use rpcrdma::{PeerShares, ServerConfig};
+use rpcrdma_iwarp::Timeouts;
+
+use crate::arguments::{inline_size, seconds, size};
+use crate::exit::Failure;
+
+/// Room in a Call for what is not payload, in octets.
+const CALL_ROOM: usize = 64 << 10;
+/// The least of it: a Call with the longest path.
+const CALL_ROOM_LEAST: usize = 4 << 10;
+/// Least `--memory`, in octets.
+const MEMORY_LEAST: usize = 16 << 20;
+
+const CONNECTIONS: &str = "Limits of connections";
+const CALLS: &str = "Limits of calls";
+const MEMORY: &str = "Limits of memory";
+
+/// Limits of `rpcrdma serve`.
+#[derive(Debug, Args)]
+pub(super) struct Bounds {
+    /// Connections at a time, RDMA and TCP together, 1 to 32768 [default: those whose Receives fit in half of --memory, at most
+    /// 512]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=32_768), help_heading = CONNECTIONS)]
+    max_connections: Option<u32>,
+    /// Connections at a time from one client address, at most --max-connections [default: those whose Receives fit in half of
+    /// --memory-per-peer, at most 256]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=32_768), help_heading = CONNECTIONS)]
+    max_connections_per_peer: Option<u32>,
+    /// RDMA connections being set up at a time, at most --max-connections; one client address can have half of them
+    /// [default: 64]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=32_768), help_heading = CONNECTIONS)]
+    max_half_open: Option<u32>,
+    /// Give RDMA connections up that are not set up within this time, in seconds, at least 1
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = whole_second, help_heading = CONNECTIONS)]
+    set_up: Duration,
+    /// Close RDMA connections that have had no call for this long, in seconds, at least 1
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = whole_second, help_heading = CONNECTIONS)]
+    idle: Duration,
+    /// Close TCP connections that have had no call for this long, in seconds, at least 1
+    #[arg(long, value_name = "SECONDS", default_value = "360", value_parser = whole_second, help_heading = CONNECTIONS)]
+    tcp_idle: Duration,
+    /// End connections whose client takes nothing of what waits for it for this long, in seconds, at least 1
+    /// [default: 60 for RDMA, 30 for TCP]
+    #[arg(long, value_name = "SECONDS", value_parser = whole_second, help_heading = CONNECTIONS)]
+    stall: Option<Duration>,
+    /// Calls that each client may have in flight, 1 to 1024
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024),
+        help_heading = CALLS)]
+    credits: u32,
+    /// Longest message taken inline, in octets: a multiple of 1024 from 1024 to 262144
+    #[arg(long, value_name = "OCTETS", default_value = "4096", value_parser = inline_size, help_heading = CALLS)]
+    inline: u32,
+    /// Largest READ and WRITE, in octets, from 4K to 1M
+    #[arg(long, value_name = "OCTETS", default_value = "1M", value_parser = max_payload, help_heading = CALLS)]
+    pub(super) max_payload: u32,
+    /// Most that one call makes the server pull, or take by TCP, in octets, from --max-payload + 4K to a quarter of --memory
+    /// [default: --max-payload + 64K]
+    #[arg(long, value_name = "OCTETS", value_parser = octets, help_heading = CALLS)]
+    max_arguments: Option<usize>,
+    /// Read chunks in one call, 2 to 256 (RFC 8267 §6.4.2 wants 2)
+    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=256),
+        help_heading = CALLS)]
+    max_read_chunks: u32,
+    /// Write chunks in one call, 1 to 256 (RFC 8267 §6.4.2 wants 1)
+    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256),
+        help_heading = CALLS)]
+    max_write_chunks: u32,
+    /// Segments in one chunk, 16 to 4096 (RFC 8267 §6.4.2 wants 16)
+    #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=4096),
+        help_heading = CALLS)]
+    max_segments: u32,
+    /// Memory for messages and payloads of all connections together, in octets, at least 16M
+    #[arg(long, value_name = "OCTETS", default_value = "512M", value_parser = memory, help_heading = MEMORY)]
+    memory: usize,
+    /// Of --memory, what one client address can hold, in octets; never less than one connection needs [default: a quarter]
+    #[arg(long, value_name = "OCTETS", value_parser = octets, help_heading = MEMORY)]
+    memory_per_peer: Option<usize>,
+}
+
+fn max_payload(text: &str) -> Result<u32, String> {
+    match size(text)? {
+        octets @ 4096..=1_048_576 => u32::try_from(octets).map_err(|error| error.to_string()),
+        octets => Err(format!("{octets} is not from 4096 to 1048576")),
+    }
+}
+
+fn memory(text: &str) -> Result<usize, String> {
+    match octets(text)? {
+        octets @ MEMORY_LEAST.. => Ok(octets),
+        octets => Err(format!("{octets} is less than {MEMORY_LEAST} (16M)")),
+    }
+}
+
+fn whole_second(text: &str) -> Result<Duration, String> {
+    let time = seconds(text)?;
+    if time < Duration::from_secs(1) { Err(format!("{text} is less than 1 second")) } else { Ok(time) }
+}
+
+fn octets(text: &str) -> Result<usize, String> {
+    usize::try_from(size(text)?).map_err(|error| error.to_string())
+}
+
+fn number(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// What was asked for if it is not more than `most`, which `because` explains; else the default, as far as it goes.
+fn up_to(
+    option: &str,
+    asked: Option<u32>,
+    default: usize,
+    most: usize,
+    because: &str,
+) -> Result<usize, Failure> {
+    match asked.map(number) {
+        Some(asked) if asked > most => {
+            Err(Failure::usage(format!("{option} {asked}: at most {most} are possible, {because}")))
+        }
+        Some(asked) => Ok(asked),
+        None => Ok(default.min(most)),
+    }
+}
+
+impl Bounds {
+    /// Settings of the server, and the memory that goes with them.
+    pub(super) fn config(&self) -> Result<(ServerConfig, PeerShares), Failure> {
+        let mut config = ServerConfig {
+            memory: self.memory,
+            memory_per_peer: self.memory_per_peer,
+            set_up: self.set_up,
+            tcp_idle: self.tcp_idle,
+            max_calls: number(self.credits),
+            ..ServerConfig::default()
+        };
+        config.stall = self.stall.unwrap_or(config.stall);
+        let protocol = &mut config.protocol;
+        protocol.send_size = number(self.inline);
+        protocol.receive_size = number(self.inline);
+        protocol.grant = self.credits;
+        protocol.timeouts.idle = Some(self.idle);
+        protocol.limits.read_chunks = number(self.max_read_chunks);
+        protocol.limits.write_chunks = number(self.max_write_chunks);
+        protocol.limits.segments_per_chunk = number(self.max_segments);
+        let arguments = self.arguments()?;
+        protocol.limits.read_total = arguments as u64;
+        protocol.limits.read_segment_len = arguments as u64;
+        config.max_record = arguments;
+        // NFSv3 never calls its clients.
+        config.max_reverse_calls = 0;
+        if self.memory_per_peer.is_some_and(|share| share > self.memory) {
+            return Err(Failure::usage("--memory-per-peer is more than --memory"));
+        }
+        let shares = config.shares();
+
+        let receives = number(self.credits).saturating_mul(number(self.inline)).max(1);
+        let backed = |memory: usize| (memory / 2 / receives).max(1);
+        let because = |memory| {
+            format!("whose Receives (--credits x --inline, {receives} octets) fit in half of {memory}")
+        };
+        config.max_connections = up_to(
+            "--max-connections",
+            self.max_connections,
+            config.max_connections,
+            backed(self.memory),
+            &because("--memory"),
+        )?;
+        up_to(
+            "--max-connections-per-peer",
+            self.max_connections_per_peer,
+            0,
+            backed(shares.limit()),
+            &because("--memory-per-peer"),
+        )?;
+        config.max_connections_per_peer = up_to(
+            "--max-connections-per-peer",
+            self.max_connections_per_peer,
+            config.max_connections_per_peer.min(backed(shares.limit())),
+            config.max_connections,
+            "which is --max-connections",
+        )?;
+        config.max_half_open = up_to(
+            "--max-half-open",
+            self.max_half_open,
+            config.max_half_open,
+            config.max_connections,
+            "which is --max-connections",
+        )?;
+        Ok((config, shares))
+    }
+
+    /// Octets that one Call makes the server take.
+    fn arguments(&self) -> Result<usize, Failure> {
+        let payload = number(self.max_payload);
+        let (least, most) = (payload + CALL_ROOM_LEAST, self.memory / 4);
+        match self.max_arguments {
+            Some(asked) if !(least..=most).contains(&asked) => Err(Failure::usage(format!(
+                "--max-arguments {asked}: from {least} (--max-payload and 4K) to {most} (a quarter of --memory) is possible"
+            ))),
+            Some(asked) => Ok(asked),
+            None => Ok(payload + CALL_ROOM),
+        }
+    }
+
+    /// Timers of the iWARP provider.
+    pub(super) fn timeouts(&self) -> Timeouts {
+        let default = Timeouts::default();
+        Timeouts { startup: self.set_up, stalled_send: self.stall.unwrap_or(default.stalled_send), ..default }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Options {
+        #[command(flatten)]
+        bounds: Bounds,
+    }
+
+    fn parse(line: &str) -> Bounds {
+        Options::try_parse_from(std::iter::once("serve").chain(line.split_whitespace())).unwrap().bounds
+    }
+
+    fn refusal(line: &str) -> String {
+        parse(line).config().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn without_options_the_defaults_of_the_library_hold() {
+        let (config, shares) = parse("").config().unwrap();
+        let default = ServerConfig::default();
+        assert_eq!(
+            (config.max_connections, config.max_connections_per_peer, config.max_half_open),
+            (default.max_connections, default.max_connections_per_peer, default.max_half_open)
+        );
+        assert_eq!(
+            (config.set_up, config.tcp_idle, config.stall),
+            (default.set_up, default.tcp_idle, default.stall)
+        );
+        let (limits, default_limits) = (&config.protocol.limits, &default.protocol.limits);
+        assert_eq!(format!("{limits:?}"), format!("{default_limits:?}"));
+        assert_eq!((config.max_record, config.memory), (default.max_record, default.memory));
+        assert_eq!(config.protocol.timeouts.idle, Some(ServerConfig::RDMA_IDLE));
+        assert_eq!(shares.limit(), default.shares().limit());
+        assert_eq!(parse("").timeouts(), Timeouts::default());
+    }
+
+    #[test]
+    fn each_option_has_its_effect() {
+        let bounds = parse(
+            "--max-connections 100 --max-connections-per-peer 20 --max-half-open 10 --set-up 2 --idle 3 --tcp-idle 4 --stall 5 \
+             --credits 8 --inline 1024 --max-payload 64K --max-arguments 80K --max-read-chunks 2 --max-write-chunks 1 \
+             --max-segments 16 --memory 32M --memory-per-peer 4M",
+        );
+        let (config, shares) = bounds.config().unwrap();
+        assert_eq!(
+            (config.max_connections, config.max_connections_per_peer, config.max_half_open),
+            (100, 20, 10)
+        );
+        let second = Duration::from_secs(1);
+        assert_eq!((config.set_up, config.tcp_idle, config.stall), (2 * second, 4 * second, 5 * second));
+        assert_eq!(config.protocol.timeouts.idle, Some(3 * second));
+        assert_eq!((bounds.timeouts().startup, bounds.timeouts().stalled_send), (2 * second, 5 * second));
+        assert_eq!((config.protocol.grant, config.max_calls), (8, 8));
+        assert_eq!((config.protocol.send_size, config.protocol.receive_size), (1024, 1024));
+        let limits = &config.protocol.limits;
+        assert_eq!((limits.read_chunks, limits.write_chunks, limits.segments_per_chunk), (2, 1, 16));
+        assert_eq!(
+            (limits.read_total, limits.read_segment_len, config.max_record),
+            (80 << 10, 80 << 10, 80 << 10)
+        );
+        assert_eq!((config.memory, shares.limit()), (32 << 20, 4 << 20));
+    }
+
+    #[test]
+    fn fewer_connections_where_memory_is_small() {
+        let (config, _) = parse("--memory 16M").config().unwrap();
+        assert_eq!(
+            (config.max_connections, config.max_connections_per_peer, config.max_half_open),
+            (32, 8, 32)
+        );
+        let (config, _) = parse("--memory 16M --credits 1024 --inline 256K").config().unwrap();
+        assert_eq!((config.max_connections, config.max_connections_per_peer), (1, 1));
+        // One address can be given all of them.
+        let all = "--max-connections 40 --max-connections-per-peer 40 --memory-per-peer 512M";
+        assert_eq!(parse(all).config().unwrap().0.max_connections_per_peer, 40);
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        for (line, said) in [
+            ("--max-connections 1025", "--max-connections 1025: at most 1024 are possible"),
+            ("--max-connections 1025", "262144 octets) fit in half of --memory"),
+            ("--max-connections-per-peer 257", "at most 256 are possible, whose Receives"),
+            ("--max-connections-per-peer 257", "half of --memory-per-peer"),
+            (
+                "--max-connections 10 --max-connections-per-peer 11",
+                "at most 10 are possible, which is --max-connections",
+            ),
+            ("--max-connections 10 --max-half-open 11", "--max-half-open 11: at most 10 are possible"),
+            (
+                "--max-arguments 1M",
+                "--max-arguments 1048576: from 1052672 (--max-payload and 4K) to 134217728",
+            ),
+            ("--memory 16M --max-arguments 5M", "to 4194304 (a quarter of --memory)"),
+            ("--memory 16M --memory-per-peer 17M", "--memory-per-peer is more than --memory"),
+        ] {
+            let refusal = refusal(line);
+            assert!(refusal.contains(said), "{line}: {refusal}");
+        }
+    }
+}
