@@ -20,7 +20,7 @@ pub struct Compatibility {
     pub alignment_base: AlignmentBase,
     /// The alignment of the peer's Receives, bytes; 0: not known. From it on, Calls with long opaque data go as RDMA_MSGP if they
     /// fit inline and `padded_messages` is [`Honour`](PaddedMessages::Honour). A power of two from 4 on, else nothing is aligned. An
-    /// [`Agreement`](crate::Agreement) sets it for one connection. Danger: a peer without RDMA_MSGP refuses these Calls for good (ERR_CHUNK).
+    /// [`Agreement`](crate::Agreement) sets it for the Calls of one connection's client. Danger: a peer without RDMA_MSGP refuses these Calls for good (ERR_CHUNK).
     pub alignment: u32,
     /// Opaque data of at least this many bytes is aligned, as far as no shorter one need be.
     pub alignment_threshold: usize,
@@ -29,7 +29,7 @@ pub struct Compatibility {
     /// is not noticed any more; the item's own count still is what the upper layer sees.
     pub write_roundup: bool,
     /// Take Read segments with the discriminator 2, which mark XDR padding: option A of the last-call slides of 2006, never
-    /// adopted. They are not read. Off, a Call with one is refused (RFC 8166 §4.5.2). Danger: none known, but no peer is known
+    /// adopted. They are not read. Off, a Call with one is refused (RFC 8166 §4.5.2), a reply discarded. Danger: none known, but no peer is known
     /// to send them either.
     pub padding_segments: bool,
 }
@@ -56,7 +56,7 @@ impl Default for ReadRead {
 /// What is done with an RDMA_MSGP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PaddedMessages {
-    /// RFC 8166 §4.6.1: a Call gets ERR_CHUNK, a reply is discarded.
+    /// RFC 8166 §4.6.1: a Call gets ERR_CHUNK, a reply is discarded, in either direction.
     #[default]
     Refuse,
     /// It is taken as an RDMA_MSG, its two words ignored (implementation-experience §7.1.3.1). Danger: right only where no

@@ -132,7 +132,7 @@ impl Connection {
         let requester = Requester::new(credits, capabilities.max_windows);
         let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
         let config = fit_limits(config, capabilities);
-        let core = Core::new(config, side, codec, thresholds, invalidate, capabilities);
+        let core = Core::new(config, side, codec, thresholds, peer.send_size, invalidate, capabilities);
         Self {
             core,
             requester,
@@ -214,7 +214,8 @@ impl Connection {
     }
 
     /// Keeps to an agreement from now on, as far as it is within [`agreeable`](Self::agreeable). To be called once, before
-    /// there is other traffic than the messages that agreed (RFC 5666 §6.1): what has left is not called back.
+    /// there is other traffic than the messages that agreed (RFC 5666 §6.1): what has left is not called back. A client takes
+    /// Replies of the agreed size, but counts on none that is longer than what the server's private data said.
     ///
     /// # Errors
     /// [`BelowBasic`]; nothing has changed then.
@@ -556,13 +557,12 @@ impl Connection {
             }
         };
         let len = message.len();
-        let (lists, payload, padding) = match header.body {
+        let (lists, payload, padded) = match header.body {
             Body::Message(lists) => (lists, Some(message.slice(header_len..)), None),
             Body::NoMessage(lists) => (lists, None, None),
-            Body::Padded { align, threshold, lists } => match self.padding(align, threshold, header_len) {
-                Ok(padding) => (lists, Some(message.slice(header_len..)), padding),
-                Err(error) => return self.fault(now, error, self.usually(), Some(fixed)),
-            },
+            Body::Padded { align, threshold, lists } => {
+                (lists, Some(message.slice(header_len..)), Some((align, threshold)))
+            }
             Body::Done => {
                 // RFC 8166 §4.6.2
                 if let Err(error) = self.responder.handle_done(&mut self.core, now, header.xid) {
@@ -579,18 +579,24 @@ impl Connection {
                 return;
             }
         };
-        if lists.has_padding() && !self.core.config.compatibility.padding_segments {
-            return self.fault(now, ProtocolError::PaddingSegment, self.usually(), Some(fixed));
-        }
         let xid = header.xid;
-        match self.direction(xid, &lists, payload.as_deref()) {
-            Ok(Taken::AsReply) => {
+        // The direction first: a fault of a reply is never answered, one of a Call always (RFC 8166 §4.5).
+        let taken = match self.direction(xid, &lists, payload.as_deref()) {
+            Ok(taken) => taken,
+            Err((error, taken)) => return self.fault(now, error, taken, Some(fixed)),
+        };
+        let padding = match self.forms(&lists, padded, header_len) {
+            Ok(padding) => padding,
+            Err(error) => return self.fault(now, error, taken, Some(fixed)),
+        };
+        match taken {
+            Taken::AsReply => {
                 let received = Received { xid, credit: header.credit, lists, payload, padding, len };
                 if let Err(error) = self.requester.handle_reply(&mut self.core, now, received) {
                     self.fault(now, error, Taken::AsReply, None);
                 }
             }
-            Ok(Taken::AsCall) => {
+            Taken::AsCall => {
                 if !self.admit(now, Some(header.credit)) {
                     return;
                 }
@@ -599,8 +605,20 @@ impl Connection {
                     self.refuse_call(now, error, fixed);
                 }
             }
-            Err((error, taken)) => self.fault(now, error, taken, Some(fixed)),
         }
+    }
+
+    /// Whether the retired forms of a message are taken; what is skipped in it, if it is an RDMA_MSGP of these words.
+    fn forms(
+        &self,
+        lists: &ChunkLists,
+        padded: Option<(u32, u32)>,
+        header: usize,
+    ) -> Result<Option<Padding>, ProtocolError> {
+        if lists.has_padding() && !self.core.config.compatibility.padding_segments {
+            return Err(ProtocolError::PaddingSegment);
+        }
+        padded.map_or(Ok(None), |(align, threshold)| self.padding(align, threshold, header))
     }
 
     /// What is skipped in an RDMA_MSGP, if it is taken at all (RFC 5666 §3.9, RFC 8166 §4.6.1).

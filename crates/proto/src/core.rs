@@ -72,6 +72,8 @@ pub(crate) struct Core {
     pub(crate) side: Side,
     pub(crate) codec: &'static dyn Codec,
     pub(crate) thresholds: Thresholds,
+    /// The longest message that the peer sends inline for certain, bytes: what its private data said.
+    promised: usize,
     /// Whether a reply may invalidate a window of the peer (RFC 8797 §4.1).
     pub(crate) invalidate_peer: bool,
     pub(crate) receives: Receives,
@@ -104,6 +106,7 @@ impl Core {
         side: Side,
         codec: &'static dyn Codec,
         thresholds: Thresholds,
+        promised: usize,
         invalidate_peer: bool,
         capabilities: &Capabilities,
     ) -> Self {
@@ -114,6 +117,7 @@ impl Core {
             side,
             codec,
             thresholds,
+            promised: announced(promised),
             invalidate_peer,
             receives: Receives::default(),
             events: VecDeque::new(),
@@ -154,7 +158,9 @@ impl Core {
     /// What opaque data in our Calls is aligned to.
     pub(crate) fn alignment(&self) -> Option<AlignmentRules> {
         let compatibility = &self.config.compatibility;
-        let align = self.agreement.map_or(compatibility.alignment, |agreement| agreement.align);
+        // RFC 5666 §6.2: what is agreed is the alignment of the server's Receives, so it is for Calls of the client.
+        let agreed = self.agreement.filter(|_| self.side == Side::Client);
+        let align = agreed.map_or(compatibility.alignment, |agreement| agreement.align);
         let usable =
             align >= 4 && align.is_power_of_two() && compatibility.padded_messages == PaddedMessages::Honour;
         usable.then_some(AlignmentRules {
@@ -190,7 +196,12 @@ impl Core {
             Side::Client => (agreement.call_size, agreement.reply_size, agreement.server_reads),
             Side::Server => (agreement.reply_size, agreement.call_size, agreement.client_reads),
         };
-        self.thresholds = Thresholds { send: sent, receive: received };
+        // RFC 5666 §6.2 says what the client takes, not what the server sends: that is known from private data only.
+        let promised = match self.side {
+            Side::Client => received.min(self.promised),
+            Side::Server => received,
+        };
+        self.thresholds = Thresholds { send: sent, receive: promised };
         // RFC 8167 §4.2: messages of the reverse direction have the same bounds.
         self.receive_len = received;
         self.reads_at_peer = usize::try_from(reads).unwrap_or(usize::MAX);

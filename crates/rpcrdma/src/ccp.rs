@@ -58,7 +58,7 @@ pub struct ConfigRequest {
 pub struct ConfigReply {
     /// The longest Call that it takes inline, bytes; the client MUST NOT send longer ones.
     pub max_call_send_size: u32,
-    /// Where its Receives begin: at multiples of this many bytes.
+    /// Where its Receives begin: at multiples of this many bytes; 1 if it takes no RDMA_MSGP.
     pub align: u32,
     /// RDMA Reads that may be under way at the server.
     pub max_rdma_read: u32,

@@ -25,6 +25,7 @@ use rpcrdma::{
 };
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::{AuthStat, CallHeader, OpaqueAuth, Refused};
+use rpcrdma_proto::PaddedMessages;
 use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_verbs::{Connector, Listener};
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
@@ -99,7 +100,7 @@ fn client_config(ccp: Option<Ccp>) -> ClientConfig {
 }
 
 const AGREED: Agreement =
-    Agreement { call_size: 4096, reply_size: 6144, client_reads: 5, server_reads: 3, align: 64 };
+    Agreement { call_size: 4096, reply_size: 6144, client_reads: 5, server_reads: 3, align: 1 };
 
 fn serve_on(
     listener: Box<dyn Listener>,
@@ -152,9 +153,9 @@ async fn obeyed(client: &Client) {
     // Headers of 28 bytes, Call of 40 or Reply of 24, a count.
     for (length, call, reply) in [
         (900, Form::Inline, Form::Inline),
-        (4024, Form::Inline, Form::Inline),
-        (4028, Form::Long, Form::Inline),
         // With a Reply chunk of one segment, which may be needed for all the client knows, the header is 48.
+        (4004, Form::Inline, Form::Inline),
+        (4028, Form::Long, Form::Inline),
         (6068, Form::Long, Form::Inline),
         (6072, Form::Long, Form::Long),
     ] {
@@ -239,6 +240,32 @@ async fn rfc8797_s4_private_data_is_a_bound_of_what_is_agreed() {
     assert_eq!(agreement(&client), Some(AGREED));
 }
 
+/// RFC 5666 §6.2: what the client takes is no promise of the server. One that sends less uses the Reply chunk.
+#[tokio::test(start_paused = true)]
+async fn rfc5666_s6_2_a_server_that_sends_less_than_the_client_takes() {
+    let (mut server, mut client) = (server_config(Some(keyed(7))), client_config(Some(keyed(7))));
+    (server.protocol.send_size, client.protocol.receive_size) = (4096, 8192);
+    let (client, _) = on_sim(server, client).await;
+    for (length, form) in [(3000, Form::Inline), (6000, Form::Long)] {
+        assert_eq!(echo(&client, &pattern(length)).await.unwrap().travelled.reply.form, form, "{length}");
+    }
+}
+
+/// RFC 5666 §6.2: the alignment of Receives, 1 where no RDMA_MSGP is taken.
+#[tokio::test(start_paused = true)]
+async fn rfc5666_s6_2_only_a_server_that_honours_rdma_msgp_recommends_an_alignment() {
+    for (padded_messages, align) in
+        [(PaddedMessages::Refuse, 1), (PaddedMessages::AsMessage, 1), (PaddedMessages::Honour, 64)]
+    {
+        let (mut server, mut client) = (server_config(Some(keyed(7))), client_config(Some(keyed(7))));
+        server.protocol.compatibility.padded_messages = padded_messages;
+        client.protocol.compatibility.padded_messages = PaddedMessages::Honour;
+        let (client, _) = on_sim(server, client).await;
+        put(&client, pattern(2001).into()).await.unwrap();
+        assert_eq!(agreement(&client), Some(Agreement { align, ..AGREED }));
+    }
+}
+
 /// `rdmaconfig` as an application might serve it: answers whatever it is told.
 struct Says(Option<Vec<u32>>);
 
@@ -304,7 +331,7 @@ async fn i6_an_answer_that_cannot_be_relied_on_ends_the_connection() {
 async fn i6_a_server_that_promises_too_much_is_believed_up_to_our_own_bounds() {
     let client = with_answer(Ccp::insecure(), Some(vec![u32::MAX, u32::MAX, u32::MAX])).await;
     echo(&client, &pattern(100)).await.unwrap();
-    let expected = Agreement { call_size: 16_384, server_reads: u32::MAX, align: 1, ..AGREED };
+    let expected = Agreement { call_size: 16_384, server_reads: u32::MAX, ..AGREED };
     assert_eq!(agreement(&client), Some(expected));
 }
 
@@ -336,9 +363,9 @@ async fn ask(client: &Client, words: [u32; 3]) -> Result<[u32; 3], CallError> {
 async fn rfc5666_s6_1_repeated_and_late_questions() {
     let system_error = |answer| matches!(answer, Err(CallError::Refused(Refused::SystemError)));
     let (client, server) = on_sim(server_config(Some(Ccp::insecure())), client_config(None)).await;
-    assert_eq!(ask(&client, [2048, 4096, 2]).await.unwrap(), [2048, 64, 3]);
+    assert_eq!(ask(&client, [2048, 4096, 2]).await.unwrap(), [2048, 1, 3]);
     echo(&client, &pattern(100)).await.unwrap();
-    assert_eq!(ask(&client, [2048, 4096, 2]).await.unwrap(), [2048, 64, 3]);
+    assert_eq!(ask(&client, [2048, 4096, 2]).await.unwrap(), [2048, 1, 3]);
     assert!(system_error(ask(&client, [2048, 1024, 2]).await));
     assert_eq!(server.stats().agreed, 1);
 

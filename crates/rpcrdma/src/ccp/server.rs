@@ -11,7 +11,7 @@ use std::time::Instant;
 use rpcrdma_oncrpc::{
     CallContext, CallFailure, Dispatcher, Outcome, Peer, Procedure, Program, ResponseFuture,
 };
-use rpcrdma_proto::{Agreement, BASIC_INLINE, Connection};
+use rpcrdma_proto::{Agreement, BASIC_INLINE, Compatibility, Connection, PaddedMessages};
 use rpcrdma_verbs::{Capabilities, RECEIVE_ALIGN};
 use rpcrdma_xdr::{Decoder, Stream, encode};
 
@@ -29,6 +29,8 @@ struct Negotiation {
     /// The longest Call that can be agreed, bytes; at least [`BASIC_INLINE`].
     longest_call: usize,
     reads: u32,
+    /// What RDMA_MSGP should align to in our Receives, bytes; 1: we take none.
+    align: u32,
     state: State,
 }
 
@@ -44,10 +46,17 @@ enum State {
 
 impl Configurator {
     /// For a connection that was just made.
-    pub(crate) fn new(settings: &Ccp, connection: &Connection, capabilities: &Capabilities) -> Self {
+    pub(crate) fn new(
+        settings: &Ccp,
+        connection: &Connection,
+        compatibility: &Compatibility,
+        capabilities: &Capabilities,
+    ) -> Self {
+        let aligned = compatibility.padded_messages == PaddedMessages::Honour;
         let negotiation = Negotiation {
             longest_call: connection.agreeable().receive,
             reads: capabilities.ird.into(),
+            align: if aligned { word(RECEIVE_ALIGN) } else { 1 },
             state: State::Fresh,
         };
         let negotiation = Arc::new(Mutex::new(negotiation));
@@ -122,7 +131,7 @@ impl Negotiation {
         let longest_call = size(request.max_call_send_size).clamp(BASIC_INLINE, self.longest_call);
         let reply = ConfigReply {
             max_call_send_size: word(longest_call),
-            align: word(RECEIVE_ALIGN),
+            align: self.align,
             max_rdma_read: self.reads,
         };
         let agreement = Agreement {

@@ -113,7 +113,9 @@ impl Served {
         );
         connection.refuse(shared.failed_reads.take(peer));
         let ccp = shared.config.ccp.as_ref();
-        let ccp = ccp.map(|ccp| Configurator::new(ccp, &connection, queue_pair.capabilities()));
+        let compatibility = &shared.protocol.compatibility;
+        let ccp =
+            ccp.map(|ccp| Configurator::new(ccp, &connection, compatibility, queue_pair.capabilities()));
         let reverse = Reverse::new(
             Arc::clone(&shared.backchannels),
             peer,

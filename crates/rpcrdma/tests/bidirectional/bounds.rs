@@ -169,6 +169,8 @@ async fn s5_3_i6_headers_of_a_bad_server() {
         message(&[7, 1, 1, 0, 0, 1, 1, 0xbad, 8, 0, 0, 0, 0]),
         message(&[7, 1, 1, 0, 0, 0, 1, 1, 0xbad, 8, 0, 0]),
         words(&[7, 1, 1, 1, 1, 0, 0xbad, 40, 0, 0, 0, 0, 0]),
+        // RDMA_MSGP (RFC 8166 §4.6.1)
+        message(&[7, 1, 1, 2, 0, 0, 0, 0, 0]),
     ];
     for octets in chunked {
         peer.send(octets.clone());
@@ -180,7 +182,6 @@ async fn s5_3_i6_headers_of_a_bad_server() {
         message(&[7, 1, 1, 9, 0, 0, 0]),
         message(&[7, 1, 1, 0, 2, 0, 0]),
         message(&[7, 3, 1, 0, 0, 0, 0]),
-        message(&[7, 1, 1, 2, 0, 0, 0, 0, 0]),
         words(&[7, 1, 1, 4, 2]),
         words(&[7, 1]),
         Vec::new(),

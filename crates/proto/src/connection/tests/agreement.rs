@@ -23,7 +23,8 @@ fn agree(pair: &mut Pair, agreement: Agreement) {
     pair.server.connection.agree(agreement).unwrap();
 }
 
-/// Header of 28 bytes, Call of 40 or Reply of 24, a count, the data.
+/// Header of 28 bytes, Call of 40 or Reply of 24, a count, the data. The client does not know that a Reply of more than 1024
+/// bytes will be inline, so it offers a Reply chunk, which the Reply returns in 20 bytes.
 // conformance: rfc5666-6.2-1
 #[test]
 fn rfc5666_s6_2_messages_are_inline_up_to_what_was_agreed() {
@@ -36,12 +37,27 @@ fn rfc5666_s6_2_messages_are_inline_up_to_what_was_agreed() {
     assert_eq!(forms(&mut pair, 1, 1024, 1024), (Form::Inline, Form::Inline));
     assert_eq!(forms(&mut pair, 3, 1028, 1028), (Form::Long, Form::Long));
     agree(&mut pair, AGREED);
-    assert_eq!(pair.client.connection.thresholds(), Thresholds { send: 2048, receive: 4096 });
+    assert_eq!(pair.client.connection.thresholds(), Thresholds { send: 2048, receive: 1024 });
     assert_eq!(pair.server.connection.thresholds(), Thresholds { send: 4096, receive: 2048 });
     assert_eq!(pair.server.connection.agreement(), Some(&AGREED));
-    assert_eq!(forms(&mut pair, 5, 2048, 4096), (Form::Inline, Form::Inline));
-    assert_eq!(forms(&mut pair, 7, 2052, 4100), (Form::Long, Form::Long));
+    assert_eq!(forms(&mut pair, 5, 2048, 4076), (Form::Inline, Form::Inline));
+    assert_eq!(forms(&mut pair, 7, 2052, 4080), (Form::Long, Form::Long));
     pair.check_no_leak();
+}
+
+/// RFC 5666 §6.2: `maxreply_sendsize` is what the client takes. What the server sends nobody has said.
+#[test]
+fn rfc5666_s6_2_the_size_of_replies_is_no_promise_of_the_server() {
+    let client = Config { receive_size: 8192, ..Config::default() };
+    let mut pair = silent(FabricConfig::default(), client, server_config());
+    agree(&mut pair, Agreement { reply_size: 8192, ..AGREED });
+    assert_eq!(pair.client.connection.thresholds().receive, 1024);
+    assert_eq!(pair.server.connection.thresholds().send, 4096);
+    for (xid, len, form) in [(1, 900, Form::Inline), (2, 3000, Form::Inline), (3, 6000, Form::Long)] {
+        let reply = pair.round_trip(list(xid, len));
+        assert_eq!(reply.reply.form, form, "{len}");
+        check_reply(LIST, len, reply);
+    }
 }
 
 /// One side that says nothing gets 1024 bytes; what the other said is the bound in its direction.

@@ -175,6 +175,55 @@ fn rfc5666_3_9_long_data_is_aligned_in_both_completion_modes() {
     }
 }
 
+/// RFC 5666 §6.2: what is agreed is the alignment of the server's Receives; of the client's nothing is known.
+#[test]
+fn rfc5666_6_2_calls_of_the_server_are_not_aligned() {
+    let server = taking(PaddedMessages::Honour, server_config());
+    let mut pair = Pair::with(FabricConfig::default(), Config::default(), server);
+    let agreement =
+        Agreement { call_size: 4096, reply_size: 4096, client_reads: 16, server_reads: 16, align: 64 };
+    pair.client.connection.agree(agreement).unwrap();
+    pair.server.connection.agree(agreement).unwrap();
+    let now = pair.now();
+    pair.server.connection.call(now, store(1, 2001)).unwrap();
+    pair.settle();
+    let reply = pair.server.replies.pop().unwrap().1.unwrap();
+    assert_eq!(reply.call.form, Form::Inline);
+    check_reply(STORE, 2001, reply);
+}
+
+/// RFC 8166 §4.5: an RDMA_MSGP is refused if it is a Call and discarded if it is a reply, in either direction.
+#[test]
+fn s4_5_the_direction_of_a_refused_rdma_msgp_counts() {
+    let reply = message(&header(1, padded(64, 100)), &accepted(1, &500_u32.to_be_bytes()));
+    let mut raw = Raw::new(Side::Server, Config::default());
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, store(1, 500)).unwrap();
+    raw.settle();
+    raw.received.clear();
+    raw.send(reply);
+    assert!(raw.received.is_empty(), "nothing answers a reply");
+    assert_eq!(raw.end.connection.stats().errors.get("padded_message"), Some(&1));
+    raw.send(message(&header(1, Body::Message(ChunkLists::default())), &accepted(1, &500_u32.to_be_bytes())));
+    check_reply(STORE, 500, raw.end.replies.pop().unwrap().1.unwrap());
+
+    let mut raw = Raw::new(Side::Client, Config::default());
+    raw.send(write_call(64, 100, 500, 48));
+    assert_eq!(raw.last().0.body, Body::Error(ErrorBody::Chunk));
+    assert_eq!(raw.end.connection.stats().errors.get("padded_message"), Some(&1));
+    // RFC 8166 §4.5.2, a segment with the discriminator 2.
+    let marked = |xid, direction: u32| {
+        let words =
+            [xid, 1, 8, 0, 2, 4, 0xbad, 3, 0, 0, 0, 0, 0, xid, direction, 2, PROGRAM, VERSION, 0, 0, 0, 0, 0];
+        Bytes::from(words.map(u32::to_be_bytes).concat())
+    };
+    raw.send(marked(2, 0));
+    assert_eq!((raw.received.len(), raw.last().0.body), (2, Body::Error(ErrorBody::Chunk)));
+    raw.send(marked(3, 1));
+    assert_eq!(raw.received.len(), 2);
+    assert_eq!(raw.end.connection.stats().errors.get("padding_segment"), Some(&2));
+}
+
 /// The words and the place of the data, as they leave.
 #[test]
 fn rfc5666_3_9_what_is_sent() {

@@ -11,7 +11,7 @@ fn configurator() -> Configurator {
     let mut capabilities = Capabilities::default();
     capabilities.ird = 7;
     let connection = Connection::new(Side::Server, config, &[], &capabilities, Instant::now());
-    Configurator::new(&Ccp::insecure(), &connection, &capabilities)
+    Configurator::new(&Ccp::insecure(), &connection, &Compatibility::default(), &capabilities)
 }
 
 fn message(program: u32, arguments: &[u32]) -> Decoder {
@@ -48,7 +48,7 @@ fn s6_2_what_is_asked_for_is_bounded_by_what_the_server_takes() {
         [(0, 1024), (1023, 1024), (1024, 1024), (2000, 2000), (4096, 4096), (4097, 4096), (u32::MAX, 4096)]
     {
         let ccp = configurator();
-        assert_eq!(ask(&ccp, &[asked, u32::MAX, u32::MAX]), Ok([answered, 64, 7]), "{asked}");
+        assert_eq!(ask(&ccp, &[asked, u32::MAX, u32::MAX]), Ok([answered, 1, 7]), "{asked}");
         let agreed = ccp.take_agreed().unwrap();
         assert_eq!((agreed.call_size, agreed.reply_size), (size(answered), size(u32::MAX)));
         assert_eq!((agreed.client_reads, agreed.server_reads), (u32::MAX, 7));
@@ -63,7 +63,7 @@ fn s6_1_a_client_that_takes_less_than_1024_bytes_is_refused() {
         assert_eq!(ask(&ccp, &[4096, replies, 1]), Err(AcceptStat::GarbageArguments));
         assert_eq!(ccp.take_agreed(), None);
         // It may think again.
-        assert_eq!(ask(&ccp, &[4096, 1024, 0]), Ok([4096, 64, 7]));
+        assert_eq!(ask(&ccp, &[4096, 1024, 0]), Ok([4096, 1, 7]));
         assert_eq!(ccp.take_agreed().unwrap().client_reads, 0);
     }
 }
@@ -80,13 +80,13 @@ fn arguments_that_do_not_decode_are_refused() {
 #[test]
 fn the_same_question_gets_the_same_answer_and_another_none() {
     let ccp = configurator();
-    assert_eq!(ask(&ccp, &[2048, 4096, 1]), Ok([2048, 64, 7]));
+    assert_eq!(ask(&ccp, &[2048, 4096, 1]), Ok([2048, 1, 7]));
     assert!(ccp.take_agreed().is_some());
     for other in [[4096, 4096, 1], [2048, 1024, 1], [2048, 4096, 0]] {
         assert_eq!(ask(&ccp, &other), Err(AcceptStat::SystemError), "{other:?}");
     }
     assert_eq!(serve(&ccp, &message(NFS, &[])), None);
-    assert_eq!(ask(&ccp, &[2048, 4096, 1]), Ok([2048, 64, 7]));
+    assert_eq!(ask(&ccp, &[2048, 4096, 1]), Ok([2048, 1, 7]));
     assert_eq!(ccp.take_agreed(), None);
 }
 
