@@ -5,7 +5,8 @@
 const COMPLAINTS: &[&str] = &[
     "warning:",
     "bug:",
-    "oops",
+    "kernel bug at",
+    "oops:",
     "call trace",
     "general protection",
     "kernel null pointer",
@@ -71,7 +72,8 @@ mod tests {
                    [    1.2] RPC: Registered rdma transport module.\n\
                    [    9.0] siw: failed to parse\n\
                    [    9.1] WARNING: CPU: 0 PID: 1 at lib/refcount.c:28\n\
-                   [    9.2] random: crng init done\n";
+                   [    9.2] random: crng init done\n\
+                   [    9.3] calibrate_delay_direct() failed to get a good estimate for loops_per_jiffy.\n";
         assert_eq!(
             complaints(log),
             ["[    9.0] siw: failed to parse", "[    9.1] WARNING: CPU: 0 PID: 1 at lib/refcount.c:28"]
@@ -84,6 +86,8 @@ mod tests {
             "nfs: server 10.0.2.2 not responding, still trying",
             "INFO: task python3:300 blocked for more than 60 seconds.",
             "BUG: kernel NULL pointer dereference, address: 0000000000000000",
+            "kernel BUG at lib/sg_pool.c:117!",
+            "Oops: 0000 [#1] PREEMPT SMP NOPTI",
             "rpcrdma: connection to 10.0.2.2:20049 closed (-103)",
             "svcrdma: Send completion error",
         ] {

@@ -102,6 +102,8 @@ pub(crate) struct Lab {
     capture: Option<Capture>,
     /// The file of the capture that has ended.
     captured: Option<PathBuf>,
+    /// What cases put into pages of the documentation, by the page.
+    pub(crate) pages: Vec<(&'static str, String)>,
 }
 
 /// Python is named by its path in the shared directory, so that a workload can change without a new machine.
@@ -137,6 +139,7 @@ impl Lab {
             case_log: String::new(),
             capture: None,
             captured: None,
+            pages: Vec::new(),
         };
         lab.read_kernel_log()?;
         Ok(lab)
@@ -473,6 +476,27 @@ impl Lab {
         let console = process::tail(&self.vm.console, 30);
         self.reboot()?;
         Ok(Some(format!("{note}; booted again\n{console}")))
+    }
+
+    /// Boots the guest again in the middle of a case that has harmed it. Whatever was mounted or started there is gone.
+    pub(crate) fn renew(&mut self) -> Result<(), Failure> {
+        self.mounts.clear();
+        self.reboot().context("booting the guest again")
+    }
+
+    /// What the kernel has complained of in this case; it does not count against the case any more. A guest that cannot be
+    /// asked has it on its console.
+    pub(crate) fn take_complaints(&mut self) -> Result<Vec<String>, Failure> {
+        let text = match self.read_kernel_log() {
+            Ok(()) => std::mem::take(&mut self.case_log),
+            Err(_) => fs::read_to_string(&self.vm.console).context("reading the console")?,
+        };
+        Ok(kernel_log::complaints(&text).into_iter().map(str::to_owned).collect())
+    }
+
+    /// What `--write-docs` puts between the markers of a page.
+    pub(crate) fn page(&mut self, page: &'static str, text: String) {
+        self.pages.push((page, text));
     }
 
     fn reboot(&mut self) -> Result<(), Failure> {

@@ -47,8 +47,9 @@ pub(crate) struct Options {
     /// Write the results to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the table of cases and results into docs/linux.md (only after a run of all cases)
-    #[arg(long, conflicts_with = "filter")]
+    /// Write what was seen into the documentation: the table of cases into docs/linux.md if all cases have run, the
+    /// conformance tester's into docs/conform.md if its case is green
+    #[arg(long)]
     write_docs: bool,
     /// Stop at the first red case
     #[arg(long)]
@@ -114,6 +115,7 @@ fn suite(options: &Options) -> Result<bool, Failure> {
             break;
         }
     }
+    let pages = std::mem::take(&mut lab.pages);
     drop(lab);
     report.seconds = report::seconds(started.elapsed());
     let missing = report.missing(&chosen);
@@ -132,8 +134,13 @@ fn suite(options: &Options) -> Result<bool, Failure> {
         report.write_json(file)?;
     }
     if options.write_docs {
-        ensure!(missing.is_empty(), "docs/linux.md stays as it is: not all cases have run");
-        report.write_docs(&project.join("docs/linux.md"))?;
+        for (page, text) in &pages {
+            report::write_page(&project.join(page), text)?;
+        }
+        if report.complete {
+            ensure!(missing.is_empty(), "docs/linux.md stays as it is: not all cases have run");
+            report::write_page(&project.join("docs/linux.md"), &report.markdown())?;
+        }
     }
     Ok(report.red() == 0 && missing.is_empty())
 }

@@ -1,4 +1,4 @@
-//! What came out: progress, the table, JSON, the table of `docs/linux.md`.
+//! What came out: progress, the table, JSON, the table of `docs/linux.md`; how pages of the documentation get theirs.
 
 use std::fmt::Write;
 use std::fs;
@@ -78,14 +78,8 @@ impl Report {
         fs::write(file, text + "\n").context(format!("writing {}", file.display()))
     }
 
-    /// Replaces what stands between the markers of a page by this run's table.
-    pub(crate) fn write_docs(&self, file: &Path) -> Result<(), Failure> {
-        let page = fs::read_to_string(file).context(format!("reading {}", file.display()))?;
-        let page = replaced(&page, &self.markdown())?;
-        fs::write(file, page).context(format!("writing {}", file.display()))
-    }
-
-    fn markdown(&self) -> String {
+    /// The table of `docs/linux.md`.
+    pub(crate) fn markdown(&self) -> String {
         let mut text = format!("{}; {} cases.\n", self.machine, self.cases.len());
         for group in GROUPS {
             let _ = write!(
@@ -100,6 +94,13 @@ impl Report {
         }
         text
     }
+}
+
+/// Replaces what stands between the markers of a page.
+pub(crate) fn write_page(file: &Path, text: &str) -> Result<(), Failure> {
+    let page = fs::read_to_string(file).context(format!("reading {}", file.display()))?;
+    let page = replaced(&page, text)?;
+    fs::write(file, page).context(format!("writing {}", file.display()))
 }
 
 const BEGIN: &str = "<!-- The suite writes this: cargo xtask interop --write-docs -->";

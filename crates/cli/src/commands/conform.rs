@@ -75,6 +75,9 @@ pub(crate) struct Conform {
     /// Try only rows whose name contains TEXT; can be given several times
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
+    /// Try only the row of this name; can be given several times
+    #[arg(long = "row", value_name = "NAME", conflicts_with = "filter")]
+    only: Vec<String>,
     /// Print the rows and try none
     #[arg(long)]
     list: bool,
@@ -109,6 +112,9 @@ struct List<'a> {
 impl Conform {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let rows = if self.client { client::rows() } else { server::rows() };
+        if let Some(name) = self.only.iter().find(|name| !rows.iter().any(|row| row.name == name.as_str())) {
+            return Err(Failure::usage(format!("no row is named {name} (--list)")));
+        }
         let rows: Vec<RowInfo> = rows.into_iter().filter(|row| self.wants(row)).collect();
         if rows.is_empty() {
             return Err(Failure::usage(format!(
@@ -129,7 +135,9 @@ impl Conform {
     }
 
     fn wants(&self, row: &RowInfo) -> bool {
-        self.filter.is_empty() || self.filter.iter().any(|text| row.name.contains(text))
+        let named = self.only.iter().any(|name| row.name == name);
+        let filtered = self.filter.iter().any(|text| row.name.contains(text));
+        named || filtered || (self.only.is_empty() && self.filter.is_empty())
     }
 
     fn iwarp(&self) -> rpcrdma_iwarp::Config {

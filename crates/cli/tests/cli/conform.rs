@@ -86,6 +86,11 @@ fn rows_are_listed_and_chosen() {
     let (server, client) = (["conform", "--server", "nowhere", "--list"], ["conform", "--client", "--list"]);
     assert!(of(&server) > 80 && of(&client) > 40);
     assert_eq!(of(&["conform", "--client", "--list", "--filter", "grant-"]), 4);
+    // "version" alone would be part of other names.
+    let named = ["conform", "--server", "nowhere", "--list", "--row", "version", "--row", "done"];
+    assert_eq!(of(&named), 2);
+    let complaint = fail(2, &["conform", "--server", "nowhere", "--list", "--row", "vers"]);
+    assert!(complaint.contains("no row is named vers"), "{complaint}");
     let table = succeed(&client);
     assert!(table.starts_with("| row ") && table.contains("| grant-zero "), "{table}");
 

@@ -49,7 +49,7 @@ pub(super) struct Seen {
 impl Seen {
     /// Takes a reaction; an error if the row does not allow it.
     pub(super) fn note(&mut self, label: &str, reaction: Reaction, allowed: Allowed) -> Result<(), Wrong> {
-        let text = if label.is_empty() { reaction.to_string() } else { format!("{label}: {reaction}") };
+        let text = labelled(label, &reaction.to_string());
         if !allowed.pass.iter().any(|kind| reaction.is(*kind)) {
             if !allowed.differs.iter().any(|kind| reaction.is(*kind)) {
                 return Err(fail(text));
@@ -62,6 +62,11 @@ impl Seen {
         Ok(())
     }
 
+    /// Takes something that harms nobody.
+    fn differ(&mut self, label: &str, what: String) {
+        self.differing.get_or_insert(labelled(label, &what));
+    }
+
     /// All reactions, in the order in which they were first seen.
     pub(super) fn finish(self) -> Outcome {
         match self.differing {
@@ -69,6 +74,10 @@ impl Seen {
             None => Ok(self.reactions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
         }
     }
+}
+
+fn labelled(label: &str, what: &str) -> String {
+    if label.is_empty() { what.to_owned() } else { format!("{label}: {what}") }
 }
 
 /// Sends a message and watches what comes of it.
@@ -85,12 +94,18 @@ pub(super) async fn provoke(
     let limit = if silent { bench.target.silence } else { bench.limit() };
     let reaction = bench.observe(endpoint, case.xid, limit).await.reaction;
     let quiet = reaction == Reaction::Nothing;
+    let answered = reaction.to_string();
     seen.note(&case.label, reaction, allowed)?;
     if endpoint.has_ended() {
         return Ok(());
     }
     if let Err(wrong) = bench.null(endpoint).await {
         if endpoint.has_ended() && allowed.pass.contains(&Kind::Closed) {
+            return Ok(());
+        }
+        // No text forbids to end a connection after the right answer; other calls on it have to be sent again.
+        if endpoint.has_ended() && !quiet {
+            seen.differ(&case.label, format!("{answered}, then the connection is closed"));
             return Ok(());
         }
         // What came instead of the reply may be a late answer to the message.

@@ -16,8 +16,9 @@ use crate::report::{Outcome, Wrong, fail};
 
 /// The tester's provider ends the connection, unless the server finds out first.
 const LOST: Allowed = only(&[Kind::Closed, Kind::ErrChunk]);
-/// RFC 8166 §4.5.3: what does not fit is found out before the first octet, or by the provider.
-const TOO_SMALL: Allowed = only(&[Kind::ErrChunk, Kind::Closed]);
+/// RFC 8166 §4.5.3: what does not fit is found out before the first octet, or by the provider. An RPC error tells the client
+/// as well that there is no result.
+const TOO_SMALL: Allowed = only(&[Kind::ErrChunk, Kind::Closed, Kind::Refused]);
 
 /// A handle that no window has.
 const NOWHERE: Segment = Segment { handle: 0x00ba_d000, length: 64, offset: 4096 };
@@ -203,9 +204,14 @@ pub(super) async fn mismatch(bench: &mut Bench<'_>) -> Outcome {
     let scratch = bench.scratch().await?;
     let (mut endpoint, _) = bench.ready().await?;
     let mut seen = Seen::default();
-    for (label, len, back) in
-        [("4 octets short", 1196, 0), ("400 octets long", 1600, 0), ("12 octets early", 1200, 12)]
-    {
+    let refuse = only(&[Kind::GarbageArguments, Kind::ErrChunk]);
+    // What is too much hurts nobody if it is left out.
+    let surplus = Allowed { differs: &[Kind::Success], ..refuse };
+    for (label, len, back, allowed) in [
+        ("4 octets short", 1196, 0, refuse),
+        ("400 octets long", 1600, 0, surplus),
+        ("12 octets early", 1200, 12, refuse),
+    ] {
         if endpoint.has_ended() {
             (endpoint, _) = bench.ready().await?;
         }
@@ -214,7 +220,6 @@ pub(super) async fn mismatch(bench: &mut Bench<'_>) -> Outcome {
         let segment = endpoint.readable(pattern(xid, len));
         let read = vec![ReadSegment::new(u32_of(call.len()) - back, segment)];
         let octets = message(xid, CREDITS, RDMA_MSG, ChunkLists { read, ..ChunkLists::default() }, &call);
-        let allowed = only(&[Kind::GarbageArguments, Kind::ErrChunk]);
         provoke(bench, &mut endpoint, &Case { label: label.into(), xid, octets }, allowed, &mut seen).await?;
     }
     endpoint.close().await;

@@ -82,7 +82,7 @@ group! { HEADERS:
     "unknown-proc", "RFC 8166 §4.5.2", Required, "rdma_proc 5, 256 and 2^32-1", "ERR_CHUNK" => headers::procedure;
     "msgp", "RFC 8166 §4.6.1", Recommended, "an RDMA_MSGP", "ERR_CHUNK" => headers::msgp;
     "done", "RFC 8166 §4.6.2", Required, "an RDMA_DONE", "nothing" => headers::done;
-    "error-unanswered", "RFC 8166 §4.2.4", Required, "RDMA_ERRORs of all kinds", "nothing" => headers::error;
+    "error-unanswered", "RFC 8166 §4.2.4", Required, "RDMA_ERRORs of all kinds", "nothing, or ERR_VERS if of another version" => headers::error;
     "discriminators", "RFC 4506 §4.19", Required, "2 and 2^32-1 where 0 or 1 stands", "ERR_CHUNK" => headers::discriminators;
     "counts", "RFC 8166 §4.5.2", Required, "counts of segments that are not there", "ERR_CHUNK" => headers::counts;
     "position-unaligned", "RFC 8166 §3.4.5", Required, "Positions that are no multiple of 4", "ERR_CHUNK" => headers::unaligned;
@@ -110,12 +110,12 @@ group! { KEYS:
     "write-beyond-window", "RFC 8166 §4.5.3", Choice, "READ, a Write segment longer than its window", "ERR_CHUNK or the end of the connection" => keys::write_beyond;
     "write-revoked", "RFC 8166 §4.5.3", Choice, "READ, a Write chunk of a window that is closed", "ERR_CHUNK or the end of the connection" => keys::write_revoked;
     "write-to-read-window", "RFC 8166 §8.1", Choice, "READ, a Write chunk of a window for reading", "ERR_CHUNK or the end of the connection" => keys::write_read_only;
-    "write-chunk-small", "RFC 8166 §4.5.3", Choice, "READ with a Write chunk that is too small", "ERR_CHUNK or the end of the connection" => keys::write_chunk_small;
-    "write-chunk-no-octets", "RFC 8166 §4.5.3", Choice, "READ with a Write chunk of segments of length 0", "ERR_CHUNK or the end of the connection" => keys::write_chunk_no_octets;
-    "reply-chunk-small", "RFC 8166 §4.5.3", Choice, "READ with a Reply chunk that is too small", "ERR_CHUNK or the end of the connection" => keys::reply_chunk_small;
-    "reply-chunk-missing", "RFC 8166 §4.5.3", Choice, "READ beyond the threshold without any chunk", "ERR_CHUNK or the end of the connection" => keys::no_reply_chunk;
+    "write-chunk-small", "RFC 8166 §4.5.3", Choice, "READ with a Write chunk that is too small", "ERR_CHUNK, an RPC error or the end of the connection" => keys::write_chunk_small;
+    "write-chunk-no-octets", "RFC 8166 §4.5.3", Choice, "READ with a Write chunk of segments of length 0", "ERR_CHUNK, an RPC error or the end of the connection" => keys::write_chunk_no_octets;
+    "reply-chunk-small", "RFC 8166 §4.5.3", Choice, "READ with a Reply chunk that is too small", "ERR_CHUNK, an RPC error or the end of the connection" => keys::reply_chunk_small;
+    "reply-chunk-missing", "RFC 8166 §3.3.3, §4.5.3", Choice, "READ beyond the threshold without any chunk", "ERR_CHUNK, an RPC error or the end of the connection" => keys::no_reply_chunk;
     "ineligible-argument", "RFC 8166 §6.1", Required, "GETATTR with its handle in a Read chunk", "ERR_CHUNK or GARBAGE_ARGS" => keys::ineligible;
-    "chunk-mismatch", "RFC 8166 §4.5.2", Required, "WRITE whose Read chunk has another length or place than its data", "ERR_CHUNK or GARBAGE_ARGS" => keys::mismatch;
+    "chunk-mismatch", "RFC 8166 §4.5.2", Recommended, "WRITE whose Read chunk has another length or place than its data", "ERR_CHUNK or GARBAGE_ARGS" => keys::mismatch;
 }
 
 group! { ENDINGS:

@@ -43,6 +43,8 @@ pub struct Seen {
 pub enum Act {
     Ignore,
     ErrChunk,
+    /// The same, then the end of the connection, in order.
+    ErrChunkAndEnd,
     ErrVers(u32, u32),
     /// An RPC reply with this accept_stat and no results.
     Reply(u32),
@@ -317,6 +319,10 @@ impl FaultyQueuePair {
         match act {
             Act::Ignore => {}
             Act::ErrChunk => self.answer(&[xid, version, 32, 4, 2]),
+            Act::ErrChunkAndEnd => {
+                self.answer(&[xid, version, 32, 4, 2]);
+                self.inner.disconnect();
+            }
             Act::ErrVers(low, high) => self.answer(&[xid, version, 32, 4, 1, low, high]),
             Act::Reply(status) => self.answer(&[xid, 1, 32, 0, 0, 0, 0, xid, 1, 0, 0, 0, status]),
             Act::Close => self.inner.abort(),

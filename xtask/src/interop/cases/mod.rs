@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::lab::Lab;
 use crate::failure::Failure;
 
+mod conform;
 mod faults;
 mod kernel_client;
 mod our_client;
@@ -67,6 +68,8 @@ pub(crate) const GROUPS: &[Group] = &[
     Group { name: "our-client", title: "Our client on the kernel's server", cases: our_client::CASES },
     Group { name: "faults", title: "Faults", cases: faults::CASES },
     Group { name: "wire", title: "The wire", cases: wire::CASES },
+    // Last: it harms the guest.
+    Group { name: "conform", title: "The conformance tester", cases: conform::CASES },
 ];
 
 #[cfg(test)]

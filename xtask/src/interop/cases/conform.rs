@@ -1,0 +1,123 @@
+//! The conformance tester (`rpcrdma conform`) on the kernel's server: each row has to come out as the list says.
+//!
+//! Rows that the list marks `alone` harm the guest. Each of them runs by itself at the end, on a guest that is booted anew, and
+//! what the kernel says about it is part of what is expected.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use self::expected::{Entry, Ran, Row};
+use super::{Case, Detail};
+use crate::failure::{Context, Failure, ensure};
+use crate::interop::lab::Lab;
+
+mod expected;
+
+pub(super) const CASES: &[Case] = &[Case::new(
+    "server",
+    "Every row of `rpcrdma conform --server` has the verdict on knfsd that is expected: pass, or what the list of differences says",
+    server,
+)
+.within(180)
+.unseen()];
+
+/// How long a run of the tester may take. Times the patience of the guest.
+const RUN_LIMIT: Duration = Duration::from_secs(60);
+
+/// What the kernel says when the tester's provider ends a connection because of a wrong key, as it should.
+const DUE: &str = "siw: got TERMINATE";
+
+/// What `--json` prints.
+#[derive(Debug, Deserialize)]
+struct Document<T> {
+    rows: Vec<T>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Name {
+    name: String,
+}
+
+fn server(lab: &mut Lab) -> Result<Detail, Failure> {
+    let list = expected::list()?;
+    let names: Vec<String> =
+        tester::<Name>(lab, &["--server", "nowhere", "--list"])?.into_iter().map(|row| row.name).collect();
+    let (alone, together): (Vec<&String>, Vec<&String>) =
+        names.iter().partition(|name| list.iter().any(|entry| entry.alone && entry.name == **name));
+    let mut ran = vec![rows(lab, &together)?];
+    for name in alone {
+        lab.renew()?;
+        ran.push(rows(lab, &[name])?);
+    }
+    lab.renew()?;
+    let problems = expected::judge(&list, &names, &ran);
+    ensure!(problems.is_empty(), "{} rows came out otherwise: {}", problems.len(), problems.join(" | "));
+    let page = page(&lab.description(), &names, &list, &ran);
+    lab.page("docs/conform.md", page);
+    Ok(summary(ran.iter().flat_map(|ran| &ran.rows)))
+}
+
+/// Runs these rows on knfsd; what came of them, and what the kernel had to say.
+fn rows(lab: &mut Lab, names: &[&String]) -> Result<Ran, Failure> {
+    let knfsd = lab.knfsd()?;
+    let (address, mountport) = (knfsd.address(), knfsd.mountd.to_string());
+    let mut arguments =
+        vec!["--server", &address, "--export", "/export/memory", "--mountport", mountport.as_str()];
+    for name in names {
+        arguments.extend(["--row", name]);
+    }
+    let rows = tester::<Row>(lab, &arguments)?;
+    let complaints = lab.take_complaints()?.into_iter().filter(|line| !line.contains(DUE)).collect();
+    Ok(Ran { rows, complaints })
+}
+
+/// The rows that the tester prints as JSON. It exits with 1 if one failed, and its table is whole then, too.
+fn tester<T: DeserializeOwned>(lab: &Lab, arguments: &[&str]) -> Result<Vec<T>, Failure> {
+    let all = [&["--json", "conform"][..], arguments].concat();
+    let finished = lab.rpcrdma(RUN_LIMIT, &all)?;
+    let code = finished.status.and_then(|status| status.code());
+    ensure!(
+        matches!(code, Some(0 | 1)) && !finished.output.is_empty(),
+        "rpcrdma conform: {}: {}",
+        finished.ending(),
+        finished.errors.trim()
+    );
+    let document: Document<T> =
+        serde_json::from_slice(&finished.output).context("what rpcrdma conform prints")?;
+    Ok(document.rows)
+}
+
+fn summary<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> String {
+    let count = |verdict: &str| rows.clone().filter(|row| row.verdict == verdict).count();
+    format!(
+        "{} rows: {} pass, {} differ, {} fail, {} not applicable",
+        rows.clone().count(),
+        count("pass"),
+        count("differs"),
+        count("fail"),
+        count("not_applicable")
+    )
+}
+
+/// What `docs/conform.md` shows of the run: the differences with their reasons, then all rows.
+fn page(machine: &str, names: &[String], list: &[Entry], ran: &[Ran]) -> String {
+    let all: Vec<&Row> = ran.iter().flat_map(|ran| &ran.rows).collect();
+    let row = |name: &str| all.iter().find(|row| row.name == name).copied();
+    let mut text = format!("{machine}, knfsd with 4 threads. {}.\n\n", summary(all.iter().copied()));
+    text.push_str("| row | section | verdict | what knfsd does |\n| --- | --- | --- | --- |\n");
+    for entry in list {
+        if let Some(row) = row(&entry.name) {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "| {} | {} | {} | {} |", row.name, row.section, row.shown(), entry.why);
+        }
+    }
+    text.push_str("\n| verdict | row | expected | seen |\n| --- | --- | --- | --- |\n");
+    for row in names.iter().filter_map(|name| row(name)) {
+        let seen = row.seen.replace('|', "/");
+        let _ = writeln!(text, "| {} | {} | {} | {seen} |", row.shown(), row.name, row.expects);
+    }
+    text
+}
