@@ -74,7 +74,7 @@ pub(crate) fn u32_of(len: usize) -> u32 {
 pub(crate) fn message(xid: u32, credit: u32, procedure: u32, lists: ChunkLists, payload: &[u8]) -> Bytes {
     let body = if procedure == RDMA_NOMSG { Body::NoMessage(lists) } else { Body::Message(lists) };
     let mut out = BytesMut::new();
-    V1.encode(&Header { xid, version: 1, credit, body }, &mut out);
+    V1.encode(&Header::v1(xid, credit, body), &mut out);
     out.extend_from_slice(payload);
     out.freeze()
 }
@@ -254,6 +254,8 @@ pub(crate) fn answer(octets: &Bytes, xid: u32) -> Answer {
             Reaction::ErrVers { low: *low, high: *high, version: header.version }
         }
         Body::Done => Reaction::Odd("an RDMA_DONE".into()),
+        // Not in the bytes of Version One.
+        Body::Error(_) | Body::Exchange(_) => Reaction::Odd("a message of Version Two".into()),
         Body::Padded { .. } => Reaction::Odd("an RDMA_MSGP".into()),
         // RFC 8166 §4.3.1, §3.3.1
         Body::Message(lists) | Body::NoMessage(lists) if !lists.read.is_empty() => {

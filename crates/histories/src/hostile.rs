@@ -237,6 +237,7 @@ impl World {
                 let deadline = self.pending.remove(&id).expect("a call ends once");
                 assert!(now <= deadline + SLACK, "a call ended {:?} late", now - deadline);
             }
+            Event::Characteristics(_) => {}
             Event::Closed(_) => {
                 self.closed = true;
                 assert!(self.pending.is_empty(), "a connection ends after its calls: {:?}", self.pending);

@@ -37,7 +37,7 @@ pub(crate) fn direction(message: &Bytes) -> (Header, Direction) {
     let call = match &header.body {
         Body::Message(_) => message[length + 4..length + 8] == [0; 4],
         Body::NoMessage(lists) => lists.has_position_zero(),
-        Body::Error(_) => false,
+        Body::Error(_) | Body::Exchange(_) => false,
         other => panic!("never sent: {other:?}"),
     };
     (header, if call { Direction::Call } else { Direction::Answer })

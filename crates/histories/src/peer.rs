@@ -210,7 +210,7 @@ impl Peer {
             _ if draw.flag() => Body::Done,
             _ => Body::Padded { align: draw.word(), threshold: draw.word(), lists },
         };
-        Header { xid, version, credit, body }
+        Header { version, ..Header::v1(xid, credit, body) }
     }
 
     /// A call, more or less.

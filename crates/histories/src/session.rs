@@ -294,7 +294,9 @@ impl World {
     fn client_event(&mut self, now: Instant, event: SessionEvent) {
         assert!(!self.closed, "{event:?} after Closed");
         match event {
-            SessionEvent::Connected | SessionEvent::ConnectFailed { .. } => {}
+            SessionEvent::Connected
+            | SessionEvent::ConnectFailed { .. }
+            | SessionEvent::Characteristics(_) => {}
             SessionEvent::Call(call) => {
                 let executed = execute(call.message);
                 assert!(executed.intact, "a call of the server arrives as it left");
@@ -391,6 +393,7 @@ impl Served {
             progress = true;
             assert!(!self.closed, "{event:?} after Closed");
             match event {
+                Event::Characteristics(_) => {}
                 Event::Call(call) if hold => self.held.push((call.token, call.xid, call.message)),
                 Event::Call(call) => self.answer(now, call.token, call.message),
                 Event::Reply { id, result } => {

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::binding::Bindings;
+use crate::characteristics::Exchanged;
 use crate::compatibility::Compatibility;
 use crate::limits::Limits;
 use crate::private_data::PrivateData;
 use crate::timers::Timeouts;
+use crate::versions::Versions;
 
 /// Who opened the connection; fixed for its life (RFC 8167 §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +70,10 @@ pub struct Config {
     pub max_read_chunks: usize,
     /// Whether chunks are used and taken in the reverse direction (RFC 8167 §5.3).
     pub reverse_chunks: bool,
+    /// The versions that are spoken. A client begins with the highest.
+    pub versions: Versions,
+    /// What is done about transport characteristics, where the version has them.
+    pub characteristics: Exchanged,
     /// Retired forms that are spoken: none, unless the peer is known to speak them.
     pub compatibility: Compatibility,
     /// What is DDP-eligible in the Calls received; `None` leaves it to the argument decoder.
@@ -93,6 +99,8 @@ impl Default for Config {
             max_segments: 16,
             max_read_chunks: 1,
             reverse_chunks: false,
+            versions: Versions::default(),
+            characteristics: Exchanged::default(),
             compatibility: Compatibility::default(),
             bindings: None,
         }

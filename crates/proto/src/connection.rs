@@ -11,10 +11,12 @@ use bytes::{Bytes, BytesMut};
 use rpcrdma_verbs::{
     Buffer, Capabilities, Completion, Disconnected, PostErrorKind, Status, Windows, Work, WrId,
 };
-use rpcrdma_xdr::Padding;
+use rpcrdma_xdr::{Padding, Stream};
 
 use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallId, Refused, RefusedKind};
+use crate::characteristics::exchange::{Effect, Exchanges, Operation, Progress};
+use crate::characteristics::{Characteristic, Characteristics, NotExchanged, ReverseSupport};
 use crate::compatibility::{AlignmentBase, PaddedMessages};
 use crate::config::{Config, Side};
 use crate::core::{Core, Origin};
@@ -26,10 +28,16 @@ use crate::requester::{Received, Requester};
 use crate::responder::{ReceivedCall, Responder, rpc_prefix};
 use crate::stats::Stats;
 use crate::timers::{after, earlier};
-use crate::wire::{self, Body, ChunkLists, Codec, ErrorBody, Fixed};
+use crate::versions::FIRST_MESSAGE;
+use crate::wire::{
+    self, Body, ChunkLists, Codec, Direction, ErrorBody, Exchange, Fixed, Invalidation, Profile, Rules,
+};
 
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
+
+/// The XID of the first operation on characteristics. Those of Calls begin anywhere; whichever is in use is passed over.
+const FIRST_OPERATION: u32 = 0x8000_0000;
 
 /// One RPC-over-RDMA connection, sans I/O: a requester and a responder on one queue pair.
 ///
@@ -66,6 +74,23 @@ pub struct Connection {
     last_activity: Instant,
     /// The owner has uses for it that are not seen here.
     kept: bool,
+    version: Version,
+    /// What private data came to, for versions that go by it.
+    announced: (Thresholds, bool),
+    /// The conversation about characteristics, where the version has it.
+    exchanges: Option<Exchanges>,
+    /// The XID of the next operation.
+    next_operation: u32,
+}
+
+/// How far a connection has come with its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    /// A server's, before the first message.
+    Open,
+    /// A client's: the peer has not shown yet that it speaks it.
+    Offered,
+    Settled,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,13 +114,12 @@ impl Connection {
         capabilities: &Capabilities,
         now: Instant,
     ) -> Self {
-        let codec: &'static dyn Codec = &wire::v1::V1;
+        let codec = config.versions.highest();
         Self::with_codec(side, config, codec, peer_private_data, capabilities, now)
     }
 
-    /// The same with another version of the protocol.
-    #[must_use]
-    pub fn with_codec(
+    /// The same for a client that begins with another version than the highest.
+    pub(crate) fn with_codec(
         side: Side,
         config: Arc<Config>,
         codec: &'static dyn Codec,
@@ -132,8 +156,9 @@ impl Connection {
         let requester = Requester::new(credits, capabilities.max_windows);
         let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
         let config = fit_limits(config, capabilities);
+        let several = config.versions.codecs().count() > 1;
         let core = Core::new(config, side, codec, thresholds, peer.send_size, invalidate, capabilities);
-        Self {
+        let mut connection = Self {
             core,
             requester,
             responder,
@@ -142,6 +167,216 @@ impl Connection {
             ended: false,
             last_activity: now,
             kept: false,
+            version: Version::Settled,
+            announced: (thresholds, invalidate),
+            exchanges: None,
+            next_operation: FIRST_OPERATION,
+        };
+        connection.speak(codec);
+        if side == Side::Server && several {
+            connection.version = Version::Open;
+        }
+        connection
+    }
+
+    /// Speaks another version from now on: nothing but a message that was refused for its version has passed. A client's
+    /// first message has to fit what every peer takes (version-two-01 §5).
+    pub(crate) fn speak(&mut self, codec: &'static dyn Codec) {
+        self.core.codec = codec;
+        let (thresholds, invalidate) = self.announced;
+        if codec.rules().profile.is_none() {
+            self.core.thresholds = thresholds;
+            self.core.invalidate_peer = invalidate;
+            self.version = Version::Settled;
+        } else {
+            self.core.thresholds = Thresholds { send: FIRST_MESSAGE, receive: FIRST_MESSAGE };
+            self.core.invalidate_peer = false;
+            self.version = Version::Offered;
+        }
+        self.core.send_earlier = self.core.thresholds.send;
+    }
+
+    /// Both sides speak the version: from now on its thresholds hold, and its characteristics can be exchanged.
+    fn settle(&mut self) {
+        self.version = Version::Settled;
+        let Some(profile) = self.core.codec.rules().profile else { return };
+        let config = &self.core.config;
+        let reverse = if config.reverse_chunks { ReverseSupport::General } else { ReverseSupport::Inline };
+        let (size, invalidate) = (self.core.receive_len(), self.core.may_invalidate);
+        let mut exchanges = Exchanges::new(profile, config, size, reverse, invalidate);
+        // A server answers with its own.
+        if self.core.side == Side::Client {
+            exchanges.begin();
+        }
+        self.exchanges = Some(exchanges);
+        tracing::debug!(side = %self.core.side, version = self.core.codec.rules().name, "version settled");
+        self.follow_characteristics();
+    }
+
+    /// Makes what was told hold.
+    fn follow_characteristics(&mut self) {
+        let Some(exchanges) = &self.exchanges else { return };
+        let rules = self.core.codec.rules();
+        let own = self.core.config.send_size.max(rules.default_inline);
+        let (mut send, mut earlier) = exchanges.send(own);
+        // version-two-01 §5.1: the defaults hold after the first answer.
+        if self.core.side == Side::Server && self.responder.credits.finished() == 0 {
+            (send, earlier) = (FIRST_MESSAGE, FIRST_MESSAGE);
+        }
+        self.core.thresholds = Thresholds { send, receive: exchanges.receive() };
+        self.core.send_earlier = earlier;
+        let peer = exchanges.peer();
+        self.core.peer_reverse = Some(peer.reverse);
+        self.core.invalidate_peer = self.core.may_invalidate
+            && match rules.invalidation {
+                Invalidation::Characteristic => peer.remote_invalidation,
+                Invalidation::PerCall => true,
+                Invalidation::PrivateData => self.announced.1,
+            };
+    }
+
+    /// The codec in use.
+    pub(crate) fn codec(&self) -> &'static dyn Codec {
+        self.core.codec
+    }
+
+    /// The version spoken; `None` as long as a server has had no message that says it, or a client none that confirms it.
+    #[must_use]
+    pub fn version(&self) -> Option<&'static Rules> {
+        (self.version == Version::Settled).then(|| self.core.codec.rules())
+    }
+
+    /// What the peer has told of itself; the defaults, as long as it has told nothing. `None` where the version has no
+    /// characteristics.
+    #[must_use]
+    pub fn peer_characteristics(&self) -> Option<&Characteristics> {
+        self.exchanges.as_ref().map(Exchanges::peer)
+    }
+
+    /// What holds on this side.
+    #[must_use]
+    pub fn characteristics(&self) -> Option<&Characteristics> {
+        self.exchanges.as_ref().map(Exchanges::ours)
+    }
+
+    /// Whether the peer exchanges characteristics; `None` as long as it has not shown it.
+    #[must_use]
+    pub fn exchanges_characteristics(&self) -> Option<bool> {
+        self.exchanges.as_ref().and_then(Exchanges::is_exchanged)
+    }
+
+    /// Asks the peer to change characteristics (xcharext-02 §4.2). What becomes of it comes as
+    /// [`Notice::Answered`](crate::Notice::Answered) with this number, and perhaps [`Notice::Completed`](crate::Notice::Completed).
+    ///
+    /// # Errors
+    /// [`NotExchanged`]
+    pub fn ask(&mut self, want: Vec<Characteristic>) -> Result<u64, NotExchanged> {
+        let allowed = self.core.config.limits.characteristics;
+        let exchanges = self.exchanges.as_mut().ok_or(NotExchanged::NotSpoken)?;
+        let request = exchanges.ask(want, allowed)?;
+        self.follow_characteristics();
+        Ok(request)
+    }
+
+    /// Changes a characteristic of ours, and tells the peer. A larger receive size takes effect when the last smaller Receive
+    /// has been used (xcharext-02 §3.1); [`Notice::Own`](crate::Notice::Own) says when.
+    ///
+    /// # Errors
+    /// [`NotExchanged`]
+    pub fn change(&mut self, value: Characteristic) -> Result<(), NotExchanged> {
+        let exchanges = self.exchanges.as_mut().ok_or(NotExchanged::NotSpoken)?;
+        let effect = exchanges.change(value)?;
+        self.carry_out(effect);
+        Ok(())
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        if let Effect::PostReceivesOf(size) = effect {
+            self.core.resize_receives(usize::try_from(size).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// How far both sides have come.
+    fn progress(&self) -> Progress {
+        let lowering = self.exchanges.as_ref().is_some_and(Exchanges::is_lowering);
+        let (ours, theirs) = (&self.requester.credits, &self.responder.credits);
+        Progress {
+            calls: ours.sent(),
+            oldest: if lowering { self.requester.oldest() } else { None },
+            answered: ours.answered(),
+            received: theirs.accepted(),
+            finished: theirs.finished(),
+            granted: u64::from(theirs.highest()),
+        }
+    }
+
+    /// Sends what is to be said about characteristics; `false` if there is nothing.
+    fn transmit_operation(&mut self) -> bool {
+        let progress = self.progress();
+        let Some(exchanges) = &mut self.exchanges else { return false };
+        let effect = exchanges.advance(progress, self.core.receives.least_earlier(), &mut self.core.events);
+        let next = exchanges.next(progress);
+        self.carry_out(effect);
+        let sent = next.is_some();
+        if let Some(Operation { direction, xid, body }) = next {
+            let xid = xid.unwrap_or_else(|| self.operation_xid(&body));
+            let credit = match direction {
+                Direction::Call => self.requester.credits.requested(),
+                Direction::Reply => self.responder.credits.highest(),
+            };
+            tracing::debug!(side = %self.core.side, xid = format_args!("{xid:#010x}"), ?body, "operation");
+            let header = self.core.header(direction, xid, credit, body);
+            self.core.send(&header, &Stream::new(), None, true);
+            self.core.stats.operations_sent += 1;
+        }
+        self.follow_characteristics();
+        sent
+    }
+
+    /// An XID for an operation of ours: of the same space as those of our Calls (version-two-01 §4.2.2).
+    fn operation_xid(&mut self, body: &Body) -> u32 {
+        let xid = loop {
+            let xid = self.next_operation;
+            self.next_operation = xid.wrapping_add(1);
+            if !self.requester.knows(xid) {
+                break xid;
+            }
+        };
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.sent_under(xid, matches!(body, Body::Exchange(Exchange::Request { .. })));
+        }
+        xid
+    }
+
+    /// Takes an operation of the peer.
+    fn handle_operation(&mut self, now: Instant, fixed: Fixed, exchange: Exchange) {
+        let (progress, limit) = (self.progress(), self.core.config.limits.operations);
+        let Some(exchanges) = &mut self.exchanges else { return };
+        self.core.stats.operations_received += 1;
+        tracing::debug!(side = %self.core.side, ?exchange, "operation received");
+        let mut faults = Vec::new();
+        let events = &mut self.core.events;
+        let effect = exchanges.handle(fixed.xid, exchange, progress, limit, events, &mut faults);
+        for fault in faults {
+            self.core.stats.fault(&fault);
+        }
+        match effect {
+            Ok(effect) => self.carry_out(effect),
+            Err(error) => self.refuse_operation(now, fixed, error),
+        }
+        self.follow_characteristics();
+    }
+
+    /// An operation cannot be used (version-two-01 §3.1, xcharext-02 §2.1).
+    fn refuse_operation(&mut self, now: Instant, fixed: Fixed, error: ProtocolError) {
+        let answer = error.action(Taken::AsCall) == Action::Answer;
+        match &mut self.exchanges {
+            Some(exchanges) if answer => {
+                tracing::debug!(side = %self.core.side, %error, "operation refused");
+                self.core.stats.fault(&error);
+                exchanges.refuse(fixed.xid, self.core.codec.refusal(&error));
+            }
+            _ => self.fault(now, error, Taken::AsCall, Some(fixed)),
         }
     }
 
@@ -244,7 +479,7 @@ impl Connection {
     /// Whether a call under this XID is in progress, or abandoned and its memory not back.
     #[must_use]
     pub fn xid_in_use(&self, xid: u32) -> bool {
-        self.requester.knows(xid)
+        self.requester.knows(xid) || self.exchanges.as_ref().is_some_and(|exchanges| exchanges.knows(xid))
     }
 
     #[cfg(test)]
@@ -468,14 +703,22 @@ impl Connection {
             if !self.core.is_idle() || self.state != State::Open {
                 return None;
             }
-            let in_flight = self.requester.credits.in_flight();
+            let operations = self.exchanges.as_ref().map_or(0, Exchanges::receives_owed);
+            let in_flight = self.requester.credits.in_flight().saturating_add(operations);
             let owed = self.responder.receives_owed();
             let missing = self.core.post_receives(owed.saturating_add(in_flight), qp.domain());
             if !self.core.is_idle() {
                 continue;
             }
+            // What answers a request needs a Receive, and what is told is to be had before the Calls that rely on it.
+            if missing == 0 && self.transmit_operation() {
+                continue;
+            }
+            // A server's own Calls wait until the client has said which version is spoken.
+            let speaks = self.version != Version::Open;
             let progress = self.responder.transmit(&mut self.core, now, in_flight, qp)
-                || self.requester.transmit(&mut self.core, now, owed, qp);
+                || (speaks
+                    && self.requester.transmit(&mut self.core, now, owed.saturating_add(operations), qp));
             if !progress {
                 if missing > 0 && self.responder.wants_memory.is_none() {
                     self.responder.wants_memory = Some(self.core.receive_room());
@@ -549,14 +792,44 @@ impl Connection {
             Ok(fixed) => fixed,
             Err(error) => return self.fault(now, error, self.usually(), None),
         };
-        let (header, header_len) = match self.core.codec.decode(&message, &self.core.config.limits) {
+        let codec = match self.version {
+            // The peer says it (version-two-01 §5.3); an RDMA_ERROR has nothing to answer.
+            Version::Open => match self.core.config.versions.codec(fixed.version) {
+                Some(codec) => codec,
+                None => {
+                    let error = ProtocolError::UnsupportedVersion { version: fixed.version };
+                    return self.fault(now, error, self.usually(), Some(fixed));
+                }
+            },
+            Version::Offered | Version::Settled => self.core.codec,
+        };
+        let decoded = codec.decode(&message, &self.core.config.limits);
+        if self.version == Version::Open && decoded.is_ok() && fixed.procedure != wire::RDMA_ERROR {
+            self.speak(codec);
+            self.settle();
+        }
+        let (header, header_len) = match decoded {
             Ok(decoded) => decoded,
+            Err(ProtocolError::UnsupportedVersion { version })
+                if self.version == Version::Settled && self.core.config.versions.codec(version).is_some() =>
+            {
+                let used = self.core.codec.rules().version;
+                let error = ProtocolError::VersionChanged { version, used };
+                return self.fault(now, error, self.usually(), Some(fixed));
+            }
+            Err(error) if self.exchanges.is_some() && error.is_of_operation() => {
+                return self.refuse_operation(now, fixed, error);
+            }
             Err(error) => {
                 let taken = self.taken_over_bounds(&error, fixed.xid);
                 return self.fault(now, error, taken, Some(fixed));
             }
         };
         let len = message.len();
+        // Not an ERR_VERS, and nothing from before the version was changed.
+        if self.version == Version::Offered && !matches!(header.body, Body::Error(_)) {
+            self.settle();
+        }
         let (lists, payload, padded) = match header.body {
             Body::Message(lists) => (lists, Some(message.slice(header_len..)), None),
             Body::NoMessage(lists) => (lists, None, None),
@@ -570,7 +843,15 @@ impl Connection {
                 }
                 return;
             }
+            Body::Exchange(exchange) => return self.handle_operation(now, fixed, exchange),
             Body::Error(error) => {
+                if let Some(exchanges) =
+                    self.exchanges.as_mut().filter(|exchanges| exchanges.knows(header.xid))
+                {
+                    exchanges.handle_refusal(&mut self.core.events);
+                    self.core.stats.operations_refused += 1;
+                    return self.follow_characteristics();
+                }
                 let taken =
                     self.requester.handle_error(&mut self.core, now, header.xid, header.credit, error);
                 if let Err(error) = taken {
@@ -580,8 +861,11 @@ impl Connection {
             }
         };
         let xid = header.xid;
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.rpc_received();
+        }
         // The direction first: a fault of a reply is never answered, one of a Call always (RFC 8166 §4.5).
-        let taken = match self.direction(xid, &lists, payload.as_deref()) {
+        let taken = match self.direction(xid, header.direction, &lists, payload.as_deref()) {
             Ok(taken) => taken,
             Err((error, taken)) => return self.fault(now, error, taken, Some(fixed)),
         };
@@ -600,7 +884,7 @@ impl Connection {
                 if !self.admit(now, Some(header.credit)) {
                     return;
                 }
-                let call = ReceivedCall { xid, lists, payload, padding, len };
+                let call = ReceivedCall { xid, lists, invalidate: header.invalidate, payload, padding, len };
                 if let Err(error) = self.responder.handle_call(&mut self.core, now, call) {
                     self.refuse_call(now, error, fixed);
                 }
@@ -643,13 +927,19 @@ impl Connection {
     fn direction(
         &self,
         xid: u32,
+        said: Option<Direction>,
         lists: &ChunkLists,
         payload: Option<&[u8]>,
     ) -> Result<Taken, (ProtocolError, Taken)> {
+        let said = said.map(Taken::from);
         let Some(payload) = payload else {
             // RFC 8166 §4.5.2
             if lists.is_empty() {
-                return Err((ProtocolError::NoChunks, self.usually()));
+                return Err((ProtocolError::NoChunks, said.unwrap_or(self.usually())));
+            }
+            // version-two-01 §4.2.2
+            if let Some(said) = said {
+                return Ok(said);
             }
             // The direction word is not here yet: only a Call has a Position-Zero chunk, only a reply a filled Reply chunk.
             // Or a reply has, by RFC 5666 §5.1, if it is awaited; not in the reverse direction, where nothing could tell them apart.
@@ -661,7 +951,13 @@ impl Connection {
             return Ok(if reply { Taken::AsReply } else { Taken::AsCall });
         };
         // A reduced Call keeps its first words inline: neither XID nor direction is DDP-eligible.
-        let (seen, direction) = rpc_prefix(payload).map_err(|error| (error, self.usually()))?;
+        let (seen, direction) =
+            rpc_prefix(payload).map_err(|error| (error, said.unwrap_or(self.usually())))?;
+        // In P2 one word more stands before the lists: all that is read as they are is a word early.
+        if self.core.codec.rules().profile == Some(Profile::P1) && seen == 0 && direction == xid && xid > 1 {
+            let error = ProtocolError::OtherProfile { ours: Profile::P1, theirs: Profile::P2 };
+            return Err((error, said.unwrap_or(self.usually())));
+        }
         let taken = match direction {
             CALL => Taken::AsCall,
             REPLY => Taken::AsReply,
@@ -672,6 +968,11 @@ impl Connection {
                 ));
             }
         };
+        // version-two-01 §4.2.2
+        if let Some(header) = said.filter(|said| *said != taken) {
+            let header = if header == Taken::AsCall { Direction::Call } else { Direction::Reply };
+            return Err((ProtocolError::DirectionMismatch { header }, taken));
+        }
         // RFC 8166 §4.2.1, §4.5.2
         if seen != xid {
             return Err((ProtocolError::XidMismatch { header: xid, payload: seen }, taken));
@@ -695,7 +996,7 @@ impl Connection {
     /// A message cannot be used. `fixed` is known if it can be answered.
     fn fault(&mut self, now: Instant, error: ProtocolError, taken: Taken, fixed: Option<Fixed>) {
         match (error.action(taken), fixed) {
-            (Action::AnswerVersion | Action::AnswerChunk, Some(fixed)) => {
+            (Action::AnswerVersion | Action::Answer, Some(fixed)) => {
                 if self.admit(now, None) {
                     self.refuse_call(now, error, fixed);
                 }
@@ -717,10 +1018,13 @@ impl Connection {
         let body = match error.action(Taken::AsCall) {
             // RFC 8166 §4.5.1: with the version of the request.
             Action::AnswerVersion => {
-                let (low, high) = wire::supported_versions();
+                let (low, high) = match &error {
+                    ProtocolError::VersionChanged { used, .. } => (*used, *used),
+                    _ => self.core.config.versions.range(),
+                };
                 ErrorBody::Version { low, high }
             }
-            Action::AnswerChunk => ErrorBody::Chunk,
+            Action::Answer => self.core.codec.refusal(&error),
             Action::Discard | Action::Close => {
                 self.responder.credits.finish();
                 return self.fault(now, error, Taken::AsReply, None);

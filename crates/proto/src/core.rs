@@ -13,6 +13,7 @@ use rpcrdma_verbs::{
 };
 
 use crate::agreement::Agreement;
+use crate::characteristics::ReverseSupport;
 use crate::compatibility::{PaddedMessages, ReadRead};
 use crate::config::{Config, Side};
 use crate::event::{CloseReason, Event, Post};
@@ -22,7 +23,7 @@ use crate::planner::AlignmentRules;
 use crate::private_data::{Thresholds, announced};
 use crate::receives::Receives;
 use crate::stats::Stats;
-use crate::wire::{Codec, Header, Segment};
+use crate::wire::{Body, ChunkLists, Codec, Direction, Header, Invalidation, Segment};
 
 /// Room for a header with a few segments, in bytes.
 const SMALL_HEADER: usize = 128;
@@ -74,8 +75,14 @@ pub(crate) struct Core {
     pub(crate) thresholds: Thresholds,
     /// The longest message that the peer sends inline for certain, bytes: what its private data said.
     promised: usize,
+    /// The longest reply to a Call that was there before the peer was asked for less (xcharext-02 §3.1).
+    pub(crate) send_earlier: usize,
     /// Whether a reply may invalidate a window of the peer (RFC 8797 §4.1).
     pub(crate) invalidate_peer: bool,
+    /// Whether a reply may invalidate a window of ours.
+    pub(crate) may_invalidate: bool,
+    /// What the peer takes in the reverse direction, where it has said so.
+    pub(crate) peer_reverse: Option<ReverseSupport>,
     pub(crate) receives: Receives,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,
@@ -112,7 +119,10 @@ impl Core {
     ) -> Self {
         Self {
             // What the peer was told, whatever our threshold came to.
-            receive_len: announced(config.receive_size),
+            receive_len: announced(config.receive_size.max(config.versions.least_receive())),
+            may_invalidate: config.remote_invalidation && capabilities.remote_invalidation,
+            send_earlier: thresholds.send,
+            peer_reverse: None,
             config,
             side,
             codec,
@@ -228,6 +238,47 @@ impl Core {
             self.receives.post();
         }
         self.receives.missing(owed)
+    }
+
+    /// Whether a server's Calls may have chunks (RFC 8167 §5.3); where the client has said so, as it says (xcharext-02 §3.3).
+    pub(crate) fn reverse_chunks(&self) -> bool {
+        self.config.reverse_chunks
+            && self.peer_reverse.is_none_or(|reverse| reverse == ReverseSupport::General)
+    }
+
+    /// Bytes that each Receive holds from now on.
+    pub(crate) const fn receive_len(&self) -> usize {
+        self.receive_len
+    }
+
+    /// Receives that are posted from now on have this size.
+    pub(crate) fn resize_receives(&mut self, size: usize) {
+        self.receives.resize(self.receive_len);
+        self.receive_len = size;
+    }
+
+    /// What the answer to a Call with these chunks may invalidate: `rdma_inv_handle` (version-two-03 §6.2.3).
+    pub(crate) fn invalidates(&self, offered: &ChunkLists) -> u32 {
+        let said = self.codec.rules().invalidation == Invalidation::PerCall && self.may_invalidate;
+        if said { offered.handles().next().unwrap_or(0) } else { 0 }
+    }
+
+    /// What the reply to a Call with these chunks invalidates, the Call having named `named`. The tag has to belong to this XID, so
+    /// it is one of those that came with it.
+    pub(crate) fn invalidated_by_reply(&self, offered: &ChunkLists, named: u32) -> Option<Key> {
+        if !self.invalidate_peer {
+            return None;
+        }
+        match self.codec.rules().invalidation {
+            Invalidation::PrivateData | Invalidation::Characteristic => offered.handles().next().map(Key),
+            Invalidation::PerCall => offered.handles().find(|handle| *handle == named && named != 0).map(Key),
+        }
+    }
+
+    /// A header of the version spoken.
+    pub(crate) fn header(&self, direction: Direction, xid: u32, credit: u32, body: Body) -> Header {
+        let version = self.codec.rules().version;
+        Header { xid, version, credit, direction: Some(direction), invalidate: 0, body }
     }
 
     /// Sends a header and what follows it; returns the length of the message in bytes.

@@ -26,6 +26,8 @@ pub struct RequesterCredits {
     dones: VecDeque<u64>,
     /// Whether calls can come to owe an RDMA_DONE.
     read_read: bool,
+    /// The last of the Calls that have their reply, by its number.
+    answered: u64,
 }
 
 impl RequesterCredits {
@@ -40,6 +42,7 @@ impl RequesterCredits {
             owed: 0,
             dones: VecDeque::new(),
             read_read: false,
+            answered: 0,
         }
     }
 
@@ -85,6 +88,12 @@ impl RequesterCredits {
         self.sent
     }
 
+    /// The number of the last Call, in the order of sending, that has its reply.
+    #[must_use]
+    pub const fn answered(&self) -> u64 {
+        self.answered
+    }
+
     /// Credits of calls without a reply, and of RDMA_DONEs to be sent or not known to have arrived.
     fn taken(&self) -> u32 {
         let dones = u32::try_from(self.dones.len()).unwrap_or(u32::MAX);
@@ -119,6 +128,7 @@ impl RequesterCredits {
 
     /// The Call that was the `number`th to be sent has its reply: RDMA_DONEs sent before it have arrived.
     pub fn cover(&mut self, number: u64) {
+        self.answered = self.answered.max(number);
         while self.dones.front().is_some_and(|before| *before < number) {
             self.dones.pop_front();
         }
@@ -142,6 +152,7 @@ pub struct ResponderCredits {
     wanted: u32,
     highest: u32,
     in_progress: u32,
+    accepted: u64,
 }
 
 impl ResponderCredits {
@@ -149,7 +160,7 @@ impl ResponderCredits {
     #[must_use]
     pub fn new(most: u32, initial: u32) -> Self {
         let most = most.max(1);
-        Self { most, wanted: initial.clamp(1, most), highest: initial.max(1), in_progress: 0 }
+        Self { most, wanted: initial.clamp(1, most), highest: initial.max(1), in_progress: 0, accepted: 0 }
     }
 
     /// A Call asks for `requested` credits.
@@ -164,6 +175,7 @@ impl ResponderCredits {
             return false;
         }
         self.in_progress += 1;
+        self.accepted += 1;
         true
     }
 
@@ -177,6 +189,18 @@ impl ResponderCredits {
     #[must_use]
     pub const fn in_progress(&self) -> u32 {
         self.in_progress
+    }
+
+    /// Of those that have come, how many are not in progress any more.
+    #[must_use]
+    pub fn finished(&self) -> u64 {
+        self.accepted.saturating_sub(u64::from(self.in_progress))
+    }
+
+    /// Calls that have come so far.
+    #[must_use]
+    pub const fn accepted(&self) -> u64 {
+        self.accepted
     }
 
     /// Receives that should be posted now: one for each credit that the peer has or shall get, but for those that its Calls

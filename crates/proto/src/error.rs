@@ -7,6 +7,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use crate::wire::Direction;
+
 /// Which part of a header did not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -19,6 +21,8 @@ pub enum List {
     Reply,
     /// The two words of an RDMA_MSGP.
     Padding,
+    /// The words before the lists in Version Two.
+    Direction,
 }
 
 impl fmt::Display for List {
@@ -28,6 +32,7 @@ impl fmt::Display for List {
             Self::Write => "Write list",
             Self::Reply => "Reply chunk",
             Self::Padding => "RDMA_MSGP words",
+            Self::Direction => "rdma_direction",
         })
     }
 }
@@ -312,6 +317,120 @@ pub enum ProtocolError {
         /// The code.
         code: u32,
     },
+    /// version-two-01 §4.2: `rdma_direction` or `rdma_optdir` is neither CALL nor REPLY.
+    #[error("rdma_direction {value}, only 0 and 1 exist")]
+    BadDirection {
+        /// The word.
+        value: u32,
+    },
+    /// version-two-01 §3.1: an optional operation that is not supported.
+    #[error("rdma_opttype {operation} is not supported")]
+    UnknownOperation {
+        /// `rdma_opttype`.
+        operation: u32,
+    },
+    /// xcharext-02 §2.1: an operation on characteristics runs past its end.
+    #[error("an operation on characteristics runs past the end of the message")]
+    OperationTruncated,
+    /// xcharext-02 §4: `rdma_optinfo` goes on behind the operation.
+    #[error("an operation on characteristics ends before its rdma_optinfo")]
+    OperationTooLong,
+    /// RFC 4506 §4.4: a bool is neither 0 nor 1.
+    #[error("bool {value}, only 0 and 1 exist")]
+    BadFlag {
+        /// The word.
+        value: u32,
+    },
+    /// More characteristics, or words of a subset, than are looked at.
+    #[error("{count} characteristics in one operation, {allowed} are allowed")]
+    TooManyCharacteristics {
+        /// The count seen.
+        count: u32,
+        /// The limit.
+        allowed: usize,
+    },
+    /// xcharext-02 §2.1: a subset names elements that its set does not have.
+    #[error("a subset names element {end} of a set of {len}")]
+    SubsetTooLong {
+        /// How many elements the set would need.
+        end: usize,
+        /// How many it has.
+        len: usize,
+    },
+    /// xcharext-02 §2.1: the data of a characteristic is not of its type.
+    #[error("characteristic {id:#x} with {len} bytes that are not a value of it")]
+    BadCharacteristic {
+        /// Its id.
+        id: u32,
+        /// Bytes of its data.
+        len: usize,
+    },
+    /// version-two-01 §2.3: every peer may count on more.
+    #[error("Receives of {size} bytes, every peer may count on {least}")]
+    ReceiveSizeTooSmall {
+        /// What was said.
+        size: u32,
+        /// The least.
+        least: u32,
+    },
+    /// xcharext-02 §4.3: a response to no request.
+    #[error("a response about characteristics under XID {xid:#010x}, under which nothing was asked")]
+    UnexpectedResponse {
+        /// The XID.
+        xid: u32,
+    },
+    /// xcharext-02 §4.3: done, rejected and pending are not apart, or do not cover what was asked.
+    #[error("a response says {saying} of element {place} of the request")]
+    ResponseUnclear {
+        /// The element.
+        place: usize,
+        /// How much is said of it.
+        saying: &'static str,
+    },
+    /// xcharext-02 §3.1: Receives got smaller although nobody had asked for it.
+    #[error("Receives of {size} bytes instead of {before}, which nobody has asked for")]
+    UnaskedReduction {
+        /// What is said.
+        size: u32,
+        /// What was said before.
+        before: u32,
+    },
+    /// xcharext-02 §4.4: an update of something that is not known.
+    #[error("an update of characteristic {id:#x}, which is not known")]
+    UnknownCharacteristic {
+        /// Its id.
+        id: u32,
+    },
+    /// More operations on characteristics than are taken.
+    #[error("more than {allowed} operations on characteristics without a Call or reply between them")]
+    TooManyOperations {
+        /// The limit.
+        allowed: u32,
+    },
+    /// version-two-01 §4.2.2: the header's direction is not that of the RPC message.
+    #[error("rdma_direction {header:?} before an RPC message that goes the other way")]
+    DirectionMismatch {
+        /// What the header says.
+        header: crate::wire::Direction,
+    },
+    /// version-two-01 §5: the version changed on a connection.
+    #[error("version {version} after version {used} on the same connection")]
+    VersionChanged {
+        /// The `rdma_vers` seen.
+        version: u32,
+        /// That of the messages before.
+        used: u32,
+    },
+    /// A message that is valid in another document of the same version.
+    #[error(
+        "a message of {theirs:?} of Version Two, where {ours:?} is spoken: none of its documents interoperates with another"
+    )]
+    OtherProfile {
+        /// What is spoken here.
+        ours: crate::wire::Profile,
+        /// What the bytes look like.
+        theirs: crate::wire::Profile,
+    },
     /// RFC 8166 §3.3.1: more Calls than were granted.
     #[error("Call beyond the {granted} credits granted")]
     CreditsExceeded {
@@ -336,6 +455,15 @@ pub enum Taken {
     AsReply,
 }
 
+impl From<Direction> for Taken {
+    fn from(direction: Direction) -> Self {
+        match direction {
+            Direction::Call => Self::AsCall,
+            Direction::Reply => Self::AsReply,
+        }
+    }
+}
+
 /// What a fault leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -344,8 +472,8 @@ pub enum Action {
     Discard,
     /// RDMA_ERROR with ERR_VERS (RFC 8166 §4.5.1).
     AnswerVersion,
-    /// RDMA_ERROR with ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3).
-    AnswerChunk,
+    /// RDMA_ERROR as the version says ([`Codec::refusal`](crate::wire::Codec::refusal)): ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3).
+    Answer,
     /// The connection ends.
     Close,
 }
@@ -356,17 +484,36 @@ impl ProtocolError {
     pub fn action(&self, taken: Taken) -> Action {
         match self {
             // Against a peer that breaks the flow control or takes away the memory of others there is only one means.
-            Self::CreditsExceeded { .. } | Self::ForeignInvalidation { .. } => Action::Close,
+            Self::CreditsExceeded { .. }
+            | Self::ForeignInvalidation { .. }
+            | Self::TooManyOperations { .. } => Action::Close,
             // RFC 8166 §4.5 (too short), §4.6.2 (RDMA_DONE), §4.2.4 and §4.5 (an error is never answered).
             Self::ShortMessage { .. }
             | Self::UnexpectedDone
             | Self::ErrorTruncated
             | Self::UnknownErrorCode { .. }
+            | Self::UnexpectedResponse { .. }
+            | Self::ResponseUnclear { .. }
+            | Self::UnaskedReduction { .. }
+            | Self::UnknownCharacteristic { .. }
             | Self::UnknownXid { .. } => Action::Discard,
             _ if taken == Taken::AsReply => Action::Discard,
-            Self::UnsupportedVersion { .. } => Action::AnswerVersion,
-            _ => Action::AnswerChunk,
+            Self::UnsupportedVersion { .. } | Self::VersionChanged { .. } => Action::AnswerVersion,
+            _ => Action::Answer,
         }
+    }
+
+    /// Whether it is about an operation on characteristics that did not decode.
+    pub(crate) const fn is_of_operation(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownOperation { .. }
+                | Self::OperationTruncated
+                | Self::OperationTooLong
+                | Self::BadFlag { .. }
+                | Self::TooManyCharacteristics { .. }
+                | Self::SubsetTooLong { .. }
+        )
     }
 
     /// A stable name of the variant, for counters.
@@ -418,6 +565,23 @@ impl ProtocolError {
             Self::UnknownXid { .. } => "unknown_xid",
             Self::ErrorTruncated => "error_truncated",
             Self::UnknownErrorCode { .. } => "unknown_error_code",
+            Self::BadDirection { .. } => "bad_direction",
+            Self::UnknownOperation { .. } => "unknown_operation",
+            Self::OperationTruncated => "operation_truncated",
+            Self::OperationTooLong => "operation_too_long",
+            Self::BadFlag { .. } => "bad_flag",
+            Self::TooManyCharacteristics { .. } => "too_many_characteristics",
+            Self::SubsetTooLong { .. } => "subset_too_long",
+            Self::BadCharacteristic { .. } => "bad_characteristic",
+            Self::ReceiveSizeTooSmall { .. } => "receive_size_too_small",
+            Self::UnexpectedResponse { .. } => "unexpected_response",
+            Self::ResponseUnclear { .. } => "response_unclear",
+            Self::UnaskedReduction { .. } => "unasked_reduction",
+            Self::UnknownCharacteristic { .. } => "unknown_characteristic",
+            Self::TooManyOperations { .. } => "too_many_operations",
+            Self::DirectionMismatch { .. } => "direction_mismatch",
+            Self::VersionChanged { .. } => "version_changed",
+            Self::OtherProfile { .. } => "other_profile",
             Self::CreditsExceeded { .. } => "credits_exceeded",
             Self::ForeignInvalidation { .. } => "foreign_invalidation",
         }

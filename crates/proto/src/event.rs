@@ -5,6 +5,7 @@ use rpcrdma_xdr::{Decoder, Stream};
 use thiserror::Error;
 
 use crate::call::{CallFailure, CallId, IncomingReply, Travelled};
+use crate::characteristics::Notice;
 use crate::error::ProtocolError;
 
 /// Something for the queue pair, in this order.
@@ -32,6 +33,8 @@ pub enum Event {
         /// Its reply, or why there is none.
         result: Result<IncomingReply, CallFailure>,
     },
+    /// News about transport characteristics.
+    Characteristics(Notice),
     /// The connection is over, all memory is back and every call has had its event. Always the last event.
     Closed(CloseReason),
 }

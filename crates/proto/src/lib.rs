@@ -3,6 +3,8 @@
 //! | module | mechanism |
 //! | --- | --- |
 //! | [`wire`] | headers: a codec and a table of rules for each version |
+//! | [`versions`] | which of them a side speaks, and how a connection comes to one |
+//! | [`characteristics`] | what both sides tell, ask and change about themselves in Version Two |
 //! | [`private_data`] | what both sides say at connection set-up (RFC 8797) |
 //! | [`agreement`] | what they agree on afterwards (RFC 5666 §6), and keep to |
 //! | [`planner`] | decides how a message travels; nothing else does |
@@ -28,6 +30,7 @@
 pub mod agreement;
 pub mod binding;
 pub mod call;
+pub mod characteristics;
 pub mod compatibility;
 pub mod config;
 pub mod connection;
@@ -50,6 +53,7 @@ pub mod stats;
 #[cfg(test)]
 mod testing;
 pub mod timers;
+pub mod versions;
 pub mod wire;
 
 pub use agreement::{Agreement, BASIC_INLINE, BelowBasic};
@@ -57,6 +61,10 @@ pub use binding::{Binding, BindingTable, Bindings, Eligibility};
 pub use call::{
     Call, CallError, CallFailure, CallId, Form, IncomingReply, Invalidations, Refused, RefusedKind,
     ReplyShape, Sink, Travelled,
+};
+pub use characteristics::{
+    Characteristic, Characteristics, Disposition, Exchanged, NotExchanged, Notice, OPERATION_RECEIVES,
+    Registered, ReverseSupport,
 };
 pub use compatibility::{AlignmentBase, Compatibility, PaddedMessages, ReadRead};
 pub use config::{Config, Side};
@@ -69,3 +77,5 @@ pub use private_data::{PrivateData, Thresholds};
 pub use session::{Action, Session, SessionEvent, SessionStats};
 pub use stats::Stats;
 pub use timers::Timeouts;
+pub use versions::Versions;
+pub use wire::Profile;

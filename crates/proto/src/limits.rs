@@ -14,6 +14,10 @@ pub struct Limits {
     pub read_segment_len: u64,
     /// Bytes of all Read segments of one Call together: the most memory that one Call makes this side allocate.
     pub read_total: u64,
+    /// Characteristics in one operation, and words in one of its subsets (xcharext-02 §2.1).
+    pub characteristics: usize,
+    /// Operations on characteristics without a Call or reply between them; then the connection ends.
+    pub operations: u32,
 }
 
 impl Limits {
@@ -29,6 +33,8 @@ impl Default for Limits {
             segments_per_chunk: 256,
             read_segment_len: Self::DEFAULT_READ_TOTAL,
             read_total: Self::DEFAULT_READ_TOTAL,
+            characteristics: 64,
+            operations: 64,
         }
     }
 }

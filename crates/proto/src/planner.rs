@@ -12,7 +12,7 @@ use crate::call::Form;
 use crate::compatibility::AlignmentBase;
 use crate::error::ProtocolError;
 use crate::gather::Gather;
-use crate::wire::{ChunkLists, Codec, Shape, WriteChunk};
+use crate::wire::{ChunkLists, Codec, Direction, Shape, WriteChunk};
 
 /// All that decides how a Call travels.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +71,9 @@ pub struct ChunkRules {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
+    /// The client said that it takes no reverse Calls (xcharext-02 §3.3, BKREQSUP_NONE).
+    #[error("the client takes no Calls in the reverse direction")]
+    ReverseNotTaken,
     /// Inline only, and too long for it.
     #[error("Call of {len} bytes, {allowed} fit inline and chunks are not allowed")]
     CallTooLong {
@@ -165,6 +168,7 @@ pub struct PlannedRead {
 pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     let (write, reply) = offer(input)?;
     let shape = |read_segments| Shape {
+        direction: Direction::Call,
         read_segments,
         write_segments: write.iter().map(Vec::len).collect(),
         reply_segments: reply.as_ref().map(Vec::len),
@@ -251,7 +255,8 @@ fn offer(input: &CallInput<'_>) -> Result<(Vec<Vec<usize>>, Option<Vec<usize>>),
     let placed: usize = input.sinks.iter().map(|len| padded_len(*len)).fold(0, usize::saturating_add);
     let reply_max = padded_len(input.reply_max);
     let whole = reply_max.saturating_add(placed);
-    let plain = input.codec.header_len(&Shape::default());
+    let direction = Direction::Reply;
+    let plain = input.codec.header_len(&Shape { direction, ..Shape::default() });
     // RFC 5666 §3.4: what does not fit inline is then exposed by the Responder.
     if input.withhold || plain.saturating_add(whole) <= input.receive {
         return Ok((vec![], None));
@@ -268,7 +273,7 @@ fn offer(input: &CallInput<'_>) -> Result<(Vec<Vec<usize>>, Option<Vec<usize>>),
         input.sinks.iter().map(|len| cut_lengths(&input.chunks, *len)).collect::<Result<Vec<_>, _>>()?;
     let header = |reply_segments| {
         let write_segments = write.iter().map(Vec::len).collect();
-        input.codec.header_len(&Shape { read_segments: 0, write_segments, reply_segments })
+        input.codec.header_len(&Shape { direction, read_segments: 0, write_segments, reply_segments })
     };
     // RFC 8166 §4.3.3: a Reply chunk if the largest possible reply is larger than the threshold.
     if header(None).saturating_add(reply_max) <= input.receive {
@@ -473,7 +478,7 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     let unused = ChunkLists { read: vec![], write, reply: reply.map(|chunk| chunk.filled(0)) };
     let mut rest = Stream::new();
     left.iter().for_each(|located| rest.push(located.piece.clone()));
-    let header = input.codec.header_len(&unused.shape());
+    let header = input.codec.header_len(&unused.shape(Direction::Reply));
     let len = wide(rest.len());
     let (read, copied) = (vec![], CopyCount::default());
     // RFC 8166 §4.3.3: inline whenever it fits, whatever was offered.
@@ -504,7 +509,7 @@ fn expose(
 ) -> Option<ReplyPlan> {
     let rules = input.expose?;
     let header = |read: &[PlannedRead]| {
-        input.codec.header_len(&Shape { read_segments: segments(read), ..lists.shape() })
+        input.codec.header_len(&Shape { read_segments: segments(read), ..lists.shape(Direction::Reply) })
     };
     let reduced = choose_reduced(left, 1, rules.max_read_chunks);
     let (rest, mut read) = take_out(&rules, left, &reduced).ok()?;

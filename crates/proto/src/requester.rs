@@ -169,6 +169,12 @@ impl Requester {
         (windows.len(), windows.iter().filter(|window| window.open).count())
     }
 
+    /// The lowest number of a Call that has no reply.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        let sent = self.calls.values().filter(|call| matches!(call.stage, Stage::Sent));
+        sent.map(|call| call.number).min()
+    }
+
     /// Whether a reply for this XID is awaited.
     pub(crate) fn awaits(&self, xid: u32) -> bool {
         self.calls.get(&xid).is_some_and(|call| matches!(call.stage, Stage::Sent))

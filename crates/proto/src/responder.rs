@@ -30,7 +30,7 @@ use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
 use crate::ids::IdMap;
 use crate::reassembly::{Layout, ReadChunk};
 use crate::timers::{after, earlier};
-use crate::wire::{ChunkLists, ErrorBody};
+use crate::wire::{ChunkLists, Direction, ErrorBody};
 
 /// The first two words of an RPC message: XID and direction.
 const RPC_PREFIX: usize = 8;
@@ -81,6 +81,8 @@ struct Fault {
 struct Incoming {
     xid: u32,
     lists: ChunkLists,
+    /// What its answer may invalidate, where the Call says so (version-two-03 §6.2.3).
+    invalidate: u32,
     inline: Option<Bytes>,
     /// How `inline` is aligned, if it came in an RDMA_MSGP.
     padding: Option<Padding>,
@@ -107,6 +109,8 @@ struct Chunk {
 pub(crate) struct ReceivedCall {
     pub(crate) xid: u32,
     pub(crate) lists: ChunkLists,
+    /// What its answer may invalidate, where it says so.
+    pub(crate) invalidate: u32,
     /// What follows the header; `None` for RDMA_NOMSG.
     pub(crate) payload: Option<Bytes>,
     /// How that is aligned, if it came in an RDMA_MSGP.
@@ -193,7 +197,7 @@ impl Responder {
         now: Instant,
         call: ReceivedCall,
     ) -> Result<(), ProtocolError> {
-        let ReceivedCall { xid, lists, payload, padding, len } = call;
+        let ReceivedCall { xid, lists, invalidate, payload, padding, len } = call;
         // RFC 8167 §5.3
         if core.side == Side::Client && !core.config.reverse_chunks && !lists.is_empty() {
             return Err(ProtocolError::ReverseChunks);
@@ -236,6 +240,7 @@ impl Responder {
         let incoming = Incoming {
             xid,
             lists,
+            invalidate,
             inline: payload,
             padding,
             chunks,
@@ -424,7 +429,7 @@ fn narrow(count: usize) -> u32 {
 }
 
 fn count_lists(core: &mut Core, lists: &ChunkLists, travelled: &Travelled) {
-    let shape = lists.shape();
+    let shape = lists.shape(Direction::Call);
     let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     core.stats.read_segments += wide(shape.read_segments);
     core.stats.write_segments += wide(shape.write_segments.iter().sum());

@@ -12,16 +12,23 @@ use std::time::Instant;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rpcrdma_verbs::{Capabilities, Completion, Disconnected, PostErrorKind, Windows, WrId};
+use rpcrdma_xdr::Encoder;
 
 use crate::agreement::{Agreement, BelowBasic};
-use crate::call::{Call, CallError, CallFailure, CallId, IncomingReply, Refused, RefusedKind};
+use crate::call::{Call, CallError, CallFailure, CallId, IncomingReply, Refused, RefusedKind, ReplyShape};
+use crate::characteristics::{Characteristic, NotExchanged, Notice};
 use crate::config::{Config, Side};
 use crate::connection::Connection;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
 use crate::ids::{IdMap, IdSet};
 use crate::stats::Stats;
 use crate::timers::{after, earlier};
-use crate::wire::{self, Codec};
+use crate::wire::{Codec, v1::V1};
+
+/// NFS, version 3: the program whose NULL procedure offers a version when no call says another.
+const NFS: (u32, u32) = (100_003, 3);
+/// Bytes of the longest reply to a NULL Call with AUTH_NONE: with a verifier of 400 bytes (RFC 5531 §8.2).
+const NULL_REPLY: usize = 24 + 400;
 
 /// A client's calls, on one connection after the other.
 ///
@@ -61,6 +68,10 @@ pub struct Session {
     next_xid: u32,
     /// What the peer said that it speaks.
     versions: Option<(u32, u32)>,
+    /// The peer is taken for one that speaks Version One only (version-two-01 §5.2).
+    fallback: bool,
+    /// The call that offers the version, by the connection's name for it.
+    offer: Option<CallId>,
     events: VecDeque<SessionEvent>,
     stats: SessionStats,
 }
@@ -73,6 +84,8 @@ enum State {
     Wanted(Instant),
     /// The driver is connecting; given up at this time.
     Connecting(Instant),
+    /// There is a connection, and a version is offered to the peer on it until this time.
+    Offering(Instant),
     /// There is a connection, for the owner alone.
     Prelude,
     Connected,
@@ -123,6 +136,8 @@ pub enum SessionEvent {
     },
     /// A Call of the server, in the reverse direction.
     Call(IncomingCall),
+    /// News about transport characteristics.
+    Characteristics(Notice),
     /// A call of ours ended.
     Reply {
         /// Which one.
@@ -170,6 +185,8 @@ impl Session {
             next_id: 0,
             next_xid,
             versions: None,
+            fallback: false,
+            offer: None,
             events: VecDeque::new(),
             stats: SessionStats::default(),
         }
@@ -231,6 +248,12 @@ impl Session {
     #[must_use]
     pub fn wants_memory(&self) -> Option<usize> {
         self.connection.as_ref()?.wants_memory()
+    }
+
+    /// Whether the connection belongs to its owner alone.
+    #[must_use]
+    pub fn is_prelude(&self) -> bool {
+        self.state == State::Prelude
     }
 
     /// Asks for a connection without a call.
@@ -435,22 +458,115 @@ impl Session {
         connection.number_tokens_from(u64::from(attempt) << u32::BITS);
         connection.keep(now, self.config.keep_connected);
         self.connection = Some(connection);
-        self.state = if self.prelude { State::Prelude } else { State::Connected };
         self.failures = 0;
         self.stats.connections += 1;
-        self.events.push_back(SessionEvent::Connected);
-        if !self.prelude {
-            self.issue(now);
+        if codec.rules().profile.is_some() {
+            self.state = State::Offering(after(now, self.config.timeouts.offer));
+            self.offer_version(now);
+        } else {
+            self.begin(now, self.prelude);
         }
         true
     }
 
+    /// The connection is ready for use.
+    fn begin(&mut self, now: Instant, prelude: bool) {
+        self.state = if prelude { State::Prelude } else { State::Connected };
+        self.events.push_back(SessionEvent::Connected);
+        if !prelude {
+            self.issue(now);
+        }
+    }
+
     /// The highest version that both sides speak, as far as that is known.
     fn codec(&self) -> &'static dyn Codec {
-        let known = |codec: &&&dyn Codec| {
-            self.versions.is_none_or(|(low, high)| (low..=high).contains(&codec.rules().version))
+        let known = |codec: &&'static dyn Codec| {
+            let version = codec.rules().version;
+            self.versions.is_none_or(|(low, high)| (low..=high).contains(&version))
+                && (version == V1.rules().version || !self.fallback)
         };
-        wire::CODECS.iter().rev().find(known).copied().unwrap_or(&wire::v1::V1)
+        self.config.versions.codecs().find(known).unwrap_or_else(|| self.config.versions.highest())
+    }
+
+    /// Sends the first message of a version that the peer may not speak: a NULL Call, as it has a reply and is short
+    /// (version-two-01 §5).
+    fn offer_version(&mut self, now: Instant) {
+        let xid = self.next_xid();
+        let waiting = self.waiting.values().next();
+        let (program, version) = waiting.map_or(NFS, |waiting| (waiting.call.program, waiting.call.version));
+        // RFC 5531 §9: a Call of procedure 0 with AUTH_NONE.
+        let mut message = Encoder::new();
+        for word in [xid, 0, 2, program, version, 0, 0, 0, 0, 0] {
+            message.u32(word);
+        }
+        let call = Call {
+            xid,
+            program,
+            version,
+            procedure: 0,
+            message: message.finish(),
+            reply: ReplyShape::plain(NULL_REPLY),
+            flavor_touches_data: false,
+            timeout: Some(self.config.timeouts.offer),
+        };
+        self.offer = self.connection.as_mut().and_then(|connection| connection.call(now, call).ok());
+    }
+
+    /// The peer has answered the offer, or will not.
+    fn offer_ended(&mut self, now: Instant, result: Result<IncomingReply, CallFailure>) {
+        self.offer = None;
+        let State::Offering(_) = self.state else { return };
+        let Some(connection) = &mut self.connection else { return };
+        let has_one = self.config.versions.has_one();
+        match result {
+            // Whatever the RPC reply says: it came in this version. What RFC 5666 §6 agrees on has no meaning in it.
+            Ok(_) => self.begin(now, false),
+            // version-two-01 §5.2: on the same connection.
+            Err(CallFailure { error: CallError::Version { low, high }, .. }) => {
+                self.versions = Some((low, high));
+                let version = V1.rules().version;
+                if has_one && (low..=high).contains(&version) {
+                    tracing::debug!(low, high, "the peer speaks Version One");
+                    connection.speak(&V1);
+                    self.begin(now, self.prelude);
+                } else {
+                    let reason = format!("the peer speaks versions {low} to {high} of RPC-over-RDMA only");
+                    connection.fail(CloseReason::Refused(reason));
+                    self.fail_waiting(&CallError::Version { low, high });
+                }
+            }
+            Err(CallFailure { error, .. }) => {
+                self.fallback = has_one;
+                if let CallError::Chunk | CallError::Refused(_) = &error {
+                    let name = connection.codec().rules().name;
+                    let reason = format!(
+                        "the peer does not understand {name} ({error}): it may speak another document of that version"
+                    );
+                    connection.fail(CloseReason::Refused(reason.clone()));
+                    if !has_one {
+                        self.fail_waiting(&CallError::ConnectionLost(CloseReason::Refused(reason)));
+                    }
+                } else {
+                    connection.fail(CloseReason::Timeout("the answer to the first message of a version"));
+                }
+            }
+        }
+    }
+
+    /// As [`Connection::ask`], of the present connection.
+    ///
+    /// # Errors
+    /// [`NotExchanged`]
+    pub fn ask(&mut self, want: Vec<Characteristic>) -> Result<u64, NotExchanged> {
+        self.connection.as_mut().map_or(Err(NotExchanged::NotSpoken), |connection| connection.ask(want))
+    }
+
+    /// As [`Connection::change`], for the present connection.
+    ///
+    /// # Errors
+    /// [`NotExchanged`]
+    pub fn change(&mut self, value: Characteristic) -> Result<(), NotExchanged> {
+        self.connection.as_mut().map_or(Err(NotExchanged::NotSpoken), |connection| connection.change(value))
     }
 
     /// Gives all waiting calls to the connection, oldest first.
@@ -534,6 +650,12 @@ impl Session {
             let result = Err(CallFailure::permanent(CallError::TimedOut, waiting.sent));
             self.events.push_back(SessionEvent::Reply { id, result });
         }
+        if let State::Offering(deadline) = self.state
+            && deadline <= now
+        {
+            let error = CallError::TimedOut;
+            self.offer_ended(now, Err(CallFailure { error, call: None, sent: true }));
+        }
         if let State::Connecting(deadline) = self.state
             && deadline <= now
         {
@@ -565,6 +687,8 @@ impl Session {
                     self.losses = 0;
                     return Some(SessionEvent::Call(call));
                 }
+                Event::Characteristics(notice) => return Some(SessionEvent::Characteristics(notice)),
+                Event::Reply { id, result } if self.offer == Some(id) => self.offer_ended(now, result),
                 Event::Reply { id, result } => {
                     if let Some(event) = self.reply_event(id, result) {
                         return Some(event);
@@ -572,6 +696,19 @@ impl Session {
                 }
                 Event::Closed(reason) => {
                     self.connection = None;
+                    self.offer = None;
+                    // version-two-01 §5.2: the first message was lost, or its refusal was.
+                    if let State::Offering(_) = self.state {
+                        let wanted = self.config.keep_connected || !self.waiting.is_empty();
+                        self.state = State::Idle;
+                        if wanted {
+                            let again = self.config.versions.has_one();
+                            self.fallback |= again;
+                            self.losses = self.losses.saturating_add(u32::from(!again));
+                            let at = if again { now } else { after(now, self.pause()) };
+                            self.state = State::Wanted(at);
+                        }
+                    }
                     if matches!(self.state, State::Connected | State::Prelude) {
                         let wanted = self.config.keep_connected || !self.waiting.is_empty();
                         self.losses = self.losses.saturating_add(1);
@@ -625,7 +762,7 @@ impl Session {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let state = match self.state {
-            State::Wanted(at) | State::Connecting(at) | State::Draining(at) => Some(at),
+            State::Wanted(at) | State::Connecting(at) | State::Offering(at) | State::Draining(at) => Some(at),
             _ => None,
         };
         let calls = self.waiting.values().map(|call| call.deadline).min();

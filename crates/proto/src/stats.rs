@@ -80,6 +80,12 @@ pub struct Stats {
     pub dones_received: u64,
     /// Exposed replies whose RDMA_DONE did not come in time.
     pub exposures_expired: u64,
+    /// Operations on characteristics sent.
+    pub operations_sent: u64,
+    /// Operations on characteristics received.
+    pub operations_received: u64,
+    /// Operations on characteristics that the peer refused.
+    pub operations_refused: u64,
     /// The grant in force for our calls.
     pub credits_granted_to_us: u32,
     /// The last grant to the peer.

@@ -17,8 +17,8 @@ use rpcrdma_xdr::{Decoder, Encoder, Stream};
 use crate::binding::{Bindings, Eligibility};
 use crate::wire::{Body, Codec, Header, v1::V1};
 use crate::{
-    Answer, Call, CallFailure, CallId, CloseReason, Config, Connection, Event, IncomingReply, Limits, Post,
-    ReplyShape, ReplyToken, Side, Sink, Travelled,
+    Answer, Call, CallFailure, CallId, CloseReason, Config, Connection, Event, IncomingReply, Limits, Notice,
+    Post, ReplyShape, ReplyToken, Side, Sink, Travelled,
 };
 
 pub(crate) const PROGRAM: u32 = 0x2000_0001;
@@ -225,6 +225,7 @@ pub(crate) struct End {
     pub(crate) replies: Vec<(CallId, Result<IncomingReply, CallFailure>)>,
     pub(crate) calls: Vec<(ReplyToken, u32, Travelled, Decoder)>,
     pub(crate) closed: Option<CloseReason>,
+    pub(crate) notices: Vec<Notice>,
     /// Calls are answered at once by the program, else kept in `calls`.
     pub(crate) serving: bool,
     ended: bool,
@@ -248,6 +249,7 @@ impl End {
             replies: vec![],
             calls: vec![],
             closed: None,
+            notices: vec![],
             serving: true,
             ended: false,
             receives: 0,
@@ -258,7 +260,7 @@ impl End {
     fn check_grant(&self, request: &WorkRequest) {
         let WorkRequest::Send(send) = request else { return };
         let message = send.gather.concat();
-        let Ok((header, len)) = V1.decode(&message, &Limits::default()) else { return };
+        let Ok((header, len)) = self.connection.codec().decode(&message, &Limits::default()) else { return };
         let answer = match header.body {
             Body::Message(_) => message[len + 4..len + 8] == 1_u32.to_be_bytes(),
             Body::NoMessage(lists) => {
@@ -321,6 +323,7 @@ impl End {
                 }
                 Event::Call(call) => self.calls.push((call.token, call.xid, call.travelled, call.message)),
                 Event::Reply { id, result } => self.replies.push((id, result)),
+                Event::Characteristics(notice) => self.notices.push(notice),
                 Event::Closed(reason) => self.closed = Some(reason),
             }
         }
@@ -630,5 +633,5 @@ pub(crate) fn message(header: &Header, payload: &Stream) -> Bytes {
 }
 
 pub(crate) const fn header(xid: u32, body: Body) -> Header {
-    Header { xid, version: 1, credit: 8, body }
+    Header::v1(xid, 8, body)
 }

@@ -28,6 +28,9 @@ pub struct Timeouts {
     pub idle: Option<Duration>,
     /// For a connection attempt; then the next one is due.
     pub connect: Duration,
+    /// For the answer to the first message of a version that the peer may not speak; then it is taken for one that does not
+    /// (version-two-01 §5.2).
+    pub offer: Duration,
     /// The first pause before a connection is tried again; doubled with each failure.
     pub reconnect_least: Duration,
     /// The longest pause before a connection is tried again.
@@ -46,6 +49,7 @@ impl Default for Timeouts {
             close: Duration::from_secs(5),
             idle: None,
             connect: Duration::from_secs(10),
+            offer: Duration::from_secs(3),
             reconnect_least: Duration::from_millis(100),
             reconnect_most: Duration::from_secs(30),
         }

@@ -18,7 +18,7 @@ use crate::event::CloseReason;
 use crate::pull::Pull;
 use crate::reassembly::Layout;
 use crate::timers::after;
-use crate::wire::{Body, ChunkLists, ErrorBody, Header, WriteChunk};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk};
 
 /// A reply as it came.
 #[derive(Debug)]
@@ -172,12 +172,7 @@ impl Requester {
 
     /// Tells the peer that its memory is not needed any more, and ends the call when its windows are closed.
     fn finish_reading(&mut self, core: &mut Core, now: Instant, xid: u32) {
-        let header = Header {
-            xid,
-            version: core.codec.rules().version,
-            credit: self.credits.requested(),
-            body: Body::Done,
-        };
+        let header = core.header(Direction::Call, xid, self.credits.requested(), Body::Done);
         core.send(&header, &Stream::new(), None, true);
         core.stats.dones_sent += 1;
         self.credits.send_done();
@@ -205,6 +200,7 @@ impl Requester {
         let error = match error {
             ErrorBody::Version { low, high } => CallError::Version { low, high },
             ErrorBody::Chunk => CallError::Chunk,
+            error => CallError::Refused(error),
         };
         self.answer(core, now, xid, credit, Answered::Failed(error));
         Ok(())

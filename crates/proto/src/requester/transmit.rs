@@ -11,11 +11,12 @@ use rpcrdma_verbs::{
 
 use super::{Place, Requester, Stage, Transaction, Window};
 use crate::call::{CallError, CallFailure, Form, Sink, Travelled};
+use crate::characteristics::ReverseSupport;
 use crate::config::Side;
 use crate::core::{Core, Origin, allocate_together, segment};
 use crate::event::{CloseReason, Event};
 use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, plan_call};
-use crate::wire::{Body, ChunkLists, Header, ReadSegment, Segment, WriteChunk};
+use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
 
 /// Memory to be exposed, in the order of the header.
 type Exposure = (Place, u32, WindowMemory);
@@ -162,7 +163,7 @@ impl Requester {
         let taken = self.credits.take();
         debug_assert!(taken, "a credit was available");
         let lists = transaction.offered.clone();
-        let shape = lists.shape();
+        let shape = lists.shape(Direction::Call);
         core.stats.copied(plan.copied);
         core.stats.read_segments += wide(shape.read_segments);
         core.stats.write_segments += wide(shape.write_segments.iter().sum());
@@ -172,8 +173,8 @@ impl Requester {
             None if plan.form == Form::Long => Body::NoMessage(lists),
             None => Body::Message(lists),
         };
-        let version = core.codec.rules().version;
-        let header = Header { xid, version, credit: self.credits.requested(), body };
+        let mut header = core.header(Direction::Call, xid, self.credits.requested(), body);
+        header.invalidate = core.invalidates(&transaction.offered);
         // Windows are bound before any later request leaves, so nothing here depends on what was posted before.
         let sent = core.send(&header, &plan.inline, None, true);
         let read = plan.read.iter().flat_map(|chunk| &chunk.segments).map(bytes::Bytes::len).sum();
@@ -207,6 +208,9 @@ impl Requester {
 fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, Refusal> {
     let call = &transaction.call;
     let config = &core.config;
+    if core.side == Side::Server && core.peer_reverse == Some(ReverseSupport::None) {
+        return Err(Refusal::ReverseNotTaken);
+    }
     let sinks: Vec<usize> = call.reply.sinks.iter().map(Sink::len).collect();
     let plan = plan_call(&CallInput {
         codec: core.codec,
@@ -217,7 +221,7 @@ fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, Refusal> {
         reply_max: call.reply.max_len,
         sinks: &sinks,
         chunks: ChunkRules {
-            allowed: core.side == Side::Client || config.reverse_chunks,
+            allowed: core.side == Side::Client || core.reverse_chunks(),
             read: core.read_chunks(),
             reduce_from: config.reduce_from,
             max_segment_len: config.max_segment_len.max(1024),

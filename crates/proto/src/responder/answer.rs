@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use rpcrdma_verbs::{Key, WindowErrorKind, Windows, WorkRequest};
+use rpcrdma_verbs::{WindowErrorKind, Windows, WorkRequest};
 use rpcrdma_xdr::Stream;
 
 use super::exposure::Exposures;
@@ -16,7 +16,7 @@ use crate::error::ProtocolError;
 use crate::event::Answer;
 use crate::gather::Gather;
 use crate::planner::{ChunkRules, ReplyInput, ReplyPlan, plan_reply};
-use crate::wire::{Body, ErrorBody, Header, ReadSegment, WriteChunk};
+use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk};
 
 impl Responder {
     /// Makes progress: one error, answer or pull. `in_flight` is the number of our own calls, whose replies need Receives.
@@ -87,12 +87,12 @@ impl Responder {
     fn plan_next(&self, core: &Core) -> Option<Result<ReplyPlan, ProtocolError>> {
         let (token, answer) = self.answers.front()?;
         let call = self.calls.get(token)?;
-        Some(match answer {
+        let plan = |send| match answer {
             Answer::Message { message, flavor_touches_data } => plan_reply(&ReplyInput {
                 codec: core.codec,
                 message,
                 flavor_touches_data: *flavor_touches_data,
-                send: core.thresholds.send,
+                send,
                 offered: &call.lists,
                 expose: core.exposes_replies().map(|_| ChunkRules {
                     allowed: true,
@@ -104,6 +104,12 @@ impl Responder {
                 }),
             }),
             Answer::ChunkError | Answer::Drop => Err(ProtocolError::MisplacedChunk),
+        };
+        let (send, earlier) = (core.thresholds.send, core.send_earlier);
+        Some(match plan(send) {
+            // The Call was made when the peer counted on more; its Receives hold that still (xcharext-02 §3.1).
+            Err(ProtocolError::ReplyTooLong { .. }) if earlier > send => plan(earlier),
+            plan => plan,
         })
     }
 
@@ -164,11 +170,12 @@ enum Room {
 fn refuse(core: &mut Core, call: &Incoming, refusal: &ProtocolError, grant: u32) {
     tracing::debug!(side = %core.side, xid = format_args!("{:#010x}", call.xid), error = %refusal, "call refused");
     core.stats.fault(refusal);
-    send_error(core, call.xid, core.codec.rules().version, grant, ErrorBody::Chunk);
+    send_error(core, call.xid, core.codec.rules().version, grant, core.codec.refusal(refusal));
 }
 
 fn send_error(core: &mut Core, xid: u32, version: u32, grant: u32, body: ErrorBody) {
-    let header = Header { xid, version, credit: grant, body: Body::Error(body) };
+    // RFC 8166 §4.5.1: an ERR_VERS has the version of the request.
+    let header = Header { version, ..core.header(Direction::Reply, xid, grant, Body::Error(body)) };
     core.send(&header, &Stream::new(), None, true);
     core.stats.replies_sent.errors += 1;
 }
@@ -202,15 +209,15 @@ fn send_reply(
         travelled.reply_chunk = plan.rest.len();
         write(core, chunk, gather);
     }
-    // RFC 8797 §4.1: the tag must belong to this XID, so it is one of those that came with it.
-    let invalidate = if core.invalidate_peer { call.lists.handles().next().map(Key) } else { None };
+    // RFC 8797 §4.1, version-two-03 §6.2.3
+    let invalidate = core.invalidated_by_reply(&call.lists, call.invalidate);
     core.stats.invalidations_sent += u64::from(invalidate.is_some());
     let (body, payload) = if long {
         (Body::NoMessage(plan.lists), Stream::new())
     } else {
         (Body::Message(plan.lists), plan.rest)
     };
-    let header = Header { xid: call.xid, version: core.codec.rules().version, credit: grant, body };
+    let header = core.header(Direction::Reply, call.xid, grant, body);
     // A Send that says what was written must not pass the Writes.
     let express = travelled.written == 0 && !long;
     travelled.sent = core.send(&header, &payload, invalidate, express);

@@ -5,16 +5,21 @@
 //! received bytes, encoding appends to the caller's. Every refusal is a [`ProtocolError`]; what is answered, if anything,
 //! is decided in one place, [`ProtocolError::action`].
 
+pub mod exchange;
+mod lists;
 mod reader;
 pub mod segment;
 pub mod v1;
+pub mod v2_p1;
+pub mod v2_p2;
 
 use std::fmt;
 
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 
 use crate::error::ProtocolError;
 use crate::limits::Limits;
+pub use exchange::{Exchange, Rest, Subset, Value};
 use reader::Reader;
 pub use segment::{ChunkLists, ReadSegment, Segment, WriteChunk};
 
@@ -65,8 +70,52 @@ pub struct Header {
     pub version: u32,
     /// `rdma_credit`.
     pub credit: u32,
+    /// Which way it goes, where the header says so: in Version Two. Elsewhere the Payload does (RFC 8166 §4.2.1).
+    pub direction: Option<Direction>,
+    /// `rdma_inv_handle`: what the answer to this Call may invalidate; 0 for nothing. Only in version-two-03 §6.2.3 and later;
+    /// 0 elsewhere.
+    pub invalidate: u32,
     /// What `rdma_proc` selects.
     pub body: Body,
+}
+
+/// Which way a message goes: `msg_type` of RFC 5531 §9, `rdma_direction` of version-two-01 §4.2.2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// From a Requester to a Responder.
+    #[default]
+    Call,
+    /// From a Responder to a Requester.
+    Reply,
+}
+
+impl Direction {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn word(self) -> u32 {
+        match self {
+            Self::Call => 0,
+            Self::Reply => 1,
+        }
+    }
+
+    /// What the word on the wire says.
+    #[must_use]
+    pub const fn of(word: u32) -> Option<Self> {
+        match word {
+            0 => Some(Self::Call),
+            1 => Some(Self::Reply),
+            _ => None,
+        }
+    }
+}
+
+impl Header {
+    /// A header of Version One, which says neither direction nor what may be invalidated.
+    #[must_use]
+    pub const fn v1(xid: u32, credit: u32, body: Body) -> Self {
+        Self { xid, version: v1::VERSION, credit, direction: None, invalidate: 0, body }
+    }
 }
 
 /// What `rdma_proc` selects (RFC 8166 §4.1.2, §4.2.4).
@@ -89,10 +138,13 @@ pub enum Body {
     Done,
     /// RDMA_ERROR.
     Error(ErrorBody),
+    /// An operation on characteristics: RDMA2_OPTIONAL of xcharext-02 §4, or a message type of its own (version-two-03 §5.3).
+    Exchange(Exchange),
 }
 
-/// The arms of an RDMA_ERROR (RFC 8166 §4.5).
+/// The arms of an RDMA_ERROR (RFC 8166 §4.5, version-two-03 §6.2.4). A version has some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorBody {
     /// ERR_VERS: the inclusive range of versions that the sender supports.
     Version {
@@ -101,13 +153,46 @@ pub enum ErrorBody {
         /// `rdma_vers_high`.
         high: u32,
     },
-    /// ERR_CHUNK.
+    /// ERR_CHUNK, RDMA2_ERR_BAD_HEADER, RDMA2_ERR_BAD_XDR: the header could not be used.
     Chunk,
+    /// RDMA2_ERR_INVAL_OPTION: an operation that is not known or not supported (version-two-01 §3.1).
+    InvalidOption,
+    /// RDMA2_ERR_INVAL_PROC: an `rdma_proc` that is not known (version-two-03 §6.2.4).
+    InvalidProcedure,
+    /// RDMA2_ERR_REPLY_RESOURCE: the chunks offered do not hold the reply (version-two-03 §6.2.4).
+    ReplyResource {
+        /// Which segment is too short, counted from 1 over the Write list and the Reply chunk; 0 if that is not known.
+        segment: u32,
+        /// Bytes needed in it; 0 if that is not known.
+        needed: u32,
+    },
+    /// RDMA2_ERR_SYSTEM: anything else (version-two-03 §6.2.4).
+    System,
 }
 
-/// How many chunks and segments a header carries: all that its length depends on.
+impl fmt::Display for ErrorBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { low, high } => write!(f, "versions {low} to {high} only"),
+            Self::Chunk => f.write_str("transport header or chunk error"),
+            Self::InvalidOption => f.write_str("operation not supported"),
+            Self::InvalidProcedure => f.write_str("message type not supported"),
+            Self::ReplyResource { segment: 0, .. } => {
+                f.write_str("the reply does not fit the chunks offered")
+            }
+            Self::ReplyResource { segment, needed } => {
+                write!(f, "the reply does not fit the chunks offered: segment {segment} needs {needed} B")
+            }
+            Self::System => f.write_str("system error"),
+        }
+    }
+}
+
+/// Which way a message goes and how many chunks and segments it carries: all that the length of its header depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
+    /// Which way it goes.
+    pub direction: Direction,
     /// Read segments, of all chunks together.
     pub read_segments: usize,
     /// Segments of each Write chunk.
@@ -122,12 +207,50 @@ pub struct Shape {
 pub struct Rules {
     /// The value of `rdma_vers`.
     pub version: u32,
+    /// Which of the documents that have this version: none interoperates with another.
+    pub profile: Option<Profile>,
+    /// How it is called in messages to people.
+    pub name: &'static str,
     /// The inline threshold of each direction when nothing says more, in bytes; also the least one.
     pub default_inline: usize,
     /// The largest inline threshold that can be negotiated, in bytes.
     pub largest_inline: usize,
     /// Credits a Requester may assume before the first reply (RFC 8166 §3.3.3).
     pub initial_credits: u32,
+    /// How the Requester says what may be invalidated.
+    pub invalidation: Invalidation,
+}
+
+/// The documents that define Version Two, each in its own way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Profile {
+    /// draft-cel-nfsv4-rpcrdma-version-two-01 with draft-dnoveck-nfsv4-rpcrdma-xcharext-02.
+    P1,
+    /// draft-cel-nfsv4-rpcrdma-version-two-03.
+    P2,
+}
+
+impl Profile {
+    /// Its codec.
+    #[must_use]
+    pub const fn codec(self) -> &'static dyn Codec {
+        match self {
+            Self::P1 => &v2_p1::V2P1,
+            Self::P2 => &v2_p2::V2P2,
+        }
+    }
+}
+
+/// How a Requester says whether a reply may come by Send with Invalidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// Both sides say so at connection set-up (RFC 8797 §4.1).
+    PrivateData,
+    /// By a characteristic of the Requester (xcharext-02 §3.2).
+    Characteristic,
+    /// In each Call, with the handle to take (version-two-03 §6.2.3).
+    PerCall,
 }
 
 /// One version of the protocol on the wire.
@@ -144,25 +267,19 @@ pub trait Codec: fmt::Debug + Send + Sync {
     /// The length in bytes of a message header of this shape.
     fn header_len(&self, shape: &Shape) -> usize;
 
+    /// What a Call is answered with that is refused for this.
+    fn refusal(&self, error: &ProtocolError) -> ErrorBody;
+
     /// The bytes that the header of an RDMA_MSGP has beyond that; `None` if the version has no such message.
     fn padded_extra(&self) -> Option<usize>;
 
-    /// Appends the encoded header to `out`.
+    /// Appends the encoded header to `out`. A body that this version does not have is a fault of the caller: it is encoded as an
+    /// RDMA_ERROR about the header, which can harm nobody.
     fn encode(&self, header: &Header, out: &mut BytesMut);
 }
 
-/// The codecs of all versions that are spoken, lowest first.
-pub static CODECS: &[&dyn Codec] = &[&v1::V1];
-
-/// The codec of `version`, if it is spoken.
-#[must_use]
-pub fn codec(version: u32) -> Option<&'static dyn Codec> {
-    CODECS.iter().copied().find(|codec| codec.rules().version == version)
-}
-
-/// The inclusive range of spoken versions, as ERR_VERS reports it.
-#[must_use]
-pub fn supported_versions() -> (u32, u32) {
-    let versions = || CODECS.iter().map(|codec| codec.rules().version);
-    (versions().min().unwrap_or(0), versions().max().unwrap_or(0))
+fn put_error(code: u32, words: &[u32], out: &mut BytesMut) {
+    out.put_u32(RDMA_ERROR);
+    out.put_u32(code);
+    words.iter().for_each(|word| out.put_u32(*word));
 }

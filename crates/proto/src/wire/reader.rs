@@ -17,11 +17,21 @@ impl<'a> Reader<'a> {
         self.at
     }
 
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let end = self.at.checked_add(N)?;
-        let word = self.bytes.get(self.at..end)?.try_into().ok()?;
+    /// Whether nothing is left.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    /// The next `len` bytes.
+    pub(super) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(len)?;
+        let bytes = self.bytes.get(self.at..end)?;
         self.at = end;
-        Some(word)
+        Some(bytes)
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.bytes(N)?.try_into().ok()
     }
 
     pub(super) fn u32(&mut self) -> Option<u32> {

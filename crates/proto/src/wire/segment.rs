@@ -115,8 +115,9 @@ impl ChunkLists {
 
     /// What the length of the header depends on.
     #[must_use]
-    pub fn shape(&self) -> super::Shape {
+    pub fn shape(&self, direction: super::Direction) -> super::Shape {
         super::Shape {
+            direction,
             read_segments: self.read.len(),
             write_segments: self.write.iter().map(|chunk| chunk.segments.len()).collect(),
             reply_segments: self.reply.as_ref().map(|chunk| chunk.segments.len()),

@@ -26,7 +26,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rpcrdma_oncrpc::Attached;
-use rpcrdma_proto::{Action, CallId, IdMap, IncomingCall, IncomingReply, Session, SessionEvent};
+use rpcrdma_proto::{
+    Action, CallId, IdMap, IncomingCall, IncomingReply, OPERATION_RECEIVES, Session, SessionEvent,
+};
 use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectParameters, Connector, ProtectionDomain, QueuePair};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
@@ -232,8 +234,8 @@ fn parameters(config: &ClientConfig, domain: ProtectionDomain) -> ConnectParamet
         // Read chunks in the reverse direction are pulled by us (RFC 8167 §5.3).
         ord: config.ord.max(u16::from(protocol.reverse_chunks)),
         max_send_wr: config.max_send_wr,
-        // Half of the queue backs our calls, half what we grant in the reverse direction.
-        max_recv_wr: receives.saturating_mul(2),
+        // Half of the queue backs our calls, half what we grant in the reverse direction; operations come on top.
+        max_recv_wr: receives.saturating_mul(2).saturating_add(OPERATION_RECEIVES),
         domain,
     }
 }
@@ -347,7 +349,9 @@ impl State {
                 }
             }
             SessionEvent::Connected => {
-                if let (Some(ccp), Some(link)) = (&mut self.ccp, &self.link) {
+                if let (Some(ccp), Some(link)) = (&mut self.ccp, &self.link)
+                    && self.session.is_prelude()
+                {
                     let reads = link.queue_pair.capabilities().ird;
                     ccp.ask(&mut self.session, now.into_std(), reads.into());
                 } else {
@@ -368,6 +372,7 @@ impl State {
                 self.phase = Phase::Closed;
                 self.want_background();
             }
+            SessionEvent::Characteristics(notice) => tracing::debug!(?notice, "characteristics"),
             SessionEvent::Call(call) => {
                 self.stats.served += 1;
                 self.incoming.push_back(call);

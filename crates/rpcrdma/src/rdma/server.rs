@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use rpcrdma_oncrpc::{Attached, Peer, TransportKind};
-use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, Side};
+use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, OPERATION_RECEIVES, Side};
 use rpcrdma_verbs::{ConnectError, ConnectParameters, Incoming, QueuePair};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -49,8 +49,8 @@ pub(crate) async fn set_up(
         ird: config.ird.max(u16::from(protocol.reverse_chunks)),
         ord: config.ord,
         max_send_wr: config.max_send_wr,
-        // Half of the queue backs our grants, half our own calls.
-        max_recv_wr: receives.saturating_mul(2),
+        // Half of the queue backs our grants, half our own calls; operations on characteristics come on top.
+        max_recv_wr: receives.saturating_mul(2).saturating_add(OPERATION_RECEIVES),
         domain: shared.shares.of(peer.map(|peer| peer.ip())),
     };
     request.accept(parameters).await
@@ -158,6 +158,9 @@ impl Served {
                         }
                     }
                     Event::Reply { id, result } => self.reverse.reply(id, result),
+                    Event::Characteristics(notice) => {
+                        tracing::debug!(peer = ?self.peer, ?notice, "characteristics");
+                    }
                     Event::Closed(reason) => return Poll::Ready(Ok(self.closed(reason))),
                 }
             }

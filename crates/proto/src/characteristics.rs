@@ -1,0 +1,395 @@
+//! Transport characteristics: what the two ends of a connection tell each other about themselves, ask of each other, and change
+//! while they are connected (xcharext-02; version-two-03 §5, where they are called properties).
+//!
+//! [`Characteristics`] are the values of one side; the connection keeps those that the peer has told and those that the peer was
+//! told. [`exchange`] is the conversation about them. Nothing of the queue pair is owned here: what a value leads to (the size
+//! of Receives, thresholds, Send with Invalidate) is carried out by the connection.
+//!
+//! *On error*: data that is not what its characteristic says makes the whole operation an XDR error (xcharext-02 §2.1), and
+//! nothing of it is applied. What is not known is passed over.
+
+pub(crate) mod exchange;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::error::ProtocolError;
+use crate::wire::{Profile, Value};
+
+/// The first of the experimental ids, which go up to the end (xcharext-02 §6.2, version-two-03 §5.4.2).
+pub const EXPERIMENTAL: u32 = 0xffff_ff00;
+
+/// The longest data of a characteristic of one's own, bytes.
+pub const REGISTERED_MAX: usize = 256;
+/// The most characteristics of one's own: all of them fit into one message of 4096 bytes.
+pub const REGISTERED_MOST: usize = 8;
+
+/// Receives that a connection keeps for operations of the peer beyond those of its credits: one for an operation that is not
+/// answered, and one for a response.
+pub const OPERATION_RECEIVES: usize = 2;
+const OPERATION_RECEIVES_32: u32 = 2;
+
+/// What one side says of itself. The default is what is assumed of one that says nothing (xcharext-02 §3, version-two-03 §5.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Characteristics {
+    /// XCHAR_RBSIZ: the least size of its Receives, bytes (xcharext-02 §3.1).
+    pub receive_size: u32,
+    /// XCHAR_REQREMINV: as a Requester it takes Send with Invalidate for replies (xcharext-02 §3.2). Not in P2, where each Call
+    /// says what may be invalidated.
+    pub remote_invalidation: bool,
+    /// XCHAR_BRS: what it takes in the reverse direction (xcharext-02 §3.3).
+    pub reverse: ReverseSupport,
+    /// Registered ones, by id ([`Registered`]).
+    pub registered: BTreeMap<u32, Bytes>,
+}
+
+impl Default for Characteristics {
+    fn default() -> Self {
+        Self {
+            receive_size: 4096,
+            remote_invalidation: false,
+            reverse: ReverseSupport::Inline,
+            registered: BTreeMap::new(),
+        }
+    }
+}
+
+/// `bkreqsup`: how far reverse Calls are taken (xcharext-02 §3.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReverseSupport {
+    /// BKREQSUP_NONE: not at all.
+    None,
+    /// BKREQSUP_INLINE: without chunks.
+    #[default]
+    Inline,
+    /// BKREQSUP_GENL: like forward ones.
+    General,
+}
+
+impl ReverseSupport {
+    const fn word(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Inline => 1,
+            Self::General => 2,
+        }
+    }
+}
+
+/// One characteristic, with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Characteristic {
+    /// [`Characteristics::receive_size`], bytes.
+    ReceiveSize(u32),
+    /// [`Characteristics::remote_invalidation`].
+    RemoteInvalidation(bool),
+    /// [`Characteristics::reverse`].
+    Reverse(ReverseSupport),
+    /// One of [`Characteristics::registered`].
+    Registered {
+        /// Its id.
+        id: u32,
+        /// Its value, in XDR.
+        data: Bytes,
+    },
+}
+
+/// The least size of Receives that can be said: a message of that size has to be taken in any version (RFC 8166 §3.3.2).
+const LEAST_RECEIVE: u32 = 1024;
+
+impl Characteristic {
+    /// What a value says, by the numbers of a profile; `None` if its id is not known there.
+    ///
+    /// # Errors
+    /// [`ProtocolError::BadCharacteristic`]: too short, too long, or not of its type (xcharext-02 §2.1; that more bytes than its type
+    /// has are not valid either is our reading).
+    pub(crate) fn decode(profile: Profile, value: &Value) -> Result<Option<Self>, ProtocolError> {
+        let Value { id, data } = value;
+        let bad = || ProtocolError::BadCharacteristic { id: *id, len: data.len() };
+        let word = || <[u8; 4]>::try_from(&data[..]).map(u32::from_be_bytes).map_err(|_| bad());
+        // version-two-03 §5.1.1: without data it is the default.
+        let default = profile != Profile::P1 && data.is_empty();
+        let initial = Characteristics::default();
+        Ok(match Known::of(profile, *id) {
+            Some(Known::ReceiveSize) if default => Some(Self::ReceiveSize(initial.receive_size)),
+            Some(Known::Reverse) if default => Some(Self::Reverse(initial.reverse)),
+            Some(Known::ReceiveSize) => {
+                let size = word()?;
+                if size < LEAST_RECEIVE {
+                    return Err(ProtocolError::ReceiveSizeTooSmall { size, least: LEAST_RECEIVE });
+                }
+                Some(Self::ReceiveSize(size))
+            }
+            Some(Known::RemoteInvalidation) => Some(Self::RemoteInvalidation(match word()? {
+                0 => false,
+                1 => true,
+                _ => return Err(bad()),
+            })),
+            Some(Known::Reverse) => Some(Self::Reverse(match word()? {
+                0 => ReverseSupport::None,
+                1 => ReverseSupport::Inline,
+                2 => ReverseSupport::General,
+                _ => return Err(bad()),
+            })),
+            None if *id >= EXPERIMENTAL => Some(Self::Registered { id: *id, data: data.clone() }),
+            None => None,
+        })
+    }
+
+    /// The bytes by the numbers of a profile; `None` if it has no such characteristic.
+    pub(crate) fn encode(&self, profile: Profile) -> Option<Value> {
+        let word = |word: u32| Bytes::copy_from_slice(&word.to_be_bytes());
+        let (known, data) = match self {
+            Self::ReceiveSize(size) => (Known::ReceiveSize, word(*size)),
+            Self::RemoteInvalidation(takes) => (Known::RemoteInvalidation, word(u32::from(*takes))),
+            Self::Reverse(support) => (Known::Reverse, word(support.word())),
+            Self::Registered { id, data } => return Some(Value { id: *id, data: data.clone() }),
+        };
+        Some(Value { id: known.id(profile)?, data })
+    }
+
+    /// Whether both say something about the same.
+    pub(crate) fn is_same_kind(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Registered { id, .. }, Self::Registered { id: other, .. }) => id == other,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+/// Characteristics that the documents define.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    ReceiveSize,
+    RemoteInvalidation,
+    Reverse,
+}
+
+impl Known {
+    const ALL: [Self; 3] = [Self::ReceiveSize, Self::RemoteInvalidation, Self::Reverse];
+
+    const fn id(self, profile: Profile) -> Option<u32> {
+        match (profile, self) {
+            (_, Self::ReceiveSize) => Some(1),
+            // xcharext-02 §3
+            (Profile::P1, Self::RemoteInvalidation) => Some(2),
+            (Profile::P1, Self::Reverse) => Some(3),
+            // version-two-03 §5.2
+            (Profile::P2, Self::RemoteInvalidation) => None,
+            (Profile::P2, Self::Reverse) => Some(2),
+        }
+    }
+
+    fn of(profile: Profile, id: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.id(profile) == Some(id))
+    }
+}
+
+impl Characteristics {
+    /// Takes a value over.
+    pub(crate) fn apply(&mut self, characteristic: Characteristic) {
+        match characteristic {
+            Characteristic::ReceiveSize(size) => self.receive_size = size,
+            Characteristic::RemoteInvalidation(takes) => self.remote_invalidation = takes,
+            Characteristic::Reverse(support) => self.reverse = support,
+            Characteristic::Registered { id, data } => {
+                self.registered.insert(id, data);
+            }
+        }
+    }
+
+    /// The value of the same kind.
+    pub(crate) fn current(&self, kind: &Characteristic) -> Option<Characteristic> {
+        Some(match kind {
+            Characteristic::ReceiveSize(_) => Characteristic::ReceiveSize(self.receive_size),
+            Characteristic::RemoteInvalidation(_) => {
+                Characteristic::RemoteInvalidation(self.remote_invalidation)
+            }
+            Characteristic::Reverse(_) => Characteristic::Reverse(self.reverse),
+            Characteristic::Registered { id, .. } => {
+                Characteristic::Registered { id: *id, data: self.registered.get(id)?.clone() }
+            }
+        })
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Characteristic> + '_ {
+        let registered = self
+            .registered
+            .iter()
+            .map(|(id, data)| Characteristic::Registered { id: *id, data: data.clone() });
+        [
+            Characteristic::ReceiveSize(self.receive_size),
+            Characteristic::RemoteInvalidation(self.remote_invalidation),
+            Characteristic::Reverse(self.reverse),
+        ]
+        .into_iter()
+        .chain(registered)
+    }
+}
+
+/// What a side does about characteristics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exchanged {
+    /// Take part: tell the peer, and answer it. Without it every operation is refused as not supported (version-two-01 §3.1), and
+    /// the defaults hold.
+    pub enabled: bool,
+    /// The smallest receive size that the peer can make us go down to, bytes; never below 4096, which every peer may count on
+    /// (version-two-01 §2.3).
+    pub least_receive_size: usize,
+    /// The largest receive size that the peer can make us go up to, bytes. It costs memory: the grant times that.
+    pub most_receive_size: usize,
+    registered: Vec<Registered>,
+}
+
+impl Exchanged {
+    /// Adds a characteristic of one's own.
+    ///
+    /// # Errors
+    /// [`NotRegistered`]: the id is there already, or there are [`REGISTERED_MOST`].
+    pub fn register(&mut self, registered: Registered) -> Result<(), NotRegistered> {
+        if self.registered.iter().any(|other| other.id == registered.id) {
+            return Err(NotRegistered::Twice { id: registered.id });
+        }
+        if self.registered.len() == REGISTERED_MOST {
+            return Err(NotRegistered::TooMany);
+        }
+        self.registered.push(registered);
+        Ok(())
+    }
+}
+
+impl Default for Exchanged {
+    fn default() -> Self {
+        Self { enabled: true, least_receive_size: 4096, most_receive_size: 65_536, registered: Vec::new() }
+    }
+}
+
+/// A characteristic of one's own, for experiments between peers that both know it (xcharext-02 §6.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    id: u32,
+    value: Bytes,
+    changeable: bool,
+}
+
+/// Why a characteristic cannot be registered.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum NotRegistered {
+    /// The id belongs to the documents.
+    #[error("id {id:#010x} is not experimental: {EXPERIMENTAL:#010x} to 0xffffffff are")]
+    NotExperimental {
+        /// The id.
+        id: u32,
+    },
+    /// The id is registered already.
+    #[error("id {id:#010x} is registered already")]
+    Twice {
+        /// The id.
+        id: u32,
+    },
+    /// All have to fit into one message.
+    #[error("{REGISTERED_MOST} characteristics are registered, and that is the most")]
+    TooMany,
+    /// All have to fit into one message.
+    #[error("{len} bytes of data, at most {REGISTERED_MAX} are allowed")]
+    TooLong {
+        /// Bytes of the value.
+        len: usize,
+    },
+}
+
+impl Registered {
+    /// A characteristic with its value, in XDR. If it is `changeable`, what the peer asks for is taken over.
+    ///
+    /// # Errors
+    /// [`NotRegistered`]
+    pub fn new(id: u32, value: Bytes, changeable: bool) -> Result<Self, NotRegistered> {
+        if id < EXPERIMENTAL {
+            return Err(NotRegistered::NotExperimental { id });
+        }
+        if value.len() > REGISTERED_MAX {
+            return Err(NotRegistered::TooLong { len: value.len() });
+        }
+        Ok(Self { id, value, changeable })
+    }
+}
+
+/// What became of a change that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// In effect.
+    Done,
+    /// Not done: the peer does not know it, cannot change it, or does not want to.
+    Rejected,
+    /// The peer will tell ([`Notice::Completed`]).
+    Pending,
+    /// Another value is in effect: that of [`Connection::peer_characteristics`](crate::Connection::peer_characteristics)
+    /// (version-two-03 §5.3.3).
+    Other,
+}
+
+/// News about characteristics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// The peer told what it is like: when it began, or that something has changed.
+    Peer(Characteristics),
+    /// The peer takes no part in this.
+    Unsupported,
+    /// The peer has answered a request.
+    Answered {
+        /// Which one.
+        request: u64,
+        /// What was asked for, with what became of it.
+        dispositions: Vec<(Characteristic, Disposition)>,
+    },
+    /// A change that was pending is complete: the peer's value is this one, as asked or not (xcharext-02 §4.4).
+    Completed(Characteristic),
+    /// A characteristic of ours has changed, and the peer is told.
+    Own(Characteristic),
+}
+
+/// Why a change of ours, or a request, was not taken.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotExchanged {
+    /// The connection speaks a version without characteristics, or none yet.
+    #[error("no characteristics are exchanged on this connection")]
+    NotSpoken,
+    /// The peer takes no part.
+    #[error("the peer does not exchange characteristics")]
+    Unsupported,
+    /// xcharext-02 §3.1: Receives get smaller only when the peer asks for it.
+    #[error("receive size {size} B is below {now} B: only the peer can ask for less")]
+    Reduction {
+        /// The size wanted.
+        size: u32,
+        /// The size of now.
+        now: u32,
+    },
+    /// The profile has no such characteristic.
+    #[error("{0:?} does not exist in this profile")]
+    Unknown(Characteristic),
+    /// Nothing is asked for, or more than fits into one message.
+    #[error("{count} characteristics in one request, 1 to {allowed} are possible")]
+    Count {
+        /// How many.
+        count: usize,
+        /// The limit.
+        allowed: usize,
+    },
+    /// Too many requests wait.
+    #[error("{waiting} requests wait already")]
+    Busy {
+        /// How many.
+        waiting: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests;

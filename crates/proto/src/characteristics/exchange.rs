@@ -1,0 +1,631 @@
+//! The conversation about characteristics on one connection (xcharext-02 §4).
+//!
+//! *Flow control.* No document says what backs these messages, which mostly are not answered (xcharext-02 §2.3). Here each side that
+//! takes part keeps [`OPERATION_RECEIVES`](super::OPERATION_RECEIVES) Receives for them beyond those of its credits, and sends one only when the one before has
+//! surely been received: it was answered, a Call sent after it was, or the peer has sent more Calls than it could have without
+//! a reply that followed it. What changes meanwhile is told once, with its last value.
+//!
+//! *Receive sizes* (xcharext-02 §3.1). Going up: new Receives have the new size, and the peer is told when the last smaller one
+//! has been used. Going down, which only the peer can ask for: replies are planned by the lower size at once, smaller Receives
+//! are posted when the last Call planned by the higher one has been answered, and then the peer is told. Who has asked sends no
+//! more than the lower size, but for replies to Calls that were there before the change was complete, which it may not be possible
+//! to send otherwise.
+
+use std::collections::VecDeque;
+
+use super::{Characteristic, Characteristics, Disposition, NotExchanged, Notice};
+use crate::config::Config;
+use crate::error::ProtocolError;
+use crate::event::Event;
+use crate::wire::{Body, Direction, ErrorBody, Exchange, Profile, Rest, Subset, Value};
+
+/// Requests that wait for the one before.
+const WAITING: usize = 16;
+/// Answers that wait to leave; a peer that has more operations under way breaks the flow control.
+const ANSWERS: usize = 4;
+
+/// How far both sides have come with their own messages; what tells whether an operation has arrived.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    /// Calls that we have sent.
+    pub(crate) calls: u64,
+    /// Whether all Calls of ours up to a number are answered is asked by that number; this is the lowest one that is not.
+    pub(crate) oldest: Option<u64>,
+    /// Highest number of a Call of ours that has been answered.
+    pub(crate) answered: u64,
+    /// Calls of the peer that have come.
+    pub(crate) received: u64,
+    /// Of those, how many have their answer.
+    pub(crate) finished: u64,
+    /// The highest grant that has left.
+    pub(crate) granted: u64,
+}
+
+/// Something to be sent.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) direction: Direction,
+    /// That of the message that is answered; none for what gets an XID of its own.
+    pub(crate) xid: Option<u32>,
+    pub(crate) body: Body,
+}
+
+/// The state of the conversation.
+#[derive(Debug)]
+pub(crate) struct Exchanges {
+    profile: Profile,
+    enabled: bool,
+    sizes: (u32, u32),
+    changeable: Vec<u32>,
+    may_invalidate: bool,
+    /// What we have told, or shall tell with the first operation.
+    ours: Characteristics,
+    /// What the peer has told.
+    peer: Characteristics,
+    /// The first operation is to be sent.
+    initial_due: bool,
+    told: bool,
+    /// The receive size that the peer was told last.
+    told_size: u32,
+    /// The XID of the last operation of ours.
+    last_xid: Option<u32>,
+    /// The peer has shown that it takes part.
+    heard: bool,
+    /// The peer has said that it does not.
+    refused: bool,
+    /// The last operation sent may not have arrived: what was so when it left.
+    unproved: Option<Progress>,
+    updates: Vec<Change>,
+    /// Requests of the owner that wait.
+    requests: VecDeque<Asked>,
+    /// The request that waits for its response, under this XID.
+    asked: Option<(u32, Asked)>,
+    /// What the peer has accepted for later.
+    pending: Vec<Characteristic>,
+    answers: VecDeque<Operation>,
+    receive: Option<Resize>,
+    /// Operations received since the last Call or reply.
+    storm: u32,
+    next_request: u64,
+}
+
+/// A change of ours that the peer has to be told.
+#[derive(Debug)]
+struct Change {
+    value: Characteristic,
+    clears: bool,
+}
+
+#[derive(Debug)]
+struct Asked {
+    request: u64,
+    want: Vec<Characteristic>,
+}
+
+/// A change of the size of our Receives that is under way.
+#[derive(Debug)]
+struct Resize {
+    size: u32,
+    /// Going down: the Calls up to this one were planned by the higher size.
+    until: Option<u64>,
+    /// The peer has asked for it.
+    asked: bool,
+    /// The response that waits for it, where there is no "pending".
+    response: Option<Response>,
+}
+
+/// A response as far as it is known.
+#[derive(Debug)]
+struct Response {
+    xid: u32,
+    done: Subset,
+    rejected: Subset,
+    place: usize,
+}
+
+/// What the connection has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Nothing,
+    /// Receives posted from now on have this size.
+    PostReceivesOf(u32),
+}
+
+impl Exchanges {
+    /// Before anything was said. `may_invalidate`: Send with Invalidate is taken here.
+    pub(crate) fn new(
+        profile: Profile,
+        config: &Config,
+        receive_size: usize,
+        reverse: super::ReverseSupport,
+        may_invalidate: bool,
+    ) -> Self {
+        let narrow = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+        let exchanged = &config.characteristics;
+        let ours = Characteristics {
+            receive_size: narrow(receive_size),
+            remote_invalidation: may_invalidate,
+            reverse,
+            registered: exchanged.registered.iter().map(|own| (own.id, own.value.clone())).collect(),
+        };
+        Self {
+            profile,
+            enabled: exchanged.enabled,
+            sizes: (
+                narrow(exchanged.least_receive_size).max(Characteristics::default().receive_size),
+                narrow(exchanged.most_receive_size),
+            ),
+            changeable: exchanged.registered.iter().filter(|own| own.changeable).map(|own| own.id).collect(),
+            may_invalidate,
+            ours,
+            peer: Characteristics::default(),
+            initial_due: false,
+            told: false,
+            told_size: Characteristics::default().receive_size,
+            last_xid: None,
+            heard: false,
+            refused: false,
+            unproved: None,
+            updates: Vec::new(),
+            requests: VecDeque::new(),
+            asked: None,
+            pending: Vec::new(),
+            answers: VecDeque::new(),
+            receive: None,
+            storm: 0,
+            next_request: 0,
+        }
+    }
+
+    /// What the peer has told.
+    pub(crate) const fn peer(&self) -> &Characteristics {
+        &self.peer
+    }
+
+    /// What holds on this side.
+    pub(crate) const fn ours(&self) -> &Characteristics {
+        &self.ours
+    }
+
+    /// Whether the peer takes part; `None` as long as that is not known.
+    pub(crate) const fn is_exchanged(&self) -> Option<bool> {
+        if self.heard {
+            Some(true)
+        } else if self.refused {
+            Some(false)
+        } else {
+            None
+        }
+    }
+
+    /// Receives to be kept beyond those for credits.
+    pub(crate) const fn receives_owed(&self) -> u32 {
+        if self.enabled { super::OPERATION_RECEIVES_32 } else { 0 }
+    }
+
+    /// The longest message that the peer may have sent us inline in reply to a Call that leaves now.
+    pub(crate) fn receive(&self) -> usize {
+        let initial = Characteristics::default().receive_size;
+        let told = if self.heard { self.told_size } else { self.told_size.min(initial) };
+        let told = told.min(self.ours.receive_size);
+        let lower = self.receive.as_ref().filter(|resize| resize.until.is_some()).map(|resize| resize.size);
+        wide(told.min(lower.unwrap_or(told)))
+    }
+
+    /// The longest message that may be sent, and the longest in reply to a Call that is there already.
+    pub(crate) fn send(&self, own: usize) -> (usize, usize) {
+        let lower = |wants: &[Characteristic]| {
+            let sizes = wants.iter().filter_map(|want| match want {
+                Characteristic::ReceiveSize(size) => Some(*size),
+                _ => None,
+            });
+            sizes.min().unwrap_or(u32::MAX)
+        };
+        let requests = self.asked.as_ref().map(|(_, asked)| asked).into_iter().chain(&self.requests);
+        let asked = requests.map(|asked| lower(&asked.want)).min().unwrap_or(u32::MAX);
+        let size = self.peer.receive_size;
+        let now = size.min(asked).min(lower(&self.pending));
+        (own.min(wide(now)), own.min(wide(size)))
+    }
+
+    /// The conversation can begin.
+    pub(crate) fn begin(&mut self) {
+        self.initial_due = self.enabled && !self.told;
+    }
+
+    /// A Call or reply has come.
+    pub(crate) const fn rpc_received(&mut self) {
+        self.storm = 0;
+    }
+
+    /// Asks the peer to change; says the number of the request.
+    pub(crate) fn ask(&mut self, want: Vec<Characteristic>, allowed: usize) -> Result<u64, NotExchanged> {
+        if self.refused || !self.enabled {
+            return Err(NotExchanged::Unsupported);
+        }
+        if want.is_empty() || want.len() > allowed.min(super::REGISTERED_MOST) {
+            return Err(NotExchanged::Count {
+                count: want.len(),
+                allowed: allowed.min(super::REGISTERED_MOST),
+            });
+        }
+        if let Some(unknown) = want.iter().find(|want| want.encode(self.profile).is_none()) {
+            return Err(NotExchanged::Unknown(unknown.clone()));
+        }
+        if self.requests.len() == WAITING {
+            return Err(NotExchanged::Busy { waiting: WAITING });
+        }
+        let request = self.next_request;
+        self.next_request += 1;
+        self.requests.push_back(Asked { request, want });
+        Ok(request)
+    }
+
+    /// Changes a characteristic of ours.
+    pub(crate) fn change(&mut self, value: Characteristic) -> Result<Effect, NotExchanged> {
+        if !self.enabled {
+            return Err(NotExchanged::Unsupported);
+        }
+        match value {
+            Characteristic::ReceiveSize(size) => {
+                let now = self.receive.as_ref().map_or(self.ours.receive_size, |resize| resize.size);
+                if size < now {
+                    return Err(NotExchanged::Reduction { size, now });
+                }
+                if size == now {
+                    return Ok(Effect::Nothing);
+                }
+                let (asked, response) =
+                    self.receive.take().map_or((false, None), |old| (old.asked, old.response));
+                self.receive = Some(Resize { size, until: None, asked, response });
+                Ok(Effect::PostReceivesOf(size))
+            }
+            value if value.encode(self.profile).is_none() => Err(NotExchanged::Unknown(value)),
+            value => {
+                self.set(value, false);
+                Ok(Effect::Nothing)
+            }
+        }
+    }
+
+    fn set(&mut self, value: Characteristic, clears: bool) {
+        self.ours.apply(value.clone());
+        // Before the first operation there is nothing to correct.
+        if !self.told && !clears {
+            return;
+        }
+        match self.updates.iter_mut().find(|change| change.value.is_same_kind(&value)) {
+            Some(change) => *change = Change { clears: clears || change.clears, value },
+            None => self.updates.push(Change { value, clears }),
+        }
+    }
+
+    /// Takes an operation of the peer. An error is what the operation is answered with.
+    pub(crate) fn handle(
+        &mut self,
+        xid: u32,
+        exchange: Exchange,
+        progress: Progress,
+        limit: u32,
+        events: &mut VecDeque<Event>,
+        faults: &mut Vec<ProtocolError>,
+    ) -> Result<Effect, ProtocolError> {
+        self.storm = self.storm.saturating_add(1);
+        if self.storm > limit || self.answers.len() >= ANSWERS {
+            return Err(ProtocolError::TooManyOperations { allowed: limit });
+        }
+        if !self.enabled {
+            return Err(ProtocolError::UnknownOperation { operation: 0 });
+        }
+        let mut effect = Effect::Nothing;
+        match exchange {
+            Exchange::Initial { start, .. } => {
+                let start = self.decode(&start)?;
+                self.peer = Characteristics::default();
+                start.into_iter().flatten().for_each(|value| self.peer.apply(value));
+                // Ours has arrived if it was sent: theirs is the answer, or crossed it; a client sends first.
+                if self.told {
+                    self.unproved = None;
+                }
+                self.initial_due = !self.told;
+                events.push_back(Event::Characteristics(Notice::Peer(self.peer.clone())));
+            }
+            Exchange::Update { now, clears } => {
+                let values = self.decode(&now)?;
+                for (value, raw) in values.into_iter().zip(&now) {
+                    let Some(value) = value else {
+                        faults.push(ProtocolError::UnknownCharacteristic { id: raw.id });
+                        continue;
+                    };
+                    let was_pending = self.pending.iter().any(|pending| pending.is_same_kind(&value));
+                    if let (Characteristic::ReceiveSize(size), before) = (&value, self.peer.receive_size)
+                        && *size < before
+                        && !was_pending
+                    {
+                        faults.push(ProtocolError::UnaskedReduction { size: *size, before });
+                    }
+                    self.peer.apply(value.clone());
+                    if clears {
+                        self.pending.retain(|pending| !pending.is_same_kind(&value));
+                    }
+                    if clears && was_pending {
+                        events.push_back(Event::Characteristics(Notice::Completed(value)));
+                    }
+                }
+                events.push_back(Event::Characteristics(Notice::Peer(self.peer.clone())));
+            }
+            Exchange::Request { want } => effect = self.requested(xid, &want, progress, events)?,
+            Exchange::Response { done, rejected, rest } => {
+                let Some((_, asked)) = self.asked.take_if(|(asked, _)| *asked == xid) else {
+                    return Err(ProtocolError::UnexpectedResponse { xid });
+                };
+                self.unproved = None;
+                self.responded(asked, &done, &rejected, &rest, events, faults);
+            }
+        }
+        self.heard = true;
+        Ok(effect)
+    }
+
+    /// All values, checked before any is taken over.
+    fn decode(&self, values: &[Value]) -> Result<Vec<Option<Characteristic>>, ProtocolError> {
+        values.iter().map(|value| Characteristic::decode(self.profile, value)).collect()
+    }
+
+    /// The peer asks us to change.
+    fn requested(
+        &mut self,
+        xid: u32,
+        want: &[Value],
+        progress: Progress,
+        events: &mut VecDeque<Event>,
+    ) -> Result<Effect, ProtocolError> {
+        let wants = self.decode(want)?;
+        let (mut done, mut rejected, mut pending) = (Subset::default(), Subset::default(), Subset::default());
+        let mut effect = Effect::Nothing;
+        let mut resize = None;
+        for (place, want) in wants.into_iter().enumerate() {
+            match want {
+                Some(want) if self.ours.current(&want).as_ref() == Some(&want) && self.receive.is_none() => {
+                    done.insert(place);
+                }
+                Some(Characteristic::ReceiveSize(size)) => {
+                    let (least, most) = self.sizes;
+                    if !(least..=most).contains(&size) || self.receive.is_some() || resize.is_some() {
+                        rejected.insert(place);
+                    } else {
+                        pending.insert(place);
+                        resize = Some((size, place));
+                    }
+                }
+                Some(want) if self.may_become(&want) => {
+                    done.insert(place);
+                    self.ours.apply(want.clone());
+                    events.push_back(Event::Characteristics(Notice::Own(want)));
+                }
+                _ => rejected.insert(place),
+            }
+        }
+        let response = match resize {
+            Some((_, place)) if self.profile != Profile::P1 => Some(Response { xid, done, rejected, place }),
+            _ => {
+                self.respond(xid, done, rejected, Rest::Pending(pending));
+                None
+            }
+        };
+        if let Some((size, _)) = resize {
+            let lower = size < self.ours.receive_size;
+            let until = lower.then_some(progress.calls);
+            self.receive = Some(Resize { size, until, asked: true, response });
+            if !lower {
+                effect = Effect::PostReceivesOf(size);
+            }
+        }
+        Ok(effect)
+    }
+
+    fn respond(&mut self, xid: u32, done: Subset, rejected: Subset, rest: Rest) {
+        let rest = if self.profile == Profile::P1 { rest } else { Rest::Other(vec![]) };
+        let body = Body::Exchange(Exchange::Response { done, rejected, rest });
+        self.answers.push_back(Operation { direction: Direction::Reply, xid: Some(xid), body });
+    }
+
+    /// Whether this can be had for the asking, at once.
+    fn may_become(&self, want: &Characteristic) -> bool {
+        match want {
+            Characteristic::RemoteInvalidation(takes) => !takes || self.may_invalidate,
+            Characteristic::Registered { id, data } => {
+                self.changeable.contains(id) && data.len() <= super::REGISTERED_MAX
+            }
+            Characteristic::ReceiveSize(_) | Characteristic::Reverse(_) => false,
+        }
+    }
+
+    /// The peer has answered. What it says twice, or not at all, counts as rejected (version-two-03 §5.3.3).
+    fn responded(
+        &mut self,
+        asked: Asked,
+        done: &Subset,
+        rejected: &Subset,
+        rest: &Rest,
+        events: &mut VecDeque<Event>,
+        faults: &mut Vec<ProtocolError>,
+    ) {
+        let len = asked.want.len();
+        let (none, no_values) = (Subset::default(), Vec::new());
+        let (pending, other) = match rest {
+            Rest::Pending(pending) => (pending, &no_values),
+            Rest::Other(values) => (&none, values),
+        };
+        let end = done.end().max(rejected.end()).max(pending.end());
+        if end > len {
+            faults.push(ProtocolError::SubsetTooLong { end, len });
+        }
+        let mut dispositions = Vec::with_capacity(len);
+        for (place, want) in asked.want.into_iter().enumerate() {
+            // What was not asked for is ignored, and so is what is not a value (version-two-03 §5.3.3).
+            let instead = other.iter().find_map(|value| {
+                let value = Characteristic::decode(self.profile, value).ok().flatten()?;
+                value.is_same_kind(&want).then_some(value)
+            });
+            let said = [
+                (done.contains(place), Disposition::Done),
+                (rejected.contains(place), Disposition::Rejected),
+                (pending.contains(place), Disposition::Pending),
+                (instead.is_some(), Disposition::Other),
+            ];
+            let mut said = said.into_iter().filter(|(said, _)| *said);
+            let disposition = match (said.next(), said.next()) {
+                (Some((_, disposition)), None) => disposition,
+                (first, _) => {
+                    let saying = if first.is_some() { "several things" } else { "nothing" };
+                    faults.push(ProtocolError::ResponseUnclear { place, saying });
+                    Disposition::Rejected
+                }
+            };
+            match disposition {
+                Disposition::Done => self.peer.apply(want.clone()),
+                Disposition::Other => instead.into_iter().for_each(|value| self.peer.apply(value)),
+                Disposition::Pending => self.pending.push(want.clone()),
+                Disposition::Rejected => {}
+            }
+            dispositions.push((want, disposition));
+        }
+        let request = asked.request;
+        events.push_back(Event::Characteristics(Notice::Answered { request, dispositions }));
+    }
+
+    /// Refuses an operation.
+    pub(crate) fn refuse(&mut self, xid: u32, error: ErrorBody) {
+        let body = Body::Error(error);
+        self.answers.push_back(Operation { direction: Direction::Reply, xid: Some(xid), body });
+    }
+
+    /// The peer does not know an operation of ours: it takes no part. `false` if none was sent.
+    pub(crate) fn handle_refusal(&mut self, events: &mut VecDeque<Event>) -> bool {
+        if !self.told || self.refused {
+            return false;
+        }
+        self.unproved = None;
+        self.updates.clear();
+        let asked = self.asked.take().map(|(_, asked)| asked).into_iter().chain(self.requests.drain(..));
+        for Asked { request, want } in asked {
+            let dispositions = want.into_iter().map(|want| (want, Disposition::Rejected)).collect();
+            events.push_back(Event::Characteristics(Notice::Answered { request, dispositions }));
+        }
+        // What it has shown it can do, it can do: then only this one was beyond it.
+        if !self.heard {
+            self.refused = true;
+            events.push_back(Event::Characteristics(Notice::Unsupported));
+        }
+        true
+    }
+
+    /// Whether an operation of ours has this XID, as far as it may be answered still.
+    pub(crate) fn knows(&self, xid: u32) -> bool {
+        self.last_xid == Some(xid) || self.asked.as_ref().is_some_and(|(asked, _)| *asked == xid)
+    }
+
+    /// Looks whether a change of our Receives is complete. `least` is the smallest Receive that is posted still.
+    pub(crate) fn advance(
+        &mut self,
+        progress: Progress,
+        least: Option<usize>,
+        events: &mut VecDeque<Event>,
+    ) -> Effect {
+        let Some(resize) = &self.receive else { return Effect::Nothing };
+        let size = resize.size;
+        let complete = match resize.until {
+            Some(last) => progress.oldest.is_none_or(|oldest| oldest > last),
+            None => least.is_none_or(|least| least >= wide(size)),
+        };
+        if !complete {
+            return Effect::Nothing;
+        }
+        let Some(Resize { until, asked, response, .. }) = self.receive.take() else { return Effect::Nothing };
+        let value = Characteristic::ReceiveSize(size);
+        events.push_back(Event::Characteristics(Notice::Own(value.clone())));
+        match response {
+            Some(Response { xid, mut done, rejected, place }) => {
+                done.insert(place);
+                self.ours.apply(value);
+                self.told_size = size;
+                self.respond(xid, done, rejected, Rest::Other(vec![]));
+            }
+            None => self.set(value, asked),
+        }
+        if until.is_some() { Effect::PostReceivesOf(size) } else { Effect::Nothing }
+    }
+
+    /// The next thing to be sent, if there is one and it may leave.
+    pub(crate) fn next(&mut self, progress: Progress) -> Option<Operation> {
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
+        }
+        if self.refused || self.unproved.is_some_and(|sent| !sent.is_proved_by(progress)) {
+            return None;
+        }
+        let exchange = self.next_exchange()?;
+        self.unproved = Some(progress);
+        Some(Operation { direction: Direction::Call, xid: None, body: Body::Exchange(exchange) })
+    }
+
+    fn next_exchange(&mut self) -> Option<Exchange> {
+        let profile = self.profile;
+        let encode = |value: &Characteristic| value.encode(profile);
+        if self.initial_due {
+            self.initial_due = false;
+            self.told = true;
+            self.told_size = self.ours.receive_size;
+            let start: Vec<Value> = self.ours.all().filter_map(|value| encode(&value)).collect();
+            // Nothing of this changes unless somebody asks for it, and all of it can be asked for.
+            return Some(Exchange::Initial { start, constant: Subset::default() });
+        }
+        // The peer has to know first what it is that changes.
+        if !self.told {
+            return None;
+        }
+        if !self.updates.is_empty() {
+            let Change { value, clears } = self.updates.remove(0);
+            if let Characteristic::ReceiveSize(size) = value {
+                self.told_size = size;
+            }
+            return Some(Exchange::Update { now: encode(&value).into_iter().collect(), clears });
+        }
+        // One at a time: what the answer means depends on the answers before.
+        if self.asked.is_none()
+            && let Some(asked) = self.requests.pop_front()
+        {
+            let want = asked.want.iter().filter_map(encode).collect();
+            self.asked = Some((0, asked));
+            return Some(Exchange::Request { want });
+        }
+        None
+    }
+
+    /// The operation that [`next`](Self::next) gave out has this XID.
+    pub(crate) const fn sent_under(&mut self, xid: u32, is_request: bool) {
+        self.last_xid = Some(xid);
+        if is_request && let Some((asked, _)) = &mut self.asked {
+            *asked = xid;
+        }
+    }
+
+    /// Whether Calls that are answered have to be looked for.
+    pub(crate) fn is_lowering(&self) -> bool {
+        self.receive.as_ref().is_some_and(|resize| resize.until.is_some())
+    }
+}
+
+impl Progress {
+    /// Whether a message that left when this was so has arrived, now that `now` is so.
+    fn is_proved_by(self, now: Self) -> bool {
+        // Messages arrive in order, so an answer to a later Call proves it; and a peer that has sent more Calls than the replies
+        // before it allow has had a later one.
+        now.answered > self.calls || now.received > self.finished.saturating_add(self.granted)
+    }
+}
+
+fn wide(size: u32) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}

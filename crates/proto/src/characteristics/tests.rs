@@ -1,0 +1,92 @@
+use super::*;
+
+fn value(id: u32, data: &[u8]) -> Value {
+    Value { id, data: Bytes::copy_from_slice(data) }
+}
+
+#[test]
+fn each_profile_has_its_numbers() {
+    let size = Characteristic::ReceiveSize(16_384);
+    let takes = Characteristic::RemoteInvalidation(true);
+    let general = Characteristic::Reverse(ReverseSupport::General);
+    for (profile, characteristic, expected) in [
+        (Profile::P1, &size, Some(value(1, &[0, 0, 0x40, 0]))),
+        (Profile::P1, &takes, Some(value(2, &[0, 0, 0, 1]))),
+        (Profile::P1, &general, Some(value(3, &[0, 0, 0, 2]))),
+        (Profile::P2, &size, Some(value(1, &[0, 0, 0x40, 0]))),
+        (Profile::P2, &takes, None),
+        (Profile::P2, &general, Some(value(2, &[0, 0, 0, 2]))),
+    ] {
+        assert_eq!(characteristic.encode(profile), expected, "{profile:?} {characteristic:?}");
+        if let Some(value) = expected {
+            assert_eq!(Characteristic::decode(profile, &value), Ok(Some(characteristic.clone())));
+        }
+    }
+}
+
+#[test]
+fn xcharext_s2_1_data_of_a_known_characteristic_is_of_its_type() {
+    for (id, data) in [
+        (1, &[][..]),
+        (1, &[0, 0, 0x40]),
+        (1, &[0, 0, 0x40, 0, 0, 0, 0, 0]),
+        (2, &[0, 0, 0, 2]),
+        (2, &[]),
+        (3, &[0, 0, 0, 3]),
+        (3, &[0]),
+    ] {
+        let bad = ProtocolError::BadCharacteristic { id, len: data.len() };
+        assert_eq!(Characteristic::decode(Profile::P1, &value(id, data)), Err(bad), "{id} {data:?}");
+    }
+    assert_eq!(
+        Characteristic::decode(Profile::P1, &value(1, &[0, 0, 3, 0xff])),
+        Err(ProtocolError::ReceiveSizeTooSmall { size: 1023, least: 1024 })
+    );
+}
+
+#[test]
+fn xcharext_s2_1_what_is_not_known_is_no_error() {
+    for id in [0, 4, 77, EXPERIMENTAL - 1] {
+        assert_eq!(Characteristic::decode(Profile::P1, &value(id, b"anything")), Ok(None));
+    }
+    // What is experimental is handed on.
+    for id in [EXPERIMENTAL, u32::MAX] {
+        let data = Bytes::from_static(b"anything");
+        let expected = Characteristic::Registered { id, data };
+        assert_eq!(Characteristic::decode(Profile::P1, &value(id, b"anything")), Ok(Some(expected)));
+    }
+}
+
+#[test]
+fn v2_03_s5_1_1_without_data_it_is_the_default() {
+    assert_eq!(
+        Characteristic::decode(Profile::P2, &value(1, &[])),
+        Ok(Some(Characteristic::ReceiveSize(4096)))
+    );
+    assert_eq!(
+        Characteristic::decode(Profile::P2, &value(2, &[])),
+        Ok(Some(Characteristic::Reverse(ReverseSupport::Inline)))
+    );
+}
+
+#[test]
+fn xcharext_s6_2_only_experimental_ids_can_be_registered() {
+    let short = Bytes::from_static(b"1234");
+    assert_eq!(
+        Registered::new(EXPERIMENTAL - 1, short.clone(), true),
+        Err(NotRegistered::NotExperimental { id: EXPERIMENTAL - 1 })
+    );
+    let long = Bytes::from(vec![0; REGISTERED_MAX + 1]);
+    assert_eq!(
+        Registered::new(EXPERIMENTAL, long, true),
+        Err(NotRegistered::TooLong { len: REGISTERED_MAX + 1 })
+    );
+    let mut exchanged = Exchanged::default();
+    for id in (EXPERIMENTAL..).take(REGISTERED_MOST) {
+        exchanged.register(Registered::new(id, short.clone(), false).unwrap()).unwrap();
+    }
+    let again = Registered::new(EXPERIMENTAL, short.clone(), false).unwrap();
+    assert_eq!(exchanged.register(again), Err(NotRegistered::Twice { id: EXPERIMENTAL }));
+    let more = Registered::new(u32::MAX, short, false).unwrap();
+    assert_eq!(exchanged.register(more), Err(NotRegistered::TooMany));
+}

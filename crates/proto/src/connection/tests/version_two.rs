@@ -1,0 +1,506 @@
+//! Version Two: its profiles, how a connection comes to one, and transport characteristics.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma_sim::FabricConfig;
+use rpcrdma_xdr::Stream;
+
+use crate::characteristics::EXPERIMENTAL;
+use crate::testing::*;
+use crate::wire::{
+    Body, ChunkLists, Codec, Direction, ErrorBody, Exchange, Header, Profile, Rest, Subset, Value, v1::V1,
+};
+use crate::{
+    Characteristic, Config, Disposition, Exchanged, Limits, NotExchanged, Notice, Registered, ReverseSupport,
+    Side, Versions,
+};
+
+const PROFILES: [Profile; 2] = [Profile::P1, Profile::P2];
+
+fn two(profile: Profile) -> Config {
+    Config { versions: Versions::two(profile), ..Config::default() }
+}
+
+fn serving(profile: Profile) -> Config {
+    Config { versions: Versions::both(profile), ..server_config() }
+}
+
+/// Client and server of one profile, after the first call.
+fn pair(profile: Profile, client: Config, server: Config) -> Pair {
+    let client = Config { versions: Versions::two(profile), ..client };
+    let server = Config { versions: Versions::both(profile), ..server };
+    let mut pair = Pair::with(FabricConfig::default(), client, server);
+    check_reply(0, 0, pair.round_trip(null(1)));
+    pair.client.notices.clear();
+    pair.server.notices.clear();
+    pair
+}
+
+fn message_of(codec: &dyn Codec, header: &Header, payload: &Stream) -> Bytes {
+    let mut out = bytes::BytesMut::new();
+    codec.encode(header, &mut out);
+    out.extend_from_slice(&payload.flatten().0);
+    out.freeze()
+}
+
+fn header_of(xid: u32, direction: Direction, body: Body) -> Header {
+    Header { xid, version: 2, credit: 8, direction: Some(direction), invalidate: 0, body }
+}
+
+/// A peer that has made its first call in this profile and was answered.
+fn raw(profile: Profile, config: Config) -> Raw {
+    let mut raw = Raw::new(Side::Server, Config { versions: Versions::both(profile), ..config });
+    let call = header_of(1, Direction::Call, Body::Message(ChunkLists::default()));
+    raw.send(message_of(profile.codec(), &call, &null(1).message));
+    assert_eq!(last(&raw, profile).0.body, Body::Message(ChunkLists::default()));
+    raw.received.clear();
+    raw
+}
+
+#[track_caller]
+fn last(raw: &Raw, profile: Profile) -> (Header, Bytes) {
+    let message = raw.received.last().expect("a message");
+    let (header, len) = profile.codec().decode(message, &Limits::default()).unwrap();
+    (header, message.slice(len..))
+}
+
+fn operate(raw: &mut Raw, profile: Profile, xid: u32, direction: Direction, exchange: Exchange) {
+    let header = header_of(xid, direction, Body::Exchange(exchange));
+    raw.send(message_of(profile.codec(), &header, &Stream::new()));
+}
+
+fn size(size: u32) -> Characteristic {
+    Characteristic::ReceiveSize(size)
+}
+
+fn faults(raw: &Raw, name: &str) -> u64 {
+    raw.end.connection.stats().errors.get(name).copied().unwrap_or(0)
+}
+
+#[test]
+fn every_form_travels_in_every_profile() {
+    for profile in PROFILES {
+        let mut pair = pair(profile, Config::default(), server_config());
+        for len in [0, 1, 5, 1000, 4000, 4096, 5001, 70_000, 1 << 20] {
+            check_reply(1, len, pair.round_trip(echo(10, len)));
+            check_reply(2, len, pair.round_trip(read(11, len)));
+            check_reply(3, len, pair.round_trip(write(12, len)));
+            check_reply(4, len, pair.round_trip(list(13, len)));
+            check_reply(5, len, pair.round_trip(store(14, len)));
+        }
+        assert_eq!(pair.client.connection.version().unwrap().profile, Some(profile));
+        assert!(pair.server.connection.stats().errors.is_empty(), "{:?}", pair.server.connection.stats());
+        assert!(pair.client.connection.stats().errors.is_empty());
+        assert!(pair.client.connection.stats().remote_invalidations > 0, "{profile:?}");
+        pair.check_no_leak();
+    }
+}
+
+#[test]
+fn v2_01_s5_one_message_of_1024_bytes_until_the_version_is_known() {
+    for profile in PROFILES {
+        let mut pair = Pair::with(FabricConfig::default(), two(profile), serving(profile));
+        // 2000 bytes fit every later message, but not the first one.
+        let first = pair.call(store(1, 2000));
+        let second = pair.call(store(2, 2000));
+        pair.settle();
+        let sent = &pair.client.connection.stats().calls_sent;
+        assert_eq!((sent.long, sent.inline), (1, 1), "{profile:?}");
+        let mut ended: Vec<_> = pair.client.replies.iter().map(|(id, _)| *id).collect();
+        ended.sort_unstable();
+        assert_eq!(ended, [first, second]);
+    }
+}
+
+#[test]
+fn v2_01_s5_1_then_4096_bytes_both_ways() {
+    for profile in PROFILES {
+        let config = Config { send_size: 1024, receive_size: 1024, ..Config::default() };
+        let mut pair = pair(profile, config.clone(), Config { bindings: server_config().bindings, ..config });
+        let thresholds = pair.client.connection.thresholds();
+        assert_eq!((thresholds.send, thresholds.receive), (4096, 4096));
+        let thresholds = pair.server.connection.thresholds();
+        assert_eq!((thresholds.send, thresholds.receive), (4096, 4096));
+        let header = profile.codec().header_len(&ChunkLists::default().shape(Direction::Call));
+        let fits = 4096 - header - 44;
+        check_reply(5, fits, pair.round_trip(store(5, fits)));
+        check_reply(4, 4096 - header - 28, pair.round_trip(list(6, 4096 - header - 28)));
+        let stats = pair.client.connection.stats();
+        assert_eq!((stats.calls_sent.inline, stats.replies_received.inline), (3, 3), "{stats:?}");
+    }
+}
+
+#[test]
+fn v2_01_s5_3_a_server_answers_in_the_version_of_the_call() {
+    for profile in PROFILES {
+        let mut pair = Pair::with(FabricConfig::default(), Config::default(), serving(profile));
+        check_reply(1, 9000, pair.round_trip(echo(1, 9000)));
+        let version = |end: &End| end.connection.version().unwrap().version;
+        assert_eq!((version(&pair.client), version(&pair.server)), (1, 1));
+        // What private data said holds, and nothing is told that this version has no words for.
+        assert_eq!(pair.server.connection.peer_characteristics(), None);
+        assert_eq!(pair.client.connection.stats().operations_received, 0);
+    }
+}
+
+#[test]
+fn rfc8166_s4_5_1_a_server_without_version_two_says_what_it_speaks() {
+    let mut pair = Pair::with(FabricConfig::default(), two(Profile::P1), server_config());
+    let failure = pair.outcome(null(1)).unwrap_err();
+    assert_eq!(failure.error, crate::CallError::Version { low: 1, high: 1 });
+    assert_eq!(pair.client.connection.version().map(|rules| rules.version), None);
+}
+
+#[test]
+fn the_version_of_a_connection_does_not_change() {
+    let mut raw = raw(Profile::P1, server_config());
+    raw.send(message(&header(2, Body::Message(ChunkLists::default())), &null(2).message));
+    let (answer, _) = V1.decode(raw.received.last().unwrap(), &Limits::default()).unwrap();
+    assert_eq!((answer.version, answer.body), (1, Body::Error(ErrorBody::Version { low: 2, high: 2 })));
+    assert_eq!(faults(&raw, "version_changed"), 1);
+    // And of a version that nobody speaks, all that are spoken are named.
+    let unknown = Header { version: 3, ..header(3, Body::Message(ChunkLists::default())) };
+    raw.send(message(&unknown, &null(3).message));
+    let (answer, _) = V1.decode(raw.received.last().unwrap(), &Limits::default()).unwrap();
+    assert_eq!((answer.version, answer.body), (3, Body::Error(ErrorBody::Version { low: 1, high: 2 })));
+}
+
+#[test]
+fn v2_01_s4_2_2_the_direction_is_that_of_the_rpc_message() {
+    for profile in PROFILES {
+        let mut raw = raw(profile, server_config());
+        let wrong = header_of(2, Direction::Reply, Body::Message(ChunkLists::default()));
+        raw.send(message_of(profile.codec(), &wrong, &null(2).message));
+        assert_eq!(last(&raw, profile).0.body, Body::Error(ErrorBody::Chunk));
+        assert_eq!(faults(&raw, "direction_mismatch"), 1);
+    }
+}
+
+#[test]
+fn a_message_of_another_profile_is_known_for_what_it_is() {
+    let mut raw = Raw::new(Side::Server, serving(Profile::P1));
+    let call = header_of(77, Direction::Call, Body::Message(ChunkLists::default()));
+    raw.send(message_of(Profile::P2.codec(), &call, &null(77).message));
+    assert_eq!(last(&raw, Profile::P1).0.body, Body::Error(ErrorBody::Chunk));
+    assert_eq!(faults(&raw, "other_profile"), 1);
+
+    let mut raw = Raw::new(Side::Server, serving(Profile::P2));
+    raw.send(message_of(Profile::P1.codec(), &call, &null(77).message));
+    assert_eq!(last(&raw, Profile::P2).0.body, Body::Error(ErrorBody::Chunk));
+    assert_eq!(faults(&raw, "other_profile"), 1);
+}
+
+#[test]
+fn xcharext_s4_1_both_sides_tell_what_they_are_like() {
+    for profile in PROFILES {
+        let client = Config { receive_size: 16_384, reverse_chunks: true, ..Config::default() };
+        let server = Config { receive_size: 8192, ..server_config() };
+        let pair = pair(profile, client, server);
+        let of_server = pair.client.connection.peer_characteristics().unwrap();
+        let of_client = pair.server.connection.peer_characteristics().unwrap();
+        assert_eq!((of_server.receive_size, of_client.receive_size), (8192, 16_384), "{profile:?}");
+        assert_eq!(of_client.reverse, ReverseSupport::General);
+        assert_eq!(of_client.remote_invalidation, profile == Profile::P1);
+        assert_eq!(pair.client.connection.exchanges_characteristics(), Some(true));
+        assert_eq!(pair.client.connection.thresholds().receive, 16_384);
+        // What it sends is bounded by its own setting.
+        assert_eq!(pair.server.connection.thresholds().send, 4096);
+    }
+}
+
+#[test]
+fn xcharext_s4_1_who_leads_with_it_is_answered() {
+    for profile in PROFILES {
+        let mut raw = Raw::new(Side::Server, serving(profile));
+        let start = vec![Value { id: 1, data: Bytes::from_static(&[0, 0, 0x20, 0]) }];
+        operate(
+            &mut raw,
+            profile,
+            9,
+            Direction::Call,
+            Exchange::Initial { start, constant: Subset::default() },
+        );
+        let Body::Exchange(Exchange::Initial { start, .. }) = last(&raw, profile).0.body else { panic!() };
+        assert_eq!(start[0], Value { id: 1, data: Bytes::from_static(&[0, 0, 0x10, 0]) });
+        assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 8192);
+    }
+}
+
+#[test]
+fn xcharext_s4_a_peer_without_them_is_left_alone() {
+    for profile in PROFILES {
+        let mut off = Exchanged::default();
+        off.enabled = false;
+        let server = Config { characteristics: off, ..server_config() };
+        let client = Config { receive_size: 16_384, ..Config::default() };
+        let mut pair = pair(profile, client, server);
+        assert_eq!(pair.client.connection.exchanges_characteristics(), Some(false));
+        assert_eq!(pair.client.connection.stats().operations_refused, 1);
+        // The peer goes on assuming the default, so it is what is counted on.
+        assert_eq!(pair.client.connection.thresholds().receive, 4096);
+        check_reply(4, 9000, pair.round_trip(list(4, 9000)));
+        assert_eq!(pair.client.connection.ask(vec![size(8192)]), Err(NotExchanged::Unsupported));
+    }
+}
+
+#[test]
+fn xcharext_s2_1_a_bad_value_is_an_xdr_error_and_nothing_is_applied() {
+    for profile in PROFILES {
+        let mut raw = raw(profile, server_config());
+        let start = vec![
+            Value { id: 1, data: Bytes::from_static(&[0, 0, 0x20, 0]) },
+            Value { id: 2, data: Bytes::from_static(&[9]) },
+        ];
+        operate(
+            &mut raw,
+            profile,
+            7,
+            Direction::Call,
+            Exchange::Initial { start, constant: Subset::default() },
+        );
+        let (answer, _) = last(&raw, profile);
+        assert_eq!((answer.xid, answer.body), (7, Body::Error(ErrorBody::Chunk)));
+        assert_eq!(faults(&raw, "bad_characteristic"), 1);
+        assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 4096);
+    }
+}
+
+#[test]
+fn xcharext_s4_3_a_response_to_no_request_and_an_update_of_what_nobody_knows() {
+    let mut raw = raw(Profile::P1, server_config());
+    let response = Exchange::Response {
+        done: Subset::default(),
+        rejected: Subset::default(),
+        rest: Rest::Pending(Subset::default()),
+    };
+    operate(&mut raw, Profile::P1, 5, Direction::Reply, response);
+    assert_eq!(faults(&raw, "unexpected_response"), 1);
+    let now = vec![Value { id: 77, data: Bytes::from_static(b"abcd") }];
+    operate(&mut raw, Profile::P1, 6, Direction::Call, Exchange::Update { now, clears: false });
+    assert_eq!(faults(&raw, "unknown_characteristic"), 1);
+    assert!(raw.received.is_empty(), "{:?}", raw.received);
+    // A reduction that nobody asked for is noted, and followed.
+    for bytes in [[0, 0, 0x40, 0], [0, 0, 0x20, 0]] {
+        let now = vec![Value { id: 1, data: Bytes::copy_from_slice(&bytes) }];
+        operate(&mut raw, Profile::P1, 6, Direction::Call, Exchange::Update { now, clears: false });
+    }
+    assert_eq!(faults(&raw, "unasked_reduction"), 1);
+    assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 8192);
+    assert!(raw.end.closed.is_none());
+}
+
+#[test]
+fn operations_without_end_end_the_connection() {
+    for profile in PROFILES {
+        let limits = Limits { operations: 10, ..Limits::default() };
+        let mut raw = raw(profile, Config { limits, ..server_config() });
+        let update = || Exchange::Update {
+            now: vec![Value { id: 1, data: Bytes::from_static(&[0, 0, 0x40, 0]) }],
+            clears: false,
+        };
+        for xid in 0..10 {
+            operate(&mut raw, profile, xid, Direction::Call, update());
+        }
+        assert!(raw.end.closed.is_none());
+        operate(&mut raw, profile, 11, Direction::Call, update());
+        assert_eq!(faults(&raw, "too_many_operations"), 1);
+        assert!(raw.end.closed.is_some());
+    }
+}
+
+#[test]
+fn xcharext_s4_2_a_request_says_what_became_of_each() {
+    for profile in PROFILES {
+        let mut exchanged = Exchanged::default();
+        let register =
+            |id, changeable| Registered::new(id, Bytes::from_static(b"before"), changeable).unwrap();
+        exchanged.register(register(EXPERIMENTAL, true)).unwrap();
+        exchanged.register(register(EXPERIMENTAL + 1, false)).unwrap();
+        let server = Config { characteristics: exchanged, ..server_config() };
+        let mut pair = pair(profile, Config::default(), server);
+        let own = |id, data: &'static [u8]| Characteristic::Registered { id, data: Bytes::from_static(data) };
+        let wants = vec![
+            own(EXPERIMENTAL, b"after"),
+            own(EXPERIMENTAL + 1, b"after"),
+            own(EXPERIMENTAL + 2, b"unknown"),
+            size(1 << 20),
+            size(4096),
+            Characteristic::Reverse(ReverseSupport::General),
+        ];
+        let request = pair.client.connection.ask(wants.clone()).unwrap();
+        pair.settle();
+        let [Notice::Answered { request: answered, dispositions }] = &pair.client.notices[..] else {
+            panic!("{:?}", pair.client.notices)
+        };
+        assert_eq!(*answered, request);
+        let (asked, said): (Vec<_>, Vec<_>) = dispositions.iter().cloned().unzip();
+        assert_eq!(asked, wants);
+        use Disposition::{Done, Rejected};
+        assert_eq!(said, [Done, Rejected, Rejected, Rejected, Done, Rejected], "{profile:?}");
+        let known = &pair.client.connection.peer_characteristics().unwrap().registered;
+        assert_eq!(known[&EXPERIMENTAL], "after");
+        assert_eq!(known[&(EXPERIMENTAL + 1)], "before");
+        assert_eq!(pair.server.notices, [Notice::Own(own(EXPERIMENTAL, b"after"))]);
+    }
+}
+
+/// xcharext-02 §3.1's difficulties: up and down again on a live connection, in both directions, under load.
+#[test]
+fn xcharext_s3_1_receives_grow_and_shrink_without_a_message_lost() {
+    for profile in PROFILES {
+        for by_request in [false, true] {
+            let sizes = Config { send_size: 65_536, ..Config::default() };
+            let server = Config { send_size: 65_536, ..server_config() };
+            let mut pair = pair(profile, sizes, server);
+            let inline = |pair: &Pair| pair.client.connection.stats().replies_received.inline;
+            let load = |pair: &mut Pair, base: u32| {
+                for xid in base..base + 40 {
+                    pair.call(list(xid, 20_000));
+                }
+            };
+            let settle = |pair: &mut Pair| {
+                pair.settle();
+                for (_, result) in std::mem::take(&mut pair.client.replies) {
+                    check_reply(4, 20_000, result.unwrap());
+                }
+            };
+            load(&mut pair, 100);
+            settle(&mut pair);
+            let before = inline(&pair);
+            // Up, with calls in flight.
+            load(&mut pair, 200);
+            if by_request {
+                pair.server.connection.ask(vec![size(65_536)]).unwrap();
+            } else {
+                pair.client.connection.change(size(65_536)).unwrap();
+            }
+            settle(&mut pair);
+            for base in (300..900).step_by(50) {
+                load(&mut pair, base);
+                settle(&mut pair);
+            }
+            assert!(pair.client.notices.contains(&Notice::Own(size(65_536))), "{:?}", pair.client.notices);
+            assert_eq!(
+                pair.server.connection.peer_characteristics().unwrap().receive_size,
+                65_536,
+                "{profile:?}"
+            );
+            assert_eq!(pair.client.connection.thresholds().receive, 65_536);
+            let up = inline(&pair);
+            load(&mut pair, 1000);
+            settle(&mut pair);
+            assert_eq!(inline(&pair) - up, 40, "all replies fit inline now");
+            assert!(up > before);
+            // Down again, which only the server can ask for.
+            assert_eq!(
+                pair.client.connection.change(size(4096)),
+                Err(NotExchanged::Reduction { size: 4096, now: 65_536 })
+            );
+            load(&mut pair, 1100);
+            pair.pump();
+            let request = pair.server.connection.ask(vec![size(4096)]).unwrap();
+            settle(&mut pair);
+            for base in (1200..1500).step_by(50) {
+                load(&mut pair, base);
+                settle(&mut pair);
+            }
+            assert!(pair.client.notices.contains(&Notice::Own(size(4096))));
+            assert_eq!(
+                pair.server.connection.peer_characteristics().unwrap().receive_size,
+                4096,
+                "{profile:?}"
+            );
+            let answered = pair.server.notices.iter().any(
+                |notice| matches!(notice, Notice::Answered { request: answered, .. } if *answered == request),
+            );
+            assert!(answered, "{:?}", pair.server.notices);
+            assert_eq!(
+                pair.server.notices.contains(&Notice::Completed(size(4096))),
+                profile == Profile::P1,
+                "{:?}",
+                pair.server.notices
+            );
+            let down = inline(&pair);
+            load(&mut pair, 1600);
+            settle(&mut pair);
+            assert_eq!(inline(&pair), down, "no reply fits inline any more");
+            for end in [&pair.client, &pair.server] {
+                assert!(end.connection.stats().errors.is_empty(), "{:?}", end.connection.stats().errors);
+                assert!(end.closed.is_none());
+            }
+            pair.check_no_leak();
+        }
+    }
+}
+
+#[test]
+fn xcharext_s3_1_a_server_grows_and_shrinks_too() {
+    for profile in PROFILES {
+        let client = Config { send_size: 65_536, ..Config::default() };
+        let mut pair = pair(profile, client, server_config());
+        let load = |pair: &mut Pair, base: u32| {
+            for xid in base..base + 40 {
+                pair.call(store(xid, 20_000));
+            }
+            pair.settle();
+            for (_, result) in std::mem::take(&mut pair.client.replies) {
+                check_reply(5, 20_000, result.unwrap());
+            }
+        };
+        pair.client.connection.ask(vec![size(32_768)]).unwrap();
+        for base in (100..900).step_by(50) {
+            load(&mut pair, base);
+        }
+        assert_eq!(pair.client.connection.thresholds().send, 32_768, "{profile:?} {:?}", pair.client.notices);
+        let inline = pair.client.connection.stats().calls_sent.inline;
+        load(&mut pair, 1000);
+        assert_eq!(pair.client.connection.stats().calls_sent.inline - inline, 40);
+        pair.client.connection.ask(vec![size(4096)]).unwrap();
+        // From the moment it asks it sends no more.
+        assert_eq!(pair.client.connection.thresholds().send, 4096);
+        load(&mut pair, 1100);
+        load(&mut pair, 1200);
+        assert_eq!(pair.client.connection.peer_characteristics().unwrap().receive_size, 4096);
+        assert!(pair.server.connection.stats().errors.is_empty());
+    }
+}
+
+#[test]
+fn xcharext_s3_2_without_readiness_plain_sends() {
+    for profile in PROFILES {
+        let client = Config { remote_invalidation: false, ..Config::default() };
+        let mut pair = pair(profile, client, server_config());
+        check_reply(1, 9000, pair.round_trip(echo(1, 9000)));
+        assert_eq!(pair.client.connection.stats().remote_invalidations, 0);
+        assert!(pair.client.connection.stats().local_invalidations > 0);
+    }
+    // Switched while connected, by the characteristic alone: private data said the same all the time.
+    let mut pair = pair(Profile::P1, Config::default(), server_config());
+    check_reply(1, 9000, pair.round_trip(echo(1, 9000)));
+    let before = pair.client.connection.stats().remote_invalidations;
+    assert!(before > 0);
+    pair.client.connection.change(Characteristic::RemoteInvalidation(false)).unwrap();
+    pair.settle();
+    check_reply(1, 9000, pair.round_trip(echo(1, 9000)));
+    assert_eq!(pair.client.connection.stats().remote_invalidations, before);
+}
+
+#[test]
+fn xcharext_s3_3_a_server_keeps_to_what_the_client_takes() {
+    for (reverse_chunks, expected) in [(false, false), (true, true)] {
+        let client = Config { reverse_chunks, ..Config::default() };
+        let server = Config { reverse_chunks: true, ..server_config() };
+        let mut pair = pair(Profile::P1, client, server);
+        let now = pair.now();
+        let id = pair.server.connection.call(now, store(50, 9000)).unwrap();
+        pair.settle();
+        let (answered, result) = pair.server.replies.pop().unwrap();
+        assert_eq!((answered, result.is_ok()), (id, expected), "{result:?}");
+        let id = pair.server.connection.call(now, store(51, 900)).unwrap();
+        pair.run_for(Duration::from_secs(1));
+        let (answered, result) = pair.server.replies.pop().unwrap();
+        assert_eq!(answered, id);
+        check_reply(5, 900, result.unwrap());
+    }
+}

@@ -1,0 +1,103 @@
+//! Which versions a connection speaks, and how it comes to one of them.
+//!
+//! Version Two is not one protocol: three documents define it, each in bytes of its own ([`Profile`]), and none of them says
+//! which it is. So a side is told by its owner which one it speaks, and never guesses one from the wire.
+//!
+//! A client begins with the highest version that it speaks (version-two-01 §5): one message of at most
+//! [`FIRST_MESSAGE`] bytes, and nothing else until it is answered. [`Session`](crate::Session) does that with a NULL call, and
+//! falls back to Version One when the server refuses the version, on the same connection, or when the connection is lost
+//! meanwhile, on the next one. A server takes the version of the first message that it understands, and keeps to it.
+
+use crate::wire::{Codec, Profile, v1::V1};
+
+/// Bytes of the first message in a version that the peer may not speak (version-two-01 §5).
+pub const FIRST_MESSAGE: usize = 1024;
+
+/// The versions that one side speaks; at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    one: bool,
+    two: Option<Profile>,
+}
+
+impl Versions {
+    /// Version One only (RFC 8166).
+    pub const ONE: Self = Self { one: true, two: None };
+
+    /// Version Two only, by this document.
+    #[must_use]
+    pub const fn two(profile: Profile) -> Self {
+        Self { one: false, two: Some(profile) }
+    }
+
+    /// Version One, and Version Two by this document.
+    #[must_use]
+    pub const fn both(profile: Profile) -> Self {
+        Self { one: true, two: Some(profile) }
+    }
+
+    /// How Version Two is spoken, if it is.
+    #[must_use]
+    pub const fn profile(&self) -> Option<Profile> {
+        self.two
+    }
+
+    /// Whether Version One is spoken.
+    #[must_use]
+    pub const fn has_one(&self) -> bool {
+        self.one
+    }
+
+    /// The codecs, highest version first.
+    pub(crate) fn codecs(self) -> impl Iterator<Item = &'static dyn Codec> {
+        let one: Option<&'static dyn Codec> = if self.one { Some(&V1) } else { None };
+        self.two.map(Profile::codec).into_iter().chain(one)
+    }
+
+    /// The codec of a version, if it is spoken.
+    pub(crate) fn codec(self, version: u32) -> Option<&'static dyn Codec> {
+        self.codecs().find(|codec| codec.rules().version == version)
+    }
+
+    /// The highest version spoken.
+    pub(crate) fn highest(self) -> &'static dyn Codec {
+        self.codecs().next().unwrap_or(&V1)
+    }
+
+    /// The inclusive range of versions, as ERR_VERS reports it (RFC 8166 §4.5.1).
+    #[must_use]
+    pub fn range(self) -> (u32, u32) {
+        let versions = || self.codecs().map(|codec| codec.rules().version);
+        (versions().min().unwrap_or(0), versions().max().unwrap_or(0))
+    }
+
+    /// The least that each Receive has to hold: the threshold that every peer of these versions may count on.
+    pub(crate) fn least_receive(self) -> usize {
+        self.codecs().map(|codec| codec.rules().default_inline).max().unwrap_or(FIRST_MESSAGE)
+    }
+}
+
+impl Default for Versions {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_speaks_what_it_was_told() {
+        let numbers =
+            |versions: Versions| versions.codecs().map(|codec| codec.rules().version).collect::<Vec<_>>();
+        assert_eq!((numbers(Versions::ONE), Versions::ONE.range()), (vec![1], (1, 1)));
+        for profile in [Profile::P1, Profile::P2] {
+            let (two, both) = (Versions::two(profile), Versions::both(profile));
+            assert_eq!((numbers(two), two.range(), two.least_receive()), (vec![2], (2, 2), 4096));
+            assert_eq!((numbers(both), both.range()), (vec![2, 1], (1, 2)));
+            assert_eq!(both.highest().rules().profile, Some(profile));
+            assert!(two.codec(1).is_none() && both.codec(1).is_some() && both.codec(3).is_none());
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The header of RPC-over-RDMA Version Two, profile P1: draft-cel-nfsv4-rpcrdma-version-two-01 §4.2, with the operations of
+//! draft-dnoveck-nfsv4-rpcrdma-xcharext-02 §4 in RDMA2_OPTIONAL.
+//!
+//! Decoding is strict and bounded as in [`v1`](super::v1); the chunk lists are the same. No buffer is owned here.
+
+use bytes::{BufMut, BytesMut};
+
+use super::exchange::{Exchange, Operands, Rest, put_subset, put_value, put_values};
+use super::lists::{Marks, chunk_lists, lists_len, put_lists};
+use super::reader::Reader;
+use super::{
+    Body, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation, Profile, RDMA_ERROR, Rules,
+    Shape, put_error,
+};
+use crate::error::{List, ProtocolError};
+use crate::limits::Limits;
+
+/// The value of `rdma_vers`.
+pub const VERSION: u32 = 2;
+
+const RDMA2_MSG: u32 = 0;
+const RDMA2_NOMSG: u32 = 1;
+const RDMA2_OPTIONAL: u32 = 5;
+
+const RDMA2_ERR_VERS: u32 = 1;
+const RDMA2_ERR_BAD_HEADER: u32 = 2;
+const RDMA2_ERR_INVAL_OPTION: u32 = 3;
+
+const ROPT_INITXCH: u32 = 1;
+const ROPT_REQXCH: u32 = 2;
+const ROPT_RESPXCH: u32 = 3;
+const ROPT_UPDXCH: u32 = 4;
+
+const WORD: usize = 4;
+/// A direction and three absent lists behind the fixed part.
+const LEAST_MESSAGE: usize = FIXED_LEN + 4 * WORD;
+/// `rdma_optdir`, `rdma_opttype` and an empty `rdma_optinfo`.
+const LEAST_OPTIONAL: usize = FIXED_LEN + 3 * WORD;
+
+static RULES: Rules = Rules {
+    version: VERSION,
+    profile: Some(Profile::P1),
+    name: "Version Two (P1)",
+    default_inline: 4096,
+    largest_inline: 262_144,
+    initial_credits: 1,
+    invalidation: Invalidation::Characteristic,
+};
+
+/// The codec of this profile.
+#[derive(Clone, Copy, Debug)]
+pub struct V2P1;
+
+impl Codec for V2P1 {
+    fn rules(&self) -> &'static Rules {
+        &RULES
+    }
+
+    fn decode(&self, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError> {
+        let fixed = Fixed::decode(message)?;
+        let mut reader = Reader::new(message.get(FIXED_LEN..).unwrap_or_default());
+        let least = match fixed.procedure {
+            RDMA_ERROR => FIXED_LEN,
+            RDMA2_OPTIONAL => LEAST_OPTIONAL,
+            _ => LEAST_MESSAGE,
+        };
+        // RFC 8166 §4.5, by version-two-01 §4.2.3: what is too short is not parsed at all.
+        if message.len() < least {
+            return Err(ProtocolError::ShortMessage { len: message.len(), least });
+        }
+        if fixed.version != VERSION && fixed.procedure != RDMA_ERROR {
+            return Err(ProtocolError::UnsupportedVersion { version: fixed.version });
+        }
+        let (direction, body) = match fixed.procedure {
+            RDMA2_MSG => {
+                (direction(&mut reader)?, Body::Message(chunk_lists(&mut reader, limits, Marks::Unknown)?))
+            }
+            RDMA2_NOMSG => {
+                (direction(&mut reader)?, Body::NoMessage(chunk_lists(&mut reader, limits, Marks::Unknown)?))
+            }
+            // version-two-01 §4.2.2
+            RDMA_ERROR => (Direction::Reply, Body::Error(error_body(&mut reader)?)),
+            RDMA2_OPTIONAL => (direction(&mut reader)?, Body::Exchange(operation(&mut reader, limits)?)),
+            // RDMA2_CONNPROP to RDMA2_UPDPROP.
+            6..=9 => return Err(ProtocolError::OtherProfile { ours: Profile::P1, theirs: Profile::P2 }),
+            procedure => return Err(ProtocolError::UnknownProcedure { procedure }),
+        };
+        let Fixed { xid, version, credit, .. } = fixed;
+        let header = Header { xid, version, credit, direction: Some(direction), invalidate: 0, body };
+        Ok((header, FIXED_LEN + reader.position()))
+    }
+
+    fn header_len(&self, shape: &Shape) -> usize {
+        FIXED_LEN + WORD + lists_len(shape)
+    }
+
+    fn padded_extra(&self) -> Option<usize> {
+        None
+    }
+
+    fn encode(&self, header: &Header, out: &mut BytesMut) {
+        out.put_u32(header.xid);
+        out.put_u32(header.version);
+        out.put_u32(header.credit);
+        let direction = header.direction.unwrap_or_default().word();
+        match &header.body {
+            Body::Message(lists) => {
+                out.put_u32(RDMA2_MSG);
+                out.put_u32(direction);
+                put_lists(lists, out);
+            }
+            Body::NoMessage(lists) => {
+                out.put_u32(RDMA2_NOMSG);
+                out.put_u32(direction);
+                put_lists(lists, out);
+            }
+            Body::Exchange(exchange) => {
+                out.put_u32(RDMA2_OPTIONAL);
+                out.put_u32(direction);
+                put_operation(exchange, out);
+            }
+            Body::Error(ErrorBody::Version { low, high }) => put_error(RDMA2_ERR_VERS, &[*low, *high], out),
+            Body::Error(ErrorBody::InvalidOption) => put_error(RDMA2_ERR_INVAL_OPTION, &[], out),
+            Body::Error(_) | Body::Padded { .. } | Body::Done => put_error(RDMA2_ERR_BAD_HEADER, &[], out),
+        }
+    }
+
+    fn refusal(&self, error: &ProtocolError) -> ErrorBody {
+        match error {
+            ProtocolError::UnknownOperation { .. } => ErrorBody::InvalidOption,
+            _ => ErrorBody::Chunk,
+        }
+    }
+}
+
+pub(super) fn direction(reader: &mut Reader<'_>) -> Result<Direction, ProtocolError> {
+    let word = reader.u32().ok_or(ProtocolError::ListTruncated { list: List::Direction })?;
+    Direction::of(word).ok_or(ProtocolError::BadDirection { value: word })
+}
+
+fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
+    let mut word = || reader.u32().ok_or(ProtocolError::ErrorTruncated);
+    match word()? {
+        RDMA2_ERR_VERS => Ok(ErrorBody::Version { low: word()?, high: word()? }),
+        RDMA2_ERR_BAD_HEADER => Ok(ErrorBody::Chunk),
+        RDMA2_ERR_INVAL_OPTION => Ok(ErrorBody::InvalidOption),
+        code => Err(ProtocolError::UnknownErrorCode { code }),
+    }
+}
+
+/// `rdma_opttype` and `rdma_optinfo`. What follows belongs to nobody and is not looked at: none of the operations has a Payload.
+fn operation(reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, ProtocolError> {
+    let mut words = Operands { reader, limits };
+    let operation = words.word()?;
+    if !(ROPT_INITXCH..=ROPT_UPDXCH).contains(&operation) {
+        return Err(ProtocolError::UnknownOperation { operation });
+    }
+    let info = words.opaque()?;
+    let mut info = Reader::new(&info);
+    let mut words = Operands { reader: &mut info, limits };
+    let exchange = match operation {
+        ROPT_INITXCH => words.initial()?,
+        ROPT_REQXCH => words.request()?,
+        ROPT_RESPXCH => Exchange::Response {
+            done: words.subset()?,
+            rejected: words.subset()?,
+            rest: Rest::Pending(words.subset()?),
+        },
+        _ => Exchange::Update { now: vec![words.value()?], clears: words.flag()? },
+    };
+    words.end()?;
+    Ok(exchange)
+}
+
+fn put_operation(exchange: &Exchange, out: &mut BytesMut) {
+    let mut info = BytesMut::new();
+    let operation = match exchange {
+        Exchange::Initial { start, constant } => {
+            put_values(start, &mut info);
+            put_subset(constant, &mut info);
+            ROPT_INITXCH
+        }
+        Exchange::Request { want } => {
+            put_values(want, &mut info);
+            ROPT_REQXCH
+        }
+        Exchange::Response { done, rejected, rest } => {
+            put_subset(done, &mut info);
+            put_subset(rejected, &mut info);
+            // What is in effect in part is told by an update, in this profile.
+            let none = super::Subset::default();
+            put_subset(if let Rest::Pending(pending) = rest { pending } else { &none }, &mut info);
+            ROPT_RESPXCH
+        }
+        Exchange::Update { now, clears } => {
+            // One at a time; whoever makes one knows the profile.
+            now.iter().take(1).for_each(|value| put_value(value, &mut info));
+            info.put_u32(u32::from(*clears));
+            ROPT_UPDXCH
+        }
+    };
+    out.put_u32(operation);
+    super::exchange::put_opaque(&info, out);
+}
+
+#[cfg(test)]
+mod tests;

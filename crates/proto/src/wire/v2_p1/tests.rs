@@ -1,0 +1,210 @@
+use bytes::{Bytes, BytesMut};
+
+use super::*;
+use crate::wire::{ChunkLists, ReadSegment, Segment, Subset, Value, WriteChunk};
+
+fn bytes(hex: &str) -> Vec<u8> {
+    hex.split_whitespace().map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect()
+}
+
+fn header(direction: Direction, body: Body) -> Header {
+    Header { xid: 0x1122_3344, version: 2, credit: 32, direction: Some(direction), invalidate: 0, body }
+}
+
+fn value(id: u32, data: &'static [u8]) -> Value {
+    Value { id, data: Bytes::from_static(data) }
+}
+
+/// Decodes to `expected`, which encodes to the same bytes.
+#[track_caller]
+fn check(hex: &str, expected: &Header) {
+    let message = bytes(hex);
+    assert_eq!(V2P1.decode(&message, &Limits::default()).unwrap(), (expected.clone(), message.len()));
+    let mut out = BytesMut::new();
+    V2P1.encode(expected, &mut out);
+    assert_eq!(out[..], message);
+}
+
+fn refused(hex: &str) -> ProtocolError {
+    V2P1.decode(&bytes(hex), &Limits::default()).unwrap_err()
+}
+
+const FIXED: &str = "11 22 33 44 00 00 00 02 00 00 00 20";
+
+#[test]
+fn v2_01_s4_2_messages_with_a_direction_and_the_lists_of_version_one() {
+    let empty = format!("{FIXED} 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00");
+    check(&empty, &header(Direction::Call, Body::Message(ChunkLists::default())));
+    let reply = format!("{FIXED} 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00");
+    check(&reply, &header(Direction::Reply, Body::Message(ChunkLists::default())));
+    let segment = Segment { handle: 7, length: 8, offset: 9 };
+    let lists = ChunkLists {
+        read: vec![ReadSegment::new(0, segment)],
+        write: vec![WriteChunk { segments: vec![segment] }],
+        reply: Some(WriteChunk { segments: vec![] }),
+    };
+    let all = "00 00 00 07 00 00 00 08 00 00 00 00 00 00 00 09";
+    let long = format!(
+        "{FIXED} 00 00 00 01 00 00 00 00 00 00 00 01 00 00 00 00 {all} 00 00 00 00 00 00 00 01 00 00 00 01 {all} \
+         00 00 00 00 00 00 00 01 00 00 00 00"
+    );
+    let header = header(Direction::Call, Body::NoMessage(lists.clone()));
+    check(&long, &header);
+    assert_eq!(V2P1.header_len(&lists.shape(Direction::Call)), bytes(&long).len());
+}
+
+#[test]
+fn v2_01_s4_2_errors_go_to_the_requester() {
+    for (words, error) in [
+        ("00 00 00 01 00 00 00 01 00 00 00 02", ErrorBody::Version { low: 1, high: 2 }),
+        ("00 00 00 02", ErrorBody::Chunk),
+        ("00 00 00 03", ErrorBody::InvalidOption),
+    ] {
+        check(&format!("{FIXED} 00 00 00 04 {words}"), &header(Direction::Reply, Body::Error(error)));
+    }
+    assert_eq!(
+        refused(&format!("{FIXED} 00 00 00 04 00 00 00 04")),
+        ProtocolError::UnknownErrorCode { code: 4 }
+    );
+    assert_eq!(refused(&format!("{FIXED} 00 00 00 04")), ProtocolError::ErrorTruncated);
+    assert_eq!(refused(&format!("{FIXED} 00 00 00 04 00 00 00 01 00 00")), ProtocolError::ErrorTruncated);
+}
+
+/// What a server that speaks Version One only says: in words that are at the same place in every version.
+#[test]
+fn rfc8166_s4_5_1_the_refusal_of_a_version_is_read_whatever_its_version() {
+    for version in ["01", "02", "09"] {
+        let hex = format!(
+            "11 22 33 44 00 00 00 {version} 00 00 00 20 00 00 00 04 00 00 00 01 00 00 00 01 00 00 00 01"
+        );
+        let (header, _) = V2P1.decode(&bytes(&hex), &Limits::default()).unwrap();
+        assert_eq!(header.body, Body::Error(ErrorBody::Version { low: 1, high: 1 }));
+    }
+}
+
+#[test]
+fn xcharext_s4_1_initxch() {
+    let start = vec![value(1, &[0, 0, 0x40, 0]), value(2, &[0, 0, 0, 1])];
+    check(
+        "11 22 33 44 00 00 00 02 00 00 00 20 00 00 00 05 00 00 00 00 00 00 00 01 00 00 00 20 00 00 00 02 \
+         00 00 00 01 00 00 00 04 00 00 40 00 00 00 00 02 00 00 00 04 00 00 00 01 00 00 00 00",
+        &header(
+            Direction::Call,
+            Body::Exchange(Exchange::Initial { start: start.clone(), constant: Subset::default() }),
+        ),
+    );
+    // The second one is not going to change; data of five bytes is padded.
+    let start = vec![value(1, &[0, 0, 0x40, 0]), value(0xffff_ff00, b"hello")];
+    check(
+        "11 22 33 44 00 00 00 02 00 00 00 20 00 00 00 05 00 00 00 00 00 00 00 01 00 00 00 28 00 00 00 02 \
+         00 00 00 01 00 00 00 04 00 00 40 00 ff ff ff 00 00 00 00 05 68 65 6c 6c 6f 00 00 00 00 00 00 01 00 00 00 02",
+        &header(
+            Direction::Call,
+            Body::Exchange(Exchange::Initial { start, constant: [1].into_iter().collect() }),
+        ),
+    );
+}
+
+#[test]
+fn xcharext_s4_2_to_s4_4_reqxch_respxch_updxch() {
+    let size = value(1, &[0, 0, 0x20, 0]);
+    check(
+        "11 22 33 44 00 00 00 02 00 00 00 20 00 00 00 05 00 00 00 00 00 00 00 02 00 00 00 10 00 00 00 01 \
+         00 00 00 01 00 00 00 04 00 00 20 00",
+        &header(Direction::Call, Body::Exchange(Exchange::Request { want: vec![size.clone()] })),
+    );
+    let response = Exchange::Response {
+        done: [0].into_iter().collect(),
+        rejected: Subset::default(),
+        rest: Rest::Pending([1, 33].into_iter().collect()),
+    };
+    check(
+        "11 22 33 44 00 00 00 02 00 00 00 20 00 00 00 05 00 00 00 01 00 00 00 03 00 00 00 18 00 00 00 01 00 00 00 01 \
+         00 00 00 00 00 00 00 02 00 00 00 02 00 00 00 02",
+        &header(Direction::Reply, Body::Exchange(response)),
+    );
+    check(
+        "11 22 33 44 00 00 00 02 00 00 00 20 00 00 00 05 00 00 00 00 00 00 00 04 00 00 00 10 00 00 00 01 00 00 00 04 \
+         00 00 20 00 00 00 00 01",
+        &header(Direction::Call, Body::Exchange(Exchange::Update { now: vec![size], clears: true })),
+    );
+}
+
+#[test]
+fn xcharext_s2_1_data_that_runs_past_the_end_is_an_xdr_error() {
+    let operation = |info: &str| refused(&format!("{FIXED} 00 00 00 05 00 00 00 00 {info}"));
+    for cut in [
+        // rdma_optinfo longer than the message, and without its pad.
+        "00 00 00 01 00 00 00 08 00 00 00 00",
+        "00 00 00 01 00 00 00 05 00 00 00 00 00",
+        // xchv_data longer than rdma_optinfo.
+        "00 00 00 01 00 00 00 10 00 00 00 01 00 00 00 01 00 00 00 08 00 00 40 00",
+        "00 00 00 01 00 00 00 10 00 00 00 01 00 00 00 01 ff ff ff ff 00 00 40 00",
+        // No optixch_nochg; no pendclr.
+        "00 00 00 01 00 00 00 04 00 00 00 00",
+        "00 00 00 04 00 00 00 0c 00 00 00 01 00 00 00 04 00 00 20 00",
+    ] {
+        assert_eq!(operation(cut), ProtocolError::OperationTruncated, "{cut}");
+    }
+    assert_eq!(operation("00 00 00 02 00 00 00 08 00 00 00 00 00 00 00 00"), ProtocolError::OperationTooLong);
+    assert_eq!(
+        operation("00 00 00 04 00 00 00 10 00 00 00 01 00 00 00 04 00 00 20 00 00 00 00 02"),
+        ProtocolError::BadFlag { value: 2 }
+    );
+    assert_eq!(
+        operation("00 00 00 02 00 00 00 04 00 00 00 41"),
+        ProtocolError::TooManyCharacteristics { count: 65, allowed: 64 }
+    );
+    // Element 1 of a set of one.
+    assert_eq!(
+        operation(
+            "00 00 00 01 00 00 00 18 00 00 00 01 00 00 00 01 00 00 00 04 00 00 40 00 00 00 00 01 00 00 00 02"
+        ),
+        ProtocolError::SubsetTooLong { end: 2, len: 1 }
+    );
+}
+
+#[test]
+fn v2_01_s3_1_an_operation_that_is_not_known() {
+    for operation in [0, 5, 0xffff_ffff_u32] {
+        let word = operation.to_be_bytes().map(|octet| format!("{octet:02x}")).join(" ");
+        let error = refused(&format!("{FIXED} 00 00 00 05 00 00 00 00 {word} 00 00 00 00"));
+        assert_eq!(error, ProtocolError::UnknownOperation { operation });
+        assert_eq!(V2P1.refusal(&error), ErrorBody::InvalidOption);
+    }
+    assert_eq!(V2P1.refusal(&ProtocolError::OperationTruncated), ErrorBody::Chunk);
+}
+
+#[test]
+fn v2_01_s4_2_what_is_not_a_message_of_this_document() {
+    let proc =
+        |word: &str| refused(&format!("{FIXED} {word} 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"));
+    for (word, procedure) in [("00 00 00 02", 2), ("00 00 00 03", 3), ("00 00 00 0a", 10)] {
+        assert_eq!(proc(word), ProtocolError::UnknownProcedure { procedure });
+    }
+    assert_eq!(
+        refused(&format!("{FIXED} 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 00 00 00 00 00")),
+        ProtocolError::BadDirection { value: 2 }
+    );
+    assert_eq!(
+        refused(&format!("{FIXED} 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00")),
+        ProtocolError::ShortMessage { len: 32 - 4, least: 32 }
+    );
+    let marked = format!("{FIXED} 00 00 00 00 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 00 00 00 00 00");
+    assert_eq!(refused(&marked), ProtocolError::BadDiscriminator { list: List::Read, value: 2 });
+    let one =
+        "11 22 33 44 00 00 00 01 00 00 00 20 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00";
+    assert_eq!(refused(one), ProtocolError::UnsupportedVersion { version: 1 });
+}
+
+/// Nothing of a message can be left out.
+#[test]
+fn every_cut_is_refused() {
+    let whole = bytes(
+        "11 22 33 44 00 00 00 02 00 00 00 20 00 00 00 05 00 00 00 00 00 00 00 01 00 00 00 20 00 00 00 02 \
+         00 00 00 01 00 00 00 04 00 00 40 00 00 00 00 02 00 00 00 04 00 00 00 01 00 00 00 00",
+    );
+    for cut in 0..whole.len() {
+        assert!(V2P1.decode(&whole[..cut], &Limits::default()).is_err(), "{cut}");
+    }
+}

@@ -1,0 +1,223 @@
+//! The header of RPC-over-RDMA Version Two, profile P2: draft-cel-nfsv4-rpcrdma-version-two-03 §6.2.
+//!
+//! Characteristics, called properties here, have message types of their own, and each Call says what its answer may invalidate.
+//! Decoding is strict and bounded as in [`v1`](super::v1); the chunk lists are the same. No buffer is owned here.
+
+use bytes::{BufMut, BytesMut};
+
+use super::exchange::{Exchange, Operands, Rest, put_subset, put_values};
+use super::lists::{Marks, chunk_lists, lists_len, put_lists};
+use super::reader::Reader;
+use super::v2_p1::direction;
+use super::{
+    Body, ChunkLists, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation, Profile,
+    RDMA_ERROR, Rules, Shape, put_error,
+};
+use crate::error::{List, ProtocolError};
+use crate::limits::Limits;
+
+/// The value of `rdma_vers`.
+pub const VERSION: u32 = 2;
+
+const RDMA2_MSG: u32 = 0;
+const RDMA2_NOMSG: u32 = 1;
+const RDMA2_OPTIONAL: u32 = 5;
+const RDMA2_CONNPROP: u32 = 6;
+const RDMA2_REQPROP: u32 = 7;
+const RDMA2_RESPROP: u32 = 8;
+const RDMA2_UPDPROP: u32 = 9;
+
+const RDMA2_ERR_VERS: u32 = 1;
+const RDMA2_ERR_BAD_XDR: u32 = 2;
+const RDMA2_ERR_REPLY_RESOURCE: u32 = 3;
+const RDMA2_ERR_INVAL_PROC: u32 = 4;
+const RDMA2_ERR_INVAL_OPTION: u32 = 5;
+const RDMA2_ERR_SYSTEM: u32 = 6;
+
+const WORD: usize = 4;
+/// Direction, handle and three absent lists behind the fixed part.
+const LEAST_MESSAGE: usize = FIXED_LEN + 5 * WORD;
+
+static RULES: Rules = Rules {
+    version: VERSION,
+    profile: Some(Profile::P2),
+    name: "Version Two (P2)",
+    default_inline: 4096,
+    largest_inline: 262_144,
+    initial_credits: 1,
+    invalidation: Invalidation::PerCall,
+};
+
+/// The codec of this profile.
+#[derive(Clone, Copy, Debug)]
+pub struct V2P2;
+
+impl Codec for V2P2 {
+    fn rules(&self) -> &'static Rules {
+        &RULES
+    }
+
+    fn decode(&self, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError> {
+        let fixed = Fixed::decode(message)?;
+        decode(fixed, message, limits).map_err(|error| match error {
+            // In P1 the lists begin a word earlier, so that the last of them is where the RPC message begins, with its XID.
+            ProtocolError::BadDiscriminator { list: List::Reply, value }
+                if value == fixed.xid && fixed.procedure == RDMA2_MSG =>
+            {
+                ProtocolError::OtherProfile { ours: Profile::P2, theirs: Profile::P1 }
+            }
+            error => error,
+        })
+    }
+    fn header_len(&self, shape: &Shape) -> usize {
+        FIXED_LEN + 2 * WORD + lists_len(shape)
+    }
+
+    fn padded_extra(&self) -> Option<usize> {
+        None
+    }
+
+    fn encode(&self, header: &Header, out: &mut BytesMut) {
+        out.put_u32(header.xid);
+        out.put_u32(header.version);
+        out.put_u32(header.credit);
+        let mut put_chunks = |procedure, lists: &ChunkLists| {
+            out.put_u32(procedure);
+            out.put_u32(header.direction.unwrap_or_default().word());
+            out.put_u32(header.invalidate);
+            put_lists(lists, out);
+        };
+        match &header.body {
+            Body::Message(lists) => put_chunks(RDMA2_MSG, lists),
+            Body::NoMessage(lists) => put_chunks(RDMA2_NOMSG, lists),
+            Body::Exchange(exchange) => put_operation(exchange, out),
+            Body::Error(error) => match error {
+                ErrorBody::Version { low, high } => put_error(RDMA2_ERR_VERS, &[*low, *high], out),
+                ErrorBody::ReplyResource { segment, needed } => {
+                    put_error(RDMA2_ERR_REPLY_RESOURCE, &[*segment, *needed], out);
+                }
+                ErrorBody::InvalidProcedure => put_error(RDMA2_ERR_INVAL_PROC, &[], out),
+                ErrorBody::InvalidOption => put_error(RDMA2_ERR_INVAL_OPTION, &[], out),
+                ErrorBody::System => put_error(RDMA2_ERR_SYSTEM, &[], out),
+                ErrorBody::Chunk => put_error(RDMA2_ERR_BAD_XDR, &[], out),
+            },
+            Body::Padded { .. } | Body::Done => put_error(RDMA2_ERR_BAD_XDR, &[], out),
+        }
+    }
+
+    /// version-two-03 §6.2.4
+    fn refusal(&self, error: &ProtocolError) -> ErrorBody {
+        match error {
+            ProtocolError::UnknownOperation { .. } => ErrorBody::InvalidOption,
+            ProtocolError::UnknownProcedure { .. } => ErrorBody::InvalidProcedure,
+            // The planner looks at whole chunks: which segment is too short would only be a guess.
+            ProtocolError::WriteChunkTooSmall { .. } | ProtocolError::ReplyTooLong { .. } => {
+                ErrorBody::ReplyResource { segment: 0, needed: 0 }
+            }
+            _ => ErrorBody::Chunk,
+        }
+    }
+}
+
+fn decode(fixed: Fixed, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError> {
+    let mut reader = Reader::new(message.get(FIXED_LEN..).unwrap_or_default());
+    // RFC 8166 §4.5, by version-two-03 §6.2.4: what is too short is not parsed at all.
+    if matches!(fixed.procedure, RDMA2_MSG | RDMA2_NOMSG) && message.len() < LEAST_MESSAGE {
+        return Err(ProtocolError::ShortMessage { len: message.len(), least: LEAST_MESSAGE });
+    }
+    if fixed.version != VERSION && fixed.procedure != RDMA_ERROR {
+        return Err(ProtocolError::UnsupportedVersion { version: fixed.version });
+    }
+    let Fixed { xid, version, credit, procedure } = fixed;
+    let (direction, invalidate, body) = match procedure {
+        RDMA2_MSG => {
+            let (direction, invalidate, lists) = chunks(&mut reader, limits)?;
+            (Some(direction), invalidate, Body::Message(lists))
+        }
+        RDMA2_NOMSG => {
+            let (direction, invalidate, lists) = chunks(&mut reader, limits)?;
+            (Some(direction), invalidate, Body::NoMessage(lists))
+        }
+        RDMA_ERROR => (Some(Direction::Reply), 0, Body::Error(error_body(&mut reader)?)),
+        RDMA2_OPTIONAL => return Err(optional(&mut reader, limits)),
+        RDMA2_CONNPROP..=RDMA2_UPDPROP => {
+            (None, 0, Body::Exchange(operation(procedure, &mut reader, limits)?))
+        }
+        procedure => return Err(ProtocolError::UnknownProcedure { procedure }),
+    };
+    let header = Header { xid, version, credit, direction, invalidate, body };
+    Ok((header, FIXED_LEN + reader.position()))
+}
+
+fn chunks(reader: &mut Reader<'_>, limits: &Limits) -> Result<(Direction, u32, ChunkLists), ProtocolError> {
+    let direction = direction(reader)?;
+    let invalidate = reader.u32().ok_or(ProtocolError::ListTruncated { list: List::Direction })?;
+    Ok((direction, invalidate, chunk_lists(reader, limits, Marks::Unknown)?))
+}
+
+fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
+    let mut word = || reader.u32().ok_or(ProtocolError::ErrorTruncated);
+    match word()? {
+        RDMA2_ERR_VERS => Ok(ErrorBody::Version { low: word()?, high: word()? }),
+        RDMA2_ERR_BAD_XDR => Ok(ErrorBody::Chunk),
+        RDMA2_ERR_REPLY_RESOURCE => Ok(ErrorBody::ReplyResource { segment: word()?, needed: word()? }),
+        RDMA2_ERR_INVAL_PROC => Ok(ErrorBody::InvalidProcedure),
+        RDMA2_ERR_INVAL_OPTION => Ok(ErrorBody::InvalidOption),
+        RDMA2_ERR_SYSTEM => Ok(ErrorBody::System),
+        code => Err(ProtocolError::UnknownErrorCode { code }),
+    }
+}
+
+/// No operation is known that would come this way.
+fn optional(reader: &mut Reader<'_>, limits: &Limits) -> ProtocolError {
+    let operation = || {
+        direction(reader)?;
+        Operands { reader, limits }.word()
+    };
+    match { operation }() {
+        Ok(operation) => ProtocolError::UnknownOperation { operation },
+        Err(error) => error,
+    }
+}
+
+fn operation(procedure: u32, reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, ProtocolError> {
+    let mut words = Operands { reader, limits };
+    Ok(match procedure {
+        RDMA2_CONNPROP => words.initial()?,
+        RDMA2_REQPROP => words.request()?,
+        RDMA2_RESPROP => Exchange::Response {
+            done: words.subset()?,
+            rejected: words.subset()?,
+            rest: Rest::Other(words.values()?),
+        },
+        _ => Exchange::Update { now: words.values()?, clears: false },
+    })
+}
+
+fn put_operation(exchange: &Exchange, out: &mut BytesMut) {
+    match exchange {
+        Exchange::Initial { start, constant } => {
+            out.put_u32(RDMA2_CONNPROP);
+            put_values(start, out);
+            put_subset(constant, out);
+        }
+        Exchange::Request { want } => {
+            out.put_u32(RDMA2_REQPROP);
+            put_values(want, out);
+        }
+        Exchange::Response { done, rejected, rest } => {
+            out.put_u32(RDMA2_RESPROP);
+            put_subset(done, out);
+            put_subset(rejected, out);
+            // Nothing is ever pending in this profile.
+            put_values(if let Rest::Other(values) = rest { values } else { &[] }, out);
+        }
+        Exchange::Update { now, .. } => {
+            out.put_u32(RDMA2_UPDPROP);
+            put_values(now, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
