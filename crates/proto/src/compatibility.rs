@@ -43,7 +43,8 @@ pub struct ReadRead {
     /// As a server: replies that are exposed at a time, on one connection. Further ones wait; none is exposed if the grant would
     /// not leave the client a credit beyond their RDMA_DONEs (RFC 5666 §11).
     pub exposed_replies: usize,
-    /// As a server: bytes of those, on one connection. A reply of more is refused.
+    /// As a server: bytes of those, on one connection. A reply of more is refused. They count as memory of the connection's
+    /// protection domain too, which bounds what all connections expose together.
     pub exposed_bytes: usize,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::binding::Bindings;
-use crate::characteristics::Exchanged;
+use crate::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::compatibility::Compatibility;
 use crate::limits::Limits;
 use crate::private_data::PrivateData;
@@ -116,6 +116,24 @@ impl Config {
             send_size: self.send_size,
             receive_size: self.receive_size,
         }
+    }
+
+    /// Receives that one connection can have posted at a time, and its receive queue must hold: one for each call, of either
+    /// direction, for operations on characteristics ([`OPERATION_RECEIVES`]), and under the Read-Read model one for the RDMA_DONE
+    /// of each reply that is exposed or about to be.
+    #[must_use]
+    pub fn max_recv_wr(&self) -> usize {
+        // A connection shares the queue out in halves.
+        let calls =
+            self.calls.max(self.grant).max(if self.compatibility.read_read.is_some() { 2 } else { 1 });
+        let calls = usize::try_from(calls).unwrap_or(usize::MAX);
+        calls.saturating_mul(2).saturating_add(self.receives_for_dones()).saturating_add(OPERATION_RECEIVES)
+    }
+
+    /// Of those, the ones for RDMA_DONEs.
+    pub(crate) fn receives_for_dones(&self) -> usize {
+        let exposed = self.compatibility.read_read.as_ref().map(|read_read| read_read.exposed_replies);
+        exposed.map_or(0, |replies| replies.saturating_add(1))
     }
 
     /// What goes out at connection set-up: the private data, or nothing.

@@ -142,8 +142,9 @@ impl Connection {
         let invalidate =
             local.remote_invalidation && peer.remote_invalidation && capabilities.remote_invalidation;
         let initial = codec.rules().initial_credits;
-        // What the receive queue holds is shared by the two directions.
-        let most = u32::try_from(capabilities.max_recv_wr / 2).unwrap_or(u32::MAX).max(1);
+        // What the receive queue holds beyond those for RDMA_DONEs is shared by the two directions.
+        let shared = capabilities.max_recv_wr.saturating_sub(config.receives_for_dones());
+        let most = u32::try_from(shared / 2).unwrap_or(u32::MAX).max(1);
         let early =
             if side == Side::Server { config.early_calls.max(initial).min(config.grant) } else { initial };
         let calls = config.calls.min(most);
@@ -593,11 +594,13 @@ impl Connection {
                 // It may have been the last window of a call that has its answer already.
                 if let Some((Some(owner), _)) = invalidated {
                     self.requester.complete_if_closed(&mut self.core, owner);
+                    self.responder.window_freed();
                 }
             }
             (Origin::Invalidate { xid, window, key }, Work::LocalInvalidate { memory }) => {
                 if status.is_success() || memory.is_some() {
                     self.requester.handle_invalidated(&mut self.core, xid, (window, key), memory);
+                    self.responder.window_freed();
                 } else if status != Status::Flushed {
                     // Rule I2: the connection ends before the call does.
                     self.core.fail(CloseReason::InvalidationFailed);
@@ -716,9 +719,10 @@ impl Connection {
             }
             // A server's own Calls wait until the client has said which version is spoken.
             let speaks = self.version != Version::Open;
-            let progress = self.responder.transmit(&mut self.core, now, in_flight, qp)
-                || (speaks
-                    && self.requester.transmit(&mut self.core, now, owed.saturating_add(operations), qp));
+            let progress =
+                self.responder.transmit(&mut self.core, now, (in_flight, self.requester.windows()), qp)
+                    || (speaks
+                        && self.requester.transmit(&mut self.core, now, owed.saturating_add(operations), qp));
             if !progress {
                 if missing > 0 && self.responder.wants_memory.is_none() {
                     self.responder.wants_memory = Some(self.core.receive_room());

@@ -168,6 +168,12 @@ impl ResponderCredits {
         self.wanted = requested.clamp(1, self.most);
     }
 
+    /// The grant that the peer shall get, as far as Receives back it.
+    #[must_use]
+    pub const fn wanted(&self) -> u32 {
+        self.wanted
+    }
+
     /// A Call arrived; `false` if it goes beyond every grant that ever left.
     #[must_use]
     pub const fn accept(&mut self) -> bool {

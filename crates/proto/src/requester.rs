@@ -157,6 +157,11 @@ impl Requester {
         self.calls.len()
     }
 
+    /// Windows that calls hold.
+    pub(crate) fn windows(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Whether the peer may be reading the arguments of a call.
     pub(crate) fn is_read(&self) -> bool {
         let open = |window: &Window| window.open && window.place == Place::Read;

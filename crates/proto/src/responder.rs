@@ -54,8 +54,10 @@ pub(crate) struct Responder {
     /// RDMA Reads under way at the peer.
     reads: usize,
     answers: VecDeque<(u64, Answer)>,
-    /// Answers that wait until less is exposed.
+    /// Answers that wait until less is exposed, or calls of ours hold fewer windows.
     withheld: VecDeque<(u64, Answer)>,
+    /// How long the next answer or RDMA_ERROR may wait for room, if it does.
+    stalled: Option<Instant>,
     exposures: Exposures,
     errors: VecDeque<Fault>,
     deadlines: BTreeSet<(Instant, u64)>,
@@ -130,6 +132,7 @@ impl Responder {
             reads: 0,
             answers: VecDeque::new(),
             withheld: VecDeque::new(),
+            stalled: None,
             exposures: Exposures::default(),
             errors: VecDeque::new(),
             deadlines: BTreeSet::new(),
@@ -171,9 +174,14 @@ impl Responder {
     /// The window of an exposed reply is closed.
     pub(crate) fn concealed(&mut self, core: &mut Core, token: u64, key: Key) {
         if self.exposures.closed(core, token, key) {
-            while let Some(answer) = self.withheld.pop_back() {
-                self.answers.push_front(answer);
-            }
+            self.window_freed();
+        }
+    }
+
+    /// There may be room for what was withheld.
+    pub(crate) fn window_freed(&mut self) {
+        while let Some(answer) = self.withheld.pop_back() {
+            self.answers.push_front(answer);
         }
     }
 
@@ -308,18 +316,23 @@ impl Responder {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        earlier(self.deadlines.first().map(|(deadline, _)| *deadline), self.exposures.poll_timeout())
+        let calls = self.deadlines.first().map(|(deadline, _)| *deadline);
+        earlier(earlier(calls, self.stalled), self.exposures.poll_timeout())
     }
 
     pub(crate) fn handle_timeout(&mut self, core: &mut Core, now: Instant) {
         self.exposures.handle_timeout(core, now);
+        if self.stalled.take_if(|deadline| *deadline <= now).is_some() {
+            core.fail(CloseReason::Timeout("memory for an answer"));
+        }
         while let Some(entry) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
             self.deadlines.remove(&entry);
             let waiting = self.pulls.contains(&entry.1);
-            core.fail(CloseReason::Timeout(if waiting && self.reading < core.max_reads {
-                "memory for a Call's chunks"
-            } else {
-                "an RDMA Read"
+            let complete = self.calls.get(&entry.1).is_some_and(|call| call.left == 0);
+            core.fail(CloseReason::Timeout(match (complete, waiting && self.reading < core.max_reads) {
+                (true, _) => "windows for an answer",
+                (false, true) => "memory for a Call's chunks",
+                (false, false) => "an RDMA Read",
             }));
         }
     }
@@ -343,6 +356,7 @@ impl Responder {
         self.issuing.clear();
         self.answers.clear();
         self.withheld.clear();
+        self.stalled = None;
         self.exposures.clear();
         self.errors.clear();
         self.deadlines.clear();

@@ -354,7 +354,7 @@ pub(crate) fn parameters(config: &Config, domain: &ProtectionDomain) -> ConnectP
         ird: 16,
         ord: 16,
         max_send_wr: 256,
-        max_recv_wr: 256,
+        max_recv_wr: config.max_recv_wr(),
         domain: domain.clone(),
     }
 }
@@ -497,10 +497,11 @@ impl Raw {
 
     pub(crate) fn on(fabric: &Fabric, side: Side, config: Config, peer: &Config) -> Self {
         let (ours, theirs) = (ProtectionDomain::new(64 << 20), ProtectionDomain::new(64 << 20));
+        let theirs_set_up = ConnectParameters { max_recv_wr: 256, ..parameters(peer, &theirs) };
         let (a, b) = match side {
-            Side::Client => fabric.pair(parameters(&config, &ours), parameters(peer, &theirs)),
+            Side::Client => fabric.pair(parameters(&config, &ours), theirs_set_up),
             Side::Server => {
-                let (b, a) = fabric.pair(parameters(peer, &theirs), parameters(&config, &ours));
+                let (b, a) = fabric.pair(theirs_set_up, parameters(&config, &ours));
                 (a, b)
             }
         };

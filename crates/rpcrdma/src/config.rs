@@ -27,8 +27,8 @@ pub struct ClientConfig {
     pub memory: usize,
     /// RDMA Reads that the server may have outstanding at us.
     pub ird: u16,
-    /// RDMA Reads that we want to have outstanding at the server: for the Read chunks of its Calls in the reverse direction. With
-    /// [`reverse_chunks`](Config::reverse_chunks) at least 1.
+    /// RDMA Reads that we want to have outstanding at the server: for the Read chunks of its Calls in the reverse direction and,
+    /// under the Read-Read model, of its replies. With [`reverse_chunks`](Config::reverse_chunks) or that model at least 1.
     pub ord: u16,
     /// Work requests that the send queue must hold.
     pub max_send_wr: usize,
@@ -70,7 +70,8 @@ impl Default for ClientConfig {
 /// # Memory
 /// Receives, payload, and TCP records longer than a read-ahead block all come out of one pool of
 /// [`memory`](Self::memory) octets, which is the bound. Each RDMA connection sets at most `grant × receive_size` of it aside
-/// for Receives, and when its client is called (RFC 8167) `calls × receive_size` for the replies; a software provider takes
+/// for Receives, and when its client is called (RFC 8167) `calls × receive_size` for the replies (and, under the Read-Read
+/// model, one Receive for each reply that is exposed); a software provider takes
 /// that memory only while messages arrive. What is left for payload is at least
 /// `memory − max_connections × (grant + calls) × receive_size`: 368 MiB with the defaults. Beside the pool there is the state of each
 /// connection, some ten KiB, and up to [`max_queued`](Self::max_queued) octets of replies that a TCP client does not take. An
@@ -95,8 +96,8 @@ pub struct ServerConfig {
     /// Of that, what is held for one peer address, in octets; loopback is an address like any other. `None`, the default, is a
     /// quarter. Never less than what one connection needs: twice its Receives and the longest chunks of a Call.
     pub memory_per_peer: Option<usize>,
-    /// RDMA Reads that a client may have outstanding at us. Memory is exposed only in the reverse direction, and only with
-    /// [`reverse_chunks`](Config::reverse_chunks), which makes it at least 1.
+    /// RDMA Reads that a client may have outstanding at us. Memory is exposed to them only in the reverse direction with
+    /// [`reverse_chunks`](Config::reverse_chunks), and in replies under the Read-Read model; either makes it at least 1.
     pub ird: u16,
     /// RDMA Reads that we may have outstanding at a client.
     pub ord: u16,
@@ -186,6 +187,12 @@ impl ServerConfig {
         let [grant, calls] = [self.protocol.grant, self.protocol.calls]
             .map(|count| usize::try_from(count).unwrap_or(usize::MAX));
         let replies = calls.min(self.max_reverse_calls);
-        grant.saturating_add(replies).saturating_mul(self.protocol.receive_size)
+        let dones = self
+            .protocol
+            .compatibility
+            .read_read
+            .as_ref()
+            .map_or(0, |of| of.exposed_replies.saturating_add(1));
+        grant.saturating_add(replies).saturating_add(dones).saturating_mul(self.protocol.receive_size)
     }
 }

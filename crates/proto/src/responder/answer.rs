@@ -5,10 +5,9 @@
 
 use std::time::Instant;
 
-use rpcrdma_verbs::{WindowErrorKind, Windows, WorkRequest};
+use rpcrdma_verbs::{PoolExhausted, WindowErrorKind, Windows, WorkRequest};
 use rpcrdma_xdr::Stream;
 
-use super::exposure::Exposures;
 use super::{Fault, Incoming, Responder, narrow};
 use crate::call::{Form, Travelled};
 use crate::core::{Core, Origin, remote};
@@ -16,15 +15,17 @@ use crate::error::ProtocolError;
 use crate::event::Answer;
 use crate::gather::Gather;
 use crate::planner::{ChunkRules, ReplyInput, ReplyPlan, plan_reply};
+use crate::timers::after;
 use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk};
 
 impl Responder {
-    /// Makes progress: one error, answer or pull. `in_flight` is the number of our own calls, whose replies need Receives.
+    /// Makes progress: one error, answer or pull. `in_flight` is the number of our own calls, whose replies need Receives;
+    /// `windows` is how many they hold.
     pub(crate) fn transmit(
         &mut self,
         core: &mut Core,
         now: Instant,
-        in_flight: u32,
+        (in_flight, windows): (u32, usize),
         qp: &mut dyn Windows,
     ) -> bool {
         self.wants_memory = None;
@@ -38,11 +39,13 @@ impl Responder {
             {
                 self.credits.finish();
             }
+            self.stalled = None;
             return true;
         }
         if !self.errors.is_empty() {
-            let Some(grant) = self.grant(core, in_flight, qp) else { return false };
+            let Some(grant) = self.grant(core, now, in_flight, qp) else { return false };
             self.credits.finish();
+            self.stalled = None;
             if let Some(Fault { xid, version, body }) = self.errors.pop_front() {
                 send_error(core, xid, version, grant, body);
             }
@@ -54,13 +57,19 @@ impl Responder {
         let Some(mut plan) = self.plan_next(core) else { return false };
         let exposing = plan.as_ref().is_ok_and(|plan| !plan.read.is_empty());
         let set_aside = narrow(usize::from(exposing));
-        let Some(grant) = self.grant(core, in_flight.saturating_add(set_aside), qp) else { return false };
+        let Some(grant) = self.grant(core, now, in_flight.saturating_add(set_aside), qp) else {
+            return false;
+        };
         let read = match &plan {
-            Ok(planned) if exposing => match self.expose_next(core, now, grant, planned, qp) {
+            Ok(planned) if exposing => match self.expose_next(core, now, (grant, windows), planned, qp) {
                 Ok(read) => read,
                 Err(Room::Later) => {
-                    self.withheld.extend(self.answers.pop_front());
+                    self.withhold(core, now);
                     return true;
+                }
+                Err(Room::Memory(room)) => {
+                    self.wait_for(core, now, room);
+                    return false;
                 }
                 Err(Room::Never) => {
                     let len = u64::try_from(planned.exposed()).unwrap_or(u64::MAX);
@@ -72,6 +81,7 @@ impl Responder {
             _ => vec![],
         };
         self.credits.finish();
+        self.stalled = None;
         if let Some((token, _)) = self.answers.pop_front()
             && let Some(call) = self.forget(token)
         {
@@ -113,45 +123,74 @@ impl Responder {
         })
     }
 
-    /// Opens what the next answer exposes, if there is room for it.
+    /// Opens what the next answer exposes, if there is room for it. What is exposed counts as memory of the domain: all
+    /// connections together are bounded by it (RFC 5666 §11: "originating from one or many clients").
     fn expose_next(
         &mut self,
         core: &mut Core,
         now: Instant,
-        grant: u32,
+        (grant, windows): (u32, usize),
         plan: &ReplyPlan,
         qp: &mut dyn Windows,
     ) -> Result<Vec<ReadSegment>, Room> {
-        let ends = |exposures: &Exposures| if exposures.count() > 0 { Room::Later } else { Room::Never };
+        let others = self.exposures.count() > 0;
+        let room = |room| if others { Room::Later } else { Room::Memory(room) };
         let bytes = plan.exposed();
         let Some(limits) = core.exposes_replies() else { return Err(Room::Never) };
-        if bytes > limits.exposed_bytes || limits.exposed_replies == 0 {
+        if bytes > limits.exposed_bytes || limits.exposed_replies == 0 || self.credits.wanted() < 2 {
             return Err(Room::Never);
         }
         let full = self.exposures.count() >= limits.exposed_replies
             || self.exposures.bytes().saturating_add(bytes) > limits.exposed_bytes;
         // RFC 5666 §11: RDMA_DONEs that are due must not take the last credit.
         let starving = usize::try_from(grant).unwrap_or(usize::MAX) < self.exposures.count() + 2;
-        if full || starving {
-            return Err(ends(&self.exposures));
+        if full {
+            return Err(Room::Later);
+        }
+        if starving {
+            return Err(room(core.receive_room()));
         }
         let Some((token, _)) = self.answers.front() else { return Err(Room::Never) };
         let Some(call) = self.calls.get(token) else { return Err(Room::Never) };
-        self.exposures.expose(core, now, (*token, call.xid), &plan.read, qp).map_err(|kind| match kind {
+        let charged = qp.domain().reserve(bytes).map_err(|error| match error {
+            PoolExhausted::InUse { requested, .. } => room(requested),
+            _ => Room::Never,
+        })?;
+        let call = (*token, call.xid);
+        self.exposures.expose(core, now, call, (&plan.read, charged), qp).map_err(|kind| match kind {
             WindowErrorKind::Disconnected => Room::Ended,
-            _ => ends(&self.exposures),
+            WindowErrorKind::Exhausted { .. } if others || windows > 0 => Room::Later,
+            _ => Room::Never,
         })
     }
 
+    /// Sets the next answer aside until a window is closed. If none is exposed, those are calls' of ours, and not waited for
+    /// longer than for memory.
+    fn withhold(&mut self, core: &Core, now: Instant) {
+        let Some((token, answer)) = self.answers.pop_front() else { return };
+        let timed = self.calls.get(&token).is_none_or(|call| call.deadline.is_some());
+        if self.exposures.count() == 0 && !timed {
+            self.set_deadline(token, after(now, core.config.timeouts.memory));
+        }
+        self.withheld.push_back((token, answer));
+        self.stalled = None;
+    }
+
+    /// The next answer or RDMA_ERROR waits for so much room, and not for ever (rule I6).
+    fn wait_for(&mut self, core: &Core, now: Instant, room: usize) {
+        self.wants_memory = Some(room);
+        self.stalled.get_or_insert(after(now, core.config.timeouts.memory));
+    }
+
     /// The value for `rdma_credit`, once Receives back it. `in_flight` are Receives that others need.
-    fn grant(&mut self, core: &mut Core, in_flight: u32, qp: &dyn Windows) -> Option<u32> {
+    fn grant(&mut self, core: &mut Core, now: Instant, in_flight: u32, qp: &dyn Windows) -> Option<u32> {
         let owed = self.receives_owed().saturating_add(1).saturating_add(in_flight);
         core.post_receives(owed, qp.domain());
         let spoken_for = in_flight.saturating_add(narrow(self.exposures.count()));
         let grant = self.credits.grant(core.receives.beyond(spoken_for));
         match grant {
             Some(value) => core.stats.credits_granted_to_peer = value,
-            None => self.wants_memory = Some(core.receive_room()),
+            None => self.wait_for(core, now, core.receive_room()),
         }
         grant
     }
@@ -161,6 +200,8 @@ impl Responder {
 enum Room {
     /// Others must be done first.
     Later,
+    /// So much memory is needed, which others than this direction of the connection hold.
+    Memory(usize),
     /// There will never be room.
     Never,
     /// The connection has ended.

@@ -3,12 +3,13 @@
 //! The data of a reply is shared, read-only memory; the provider owns it from the moment its window is reserved until the window
 //! is invalid. That is after the RDMA_DONE, or after a time: the connection then goes on without that memory, and only a Requester
 //! that reads it all the same loses the connection (RFC 5666 §3.8: "which amounts to the same thing"). How many replies
-//! and bytes are exposed at a time is bounded, so that a Requester that never says RDMA_DONE waits for itself.
+//! and bytes are exposed at a time is bounded, so that a Requester that never says RDMA_DONE waits for itself; and they count as
+//! memory of the domain, so that all connections together are bounded too.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use rpcrdma_verbs::{Key, WindowErrorKind, WindowMemory, Windows, WorkRequest};
+use rpcrdma_verbs::{Key, Reserved, WindowErrorKind, WindowMemory, Windows, WorkRequest};
 
 use crate::core::{Core, Origin, segment};
 use crate::error::ProtocolError;
@@ -33,6 +34,8 @@ struct Exposure {
     /// Whether they are being closed.
     closing: bool,
     deadline: Instant,
+    /// Room of the domain that it counts as.
+    _charged: Reserved,
 }
 
 impl Exposures {
@@ -53,7 +56,7 @@ impl Exposures {
         core: &mut Core,
         now: Instant,
         (token, xid): (u64, u32),
-        read: &[PlannedRead],
+        (read, charged): (&[PlannedRead], Reserved),
         qp: &mut dyn Windows,
     ) -> Result<Vec<ReadSegment>, WindowErrorKind> {
         let mut list = Vec::new();
@@ -83,7 +86,8 @@ impl Exposures {
         }
         self.bytes += bytes;
         let deadline = after(now, core.config.timeouts.done);
-        self.open.insert(token, Exposure { xid, bytes, windows, closing: false, deadline });
+        self.open
+            .insert(token, Exposure { xid, bytes, windows, closing: false, deadline, _charged: charged });
         Ok(list)
     }
 

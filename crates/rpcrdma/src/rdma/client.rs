@@ -26,9 +26,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rpcrdma_oncrpc::Attached;
-use rpcrdma_proto::{
-    Action, CallId, IdMap, IncomingCall, IncomingReply, OPERATION_RECEIVES, Session, SessionEvent,
-};
+use rpcrdma_proto::{Action, CallId, IdMap, IncomingCall, IncomingReply, Session, SessionEvent};
 use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectParameters, Connector, ProtectionDomain, QueuePair};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
@@ -227,15 +225,13 @@ impl Drop for RdmaClient {
 /// What a connection is opened with.
 fn parameters(config: &ClientConfig, domain: ProtectionDomain) -> ConnectParameters {
     let protocol = &config.protocol;
-    let receives = usize::try_from(protocol.calls.max(protocol.grant)).unwrap_or(usize::MAX);
     ConnectParameters {
         private_data: protocol.announcement(),
         ird: config.ird,
-        // Read chunks in the reverse direction are pulled by us (RFC 8167 §5.3).
-        ord: config.ord.max(u16::from(protocol.reverse_chunks)),
+        // We pull Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8).
+        ord: config.ord.max(u16::from(protocol.reverse_chunks || protocol.compatibility.read_read.is_some())),
         max_send_wr: config.max_send_wr,
-        // Half of the queue backs our calls, half what we grant in the reverse direction; operations come on top.
-        max_recv_wr: receives.saturating_mul(2).saturating_add(OPERATION_RECEIVES),
+        max_recv_wr: protocol.max_recv_wr(),
         domain,
     }
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use rpcrdma_oncrpc::{Attached, Peer, TransportKind};
-use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, OPERATION_RECEIVES, Side};
+use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, Side};
 use rpcrdma_verbs::{ConnectError, ConnectParameters, Incoming, QueuePair};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -42,15 +42,13 @@ pub(crate) async fn set_up(
 ) -> Result<Box<dyn QueuePair>, ConnectError> {
     let request = incoming.request().await?;
     let (config, protocol) = (&shared.config, &shared.protocol);
-    let receives = usize::try_from(protocol.calls.max(protocol.grant)).unwrap_or(usize::MAX);
     let parameters = ConnectParameters {
         private_data: protocol.announcement(),
-        // Read chunks in the reverse direction are pulled by the client (RFC 8167 §5.3).
-        ird: config.ird.max(u16::from(protocol.reverse_chunks)),
+        // The client pulls Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8).
+        ird: config.ird.max(u16::from(protocol.reverse_chunks || protocol.compatibility.read_read.is_some())),
         ord: config.ord,
         max_send_wr: config.max_send_wr,
-        // Half of the queue backs our grants, half our own calls; operations on characteristics come on top.
-        max_recv_wr: receives.saturating_mul(2).saturating_add(OPERATION_RECEIVES),
+        max_recv_wr: protocol.max_recv_wr(),
         domain: shared.shares.of(peer.map(|peer| peer.ip())),
     };
     request.accept(parameters).await

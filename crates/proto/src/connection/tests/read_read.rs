@@ -302,6 +302,145 @@ fn i6_rfc5666_11_exposure_is_limited_in_number_and_bytes() {
     }
 }
 
+/// RFC 5666 §11: "originating from one or many clients". What is exposed counts as memory of the domain, and is waited for like
+/// any other.
+// conformance: rfc5666-11-4
+#[test]
+fn i6_rfc5666_11_what_is_exposed_is_charged_to_the_domain() {
+    let (mut raw, _) = exposed(ReadRead::default(), Timeouts::default(), 5001);
+    let used = raw.end.domain.usage().in_use;
+    raw.send(done(1));
+    assert_eq!(used - raw.end.domain.usage().in_use, ProtectionDomain::room_for(5001));
+    for in_time in [true, false] {
+        let mut raw = Raw::new(Side::Server, exposing(ReadRead::default()));
+        let held = hold_all(&raw.end.domain);
+        raw.send(read_call(1, 8));
+        assert!(raw.received.is_empty());
+        assert_eq!(raw.end.connection.wants_memory(), Some(ProtectionDomain::room_for(5001)));
+        if in_time {
+            drop(held);
+            raw.settle();
+            assert!(matches!(raw.last().0.body, Body::Message(lists) if lists.read.len() == 1));
+        } else {
+            pass(&mut raw, Duration::from_secs(30));
+            assert_eq!(raw.end.closed, Some(CloseReason::Timeout("memory for an answer")));
+        }
+    }
+}
+
+fn read_call(xid: u32, credit: u32) -> Bytes {
+    let header = Header { credit, ..header(xid, Body::Message(ChunkLists::default())) };
+    message(&header, &rpc(xid, READ, &5001_u32.to_be_bytes()))
+}
+
+fn pass(raw: &mut Raw, time: Duration) {
+    raw.fabric.advance(time);
+    let now = raw.fabric.instant();
+    raw.end.connection.handle_timeout(now);
+    raw.settle();
+}
+
+/// RFC 5666 §11: a grant of 1 for want of Receives passes; ERR_CHUNK would not.
+#[test]
+fn rfc5666_11_a_passing_lack_of_credits_is_waited_for() {
+    let config = Config { grant: 8, early_calls: 3, ..exposing(ReadRead::default()) };
+    let mut raw = Raw::new(Side::Server, config);
+    let held = hold_all(&raw.end.domain);
+    raw.send(read_call(1, 8));
+    assert!(raw.received.is_empty());
+    assert!(raw.end.connection.wants_memory().is_some() && raw.end.connection.poll_timeout().is_some());
+    drop(held);
+    raw.settle();
+    assert_eq!(raw.last().0.credit, 8);
+    assert!(matches!(raw.last().0.body, Body::Message(lists) if lists.read.len() == 1));
+    // A client that wants one credit only never has two.
+    raw.send(done(1));
+    raw.received.clear();
+    raw.send(read_call(2, 1));
+    expect_error(&mut raw, 2, ErrorBody::Chunk, "reply_not_exposed");
+}
+
+/// Windows that calls of ours hold come back; without any in time the connection ends (rule I6).
+#[test]
+fn i6_windows_for_a_reply_are_waited_for() {
+    for in_time in [true, false] {
+        let mut capabilities = rpcrdma_verbs::Capabilities::default();
+        capabilities.max_windows = 2;
+        let fabric = Fabric::new(FabricConfig { capabilities, ..FabricConfig::default() });
+        let config = Config { reverse_chunks: true, ..exposing(ReadRead::default()) };
+        let mut raw = Raw::on(&fabric, Side::Server, config, &Config::default());
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, store(100, 9000)).unwrap();
+        raw.settle();
+        assert_eq!(raw.fabric.outstanding().windows, 2, "{:?}", raw.end.replies);
+        raw.received.clear();
+        raw.send(read_call(1, 8));
+        assert!(raw.received.is_empty());
+        // What needs no window does not wait.
+        expect_alive(&mut raw);
+        raw.received.clear();
+        if in_time {
+            let stored = accepted(100, &9000_u32.to_be_bytes());
+            raw.send(message(&header(100, Body::Message(ChunkLists::default())), &stored));
+            assert!(matches!(raw.last().0.body, Body::Message(lists) if lists.read.len() == 1));
+            pass(&mut raw, Duration::from_secs(31));
+            assert!(raw.end.closed.is_none());
+        } else {
+            pass(&mut raw, Duration::from_secs(30));
+            assert_eq!(raw.end.closed, Some(CloseReason::Timeout("windows for an answer")));
+        }
+    }
+}
+
+/// Rule I6: the only Call in progress cannot be answered without a Receive for the next one, and that is timed too.
+#[test]
+fn i6_an_answer_does_not_wait_for_a_receive_for_ever() {
+    let config = Config { grant: 8, early_calls: 1, ..server_config() };
+    let mut raw = Raw::new(Side::Server, config);
+    raw.end.serving = false;
+    let _held = hold_all(&raw.end.domain);
+    raw.send(message(&header(1, Body::Message(ChunkLists::default())), &rpc(1, 0, &[])));
+    // Its message holds what its Receive held.
+    let (token, .., message) = raw.end.calls.pop().unwrap();
+    let now = raw.fabric.instant();
+    raw.end.connection.reply(now, token, serve(message.clone()));
+    raw.settle();
+    assert!(raw.received.is_empty());
+    pass(&mut raw, Duration::from_secs(29));
+    assert!(raw.end.closed.is_none());
+    pass(&mut raw, Duration::from_secs(1));
+    assert_eq!(raw.end.closed, Some(CloseReason::Timeout("memory for an answer")));
+    assert_eq!(raw.end.connection.poll_timeout(), None);
+    drop(message);
+}
+
+/// Rule I3: the receive queue holds one Receive for each credit, each call in the reverse direction and each RDMA_DONE.
+#[test]
+fn i3_the_receive_queue_has_room_for_rdma_dones_and_reverse_calls() {
+    let config = Config { grant: 8, calls: 8, ..exposing(ReadRead::default()) };
+    assert_eq!(config.max_recv_wr(), 8 + 8 + 16 + 1 + crate::OPERATION_RECEIVES);
+    let mut raw = Raw::new(Side::Server, config);
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, null(100)).unwrap();
+    raw.settle();
+    raw.send(message(&header(100, Body::Message(ChunkLists::default())), &accepted(100, &[])));
+    raw.received.clear();
+    for xid in 101..109 {
+        raw.end.connection.call(now, null(xid)).unwrap();
+    }
+    raw.settle();
+    assert_eq!(raw.received.len(), 8);
+    for xid in 1..=7 {
+        assert_eq!(ask(&mut raw, xid, 5001).len(), 1);
+    }
+    assert_eq!(raw.end.connection.receives_posted(), 8 + 8 + 7);
+    assert!(raw.end.closed.is_none());
+    for xid in 1..=7 {
+        raw.send(done(xid));
+    }
+    expect_alive(&mut raw);
+}
+
 /// RFC 5666 §11: the grant leaves a credit beyond the RDMA_DONEs, or nothing is exposed.
 // conformance: rfc5666-3.8-2, rfc5666-11-5
 #[test]
