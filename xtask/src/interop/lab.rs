@@ -339,7 +339,7 @@ impl Lab {
     }
 
     /// A port of [`HOST`] that was not used lately.
-    fn port(&mut self) -> u16 {
+    pub(crate) fn port(&mut self) -> u16 {
         let port = self.next_port;
         self.next_port = port.checked_add(1).unwrap_or(FIRST_PORT);
         port

@@ -1,9 +1,11 @@
-//! The conformance tester (`rpcrdma conform`) on the kernel's server: each row has to come out as the list says.
+//! The conformance tester (`rpcrdma conform`) on the kernel's server and client: each row has to come out as the lists say.
 //!
-//! Rows that the list marks `alone` harm the guest. Each of them runs by itself at the end, on a guest that is booted anew, and
+//! Rows against the server that the list marks `alone` harm the guest. Each of them runs by itself at the end, on a guest that is booted anew, and
 //! what the kernel says about it is part of what is expected.
 
 use std::fmt::Write;
+use std::fs;
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -13,16 +15,28 @@ use self::expected::{Entry, Ran, Row};
 use super::{Case, Detail};
 use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::Lab;
+use crate::interop::network::HOST;
+use crate::interop::process;
 
 mod expected;
 
-pub(super) const CASES: &[Case] = &[Case::new(
+pub(super) const CASES: &[Case] = &[CLIENT, SERVER];
+
+const SERVER: Case = Case::new(
     "server",
     "Every row of `rpcrdma conform --server` has the verdict on knfsd that is expected: pass, or what the list of differences says",
     server,
 )
 .within(180)
-.unseen()];
+.unseen();
+
+const CLIENT: Case = Case::new(
+    "client",
+    "Every row of `rpcrdma conform --client` has the verdict on a mount that is expected: pass, or what the list of differences says",
+    client,
+)
+.within(180)
+.unseen();
 
 /// How long a run of the tester may take. Times the patience of the guest.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
@@ -42,7 +56,7 @@ struct Name {
 }
 
 fn server(lab: &mut Lab) -> Result<Detail, Failure> {
-    let list = expected::list()?;
+    let list = expected::list(expected::SERVER)?;
     let names: Vec<String> =
         tester::<Name>(lab, &["--server", "nowhere", "--list"])?.into_iter().map(|row| row.name).collect();
     let (alone, together): (Vec<&String>, Vec<&String>) =
@@ -57,6 +71,49 @@ fn server(lab: &mut Lab) -> Result<Detail, Failure> {
     ensure!(problems.is_empty(), "{} rows came out otherwise: {}", problems.len(), problems.join(" | "));
     let page = page(&lab.description(), &names, &list, &ran);
     lab.page("docs/conform.md", page);
+    Ok(summary(ran.iter().flat_map(|ran| &ran.rows)))
+}
+
+/// Calls without end on a mount that caches nothing: small ones, such with a Reply chunk, such with a Read chunk. MOUNT is
+/// another server's.
+const CALLS: &str = "mkdir -p /mnt/conform\n\
+    until mount -t nfs -o vers=3,proto=rdma,port=$2,mountproto=tcp,mountport=$3,nolock,soft,timeo=20,retry=0,noac \
+    \"$1:/\" /mnt/conform; do sleep 0.2; done\n\
+    long=$(printf '%04090d' 0)\n\
+    while true; do stat /mnt/conform; echo 3 >/proc/sys/vm/drop_caches; ls /mnt/conform; \
+    ln -s \"$long\" /mnt/conform/link; sleep 0.02; done >/dev/null 2>&1";
+
+fn client(lab: &mut Lab) -> Result<Detail, Failure> {
+    let list = expected::list(expected::CLIENT)?;
+    let names: Vec<String> =
+        tester::<Name>(lab, &["--client", "--list"])?.into_iter().map(|row| row.name).collect();
+    let mount = lab.serve(&[])?;
+    let port = lab.port();
+    let output = lab.folder.join("conform.json");
+    let mut command = process::bound(&lab.rpcrdma);
+    command
+        .args(["--json", "conform", "--client", "--listen", &format!("{HOST}:{port}")])
+        .stdout(fs::File::create(&output)?)
+        .stderr(Stdio::null());
+    let mut tester = command.spawn().context("starting rpcrdma conform")?;
+    let calls = lab.guest_start(CALLS, &[&HOST.to_string(), &port.to_string(), &mount.tcp.to_string()])?;
+    let status = process::wait(&mut tester, RUN_LIMIT * lab.accel().patience());
+    process::kill(&mut tester);
+    lab.guest_kill(&calls)?;
+    // Which calls time out, and how others end, is what the rows are about.
+    let complaints = lab
+        .take_complaints()?
+        .into_iter()
+        .filter(|line| !line.contains(DUE) && !line.contains("nfs: "))
+        .collect();
+    // The mount has nobody to talk to any more.
+    lab.renew()?;
+    ensure!(status?.is_some(), "rpcrdma conform did not come to its end");
+    let document: Document<Row> =
+        serde_json::from_slice(&fs::read(&output)?).context("what rpcrdma conform prints")?;
+    let ran = [Ran { rows: document.rows, complaints }];
+    let problems = expected::judge(&list, &names, &ran);
+    ensure!(problems.is_empty(), "{} rows came out otherwise: {}", problems.len(), problems.join(" | "));
     Ok(summary(ran.iter().flat_map(|ran| &ran.rows)))
 }
 

@@ -1,4 +1,4 @@
-//! The list of rows in which knfsd does not pass (`server.toml`), and how a run is judged by it.
+//! The lists of rows in which the kernel does not pass (`server.toml`, `client.toml`), and how a run is judged by them.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,9 @@ use serde::Deserialize;
 
 use crate::failure::{Context, Failure};
 
-const LIST: &str = include_str!("server.toml");
+/// The lists, for each side of the kernel.
+pub(super) const SERVER: &str = include_str!("server.toml");
+pub(super) const CLIENT: &str = include_str!("client.toml");
 
 /// A row that does not pass, or that harms the guest.
 #[derive(Debug, Deserialize)]
@@ -16,7 +18,7 @@ pub(super) struct Entry {
     pub(super) name: String,
     /// Verdicts that are as expected: one, or several if it is a race which of them comes.
     pub(super) verdicts: Vec<String>,
-    /// What knfsd does, in one sentence.
+    /// What the kernel does, in one sentence.
     pub(super) why: String,
     /// Whether the row runs by itself because the guest is not as before afterwards.
     #[serde(default)]
@@ -59,9 +61,9 @@ struct List {
     row: Vec<Entry>,
 }
 
-/// The list.
-pub(super) fn list() -> Result<Vec<Entry>, Failure> {
-    toml::from_str::<List>(LIST).context("the list of differences").map(|list| list.row)
+/// One of the lists.
+pub(super) fn list(text: &str) -> Result<Vec<Entry>, Failure> {
+    toml::from_str::<List>(text).context("the list of differences").map(|list| list.row)
 }
 
 /// All that is not as the list says, in sentences: nothing if the run is green. `names` are the tester's rows.
@@ -183,11 +185,15 @@ mod tests {
     }
 
     #[test]
-    fn the_checked_in_list_is_of_rows_that_there_are() {
+    fn the_checked_in_lists_are_of_rows_that_there_are() {
         let page = include_str!("../../../../../docs/conform.md");
-        let (_, section) = page.split_once("## Our own server\n").unwrap();
-        let section = section.split("\n## ").next().unwrap();
-        for Entry { name, verdicts, why, alone, kernel } in list().unwrap() {
+        let section = |title: &str| {
+            let (_, section) = page.split_once(&format!("## {title}\n")).unwrap();
+            section.split("\n## ").next().unwrap()
+        };
+        let of = |text, title| list(text).unwrap().into_iter().map(move |entry| (entry, section(title)));
+        for (entry, section) in of(SERVER, "Our own server").chain(of(CLIENT, "Our own client")) {
+            let Entry { name, verdicts, why, alone, kernel } = entry;
             assert!(section.contains(&format!("| pass    | {name} ")), "{name}");
             assert!(!verdicts.is_empty() && verdicts != ["pass"], "{name}: {verdicts:?}");
             for verdict in &verdicts {
