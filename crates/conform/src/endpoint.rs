@@ -14,8 +14,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rpcrdma_proto::wire::Segment;
 use rpcrdma_verbs::{
-    Buffer, Completion, ConnectParameters, Key, ProtectionDomain, QueuePair, ReceiveMemory, RemoteSegment,
-    SendRequest, Status, WindowMemory, Work, WorkRequest, WrId,
+    Buffer, Completion, ConnectParameters, Counters, Key, ProtectionDomain, QueuePair, ReceiveMemory,
+    RemoteSegment, SendRequest, Status, WindowMemory, Work, WorkRequest, WrId,
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -214,6 +214,21 @@ impl Endpoint {
         .await;
     }
 
+    /// What has come and gone so far.
+    pub(crate) fn counters(&self) -> Counters {
+        self.queue_pair.counters()
+    }
+
+    /// Makes progress step by step until the counters say so. `false` if that is not seen within a time, or before a message comes or the
+    /// connection ends.
+    pub(crate) async fn shows(&mut self, shown: impl Fn(&Counters) -> bool, limit: Duration) -> bool {
+        let seen = |endpoint: &mut Self| {
+            let seen = shown(&endpoint.queue_pair.counters());
+            (seen || !endpoint.arrived.is_empty()).then_some(seen)
+        };
+        self.until(Instant::now() + limit, seen).await.unwrap_or(false)
+    }
+
     /// The next message, within a time.
     pub(crate) async fn next(&mut self, limit: Duration) -> Next {
         match self.until(Instant::now() + limit, |endpoint| endpoint.arrived.pop_front()).await {
@@ -235,12 +250,6 @@ impl Endpoint {
                 return Poll::Pending;
             }
         }
-    }
-
-    /// Takes a message that has arrived already.
-    pub(crate) fn take_arrived(&mut self, wanted: impl Fn(&Arrived) -> bool) -> Option<Arrived> {
-        let at = self.arrived.iter().position(wanted)?;
-        self.arrived.remove(at)
     }
 
     /// Whether the connection has ended, as far as was seen.
@@ -330,6 +339,11 @@ impl Endpoint {
     /// Cuts the connection off after what was posted has left, as far as the link took it.
     pub(crate) async fn cut(mut self) {
         self.push().await;
+        self.abort().await;
+    }
+
+    /// Cuts the connection off where it is.
+    pub(crate) async fn abort(mut self) {
         self.queue_pair.abort();
         self.push().await;
     }

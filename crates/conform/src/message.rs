@@ -230,6 +230,8 @@ pub(crate) struct Answer {
     pub(crate) header: Option<Header>,
     /// What follows the header.
     pub(crate) payload: Bytes,
+    /// All of it, if there was a message.
+    pub(crate) octets: Option<Bytes>,
 }
 
 /// Whether a message carries this XID.
@@ -239,7 +241,12 @@ pub(crate) fn is_for(octets: &[u8], xid: u32) -> bool {
 
 /// Says what an answer to `xid` is.
 pub(crate) fn answer(octets: &Bytes, xid: u32) -> Answer {
-    let odd = |what: String| Answer { reaction: Reaction::Odd(what), header: None, payload: Bytes::new() };
+    let odd = |what: String| Answer {
+        reaction: Reaction::Odd(what),
+        header: None,
+        payload: Bytes::new(),
+        octets: Some(octets.clone()),
+    };
     let (header, len) = match V1.decode(octets, &Limits::default()) {
         Ok(decoded) => decoded,
         Err(error) => return odd(format!("a message that does not decode: {error}")),
@@ -271,7 +278,7 @@ pub(crate) fn answer(octets: &Bytes, xid: u32) -> Answer {
         // Its payload is in the Reply chunk; whoever offered one looks there.
         Body::NoMessage(_) => Reaction::Odd("an RDMA_NOMSG".into()),
     };
-    Answer { reaction, header: Some(header), payload }
+    Answer { reaction, header: Some(header), payload, octets: Some(octets.clone()) }
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use support::fabric;
 use support::faulty::{
     Act, DIES_OF_FAULTS, DIES_WITH_ITS_CONNECTION, Fault, FaultyConnector, Seen, lists, with_lists, word,
 };
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
@@ -41,37 +41,52 @@ impl Drop for Caller {
     }
 }
 
-/// Our client, which calls NULL, READ, READDIR and WRITE in turn, whatever becomes of them.
-fn caller(connector: Arc<dyn Connector>, address: SocketAddr) -> Caller {
+/// Calls that our client has to make at once.
+const AT_ONCE: usize = 3;
+
+/// Our client, on which several callers call NULL, READ, READDIR and WRITE in turn, whatever becomes of them.
+fn caller(connector: Arc<dyn Connector>, address: SocketAddr, at_once: usize) -> Caller {
     let mut config = ClientConfig::default();
     config.protocol.timeouts.call = Duration::from_secs(2);
     let task = tokio::spawn(async move {
         // A faulty one may not even get so far.
         let Ok(client) = Client::rdma(connector, address, config).await else { return };
-        let arguments = |fill: fn(&mut Encoder)| {
-            let mut encoder = Encoder::new();
-            fill(&mut encoder);
-            encoder.finish()
-        };
-        loop {
-            let read = arguments(|encoder| {
-                [4, 0x6669_6c65, 0, 0, 20_000].iter().for_each(|word| encoder.u32(*word));
-            });
-            let write = arguments(|encoder| encoder.payload(Bytes::from(vec![7; 5000]), 5000, true).unwrap());
-            let calls = [
-                Call::new(100_003, 3, 0),
-                Call::new(100_003, 3, 6).arguments(read).results(200).sink(Sink::Pool(20_000)),
-                Call::new(100_003, 3, 16).results(8192),
-                Call::new(100_003, 3, 7).arguments(write).results(200),
-            ];
-            for call in calls {
-                if client.call(call).await.is_err() {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            }
+        let mut callers = JoinSet::new();
+        for first in 0..at_once {
+            callers.spawn(calls(client.clone(), 2 * first));
         }
+        callers.join_all().await;
     });
     Caller(task.abort_handle())
+}
+
+async fn calls(client: Client, first: usize) {
+    let arguments = |fill: fn(&mut Encoder)| {
+        let mut encoder = Encoder::new();
+        fill(&mut encoder);
+        encoder.finish()
+    };
+    loop {
+        let read = arguments(|encoder| {
+            [4, 0x6669_6c65, 0, 0, 20_000].iter().for_each(|word| encoder.u32(*word));
+        });
+        let write = arguments(|encoder| encoder.payload(Bytes::from(vec![7; 5000]), 5000, true).unwrap());
+        let short = arguments(|encoder| encoder.payload(Bytes::from(vec![7; 2000]), 2000, true).unwrap());
+        let mut calls = [
+            Call::new(100_003, 3, 0),
+            Call::new(100_003, 3, 6).arguments(read).results(200).sink(Sink::Pool(20_000)),
+            Call::new(100_003, 3, 16).results(8192),
+            Call::new(100_003, 3, 7).arguments(write).results(200),
+            // Inline where the server takes that much.
+            Call::new(100_003, 3, 7).arguments(short).results(200),
+        ];
+        calls.rotate_left(first);
+        for call in calls {
+            if client.call(call).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
 }
 
 fn host(listener: Box<dyn Listener>) -> Host {
@@ -79,9 +94,14 @@ fn host(listener: Box<dyn Listener>) -> Host {
 }
 
 async fn on_sim(mode: CompletionMode, fault: Fault, filter: Option<&str>) -> Report {
+    with_callers(mode, fault, AT_ONCE, filter).await
+}
+
+async fn with_callers(mode: CompletionMode, fault: Fault, at_once: usize, filter: Option<&str>) -> Report {
     let fabric = fabric(mode);
     let listener = fabric.listen(ADDRESS).unwrap();
-    let _caller = caller(Arc::new(FaultyConnector::new(Arc::new(fabric.connector(HOST)), fault)), ADDRESS);
+    let _caller =
+        caller(Arc::new(FaultyConnector::new(Arc::new(fabric.connector(HOST)), fault)), ADDRESS, at_once);
     run(host(Box::new(listener)), |row| filter.is_none_or(|name| name == row.name), |_| ()).await
 }
 
@@ -104,7 +124,7 @@ async fn our_client_passes_on_iwarp() {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = IwarpListener::bind(any, rpcrdma_iwarp::Config::default()).await.unwrap();
     let address = listener.local_address().unwrap();
-    let _caller = caller(Arc::new(IwarpConnector::default()), address);
+    let _caller = caller(Arc::new(IwarpConnector::default()), address, AT_ONCE);
     let silence = Duration::from_millis(50);
     let host = Host { silence, ..host(Box::new(listener)) };
     let report = run(host, |_| true, |_| ()).await;
@@ -114,11 +134,22 @@ async fn our_client_passes_on_iwarp() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_call_at_a_time_says_nothing_of_a_grant() {
+    let report = with_callers(CompletionMode::Local, Fault::None, 1, None).await;
+    for row in &report.rows {
+        let about_the_grant = ["first-flight", "grant-one"].contains(&row.row.name);
+        let expected = if about_the_grant { Verdict::NotApplicable } else { Verdict::Pass };
+        assert_eq!(row.verdict, expected, "{row:?}");
+    }
+    assert_eq!(report.rows.len(), rows().len());
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_client_every_row_fails() {
     let fabric = fabric(CompletionMode::Local);
     let listener = fabric.listen(ADDRESS).unwrap();
-    let report = run(host(Box::new(listener)), |row| row.name == "reply-inline", |_| ()).await;
-    assert_eq!(report.count(Verdict::Fail), 1);
+    let report = run(host(Box::new(listener)), |_| true, |_| ()).await;
+    assert_eq!(report.count(Verdict::Fail), rows().len(), "{report:#?}");
 }
 
 /// The first message on a connection: where a row begins with a bad one.
@@ -140,91 +171,124 @@ fn has_reply(_: &Seen, octets: &[u8]) -> bool {
     lists(octets).is_some_and(|(_, lists, _)| lists.reply.is_some())
 }
 
+/// Private data of a server that takes 4096 octets (RFC 8797 §4).
+const SAYS_4096: Bytes = Bytes::from_static(&[0xf6, 0xab, 0x0e, 0x18, 1, 0, 3, 3]);
+
 /// RDMA_ERROR with this code.
 fn is_error(octets: &[u8], code: u32) -> bool {
     word(octets, 3) == 4 && word(octets, 4) == code
 }
 
-/// A fault for each row: what the row is there to find.
-static FAULTS: &[(&str, Fault)] = &[
-    ("reply-inline", Fault::Sends(|_, m| *m = set(m, 0, word(m, 0) ^ 1))),
-    ("first-flight", Fault::Doubles),
-    ("grant-one", Fault::Doubles),
+/// Faults for each row: what the row is there to find, and what it says then.
+static FAULTS: &[(&str, Fault, &str)] = &[
+    ("reply-inline", Fault::Sends(|_, m| *m = set(m, 0, word(m, 0) ^ 1)), "in front of XID"),
+    (
+        "reply-inline",
+        Fault::Sends(|_, m| m.resize(4100, 0)),
+        "a Send of 4100 octets, the inline threshold is 4096",
+    ),
+    ("first-flight", Fault::Doubles, "over the grant"),
+    ("grant-one", Fault::On(|_, m| word(m, 2) == 1, Act::Rewrite(|m| set(m, 2, 32))), "over the grant"),
     // Believes the 0.
-    ("grant-zero", Fault::On(|_, m| word(m, 2) == 0, Act::Die)),
-    ("grant-falls", Fault::On(|_, m| word(m, 2) == 4, Act::Die)),
-    ("grant-all", Fault::On(|_, m| word(m, 2) == u32::MAX, Act::Die)),
-    ("err-chunk", Fault::On(|_, m| is_error(m, 2), Act::Die)),
+    ("grant-zero", Fault::On(|_, m| word(m, 2) == 0, Act::Die), "no call within"),
+    ("grant-falls", Fault::On(|_, m| word(m, 2) == 4, Act::Die), "a grant of 4: the client makes no call"),
+    ("grant-all", Fault::On(|_, m| word(m, 2) == u32::MAX, Act::Die), "no call within"),
+    ("err-chunk", Fault::On(|_, m| is_error(m, 2), Act::Die), "no call within"),
     // Two known peers answer an error with an error.
-    ("err-vers", Fault::On(|_, m| is_error(m, 1), Act::ErrChunk)),
-    ("err-vers-other", Fault::On(|_, m| is_error(m, 1), Act::Die)),
-    ("rpc-refused", Fault::On(|_, m| word(m, 12) == 5, Act::Die)),
-    ("error-undecodable", Fault::On(first, Act::Rewrite(|m| [&set(m, 2, 1)[..16], &[0, 0, 0, 2]].concat()))),
-    ("error-other-xid", Fault::On(first, Act::ErrChunk)),
-    ("reply-other-xid", Fault::On(first, Act::ErrChunk)),
-    ("xid-mismatch", Fault::On(first, Act::Die)),
-    ("msgp", Fault::On(first, Act::Rewrite(|m| [&set(m, 3, 0)[..16], &m[24..]].concat()))),
-    ("done", Fault::On(first, Act::Die)),
-    ("unknown-proc", Fault::On(first, Act::Rewrite(|m| set(m, 3, 0)))),
-    ("short-message", Fault::On(first, Act::ErrChunk)),
-    ("reply-cut", Fault::On(first, Act::Die)),
-    ("discriminators", Fault::On(first, Act::Rewrite(|m| set(m, 4, 0)))),
-    ("counts", Fault::On(first, Act::Die)),
-    ("reply-read-list", Fault::On(first, Act::Rewrite(|m| with_lists(m, |lists| lists.read.clear())))),
-    ("version", Fault::On(first, Act::Rewrite(|m| set(m, 1, 1)))),
-    ("rpc-cut", Fault::On(first, Act::Die)),
-    ("reply-twice", Fault::On(|seen, _| seen.count == 2, Act::Die)),
-    ("reverse-call", Fault::On(first, Act::Die)),
-    ("write-chunk-used", Fault::On(has_write, Act::Die)),
+    ("err-vers", Fault::On(|_, m| is_error(m, 1), Act::ErrChunk), "the client sends an RDMA_ERROR"),
+    ("err-vers-other", Fault::On(|_, m| is_error(m, 1), Act::Die), "no call within"),
+    ("rpc-refused", Fault::On(|_, m| word(m, 12) == 5, Act::Die), "accept_stat 5: no call within"),
+    (
+        "error-undecodable",
+        Fault::On(first, Act::Rewrite(|m| [&set(m, 2, 1)[..16], &[0, 0, 0, 2]].concat())),
+        "over the grant",
+    ),
+    ("error-other-xid", Fault::On(first, Act::ErrChunk), "ERR_CHUNK: the client sends an RDMA_ERROR"),
+    ("reply-other-xid", Fault::On(first, Act::ErrChunk), "another XID: the client sends an RDMA_ERROR"),
+    ("xid-mismatch", Fault::On(first, Act::Die), "no call within"),
+    ("msgp", Fault::On(first, Act::Rewrite(|m| [&set(m, 3, 0)[..16], &m[24..]].concat())), "over the grant"),
+    ("done", Fault::On(first, Act::Die), "no call within"),
+    ("unknown-proc", Fault::On(first, Act::Rewrite(|m| set(m, 3, 0))), "over the grant"),
+    ("short-message", Fault::On(first, Act::ErrChunk), "0 octets: the client sends an RDMA_ERROR"),
+    ("reply-cut", Fault::On(first, Act::Die), "no call within"),
+    ("discriminators", Fault::On(first, Act::Rewrite(|m| set(m, 4, 0))), "over the grant"),
+    ("counts", Fault::On(first, Act::Die), "no call within"),
+    (
+        "reply-read-list",
+        Fault::On(first, Act::Rewrite(|m| with_lists(m, |lists| lists.read.clear()))),
+        "over the grant",
+    ),
+    ("version", Fault::On(first, Act::Rewrite(|m| set(m, 1, 1))), "over the grant"),
+    ("rpc-cut", Fault::On(first, Act::Die), "no call within"),
+    ("reply-twice", Fault::On(|seen, _| seen.count == 2, Act::Die), "no call within"),
+    ("reverse-call", Fault::On(first, Act::Die), "no call within"),
+    ("write-chunk-used", Fault::On(has_write, Act::Die), "no call within"),
     // The reply to a READ without its list.
-    ("write-list-absent", Fault::On(|_, m| m.len() == 156, Act::Die)),
-    ("write-other-handle", Fault::On(has_write, Act::Die)),
-    ("write-too-long", Fault::On(has_write, Act::Die)),
-    ("write-more-segments", Fault::On(has_write, Act::Die)),
-    ("write-beyond-window", DIES_OF_FAULTS),
-    ("write-wrong-key", DIES_OF_FAULTS),
-    ("invalidation", Fault::On(has_write, Act::Die)),
-    ("reply-chunk-spare", Fault::On(has_reply, Act::Die)),
-    ("reply-chunk-used", Fault::On(has_reply, Act::Die)),
+    ("write-list-absent", Fault::On(|_, m| m.len() == 156, Act::Die), "no call within"),
+    ("write-other-handle", Fault::On(has_write, Act::Die), "no call within"),
+    ("write-too-long", Fault::On(has_write, Act::Die), "no call within"),
+    ("write-more-segments", Fault::On(has_write, Act::Die), "no call within"),
+    ("write-beyond-window", Fault::WidensWindows(64), "the RDMA Write was not refused"),
+    ("write-beyond-window", DIES_OF_FAULTS, "no call within"),
+    ("write-wrong-key", DIES_OF_FAULTS, "no call within"),
+    ("invalidation", Fault::On(|seen, _| seen.invalidates, Act::Die), "no call within"),
+    ("reply-chunk-spare", Fault::On(has_reply, Act::Die), "no call within"),
+    ("reply-chunk-used", Fault::On(has_reply, Act::Die), "no call within"),
     // The reply to a READDIR without its chunk.
-    ("reply-chunk-absent", Fault::On(|_, m| m.len() == 160, Act::Die)),
-    ("reply-chunk-too-long", Fault::On(has_reply, Act::Die)),
-    ("reply-chunk-empty", Fault::On(has_reply, Act::Die)),
-    ("read-of-write-window", DIES_OF_FAULTS),
-    ("read-beyond-window", DIES_OF_FAULTS),
-    ("read-wrong-key", DIES_OF_FAULTS),
-    ("private-data-absent", Fault::PrivateData(|data| (!data.is_empty()).then(|| data.clone()))),
-    ("private-data-malformed", Fault::PrivateData(|data| (data.len() != 7).then(|| data.clone()))),
-    ("private-data-version", Fault::PrivateData(|data| (data.get(4) != Some(&2)).then(|| data.clone()))),
+    ("reply-chunk-absent", Fault::On(|_, m| m.len() == 160, Act::Die), "no call within"),
+    ("reply-chunk-too-long", Fault::On(has_reply, Act::Die), "no call within"),
+    ("reply-chunk-empty", Fault::On(has_reply, Act::Die), "no call within"),
+    ("read-of-write-window", Fault::OpensForReading, "can be read that were not offered"),
+    ("read-of-write-window", DIES_OF_FAULTS, "no call within"),
+    ("read-beyond-window", Fault::WidensWindows(4096), "can be read that were not offered"),
+    ("read-beyond-window", DIES_OF_FAULTS, "no call within"),
+    ("read-wrong-key", DIES_OF_FAULTS, "no call within"),
+    (
+        "private-data-absent",
+        Fault::PrivateData(|data| (!data.is_empty()).then(|| data.clone())),
+        "with 0 octets: the client makes no call",
+    ),
+    ("private-data-absent", Fault::PrivateData(|_| Some(SAYS_4096)), "the inline threshold is 1024"),
+    (
+        "private-data-malformed",
+        Fault::PrivateData(|data| (data.len() != 7).then(|| data.clone())),
+        "with 7 octets: the client makes no call",
+    ),
+    (
+        "private-data-version",
+        Fault::PrivateData(|data| (data.get(4) != Some(&2)).then(|| data.clone())),
+        "with 8 octets: the client makes no call",
+    ),
     (
         "private-data-embedded",
         Fault::PrivateData(|data| (!data.starts_with(&[0xf6, 0xf6])).then(|| data.clone())),
+        "with 9 octets: the client makes no call",
     ),
-    ("foreign-invalidation", DIES_OF_FAULTS),
-    ("oversized-reply", DIES_OF_FAULTS),
-    ("no-reply", DIES_WITH_ITS_CONNECTION),
-    ("closed", DIES_WITH_ITS_CONNECTION),
-    ("cut", DIES_OF_FAULTS),
-    ("cut-after-reply", DIES_OF_FAULTS),
-    ("refused", DIES_WITH_ITS_CONNECTION),
+    ("foreign-invalidation", DIES_OF_FAULTS, "no call within"),
+    ("oversized-reply", DIES_OF_FAULTS, "no call within"),
+    ("no-reply", DIES_WITH_ITS_CONNECTION, "no call within"),
+    ("closed", DIES_WITH_ITS_CONNECTION, "no call within"),
+    ("cut", DIES_OF_FAULTS, "no call within"),
+    ("cut-after-reply", DIES_OF_FAULTS, "no call within"),
+    ("refused", DIES_WITH_ITS_CONNECTION, "no call within"),
 ];
 
 #[test]
 fn no_row_is_without_its_faulty_client() {
     let rows = rows();
     let names: BTreeSet<&str> = rows.iter().map(|row| row.name).collect();
-    let faults: BTreeSet<&str> = FAULTS.iter().map(|(name, _)| *name).collect();
+    let faults: BTreeSet<&str> = FAULTS.iter().map(|(name, ..)| *name).collect();
     assert_eq!(names, faults);
-    assert_eq!((names.len(), faults.len()), (rows.len(), FAULTS.len()), "names are unique");
+    assert_eq!(names.len(), rows.len(), "names are unique");
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_row_is_red_on_its_faulty_client() {
     let mut green = Vec::new();
-    for (name, fault) in FAULTS {
+    for (name, fault, expected) in FAULTS {
         let report = on_sim(CompletionMode::Local, *fault, Some(name)).await;
-        if report.rows[0].verdict != Verdict::Fail {
-            green.push(report.rows[0].clone());
+        if report.rows[0].verdict != Verdict::Fail || !report.rows[0].seen.contains(expected) {
+            green.push((report.rows[0].clone(), *expected));
         }
     }
     assert!(green.is_empty(), "{green:#?}");

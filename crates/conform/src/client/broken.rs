@@ -1,4 +1,4 @@
-//! Replies that no server sends: what a client has to discard (RFC 8166 §4.5), what ends a call, and credits.
+//! Replies that no server sends: what a client has to discard (RFC 8166 §4.5), and what ends a call.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use bytes::Bytes;
 use rpcrdma_proto::wire::ChunkLists;
 use tokio::time::Instant;
 
-use super::serve::{accepted, reply};
-use super::stage::{Call, Event, GRANT, Stage, unasked};
+use super::serve::accepted;
+use super::stage::{Call, Event, ONE, Stage, unasked};
 use crate::message::{
     ERR_CHUNK, ERR_VERS, LEAST_HEADER, RDMA_DONE, RDMA_ERROR, RDMA_MSG, RDMA_MSGP, Words, message,
 };
@@ -22,17 +22,21 @@ fn null_reply(xid: u32) -> Words {
 const PAUSES: u32 = 20;
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
-/// Whether the client keeps quiet: no error, no other call, for the time of silence.
-async fn quiet(stage: &mut Stage, call: &Call, label: &str) -> Result<(), Wrong> {
-    let silence = stage.silence;
-    quiet_for(stage, call, label, silence).await
+/// What a client does while it is watched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    Quiet,
+    /// It goes on to its next call, which is kept for who asks next.
+    Another,
 }
 
-async fn quiet_for(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> Result<(), Wrong> {
+/// Watches a client that may go on to its next call, for the time of silence, or keep quiet.
+async fn watch(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> Result<Watched, Wrong> {
     let deadline = Instant::now() + time;
     loop {
-        match stage.event(deadline.saturating_duration_since(Instant::now())).await? {
-            Event::Nothing => return Ok(()),
+        let event = stage.event(deadline.saturating_duration_since(Instant::now())).await;
+        match event.map_err(|wrong| Wrong { seen: format!("{label}: {}", wrong.seen), ..wrong })? {
+            Event::Nothing => return Ok(Watched::Quiet),
             Event::Connected => {}
             Event::Other(octets) => return Err(fail(format!("{label}: {}", unasked(&octets)))),
             Event::Ended(connection) if connection == call.connection => {
@@ -45,11 +49,17 @@ async fn quiet_for(stage: &mut Stage, call: &Call, label: &str, time: Duration) 
             Event::Call(next) if next.connection != call.connection => stage.serve(&next).await,
             Event::Call(next) => {
                 stage.put_back(next);
-                return Err(fail(format!(
-                    "{label}: taken for the reply, or the call is given up: there is another call"
-                )));
+                return Ok(Watched::Another);
             }
         }
+    }
+}
+
+/// The client keeps quiet: no error, no other call. It has one credit: another call says that this one was completed.
+async fn quiet(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> Result<(), Wrong> {
+    match watch(stage, call, label, time).await? {
+        Watched::Quiet => Ok(()),
+        Watched::Another => Err(fail(format!("{label}: the call is taken for completed"))),
     }
 }
 
@@ -64,11 +74,12 @@ async fn discarded(stage: &mut Stage, bad: impl Fn(&Call) -> Vec<(String, Bytes)
         // A client has Receives for the replies that it waits for: each is given the time to be posted again.
         if count > 1 {
             let pause = (stage.silence / PAUSES).max(LEAST_PAUSE);
-            quiet_for(stage, &call, &label, pause).await?;
+            quiet(stage, &call, &label, pause).await?;
         }
     }
     let label = if count == 1 { labels.concat() } else { format!("{count} messages") };
-    quiet(stage, &call, &label).await?;
+    let silence = stage.silence;
+    quiet(stage, &call, &label, silence).await?;
     stage.serve(&call).await;
     let text = stage.goes_on(&call).await?;
     Ok(format!("discarded; after the good reply {text}"))
@@ -80,7 +91,7 @@ fn one(label: &str, octets: Bytes) -> Vec<(String, Bytes)> {
 
 /// A message of Version One with these words behind the fixed part.
 fn raw(xid: u32, procedure: u32, words: &[u32]) -> Words {
-    Words::new().words(&[xid, 1, GRANT, procedure]).words(words)
+    Words::new().words(&[xid, 1, ONE, procedure]).words(words)
 }
 
 /// The same with a good reply behind it.
@@ -88,95 +99,11 @@ fn raw_reply(xid: u32, procedure: u32, words: &[u32]) -> Bytes {
     raw(xid, procedure, words).octets(&null_reply(xid).finish()).finish()
 }
 
-pub(super) async fn inline(stage: &mut Stage) -> Outcome {
-    let mut text = String::new();
-    for _ in 0..3 {
-        let call = stage.call().await?;
-        stage.serve(&call).await;
-        text = stage.goes_on(&call).await?;
-    }
-    Ok(text)
-}
-
-/// Holds the reply; no more calls than granted may come.
-async fn within(stage: &mut Stage, call: &Call, grant: usize) -> Result<(), Wrong> {
-    let deadline = Instant::now() + stage.silence;
-    let mut held = vec![call.clone()];
-    let wrong = loop {
-        match stage.event(deadline.saturating_duration_since(Instant::now())).await? {
-            Event::Call(next) if next.connection == call.connection => {
-                held.push(next);
-                if held.len() > grant {
-                    break Some(fail(format!("{} calls in flight, {grant} were granted", held.len())));
-                }
-            }
-            Event::Call(next) => stage.serve(&next).await,
-            Event::Nothing => break None,
-            _ => {}
-        }
-    };
-    for call in &held {
-        stage.serve(call).await;
-    }
-    wrong.map_or(Ok(()), Err)
-}
-
-pub(super) async fn first_flight(stage: &mut Stage) -> Outcome {
-    let call = stage.call().await?;
-    stage.serve(&call).await;
-    stage.clear().await;
-    let first = stage.call().await?;
-    within(stage, &first, 1).await?;
-    let text = stage.goes_on(&first).await?;
-    Ok(format!("one call until its reply; {text}"))
-}
-
-/// Answers a call with this grant.
-async fn granted(stage: &mut Stage, grant: u32) -> Outcome {
-    let call = stage.call().await?;
-    let reply = reply(&call);
-    stage.send_reply(&call, reply, grant).await;
-    stage.goes_on(&call).await
-}
-
-pub(super) async fn grant_one(stage: &mut Stage) -> Outcome {
-    granted(stage, 1).await?;
-    let call = stage.call().await?;
-    let reply = reply(&call);
-    stage.send_reply(&call, reply, 1).await;
-    let next = stage.call().await?;
-    if next.connection != call.connection {
-        stage.put_back(next);
-        return Ok("the next call on another connection".into());
-    }
-    within(stage, &next, 1).await?;
-    Ok("one call at a time".into())
-}
-
-pub(super) async fn grant_zero(stage: &mut Stage) -> Outcome {
-    let text = granted(stage, 0).await?;
-    granted(stage, GRANT).await?;
-    Ok(text)
-}
-
-pub(super) async fn grant_falls(stage: &mut Stage) -> Outcome {
-    let mut text = String::new();
-    for grant in [32, 16, 4, 2, 1, 32] {
-        text = granted(stage, grant).await?;
-    }
-    Ok(text)
-}
-
-pub(super) async fn grant_all(stage: &mut Stage) -> Outcome {
-    granted(stage, u32::MAX).await?;
-    granted(stage, GRANT).await
-}
-
 /// Answers with octets that end the call.
 async fn ended(stage: &mut Stage, octets: impl Fn(&Call) -> Bytes) -> Outcome {
     let call = stage.call().await?;
     let octets = octets(&call);
-    stage.send(&call, octets).await?;
+    stage.end(&call, octets).await?;
     stage.goes_on(&call).await
 }
 
@@ -188,9 +115,20 @@ pub(super) async fn err_vers(stage: &mut Stage) -> Outcome {
     ended(stage, |call| raw(call.xid, RDMA_ERROR, &[ERR_VERS, 2, 9]).finish()).await
 }
 
-/// RFC 5666 §4.2 let the version be any that the sender speaks.
+/// RFC 5666 §4.2 let the version be any that the sender speaks, RFC 8166 §4.5 that of the call only: some clients end the call,
+/// others discard the message. These are told by the end of the connection.
 pub(super) async fn err_vers_other(stage: &mut Stage) -> Outcome {
-    ended(stage, |call| Words::new().words(&[call.xid, 2, GRANT, RDMA_ERROR, ERR_VERS, 2, 2]).finish()).await
+    let call = stage.call().await?;
+    let octets = Words::new().words(&[call.xid, 2, ONE, RDMA_ERROR, ERR_VERS, 2, 2]).finish();
+    stage.end(&call, octets).await?;
+    let silence = stage.silence;
+    let watched = watch(stage, &call, "ERR_VERS under rdma_vers 2", silence).await?;
+    if let Some(endpoint) = stage.take(call.connection) {
+        endpoint.close().await;
+    }
+    let text = stage.goes_on(&call).await?;
+    let done = if watched == Watched::Quiet { "discarded" } else { "the call ends" };
+    Ok(format!("{done}; after the end of the connection {text}"))
 }
 
 pub(super) async fn rpc_refused(stage: &mut Stage) -> Outcome {
@@ -200,7 +138,7 @@ pub(super) async fn rpc_refused(stage: &mut Stage) -> Outcome {
         let more: &[u32] = if status == 2 { &[1, 2] } else { &[] };
         let reply = |call: &Call| {
             let payload = accepted(call.xid, status).words(more).finish();
-            message(call.xid, GRANT, RDMA_MSG, ChunkLists::default(), &payload)
+            message(call.xid, ONE, RDMA_MSG, ChunkLists::default(), &payload)
         };
         text = ended(stage, reply)
             .await
@@ -237,11 +175,23 @@ pub(super) async fn reply_other_xid(stage: &mut Stage) -> Outcome {
 pub(super) async fn xid_mismatch(stage: &mut Stage) -> Outcome {
     let call = stage.call().await?;
     let octets = raw(call.xid, RDMA_MSG, &[0, 0, 0]).octets(&null_reply(other(call.xid)).finish()).finish();
-    stage.send(&call, octets).await?;
-    let quiet = quiet(stage, &call, "").await.is_ok();
-    stage.serve(&call).await;
+    let discarded = maybe_ended(stage, &call, octets, "two XIDs").await?;
     let text = stage.goes_on(&call).await?;
-    Ok(format!("{}; {text}", if quiet { "discarded" } else { "not discarded" }))
+    Ok(format!("{}; {text}", if discarded { "discarded" } else { "not discarded" }))
+}
+
+/// Sends octets that a client may take for the answer or discard; then they are followed by the good reply. Whether they
+/// were discarded.
+async fn maybe_ended(stage: &mut Stage, call: &Call, octets: Bytes, label: &str) -> Result<bool, Wrong> {
+    stage.end(call, octets).await?;
+    let silence = stage.silence;
+    match watch(stage, call, label, silence).await? {
+        Watched::Quiet => {
+            stage.serve(call).await;
+            Ok(true)
+        }
+        Watched::Another => Ok(false),
+    }
 }
 
 pub(super) async fn msgp(stage: &mut Stage) -> Outcome {
@@ -303,7 +253,7 @@ pub(super) async fn read_list(stage: &mut Stage) -> Outcome {
 
 pub(super) async fn version(stage: &mut Stage) -> Outcome {
     discarded(stage, |call| {
-        let head = Words::new().words(&[call.xid, 9, GRANT, RDMA_MSG, 0, 0, 0]);
+        let head = Words::new().words(&[call.xid, 9, ONE, RDMA_MSG, 0, 0, 0]);
         one("rdma_vers 9", head.octets(&null_reply(call.xid).finish()).finish())
     })
     .await
@@ -315,11 +265,13 @@ pub(super) async fn rpc_cut(stage: &mut Stage) -> Outcome {
     for len in [0, 4, 8, 20] {
         let call = stage.call().await?;
         let whole = raw_reply(call.xid, RDMA_MSG, &[0, 0, 0]);
-        stage.send(&call, whole.slice(..LEAST_HEADER + len)).await?;
-        let quiet = quiet(stage, &call, "").await.is_ok();
-        stage.serve(&call).await;
-        stage.goes_on(&call).await.map_err(|wrong| fail(format!("{len} octets: {}", wrong.seen)))?;
-        texts.push(if quiet { "discarded" } else { "the call fails" });
+        let label = format!("{len} octets");
+        let discarded = maybe_ended(stage, &call, whole.slice(..LEAST_HEADER + len), &label).await?;
+        stage
+            .goes_on(&call)
+            .await
+            .map_err(|wrong| Wrong { seen: format!("{label}: {}", wrong.seen), ..wrong })?;
+        texts.push(if discarded { "discarded" } else { "the call fails" });
     }
     texts.dedup();
     Ok(texts.join(", "))
@@ -332,7 +284,8 @@ pub(super) async fn twice(stage: &mut Stage) -> Outcome {
     stage.goes_on(&call).await
 }
 
-/// A call in the reverse direction that nobody asked for (RFC 8167): any answer, or none.
+/// A call in the reverse direction that nobody asked for (RFC 8167): any answer, or none. The call before it waits for its
+/// reply, and the client has no credit for another.
 pub(super) async fn reverse_call(stage: &mut Stage) -> Outcome {
     let call = stage.call().await?;
     let xid = other(call.xid);
@@ -348,9 +301,6 @@ pub(super) async fn reverse_call(stage: &mut Stage) -> Outcome {
                 break;
             }
             Event::Nothing => break,
-            Event::Call(next) if next.connection == call.connection => {
-                return Err(fail("another call before the reply to the first"));
-            }
             Event::Call(next) => stage.serve(&next).await,
             _ => {}
         }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use rpcrdma_proto::wire::{ReadSegment, Segment};
 
 use super::serve::{Reply, long, reply};
-use super::stage::{Call, GRANT, Stage};
+use super::stage::{Call, ONE, Stage};
 use crate::report::{Outcome, Wrong, fail, not_applicable};
 
 /// A handle that no window has.
@@ -22,8 +22,20 @@ fn has_reply(call: &Call) -> bool {
 /// A call that offers what the row needs.
 async fn offering(stage: &mut Stage, wanted: fn(&Call) -> bool, what: &str) -> Result<Call, Wrong> {
     let limit = stage.limit;
-    let call = stage.call_where(wanted, limit).await?;
-    call.ok_or_else(|| not_applicable(format!("the client offers no {what} within {limit:?}")))
+    let mut any = false;
+    let call = stage
+        .call_where(
+            |call| {
+                any = true;
+                wanted(call)
+            },
+            limit,
+        )
+        .await?;
+    call.ok_or_else(|| match any {
+        true => not_applicable(format!("the client offers no {what} within {limit:?}")),
+        false => fail(format!("the client makes no call within {limit:?}")),
+    })
 }
 
 /// Answers a call with a Write chunk by a reply that was changed.
@@ -38,23 +50,32 @@ async fn replied(stage: &mut Stage, change: impl FnOnce(&Call, &mut Reply)) -> O
     spoilt(stage, call, change).await
 }
 
+/// A client that takes the reply goes on at once. One that discards it waits until it gives the call up: it is told the end of the
+/// connection.
 async fn spoilt(stage: &mut Stage, call: Call, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
     let mut reply = reply(&call);
     change(&call, &mut reply);
-    stage.send_reply(&call, reply, GRANT).await;
-    match stage.goes_on(&call).await {
-        // A header that is wrong has to be discarded: then the call waits until the client gives it up. It is told the end.
-        Err(wrong) if wrong.seen.starts_with("no call within") => {
+    stage.send_reply(&call, reply, ONE).await;
+    let silence = stage.silence;
+    match stage.goes_on_within(&call, silence).await? {
+        Some(text) => Ok(text),
+        None => {
             if let Some(endpoint) = stage.take(call.connection) {
                 endpoint.close().await;
             }
-            stage
-                .goes_on(&call)
-                .await
-                .map(|text| format!("discarded; after the end of the connection {text}"))
+            let text = stage.goes_on(&call).await?;
+            Ok(format!("discarded; after the end of the connection {text}"))
         }
-        outcome => outcome,
     }
+}
+
+/// A reply before which memory is written that was not offered.
+async fn refused(stage: &mut Stage, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
+    let call = offering(stage, has_write, "Write chunk").await?;
+    let mut reply = reply(&call);
+    change(&call, &mut reply);
+    stage.send_reply(&call, reply, ONE).await;
+    stage.goes_on_elsewhere(&call, "the RDMA Write").await
 }
 
 pub(super) async fn write_used(stage: &mut Stage) -> Outcome {
@@ -94,7 +115,7 @@ pub(super) async fn write_more_segments(stage: &mut Stage) -> Outcome {
 }
 
 pub(super) async fn write_beyond(stage: &mut Stage) -> Outcome {
-    write(stage, |_, reply| {
+    refused(stage, |_, reply| {
         for (data, targets) in &mut reply.writes {
             *data = Bytes::from(vec![0x5a; 64]);
             // Right behind the window.
@@ -112,7 +133,7 @@ pub(super) async fn write_beyond(stage: &mut Stage) -> Outcome {
 }
 
 pub(super) async fn write_nowhere(stage: &mut Stage) -> Outcome {
-    write(stage, |_, reply| {
+    refused(stage, |_, reply| {
         for (data, targets) in &mut reply.writes {
             *data = Bytes::from(vec![0x5a; 64]);
             *targets = vec![Segment { handle: NOWHERE, length: 64, offset: 4096 }];
@@ -135,8 +156,9 @@ pub(super) async fn invalidated(stage: &mut Stage) -> Outcome {
     for (data, targets) in &reply.writes {
         endpoint.write(data.clone(), targets);
     }
-    endpoint.send_invalidating(reply.message(call.xid, GRANT), handle);
+    endpoint.send_invalidating(reply.message(call.xid, ONE), handle);
     endpoint.push().await;
+    stage.answered(&call)?;
     stage.goes_on(&call).await
 }
 

@@ -9,6 +9,7 @@
 
 mod broken;
 mod chunks;
+mod credits;
 mod rows;
 mod serve;
 mod setup;
@@ -59,6 +60,10 @@ pub async fn run(host: Host, wanted: impl Fn(&RowInfo) -> bool, mut each: impl F
         let outcome = timeout(limit, (row.run)(&mut stage))
             .await
             .unwrap_or_else(|_| Err(fail(format!("the row did not end within {limit:?}"))));
+        if outcome.is_err() {
+            // Whatever the row left behind, the next one finds nothing of it.
+            stage.clear().await;
+        }
         let row = RowReport::new(row.info, outcome);
         each(&row);
         report.rows.push(row);

@@ -1,6 +1,6 @@
 //! The table of rows.
 
-use super::{Row, broken, chunks, setup};
+use super::{Row, broken, chunks, credits, setup};
 use crate::report::{RowInfo, Rule};
 
 /// A group of rows: `name, section, rule, sends, expects => function`.
@@ -14,18 +14,18 @@ macro_rules! group {
 }
 
 group! { CREDITS:
-    "reply-inline", "RFC 8166 §3.5.1", Required, "good replies", "well-formed calls go on" => broken::inline;
-    "first-flight", "RFC 8166 §3.3.3", Required, "no reply to the first call for a while", "no second call before the reply" => broken::first_flight;
-    "grant-one", "RFC 8166 §3.3.1", Required, "a grant of 1", "one call at a time" => broken::grant_one;
-    "grant-zero", "RFC 8166 §3.3.1", Required, "a grant of 0, which is forbidden", "calls go on" => broken::grant_zero;
-    "grant-falls", "RFC 8166 §3.3.1", Required, "grants of 32, 16, 4, 2, 1, 32", "calls go on" => broken::grant_falls;
-    "grant-all", "RFC 8166 §3.3.1", Required, "a grant of 2^32-1", "calls go on" => broken::grant_all;
+    "reply-inline", "RFC 8166 §3.5.1", Required, "good replies", "well-formed calls go on" => credits::inline;
+    "first-flight", "RFC 8166 §3.3.3", Required, "no reply to the first call for a while", "one call until its reply" => credits::first_flight;
+    "grant-one", "RFC 8166 §3.3.1", Required, "a grant of 1", "one call at a time" => credits::grant_one;
+    "grant-zero", "RFC 8166 §3.3.1", Choice, "a grant of 0, which is forbidden", "calls go on" => credits::grant_zero;
+    "grant-falls", "RFC 8166 §3.3.1", Required, "grants of 32, 16, 4, 2, 1, 32", "calls go on" => credits::grant_falls;
+    "grant-all", "RFC 8166 §3.3.1", Required, "a grant of 2^32-1", "calls go on" => credits::grant_all;
 }
 
 group! { ERRORS:
     "err-chunk", "RFC 8166 §4.5", Required, "ERR_CHUNK", "the call ends, others follow" => broken::err_chunk;
     "err-vers", "RFC 8166 §4.5.1", Required, "ERR_VERS 2-9", "the call ends, others follow" => broken::err_vers;
-    "err-vers-other", "RFC 8166 §4.5.1", Required, "ERR_VERS 2-2 under rdma_vers 2", "the call ends, others follow" => broken::err_vers_other;
+    "err-vers-other", "RFC 8166 §4.5", Choice, "ERR_VERS 2-2 under rdma_vers 2, then the end of the connection", "the call ends, or the error is discarded; calls go on" => broken::err_vers_other;
     "rpc-refused", "RFC 5531 §9", Required, "PROG_UNAVAIL, PROG_MISMATCH, PROC_UNAVAIL, GARBAGE_ARGS, SYSTEM_ERR", "the call ends, others follow" => broken::rpc_refused;
     "error-undecodable", "RFC 8166 §4.5", Required, "RDMA_ERRORs that do not decode", "discarded" => broken::error_undecodable;
     "error-other-xid", "RFC 8166 §4.5", Required, "ERR_CHUNK under an XID that no call has", "discarded" => broken::error_other_xid;
@@ -68,14 +68,14 @@ group! { SETUP:
     "private-data-absent", "RFC 8797 §5.1", Required, "a server without private data", "calls go on" => setup::private_data_absent;
     "private-data-malformed", "RFC 8797 §5.2", Required, "private data cut off, and other data", "calls go on" => setup::private_data_malformed;
     "private-data-version", "RFC 8797 §5.2", Required, "private data of version 2", "calls go on" => setup::private_data_version;
-    "private-data-embedded", "RFC 8797 §5.1", Required, "private data behind other data", "calls go on" => setup::private_data_embedded;
+    "private-data-embedded", "RFC 8797 §5.2", Recommended, "private data behind other data", "calls go on" => setup::private_data_embedded;
     "foreign-invalidation", "RFC 8797 §4.1", Required, "Send with Invalidate of a handle that is not there", "calls go on, on a new connection" => setup::foreign_invalidation;
     "oversized-reply", "RFC 8166 §2.3.2", Required, "a reply longer than any Receive", "calls go on, on a new connection" => setup::oversized;
-    "no-reply", "RFC 8166 §4.5.5", Required, "no reply, then the end of the connection", "calls go on" => setup::no_reply;
-    "closed", "RFC 8166 §4.5.5", Required, "the connection closed in order on a call", "calls go on" => setup::closed;
-    "cut", "RFC 8166 §4.5.5", Required, "the connection cut off on a call", "calls go on" => setup::cut;
-    "cut-after-reply", "RFC 8166 §4.5.5", Required, "the connection cut off right after a reply", "calls go on" => setup::cut_after_reply;
-    "refused", "RFC 8166 §4.5.5", Required, "connections refused for a while", "calls go on" => setup::refused;
+    "no-reply", "RFC 8166 §4.5.5", Choice, "no reply, then the end of the connection", "calls go on" => setup::no_reply;
+    "closed", "RFC 8166 §4.5.5", Choice, "the connection closed in order on a call", "calls go on" => setup::closed;
+    "cut", "RFC 8166 §4.5.5", Choice, "the connection cut off on a call", "calls go on" => setup::cut;
+    "cut-after-reply", "RFC 8166 §4.5.5", Choice, "the connection cut off right after a reply", "calls go on" => setup::cut_after_reply;
+    "refused", "RFC 8166 §4.5.5", Choice, "connections refused for a while", "calls go on" => setup::refused;
 }
 
 /// Every row, in order.

@@ -65,7 +65,8 @@ pub(super) fn reply(call: &Call) -> Reply {
                 .write
                 .first()
                 .map_or(SMALL_READ, |chunk| usize::try_from(chunk.total()).unwrap_or(0));
-            let data = Bytes::from(vec![0x5a; room.min(ANNOUNCED)]);
+            let count = usize::try_from(call.count).unwrap_or(usize::MAX);
+            let data = Bytes::from(vec![0x5a; room.min(ANNOUNCED).min(count)]);
             let len = crate::message::u32_of(data.len());
             (attributes(head(0).words(&[0])).words(&[len, 1, len]), Some(data))
         }

@@ -5,14 +5,17 @@ use rpcrdma_proto::PrivateData;
 use rpcrdma_proto::wire::ChunkLists;
 
 use super::serve::accepted;
-use super::stage::{Call, GRANT, Stage, Welcome, announcement};
+use super::stage::{Call, ONE, Stage, Welcome, announcement};
 use crate::message::{RDMA_MSG, message};
-use crate::report::{Outcome, fail};
+use crate::report::{Outcome, Wrong, fail};
 
 /// A handle that no window has.
 const NOWHERE: u32 = 0x00ba_d000;
 /// How often connection attempts are refused before one is accepted: the time of silence, this many times.
 const REFUSING: u32 = 2;
+
+/// Calls on each of them: with some luck one is long enough to meet the threshold.
+const CALLS: usize = 8;
 
 /// Calls on new connections that were set up with this private data.
 async fn welcomed(stage: &mut Stage, private_data: Vec<Bytes>) -> Outcome {
@@ -22,13 +25,17 @@ async fn welcomed(stage: &mut Stage, private_data: Vec<Bytes>) -> Outcome {
         stage.welcome(Welcome::Accept(data)).await;
         stage.clear().await;
         let served = async {
-            let call = stage.call().await?;
-            stage.serve(&call).await;
-            stage.goes_on(&call).await
+            let mut text = String::new();
+            for _ in 0..CALLS {
+                let call = stage.call().await?;
+                stage.serve(&call).await;
+                text = stage.goes_on(&call).await?;
+            }
+            Ok(text)
         };
         let outcome = served.await;
         stage.welcome(Welcome::Accept(announcement())).await;
-        text = outcome.map_err(|wrong| fail(format!("with {len} octets: {}", wrong.seen)))?;
+        text = outcome.map_err(|wrong: Wrong| fail(format!("with {len} octets: {}", wrong.seen)))?;
     }
     stage.clear().await;
     Ok(text)
@@ -63,8 +70,15 @@ pub(super) async fn private_data_embedded(stage: &mut Stage) -> Outcome {
     welcomed(stage, vec![behind(1), behind(6)]).await
 }
 
-pub(super) async fn refused(stage: &mut Stage) -> Outcome {
+/// A call after one that was served: clients wait the longer before a new connection the more of them they have lost in a row.
+async fn well(stage: &mut Stage) -> Result<Call, Wrong> {
     let call = stage.call().await?;
+    stage.serve(&call).await;
+    stage.call().await
+}
+
+pub(super) async fn refused(stage: &mut Stage) -> Outcome {
+    let call = well(stage).await?;
     stage.welcome(Welcome::Reject).await;
     stage.clear().await;
     tokio::time::sleep(stage.silence * REFUSING).await;
@@ -73,16 +87,16 @@ pub(super) async fn refused(stage: &mut Stage) -> Outcome {
 }
 
 pub(super) async fn closed(stage: &mut Stage) -> Outcome {
-    let call = stage.call().await?;
+    let call = well(stage).await?;
     stage.clear().await;
     stage.goes_on(&call).await
 }
 
 /// Cut off on a call; what was sent before may have left.
 async fn cut_after(stage: &mut Stage, octets: impl FnOnce(&Call) -> Option<Bytes>) -> Outcome {
-    let call = stage.call().await?;
+    let call = well(stage).await?;
     if let Some(octets) = octets(&call) {
-        stage.send(&call, octets).await?;
+        stage.end(&call, octets).await?;
     }
     if let Some(endpoint) = stage.take(call.connection) {
         endpoint.cut().await;
@@ -97,33 +111,34 @@ pub(super) async fn cut(stage: &mut Stage) -> Outcome {
 pub(super) async fn cut_after_reply(stage: &mut Stage) -> Outcome {
     cut_after(stage, |call| {
         let payload = accepted(call.xid, 0).finish();
-        Some(message(call.xid, GRANT, RDMA_MSG, ChunkLists::default(), &payload))
+        Some(message(call.xid, ONE, RDMA_MSG, ChunkLists::default(), &payload))
     })
     .await
 }
 
 /// Nothing is said to a call; then the connection is closed.
 pub(super) async fn no_reply(stage: &mut Stage) -> Outcome {
-    let call = stage.call().await?;
+    let call = well(stage).await?;
     tokio::time::sleep(stage.silence).await;
     stage.clear().await;
     stage.goes_on(&call).await
 }
 
 pub(super) async fn foreign_invalidation(stage: &mut Stage) -> Outcome {
-    let call = stage.call().await?;
+    let call = well(stage).await?;
     let payload = accepted(call.xid, 0).finish();
-    let octets = message(call.xid, GRANT, RDMA_MSG, ChunkLists::default(), &payload);
+    let octets = message(call.xid, ONE, RDMA_MSG, ChunkLists::default(), &payload);
     let endpoint = stage.endpoint(call.connection)?;
     endpoint.send_invalidating(octets, NOWHERE);
     endpoint.push().await;
-    stage.goes_on(&call).await
+    stage.answered(&call)?;
+    stage.goes_on_elsewhere(&call, "the invalidation").await
 }
 
 /// Longer than what any client may have announced (RFC 8797 §4.2).
 pub(super) async fn oversized(stage: &mut Stage) -> Outcome {
-    let call = stage.call().await?;
+    let call = well(stage).await?;
     let payload = accepted(call.xid, 0).octets(&vec![0; 263_000]).finish();
-    stage.send(&call, message(call.xid, GRANT, RDMA_MSG, ChunkLists::default(), &payload)).await?;
-    stage.goes_on(&call).await
+    stage.send(&call, message(call.xid, ONE, RDMA_MSG, ChunkLists::default(), &payload)).await?;
+    stage.goes_on_elsewhere(&call, "the reply").await
 }

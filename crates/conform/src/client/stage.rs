@@ -1,5 +1,9 @@
 //! What all rows stand on: the client's connections, its calls, and what it does next.
 //!
+//! *Credits.* Replies grant one credit, except in the rows about credits. Then a second call on the same connection says that the client
+//! takes the first one for completed, or that it exceeds the grant: whatever a row did to a call, its fate shows. Calls in
+//! flight are counted against the grant in every row, and their length against what was announced.
+//!
 //! *Who owns which buffer.* Each connection has a domain of its own. What the client offers in chunks is only named here.
 //!
 //! *What happens on error.* Everything that the client does wrong is a [`Wrong`] that ends the row.
@@ -21,17 +25,21 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Host;
 use crate::endpoint::{Arrived, Endpoint, Next, parameters};
-use crate::report::{Wrong, fail};
+use crate::report::{Wrong, differs, fail};
 
-/// Credits that are granted where the row is not about them, and the Receives that back them.
+/// Credits that are granted where the row is not about them.
+pub(super) const ONE: u32 = 1;
+/// A larger grant, and the Receives that back it.
 pub(super) const GRANT: u32 = 32;
 const RECEIVES: usize = 64;
-/// What the tester takes inline; it announces less.
+/// What the tester takes inline; it announces less, and says so if that is exceeded.
 const RECEIVE_LEN: usize = 8192;
 /// What is announced, both ways.
 pub(super) const ANNOUNCED: usize = 4096;
 /// Connections that wait to be looked at.
 const BACKLOG: usize = 64;
+/// Calls of others that are served while the fate of one is awaited.
+const PATIENCE: usize = 16;
 
 /// How the next connections are answered.
 #[derive(Clone)]
@@ -49,6 +57,8 @@ pub(super) struct Call {
     pub(super) lists: ChunkLists,
     pub(super) program: u32,
     pub(super) procedure: u32,
+    /// The last word: what a READ asks for.
+    pub(super) count: u32,
 }
 
 /// What the client does.
@@ -62,14 +72,64 @@ pub(super) enum Event {
     Nothing,
 }
 
+/// A connection of the client.
+struct Connection {
+    number: u64,
+    endpoint: Endpoint,
+    /// Most octets of a Send, by what was announced on this connection (RFC 8166 §3.3.3, RFC 8797 §5.1).
+    threshold: usize,
+    /// XIDs of calls that have no answer.
+    in_flight: Vec<u32>,
+    /// The last grant.
+    grant: u32,
+    /// The largest grant that the client may go by: a smaller one may not have reached it when it made its calls.
+    ceiling: u32,
+}
+
+impl Connection {
+    fn new(number: u64, queue_pair: Box<dyn QueuePair>, announced: &[u8]) -> Self {
+        Self {
+            number,
+            endpoint: Endpoint::new(queue_pair, RECEIVES, RECEIVE_LEN),
+            threshold: PrivateData::find(announced).unwrap_or_default().receive_size,
+            in_flight: Vec::new(),
+            // RFC 8166 §3.3.3: no more may be assumed.
+            grant: ONE,
+            ceiling: ONE,
+        }
+    }
+
+    /// An answer to this call leaves, with this grant. A grant of 0 is none.
+    fn answered(&mut self, xid: u32, grant: u32) {
+        self.in_flight.retain(|waiting| *waiting != xid);
+        if grant > 0 {
+            self.grant = grant;
+            self.ceiling = self.ceiling.max(grant);
+        }
+    }
+
+    /// A call has come. RFC 8166 §3.3.1.
+    fn called(&mut self, xid: u32) -> Result<(), Wrong> {
+        let before = self.in_flight.len();
+        self.in_flight.push(xid);
+        match usize::try_from(self.ceiling).is_ok_and(|ceiling| before >= ceiling) {
+            true => Err(fail(format!(
+                "another call with {before} in flight, {} granted: over the grant, or a call is taken for completed",
+                self.ceiling
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
 /// See the module's introduction.
 pub(super) struct Stage {
     pub(super) limit: Duration,
     pub(super) silence: Duration,
     welcome: Arc<Mutex<Welcome>>,
-    arriving: mpsc::Receiver<Box<dyn QueuePair>>,
+    arriving: mpsc::Receiver<(Box<dyn QueuePair>, Bytes)>,
     accepting: JoinHandle<()>,
-    connections: Vec<(u64, Endpoint)>,
+    connections: Vec<Connection>,
     next_connection: u64,
     /// Calls that no row has answered.
     calls: VecDeque<Call>,
@@ -89,7 +149,7 @@ pub(super) fn announcement() -> Bytes {
 async fn accept(
     mut listener: Box<dyn Listener>,
     welcome: Arc<Mutex<Welcome>>,
-    out: mpsc::Sender<Box<dyn QueuePair>>,
+    out: mpsc::Sender<(Box<dyn QueuePair>, Bytes)>,
 ) {
     loop {
         let Ok(incoming) = listener.accept().await else {
@@ -103,9 +163,9 @@ async fn accept(
             let how = welcome.lock().await.clone();
             match how {
                 Welcome::Accept(private_data) => {
-                    if let Ok(queue_pair) = request.accept(parameters(private_data)).await {
+                    if let Ok(queue_pair) = request.accept(parameters(private_data.clone())).await {
                         // The tester may have come to its end.
-                        let _ = out.send(queue_pair).await;
+                        let _ = out.send((queue_pair, private_data)).await;
                     }
                 }
                 Welcome::Reject => {
@@ -139,29 +199,33 @@ impl Stage {
         *self.welcome.lock().await = welcome;
     }
 
-    /// The connection of this number, if it is still there.
-    pub(super) fn endpoint(&mut self, connection: u64) -> Result<&mut Endpoint, Wrong> {
+    fn connection(&mut self, connection: u64) -> Result<&mut Connection, Wrong> {
         self.connections
             .iter_mut()
-            .find_map(|(number, endpoint)| (*number == connection).then_some(endpoint))
+            .find(|there| there.number == connection)
             .ok_or_else(|| fail("the client has closed the connection"))
+    }
+
+    /// The connection of this number, if it is still there.
+    pub(super) fn endpoint(&mut self, connection: u64) -> Result<&mut Endpoint, Wrong> {
+        self.connection(connection).map(|there| &mut there.endpoint)
     }
 
     /// Takes a connection away, to be ended.
     pub(super) fn take(&mut self, connection: u64) -> Option<Endpoint> {
         self.calls.retain(|call| call.connection != connection);
-        let at = self.connections.iter().position(|(number, _)| *number == connection)?;
-        Some(self.connections.swap_remove(at).1)
+        let at = self.connections.iter().position(|there| there.number == connection)?;
+        Some(self.connections.swap_remove(at).endpoint)
     }
 
     /// Ends all connections, so that the next call comes on a new one.
     pub(super) async fn clear(&mut self) {
-        for (_, endpoint) in std::mem::take(&mut self.connections) {
-            endpoint.close().await;
+        for connection in std::mem::take(&mut self.connections) {
+            connection.endpoint.close().await;
         }
         self.calls.clear();
         // Some may be on their way.
-        while let Ok(queue_pair) = self.arriving.try_recv() {
+        while let Ok((queue_pair, _)) = self.arriving.try_recv() {
             Endpoint::new(queue_pair, 0, 0).close().await;
         }
     }
@@ -176,13 +240,12 @@ impl Stage {
             return Ok(Event::Call(call));
         }
         let next = poll_fn(|cx| {
-            if let Poll::Ready(Some(queue_pair)) = self.arriving.poll_recv(cx) {
+            if let Poll::Ready(Some((queue_pair, announced))) = self.arriving.poll_recv(cx) {
                 self.next_connection += 1;
-                self.connections
-                    .push((self.next_connection, Endpoint::new(queue_pair, RECEIVES, RECEIVE_LEN)));
+                self.connections.push(Connection::new(self.next_connection, queue_pair, &announced));
                 return Poll::Ready((self.next_connection, None));
             }
-            for (number, endpoint) in &mut self.connections {
+            for Connection { number, endpoint, .. } in &mut self.connections {
                 if let Poll::Ready(next) = endpoint.poll_next(cx) {
                     return Poll::Ready((*number, Some(next)));
                 }
@@ -190,6 +253,10 @@ impl Stage {
             Poll::Pending
         });
         let Ok((connection, next)) = timeout_at(Instant::now() + limit, next).await else {
+            // A client that was watched for so long has seen the last grant.
+            if limit >= self.silence {
+                self.connections.iter_mut().for_each(|there| there.ceiling = there.grant);
+            }
             return Ok(Event::Nothing);
         };
         match next {
@@ -204,6 +271,11 @@ impl Stage {
 
     /// Looks at a message; a call has to obey every rule for calls.
     async fn message(&mut self, connection: u64, arrived: Arrived) -> Result<Event, Wrong> {
+        let threshold = self.connection(connection)?.threshold;
+        if arrived.octets.len() > threshold {
+            let len = arrived.octets.len();
+            return Err(fail(format!("a Send of {len} octets, the inline threshold is {threshold}")));
+        }
         let (header, len) = match V1.decode(&arrived.octets, &Limits::default()) {
             Ok(decoded) => decoded,
             Err(error) => return Err(fail(format!("the client sends what does not decode: {error}"))),
@@ -260,13 +332,14 @@ impl Stage {
         if xid != header.xid {
             return Err(fail(format!("rdma_xid {:#010x} in front of XID {xid:#010x}", header.xid)));
         }
-        Ok(Event::Call(Call { connection, xid, lists, program, procedure }))
+        self.connection(connection)?.called(xid)?;
+        Ok(Event::Call(Call { connection, xid, lists, program, procedure, count: count(&payload) }))
     }
 
     /// The next call that is `wanted`; others are answered.
     pub(super) async fn call_where(
         &mut self,
-        wanted: impl Fn(&Call) -> bool,
+        mut wanted: impl FnMut(&Call) -> bool,
         limit: Duration,
     ) -> Result<Option<Call>, Wrong> {
         let deadline = Instant::now() + limit;
@@ -290,13 +363,20 @@ impl Stage {
 
     /// Answers a call as a good server does. One whose connection has ended needs no answer.
     pub(super) async fn serve(&mut self, call: &Call) {
+        self.serve_granting(call, ONE).await;
+    }
+
+    /// The same with this grant.
+    pub(super) async fn serve_granting(&mut self, call: &Call, grant: u32) {
         let reply = super::serve::reply(call);
-        self.send_reply(call, reply, GRANT).await;
+        self.send_reply(call, reply, grant).await;
     }
 
     /// Does the Writes of a reply, then sends it.
     pub(super) async fn send_reply(&mut self, call: &Call, reply: super::serve::Reply, grant: u32) {
-        let Ok(endpoint) = self.endpoint(call.connection) else { return };
+        let Ok(connection) = self.connection(call.connection) else { return };
+        connection.answered(call.xid, grant);
+        let endpoint = &mut connection.endpoint;
         for (data, targets) in &reply.writes {
             endpoint.write(data.clone(), targets);
         }
@@ -304,7 +384,19 @@ impl Stage {
         endpoint.push().await;
     }
 
-    /// Sends octets where a call came from.
+    /// Sends octets that may end a call.
+    pub(super) async fn end(&mut self, call: &Call, octets: Bytes) -> Result<(), Wrong> {
+        self.connection(call.connection)?.answered(call.xid, ONE);
+        self.send(call, octets).await
+    }
+
+    /// A call gets an answer that was posted by hand.
+    pub(super) fn answered(&mut self, call: &Call) -> Result<(), Wrong> {
+        self.connection(call.connection)?.answered(call.xid, ONE);
+        Ok(())
+    }
+
+    /// Sends octets that end no call where a call came from.
     pub(super) async fn send(&mut self, call: &Call, octets: Bytes) -> Result<(), Wrong> {
         let endpoint = self.endpoint(call.connection)?;
         endpoint.send(octets);
@@ -318,29 +410,74 @@ impl Stage {
     }
 
     /// After `last` the client lives on: there is another call. Says how it came.
+    ///
+    /// On the same connection, where one credit was granted, another call says that `last` has ended. On a new one the same call
+    /// is looked for among others.
     pub(super) async fn goes_on(&mut self, last: &Call) -> Result<String, Wrong> {
-        let deadline = Instant::now() + self.limit;
-        loop {
-            match self.event(deadline.saturating_duration_since(Instant::now())).await? {
-                Event::Call(call) => {
-                    let text = match (call.connection == last.connection, call.xid == last.xid) {
-                        (true, true) => {
-                            // It was never told that the first is lost.
-                            return Err(fail("the call is sent again on the same connection"));
-                        }
-                        (true, false) => "the next call on the same connection",
-                        (false, true) => "the call again on a new connection",
-                        (false, false) => "the next call on a new connection",
-                    };
-                    self.put_back(call);
-                    return Ok(text.into());
-                }
-                Event::Other(octets) => return Err(fail(unasked(&octets))),
-                Event::Connected | Event::Ended(_) => {}
-                Event::Nothing => return Err(fail(format!("no call within {:?}", self.limit))),
-            }
+        let limit = self.limit;
+        let seen = self.goes_on_within(last, limit).await?;
+        seen.ok_or_else(|| fail(format!("no call within {limit:?}")))
+    }
+
+    /// The same on a new connection only, because of something that ends the old one.
+    pub(super) async fn goes_on_elsewhere(&mut self, last: &Call, what: &str) -> Result<String, Wrong> {
+        let text = self.goes_on(last).await?;
+        match self.calls.front().is_some_and(|call| call.connection == last.connection) {
+            true => Err(fail(format!("{what} was not refused: {text}"))),
+            false => Ok(text),
         }
     }
+
+    /// The same within a time; `None` if there is no call.
+    pub(super) async fn goes_on_within(
+        &mut self,
+        last: &Call,
+        limit: Duration,
+    ) -> Result<Option<String>, Wrong> {
+        let deadline = Instant::now() + limit;
+        let mut others: Option<Call> = None;
+        let mut served = 0;
+        while served < PATIENCE {
+            let left = match &others {
+                None => deadline.saturating_duration_since(Instant::now()),
+                Some(_) => self.silence,
+            };
+            let call = match self.event(left).await? {
+                Event::Call(call) => call,
+                Event::Other(octets) => return Err(fail(unasked(&octets))),
+                Event::Connected | Event::Ended(_) => continue,
+                Event::Nothing if others.is_some() => break,
+                Event::Nothing => return Ok(None),
+            };
+            let text = match (call.connection == last.connection, call.xid == last.xid) {
+                // RFC 8166 says nothing of calls that are sent again while the connection lives.
+                (true, true) => return Err(differs("the call is sent again on the same connection")),
+                (true, false) => "the next call on the same connection",
+                (false, true) => "the call again on a new connection",
+                (false, false) => {
+                    if let Some(other) = others.replace(call) {
+                        self.serve(&other).await;
+                        served += 1;
+                    }
+                    continue;
+                }
+            };
+            if let Some(other) = others {
+                self.serve(&other).await;
+            }
+            self.put_back(call);
+            return Ok(Some(text.into()));
+        }
+        Ok(others.map(|call| {
+            self.put_back(call);
+            "other calls on a new connection".into()
+        }))
+    }
+}
+
+/// What a READ asks for (RFC 1813 §3.3.6): its last argument.
+fn count(payload: &[u8]) -> u32 {
+    payload.last_chunk().map_or(0, |word| u32::from_be_bytes(*word))
 }
 
 /// What a client sends that is no call.

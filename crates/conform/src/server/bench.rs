@@ -11,6 +11,7 @@ use bytes::Bytes;
 use rpcrdma_proto::PrivateData;
 use rpcrdma_proto::wire::{Body, ChunkLists, WriteChunk};
 use rpcrdma_xdr::Decoder;
+use tokio::time::Instant;
 
 use super::Target;
 use crate::endpoint::{Arrived, Endpoint, Next, parameters};
@@ -41,6 +42,16 @@ pub(super) struct Call {
     pub(super) payload: Option<Bytes>,
 }
 
+/// Memory behind the returned length of a chunk (RFC 8166 §3.4.6.2, §4.3.2.2), from good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Behind {
+    AsItWas,
+    /// Not by the pad: allowed, since a server may find out late that it has less to say.
+    Modified,
+    /// The pad of the data was written, which must not be.
+    Pad,
+}
+
 /// A reply, with what came through chunks.
 #[derive(Debug)]
 pub(super) struct Reply {
@@ -51,8 +62,8 @@ pub(super) struct Reply {
     pub(super) results: Decoder,
     /// What each Write chunk holds, by its returned length.
     pub(super) written: Vec<Bytes>,
-    /// Whether memory behind the returned lengths is as it was.
-    pub(super) untouched: bool,
+    /// What became of memory behind the returned lengths.
+    pub(super) behind: Behind,
     /// The window that came back with it.
     pub(super) invalidated: Option<u32>,
     /// Octets of the Send.
@@ -83,6 +94,21 @@ pub(super) struct Bench<'t> {
 pub(super) fn pattern(seed: u32, len: usize) -> Bytes {
     let start = usize::from(seed.to_le_bytes()[0]);
     (0..len).map(|at| ((at * 7 + at / 251 + start) % 253).to_le_bytes()[0]).collect()
+}
+
+/// What follows the data in the memory of a chunk.
+struct Rest(Vec<u8>);
+
+impl Rest {
+    /// With this many octets of pad in front.
+    fn state(&self, pad: usize) -> Behind {
+        match self.0.iter().position(|octet| *octet != FILL) {
+            None => Behind::AsItWas,
+            // XDR pads with zeros.
+            Some(at) if at < pad && self.0.iter().take(pad).all(|octet| *octet == 0) => Behind::Pad,
+            Some(_) => Behind::Modified,
+        }
+    }
 }
 
 impl<'t> Bench<'t> {
@@ -145,11 +171,20 @@ impl<'t> Bench<'t> {
 
     /// Makes a NULL call; the grant.
     pub(super) async fn null(&mut self, endpoint: &mut Endpoint) -> Result<u32, Wrong> {
+        self.null_behind(endpoint, &[]).await.map(|(grant, _)| grant)
+    }
+
+    /// The same behind messages that may still be answered: the grant, and those answers.
+    pub(super) async fn null_behind(
+        &mut self,
+        endpoint: &mut Endpoint,
+        earlier: &[u32],
+    ) -> Result<(u32, Vec<Answer>), Wrong> {
         let (xid, message) = self.null_message(CREDITS);
         endpoint.send(message);
-        let answer = self.observe(endpoint, xid, self.limit()).await;
+        let (answer, late) = self.observe_behind(endpoint, xid, self.limit(), earlier).await;
         match (&answer.reaction, answer.header) {
-            (Reaction::Reply(RpcEnd::Success), Some(header)) => Ok(header.credit),
+            (Reaction::Reply(RpcEnd::Success), Some(header)) => Ok((header.credit, late)),
             (reaction, _) => Err(fail(format!("a NULL call: {reaction}"))),
         }
     }
@@ -166,7 +201,7 @@ impl<'t> Bench<'t> {
 
     /// What the server makes of `xid` within a time. Messages for other XIDs that nobody waits for are odd.
     pub(super) async fn observe(&self, endpoint: &mut Endpoint, xid: u32, limit: Duration) -> Answer {
-        let bare = |reaction| Answer { reaction, header: None, payload: Bytes::new() };
+        let bare = |reaction| Answer { reaction, header: None, payload: Bytes::new(), octets: None };
         match endpoint.next(limit).await {
             Next::Message(arrived) => answer(&arrived.octets, xid),
             Next::Silence => bare(Reaction::Nothing),
@@ -174,8 +209,40 @@ impl<'t> Bench<'t> {
         }
     }
 
+    /// The same behind messages that may still be answered, with those answers.
+    pub(super) async fn observe_behind(
+        &self,
+        endpoint: &mut Endpoint,
+        xid: u32,
+        limit: Duration,
+        earlier: &[u32],
+    ) -> (Answer, Vec<Answer>) {
+        let deadline = Instant::now() + limit;
+        let mut late = Vec::new();
+        loop {
+            let seen = self.observe(endpoint, xid, deadline.saturating_duration_since(Instant::now())).await;
+            let known = |octets: &Bytes| {
+                let known = earlier.iter().find(|known| is_for(octets, **known))?;
+                Some(answer(octets, *known))
+            };
+            match seen.octets.as_ref().and_then(known) {
+                Some(answer) => late.push(answer),
+                None => return (seen, late),
+            }
+        }
+    }
+
     /// Sends a call and takes its reply with all that came through chunks. Every rule for replies is checked.
     pub(super) async fn call(&mut self, endpoint: &mut Endpoint, call: Call) -> Result<Reply, Wrong> {
+        self.call_or_err_chunk(endpoint, call).await?.ok_or_else(|| fail(Reaction::ErrChunk.to_string()))
+    }
+
+    /// The same where the server may refuse the form: `None` is ERR_CHUNK.
+    pub(super) async fn call_or_err_chunk(
+        &mut self,
+        endpoint: &mut Endpoint,
+        call: Call,
+    ) -> Result<Option<Reply>, Wrong> {
         let Call { xid, lists, credit, payload } = call;
         let procedure = if payload.is_some() { RDMA_MSG } else { RDMA_NOMSG };
         endpoint.send(message(xid, credit, procedure, lists.clone(), &payload.unwrap_or_default()));
@@ -184,7 +251,10 @@ impl<'t> Bench<'t> {
             Next::Silence => return Err(fail(format!("no reply within {:?}", self.limit()))),
             Next::Closed(reason) => return Err(fail(format!("the connection ended: {reason}"))),
         };
-        self.reply(endpoint, xid, &lists, &arrived).await
+        match answer(&arrived.octets, xid).reaction {
+            Reaction::ErrChunk => Ok(None),
+            _ => self.reply(endpoint, xid, &lists, &arrived).await.map(Some),
+        }
     }
 
     async fn reply(
@@ -194,7 +264,7 @@ impl<'t> Bench<'t> {
         offered: &ChunkLists,
         arrived: &Arrived,
     ) -> Result<Reply, Wrong> {
-        let Answer { reaction, header, payload } = answer(&arrived.octets, xid);
+        let Answer { reaction, header, payload, .. } = answer(&arrived.octets, xid);
         let Some(header) = header else { return Err(fail(reaction.to_string())) };
         let (lists, long) = match &header.body {
             Body::Message(lists) => (lists.clone(), false),
@@ -207,17 +277,19 @@ impl<'t> Bench<'t> {
             return Err(fail(what.clone()));
         }
         check_lists(offered, &lists).map_err(fail)?;
-        let mut untouched = true;
+        let mut behind = Behind::AsItWas;
         let mut written = Vec::new();
         for (offered, returned) in offered.write.iter().zip(&lists.write) {
-            let (data, clean) = self.collect(endpoint, offered, returned).await?;
+            let (data, rest) = self.collect(endpoint, offered, returned).await?;
+            let pad = data.len().next_multiple_of(4) - data.len();
             written.push(data);
-            untouched &= clean;
+            behind = behind.max(rest.state(pad));
         }
         let mut stream = payload;
         if let (Some(offered), Some(returned)) = (&offered.reply, &lists.reply) {
-            let (data, clean) = self.collect(endpoint, offered, returned).await?;
-            untouched &= clean;
+            let (data, rest) = self.collect(endpoint, offered, returned).await?;
+            // A message ends at a multiple of 4.
+            behind = behind.max(rest.state(0));
             match (long, data.is_empty()) {
                 // RFC 8166 §3.5.3
                 (true, true) => return Err(fail("an RDMA_NOMSG whose Reply chunk is empty")),
@@ -230,17 +302,17 @@ impl<'t> Bench<'t> {
         }
         let (end, results) = rpc_reply(xid, stream).map_err(fail)?;
         let (invalidated, sent) = (arrived.invalidated, arrived.octets.len());
-        Ok(Reply { lists, long, end, results, written, untouched, invalidated, sent })
+        Ok(Reply { lists, long, end, results, written, behind, invalidated, sent })
     }
 
-    /// Takes the memory of a chunk back: what was written by the returned lengths, and whether the rest is as it was.
+    /// Takes the memory of a chunk back: what was written by the returned lengths, and the rest.
     async fn collect(
         &self,
         endpoint: &mut Endpoint,
         offered: &WriteChunk,
         returned: &WriteChunk,
-    ) -> Result<(Bytes, bool), Wrong> {
-        let (mut data, mut clean) = (Vec::new(), true);
+    ) -> Result<(Bytes, Rest), Wrong> {
+        let (mut data, mut left) = (Vec::new(), Vec::new());
         for (window, back) in offered.segments.iter().zip(&returned.segments) {
             let memory = endpoint
                 .take_back(window, self.limit())
@@ -250,9 +322,9 @@ impl<'t> Bench<'t> {
                 .split_at_checked(usize::try_from(back.length).unwrap_or(usize::MAX))
                 .unwrap_or((&memory, &[]));
             data.extend_from_slice(filled);
-            clean &= rest.iter().all(|octet| *octet == FILL);
+            left.extend_from_slice(rest);
         }
-        Ok((data.into(), clean))
+        Ok((data.into(), Rest(left)))
     }
 
     /// What NFS calls are made with.
@@ -268,10 +340,44 @@ impl<'t> Bench<'t> {
         procedure: u32,
         arguments: impl FnOnce(Words) -> Words,
     ) -> Result<Decoder, Wrong> {
+        self.nfs_status(endpoint, procedure, arguments).await?.map_err(|status| fail(refusal(status)))
+    }
+
+    /// Makes an NFS call inline; its results, or the status if that is not NFS3_OK.
+    async fn nfs_status(
+        &mut self,
+        endpoint: &mut Endpoint,
+        procedure: u32,
+        arguments: impl FnOnce(Words) -> Words,
+    ) -> Result<Result<Decoder, u32>, Wrong> {
         let xid = self.xid();
         let payload = Some(arguments(self.nfs_rpc().call(xid, procedure)).finish());
         let call = Call { xid, lists: ChunkLists::default(), credit: CREDITS, payload };
-        nfs_ok(self.call(endpoint, call).await?).map(|reply| reply.results)
+        let mut results = success(self.call(endpoint, call).await?)?.results;
+        match nfs::status(&mut results).map_err(results_wrong)? {
+            0 => Ok(Ok(results)),
+            status => Ok(Err(status)),
+        }
+    }
+
+    /// The same where files are made: what the file system refuses is not the transport's fault.
+    async fn nfs_made(
+        &mut self,
+        endpoint: &mut Endpoint,
+        procedure: u32,
+        arguments: impl FnOnce(Words) -> Words,
+    ) -> Result<Decoder, Wrong> {
+        self.nfs_status(endpoint, procedure, arguments).await?.map_err(|status| {
+            not_applicable(format!("no files could be made in the export: {}", refusal(status)))
+        })
+    }
+
+    /// The root of the export.
+    pub(super) fn root(&self) -> Result<Bytes, Wrong> {
+        let export = self.target.export.as_ref();
+        export
+            .map(|export| Bytes::from(export.root.clone()))
+            .ok_or_else(|| not_applicable("no NFSv3 export was given"))
     }
 
     /// The files that rows work on, made when first needed.
@@ -285,26 +391,18 @@ impl<'t> Bench<'t> {
     }
 
     async fn make_scratch(&mut self) -> Result<Scratch, Wrong> {
-        let Some(export) = &self.target.export else {
-            return Err(not_applicable("no NFSv3 export was given"));
-        };
-        let root = Bytes::from(export.root.clone());
-        let made = async {
-            let mut endpoint = self.connect().await?;
-            let (source, source_name) = self.make_file(&mut endpoint, &root).await?;
-            let (sink, _) = self.make_file(&mut endpoint, &root).await?;
-            let data = pattern(0, SOURCE_LEN);
-            for (index, piece) in data.chunks(PIECE).enumerate() {
-                let offset = u64::try_from(index * PIECE).unwrap_or(u64::MAX);
-                let arguments = |call| nfs::write(call, &source, offset, piece.len()).octets(piece);
-                self.nfs_inline(&mut endpoint, nfs::WRITE, arguments).await?;
-            }
-            endpoint.close().await;
-            Ok(Scratch { root: root.clone(), source, source_name, sink })
-        };
-        made.await.map_err(|wrong: Wrong| {
-            not_applicable(format!("no files could be made in the export: {}", wrong.seen))
-        })
+        let root = self.root()?;
+        let mut endpoint = self.connect().await?;
+        let (source, source_name) = self.make_file(&mut endpoint, &root).await?;
+        let (sink, _) = self.make_file(&mut endpoint, &root).await?;
+        let data = pattern(0, SOURCE_LEN);
+        for (index, piece) in data.chunks(PIECE).enumerate() {
+            let offset = u64::try_from(index * PIECE).unwrap_or(u64::MAX);
+            let arguments = |call| nfs::write(call, &source, offset, piece.len()).octets(piece);
+            self.nfs_made(&mut endpoint, nfs::WRITE, arguments).await?;
+        }
+        endpoint.close().await;
+        Ok(Scratch { root, source, source_name, sink })
     }
 
     /// A name that no row had; it is removed at the end.
@@ -314,15 +412,20 @@ impl<'t> Bench<'t> {
         name
     }
 
-    async fn make_file(&mut self, endpoint: &mut Endpoint, root: &Bytes) -> Result<(Bytes, String), Wrong> {
+    /// Makes an empty file; its handle and name.
+    pub(super) async fn make_file(
+        &mut self,
+        endpoint: &mut Endpoint,
+        root: &Bytes,
+    ) -> Result<(Bytes, String), Wrong> {
         let name = self.name();
         let arguments = |call| nfs::create(call, root, name.as_bytes());
-        let mut results = self.nfs_inline(endpoint, nfs::CREATE, arguments).await?;
+        let mut results = self.nfs_made(endpoint, nfs::CREATE, arguments).await?;
         if let Some(handle) = nfs::new_handle(&mut results).map_err(results_wrong)? {
             return Ok((handle, name));
         }
         let arguments = |call| nfs::name(call, root, name.as_bytes());
-        let mut results = self.nfs_inline(endpoint, nfs::LOOKUP, arguments).await?;
+        let mut results = self.nfs_made(endpoint, nfs::LOOKUP, arguments).await?;
         Ok((nfs::handle(&mut results).map_err(results_wrong)?, name))
     }
 
@@ -346,14 +449,24 @@ impl<'t> Bench<'t> {
         Ok(content.into())
     }
 
-    /// Removes the files.
+    /// Removes the files: every name that was taken, also if the row that made it has failed.
     pub(super) async fn clean_up(&mut self) {
-        let Some(Ok(scratch)) = self.scratch.take() else { return };
+        let names = std::mem::take(&mut self.names);
+        let (Ok(root), false) = (self.root(), names.is_empty()) else { return };
         let Ok(mut endpoint) = self.connect().await else { return };
-        for name in std::mem::take(&mut self.names) {
-            let arguments = |call| nfs::name(call, &scratch.root, name.as_bytes());
-            // A name that was never made is not there.
-            let _ = self.nfs_inline(&mut endpoint, nfs::REMOVE, arguments).await;
+        for name in names {
+            if endpoint.has_ended() {
+                match self.connect().await {
+                    Ok(another) => endpoint = another,
+                    Err(_) => return,
+                }
+            }
+            let arguments = |call| nfs::name(call, &root, name.as_bytes());
+            // A name that was never made is not there. Who does not answer at all is not asked again and again.
+            let removed = self.nfs_status(&mut endpoint, nfs::REMOVE, arguments).await;
+            if removed.is_err() && !endpoint.has_ended() {
+                break;
+            }
         }
         endpoint.close().await;
     }
@@ -377,8 +490,12 @@ pub(super) fn nfs_ok(reply: Reply) -> Result<Reply, Wrong> {
     let mut reply = success(reply)?;
     match nfs::status(&mut reply.results).map_err(results_wrong)? {
         0 => Ok(reply),
-        status => Err(fail(format!("nfsstat3 {status}"))),
+        status => Err(fail(refusal(status))),
     }
+}
+
+fn refusal(status: u32) -> String {
+    format!("nfsstat3 {status}")
 }
 
 /// RFC 8166 §4.3.2, §4.3.3: a reply returns the chunks that it was given, with the lengths that were filled from the front.
@@ -423,9 +540,4 @@ fn check_chunk(what: &str, offered: &WriteChunk, returned: &WriteChunk) -> Resul
         full &= returned.length == offered.length;
     }
     Ok(())
-}
-
-/// Takes a message for this XID that has arrived already.
-pub(super) fn late(endpoint: &mut Endpoint, xid: u32) -> Option<Answer> {
-    endpoint.take_arrived(|arrived| is_for(&arrived.octets, xid)).map(|arrived| answer(&arrived.octets, xid))
 }

@@ -2,14 +2,17 @@
 //! the tester made.
 
 use bytes::Bytes;
+use rpcrdma_proto::PrivateData;
 use rpcrdma_proto::wire::{ChunkLists, WriteChunk};
 
-use super::bench::{Bench, CREDITS, Call, Reply, SOURCE_LEN, nfs_ok, pattern, results_wrong, success};
+use super::bench::{
+    Behind, Bench, CREDITS, Call, Reply, SOURCE_LEN, nfs_ok, pattern, results_wrong, success,
+};
 use super::forms::{describe, room, windows};
 use crate::endpoint::Endpoint;
-use crate::message::u32_of;
+use crate::message::{Reaction, u32_of};
 use crate::nfs;
-use crate::report::{Outcome, Wrong, fail};
+use crate::report::{Outcome, Wrong, differs, fail, not_applicable};
 
 /// Where the pad of a chunk is (RFC 8166 §3.4.5.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,6 +97,19 @@ async fn read(
     lists: ChunkLists,
     long: bool,
 ) -> Result<Reply, Wrong> {
+    let reply = read_or_err_chunk(bench, endpoint, file, count, lists, long).await?;
+    reply.ok_or_else(|| fail(Reaction::ErrChunk.to_string()))
+}
+
+/// The same where the server may refuse the form: `None` is ERR_CHUNK.
+async fn read_or_err_chunk(
+    bench: &mut Bench<'_>,
+    endpoint: &mut Endpoint,
+    file: &Bytes,
+    count: usize,
+    lists: ChunkLists,
+    long: bool,
+) -> Result<Option<Reply>, Wrong> {
     let xid = bench.xid();
     let call = nfs::read(bench.nfs_rpc().call(xid, nfs::READ), file, 0, count).finish();
     let mut lists = lists;
@@ -101,7 +117,7 @@ async fn read(
         lists.read = windows(endpoint, 0, &call, &[30]);
     }
     let payload = (!long).then_some(call);
-    bench.call(endpoint, Call { xid, lists, credit: CREDITS, payload }).await
+    bench.call_or_err_chunk(endpoint, Call { xid, lists, credit: CREDITS, payload }).await
 }
 
 /// Checks a READ whose data is in the first Write chunk.
@@ -119,13 +135,20 @@ fn check_written(reply: Reply, count: usize) -> Outcome {
     if data != pattern(0, SOURCE_LEN).slice(..count) {
         return Err(fail("the Write chunk does not hold what the file does"));
     }
-    if !reply.untouched {
-        return Err(fail("memory behind the returned length was written"));
-    }
+    let (text, state) = (describe(&reply), reply.behind);
     // The data is not inline as well.
-    let text = describe(&reply);
     nfs::inline_data(reply.results, 0).map_err(results_wrong)?;
+    behind(state)?;
     Ok(text)
+}
+
+/// RFC 8166 §3.4.6.2 forbids the pad, §4.3.2.2 has the client expect anything else.
+fn behind(state: Behind) -> Result<(), Wrong> {
+    match state {
+        Behind::AsItWas => Ok(()),
+        Behind::Modified => Err(differs("memory behind the returned length was modified")),
+        Behind::Pad => Err(fail("the pad of the data was written behind it")),
+    }
 }
 
 /// A READ of `count` octets into a Write chunk of segments of these lengths.
@@ -180,29 +203,28 @@ fn check_inline(reply: Reply, count: usize) -> Outcome {
     }
 }
 
+/// RFC 8166 §4.3.2.3 asks for an empty Write list here, and for this form only where a reply has several eligible items.
 pub(super) async fn write_chunk_empty(bench: &mut Bench<'_>) -> Outcome {
     let scratch = bench.scratch().await?;
     let mut endpoint = bench.connect().await?;
     let lists = ChunkLists { write: vec![WriteChunk::default()], ..ChunkLists::default() };
-    let reply = read(bench, &mut endpoint, &scratch.source, 400, lists, false).await?;
+    let reply = read_or_err_chunk(bench, &mut endpoint, &scratch.source, 400, lists, false).await?;
     endpoint.close().await;
-    check_inline(reply, 400)
+    match reply {
+        Some(reply) => check_inline(reply, 400),
+        None => Ok(Reaction::ErrChunk.to_string()),
+    }
 }
 
+/// RFC 8166 §4.3.2.1 asks for one Write chunk where a reply has one eligible item.
 pub(super) async fn write_chunk_two(bench: &mut Bench<'_>) -> Outcome {
     let scratch = bench.scratch().await?;
     let mut endpoint = bench.connect_announcing(true).await?;
     let write = vec![room(&mut endpoint, &[1500]), room(&mut endpoint, &[700, 300])];
-    let reply = read(
-        bench,
-        &mut endpoint,
-        &scratch.source,
-        1000,
-        ChunkLists { write, ..ChunkLists::default() },
-        false,
-    )
-    .await?;
+    let lists = ChunkLists { write, ..ChunkLists::default() };
+    let reply = read_or_err_chunk(bench, &mut endpoint, &scratch.source, 1000, lists, false).await?;
     endpoint.close().await;
+    let Some(reply) = reply else { return Ok(Reaction::ErrChunk.to_string()) };
     let second = reply.written.get(1).map_or(0, Bytes::len);
     match second {
         0 => check_written(reply, 1000),
@@ -217,11 +239,13 @@ async fn reply_chunk(bench: &mut Bench<'_>, lengths: &[usize]) -> Outcome {
     let lists = ChunkLists { reply: Some(room(&mut endpoint, lengths)), ..ChunkLists::default() };
     let reply = read(bench, &mut endpoint, &scratch.source, 2000, lists, false).await?;
     endpoint.close().await;
-    match (reply.long, reply.untouched) {
-        (true, true) => check_inline(reply, 2000),
-        (false, _) => Err(fail(format!("beyond the threshold: {}", describe(&reply)))),
-        (true, false) => Err(fail("memory behind the returned length was written")),
+    if !reply.long {
+        return Err(fail(format!("beyond the threshold: {}", describe(&reply))));
     }
+    let state = reply.behind;
+    let text = check_inline(reply, 2000)?;
+    behind(state)?;
+    Ok(text)
 }
 
 pub(super) async fn reply_chunk_one(bench: &mut Bench<'_>) -> Outcome {
@@ -272,35 +296,43 @@ pub(super) async fn symlink(bench: &mut Bench<'_>) -> Outcome {
     }
 }
 
+/// A listing that is longer than the threshold: of as many files as that takes.
 pub(super) async fn readdir(bench: &mut Bench<'_>) -> Outcome {
     const COUNT: usize = 4096;
     let scratch = bench.scratch().await?;
     let mut endpoint = bench.connect().await?;
+    let threshold = PrivateData::default().receive_size;
+    // RFC 1813 §3.3.16: an entry is a flag, a fileid, a name of this length with its own, a cookie.
+    let entry = 24 + scratch.source_name.len();
+    for _ in 0..=threshold / entry {
+        bench.make_file(&mut endpoint, &scratch.root).await?;
+    }
     let xid = bench.xid();
     let call = nfs::readdir(bench.nfs_rpc().call(xid, nfs::READDIR), &scratch.root, COUNT).finish();
     let lists = ChunkLists { reply: Some(room(&mut endpoint, &[3000, 2000])), ..ChunkLists::default() };
     let call = Call { xid, lists, credit: CREDITS, payload: Some(call) };
     let mut reply = nfs_ok(bench.call(&mut endpoint, call).await?)?;
     endpoint.close().await;
+    let state = reply.behind;
     let names = nfs::readdir_names(&mut reply.results).map_err(results_wrong)?;
-    let there = names.iter().any(|name| name == scratch.source_name.as_bytes());
+    let text = format!("{} names, {}", names.len(), describe(&reply));
     // A directory may have more names than one reply holds.
-    match there || names.len() > 2 {
-        true => Ok(format!("{} names, {}", names.len(), describe(&reply))),
-        false => Err(fail(format!(
-            "{} names, and not that of a file that is there: {}",
-            names.len(),
-            describe(&reply)
-        ))),
+    if names.len() < 3 {
+        return Err(fail(format!("too few names: {text}")));
     }
+    if !reply.long {
+        return Err(not_applicable(format!("the listing does not need the Reply chunk: {text}")));
+    }
+    behind(state)?;
+    Ok(text)
 }
 
 /// GETATTR and FSINFO, which every client makes.
 pub(super) async fn small_calls(bench: &mut Bench<'_>) -> Outcome {
-    let scratch = bench.scratch().await?;
+    let root = bench.root()?;
     let mut endpoint = bench.connect().await?;
     for procedure in [nfs::GETATTR, nfs::FSINFO] {
-        bench.nfs_inline(&mut endpoint, procedure, |call| call.opaque(&scratch.root)).await?;
+        bench.nfs_inline(&mut endpoint, procedure, |call| call.opaque(&root)).await?;
     }
     endpoint.close().await;
     Ok("GETATTR and FSINFO inline".into())

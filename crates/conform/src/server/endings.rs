@@ -1,18 +1,21 @@
 //! Connections that end in the middle of a step, and clients that say nothing. The server must serve on.
 
 use rpcrdma_proto::wire::{ChunkLists, ReadSegment};
+use rpcrdma_verbs::Counters;
 
 use super::bench::{Bench, CREDITS, pattern};
 use super::forms::room;
 use crate::endpoint::Endpoint;
 use crate::message::{RDMA_MSG, RDMA_NOMSG, message, u32_of};
 use crate::nfs;
-use crate::report::{Outcome, Wrong};
+use crate::report::{Outcome, Wrong, not_applicable};
 
 /// Connections that a row opens at once.
 const MANY: usize = 8;
 /// Octets of a chunk that takes more than one segment of any link.
 const LONG: usize = 200_000;
+/// Most calls of a connection whose RDMA Reads are not answered.
+const MOST_CALLS: u32 = 16;
 
 /// A call whose Position-Zero chunk is long: NULL with more behind it than it should have.
 fn long_call(bench: &mut Bench<'_>, endpoint: &mut Endpoint) {
@@ -57,20 +60,39 @@ pub(super) async fn in_order(bench: &mut Bench<'_>) -> Outcome {
     served(bench).await
 }
 
+/// Waits for the first segment of the server, which a Read Request is if no message has come.
+async fn read_requested(bench: &Bench<'_>, endpoint: &mut Endpoint) -> bool {
+    let before = endpoint.counters();
+    endpoint.shows(|now| now.segments_received > before.segments_received, bench.limit()).await
+}
+
+/// A row in which this many of [`MANY`] connections were at the step that it is about.
+async fn served_if(bench: &mut Bench<'_>, count: usize, what: &str) -> Outcome {
+    bench.alive().await?;
+    match count {
+        0 => Err(not_applicable(format!("no {what} was seen to be under way"))),
+        _ => Ok(format!("{what} under way on {count} of {MANY} connections; a new one is served")),
+    }
+}
+
 pub(super) async fn during_read_chunk(bench: &mut Bench<'_>) -> Outcome {
+    let mut count = 0;
     for _ in 0..MANY {
         let (mut endpoint, _) = bench.ready().await?;
         long_call(bench, &mut endpoint);
-        endpoint.cut().await;
+        count += usize::from(read_requested(bench, &mut endpoint).await);
+        endpoint.abort().await;
     }
-    served(bench).await
+    served_if(bench, count, "RDMA Read").await
 }
 
-/// READs and WRITEs with chunks, cut off as soon as they have left.
+/// READs and WRITEs with chunks, cut off as soon as the first data is there.
 pub(super) async fn during_write_chunk(bench: &mut Bench<'_>) -> Outcome {
     let scratch = bench.scratch().await?;
+    let mut count = 0;
     for _ in 0..MANY {
         let (mut endpoint, _) = bench.ready().await?;
+        let before = endpoint.counters();
         let xid = bench.xid();
         let call = nfs::read(bench.nfs_rpc().call(xid, nfs::READ), &scratch.source, 0, 8000).finish();
         let lists = ChunkLists { write: vec![room(&mut endpoint, &[4000, 4000])], ..ChunkLists::default() };
@@ -80,9 +102,11 @@ pub(super) async fn during_write_chunk(bench: &mut Bench<'_>) -> Outcome {
         let segment = endpoint.readable(pattern(xid, LONG));
         let read = vec![ReadSegment::new(u32_of(call.len()), segment)];
         endpoint.send(message(xid, CREDITS, RDMA_MSG, ChunkLists { read, ..ChunkLists::default() }, &call));
-        endpoint.cut().await;
+        let written = |now: &Counters| now.tagged_bytes_received > before.tagged_bytes_received;
+        count += usize::from(endpoint.shows(written, bench.limit()).await);
+        endpoint.abort().await;
     }
-    served(bench).await
+    served_if(bench, count, "RDMA Write").await
 }
 
 /// Connected, and not a word; others are served meanwhile and afterwards.
@@ -106,16 +130,26 @@ pub(super) async fn silent(bench: &mut Bench<'_>) -> Outcome {
     Ok(format!("{there} of {MANY} silent connections are served when they speak, a new one meanwhile"))
 }
 
-/// RDMA Reads that are never answered: the tester does not drive those connections.
+/// RDMA Reads that are never answered to the end: the tester does not drive those connections once it was asked. It makes calls
+/// enough that the link cannot take all answers at once.
 pub(super) async fn unanswered_read(bench: &mut Bench<'_>) -> Outcome {
     let mut stuck = Vec::new();
+    let mut count = 0;
     for _ in 0..MANY {
-        let (mut endpoint, _) = bench.ready().await?;
-        long_call(bench, &mut endpoint);
-        endpoint.push().await;
+        let (mut endpoint, grant) = bench.ready().await?;
+        let before = endpoint.counters();
+        let calls = grant.min(MOST_CALLS);
+        for _ in 0..calls {
+            long_call(bench, &mut endpoint);
+        }
+        let asked = read_requested(bench, &mut endpoint).await;
+        let left = endpoint.counters().link_bytes_sent - before.link_bytes_sent;
+        let all = u64::from(calls) * u64::try_from(LONG).unwrap_or(u64::MAX);
+        count += usize::from(asked && left < all);
         stuck.push(endpoint);
     }
-    bench.alive().await?;
+    let outcome = served_if(bench, count, "RDMA Read").await;
     drop(stuck);
-    served(bench).await
+    bench.alive().await?;
+    outcome
 }

@@ -5,9 +5,9 @@
 
 use bytes::Bytes;
 
-use super::bench::{Bench, late};
+use super::bench::Bench;
 use crate::endpoint::Endpoint;
-use crate::message::{Kind, Reaction};
+use crate::message::{Answer, Kind, Reaction};
 use crate::report::{Outcome, Wrong, differs, fail};
 
 /// One message.
@@ -38,12 +38,17 @@ pub(super) const ERR_CHUNK: Allowed = only(&[Kind::ErrChunk]);
 pub(super) const DISCARD: Allowed = only(&[Kind::Nothing]);
 /// The header is right and the call is not: the transport or the RPC layer may say so, and nothing is carried out.
 pub(super) const REFUSE: Allowed = only(&[Kind::ErrChunk, Kind::GarbageArguments]);
+/// The same where the text only recommends it, and where whatever the server does to a NULL call harms nobody.
+pub(super) const SHOULD_REFUSE: Allowed =
+    Allowed { pass: REFUSE.pass, differs: &[Kind::Success, Kind::Refused, Kind::Closed] };
 
 /// What the server made of the messages of a row.
 #[derive(Default)]
 pub(super) struct Seen {
-    reactions: Vec<Reaction>,
+    reactions: Vec<String>,
     differing: Option<String>,
+    /// XIDs of messages that had no answer so far.
+    quiet: Vec<u32>,
 }
 
 impl Seen {
@@ -56,10 +61,16 @@ impl Seen {
             }
             self.differing.get_or_insert(text);
         }
-        if !self.reactions.contains(&reaction) {
-            self.reactions.push(reaction);
+        let text = reaction.to_string();
+        if !self.reactions.contains(&text) {
+            self.reactions.push(text);
         }
         Ok(())
+    }
+
+    /// Takes answers that came when they were no longer waited for.
+    fn late(&mut self, answers: Vec<Answer>, allowed: Allowed) -> Result<(), Wrong> {
+        answers.into_iter().try_for_each(|answer| self.note("late", answer.reaction, allowed))
     }
 
     /// Takes something that harms nobody.
@@ -71,7 +82,7 @@ impl Seen {
     pub(super) fn finish(self) -> Outcome {
         match self.differing {
             Some(text) => Err(differs(text)),
-            None => Ok(self.reactions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+            None => Ok(self.reactions.join(", ")),
         }
     }
 }
@@ -80,41 +91,46 @@ fn labelled(label: &str, what: &str) -> String {
     if label.is_empty() { what.to_owned() } else { format!("{label}: {what}") }
 }
 
-/// Sends a message and watches what comes of it.
+/// Sends a message and watches what comes of it: the server's first reaction.
 pub(super) async fn provoke(
     bench: &mut Bench<'_>,
     endpoint: &mut Endpoint,
     case: &Case,
     allowed: Allowed,
     seen: &mut Seen,
-) -> Result<(), Wrong> {
+) -> Result<Reaction, Wrong> {
     endpoint.send(case.octets.clone());
     // Silence takes its time, an answer comes when it comes.
     let silent = allowed.pass.contains(&Kind::Nothing);
     let limit = if silent { bench.target.silence } else { bench.limit() };
-    let reaction = bench.observe(endpoint, case.xid, limit).await.reaction;
+    let (answer, late) = bench.observe_behind(endpoint, case.xid, limit, &seen.quiet).await;
+    seen.late(late, allowed)?;
+    let reaction = answer.reaction;
     let quiet = reaction == Reaction::Nothing;
+    if quiet {
+        seen.quiet.push(case.xid);
+    }
+    let closed = reaction == Reaction::Closed;
     let answered = reaction.to_string();
-    seen.note(&case.label, reaction, allowed)?;
+    seen.note(&case.label, reaction.clone(), allowed)?;
+    // No text forbids to end a connection after the right answer; other calls on it have to be sent again.
+    let then_closed = || format!("{answered}, then the connection is closed");
     if endpoint.has_ended() {
-        return Ok(());
-    }
-    if let Err(wrong) = bench.null(endpoint).await {
-        if endpoint.has_ended() && allowed.pass.contains(&Kind::Closed) {
-            return Ok(());
+        if !closed {
+            seen.differ(&case.label, then_closed());
         }
-        // No text forbids to end a connection after the right answer; other calls on it have to be sent again.
-        if endpoint.has_ended() && !quiet {
-            seen.differ(&case.label, format!("{answered}, then the connection is closed"));
-            return Ok(());
+        return Ok(reaction);
+    }
+    // Where silence is allowed, an answer may still come, and is looked at then.
+    match bench.null_behind(endpoint, &seen.quiet).await {
+        Ok((_, late)) => seen.late(late, allowed)?,
+        Err(_) if endpoint.has_ended() && allowed.pass.contains(&Kind::Closed) => {}
+        Err(_) if endpoint.has_ended() && !quiet => seen.differ(&case.label, then_closed()),
+        Err(wrong) => {
+            return Err(fail(format!("{}: the connection does not serve on: {}", case.label, wrong.seen)));
         }
-        // What came instead of the reply may be a late answer to the message.
-        return Err(fail(format!("{}: the connection does not serve on: {}", case.label, wrong.seen)));
     }
-    match late(endpoint, case.xid).filter(|_| quiet) {
-        Some(answer) => seen.note(&case.label, answer.reaction, allowed),
-        None => Ok(()),
-    }
+    Ok(reaction)
 }
 
 /// Sends each message on a connection that serves, all on the same one as long as that is there.
@@ -127,6 +143,11 @@ pub(super) async fn each(bench: &mut Bench<'_>, cases: Vec<Case>, allowed: Allow
             (endpoint, _) = bench.ready().await?;
         }
         provoke(bench, &mut endpoint, &case, allowed, &mut seen).await?;
+    }
+    if !seen.quiet.is_empty() && !endpoint.has_ended() {
+        // Whatever comes behind the last one.
+        let (_, late) = bench.null_behind(&mut endpoint, &seen.quiet).await?;
+        seen.late(late, allowed)?;
     }
     endpoint.close().await;
     bench.alive().await?;

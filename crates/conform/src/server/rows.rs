@@ -36,16 +36,16 @@ group! { CHUNKS:
     "position-zero-and-read", "RFC 8166 §3.5.3", Required, "WRITE in a Position-Zero chunk, its data in a Read chunk", "the data is in the file" => chunks::position_zero_and_read;
     "write-chunk-one", "RFC 8166 §4.3.2", Required, "READ into a Write chunk of one segment", "the data is there and not inline" => chunks::write_chunk_one;
     "write-chunk-many", "RFC 8166 §4.3.2", Required, "READ into five segments of odd lengths", "filled in order, handles and offsets as given" => chunks::write_chunk_many;
-    "write-chunk-roomy", "RFC 8166 §3.4.6.2", Required, "READ of 1001 octets into 2000", "lengths of 1001 in all, no pad, nothing behind" => chunks::write_chunk_roomy;
+    "write-chunk-roomy", "RFC 8166 §3.4.6.2", Required, "READ of 1001 octets into 2000", "lengths of 1001 in all, no pad behind" => chunks::write_chunk_roomy;
     "write-chunk-unused", "RFC 8166 §4.3.2.2", Required, "READ that fails, with a Write chunk", "it comes back unused" => chunks::write_chunk_unused;
-    "write-chunk-empty", "RFC 8166 §4.3.2.3", Required, "READ with an empty Write chunk", "data inline, the chunk comes back empty" => chunks::write_chunk_empty;
-    "write-chunk-two", "RFC 8166 §4.3.2.1", Required, "READ with two Write chunks", "the first is filled, the second unused" => chunks::write_chunk_two;
+    "write-chunk-empty", "RFC 8166 §4.3.2.3", Choice, "READ with an empty Write chunk", "data inline, the chunk comes back empty; or ERR_CHUNK" => chunks::write_chunk_empty;
+    "write-chunk-two", "RFC 8166 §4.3.2.1", Choice, "READ with two Write chunks", "the first is filled, the second unused; or ERR_CHUNK" => chunks::write_chunk_two;
     "reply-chunk-one", "RFC 8166 §3.5.3", Required, "READ beyond the threshold, Reply chunk of one segment", "RDMA_NOMSG" => chunks::reply_chunk_one;
     "reply-chunk-many", "RFC 8166 §3.5.3", Required, "the same in four segments", "RDMA_NOMSG" => chunks::reply_chunk_many;
     "write-and-reply", "RFC 8166 §3.5.3", Required, "READ with a Write chunk and a Reply chunk", "data in the Write chunk" => chunks::write_and_reply;
     "read-and-write", "RFC 8166 §4.3", Required, "READ in a Position-Zero chunk, with a Write chunk", "data in the Write chunk" => chunks::read_and_write;
     "symlink-and-readlink", "RFC 8267 §4", Required, "SYMLINK, target in a Read chunk; READLINK into a Write chunk", "the same target" => chunks::symlink;
-    "readdir-reply-chunk", "RFC 8166 §4.3.3", Required, "READDIR with a Reply chunk", "the listing inline or in it" => chunks::readdir;
+    "readdir-reply-chunk", "RFC 8166 §4.3.3", Required, "READDIR beyond the threshold with a Reply chunk", "the listing in it" => chunks::readdir;
 }
 
 group! { CREDITS:
@@ -63,7 +63,7 @@ group! { SETUP:
     "private-data-extremes", "RFC 8797 §4.2", Required, "262144 one way, 1024 the other", "it is served" => setup::extremes;
     "private-data-malformed", "RFC 8797 §5.2", Required, "1 to 7 octets of it, and other data", "served with the defaults" => setup::malformed;
     "private-data-version", "RFC 8797 §5.2", Required, "versions 0, 2 and 255", "served with the defaults" => setup::unknown_version;
-    "private-data-embedded", "RFC 8797 §5.1", Required, "behind other data, at odd offsets", "found" => setup::embedded;
+    "private-data-embedded", "RFC 8797 §5.2", Recommended, "behind other data, at odd offsets", "found" => setup::embedded;
     "invalidation-announced", "RFC 8797 §4.1", Required, "calls with windows, R = 1", "a window of the call is invalidated if both say R = 1, or none" => setup::invalidation_announced;
     "invalidation-not-announced", "RFC 8797 §4.1", Required, "calls with windows, R = 0", "plain Send" => setup::invalidation_not_announced;
     "call-at-1024", "RFC 8166 §3.3.2", Required, "a call of 1024 octets, nothing announced", "a reply" => forms::call_at_default_threshold;
@@ -82,12 +82,13 @@ group! { HEADERS:
     "unknown-proc", "RFC 8166 §4.5.2", Required, "rdma_proc 5, 256 and 2^32-1", "ERR_CHUNK" => headers::procedure;
     "msgp", "RFC 8166 §4.6.1", Recommended, "an RDMA_MSGP", "ERR_CHUNK" => headers::msgp;
     "done", "RFC 8166 §4.6.2", Required, "an RDMA_DONE", "nothing" => headers::done;
-    "error-unanswered", "RFC 8166 §4.2.4", Required, "RDMA_ERRORs of all kinds", "nothing, or ERR_VERS if of another version" => headers::error;
+    "error-unanswered", "RFC 8166 §4.2.4", Required, "RDMA_ERRORs of all kinds", "nothing" => headers::error;
+    "error-other-version", "RFC 8166 §4.2.4, §4.5.1", Choice, "an RDMA_ERROR under rdma_vers 9", "nothing, or ERR_VERS" => headers::error_of_another_version;
     "discriminators", "RFC 4506 §4.19", Required, "2 and 2^32-1 where 0 or 1 stands", "ERR_CHUNK" => headers::discriminators;
     "counts", "RFC 8166 §4.5.2", Required, "counts of segments that are not there", "ERR_CHUNK" => headers::counts;
-    "position-unaligned", "RFC 8166 §3.4.5", Required, "Positions that are no multiple of 4", "ERR_CHUNK" => headers::unaligned;
-    "position-beyond", "RFC 8166 §4.5.2", Required, "Positions past the end of the message", "ERR_CHUNK or GARBAGE_ARGS" => headers::beyond;
-    "position-overlap", "RFC 8166 §4.5.2", Required, "a Read chunk that begins inside another", "ERR_CHUNK or GARBAGE_ARGS" => headers::overlapping;
+    "position-unaligned", "RFC 8166 §3.4.5", Required, "Positions that are no multiple of 4", "ERR_CHUNK or GARBAGE_ARGS" => headers::unaligned;
+    "position-beyond", "RFC 8166 §4.5.2", Recommended, "Positions past the end of the message", "ERR_CHUNK or GARBAGE_ARGS" => headers::beyond;
+    "position-overlap", "RFC 8166 §4.5.2", Recommended, "a Read chunk that begins inside another", "ERR_CHUNK or GARBAGE_ARGS" => headers::overlapping;
     "position-zero-in-msg", "RFC 8166 §3.5.3", Choice, "a Position-Zero chunk in an RDMA_MSG", "any refusal" => headers::position_zero_in_message;
     "nomsg-without-chunk", "RFC 8166 §4.5.2", Required, "an RDMA_NOMSG without chunks", "ERR_CHUNK" => headers::nomsg_without_chunks;
     "nomsg-without-payload", "RFC 8166 §4.2.4", Choice, "an RDMA_NOMSG with a Write or Reply chunk only", "ERR_CHUNK, or nothing" => headers::nomsg_without_payload;
@@ -119,13 +120,13 @@ group! { KEYS:
 }
 
 group! { ENDINGS:
-    "cut-before-call", "RFC 8166 §4.5.5", Required, "connections cut off before a call", "a new one is served" => endings::before_a_call;
-    "cut-after-call", "RFC 8166 §4.5.5", Required, "connections cut off with calls in flight", "a new one is served" => endings::after_a_call;
-    "closed-after-call", "RFC 8166 §4.5.5", Required, "connections closed in order with a call in flight", "a new one is served" => endings::in_order;
-    "cut-in-read-chunk", "RFC 8166 §4.5.5", Required, "connections cut off while a Read chunk is read", "a new one is served" => endings::during_read_chunk;
-    "cut-in-write-chunk", "RFC 8166 §4.5.5", Required, "connections cut off during READs and WRITEs with chunks", "a new one is served" => endings::during_write_chunk;
-    "silent-client", "RFC 8166 §3.3", Required, "connections that say nothing", "others are served" => endings::silent;
-    "unanswered-read", "RFC 8166 §4.5.5", Required, "RDMA Reads that are not answered", "others are served" => endings::unanswered_read;
+    "cut-before-call", "RFC 8166 §4.5.5", Choice, "connections cut off before a call", "a new one is served" => endings::before_a_call;
+    "cut-after-call", "RFC 8166 §4.5.5", Choice, "connections cut off with calls in flight", "a new one is served" => endings::after_a_call;
+    "closed-after-call", "RFC 8166 §4.5.5", Choice, "connections closed in order with a call in flight", "a new one is served" => endings::in_order;
+    "cut-in-read-chunk", "RFC 8166 §4.5.5", Choice, "connections cut off while a Read chunk is read", "a new one is served" => endings::during_read_chunk;
+    "cut-in-write-chunk", "RFC 8166 §4.5.5", Choice, "connections cut off during READs and WRITEs with chunks", "a new one is served" => endings::during_write_chunk;
+    "silent-client", "RFC 8166 §3.3", Choice, "connections that say nothing", "others are served" => endings::silent;
+    "unanswered-read", "RFC 8166 §4.5.5", Choice, "RDMA Reads that are not answered", "others are served" => endings::unanswered_read;
 }
 
 /// Every row, in order.

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use rpcrdma_proto::PrivateData;
 use rpcrdma_proto::wire::ChunkLists;
 
-use super::bench::{Bench, CREDITS, Call, Scratch, pattern, success};
+use super::bench::{Bench, CREDITS, Call, Scratch, success};
 use super::forms::{room, windows};
 use crate::endpoint::Next;
-use crate::message::{RDMA_MSG, Reaction, RpcEnd, answer, message};
+use crate::message::{Kind, RDMA_MSG, Reaction, RpcEnd, answer, message};
 use crate::nfs;
-use crate::report::{Outcome, Wrong, fail};
+use crate::report::{Outcome, Wrong, differs, fail};
 
 /// RFC 8797 §4, without the version.
 const IDENTIFIER: [u8; 4] = [0xf6, 0xab, 0x0e, 0x18];
@@ -76,9 +76,13 @@ async fn believed(bench: &mut Bench<'_>, private_data: Bytes, expected: bool) ->
         );
     }
     let (reaction, theirs) = long_reply(bench, &scratch, private_data).await?;
+    // As in the row reply-chunk-missing.
+    let refused = [Kind::ErrChunk, Kind::Refused, Kind::Closed].iter().any(|kind| reaction.is(*kind));
     match (&reaction, expected && theirs.send_size >= 2048) {
         (Reaction::Reply(RpcEnd::Success), true) => Ok("a reply beyond 1024 octets comes inline".into()),
-        (Reaction::ErrChunk, false) => Ok("no reply beyond 1024 octets is sent".into()),
+        (_, false) if refused => Ok("no reply beyond 1024 octets is sent".into()),
+        // RFC 8797 §5.2 tells what is done, without a MUST.
+        (_, true) if refused => Err(differs(format!("not found: {reaction}"))),
         _ => Err(fail(format!("asked for a reply beyond 1024 octets, without a Reply chunk: {reaction}"))),
     }
 }
@@ -111,7 +115,7 @@ pub(super) async fn unknown_version(bench: &mut Bench<'_>) -> Outcome {
     Ok(format!("served under versions 0, 2 and 255; {}", believed(bench, other.into(), false).await?))
 }
 
-/// RFC 8797 §5.1: behind other data, at any offset.
+/// RFC 8797 §5.2: behind other data, at any offset.
 pub(super) async fn embedded(bench: &mut Bench<'_>) -> Outcome {
     let ours = PrivateData { remote_invalidation: false, send_size: 4096, receive_size: 4096 }.encode();
     for offset in [1, 3, 4, 17] {
@@ -124,13 +128,32 @@ pub(super) async fn embedded(bench: &mut Bench<'_>) -> Outcome {
     Ok(format!("served with it at offsets 1, 3, 4 and 17; {}", believed(bench, data.into(), true).await?))
 }
 
-/// A call with windows of several kinds; which of them the reply invalidates.
+/// What a reply invalidates, which must be a window of its call.
+fn of_its_call(invalidated: Option<u32>, mine: &[u32]) -> Result<Option<u32>, Wrong> {
+    match invalidated {
+        Some(seen) if !mine.contains(&seen) => {
+            Err(fail(format!("the reply invalidates {seen:#010x}, which is not of its call")))
+        }
+        invalidated => Ok(invalidated),
+    }
+}
+
+/// Calls with windows of several kinds; which of them a reply invalidates.
 async fn invalidated(bench: &mut Bench<'_>, announced: bool) -> Result<(Option<u32>, bool), Wrong> {
     let mut endpoint = bench.connect_announcing(announced).await?;
     let theirs = PrivateData::find(&endpoint.peer_private_data()).unwrap_or_default();
-    let mut key = None;
-    // A window of another call, which stays open: never the one to be invalidated.
-    let other = endpoint.readable(pattern(1, 64));
+    // A window of another call, which stays open unless the reply to that call closes it: never the one to be invalidated.
+    let other = room(&mut endpoint, &[600]);
+    let mine: Vec<u32> = other.segments.iter().map(|segment| segment.handle).collect();
+    let xid = bench.xid();
+    let call = bench.null_rpc().call(xid, 0).finish();
+    let lists = ChunkLists { reply: Some(other), ..ChunkLists::default() };
+    endpoint.send(message(xid, CREDITS, RDMA_MSG, lists, &call));
+    let mut key = match endpoint.next(bench.limit()).await {
+        Next::Message(arrived) => of_its_call(arrived.invalidated, &mine)?,
+        Next::Silence => return Err(fail("no reply to a call with a Reply chunk")),
+        Next::Closed(reason) => return Err(fail(format!("the connection ended: {reason}"))),
+    };
     for _ in 0..4 {
         let xid = bench.xid();
         let call = bench.null_rpc().call(xid, 0).finish();
@@ -140,12 +163,7 @@ async fn invalidated(bench: &mut Bench<'_>, announced: bool) -> Result<(Option<u
         let mine: Vec<u32> = lists.handles().collect();
         let reply =
             success(bench.call(&mut endpoint, Call { xid, lists, credit: CREDITS, payload: None }).await?)?;
-        if let Some(seen) = reply.invalidated {
-            if !mine.contains(&seen) || seen == other.handle {
-                return Err(fail(format!("the reply invalidates {seen:#010x}, which is not of its call")));
-            }
-            key = Some(seen);
-        }
+        key = of_its_call(reply.invalidated, &mine)?.or(key);
     }
     endpoint.close().await;
     Ok((key, theirs.remote_invalidation))

@@ -36,6 +36,8 @@ pub struct Seen {
     pub last_handles: Vec<u32>,
     /// XIDs of earlier messages, of all connections.
     pub xids: Vec<u32>,
+    /// Whether the message invalidates a window.
+    pub invalidates: bool,
 }
 
 /// What is done with a message instead of giving it to the good peer.
@@ -48,6 +50,10 @@ pub enum Act {
     ErrVers(u32, u32),
     /// An RPC reply with this accept_stat and no results.
     Reply(u32),
+    /// ERR_VERS 1-1, then the connection ends in order.
+    ErrVersAndClose,
+    /// ERR_CHUNK, in front of the answer to the next message.
+    LateErrChunk,
     Close,
     /// The connection ends, and the listener answers nobody any more.
     Die,
@@ -65,8 +71,14 @@ pub enum Fault {
     Sends(fn(&Seen, &mut Vec<u8>)),
     /// What is written into memory of the other side is changed.
     Writes(fn(&mut Vec<u8>)),
+    /// What is written into memory is followed by this.
+    WritesMore(&'static [u8]),
     /// Every message is sent again under the next XID.
     Doubles,
+    /// Windows are larger than they are said to be, by so many octets.
+    WidensWindows(usize),
+    /// Windows for writing can be read.
+    OpensForReading,
     /// Sends invalidate this.
     Invalidates(fn(&Seen) -> Option<u32>),
     /// Private data of the other side is seen so; `None`: the connection is refused.
@@ -75,6 +87,8 @@ pub enum Fault {
     DiesAtEnd(fn(&Disconnected) -> bool),
     /// As long as there is a connection no other is accepted.
     OneAtATime,
+    /// As long as an RDMA Read is under way no connection is accepted.
+    StallsOnReads,
 }
 
 /// Does not survive a connection that did not end in order.
@@ -121,6 +135,7 @@ pub fn with_lists(octets: &[u8], change: impl FnOnce(&mut ChunkLists)) -> Vec<u8
 struct Shared {
     dead: AtomicBool,
     open: AtomicUsize,
+    reading: AtomicUsize,
     xids: Mutex<Vec<u32>>,
 }
 
@@ -142,6 +157,11 @@ impl Listener for FaultyListener {
             loop {
                 let inner = self.inner.accept().await?;
                 while matches!(self.fault, Fault::OneAtATime) && self.shared.open.load(Ordering::SeqCst) > 0 {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                while matches!(self.fault, Fault::StallsOnReads)
+                    && self.shared.reading.load(Ordering::SeqCst) > 0
+                {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 if !self.shared.dead.load(Ordering::SeqCst) {
@@ -276,6 +296,10 @@ struct FaultyQueuePair {
     shared: Arc<Shared>,
     seen: Seen,
     own: u64,
+    /// An answer that is held back.
+    late: Option<[u32; 5]>,
+    /// RDMA Reads under way.
+    reading: usize,
 }
 
 impl FaultyQueuePair {
@@ -286,7 +310,16 @@ impl FaultyQueuePair {
         shared: Arc<Shared>,
     ) -> Box<dyn QueuePair> {
         shared.open.fetch_add(1, Ordering::SeqCst);
-        Box::new(Self { inner, private_data, fault, shared, seen: Seen::default(), own: OWN })
+        Box::new(Self {
+            inner,
+            private_data,
+            fault,
+            shared,
+            seen: Seen::default(),
+            own: OWN,
+            late: None,
+            reading: 0,
+        })
     }
 
     fn answer(&mut self, words: &[u32]) {
@@ -312,6 +345,9 @@ impl FaultyQueuePair {
         }
         self.seen.xids = self.shared.xids.lock().unwrap().clone();
         self.shared.xids.lock().unwrap().push(xid);
+        if let Some(late) = self.late.take() {
+            self.answer(&late);
+        }
         let Fault::On(when, act) = self.fault else { return Some(octets) };
         if !when(&self.seen, &octets) {
             return Some(octets);
@@ -324,6 +360,11 @@ impl FaultyQueuePair {
                 self.inner.disconnect();
             }
             Act::ErrVers(low, high) => self.answer(&[xid, version, 32, 4, 1, low, high]),
+            Act::ErrVersAndClose => {
+                self.answer(&[xid, version, 32, 4, 1, 1, 1]);
+                self.inner.disconnect();
+            }
+            Act::LateErrChunk => self.late = Some([xid, version, 32, 4, 2]),
             Act::Reply(status) => self.answer(&[xid, 1, 32, 0, 0, 0, 0, xid, 1, 0, 0, 0, status]),
             Act::Close => self.inner.abort(),
             Act::Die => {
@@ -339,6 +380,7 @@ impl FaultyQueuePair {
 impl Drop for FaultyQueuePair {
     fn drop(&mut self) {
         self.shared.open.fetch_sub(1, Ordering::SeqCst);
+        self.shared.reading.fetch_sub(self.reading, Ordering::SeqCst);
     }
 }
 
@@ -352,7 +394,24 @@ impl Windows for FaultyQueuePair {
     }
 
     fn reserve_window(&mut self, memory: WindowMemory) -> Result<RemoteSegment, WindowError> {
-        self.inner.reserve_window(memory)
+        match (self.fault, memory) {
+            (Fault::WidensWindows(octets), memory) => {
+                let length = u32::try_from(memory.len()).unwrap();
+                let memory = match memory {
+                    WindowMemory::Read(data) => {
+                        WindowMemory::Read([&data[..], &vec![0; octets]].concat().into())
+                    }
+                    WindowMemory::Write(buffer) => {
+                        WindowMemory::Write(Buffer::adopt(vec![0; buffer.len() + octets]))
+                    }
+                };
+                self.inner.reserve_window(memory).map(|window| RemoteSegment { length, ..window })
+            }
+            (Fault::OpensForReading, WindowMemory::Write(buffer)) => {
+                self.inner.reserve_window(WindowMemory::Read(buffer.freeze()))
+            }
+            (_, memory) => self.inner.reserve_window(memory),
+        }
     }
 }
 
@@ -380,12 +439,21 @@ impl QueuePair for FaultyQueuePair {
                 }
                 WorkRequest::Send(SendRequest { gather: vec![octets.into()], ..send })
             }
-            WorkRequest::Write { gather, targets } => {
+            WorkRequest::Write { gather, mut targets } => {
                 let mut octets = gather.concat();
                 if let Fault::Writes(change) = self.fault {
                     change(&mut octets);
                 }
+                if let (Fault::WritesMore(more), Some(last)) = (self.fault, targets.last_mut()) {
+                    last.length += u32::try_from(more.len()).unwrap();
+                    octets.extend_from_slice(more);
+                }
                 WorkRequest::Write { gather: vec![octets.into()], targets }
+            }
+            request @ WorkRequest::Read { .. } => {
+                self.reading += 1;
+                self.shared.reading.fetch_add(1, Ordering::SeqCst);
+                request
             }
             request => request,
         };
@@ -421,7 +489,13 @@ impl QueuePair for FaultyQueuePair {
             for Completion { id, status, work } in arrived {
                 let work = match work {
                     Work::Send if id.0 > OWN => continue,
+                    Work::Read { sink } => {
+                        self.reading -= 1;
+                        self.shared.reading.fetch_sub(1, Ordering::SeqCst);
+                        Work::Read { sink }
+                    }
                     Work::Receive { buffers, len, invalidated, solicited } if status.is_success() => {
+                        self.seen.invalidates = invalidated.is_some();
                         let octets =
                             buffers.iter().flat_map(|buffer| buffer.iter().copied()).take(len).collect();
                         let Some(octets) = self.arrived(octets) else { continue };
