@@ -133,7 +133,7 @@ impl Proto {
         }
     }
 
-    /// The port if none is given: 20049 for RDMA (RFC 8267 §8), 2049 for TCP.
+    /// The port if none is given: 20049 for RDMA (RFC 8267 §9), 2049 for TCP.
     pub(crate) const fn default_port(self) -> u16 {
         match self {
             Self::Rdma => 20049,

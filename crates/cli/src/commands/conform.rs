@@ -45,7 +45,7 @@ section, rule, sends, expects}]}.";
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Conform {
     /// Test a server: HOST, HOST:PORT or nfs://HOST[:PORT]
-    #[arg(long, value_name = "HOST[:PORT]", value_parser = host, required_unless_present = "client",
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = host, required_unless_present_any = ["client", "list"],
         conflicts_with = "client")]
     server: Option<NfsUrl>,
     /// Test a client that connects to --listen
