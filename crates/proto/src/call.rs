@@ -192,6 +192,9 @@ pub enum CallError {
     /// The provider has no window left and none will come back.
     #[error("no window for the call's chunks: {0}")]
     Windows(#[from] rpcrdma_verbs::WindowErrorKind),
+    /// What came in the Reply chunk, or was read from the peer, is not the reply to this call (RFC 8166 §4.2.1).
+    #[error("what came as the reply is none: {0}")]
+    BadReply(crate::error::ProtocolError),
     /// The memory of a result did not come back from its window.
     #[error("the memory of a result was lost with its window")]
     ResultLost,

@@ -25,16 +25,13 @@ use crate::error::{Action, ProtocolError, Taken};
 use crate::event::{Answer, CloseReason, Event, Post, ReplyToken};
 use crate::private_data::{PrivateData, Thresholds};
 use crate::requester::{Received, Requester};
-use crate::responder::{ReceivedCall, Responder, rpc_prefix};
+use crate::responder::{CALL, REPLY, ReceivedCall, Responder, rpc_prefix};
 use crate::stats::Stats;
 use crate::timers::{after, earlier};
 use crate::versions::FIRST_MESSAGE;
 use crate::wire::{
     self, Body, ChunkLists, Codec, Direction, ErrorBody, Exchange, Fixed, Invalidation, Profile, Rules,
 };
-
-const CALL: u32 = 0;
-const REPLY: u32 = 1;
 
 /// The XID of the first operation on characteristics. Those of Calls begin anywhere; whichever is in use is passed over.
 const FIRST_OPERATION: u32 = 0x8000_0000;
@@ -497,6 +494,11 @@ impl Connection {
     /// The first token that Calls of the peer are given.
     pub(crate) const fn number_tokens_from(&mut self, first: u64) {
         self.responder.next_token = first;
+    }
+
+    /// Whether a Call of the peer waits for its answer.
+    pub(crate) fn has_call(&self, token: ReplyToken) -> bool {
+        self.responder.has_call(token)
     }
 
     /// Takes a call. It waits for credits, windows and memory as long as its time allows; it is never refused for them.

@@ -28,6 +28,7 @@ use crate::credits::RequesterCredits;
 use crate::event::{CloseReason, Event};
 use crate::ids::IdMap;
 use crate::pull::Pull;
+use crate::responder::{REPLY, check_prefix};
 use crate::timers::after;
 use crate::wire::ChunkLists;
 
@@ -62,7 +63,12 @@ struct Transaction {
     stage: Stage,
     /// The caller is not interested any more, or was already told that it failed.
     abandoned: bool,
+    /// When the next of its timers is due.
     deadline: Instant,
+    /// When the caller stops waiting.
+    caller: Instant,
+    /// When everything that the peer exposes has to be read.
+    read_by: Instant,
     /// The how-many-th Call it was, once sent.
     number: u64,
     windows: Vec<Window>,
@@ -207,6 +213,8 @@ impl Requester {
             stage: Stage::Queued,
             abandoned: false,
             deadline,
+            caller: deadline,
+            read_by: deadline,
             number: 0,
             windows: vec![],
             lent: vec![],
@@ -228,7 +236,11 @@ impl Requester {
         match transaction.stage {
             Stage::Queued => self.forget(xid),
             // Its memory is what the peer is told to be done with; the Reads have a timer of their own.
-            Stage::Reading(_) => transaction.abandoned = true,
+            Stage::Reading(_) => {
+                transaction.abandoned = true;
+                let by = transaction.read_by;
+                self.set_deadline(xid, by);
+            }
             Stage::Sent => {
                 transaction.abandoned = true;
                 self.set_deadline(xid, after(now, core.config.timeouts.abandoned));
@@ -293,6 +305,19 @@ impl Requester {
                 Stage::Sent => {
                     core.fail(CloseReason::Timeout("the reply to an abandoned call"));
                     return self.stop_timer(xid);
+                }
+                // The same, and what no Read was posted for is not read.
+                Stage::Reading(_) if !transaction.abandoned && transaction.caller <= now => {
+                    transaction.abandoned = true;
+                    core.stats.timeouts += 1;
+                    let result = Err(CallFailure::permanent(CallError::TimedOut, true));
+                    core.events.push_back(Event::Reply { id: transaction.id, result });
+                    let by = transaction.read_by;
+                    self.set_deadline(xid, by);
+                    if let Some(at) = self.pulls.iter().position(|waiting| *waiting == xid) {
+                        self.pulls.remove(at);
+                        self.finish_reading(core, now, xid);
+                    }
                 }
                 Stage::Reading(_) => {
                     let waiting = self.pulls.contains(&xid) && self.may_read(core);
@@ -386,8 +411,11 @@ impl Requester {
         self.deadlines.remove(&(transaction.deadline, xid));
         if !transaction.abandoned {
             let id = transaction.id;
-            let roundup = core.config.compatibility.write_roundup;
-            core.events.push_back(Event::Reply { id, result: transaction.result(roundup) });
+            let result = transaction.result(core.config.compatibility.write_roundup);
+            if let Err(CallFailure { error: CallError::BadReply(fault), .. }) = &result {
+                core.stats.fault(fault);
+            }
+            core.events.push_back(Event::Reply { id, result });
         }
     }
 
@@ -461,9 +489,17 @@ impl Transaction {
             Stage::Queued | Stage::Sent | Stage::Reading(_) => return Err(lost()),
         };
         let (zero, exposed) = pull.into_parts();
-        let base = match inline.or(zero) {
-            Some(base) => base,
-            None => self.content(Place::Reply, reply_chunk).ok_or_else(lost)?,
+        let base = match (inline, zero) {
+            (Some(inline), _) => inline,
+            (None, long) => {
+                let base = match long {
+                    Some(zero) => zero,
+                    None => self.content(Place::Reply, reply_chunk).ok_or_else(lost)?,
+                };
+                check_prefix(self.call.xid, &base, REPLY)
+                    .map_err(|error| CallFailure::permanent(CallError::BadReply(error), true))?;
+                base
+            }
         };
         let message = if written.is_empty() {
             Decoder::new(base)

@@ -34,7 +34,8 @@ use crate::wire::{ChunkLists, Direction, ErrorBody};
 
 /// The first two words of an RPC message: XID and direction.
 const RPC_PREFIX: usize = 8;
-const CALL: u32 = 0;
+pub(crate) const CALL: u32 = 0;
+pub(crate) const REPLY: u32 = 1;
 /// RFC 5531 §9: xid, mtype, rpcvers, prog, vers, proc.
 const CALL_NUMBERS: usize = 24;
 /// RFC 5040 §4.8: the type of error of the RDMA layer that refuses key, range or right.
@@ -308,6 +309,11 @@ impl Responder {
         }
     }
 
+    /// Whether a Call waits for its answer.
+    pub(crate) fn has_call(&self, token: ReplyToken) -> bool {
+        self.calls.contains_key(&token.0)
+    }
+
     /// The upper layer's answer. Ignored if the Call is not known any more.
     pub(crate) fn reply(&mut self, token: ReplyToken, answer: Answer) {
         if self.calls.contains_key(&token.0) {
@@ -372,7 +378,7 @@ impl Incoming {
             None => {
                 let zero = chunks.next_if(|chunk| chunk.layout.position == 0).and_then(|chunk| chunk.data);
                 let base = zero.unwrap_or_default();
-                check_call(self.xid, &base)?;
+                check_prefix(self.xid, &base, CALL)?;
                 check_eligible(bindings, &base, chunks.len())?;
                 base
             }
@@ -401,14 +407,15 @@ pub(crate) fn rpc_prefix(payload: &[u8]) -> Result<(u32, u32), ProtocolError> {
     }
 }
 
-/// Checks what came in a Position-Zero chunk: the Call that the header announced (RFC 8166 §4.2.1, §4.5.2).
-fn check_call(xid: u32, message: &[u8]) -> Result<(), ProtocolError> {
+/// Checks what came in a chunk: the Call or reply that the header announced (RFC 8166 §4.2.1, §4.5.2).
+pub(crate) fn check_prefix(xid: u32, message: &[u8], expected: u32) -> Result<(), ProtocolError> {
     let (payload, direction) = rpc_prefix(message)?;
     if payload != xid {
         return Err(ProtocolError::XidMismatch { header: xid, payload });
     }
-    if direction != CALL {
-        return Err(ProtocolError::WrongDirection { value: direction, expected: "Call" });
+    if direction != expected {
+        let expected = if expected == CALL { "Call" } else { "reply" };
+        return Err(ProtocolError::WrongDirection { value: direction, expected });
     }
     Ok(())
 }

@@ -51,9 +51,11 @@ pub struct Session {
     prelude: bool,
     /// Failures to connect in a row.
     failures: u32,
-    /// Connections lost since the last answer or Call of the server: a peer that takes connections and ends them at once is not
-    /// asked more often than one that takes none.
+    /// Connections lost since the last answer, or since one that lasted [`Timeouts::reconnect_most`](crate::Timeouts::reconnect_most):
+    /// a peer that takes connections and ends them at once is not asked more often than one that takes none.
     losses: u32,
+    /// When the present connection came.
+    connected_at: Option<Instant>,
     attempt: u32,
     connection: Option<Connection>,
     /// Calls without a connection, oldest first.
@@ -176,6 +178,7 @@ impl Session {
             prelude: false,
             failures: 0,
             losses: 0,
+            connected_at: None,
             attempt: 0,
             connection: None,
             waiting: BTreeMap::new(),
@@ -378,9 +381,10 @@ impl Session {
         }
     }
 
-    /// Ends the connection at once, not the session: see [`Connection::give_up`]. Calls without a reply wait for the next one.
-    pub fn give_up_connection(&mut self) {
-        if let Some(connection) = &mut self.connection {
+    /// Ends the connection at once that this Call came on, if it is still there, not the session: see [`Connection::give_up`].
+    /// Calls without a reply wait for the next one.
+    pub fn give_up_connection(&mut self, token: ReplyToken) {
+        if let Some(connection) = self.connection.as_mut().filter(|connection| connection.has_call(token)) {
             connection.give_up();
         }
     }
@@ -459,6 +463,7 @@ impl Session {
         connection.keep(now, self.config.keep_connected);
         self.connection = Some(connection);
         self.failures = 0;
+        self.connected_at = Some(now);
         self.stats.connections += 1;
         if codec.rules().profile.is_some() {
             self.state = State::Offering(after(now, self.config.timeouts.offer));
@@ -683,10 +688,8 @@ impl Session {
                 return None;
             };
             match event {
-                Event::Call(call) => {
-                    self.losses = 0;
-                    return Some(SessionEvent::Call(call));
-                }
+                // No sign that the connection is of use: a server may accept, call and leave, again and again.
+                Event::Call(call) => return Some(SessionEvent::Call(call)),
                 Event::Characteristics(notice) => return Some(SessionEvent::Characteristics(notice)),
                 Event::Reply { id, result } if self.offer == Some(id) => self.offer_ended(now, result),
                 Event::Reply { id, result } => {
@@ -711,6 +714,10 @@ impl Session {
                     }
                     if matches!(self.state, State::Connected | State::Prelude) {
                         let wanted = self.config.keep_connected || !self.waiting.is_empty();
+                        let lasted = self.connected_at.map(|since| now.saturating_duration_since(since));
+                        if lasted >= Some(self.config.timeouts.reconnect_most) {
+                            self.losses = 0;
+                        }
                         self.losses = self.losses.saturating_add(1);
                         self.state = State::Idle;
                         if wanted {

@@ -20,7 +20,8 @@ pub struct Timeouts {
     /// For an invalidation that a completed call waits for; then the connection is closed.
     pub invalidate: Duration,
     /// For the RDMA_DONE of a reply whose data is exposed (RFC 5666 §3.8); then the data is closed to the peer, and a later Read
-    /// of it ends the connection.
+    /// of it ends the connection. Who reads such a reply, waits for memory included, has three quarters of this; then the
+    /// connection is closed.
     pub done: Duration,
     /// For the end of a connection that was told to close in order; then it is aborted.
     pub close: Duration,

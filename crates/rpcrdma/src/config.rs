@@ -25,7 +25,8 @@ pub struct ClientConfig {
     pub ccp: Option<Ccp>,
     /// Memory that Buffers of this client may hold together, in octets: Receives, result windows, TCP records.
     pub memory: usize,
-    /// RDMA Reads that the server may have outstanding at us.
+    /// RDMA Reads that the server may have outstanding at us. With [`ccp`](Self::ccp) at least 1: to say 0 there is to forbid Read
+    /// chunks.
     pub ird: u16,
     /// RDMA Reads that we want to have outstanding at the server: for the Read chunks of its Calls in the reverse direction and,
     /// under the Read-Read model, of its replies. With [`reverse_chunks`](Config::reverse_chunks) or that model at least 1.
@@ -97,7 +98,8 @@ pub struct ServerConfig {
     /// quarter. Never less than what one connection needs: twice its Receives and the longest chunks of a Call.
     pub memory_per_peer: Option<usize>,
     /// RDMA Reads that a client may have outstanding at us. Memory is exposed to them only in the reverse direction with
-    /// [`reverse_chunks`](Config::reverse_chunks), and in replies under the Read-Read model; either makes it at least 1.
+    /// [`reverse_chunks`](Config::reverse_chunks), and in replies under the Read-Read model; either makes it at least 1, and so
+    /// does [`ccp`](Self::ccp), where 0 would forbid the Read chunks of Calls.
     pub ird: u16,
     /// RDMA Reads that we may have outstanding at a client.
     pub ord: u16,

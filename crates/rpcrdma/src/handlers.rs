@@ -9,11 +9,11 @@
 //! (I6). A handler that panics ends its connection only.
 
 use std::any::Any;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use thiserror::Error;
 use tokio::task::JoinSet;
@@ -26,7 +26,7 @@ pub(crate) struct HandlerPanicked;
 /// Calls in progress; `K` says which call a result answers.
 #[derive(Debug)]
 pub(crate) struct Handlers<K: 'static, T: 'static> {
-    tasks: JoinSet<(K, T)>,
+    tasks: JoinSet<(K, Result<T, HandlerPanicked>)>,
     keeps: Arc<dyn Any + Send + Sync>,
 }
 
@@ -63,7 +63,12 @@ impl<K: Send + 'static, T: Send + 'static> Handlers<K, T> {
             (handler, Poll::Pending) => {
                 let keeps = Arc::clone(&self.keeps);
                 self.tasks.spawn(async move {
-                    let result = handler.await;
+                    let mut handler = handler;
+                    let result = poll_fn(|cx| {
+                        let next = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut handler).poll(cx)));
+                        next.map_or(Poll::Ready(Err(HandlerPanicked)), |next| next.map(Ok))
+                    });
+                    let result = result.await;
                     drop(keeps);
                     (key, result)
                 });
@@ -76,8 +81,15 @@ impl<K: Send + 'static, T: Send + 'static> Handlers<K, T> {
     pub(crate) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<(K, T), HandlerPanicked>>> {
-        self.tasks.poll_join_next(cx).map(|next| next.map(|joined| joined.map_err(|_| HandlerPanicked)))
+    ) -> Poll<Option<(K, Result<T, HandlerPanicked>)>> {
+        loop {
+            match ready!(self.tasks.poll_join_next(cx)) {
+                Some(Ok(done)) => return Poll::Ready(Some(done)),
+                // The task was cancelled: the runtime shuts down.
+                Some(Err(_)) => {}
+                None => return Poll::Ready(None),
+            }
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rpcrdma_oncrpc::RegisterError;
 use rpcrdma_proto::{Binding, Config};
-use rpcrdma_verbs::Listener;
+use rpcrdma_verbs::{Listener, ProtectionDomain};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -59,6 +59,14 @@ pub enum ServeError {
     /// A program cannot be served beside the others.
     #[error(transparent)]
     Program(#[from] RegisterError),
+    /// The memory can never hold one Receive.
+    #[error("{memory} octets of memory for one peer, but one Receive takes {needed}")]
+    Memory {
+        /// What there is for one peer address, in octets.
+        memory: usize,
+        /// What one Receive takes.
+        needed: usize,
+    },
     /// The task of a listener ended; a fault of ours.
     #[error("the task of a listener ended unexpectedly")]
     ListenerEnded,
@@ -258,7 +266,7 @@ impl ServerBuilder {
     /// The server; it accepts connections when [`Server::serve`] is polled.
     ///
     /// # Errors
-    /// [`ServeError::NoListener`], [`ServeError::Program`].
+    /// [`ServeError::NoListener`], [`ServeError::Program`], [`ServeError::Memory`].
     pub fn build(self) -> Result<Server, ServeError> {
         if self.rdma.is_empty() && self.tcp.is_empty() {
             return Err(ServeError::NoListener);
@@ -266,6 +274,11 @@ impl ServerBuilder {
         let mut config = self.config;
         let programs = Programs::new(self.programs, config.reply_cache)?;
         let shares = self.shares.unwrap_or_else(|| config.shares());
+        let memory = shares.domain().usage().limit.min(shares.limit());
+        let needed = ProtectionDomain::room_for(config.protocol.receive_size);
+        if !self.rdma.is_empty() && needed > memory {
+            return Err(ServeError::Memory { memory, needed });
+        }
         for (whose, connections, limit) in [
             ("all connections", config.max_connections, shares.domain().usage().limit),
             ("all connections of one address", config.max_connections_per_peer, shares.limit()),

@@ -105,7 +105,20 @@ impl Requester {
             return self.finish_reading(core, now, xid);
         }
         self.pulls.push_back(xid);
-        self.set_deadline(xid, after(now, core.config.timeouts.memory));
+        let timeouts = &core.config.timeouts;
+        // The peer closes what it exposes after its `done`, for which ours is taken; less a quarter, as it has begun to wait
+        // before, and the RDMA_DONE is on its way after.
+        transaction.read_by = after(now, timeouts.done - timeouts.done / 4);
+        let by = after(now, timeouts.memory).min(transaction.read_by);
+        self.set_read_deadline(xid, by);
+    }
+
+    /// The Reads of a reply have to be posted or done by then. The caller's own time goes on (rule I10).
+    fn set_read_deadline(&mut self, xid: u32, by: Instant) {
+        let Some(transaction) = self.calls.get(&xid) else { return };
+        let by = by.min(transaction.read_by);
+        let caller = if transaction.abandoned { by } else { transaction.caller };
+        self.set_deadline(xid, by.min(caller));
     }
 
     /// Whether one more reply may be read now. Where it was agreed how many RDMA Reads may be under way, the segments of one make
@@ -130,7 +143,7 @@ impl Requester {
                 self.pulls.pop_front();
                 self.reading += 1;
                 pull.start(core, sinks, |chunk| Origin::ReadReply { xid, chunk });
-                self.set_deadline(xid, after(now, core.config.timeouts.rdma_read));
+                self.set_read_deadline(xid, after(now, core.config.timeouts.rdma_read));
             }
             Err(PoolExhausted::InUse { requested, .. }) => {
                 self.wants_memory = Some(requested);
@@ -171,7 +184,7 @@ impl Requester {
     }
 
     /// Tells the peer that its memory is not needed any more, and ends the call when its windows are closed.
-    fn finish_reading(&mut self, core: &mut Core, now: Instant, xid: u32) {
+    pub(super) fn finish_reading(&mut self, core: &mut Core, now: Instant, xid: u32) {
         let header = core.header(Direction::Call, xid, self.credits.requested(), Body::Done);
         core.send(&header, &Stream::new(), None, true);
         core.stats.dones_sent += 1;

@@ -131,6 +131,10 @@ impl Asker {
         let mut message = match result {
             Ok(reply) => reply.message,
             Err(CallFailure { error: CallError::TimedOut, .. }) => return Err(Unusable::TimedOut),
+            // Nothing was refused: the next connection asks again.
+            Err(CallFailure { error: CallError::ConnectionLost(_) | CallError::Closed, .. }) => {
+                return Ok(None);
+            }
             Err(failure) => {
                 self.refused(&failure);
                 return Ok(None);

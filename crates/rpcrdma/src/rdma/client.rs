@@ -15,7 +15,7 @@
 //!
 //! *What happens on error.* The session decides: calls are sent again on the next connection (I8) or fail. A call whose
 //! future is dropped is abandoned there (I10). A Call of the server is answered on its own connection or not at all; a handler
-//! that panics ends the connection, as at the server.
+//! that panics ends the connection of its Call, as at the server.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -26,13 +26,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rpcrdma_oncrpc::Attached;
-use rpcrdma_proto::{Action, CallId, IdMap, IncomingCall, IncomingReply, Session, SessionEvent};
+use rpcrdma_proto::{
+    Action, Answer, CallId, IdMap, IncomingCall, IncomingReply, ReplyToken, Session, SessionEvent,
+};
 use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectParameters, Connector, ProtectionDomain, QueuePair};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::link::{Link, Progress};
-use super::service::{Answered, Service};
+use super::service::Service;
 use crate::call::{Call, Reply};
 use crate::ccp::client::Asker;
 use crate::client::{ClientStats, ConnectionStats, Forechannel};
@@ -132,6 +134,7 @@ impl RdmaClient {
         config: ClientConfig,
         programs: Arc<Programs>,
     ) -> Result<Self, ConnectError> {
+        check(&config)?;
         let domain = ProtectionDomain::new(config.memory);
         let make = if config.ccp.is_some() { Session::with_prelude } else { Session::new };
         let mut session = make(Arc::new(config.protocol.clone()), crate::xid::entropy());
@@ -222,12 +225,28 @@ impl Drop for RdmaClient {
     }
 }
 
+/// Refuses settings that cannot work together.
+fn check(config: &ClientConfig) -> Result<(), ConnectError> {
+    let protocol = &config.protocol;
+    if protocol.reverse_chunks && protocol.compatibility.read_read.is_some() {
+        let reason = "chunks in the reverse direction and the Read-Read model: a long Call could not be told from a long reply";
+        return Err(ConnectError::Invalid(reason.to_owned()));
+    }
+    let needed = ProtectionDomain::room_for(protocol.receive_size);
+    if needed > config.memory {
+        let reason = format!("{} octets of memory, but one Receive takes {needed}", config.memory);
+        return Err(ConnectError::Invalid(reason));
+    }
+    Ok(())
+}
+
 /// What a connection is opened with.
 fn parameters(config: &ClientConfig, domain: ProtectionDomain) -> ConnectParameters {
     let protocol = &config.protocol;
     ConnectParameters {
         private_data: protocol.announcement(),
-        ird: config.ird,
+        // To say 0 in CONF_RDMA is to forbid Read chunks altogether (RFC 5666 §6.2).
+        ird: config.ird.max(u16::from(config.ccp.is_some())),
         // We pull Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8).
         ord: config.ord.max(u16::from(protocol.reverse_chunks || protocol.compatibility.read_read.is_some())),
         max_send_wr: config.max_send_wr,
@@ -413,18 +432,18 @@ impl State {
     }
 
     /// Gives the session what handlers said.
-    fn answer(&mut self, answers: Result<Vec<Answered>, HandlerPanicked>) {
-        match answers {
-            Ok(answers) if answers.is_empty() => return,
-            Ok(answers) => {
-                let now = Instant::now().into_std();
-                for (token, answer) in answers {
-                    self.session.reply(now, token, answer);
+    fn answer(&mut self, answers: Vec<(ReplyToken, Result<Answer, HandlerPanicked>)>) {
+        if answers.is_empty() {
+            return;
+        }
+        let now = Instant::now().into_std();
+        for (token, answer) in answers {
+            match answer {
+                Ok(answer) => self.session.reply(now, token, answer),
+                Err(error) => {
+                    tracing::warn!(%error, "the connection of its Call is given up");
+                    self.session.give_up_connection(token);
                 }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "connection given up");
-                self.session.give_up_connection();
             }
         }
         self.background.wanted = true;
@@ -667,15 +686,19 @@ impl Task {
         &mut self,
         calls: Vec<IncomingCall>,
         cx: &mut Context<'_>,
-    ) -> Result<Vec<Answered>, HandlerPanicked> {
+    ) -> Vec<(ReplyToken, Result<Answer, HandlerPanicked>)> {
         let mut answers = Vec::new();
         for call in calls {
-            answers.extend(self.service.start(Instant::now(), cx, call)?);
+            let token = call.token;
+            match self.service.start(Instant::now(), cx, call) {
+                Ok(answered) => answers.extend(answered.map(|(token, answer)| (token, Ok(answer)))),
+                Err(panicked) => answers.push((token, Err(panicked))),
+            }
         }
-        while let Poll::Ready(Some(answer)) = self.service.poll_next(cx) {
-            answers.push(answer?);
+        while let Poll::Ready(Some(answered)) = self.service.poll_next(cx) {
+            answers.push(answered);
         }
-        Ok(answers)
+        answers
     }
 
     /// Begins and continues a connection attempt, without the lock; says how it ended.

@@ -44,8 +44,11 @@ pub(crate) async fn set_up(
     let (config, protocol) = (&shared.config, &shared.protocol);
     let parameters = ConnectParameters {
         private_data: protocol.announcement(),
-        // The client pulls Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8).
-        ird: config.ird.max(u16::from(protocol.reverse_chunks || protocol.compatibility.read_read.is_some())),
+        // The client pulls Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8). And to say 0 in
+        // CONF_RDMA is to forbid Read chunks altogether (RFC 5666 §6.2).
+        ird: config.ird.max(u16::from(
+            protocol.reverse_chunks || protocol.compatibility.read_read.is_some() || config.ccp.is_some(),
+        )),
         ord: config.ord,
         max_send_wr: config.max_send_wr,
         max_recv_wr: protocol.max_recv_wr(),
@@ -78,8 +81,14 @@ pub(crate) async fn run(
         }
     };
     match ended {
-        Ok(reason) => tracing::debug!(?peer, %reason, "RDMA connection closed"),
-        Err(error) => tracing::warn!(?peer, %error, "RDMA connection ended"),
+        Ok(reason) => {
+            served.end(reason.to_string());
+            tracing::debug!(?peer, %reason, "RDMA connection closed");
+        }
+        Err(error) => {
+            served.end(error.to_string());
+            tracing::warn!(?peer, %error, "RDMA connection ended");
+        }
     }
 }
 
@@ -159,13 +168,13 @@ impl Served {
                     Event::Characteristics(notice) => {
                         tracing::debug!(peer = ?self.peer, ?notice, "characteristics");
                     }
-                    Event::Closed(reason) => return Poll::Ready(Ok(self.closed(reason))),
+                    Event::Closed(reason) => return Poll::Ready(Ok(reason)),
                 }
             }
-            while let Poll::Ready(Some(done)) = self.service.poll_next(cx) {
+            while let Poll::Ready(Some((token, answer))) = self.service.poll_next(cx) {
                 progress = true;
-                match done {
-                    Ok(answered) => self.answer(now, answered),
+                match answer {
+                    Ok(answer) => self.answer(now, (token, answer)),
                     Err(panicked) => return Poll::Ready(Err(panicked)),
                 }
             }
@@ -241,11 +250,10 @@ impl Served {
         self.connection.reply(now.into_std(), token, answer);
     }
 
-    fn closed(&mut self, reason: CloseReason) -> CloseReason {
+    fn end(&mut self, reason: String) {
         self.count_copies();
-        self.reverse.end(reason.to_string());
+        self.reverse.end(reason);
         self.shared.failed_reads.put(self.peer, self.connection.failed_reads());
-        reason
     }
 }
 

@@ -73,9 +73,11 @@ impl Service {
     pub(crate) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Answered, HandlerPanicked>>> {
+    ) -> Poll<Option<(ReplyToken, Result<Answer, HandlerPanicked>)>> {
         let next = self.handlers.poll_next(cx);
-        next.map(|next| next.map(|done| done.map(|(call, outcome)| self.answer(&call, outcome))))
+        next.map(|next| {
+            next.map(|(call, outcome)| (call.token, outcome.map(|outcome| self.answer(&call, outcome).1)))
+        })
     }
 
     fn answer(&self, call: &InProgress, outcome: Outcome) -> Answered {

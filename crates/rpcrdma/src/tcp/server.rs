@@ -121,9 +121,8 @@ impl<'a> Connection<'a> {
                     Phase::Abort => return Err(Ended::Stopped),
                 },
                 next = poll_fn(|cx| self.handlers.poll_next(cx)), if busy => {
-                    if let Some(result) = next {
-                        let (call, outcome) = result?;
-                        self.answer(&call, outcome);
+                    if let Some((call, outcome)) = next {
+                        self.answer(&call, outcome?);
                     }
                 }
                 flushed = self.writer.flush(self.stream), if queued => {

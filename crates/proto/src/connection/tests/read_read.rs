@@ -14,7 +14,8 @@ use super::rules::hold_all;
 use crate::testing::*;
 use crate::wire::{Body, ChunkLists, Codec, ErrorBody, Header, ReadSegment, Segment, v1::V1};
 use crate::{
-    CallError, CloseReason, Compatibility, Config, Form, Limits, ReadRead, ReplyShape, Side, Sink, Timeouts,
+    Call, CallError, CloseReason, Compatibility, Config, Form, Limits, ReadRead, ReplyShape, Side, Sink,
+    Timeouts,
 };
 
 fn opted(read_read: ReadRead, config: Config) -> Config {
@@ -631,6 +632,54 @@ fn i6_memory_for_a_reply_is_waited_for() {
     raw.settle();
     assert_eq!(raw.end.closed, Some(CloseReason::Timeout("memory for a reply's chunks")));
     drop(held);
+}
+
+/// The caller's own time goes on while its reply is read: what it gives up is not read, and the connection stays.
+#[test]
+fn i10_a_call_times_out_while_its_reply_waits_for_memory() {
+    let mut raw = Raw::new(Side::Client, withholding());
+    send(&mut raw, Call { timeout: Some(Duration::from_secs(5)), ..read(1, 5001) });
+    let _held = hold_all(&raw.end.domain);
+    let data = raw.readable(&pattern(5001));
+    raw.send(reply_with(1, vec![at(28, data)], 5001));
+    assert!(raw.end.replies.is_empty());
+    pass(&mut raw, Duration::from_secs(5));
+    assert_eq!(result(&mut raw).unwrap().unwrap_err().error, CallError::TimedOut);
+    assert_eq!(raw.last().0.body, Body::Done);
+    assert!(raw.end.closed.is_none() && !raw.end.connection.xid_in_use(1));
+    assert_eq!(raw.end.connection.wants_memory(), None);
+}
+
+/// What is exposed is read before the peer can be expected to close it, whatever the timers for memory and Reads are.
+#[test]
+fn i6_replies_are_read_before_their_exposure_ends() {
+    for (done, expected) in [(8, 6), (30, 22), (400, 30)] {
+        let timeouts = Timeouts { done: Duration::from_secs(done), ..Timeouts::default() };
+        let mut raw = Raw::new(Side::Client, Config { timeouts, ..withholding() });
+        send(&mut raw, read(1, 5001));
+        let _held = hold_all(&raw.end.domain);
+        let data = raw.readable(&pattern(5001));
+        raw.send(reply_with(1, vec![at(28, data)], 5001));
+        let due = raw.end.connection.poll_timeout().unwrap() - raw.fabric.instant();
+        assert_eq!(due.as_secs(), expected, "{done}");
+    }
+}
+
+/// RFC 8166 §4.2.1, §4.5.2: what was read is checked as what came inline is.
+#[test]
+fn s4_2_1_what_was_read_as_the_reply_is_its_reply() {
+    for (words, name) in [([2, 1], "xid_mismatch"), ([1, 0], "wrong_direction")] {
+        let mut raw = Raw::new(Side::Client, withholding());
+        send(&mut raw, list(1, 5000));
+        let mut data = accepted(1, &pattern(5004)).flatten().0.to_vec();
+        data[..8].copy_from_slice(&words.map(u32::to_be_bytes).concat());
+        let exposed = raw.readable(&data);
+        let read = lists(vec![at(0, exposed)], vec![], None);
+        raw.send(message(&header(1, Body::NoMessage(read)), &Stream::new()));
+        let error = result(&mut raw).unwrap().unwrap_err().error;
+        assert!(matches!(error, CallError::BadReply(fault) if fault.name() == name));
+        assert_eq!(raw.end.connection.stats().errors.get(name), Some(&1));
+    }
 }
 
 /// Loss of the connection at each step: no memory is lost, and every call has its event.
