@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rpcrdma::{Profile, Versions};
 use rpcrdma_nfs::client::NfsUrl;
 
 use crate::commands::{bench, conform, copy, exports, ls, names, ping, serve, stat};
@@ -113,6 +114,55 @@ pub(crate) struct Connection {
     /// packets on the way can make calls slow or fail. For servers that do not know RFC 8797
     #[arg(long, help_heading = "Connection")]
     pub(crate) insecure_conf_rdma: bool,
+    /// Version of RPC-over-RDMA. With auto, Version Two is offered first; a server that refuses it, or does not answer, is taken
+    /// for one that speaks Version One
+    #[arg(long, value_enum, value_name = "VERSION", default_value_t = Version::One, help_heading = "Connection")]
+    pub(crate) rpcrdma_version: Version,
+    /// Which of the documents that define Version Two; both sides have to speak the same
+    #[arg(long, value_enum, value_name = "PROFILE", default_value_t = ProfileName::P1, help_heading = "Connection")]
+    pub(crate) profile: ProfileName,
+}
+
+/// Versions of RPC-over-RDMA that a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Version {
+    /// Version One, RFC 8166
+    #[value(name = "1")]
+    One,
+    /// Version Two
+    #[value(name = "2")]
+    Two,
+    /// Version Two if the server speaks it
+    Auto,
+}
+
+impl Version {
+    /// With this profile.
+    pub(crate) const fn with(self, profile: ProfileName) -> Versions {
+        match self {
+            Self::One => Versions::ONE,
+            Self::Two => Versions::two(profile.profile()),
+            Self::Auto => Versions::both(profile.profile()),
+        }
+    }
+}
+
+/// Documents that define Version Two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProfileName {
+    /// draft-cel-nfsv4-rpcrdma-version-two-01 with draft-dnoveck-nfsv4-rpcrdma-xcharext-02
+    P1,
+    /// draft-cel-nfsv4-rpcrdma-version-two-03
+    P2,
+}
+
+impl ProfileName {
+    pub(crate) const fn profile(self) -> Profile {
+        match self {
+            Self::P1 => Profile::P1,
+            Self::P2 => Profile::P2,
+        }
+    }
 }
 
 /// A transport.

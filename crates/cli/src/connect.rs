@@ -49,6 +49,7 @@ async fn open(to: SocketAddr, connection: &Connection) -> Result<rpcrdma::Client
     config.protocol.send_size = inline;
     config.protocol.receive_size = inline;
     config.protocol.calls = connection.credits;
+    config.protocol.versions = connection.rpcrdma_version.with(connection.profile);
     config.ccp = connection.insecure_conf_rdma.then(rpcrdma::Ccp::insecure);
     config.protocol.timeouts.call = connection.timeout;
     config.protocol.timeouts.connect = connection.timeout;

@@ -11,6 +11,7 @@
 pub(crate) mod exchange;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -54,6 +55,25 @@ impl Default for Characteristics {
             reverse: ReverseSupport::Inline,
             registered: BTreeMap::new(),
         }
+    }
+}
+
+impl fmt::Display for Characteristics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { receive_size, remote_invalidation, reverse, registered } = self;
+        write!(f, "Receives of {receive_size} B")?;
+        if *remote_invalidation {
+            f.write_str(", takes Send with Invalidate")?;
+        }
+        f.write_str(match reverse {
+            ReverseSupport::None => ", no reverse Calls",
+            ReverseSupport::Inline => ", reverse Calls inline",
+            ReverseSupport::General => ", reverse Calls with chunks",
+        })?;
+        for (id, data) in registered {
+            write!(f, ", {id:#010x}: {} B", data.len())?;
+        }
+        Ok(())
     }
 }
 
@@ -241,7 +261,8 @@ pub struct Exchanged {
     /// The smallest receive size that the peer can make us go down to, bytes; never below 4096, which every peer may count on
     /// (version-two-01 §2.3).
     pub least_receive_size: usize,
-    /// The largest receive size that the peer can make us go up to, bytes. It costs memory: the grant times that.
+    /// The largest receive size that the peer can make us go up to, bytes; by default it can make us go nowhere. It costs
+    /// memory: the grant times that.
     pub most_receive_size: usize,
     registered: Vec<Registered>,
 }
@@ -265,7 +286,7 @@ impl Exchanged {
 
 impl Default for Exchanged {
     fn default() -> Self {
-        Self { enabled: true, least_receive_size: 4096, most_receive_size: 65_536, registered: Vec::new() }
+        Self { enabled: true, least_receive_size: 4096, most_receive_size: 4096, registered: Vec::new() }
     }
 }
 
@@ -352,6 +373,8 @@ pub enum Notice {
     Completed(Characteristic),
     /// A characteristic of ours has changed, and the peer is told.
     Own(Characteristic),
+    /// The connection is over: what was asked on it gets no answer.
+    Ended,
 }
 
 /// Why a change of ours, or a request, was not taken.
@@ -361,6 +384,9 @@ pub enum NotExchanged {
     /// The connection speaks a version without characteristics, or none yet.
     #[error("no characteristics are exchanged on this connection")]
     NotSpoken,
+    /// The connection ended before the answer.
+    #[error("the connection ended before the peer answered")]
+    Ended,
     /// The peer takes no part.
     #[error("the peer does not exchange characteristics")]
     Unsupported,

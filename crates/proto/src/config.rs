@@ -9,7 +9,7 @@ use crate::binding::Bindings;
 use crate::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::compatibility::Compatibility;
 use crate::limits::Limits;
-use crate::private_data::PrivateData;
+use crate::private_data::{PrivateData, announced};
 use crate::timers::Timeouts;
 use crate::versions::Versions;
 
@@ -134,6 +134,17 @@ impl Config {
     pub(crate) fn receives_for_dones(&self) -> usize {
         let exposed = self.compatibility.read_read.as_ref().map(|read_read| read_read.exposed_replies);
         exposed.map_or(0, |replies| replies.saturating_add(1))
+    }
+
+    /// Bytes that a Receive takes at the most: the size that is announced, the least of the versions, or what the peer can ask for.
+    #[must_use]
+    pub fn largest_receive(&self) -> usize {
+        let asked = if self.versions.profile().is_some() && self.characteristics.enabled {
+            self.characteristics.most_receive_size
+        } else {
+            0
+        };
+        announced(self.receive_size).max(self.versions.least_receive()).max(asked)
     }
 
     /// What goes out at connection set-up: the private data, or nothing.

@@ -16,7 +16,7 @@ use rpcrdma_xdr::{Padding, Stream};
 use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallId, Refused, RefusedKind};
 use crate::characteristics::exchange::{Effect, Exchanges, Operation, Progress};
-use crate::characteristics::{Characteristic, Characteristics, NotExchanged, ReverseSupport};
+use crate::characteristics::{Characteristic, Characteristics, NotExchanged, Notice, ReverseSupport};
 use crate::compatibility::{AlignmentBase, PaddedMessages};
 use crate::config::{Config, Side};
 use crate::core::{Core, Origin};
@@ -685,6 +685,9 @@ impl Connection {
         self.core.withdraw();
         self.requester.handle_disconnected(&mut self.core, &reason);
         tracing::debug!(side = %self.core.side, %reason, "connection closed");
+        if self.exchanges.is_some() {
+            self.core.events.push_back(Event::Characteristics(Notice::Ended));
+        }
         self.core.events.push_back(Event::Closed(reason));
     }
 

@@ -17,8 +17,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use rpcrdma_iwarp::IwarpConnector;
-use rpcrdma_proto::{Agreement, Binding, Stats};
+use rpcrdma_proto::{
+    Agreement, Binding, Characteristic, Characteristics, Disposition, NotExchanged, Notice, Profile, Stats,
+    Thresholds,
+};
 use rpcrdma_verbs::{ConnectError, Connector, Counters, ProtectionDomain};
+use tokio::sync::broadcast;
 
 use crate::call::{Call, Reply, Transfer};
 use crate::config::ClientConfig;
@@ -91,6 +95,14 @@ pub struct ClientStats {
 pub struct ConnectionStats {
     /// Those of the protocol: messages by form, bytes by path, chunks, credits, errors.
     pub protocol: Stats,
+    /// The version spoken, with its profile if it has any; `None` as long as that is not settled.
+    pub version: Option<(u32, Option<Profile>)>,
+    /// The inline thresholds of the moment.
+    pub thresholds: Thresholds,
+    /// What holds here, of transport characteristics; `None` where the version has none.
+    pub characteristics: Option<Characteristics>,
+    /// What the server has told of its own.
+    pub peer_characteristics: Option<Characteristics>,
     /// What was agreed by CONF_RDMA ([`ccp`](crate::ccp)), if anything.
     pub agreement: Option<Agreement>,
     /// Those of the provider.
@@ -189,6 +201,42 @@ impl Client {
         match &self.inner.link {
             Link::Rdma(client) => client.connected_again(seen).await,
             Link::Tcp(_) => std::future::pending().await,
+        }
+    }
+
+    /// Asks the server to change transport characteristics (Version Two, xcharext-02 §4.2) and waits for its answer. What it
+    /// accepts for later comes as a [`Notice`].
+    ///
+    /// # Errors
+    /// [`NotExchanged`], also when the connection ends before the answer.
+    pub async fn ask(
+        &self,
+        want: Vec<Characteristic>,
+    ) -> Result<Vec<(Characteristic, Disposition)>, NotExchanged> {
+        match &self.inner.link {
+            Link::Rdma(client) => client.ask(want).await,
+            Link::Tcp(_) => Err(NotExchanged::NotSpoken),
+        }
+    }
+
+    /// Changes a transport characteristic of this client on the present connection, and tells the server. A larger receive
+    /// size is in effect when a [`Notice::Own`] says so.
+    ///
+    /// # Errors
+    /// [`NotExchanged`]
+    pub fn change(&self, value: Characteristic) -> Result<(), NotExchanged> {
+        match &self.inner.link {
+            Link::Rdma(client) => client.change(value),
+            Link::Tcp(_) => Err(NotExchanged::NotSpoken),
+        }
+    }
+
+    /// News about transport characteristics from now on; never any over TCP. Who does not take them in time misses the oldest.
+    #[must_use]
+    pub fn notices(&self) -> broadcast::Receiver<Notice> {
+        match &self.inner.link {
+            Link::Rdma(client) => client.notices(),
+            Link::Tcp(_) => broadcast::channel(1).1,
         }
     }
 

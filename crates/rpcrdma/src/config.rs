@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rpcrdma_oncrpc::CacheLimits;
-use rpcrdma_proto::Config;
+use rpcrdma_proto::{Config, OPERATION_RECEIVES, Profile, Versions};
 use rpcrdma_verbs::ProtectionDomain;
 
 use crate::ccp::Ccp;
@@ -14,6 +14,8 @@ use crate::shares::PeerShares;
 pub struct ClientConfig {
     /// Credits, inline sizes, chunks and timers of RPC-over-RDMA. Over TCP, [`calls`](Config::calls) bounds the calls in
     /// flight, and the timers for calls and for reconnecting hold too.
+    ///
+    /// [`versions`](Config::versions) is Version One by default: there are servers that never look at the version.
     ///
     /// For a client that serves programs (RFC 8167), [`grant`](Config::grant) bounds the Calls of the server in progress, by
     /// default [`REVERSE_CREDITS`](Self::REVERSE_CREDITS); each has a Receive of [`receive_size`](Config::receive_size) octets
@@ -86,6 +88,7 @@ pub struct ServerConfig {
     /// Credits, inline sizes, bounds on chunk lists and timers of RPC-over-RDMA.
     /// [`bindings`](Config::bindings) is set by the server. [`calls`](Config::calls) are those in the reverse direction
     /// (RFC 8167) that each client is asked to take at a time, by default [`REVERSE_CALLS`](Self::REVERSE_CALLS).
+    /// [`versions`](Config::versions) are One, and Two by profile P1, by default.
     /// By default a connection without a call for
     /// [`RDMA_IDLE`](Self::RDMA_IDLE) is closed (`timeouts.idle`): it holds Receives, and clients come back when they have
     /// something to call.
@@ -139,7 +142,8 @@ pub struct ServerConfig {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        let mut protocol = Config { calls: Self::REVERSE_CALLS, ..Config::default() };
+        let versions = Versions::both(Profile::P1);
+        let mut protocol = Config { calls: Self::REVERSE_CALLS, versions, ..Config::default() };
         protocol.timeouts.idle = Some(Self::RDMA_IDLE);
         Self {
             protocol,
@@ -195,6 +199,7 @@ impl ServerConfig {
             .read_read
             .as_ref()
             .map_or(0, |of| of.exposed_replies.saturating_add(1));
-        grant.saturating_add(replies).saturating_add(dones).saturating_mul(self.protocol.receive_size)
+        let receives = grant.saturating_add(replies).saturating_add(dones).saturating_add(OPERATION_RECEIVES);
+        receives.saturating_mul(self.protocol.largest_receive())
     }
 }

@@ -58,7 +58,9 @@ pub use rpcrdma_oncrpc::{
     TransportKind,
 };
 pub use rpcrdma_proto::{
-    Agreement, Binding, Config, Eligibility, Form, Invalidations, Limits, Sink, Timeouts, Travelled,
+    Agreement, Binding, Characteristic, Characteristics, Config, Disposition, Eligibility, Exchanged, Form,
+    Invalidations, Limits, NotExchanged, Notice, Profile, Registered, ReverseSupport, Sink, Timeouts,
+    Travelled, Versions,
 };
 pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
 pub use shares::PeerShares;

@@ -12,7 +12,7 @@ use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_nfs::client::{Client, NfsUrl};
 use serde::Serialize;
 
-use crate::arguments::{Common, Connection, Proto, host, seconds};
+use crate::arguments::{Common, Connection, ProfileName, Proto, Version, host, seconds};
 use crate::connect::{self, Servers, describe};
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -155,6 +155,9 @@ impl Conform {
             credits: 16,
             inline: 4096,
             insecure_conf_rdma: false,
+            // What is tested is Version One.
+            rpcrdma_version: Version::One,
+            profile: ProfileName::P1,
         };
         // Whether anybody is there shows before the first row.
         let rpc = connect::rpc(url, &connection).await?;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use rpcrdma::Profile;
 use rpcrdma_nfs::client::NfsUrl;
 use serde::Serialize;
 use tokio::time::sleep;
@@ -17,8 +18,11 @@ const AFTER_HELP: &str = "\
 Shows minimum, median, 90th and 99th percentile and maximum of the round trip, in microseconds. Exit code 4 if some calls \
 had no reply, 1 if all had none, 3 if there was no connection. SIGINT ends it with the summary so far.
 
---json prints {host, address, transport, program, version, sent, received, microseconds: {min, p50, p90, p99, max, mean}}; \
-microseconds is null if nothing was received.";
+-v says which version of RPC-over-RDMA is spoken, and what the server tells of its characteristics.
+
+--json prints {host, address, transport, program, version, sent, received, microseconds: {min, p50, p90, p99, max, mean}, \
+rpcrdma: {version, profile, send, receive}}; microseconds is null if nothing was received, rpcrdma over TCP, profile under \
+Version One. send and receive are the inline thresholds at the end, in octets.";
 
 /// Measure the round trip of NULL calls.
 #[derive(Debug, Args)]
@@ -53,6 +57,29 @@ struct Document {
     sent: u64,
     received: u64,
     microseconds: Option<Summary>,
+    rpcrdma: Option<Spoken>,
+}
+
+/// What the connection speaks.
+#[derive(Debug, Serialize, PartialEq)]
+struct Spoken {
+    version: u32,
+    profile: Option<&'static str>,
+    send: usize,
+    receive: usize,
+}
+
+impl Spoken {
+    fn of(client: &rpcrdma::Client) -> Option<Self> {
+        let stats = client.connection_stats()?;
+        let (version, profile) = stats.version?;
+        let profile = profile.map(|profile| match profile {
+            Profile::P1 => "p1",
+            Profile::P2 => "p2",
+            _ => "other",
+        });
+        Some(Self { version, profile, send: stats.thresholds.send, receive: stats.thresholds.receive })
+    }
 }
 
 /// Percentiles of round trips, in microseconds.
@@ -134,6 +161,7 @@ impl Ping {
             sent,
             received,
             microseconds: Summary::of(trips),
+            rpcrdma: Spoken::of(&client),
         };
         if common.json {
             output::json(&document)?;

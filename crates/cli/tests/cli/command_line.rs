@@ -505,3 +505,47 @@ fn connections_are_configured_in_band_if_both_ends_are_told_to() {
         assert!(events.contains(line.unwrap_or_default()), "{events}");
     }
 }
+
+/// version-two-01 §5, xcharext-02 §4.1: what is spoken is what both ends were told.
+#[test]
+fn the_version_spoken_is_the_one_asked_for_and_shown() {
+    let servers = [
+        (Server::start(), 2),
+        (Server::start_with(&["--profile", "p2"]), 2),
+        (Server::start_with(&["--rpcrdma-version", "1"]), 1),
+    ];
+    for (index, (server, highest)) in servers.iter().enumerate() {
+        let profile = if index == 1 { "p2" } else { "p1" };
+        for (asked, expected) in [("1", 1), ("auto", *highest)] {
+            let ping = [
+                "-v",
+                "ping",
+                "-c",
+                "2",
+                "-i",
+                "0",
+                "--rpcrdma-version",
+                asked,
+                "--profile",
+                profile,
+                "--json",
+            ];
+            let output = run(&[&ping[..], &[server.rdma()]].concat());
+            let shown = text(&output.stderr);
+            assert!(output.status.success(), "{shown}");
+            let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let spoken = &document["rpcrdma"];
+            assert_eq!(spoken["version"], expected, "{asked} {profile}: {spoken}");
+            let expected_profile = if expected == 2 { profile.into() } else { serde_json::Value::Null };
+            assert_eq!((&spoken["profile"], &spoken["send"]), (&expected_profile, &4096.into()));
+            let told = shown.contains("the server has told its characteristics peer=Receives of 4096 B");
+            assert_eq!(told, expected == 2, "{shown}");
+        }
+    }
+    let (server, _) = &servers[2];
+    let complaint = fail(1, &["ping", "-c", "1", "--rpcrdma-version", "2", server.rdma()]);
+    assert!(complaint.contains("RPC-over-RDMA versions 1 to 1"), "{complaint}");
+    let (server, _) = &servers[1];
+    let complaint = fail(1, &["ping", "-c", "1", "--timeout", "3", "--rpcrdma-version", "2", server.rdma()]);
+    assert!(complaint.contains("another document of that version"), "{complaint}");
+}

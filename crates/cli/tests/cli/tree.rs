@@ -130,7 +130,29 @@ fn differences(a: &BTreeMap<PathBuf, Entry>, b: &BTreeMap<PathBuf, Entry>) -> Ve
 
 #[test]
 fn a_tree_is_stored_and_fetched_back_unchanged() {
-    let server = Server::start();
+    there_and_back(&[], &[]);
+}
+
+#[test]
+fn a_tree_survives_version_two_by_the_first_document() {
+    there_and_back(&["--rpcrdma-version", "2"], &[]);
+}
+
+#[test]
+fn a_tree_survives_version_two_by_the_second_document() {
+    there_and_back(&["--rpcrdma-version", "2", "--profile", "p2"], &["--profile", "p2"]);
+}
+
+#[test]
+fn a_tree_survives_the_fallback_to_version_one() {
+    there_and_back(&["--rpcrdma-version", "auto"], &["--rpcrdma-version", "1"]);
+}
+
+/// Stores a tree and fetches it back, with these options of the client and of the server.
+fn there_and_back(client: &[&str], server: &[&str]) {
+    let server = Server::start_with(server);
+    let with =
+        |arguments: &[&str]| [arguments, client].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
     let place = scratch();
     let source = place.path().join("source");
     fs::create_dir(&source).unwrap();
@@ -138,19 +160,19 @@ fn a_tree_is_stored_and_fetched_back_unchanged() {
     assert!(files >= 2000, "{files}");
     let original = read_tree(&source);
 
-    let stored = json(&["put", "-r", "-p", source.to_str().unwrap(), &server.url("/copy")]);
+    let stored = json(&with(&["put", "-r", "-p", source.to_str().unwrap(), &server.url("/copy")]));
     assert_eq!(stored["files"], files);
     assert_eq!(stored["failed"].as_array().unwrap().len(), 0);
     let at_server = read_tree(&server.directory().join("copy"));
     assert_eq!(differences(&original, &at_server), Vec::<String>::new());
 
     let fetched = place.path().join("fetched");
-    let got = json(&["get", "-r", "-p", &server.url("/copy"), fetched.to_str().unwrap()]);
+    let got = json(&with(&["get", "-r", "-p", &server.url("/copy"), fetched.to_str().unwrap()]));
     assert_eq!(got["files"], files);
     assert_eq!(got["octets"], stored["octets"]);
     assert_eq!(differences(&original, &read_tree(&fetched)), Vec::<String>::new());
 
-    succeed(&["rm", "-r", &server.url("/copy")]);
+    succeed(&with(&["rm", "-r", &server.url("/copy")]));
     assert_eq!(fs::read_dir(server.directory()).unwrap().count(), 0);
 }
 

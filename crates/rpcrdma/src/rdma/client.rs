@@ -27,10 +27,12 @@ use std::time::Duration;
 
 use rpcrdma_oncrpc::Attached;
 use rpcrdma_proto::{
-    Action, Answer, CallId, IdMap, IncomingCall, IncomingReply, ReplyToken, Session, SessionEvent,
+    Action, Answer, CallId, Characteristic, Connection, Disposition, IdMap, IncomingCall, IncomingReply,
+    NotExchanged, Notice, ReplyToken, Session, SessionEvent,
 };
 use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectParameters, Connector, ProtectionDomain, QueuePair};
-use tokio::sync::{Notify, watch};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::link::{Link, Progress};
@@ -45,6 +47,8 @@ use crate::programs::Programs;
 
 /// Rounds in one poll of a task before others get their turn.
 const ROUNDS_PER_POLL: usize = 32;
+/// News about characteristics that wait for a slow listener.
+const NOTICES: usize = 64;
 /// How long nobody needs to drive after a call that drove itself, before the background task does.
 const WATCH: Duration = Duration::from_millis(5);
 
@@ -78,6 +82,7 @@ struct State {
     down: Option<String>,
     /// Counts connections.
     connected: watch::Sender<u64>,
+    notices: broadcast::Sender<Notice>,
     stats: ClientStats,
     /// Payload copied on connections that are over.
     copied_before: u64,
@@ -199,8 +204,52 @@ impl RdmaClient {
         let state = self.shared.lock();
         let link = state.link.as_ref()?.queue_pair.counters();
         let connection = state.session.connection()?;
-        let (protocol, agreement) = (connection.stats().clone(), connection.agreement().copied());
-        Some(ConnectionStats { protocol, agreement, link })
+        Some(ConnectionStats {
+            protocol: connection.stats().clone(),
+            version: connection.version().map(|rules| (rules.version, rules.profile)),
+            thresholds: connection.thresholds(),
+            characteristics: connection.characteristics().cloned(),
+            peer_characteristics: connection.peer_characteristics().cloned(),
+            agreement: connection.agreement().copied(),
+            link,
+        })
+    }
+
+    pub(crate) async fn ask(
+        &self,
+        want: Vec<Characteristic>,
+    ) -> Result<Vec<(Characteristic, Disposition)>, NotExchanged> {
+        let (asked, mut notices) = {
+            let mut state = self.shared.lock();
+            let notices = state.notices.subscribe();
+            let asked = state.session.ask(want)?;
+            // It is to be sent.
+            state.want_background();
+            (asked, notices)
+        };
+        loop {
+            match notices.recv().await {
+                Ok(Notice::Answered { request, dispositions }) if request == asked => {
+                    return Ok(dispositions);
+                }
+                Ok(Notice::Unsupported) => return Err(NotExchanged::Unsupported),
+                Ok(Notice::Ended) | Err(RecvError::Closed) => return Err(NotExchanged::Ended),
+                Ok(_) => {}
+                // Among what was missed was the answer, or the end.
+                Err(RecvError::Lagged(_)) => return Err(NotExchanged::Ended),
+            }
+        }
+    }
+
+    pub(crate) fn change(&self, value: Characteristic) -> Result<(), NotExchanged> {
+        let mut state = self.shared.lock();
+        state.session.change(value)?;
+        state.want_background();
+        Ok(())
+    }
+
+    pub(crate) fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.shared.lock().notices.subscribe()
     }
 
     pub(crate) fn domain(&self) -> &ProtectionDomain {
@@ -291,6 +340,7 @@ impl State {
             phase: Phase::Open,
             down: None,
             connected: watch::Sender::new(0),
+            notices: broadcast::Sender::new(NOTICES),
             stats: ClientStats::default(),
             copied_before: 0,
         }
@@ -372,6 +422,9 @@ impl State {
                 } else {
                     self.down = None;
                 }
+                if let Some(rules) = self.session.connection().and_then(Connection::version) {
+                    tracing::info!(target: "rpcrdma::version", version = rules.name, "connected");
+                }
                 self.connected.send_replace(self.session.stats().connections);
             }
             SessionEvent::ConnectFailed { reason, .. } => self.down = Some(reason),
@@ -387,7 +440,14 @@ impl State {
                 self.phase = Phase::Closed;
                 self.want_background();
             }
-            SessionEvent::Characteristics(notice) => tracing::debug!(?notice, "characteristics"),
+            SessionEvent::Characteristics(notice) => {
+                tracing::debug!(?notice, "characteristics");
+                if let Notice::Peer(peer) = &notice {
+                    tracing::info!(target: "rpcrdma::version", %peer, "the server has told its characteristics");
+                }
+                // Nobody has to listen.
+                let _ = self.notices.send(notice);
+            }
             SessionEvent::Call(call) => {
                 self.stats.served += 1;
                 self.incoming.push_back(call);

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use rpcrdma_oncrpc::{Attached, Peer, TransportKind};
-use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, Side};
+use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, Notice, Side};
 use rpcrdma_verbs::{ConnectError, ConnectParameters, Incoming, QueuePair};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -105,6 +105,8 @@ struct Served {
     phase: Phase,
     /// Payload copied so far, as it was counted last.
     copied: u64,
+    /// The version was traced.
+    version_told: bool,
 }
 
 impl Served {
@@ -141,6 +143,7 @@ impl Served {
             timer: Box::pin(sleep_until(now)),
             phase: Phase::Run,
             copied: 0,
+            version_told: false,
         }
     }
 
@@ -167,6 +170,10 @@ impl Served {
                     Event::Reply { id, result } => self.reverse.reply(id, result),
                     Event::Characteristics(notice) => {
                         tracing::debug!(peer = ?self.peer, ?notice, "characteristics");
+                        if let Notice::Peer(told) = &notice {
+                            let peer = self.peer;
+                            tracing::info!(target: "rpcrdma::version", ?peer, %told, "the client has told its characteristics");
+                        }
                     }
                     Event::Closed(reason) => return Poll::Ready(Ok(reason)),
                 }
@@ -220,6 +227,11 @@ impl Served {
             // The client sends it again, to our successor.
             self.answer(now, (call.token, Answer::Drop));
             return Ok(());
+        }
+        if !std::mem::replace(&mut self.version_told, true)
+            && let Some(rules) = self.connection.version()
+        {
+            tracing::info!(target: "rpcrdma::version", peer = ?self.peer, version = rules.name, "first call");
         }
         self.shared.count_call();
         if self.configure(now, &call) {

@@ -11,9 +11,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rpcrdma::rpcbind::{Rpcbind, RpcbindService};
-use rpcrdma::{Ccp, PeerShares, Server, ServerConfig};
+use rpcrdma::{Ccp, PeerShares, Server, ServerConfig, Versions};
 use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
 use rpcrdma_nfs::mount::{MOUNT_PROGRAM, MOUNT_VERSION};
@@ -27,7 +27,7 @@ use self::bounds::Bounds;
 use self::directories::Directories;
 use self::export::{ExportOption, SquashOption};
 use self::ready::Ready;
-use crate::arguments::Common;
+use crate::arguments::{Common, ProfileName};
 use crate::exit::Failure;
 use crate::output;
 use crate::signals::StopSignals;
@@ -91,12 +91,41 @@ pub(crate) struct Serve {
     /// §11 wants: whoever can change packets on the way can make calls slow or fail. For clients that do not know RFC 8797
     #[arg(long)]
     insecure_conf_rdma: bool,
+    /// Versions of RPC-over-RDMA that are served
+    #[arg(long, value_enum, value_name = "VERSION", default_value_t = Served::Both)]
+    rpcrdma_version: Served,
+    /// Which of the documents that define Version Two; clients have to speak the same
+    #[arg(long, value_enum, value_name = "PROFILE", default_value_t = ProfileName::P1)]
+    profile: ProfileName,
     /// Directory for what has to survive a restart (the key of file handles); never inside an export
     /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     #[command(flatten)]
     bounds: Bounds,
+}
+
+/// Versions that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Served {
+    /// Version One, RFC 8166
+    #[value(name = "1")]
+    One,
+    /// Version Two
+    #[value(name = "2")]
+    Two,
+    /// Both: each client is answered in the version that it begins with
+    Both,
+}
+
+impl Served {
+    const fn with(self, profile: ProfileName) -> Versions {
+        match self {
+            Self::One => Versions::ONE,
+            Self::Two => Versions::two(profile.profile()),
+            Self::Both => Versions::both(profile.profile()),
+        }
+    }
 }
 
 impl Serve {
@@ -109,6 +138,7 @@ impl Serve {
         rustix::process::umask(rustix::fs::Mode::empty());
         let options = self.exports();
         let (mut config, shares) = self.bounds.config()?;
+        config.protocol.versions = self.rpcrdma_version.with(self.profile);
         config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
         let nfs = self.open(&options, &shares)?;
         let (server, ready) = self.listen(&nfs, &options, config, shares).await?;

@@ -70,6 +70,13 @@ fn operate(raw: &mut Raw, profile: Profile, xid: u32, direction: Direction, exch
     raw.send(message_of(profile.codec(), &header, &Stream::new()));
 }
 
+/// The peer can have Receives of up to 64 KiB.
+fn generous(config: Config) -> Config {
+    let mut characteristics = Exchanged::default();
+    characteristics.most_receive_size = 65_536;
+    Config { characteristics, ..config }
+}
+
 fn size(size: u32) -> Characteristic {
     Characteristic::ReceiveSize(size)
 }
@@ -350,9 +357,9 @@ fn xcharext_s4_2_a_request_says_what_became_of_each() {
 fn xcharext_s3_1_receives_grow_and_shrink_without_a_message_lost() {
     for profile in PROFILES {
         for by_request in [false, true] {
-            let sizes = Config { send_size: 65_536, ..Config::default() };
+            let client = generous(Config { send_size: 65_536, ..Config::default() });
             let server = Config { send_size: 65_536, ..server_config() };
-            let mut pair = pair(profile, sizes, server);
+            let mut pair = pair(profile, client, server);
             let inline = |pair: &Pair| pair.client.connection.stats().replies_received.inline;
             let load = |pair: &mut Pair, base: u32| {
                 for xid in base..base + 40 {
@@ -438,7 +445,7 @@ fn xcharext_s3_1_receives_grow_and_shrink_without_a_message_lost() {
 fn xcharext_s3_1_a_server_grows_and_shrinks_too() {
     for profile in PROFILES {
         let client = Config { send_size: 65_536, ..Config::default() };
-        let mut pair = pair(profile, client, server_config());
+        let mut pair = pair(profile, client, generous(server_config()));
         let load = |pair: &mut Pair, base: u32| {
             for xid in base..base + 40 {
                 pair.call(store(xid, 20_000));
