@@ -19,6 +19,7 @@
 //! | `handlers` | calls in progress |
 //! | `backchannel` | calls of a server to its client |
 //! | `admission` | limits on connections |
+//! | `refusals` | what is said about connections that were refused |
 //! | [`ccp`] | what is agreed at the begin of a connection (RFC 5666 §6), off by default |
 //! | `shares` | memory, divided among peer addresses |
 //! | [`rpcbind`] | registration and lookup |
@@ -39,6 +40,7 @@ mod error;
 mod handlers;
 mod programs;
 mod rdma;
+mod refusals;
 pub mod rpcbind;
 mod server;
 mod shares;

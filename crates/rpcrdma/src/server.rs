@@ -29,6 +29,7 @@ use crate::backchannel::{Backchannel, Backchannels};
 use crate::config::ServerConfig;
 use crate::programs::Programs;
 use crate::rdma::server::FailedReads;
+use crate::refusals::Refusals;
 use crate::shares::PeerShares;
 use crate::{rdma, tcp};
 
@@ -104,8 +105,8 @@ pub(crate) struct Shared {
     pub(crate) shares: PeerShares,
     pub(crate) failed_reads: FailedReads,
     admission: Admission,
+    refusals: Refusals,
     accepted: AtomicU64,
-    refused: AtomicU64,
     calls: AtomicU64,
     agreed: AtomicU64,
     copied: AtomicU64,
@@ -122,6 +123,18 @@ impl Shared {
 
     pub(crate) fn count_call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits for the next connection; meanwhile tells what is to be told of those that were refused.
+    async fn next<T>(&self, accept: impl Future<Output = T>) -> T {
+        tokio::pin!(accept);
+        loop {
+            tokio::select! {
+                biased;
+                accepted = &mut accept => return accepted,
+                () = self.refusals.tell() => {}
+            }
+        }
     }
 }
 
@@ -305,8 +318,8 @@ impl ServerBuilder {
                 config.max_connections_per_peer,
                 config.max_half_open,
             ),
+            refusals: Refusals::default(),
             accepted: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
             calls: AtomicU64::new(0),
             agreed: AtomicU64::new(0),
             copied: AtomicU64::new(0),
@@ -330,7 +343,7 @@ impl ServerMonitor {
         ServerStats {
             connections: shared.admission.connections(),
             accepted: shared.accepted.load(Ordering::Relaxed),
-            refused: shared.refused.load(Ordering::Relaxed),
+            refused: shared.refusals.total(),
             calls: shared.calls.load(Ordering::Relaxed),
             agreed: shared.agreed.load(Ordering::Relaxed),
             reverse_calls: shared.backchannels.calls(),
@@ -354,7 +367,7 @@ type Alive = mpsc::Sender<()>;
 
 async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal, alive: Alive) {
     loop {
-        let (stream, peer) = match listener.accept().await {
+        let (stream, peer) = match shared.next(listener.accept()).await {
             Ok(accepted) => accepted,
             Err(error) => {
                 // For instance EMFILE: trying again at once would only burn time.
@@ -366,8 +379,7 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal
         let place = match shared.admission.admit(Some(peer), false) {
             Ok(place) => place,
             Err(refused) => {
-                shared.refused.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(%peer, %refused, "TCP connection refused");
+                shared.refusals.refuse(Some(peer), refused);
                 continue;
             }
         };
@@ -385,7 +397,7 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal
 
 async fn accept_rdma(mut listener: Box<dyn Listener>, shared: Arc<Shared>, stop: StopSignal, alive: Alive) {
     loop {
-        let incoming = match listener.accept().await {
+        let incoming = match shared.next(listener.accept()).await {
             Ok(incoming) => incoming,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
@@ -397,8 +409,7 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, shared: Arc<Shared>, stop:
         let mut place = match shared.admission.admit(peer, true) {
             Ok(place) => place,
             Err(refused) => {
-                shared.refused.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(?peer, %refused, "RDMA connection refused");
+                shared.refusals.refuse(peer, refused);
                 continue;
             }
         };

@@ -1,0 +1,124 @@
+//! A flood of connections that are refused does not become a flood of lines in the log.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod support;
+
+use std::fmt::{Debug, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rpcrdma::{Client, ClientConfig, Server, ServerConfig};
+use rpcrdma_sim::{Fabric, FabricConfig};
+use support::{echo, program};
+use tokio::time::sleep;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
+const GOOD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+
+/// Keeps warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).unwrap();
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn i6_a_flood_of_refused_connections_is_told_once_a_second() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let fabric = Fabric::on_tokio(FabricConfig::default());
+    let config =
+        ServerConfig { max_half_open: 2, set_up: Duration::from_secs(60), ..ServerConfig::default() };
+    let server = Server::builder().config(config).program(program());
+    let server = server.listen_rdma(Box::new(fabric.listen(SERVER).unwrap())).build().unwrap();
+    warnings.take();
+    let monitor = server.monitor();
+    tokio::spawn(server.serve(std::future::pending()));
+    tokio::task::yield_now().await;
+    let silent = |count: usize| (0..count).for_each(|_| fabric.connect_silently(SERVER).unwrap());
+    let tick = || sleep(Duration::from_millis(1));
+
+    silent(1);
+    tick().await;
+    assert!(warnings.take().is_empty(), "it was let in");
+    silent(1000);
+    tick().await;
+    let told = warnings.take();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("connection refused: 127.0.0.1:"), "{told:?}");
+    assert!(told[0].contains("1 connections being set up, the limit for one address"), "{told:?}");
+    // The others are told together, when the first is a second ago; nobody has to come for that.
+    sleep(Duration::from_millis(990)).await;
+    assert!(warnings.take().is_empty());
+    sleep(Duration::from_millis(20)).await;
+    let told = warnings.take();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("further connections refused") && told[0].contains("count=999 "), "{told:?}");
+    // A flood that goes on has one line a second.
+    for _ in 0..500 {
+        silent(3);
+        sleep(Duration::from_millis(10)).await;
+    }
+    let told = warnings.take();
+    assert!((4..=6).contains(&told.len()), "{told:?}");
+    assert_eq!(monitor.stats().refused, 1000 + 1500);
+    // When it is over, what is left is told, then nothing.
+    sleep(Duration::from_secs(2)).await;
+    assert!(warnings.take().len() <= 1);
+    sleep(Duration::from_secs(10)).await;
+    assert!(warnings.take().is_empty());
+    // After quiet, the next is the first again; a client from elsewhere is served all the while.
+    let client =
+        Client::rdma(Arc::new(fabric.connector(GOOD)), SERVER, ClientConfig::default()).await.unwrap();
+    echo(&client, b"served").await.unwrap();
+    silent(2);
+    tick().await;
+    let told = warnings.take();
+    assert!(told.len() == 1 && told[0].contains("connection refused: "), "{told:?}");
+}
