@@ -378,6 +378,7 @@ pub(crate) fn allocate_together(
     let allocate = |len: &usize| if *len == 0 { Ok(None) } else { domain.allocate(*len, 1).map(Some) };
     lengths.iter().map(allocate).collect::<Result<_, _>>().map_err(|error| match error {
         PoolExhausted::InUse { in_use, limit, .. } => PoolExhausted::InUse { requested, in_use, limit },
+        PoolExhausted::Unfair { held, left, .. } => PoolExhausted::Unfair { requested, held, left },
         other => other,
     })
 }

@@ -1,5 +1,8 @@
 //! How many connections a server has at a time: in total, from one address, and half open.
 //!
+//! Places are shared out fairly ([`is_fair`]): what one address can have shrinks with what is left, so that a few addresses do not
+//! keep all others out (I6). The first place of an address is there as long as there is any.
+//!
 //! A [`Place`] is taken before anything else is done for a connection and given back when it is dropped: when the connection
 //! has ended and its last handler too.
 
@@ -7,6 +10,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rpcrdma_verbs::is_fair;
 use thiserror::Error;
 
 /// Why a connection was refused.
@@ -27,6 +31,16 @@ pub(crate) enum Refused {
         /// The limit.
         limit: usize,
     },
+    /// What is left is for other addresses.
+    #[error("{peer} has {held} connections, and {left} are left for all addresses")]
+    Unfair {
+        /// The address.
+        peer: IpAddr,
+        /// Connections from there.
+        held: usize,
+        /// Places that nobody has.
+        left: usize,
+    },
     /// As many connections being set up as the server allows.
     #[error("{limit} connections are being set up, the limit")]
     HalfOpen {
@@ -40,6 +54,16 @@ pub(crate) enum Refused {
         peer: IpAddr,
         /// The limit.
         limit: usize,
+    },
+    /// What is left is for other addresses.
+    #[error("{peer} has {held} connections being set up, and {left} can be for all addresses")]
+    HalfOpenUnfair {
+        /// The address.
+        peer: IpAddr,
+        /// Connections being set up from there.
+        held: usize,
+        /// Places that nobody has.
+        left: usize,
     },
 }
 
@@ -93,9 +117,17 @@ impl Admission {
             if total >= max_per_peer {
                 return Err(Refused::PerPeer { peer, limit: max_per_peer });
             }
+            let left = max_total - state.total;
+            if total > 0 && !is_fair(total + 1, left - 1, max_per_peer, max_total) {
+                return Err(Refused::Unfair { peer, held: total, left });
+            }
             let limit = max_half_open.div_ceil(2);
             if half_open && opening >= limit {
                 return Err(Refused::HalfOpenPeer { peer, limit });
+            }
+            let left = max_half_open.saturating_sub(state.half_open);
+            if half_open && opening > 0 && !is_fair(opening + 1, left - 1, limit, max_half_open) {
+                return Err(Refused::HalfOpenUnfair { peer, held: opening, left });
             }
             let half_open = opening + usize::from(half_open);
             state.by_peer.insert(peer, Count { total: total + 1, half_open });
@@ -200,12 +232,41 @@ mod tests {
         let refused = admission.admit(peer(1, 9), true).unwrap_err();
         assert!(matches!(refused, Refused::HalfOpenPeer { limit: 2, .. }), "{refused}");
         places.push(admission.admit(peer(2, 1), true).unwrap());
+        // One of four places is left: for one who has none.
+        let refused = admission.admit(peer(2, 2), true).unwrap_err();
+        assert!(matches!(refused, Refused::HalfOpenUnfair { held: 1, left: 1, .. }), "{refused}");
+        places.push(admission.admit(peer(3, 1), true).unwrap());
+        assert_eq!(admission.admit(peer(4, 1), true).unwrap_err(), Refused::HalfOpen { limit: 4 });
         places[0].opened();
-        places.push(admission.admit(peer(1, 9), true).unwrap());
-        places.push(admission.admit(peer(2, 2), true).unwrap());
-        assert_eq!(admission.admit(peer(3, 1), true).unwrap_err(), Refused::HalfOpen { limit: 4 });
+        places.push(admission.admit(peer(4, 1), true).unwrap());
         drop(places);
         assert!(admission.inner.lock().by_peer.is_empty());
         assert_eq!(admission.inner.lock().half_open, 0);
+    }
+
+    #[test]
+    fn i6_a_few_addresses_do_not_keep_all_others_out() {
+        for (addresses, each) in [(1, 256), (2, 170), (10, 46), (100, 5)] {
+            let admission = Admission::new(512, 256, 64);
+            let mut places = Vec::new();
+            // In turns, until nobody gets another.
+            loop {
+                let before = places.len();
+                places.extend((1..=addresses).filter_map(|last| admission.admit(peer(last, 1), false).ok()));
+                if places.len() == before {
+                    break;
+                }
+            }
+            let held = places.len() / usize::from(addresses);
+            assert!(held.abs_diff(each) <= 1, "{addresses}: {held}");
+            // What is left is as much as each has, for those who come now.
+            for last in 200..=204 {
+                places.push(admission.admit(peer(last, 1), false).unwrap());
+            }
+        }
+        // Who may have all may have all.
+        let admission = Admission::new(8, 8, 8);
+        let places: Vec<_> = (0..8).map(|port| admission.admit(peer(1, port), false).unwrap()).collect();
+        assert_eq!(places.len(), 8);
     }
 }

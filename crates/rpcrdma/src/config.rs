@@ -82,7 +82,8 @@ impl Default for ClientConfig {
 ///
 /// Of the pool, all connections from one address together, and the programs that answer them, hold at most
 /// [`memory_per_peer`](Self::memory_per_peer). A peer that reads slowly or never answers our RDMA Reads thus uses up its own
-/// share; as long as fewer than `memory / memory_per_peer` addresses do that, all others find memory.
+/// share. What an address may hold shrinks with what is left (`rpcrdma_verbs::is_fair`), down to what one connection needs: with
+/// the defaults, ten addresses that take what they can leave 118 MiB, a hundred 15 MiB. Connections are shared out likewise.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Credits, inline sizes, bounds on chunk lists and timers of RPC-over-RDMA.
@@ -97,8 +98,8 @@ pub struct ServerConfig {
     pub ccp: Option<Ccp>,
     /// Memory that Buffers of this server may hold together, in octets.
     pub memory: usize,
-    /// Of that, what is held for one peer address, in octets; loopback is an address like any other. `None`, the default, is a
-    /// quarter. Never less than what one connection needs: twice its Receives and the longest chunks of a Call.
+    /// Of that, what is held for one peer address when others hold nothing, in octets, and less the more they hold; loopback is an
+    /// address like any other. `None`, the default, is a quarter. Never less than what one connection needs: twice its Receives and the longest chunks of a Call.
     pub memory_per_peer: Option<usize>,
     /// RDMA Reads that a client may have outstanding at us. Memory is exposed to them only in the reverse direction with
     /// [`reverse_chunks`](Config::reverse_chunks), and in replies under the Read-Read model; either makes it at least 1, and so
@@ -126,9 +127,11 @@ pub struct ServerConfig {
     pub max_reverse_calls: usize,
     /// Connections at a time, over all listeners.
     pub max_connections: usize,
-    /// Connections at a time from one address.
+    /// Connections at a time from one address when there are no others; it can have fewer the fewer places are left, but one
+    /// as long as there is any.
     pub max_connections_per_peer: usize,
-    /// RDMA connections being set up at a time; one address can have half of them.
+    /// RDMA connections being set up at a time; one address can have half of them, and fewer the fewer are left, but one as long as
+    /// there is any.
     pub max_half_open: usize,
     /// For setting up one RDMA connection; then the attempt is dropped.
     pub set_up: Duration,
@@ -185,7 +188,7 @@ impl ServerConfig {
         let read_total = usize::try_from(self.protocol.limits.read_total).unwrap_or(usize::MAX);
         let least = self.receives().saturating_mul(2).saturating_add(ProtectionDomain::room_for(read_total));
         let limit = self.memory_per_peer.unwrap_or(self.memory / 4);
-        PeerShares::new(ProtectionDomain::new(self.memory), limit.max(least))
+        PeerShares::new(ProtectionDomain::new(self.memory), limit.max(least)).least(least)
     }
 
     /// Octets that the Receives of one connection can take.

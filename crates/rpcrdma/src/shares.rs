@@ -2,7 +2,8 @@
 //!
 //! All connections from one address, and the programs that answer its calls, draw on one
 //! [share](ProtectionDomain::share) of the server's domain. Whoever reads slowly, or never answers an RDMA Read, pins
-//! memory of its own share; calls from other addresses find theirs (I6).
+//! memory of its own share; calls from other addresses find theirs (I6). Shares are [fair](ProtectionDomain::fair_share): several
+//! addresses together do not take it all either, each has less the less is left.
 //!
 //! *Who owns which buffer.* Connections and Buffers keep their share alive; the table only finds it again. An address that
 //! comes back while Buffers of its old connections live gets the same share, so it cannot have two.
@@ -23,6 +24,7 @@ const FEW: usize = 64;
 pub struct PeerShares {
     domain: ProtectionDomain,
     limit: usize,
+    least: usize,
     table: Arc<Mutex<Table>>,
 }
 
@@ -35,11 +37,19 @@ struct Table {
 }
 
 impl PeerShares {
-    /// Shares of `domain` of at most `limit` octets for each address.
+    /// Shares of `domain` of at most `limit` octets for each address; that is what one can hold alone.
     #[must_use]
     pub fn new(domain: ProtectionDomain, limit: usize) -> Self {
         let limit = limit.min(domain.usage().limit);
-        Self { domain, limit, table: Arc::default() }
+        Self { domain, limit, least: 0, table: Arc::default() }
+    }
+
+    /// What each can hold, in octets, however much others hold, as long as there is room: what it takes to go on at all.
+    /// For addresses that have no share yet.
+    #[must_use]
+    pub fn least(mut self, octets: usize) -> Self {
+        self.least = octets;
+        self
     }
 
     /// The share of an address. An IPv4 address is the same whether the socket is an IPv4 or a dual-stack one.
@@ -55,7 +65,7 @@ impl PeerShares {
             table.by_peer.retain(|_, share| share.upgrade().is_some());
             table.full = FEW.max(table.by_peer.len().saturating_mul(2));
         }
-        let share = self.domain.share(self.limit);
+        let share = self.domain.fair_share(self.limit, self.least);
         table.by_peer.insert(peer, share.downgrade());
         share
     }
@@ -66,7 +76,7 @@ impl PeerShares {
         &self.domain
     }
 
-    /// Octets that one address can hold.
+    /// Octets that one address can hold if others hold nothing.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
@@ -88,7 +98,7 @@ mod tests {
         // The connection is gone, the buffer is not; and the same host may come through a dual-stack socket.
         let mapped = "::ffff:192.0.2.1".parse().ok();
         assert!(shares.clone().of(mapped).allocate(1, 1).is_err());
-        assert!(shares.of(None).allocate(1 << 18, 1).is_ok());
+        assert!(shares.of(None).allocate(1 << 17, 1).is_ok());
         assert_eq!(shares.domain().usage().in_use, 1 << 18);
         drop(buffer);
         assert!(shares.of(PEER).allocate(1 << 18, 1).is_ok());

@@ -61,7 +61,9 @@ pub use cm::{
     BoxFuture, ConnectError, ConnectParameters, ConnectionRequest, Connector, Incoming, Listener,
     RejectReason,
 };
-pub use pool::{MAX_ALIGN, PoolExhausted, PoolUsage, ProtectionDomain, RECEIVE_ALIGN, Reserved, WeakDomain};
+pub use pool::{
+    MAX_ALIGN, PoolExhausted, PoolUsage, ProtectionDomain, RECEIVE_ALIGN, Reserved, WeakDomain, is_fair,
+};
 pub use queue_pair::{
     Counters, Disconnected, PostError, PostErrorKind, QueuePair, TerminateCause, WindowError,
     WindowErrorKind, Windows,

@@ -6,7 +6,8 @@
 //! asks [`ProtectionDomain::poll_available`].
 //!
 //! A [share](ProtectionDomain::share) is a domain with a limit of its own inside another: what it gives out counts
-//! against both, and goes back to the memory kept by the whole. So one user of many cannot take everything.
+//! against both, and goes back to the memory kept by the whole. So one user of many cannot take everything. Nor can several
+//! together if the shares are [fair](ProtectionDomain::fair_share): each then has less the less is left ([`is_fair`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -44,6 +45,16 @@ pub enum PoolExhausted {
         /// The domain's limit.
         limit: usize,
     },
+    /// There is room, but what is left is for other shares: this one may have more when others have less.
+    #[error("{requested} octets asked for, the share holds {held}, and {left} octets are left for all")]
+    Unfair {
+        /// Octets asked for, rounded up to the size class.
+        requested: usize,
+        /// Octets that Buffers of the share hold now.
+        held: usize,
+        /// Octets of the whole domain that nobody holds.
+        left: usize,
+    },
     /// No amount of waiting helps: the request alone exceeds the limit.
     #[error("{requested} octets asked for, the domain's limit is {limit}")]
     OverLimit {
@@ -55,6 +66,20 @@ pub enum PoolExhausted {
     /// An alignment that is no power of two or larger than [`MAX_ALIGN`].
     #[error("alignment {0} asked for; allowed are powers of two up to {MAX_ALIGN}")]
     Alignment(usize),
+}
+
+/// Whether one of many users of something may hold `held` of it if `left` of the `whole` are then held by nobody; `limit` is what
+/// one may hold when it is alone.
+///
+/// What one may hold is in proportion to what is left, by the factor that gives one alone its limit. So each has less the more
+/// others have, and something is left however many there are: with a limit of a quarter, one user holds that quarter, four hold
+/// a seventh each and leave three sevenths, ten a thirteenth each and leave three. If the limit is the whole, only that counts.
+#[must_use]
+pub fn is_fair(held: usize, left: usize, limit: usize, whole: usize) -> bool {
+    // A product of two lengths fits.
+    let [held, left, limit, others] =
+        [held, left, limit, whole.saturating_sub(limit)].map(|value| value as u128);
+    held <= limit && held * others <= limit * left
 }
 
 /// What a domain holds, in octets.
@@ -86,6 +111,8 @@ struct Pool {
     limit: usize,
     /// Of what this is a share; its limit is not smaller.
     whole: Option<Arc<Self>>,
+    /// If what it may hold shrinks with what is left of the whole: what it may hold all the same.
+    fair: Option<usize>,
     state: Mutex<State>,
 }
 
@@ -100,20 +127,37 @@ struct State {
     waiting: Vec<Waker>,
 }
 
+/// What a fair share holds, and what it may hold: alone, and in any case.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    held: usize,
+    limit: usize,
+    least: usize,
+}
+
 impl ProtectionDomain {
     /// A domain whose Buffers hold at most `limit` octets together.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { pool: Arc::new(Pool { limit: limit.min(MAX_LIMIT), whole: None, state: Mutex::default() }) }
+        Self::of(limit.min(MAX_LIMIT), None, None)
     }
 
     /// A domain inside this one, whose Buffers hold at most `limit` octets together. They count against this domain too,
     /// which may therefore refuse before the share is used up. Clones of a share are the same share.
     #[must_use]
     pub fn share(&self, limit: usize) -> Self {
-        let whole = Arc::clone(&self.pool);
-        let pool = Pool { limit: limit.min(whole.limit), whole: Some(whole), state: Mutex::default() };
-        Self { pool: Arc::new(pool) }
+        Self::of(limit.min(self.pool.limit), Some(Arc::clone(&self.pool)), None)
+    }
+
+    /// A [`share`](Self::share) that may hold `limit` octets when it is the only one, and less the less is left of this domain,
+    /// as [`is_fair`] says; but `least` octets as long as there is room at all. What it holds already stays.
+    #[must_use]
+    pub fn fair_share(&self, limit: usize, least: usize) -> Self {
+        Self::of(limit.min(self.pool.limit), Some(Arc::clone(&self.pool)), Some(least))
+    }
+
+    fn of(limit: usize, whole: Option<Arc<Pool>>, fair: Option<usize>) -> Self {
+        Self { pool: Arc::new(Pool { limit, whole, fair, state: Mutex::default() }) }
     }
 
     /// A reference that can be upgraded as long as the domain, one of its shares or Buffers lives.
@@ -162,15 +206,16 @@ impl ProtectionDomain {
         if room > self.pool.limit {
             return Poll::Ready(());
         }
-        let mut next = Some(&self.pool);
+        let (mut next, mut claim) = (Some(&self.pool), None);
         while let Some(pool) = next {
             let mut state = pool.lock();
-            if state.in_use + room > pool.limit {
+            if pool.check(&state, room, claim).is_err() {
                 if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
                     state.waiting.push(cx.waker().clone());
                 }
                 return Poll::Pending;
             }
+            claim = pool.claim(&state);
             next = pool.whole.as_ref();
         }
         Poll::Ready(())
@@ -207,18 +252,37 @@ impl Pool {
         pool
     }
 
-    /// Counts `class` octets here and in the whole, or nowhere.
-    fn charge(&self, class: usize) -> Result<(), PoolExhausted> {
+    /// What a fair share holds, for the whole to judge.
+    fn claim(&self, state: &State) -> Option<Claim> {
+        self.fair.map(|least| Claim { held: state.in_use, limit: self.limit, least })
+    }
+
+    /// Whether there is room here for `class` octets, which may be for a fair share.
+    fn check(&self, state: &State, class: usize, claim: Option<Claim>) -> Result<(), PoolExhausted> {
         let limit = self.limit;
         if class > limit {
             return Err(PoolExhausted::OverLimit { requested: class, limit });
         }
-        let mut state = self.lock();
-        if state.in_use + class > limit {
+        let left = limit - state.in_use;
+        if class > left {
             return Err(PoolExhausted::InUse { requested: class, in_use: state.in_use, limit });
         }
+        match claim {
+            Some(Claim { held, limit: alone, least })
+                if held + class > least && !is_fair(held + class, left - class, alone, limit) =>
+            {
+                Err(PoolExhausted::Unfair { requested: class, held, left })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts `class` octets here and in the whole, or nowhere.
+    fn charge(&self, class: usize, claim: Option<Claim>) -> Result<(), PoolExhausted> {
+        let mut state = self.lock();
+        self.check(&state, class, claim)?;
         if let Some(whole) = &self.whole {
-            whole.charge(class)?;
+            whole.charge(class, self.claim(&state))?;
         }
         state.in_use += class;
         Ok(())
@@ -312,7 +376,7 @@ pub(crate) struct Reservation {
 impl Reservation {
     fn charge(pool: &Arc<Pool>, len: usize) -> Result<Self, PoolExhausted> {
         let class = class_of(len).ok_or(PoolExhausted::OverLimit { requested: len, limit: pool.limit })?;
-        pool.charge(class)?;
+        pool.charge(class, None)?;
         Ok(Self { pool: Arc::clone(pool), class, align: SMALL_ALIGN })
     }
 
@@ -529,5 +593,88 @@ mod tests {
         drop((others.0, last));
         // No waiting helps beyond the share's limit: `allocate` tells.
         assert!(share.poll_room(&mut cx, (1 << 14) + 1).is_ready());
+    }
+
+    #[test]
+    fn i6_no_number_of_fair_shares_takes_everything() {
+        const KIB: usize = 1 << 10;
+        // With a limit of a quarter, n shares that take what they get have a 1 / (n + 3)th each.
+        for (count, each) in [(1, 1024), (2, 819), (4, 585), (10, 315), (61, 64)] {
+            let domain = ProtectionDomain::new(4096 * KIB);
+            let shares: Vec<_> = (0..count).map(|_| domain.fair_share(1024 * KIB, 0)).collect();
+            let mut held: Vec<Vec<Reserved>> = (0..count).map(|_| Vec::new()).collect();
+            // In turns, so that nobody is early.
+            loop {
+                let got: Vec<_> = shares.iter().map(|share| share.reserve(KIB).ok()).collect();
+                if got.iter().all(Option::is_none) {
+                    break;
+                }
+                held.iter_mut().zip(got).for_each(|(held, got)| held.extend(got));
+            }
+            for held in &held {
+                assert!(held.len().abs_diff(each) <= 3, "{count}: {} KiB and not {each}", held.len());
+            }
+            assert!(matches!(
+                shares[0].reserve(KIB),
+                Err(PoolExhausted::Unfair { .. } | PoolExhausted::InUse { .. })
+            ));
+            // Another finds as much.
+            let other = domain.fair_share(1024 * KIB, 0);
+            let found = (0..each).map_while(|_| other.reserve(KIB).ok()).collect::<Vec<_>>().len();
+            assert!(found * 10 >= each * 7, "{count}: {found} KiB of {each}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_everything_is_fair() {
+        let domain = ProtectionDomain::new(1 << 16);
+        let (one, other) = (domain.fair_share(usize::MAX, 0), domain.fair_share(usize::MAX, 0));
+        let held = one.reserve((1 << 15) + 1).unwrap();
+        assert!(matches!(other.reserve(1), Err(PoolExhausted::InUse { in_use: 65_536, limit: 65_536, .. })));
+        drop(held);
+        assert!(
+            is_fair(5, 0, 5, 5) && !is_fair(6, 0, 5, 5) && is_fair(usize::MAX, 0, usize::MAX, usize::MAX)
+        );
+        assert!(is_fair(0, 0, 0, 9) && !is_fair(1, 9, 0, 9));
+    }
+
+    #[test]
+    fn a_task_that_waits_for_a_fairer_time_is_woken_by_others() {
+        let (count, waker) = Count::new();
+        let mut cx = Context::from_waker(&waker);
+        let domain = ProtectionDomain::new(1 << 16);
+        let share = domain.fair_share(1 << 15, 0);
+        let mut others: Vec<_> = (0..3).map(|_| domain.allocate(1 << 14, 1).unwrap()).collect();
+        // A quarter is left, and alone the share would have a half: it can have half of that quarter.
+        let own = share.allocate(1 << 13, 1).unwrap();
+        let refused = share.allocate(1 << 10, 1).unwrap_err();
+        assert_eq!(refused, PoolExhausted::Unfair { requested: 1 << 10, held: 1 << 13, left: 1 << 13 });
+        assert!(share.poll_available(&mut cx, 1 << 10).is_pending());
+        assert_eq!(
+            (share.usage().in_use, domain.usage().in_use),
+            (1 << 13, 7 << 13),
+            "what was refused is counted nowhere"
+        );
+        others.pop();
+        assert_eq!(count.get(), 1);
+        assert!(share.poll_available(&mut cx, 1 << 10).is_ready());
+        assert!(share.allocate(1 << 10, 1).is_ok());
+        drop((own, others));
+        assert_eq!(share.allocate(1 << 15, 1).map(|buffer| buffer.len()).ok(), Some(1 << 15));
+    }
+
+    #[test]
+    fn what_one_connection_needs_is_had_as_long_as_there_is_room() {
+        let domain = ProtectionDomain::new(1 << 16);
+        let others: Vec<_> = (0..3).map(|_| domain.allocate(1 << 14, 1).unwrap()).collect();
+        let (without, with) = (domain.fair_share(1 << 14, 0), domain.fair_share(1 << 14, 1 << 13));
+        assert!(matches!(without.allocate(1 << 13, 1), Err(PoolExhausted::Unfair { left: 16_384, .. })));
+        let least = with.allocate(1 << 13, 1).unwrap();
+        assert!(matches!(with.allocate(1, 1), Err(PoolExhausted::Unfair { held: 8192, .. })));
+        let last = domain.allocate(1 << 13, 1).unwrap();
+        drop(least);
+        let all = domain.allocate(1 << 13, 1).unwrap();
+        assert!(matches!(with.allocate(1, 1), Err(PoolExhausted::InUse { .. })));
+        drop((others, last, all));
     }
 }

@@ -13,7 +13,7 @@ use crate::wire::{
 };
 
 /// The part of a payload that one call may have: RFC 1813 §3.3.19 makes what is over `rtmax` or `wtmax` short.
-fn limited(count: u32, shared: &Shared) -> usize {
+pub(super) fn limited(count: u32, shared: &Shared) -> usize {
     usize::try_from(count.min(shared.max_payload)).unwrap_or(MAX_PAYLOAD)
 }
 

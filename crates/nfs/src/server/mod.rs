@@ -6,8 +6,9 @@
 //!
 //! **Buffers.** READ allocates a buffer from the share of the caller's address ([`PeerShares`]), the file system fills it,
 //! and it becomes the results' payload: the RDMA Write takes it from there, nothing copies it. WRITE hands the received
-//! payload to the file system as it lies. So the memory of the server's own is at most the domain's limit, and one address
-//! holds at most its share; a READ that finds either used up waits for [`BUFFER_WAIT`] and is then put off with
+//! payload to the file system as it lies. Listings are as long as READs, so READDIR and READDIRPLUS take room for their results
+//! there too, before they begin ([`memory`]). So the memory of the server's own is at most the domain's limit, and one address
+//! holds at most its share; a call that finds either used up waits for [`BUFFER_WAIT`] and is then put off with
 //! NFS3ERR_JUKEBOX.
 //!
 //! **Errors.** Arguments that do not decode are GARBAGE_ARGS; whatever else is wrong has an NFS status.
@@ -21,10 +22,10 @@ mod exports;
 mod filesystem;
 mod handle;
 mod io;
+mod memory;
 mod namespace;
 mod object;
 
-use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ use io::IoThreads;
 use rpcrdma::PeerShares;
 use rpcrdma_oncrpc::{CallContext, CallFailure, Credential, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::{Binding, Eligibility};
-use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain};
+use rpcrdma_verbs::ProtectionDomain;
 use rpcrdma_xdr::{Decoder, Stream, encode};
 use tracing::Instrument;
 
@@ -52,11 +53,8 @@ use crate::wire::{
     RmdirArgs, SetattrArgs, Status, SymlinkArgs, WccData, WriteArgs,
 };
 
-/// How long a READ waits for a buffer when all are in use.
+/// How long a READ waits for a buffer when all are in use, and a listing for room.
 pub const BUFFER_WAIT: Duration = Duration::from_secs(2);
-
-/// Alignment of buffers for READ, in octets: a cache line.
-const BUFFER_ALIGN: usize = 64;
 
 /// Settings of an [`NfsServer`].
 #[derive(Clone, Debug)]
@@ -66,7 +64,7 @@ pub struct ServerOptions {
     pub max_payload: u32,
     /// Threads for file systems that may block, at most. Default 4 for each processor, at most 64.
     pub io_threads: usize,
-    /// Where the buffers of READ come from; best what the connections take theirs from
+    /// Where the buffers of READ and of listings come from; best what the connections take theirs from
     /// ([`ServerConfig::shares`](rpcrdma::ServerConfig::shares)). Default: a domain of 64 MiB, 16 MiB for an address.
     pub shares: PeerShares,
 }
@@ -183,31 +181,6 @@ impl Shared {
     ) -> Option<T> {
         if file_system.may_block() { self.io.run(job).await } else { Some(job()) }
     }
-
-    /// A buffer for a READ of `peer`. Waits when all are in use, within [`BUFFER_WAIT`].
-    async fn buffer(&self, peer: Option<IpAddr>, length: usize) -> Option<Buffer> {
-        if length == 0 {
-            return Some(Buffer::adopt(Vec::new()));
-        }
-        let domain = self.shares.of(peer);
-        match domain.allocate(length, BUFFER_ALIGN) {
-            Ok(buffer) => return Some(buffer),
-            Err(PoolExhausted::InUse { .. }) => {}
-            Err(error) => {
-                tracing::error!(%error, "a share of the server's memory cannot hold one READ");
-                return None;
-            }
-        }
-        let wait = async {
-            loop {
-                poll_fn(|context| domain.poll_available(context, length)).await;
-                if let Ok(buffer) = domain.allocate(length, BUFFER_ALIGN) {
-                    return buffer;
-                }
-            }
-        };
-        tokio::time::timeout(BUFFER_WAIT, wait).await.ok()
-    }
 }
 
 impl At {
@@ -317,6 +290,35 @@ impl NfsProgram {
         Box::pin(respond.instrument(span))
     }
 
+    /// A listing waits for room for its results first: a client that takes none holds memory of its own share.
+    fn list<C>(&self, context: CallContext, arguments: Decoder, count: fn(&C) -> u32) -> ResponseFuture
+    where
+        C: Serve<Ok: Send, Fail: Default + Send>,
+    {
+        let shared = Arc::clone(&self.shared);
+        let span = tracing::debug_span!("nfs", procedure = C::PROCEDURE.name(), xid = context.xid);
+        let respond = async move {
+            let call: C = arguments.decode_all()?;
+            let caller = Caller::from(context);
+            let refuse = |status| finish::<C>(&shared, Err((status, C::Fail::default())));
+            let at = match shared.enter(call.handle(), &caller) {
+                Ok(at) => at,
+                Err(status) => return refuse(status),
+            };
+            let Some(room) = shared.room(caller.peer, data::limited(count(&call), &shared)).await else {
+                return refuse(Status::Jukebox);
+            };
+            let file_system = Arc::clone(&at.served.export.file_system);
+            let (job_shared, span) = (Arc::clone(&shared), tracing::Span::current());
+            // Entries take several times the memory of their encoding: they end with the job, of which there are few.
+            let job = move || {
+                span.in_scope(|| finish::<C>(&job_shared, call.serve(&at)).map(|results| room.keep(&results)))
+            };
+            shared.blocking(&file_system, job).await.ok_or(CallFailure::SystemError)?
+        };
+        Box::pin(respond.instrument(span))
+    }
+
     /// READ waits for a buffer first, and tries without an I/O thread.
     fn read(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
@@ -371,8 +373,10 @@ impl Program for NfsProgram {
             NfsProcedure::Rmdir => self.serve::<RmdirArgs>(context, arguments),
             NfsProcedure::Rename => self.serve::<RenameArgs>(context, arguments),
             NfsProcedure::Link => self.serve::<LinkArgs>(context, arguments),
-            NfsProcedure::Readdir => self.serve::<ReaddirArgs>(context, arguments),
-            NfsProcedure::Readdirplus => self.serve::<ReaddirplusArgs>(context, arguments),
+            NfsProcedure::Readdir => self.list::<ReaddirArgs>(context, arguments, |call| call.count),
+            NfsProcedure::Readdirplus => {
+                self.list::<ReaddirplusArgs>(context, arguments, |call| call.maxcount)
+            }
             NfsProcedure::Fsstat => self.serve::<FsstatArgs>(context, arguments),
             NfsProcedure::Fsinfo => self.serve::<FsinfoArgs>(context, arguments),
             NfsProcedure::Pathconf => self.serve::<PathconfArgs>(context, arguments),

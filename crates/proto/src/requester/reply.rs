@@ -145,7 +145,7 @@ impl Requester {
                 pull.start(core, sinks, |chunk| Origin::ReadReply { xid, chunk });
                 self.set_read_deadline(xid, after(now, core.config.timeouts.rdma_read));
             }
-            Err(PoolExhausted::InUse { requested, .. }) => {
+            Err(PoolExhausted::InUse { requested, .. } | PoolExhausted::Unfair { requested, .. }) => {
                 self.wants_memory = Some(requested);
                 return false;
             }

@@ -78,7 +78,7 @@ impl Requester {
         }
         let exposures = match allocate(&plan, transaction, qp) {
             Ok(exposures) => exposures,
-            Err(PoolExhausted::InUse { requested, .. }) => {
+            Err(PoolExhausted::InUse { requested, .. } | PoolExhausted::Unfair { requested, .. }) => {
                 self.wants_memory = Some(requested);
                 return false;
             }

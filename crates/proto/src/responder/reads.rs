@@ -94,7 +94,7 @@ impl Responder {
                 self.issuing.push_back(token);
                 true
             }
-            Err(PoolExhausted::InUse { requested, .. }) => {
+            Err(PoolExhausted::InUse { requested, .. } | PoolExhausted::Unfair { requested, .. }) => {
                 if !std::mem::replace(&mut call.waited, true) {
                     core.stats.memory_waits += 1;
                 }

@@ -255,7 +255,7 @@ impl RecordSource {
         loop {
             match domain.allocate(length, 1) {
                 Ok(buffer) => return Ok(buffer),
-                Err(PoolExhausted::InUse { .. }) => {
+                Err(PoolExhausted::InUse { .. } | PoolExhausted::Unfair { .. }) => {
                     self.in_time(poll_fn(|cx| domain.poll_available(cx, length))).await?;
                 }
                 Err(error) => return Err(RecordError::Memory(error)),

@@ -234,3 +234,43 @@ async fn a_listing_needs_the_right_to_read() {
         assert_eq!(bed.lookup(names_only, "inner").await, Err(Status::Acces), "{}", bed.name);
     }
 }
+
+/// Clients that call for listings and take none hold memory of their own share.
+#[tokio::test(start_paused = true)]
+async fn i6_listings_hold_memory_of_their_clients_share() {
+    let bed = Bed::memory_with(MemoryOptions::default(), untuned);
+    for number in 0..600 {
+        bed.make_file(bed.root, &format!("entry {number} {}", "x".repeat(100)), 0o640).await;
+    }
+    let shares = &bed.server.shared.shares;
+    let in_use = || shares.domain().usage().in_use;
+    let (dir, verifier) = (bed.root, [0; 8]);
+    let plus = ReaddirplusArgs { dir, cookie: 0, verifier, dircount: 1 << 20, maxcount: 1 << 20 };
+    let plus_call = [NFS_PROGRAM, NFS_VERSION, NfsProcedure::Readdirplus.number()];
+    let reply = bed.reply(plus_call, &plus).await;
+    // What it is, not what was asked for.
+    assert!(reply.len() > 100_000, "{}", reply.len());
+    assert!((reply.len() - 100..1 << 20).contains(&in_use()), "{} {}", reply.len(), in_use());
+    drop(reply);
+    assert_eq!(in_use(), 0);
+    // Rooms of any length, filled.
+    for count in (10_000..10_016).chain([4096, 32 << 10]) {
+        let call = [NFS_PROGRAM, NFS_VERSION, NfsProcedure::Readdir.number()];
+        let reply = bed.reply(call, &ReaddirArgs { dir, cookie: 0, verifier, count }).await;
+        assert!(in_use() >= reply.len() - 200, "{count}: {} {}", reply.len(), in_use());
+        assert_eq!(reply.len() % 4, 0, "{count}");
+    }
+    let mut replies = Vec::new();
+    while let Ok(room) = shares.of(Some(bed.peer.ip())).reserve(1 << 20) {
+        drop(room);
+        replies.push(bed.reply(plus_call, &plus).await);
+    }
+    // The next one waits, and is put off; another address is served.
+    assert_eq!(bed.readdirplus(dir, 0, (1 << 20, 1 << 20)).await.unwrap_err(), Status::Jukebox);
+    let held = in_use();
+    assert!(held <= shares.limit(), "{held}");
+    let other = Bed { peer: "192.0.2.9:700".parse().unwrap(), ..bed };
+    assert!(other.readdirplus(dir, 0, (1 << 20, 1 << 20)).await.is_ok());
+    drop(replies);
+    assert_eq!(other.server.shared.shares.domain().usage().in_use, 0);
+}
