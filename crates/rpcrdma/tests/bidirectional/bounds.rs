@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rpcrdma::{Backchannel, CallError, Client, ClientConfig, ServerConfig};
-use rpcrdma_sim::{Fabric, FabricConfig, SimListener};
+use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig, SimListener};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -100,6 +100,51 @@ async fn s4_1_i4_grants_of_a_bad_client_are_bounded() {
         drop(peer);
         world.end().await;
     }
+}
+
+/// A client that takes the server's Calls and answers none: few of them wait, each ends by its timer, and so does the connection.
+#[tokio::test(start_paused = true)]
+async fn i6_a_client_that_never_answers_costs_few_calls_and_no_worker() {
+    const WAITING: usize = 16;
+    let server = ServerConfig { max_reverse_calls: WAITING, ..ServerConfig::default() };
+    let world = World::with(CompletionMode::Local, ClientConfig::default(), server).await;
+    let good = world.back();
+    // The first replies bring the credits, and with them the Receives.
+    echo(&good, b"called").await.unwrap();
+    echo(&world.client, b"served").await.unwrap();
+    let (mut peer, back) = bad_client(&world).await;
+    sleep(Duration::from_millis(1)).await;
+    let held = world.monitor.stats().memory_in_use;
+    for round in 0..3 {
+        let calls: Vec<_> = (0..1000).map(|_| null(&back)).collect();
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(calls.iter().filter(|call| !call.is_finished()).count(), WAITING);
+        // A Receive for the reply of the one that left.
+        let now = world.monitor.stats().memory_in_use;
+        assert!(now <= held + 4096, "round {round}: {held}, then {now}");
+        // Another client is called and served meanwhile.
+        echo(&good, b"called").await.unwrap();
+        echo(&world.client, b"served").await.unwrap();
+        let (mut refused, mut timed_out) = (0, 0);
+        for call in calls {
+            match call.await.unwrap().unwrap_err() {
+                CallError::QueueFull { limit: WAITING } => refused += 1,
+                CallError::TimedOut { .. } => timed_out += 1,
+                other => panic!("{other}"),
+            }
+        }
+        assert_eq!((refused, timed_out), (1000 - WAITING, WAITING));
+    }
+    // RFC 8167 §4.1: one Call left before the first reply, whoever waited.
+    let (calls, ended) = peer.answers().await;
+    assert_eq!((calls.len(), ended), (1, false));
+    // Its memory waits for the late reply as long as the timer says.
+    sleep(ServerConfig::default().protocol.timeouts.abandoned).await;
+    assert!(back.ended().is_some());
+    assert!(matches!(null(&back).await.unwrap(), Err(CallError::Unreachable { sent: false, .. })));
+    echo(&good, b"unharmed").await.unwrap();
+    drop((good, peer));
+    world.end().await;
 }
 
 /// A client that ends its connection over a tag of another call, or over nothing.
