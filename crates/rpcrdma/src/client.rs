@@ -306,7 +306,10 @@ impl ClientBuilder {
     /// RPC-over-RDMA only.
     pub async fn tcp(self, to: SocketAddr) -> Result<Client, ConnectError> {
         if !self.programs.is_empty() {
-            return Err(ConnectError::Invalid("clients serve programs over RDMA only".to_owned()));
+            let (count, plural) = (self.programs.len(), if self.programs.len() == 1 { "" } else { "s" });
+            return Err(ConnectError::Invalid(format!(
+                "{count} program{plural} to serve over TCP: clients serve over RPC-over-RDMA only (ClientBuilder::rdma)"
+            )));
         }
         let link = Link::Tcp(TcpClient::connect(to, self.config).await?);
         Ok(Client { inner: Arc::new(Inner { to, link }) })

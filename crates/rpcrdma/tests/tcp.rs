@@ -424,3 +424,15 @@ async fn clients_are_not_called_over_tcp() {
     assert!(monitor.backchannels().is_empty());
     client.close().await;
 }
+
+/// What a client serves, it serves over RPC-over-RDMA (RFC 8167): over TCP that is refused, before anything is connected.
+#[tokio::test]
+async fn clients_serve_no_programs_over_tcp() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let refused =
+        Client::builder().config(quick()).program(program()).tcp(address).await.map(drop).unwrap_err();
+    let ConnectError::Invalid(said) = &refused else { panic!("{refused}") };
+    assert!(said.contains("1 program to serve over TCP") && said.contains("ClientBuilder::rdma"), "{said}");
+    assert!(timeout(Duration::from_millis(20), listener.accept()).await.is_err());
+}
