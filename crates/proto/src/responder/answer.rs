@@ -153,7 +153,9 @@ impl Responder {
         let Some((token, _)) = self.answers.front() else { return Err(Room::Never) };
         let Some(call) = self.calls.get(token) else { return Err(Room::Never) };
         let charged = qp.domain().reserve(bytes).map_err(|error| match error {
-            PoolExhausted::InUse { requested, .. } => room(requested),
+            PoolExhausted::InUse { requested, .. } | PoolExhausted::Unfair { requested, .. } => {
+                room(requested)
+            }
             _ => Room::Never,
         })?;
         let call = (*token, call.xid);
