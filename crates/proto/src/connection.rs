@@ -83,8 +83,8 @@ pub struct Connection {
 /// How far a connection has come with its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
-    /// A server's, before the first message.
-    Open,
+    /// A server's, before the first message. Calls of its own wait until then, or until this time.
+    Open(Instant),
     /// A client's: the peer has not shown yet that it speaks it.
     Offered,
     Settled,
@@ -172,7 +172,8 @@ impl Connection {
         };
         connection.speak(codec);
         if side == Side::Server && several {
-            connection.version = Version::Open;
+            let wait = connection.core.config.timeouts.first_message;
+            connection.version = Version::Open(after(now, wait));
         }
         connection
     }
@@ -657,6 +658,9 @@ impl Connection {
         {
             self.abort();
         }
+        if self.first_message_due().is_some_and(|deadline| deadline <= now) {
+            self.speak(&wire::v1::V1);
+        }
         if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
             self.close_for(now, CloseReason::Idle);
         }
@@ -666,6 +670,16 @@ impl Connection {
         self.state = State::Aborting;
         self.core.withdraw_commands();
         self.core.post_command(Post::Abort);
+    }
+
+    /// Until when a Call of a server waits for the client to say the version.
+    fn first_message_due(&self) -> Option<Instant> {
+        match self.version {
+            Version::Open(until) if self.requester.has_queued() && self.core.config.versions.has_one() => {
+                Some(until)
+            }
+            _ => None,
+        }
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
@@ -723,7 +737,7 @@ impl Connection {
                 continue;
             }
             // A server's own Calls wait until the client has said which version is spoken.
-            let speaks = self.version != Version::Open;
+            let speaks = !matches!(self.version, Version::Open(_));
             let progress =
                 self.responder.transmit(&mut self.core, now, (in_flight, self.requester.windows()), qp)
                     || (speaks
@@ -748,7 +762,7 @@ impl Connection {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let state = match self.state {
-            State::Open => self.idle_deadline(),
+            State::Open => earlier(self.idle_deadline(), self.first_message_due()),
             State::Closing(deadline) => Some(deadline),
             State::Aborting | State::Closed => None,
         };
@@ -802,8 +816,10 @@ impl Connection {
             Err(error) => return self.fault(now, error, self.usually(), None),
         };
         let codec = match self.version {
-            // The peer says it (version-two-01 §5.3); an RDMA_ERROR has nothing to answer.
-            Version::Open => match self.core.config.versions.codec(fixed.version) {
+            // An RDMA_ERROR is read whatever its version, and never answered.
+            Version::Open(_) if fixed.procedure == wire::RDMA_ERROR => self.core.codec,
+            // The peer says it (version-two-01 §5.3).
+            Version::Open(_) => match self.core.config.versions.codec(fixed.version) {
                 Some(codec) => codec,
                 None => {
                     let error = ProtocolError::UnsupportedVersion { version: fixed.version };
@@ -813,7 +829,8 @@ impl Connection {
             Version::Offered | Version::Settled => self.core.codec,
         };
         let decoded = codec.decode(&message, &self.core.config.limits);
-        if self.version == Version::Open && decoded.is_ok() && fixed.procedure != wire::RDMA_ERROR {
+        if matches!(self.version, Version::Open(_)) && decoded.is_ok() && fixed.procedure != wire::RDMA_ERROR
+        {
             self.speak(codec);
             self.settle();
         }

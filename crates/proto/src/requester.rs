@@ -180,6 +180,11 @@ impl Requester {
         (windows.len(), windows.iter().filter(|window| window.open).count())
     }
 
+    /// Whether a call waits to be sent.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     /// The lowest number of a Call that has no reply.
     pub(crate) fn oldest(&self) -> Option<u64> {
         let sent = self.calls.values().filter(|call| matches!(call.stage, Stage::Sent));

@@ -32,6 +32,9 @@ pub struct Timeouts {
     /// For the answer to the first message of a version that the peer may not speak; then it is taken for one that does not
     /// (version-two-01 §5.2).
     pub offer: Duration,
+    /// For the first message of a client, which says the version, while a Call of the server waits for it; then the client is taken
+    /// for one that speaks Version One: one that prefers another version offers it at once.
+    pub first_message: Duration,
     /// The first pause before a connection is tried again; doubled with each failure.
     pub reconnect_least: Duration,
     /// The longest pause before a connection is tried again.
@@ -51,6 +54,7 @@ impl Default for Timeouts {
             idle: None,
             connect: Duration::from_secs(10),
             offer: Duration::from_secs(3),
+            first_message: Duration::from_millis(500),
             reconnect_least: Duration::from_millis(100),
             reconnect_most: Duration::from_secs(30),
         }

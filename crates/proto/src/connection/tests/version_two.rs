@@ -511,3 +511,30 @@ fn xcharext_s3_3_a_server_keeps_to_what_the_client_takes() {
         check_reply(5, 900, result.unwrap());
     }
 }
+
+#[test]
+fn a_server_that_calls_first_speaks_version_one_to_a_client_that_says_nothing() {
+    let mut pair = Pair::with(FabricConfig::default(), Config::default(), serving(Profile::P1));
+    let now = pair.now();
+    let id = pair.server.connection.call(now, store(50, 900)).unwrap();
+    pair.settle();
+    assert!(pair.server.replies.is_empty(), "it waits for the client to say the version");
+    pair.run_for(Duration::from_secs(1));
+    let (answered, result) = pair.server.replies.pop().unwrap();
+    assert_eq!(answered, id);
+    check_reply(5, 900, result.unwrap());
+    assert_eq!(pair.server.connection.version().map(|rules| rules.version), Some(1));
+}
+
+#[test]
+fn a_server_that_calls_first_speaks_what_the_client_has_offered() {
+    for profile in PROFILES {
+        let mut pair = Pair::with(FabricConfig::default(), two(profile), serving(profile));
+        let now = pair.now();
+        let id = pair.server.connection.call(now, store(50, 900)).unwrap();
+        check_reply(0, 0, pair.round_trip(null(1)));
+        let (answered, result) = pair.server.replies.pop().unwrap();
+        assert_eq!(answered, id);
+        check_reply(5, 900, result.unwrap());
+    }
+}
