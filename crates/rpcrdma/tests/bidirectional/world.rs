@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma::{Backchannel, Client, ClientConfig, Server, ServerConfig, ServerMonitor};
+use rpcrdma::{Backchannel, Client, ClientConfig, Server, ServerConfig, ServerMonitor, Versions};
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig, Outstanding};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -37,7 +37,9 @@ impl World {
         Self::with(CompletionMode::Local, ClientConfig::default(), ServerConfig::default()).await
     }
 
-    pub async fn with(mode: CompletionMode, client: ClientConfig, server: ServerConfig) -> Self {
+    pub async fn with(mode: CompletionMode, client: ClientConfig, mut server: ServerConfig) -> Self {
+        // Nothing is to be waited for before the server calls: what RFC 8167 says is said of Version One.
+        server.protocol.versions = Versions::ONE;
         let config = FabricConfig { completion_mode: mode, seed: 1, ..FabricConfig::default() };
         let fabric = Fabric::on_tokio(config);
         let (at_server, at_client, bounce) = (program(), program(), Arc::new(Bounce::default()));
