@@ -111,7 +111,7 @@ pub enum CallFailure {
     /// There is no such procedure: PROC_UNAVAIL.
     #[error("no such procedure")]
     ProcedureUnavailable,
-    /// No reply at all.
+    /// No reply at all. An RDMA connection closes for it, and the caller sends the call again (RFC 8166 §4.5.4).
     #[error("call discarded")]
     Discard,
 }

@@ -32,6 +32,10 @@ pub struct Compatibility {
     /// adopted. They are not read. Off, a Call with one is refused (RFC 8166 §4.5.2), a reply discarded. Danger: none known, but no peer is known
     /// to send them either.
     pub padding_segments: bool,
+    /// Take a Read chunk of its own that holds the XDR pad of the item before it, with the end of that item as its Position, which
+    /// is no multiple of four (RFC 5666 §3.7: "as an additional Chunk"; what RFC 8166 §3.4.5 says of Positions rules it out). It is
+    /// not read. Off, a Call with one is refused (ERR_CHUNK). Danger: none known.
+    pub pad_chunks: bool,
 }
 
 /// How far the Read-Read transfer model goes.

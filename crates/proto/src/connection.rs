@@ -24,6 +24,7 @@ use crate::credits::{RequesterCredits, ResponderCredits};
 use crate::error::{Action, ProtocolError, Taken};
 use crate::event::{Answer, CloseReason, Event, Post, ReplyToken};
 use crate::private_data::{PrivateData, Thresholds};
+use crate::reads::Owner;
 use crate::requester::{Received, Requester};
 use crate::responder::{CALL, REPLY, ReceivedCall, Responder, rpc_prefix};
 use crate::stats::Stats;
@@ -432,7 +433,8 @@ impl Connection {
     pub fn wants_memory(&self) -> Option<usize> {
         // Nothing more is asked of a connection that ends: its driver would go round and round for it (rule I6).
         let goes_on = self.state == State::Open && !self.ended;
-        self.requester.wants_memory.max(self.responder.wants_memory).filter(|_| goes_on)
+        let halves = self.requester.wants_memory.max(self.responder.wants_memory);
+        halves.max(self.core.reads.wants_memory()).filter(|_| goes_on)
     }
 
     /// XIDs of Calls whose chunks the provider could not read, because of the peer. To be given to
@@ -551,10 +553,13 @@ impl Connection {
 
     fn close_for(&mut self, now: Instant, reason: CloseReason) {
         if self.state == State::Open && self.core.failure.is_none() {
+            // What was not sent is for the next connection, unless there shall be none.
+            if reason == CloseReason::Local {
+                self.requester.fail_all_queued(&mut self.core);
+            }
             self.core.failure = Some(reason);
             self.state = State::Closing(after(now, self.core.config.timeouts.close));
             self.core.post_command(Post::Disconnect);
-            self.requester.fail_all_queued(&mut self.core);
         }
     }
 
@@ -609,11 +614,20 @@ impl Connection {
                     self.core.fail(CloseReason::InvalidationFailed);
                 }
             }
-            (Origin::Read { token, chunk, part }, Work::Read { sink }) => {
-                self.responder.handle_read(&mut self.core, token, (chunk, part), status, sink);
-            }
-            (Origin::ReadReply { xid, chunk }, Work::Read { sink }) => {
-                self.requester.handle_read(&mut self.core, now, (xid, chunk), status, sink);
+            (Origin::Read { owner, chunk, part }, Work::Read { sink }) => {
+                if let Owner::Call(token) = owner {
+                    self.responder.note_read(token, status);
+                }
+                let pulled = self.core.handle_read(owner, (chunk, part), status, sink);
+                match (owner, pulled) {
+                    (Owner::Reply(xid), Some(pulled)) => {
+                        self.requester.handle_pulled(&mut self.core, now, xid, pulled);
+                    }
+                    (Owner::Call(token), Some(pulled)) => {
+                        self.responder.handle_pulled(&mut self.core, token, pulled);
+                    }
+                    (_, None) => {}
+                }
             }
             (Origin::Conceal { token, key }, Work::LocalInvalidate { memory }) => {
                 if status.is_success() || memory.is_some() {
@@ -651,6 +665,7 @@ impl Connection {
         if self.state == State::Closed {
             return;
         }
+        self.core.handle_read_timeout(now);
         self.requester.handle_timeout(&mut self.core, now);
         self.responder.handle_timeout(&mut self.core, now);
         if let State::Closing(deadline) = self.state
@@ -694,7 +709,8 @@ impl Connection {
             return;
         }
         self.state = State::Closed;
-        self.responder.handle_disconnected(&reason);
+        self.responder.handle_disconnected(&reason, self.core.reads.sole());
+        self.core.reads.clear();
         let reason = self.core.failure.take().unwrap_or(CloseReason::Link(reason));
         self.core.withdraw();
         self.requester.handle_disconnected(&mut self.core, &reason);
@@ -740,8 +756,12 @@ impl Connection {
             let speaks = !matches!(self.version, Version::Open(_));
             let progress =
                 self.responder.transmit(&mut self.core, now, (in_flight, self.requester.windows()), qp)
+                    || self.read_on(now, qp)
                     || (speaks
                         && self.requester.transmit(&mut self.core, now, owed.saturating_add(operations), qp));
+            if self.responder.has_lost_a_reply() {
+                self.close_for(now, CloseReason::ReplyLost);
+            }
             if !progress {
                 if missing > 0 && self.responder.wants_memory.is_none() {
                     self.responder.wants_memory = Some(self.core.receive_room());
@@ -749,6 +769,25 @@ impl Connection {
                 if self.core.is_idle() {
                     return None;
                 }
+            }
+        }
+    }
+
+    /// Reads more of the peer's messages; `false` if nothing can be done now.
+    fn read_on(&mut self, now: Instant, qp: &dyn Windows) -> bool {
+        // What is answered makes room for what comes next, not the other way round.
+        if self.responder.wants_memory.is_some() {
+            return false;
+        }
+        match self.core.read_on(now, qp) {
+            Ok(progress) => progress,
+            Err((Owner::Reply(xid), error)) => {
+                self.requester.handle_unreadable(&mut self.core, now, xid, error);
+                true
+            }
+            Err((Owner::Call(token), _)) => {
+                self.responder.handle_unreadable(&mut self.core, token);
+                true
             }
         }
     }
@@ -766,7 +805,8 @@ impl Connection {
             State::Closing(deadline) => Some(deadline),
             State::Aborting | State::Closed => None,
         };
-        earlier(state, earlier(self.requester.poll_timeout(), self.responder.poll_timeout()))
+        let halves = earlier(self.requester.poll_timeout(), self.responder.poll_timeout());
+        earlier(state, earlier(halves, self.core.reads.poll_timeout()))
     }
 
     /// The bytes of a received message; copied together only if they came in several Buffers.
@@ -927,6 +967,9 @@ impl Connection {
     ) -> Result<Option<Padding>, ProtocolError> {
         if lists.has_padding() && !self.core.config.compatibility.padding_segments {
             return Err(ProtocolError::PaddingSegment);
+        }
+        if let Some(position) = lists.pad_chunk().filter(|_| !self.core.config.compatibility.pad_chunks) {
+            return Err(ProtocolError::UnalignedPosition { position });
         }
         padded.map_or(Ok(None), |(align, threshold)| self.padding(align, threshold, header))
     }

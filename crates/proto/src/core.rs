@@ -21,6 +21,7 @@ use crate::gather::Gather;
 use crate::ids::IdMap;
 use crate::planner::AlignmentRules;
 use crate::private_data::{Thresholds, announced};
+use crate::reads::{Owner, Reads};
 use crate::receives::Receives;
 use crate::stats::Stats;
 use crate::wire::{Body, ChunkLists, Codec, Direction, Header, Invalidation, Segment};
@@ -47,16 +48,11 @@ pub(crate) enum Origin {
     },
     /// A reservation that was not used.
     Release,
-    /// The RDMA Reads of a part of a chunk of the peer's Call.
+    /// The RDMA Reads of a part of a chunk.
     Read {
-        token: u64,
+        owner: Owner,
         chunk: usize,
         part: usize,
-    },
-    /// The RDMA Read of a chunk of a reply.
-    ReadReply {
-        xid: u32,
-        chunk: usize,
     },
     /// The bind of a window of an exposed reply.
     Expose,
@@ -88,10 +84,8 @@ pub(crate) struct Core {
     pub(crate) stats: Stats,
     /// The first reason to end the connection.
     pub(crate) failure: Option<CloseReason>,
-    /// Calls whose chunks are read at a time: RDMA Reads that can be under way at the peer, and one that is ready to follow.
-    pub(crate) max_reads: usize,
-    /// RDMA Reads that may be under way at the peer; `usize::MAX` leaves it to the provider.
-    pub(crate) reads_at_peer: usize,
+    /// What is read of the peer.
+    pub(crate) reads: Reads,
     /// What was agreed on this connection.
     pub(crate) agreement: Option<Agreement>,
     /// Bytes that each Receive holds from now on.
@@ -133,8 +127,7 @@ impl Core {
             events: VecDeque::new(),
             stats: Stats::default(),
             failure: None,
-            max_reads: usize::from(capabilities.ord).saturating_add(1),
-            reads_at_peer: usize::MAX,
+            reads: Reads::new(capabilities),
             agreement: None,
             exposed_windows: 0,
             max_sge: capabilities.max_sge.max(1),
@@ -214,8 +207,7 @@ impl Core {
         self.thresholds = Thresholds { send: sent, receive: promised };
         // RFC 8167 §4.2: messages of the reverse direction have the same bounds.
         self.receive_len = received;
-        self.reads_at_peer = usize::try_from(reads).unwrap_or(usize::MAX);
-        self.max_reads = self.max_reads.min(self.reads_at_peer.saturating_add(1));
+        self.reads.allow(usize::try_from(reads).unwrap_or(usize::MAX));
         self.agreement = Some(agreement);
     }
 

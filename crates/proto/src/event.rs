@@ -68,8 +68,11 @@ pub enum Answer {
     },
     /// ERR_CHUNK: the argument decoder found a chunk where no eligible item is (RFC 8166 §6.1).
     ChunkError,
-    /// Nothing: the Call is forgotten (for example, the reply cache waits for the first execution of it).
+    /// Nothing, and its credit is free: the owner is about to end the connection, and the peer sends the Call again on another.
     Drop,
+    /// None can be made. The connection closes in order, behind the answers before this one, so that the peer knows that a reply
+    /// was lost (RFC 8166 §4.5.4).
+    Lost,
 }
 
 impl Answer {
@@ -105,6 +108,9 @@ pub enum CloseReason {
     /// What the peer said when the connection began is of no use.
     #[error("{0}")]
     Refused(String),
+    /// A Call of the peer got [`Answer::Lost`].
+    #[error("no reply could be made to a Call")]
+    ReplyLost,
     /// All credits are with RDMA_DONEs, and no reply is due that could tell of their return (RFC 5666 §3.8: the Responder should
     /// have granted more).
     #[error("no credit is left but those of RDMA_DONEs")]

@@ -43,7 +43,7 @@ pub mod ids;
 pub mod limits;
 pub mod planner;
 pub mod private_data;
-mod pull;
+mod reads;
 pub mod reassembly;
 pub mod receives;
 mod requester;

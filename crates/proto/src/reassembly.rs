@@ -56,7 +56,7 @@ impl Layout {
     ) -> Result<Self, ProtocolError> {
         let mut all: Vec<(ReadChunk, u32)> = Vec::new();
         for entry in read {
-            if entry.padding {
+            if entry.padding || entry.is_pad_chunk() {
                 complete(&mut all, entry)?;
                 continue;
             }
@@ -119,7 +119,8 @@ impl Layout {
 }
 
 /// A padding segment ends the chunk whose Position it repeats, or behind whose data it stands, and completes it to a multiple
-/// of four (last-call slides of 2006, option A, which do not say which of the two). Nothing is read for it.
+/// of four (last-call slides of 2006, option A, which do not say which of the two). So does a pad in a chunk of its own (RFC 5666
+/// §3.7), which has the second of these Positions. Nothing is read for it.
 fn complete(chunks: &mut [(ReadChunk, u32)], entry: &ReadSegment) -> Result<(), ProtocolError> {
     let (position, length) = (entry.position, entry.segment.length);
     let owner = chunks.iter_mut().map(|(chunk, _)| chunk).find(|chunk| {

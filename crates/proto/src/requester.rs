@@ -27,7 +27,7 @@ use crate::core::{Core, Origin};
 use crate::credits::RequesterCredits;
 use crate::event::{CloseReason, Event};
 use crate::ids::IdMap;
-use crate::pull::Pull;
+use crate::reads::{Owner, Pulled};
 use crate::responder::{REPLY, check_prefix};
 use crate::timers::after;
 use crate::wire::ChunkLists;
@@ -43,10 +43,6 @@ pub(crate) struct Requester {
     deadlines: BTreeSet<(Instant, u32)>,
     next_id: u32,
     max_windows: usize,
-    /// XIDs of calls whose replies wait to be read, in order.
-    pulls: VecDeque<u32>,
-    /// Replies that are being read: bounded, so that a peer that does not answer RDMA Reads holds no more memory (rule I6).
-    reading: usize,
     /// No window was left; another try is due when one comes back.
     no_window: bool,
     /// Reservations that are being given up.
@@ -63,12 +59,10 @@ struct Transaction {
     stage: Stage,
     /// The caller is not interested any more, or was already told that it failed.
     abandoned: bool,
-    /// When the next of its timers is due.
+    /// When its timer is due, if it has one; what is being read has another.
     deadline: Instant,
     /// When the caller stops waiting.
     caller: Instant,
-    /// When everything that the peer exposes has to be read.
-    read_by: Instant,
     /// The how-many-th Call it was, once sent.
     number: u64,
     windows: Vec<Window>,
@@ -100,8 +94,8 @@ enum Answered {
         written: Vec<usize>,
         /// Bytes in the Reply chunk.
         reply_chunk: usize,
-        /// What is read from the peer.
-        pull: Pull,
+        /// What was read from the peer.
+        pulled: Pulled,
         travelled: Travelled,
     },
     Failed(CallError),
@@ -145,8 +139,6 @@ impl Requester {
             deadlines: BTreeSet::new(),
             next_id: 0,
             max_windows,
-            pulls: VecDeque::new(),
-            reading: 0,
             no_window: false,
             releasing: 0,
             wants_memory: None,
@@ -219,7 +211,6 @@ impl Requester {
             abandoned: false,
             deadline,
             caller: deadline,
-            read_by: deadline,
             number: 0,
             windows: vec![],
             lent: vec![],
@@ -243,8 +234,7 @@ impl Requester {
             // Its memory is what the peer is told to be done with; the Reads have a timer of their own.
             Stage::Reading(_) => {
                 transaction.abandoned = true;
-                let by = transaction.read_by;
-                self.set_deadline(xid, by);
+                self.stop_timer(xid);
             }
             Stage::Sent => {
                 transaction.abandoned = true;
@@ -311,27 +301,16 @@ impl Requester {
                     core.fail(CloseReason::Timeout("the reply to an abandoned call"));
                     return self.stop_timer(xid);
                 }
-                // The same, and what no Read was posted for is not read.
-                Stage::Reading(_) if !transaction.abandoned && transaction.caller <= now => {
+                // The caller's time has gone on (rule I10). What no memory was had for is not read.
+                Stage::Reading(_) => {
                     transaction.abandoned = true;
                     core.stats.timeouts += 1;
                     let result = Err(CallFailure::permanent(CallError::TimedOut, true));
                     core.events.push_back(Event::Reply { id: transaction.id, result });
-                    let by = transaction.read_by;
-                    self.set_deadline(xid, by);
-                    if let Some(at) = self.pulls.iter().position(|waiting| *waiting == xid) {
-                        self.pulls.remove(at);
+                    self.stop_timer(xid);
+                    if core.reads.withdraw(Owner::Reply(xid)) {
                         self.finish_reading(core, now, xid);
                     }
-                }
-                Stage::Reading(_) => {
-                    let waiting = self.pulls.contains(&xid) && self.may_read(core);
-                    core.fail(CloseReason::Timeout(if waiting {
-                        "memory for a reply's chunks"
-                    } else {
-                        "an RDMA Read"
-                    }));
-                    return self.stop_timer(xid);
                 }
                 Stage::Answered(_) => {
                     core.fail(CloseReason::Timeout("the invalidation of a window"));
@@ -341,7 +320,7 @@ impl Requester {
         }
     }
 
-    /// The connection ends: nothing more is timed for this call.
+    /// Nothing more is timed for this call.
     fn stop_timer(&mut self, xid: u32) {
         if let Some(transaction) = self.calls.get(&xid) {
             self.deadlines.remove(&(transaction.deadline, xid));
@@ -428,7 +407,6 @@ impl Requester {
     /// to the caller.
     pub(crate) fn handle_disconnected(&mut self, core: &mut Core, reason: &CloseReason) {
         self.queue.clear();
-        self.pulls.clear();
         self.keys.clear();
         self.deadlines.clear();
         let mut calls: Vec<_> = self.calls.drain().map(|(_, transaction)| transaction).collect();
@@ -486,15 +464,14 @@ impl Transaction {
     fn result(mut self, roundup: bool) -> Result<IncomingReply, CallFailure> {
         let lost = || CallFailure::permanent(CallError::ResultLost, true);
         let stage = std::mem::replace(&mut self.stage, Stage::Queued);
-        let (inline, padding, written, reply_chunk, pull, travelled) = match stage {
-            Stage::Answered(Answered::Reply { inline, padding, written, reply_chunk, pull, travelled }) => {
-                (inline, padding, written, reply_chunk, pull, travelled)
+        let (inline, padding, written, reply_chunk, pulled, travelled) = match stage {
+            Stage::Answered(Answered::Reply { inline, padding, written, reply_chunk, pulled, travelled }) => {
+                (inline, padding, written, reply_chunk, pulled, travelled)
             }
             Stage::Answered(Answered::Failed(error)) => return Err(CallFailure::permanent(error, true)),
             Stage::Queued | Stage::Sent | Stage::Reading(_) => return Err(lost()),
         };
-        let (zero, exposed) = pull.into_parts();
-        let base = match (inline, zero) {
+        let base = match (inline, pulled.zero) {
             (Some(inline), _) => inline,
             (None, long) => {
                 let base = match long {
@@ -523,7 +500,7 @@ impl Transaction {
             let rules = WriteChunkRules { accept_padded: roundup, ..WriteChunkRules::default() };
             Decoder::with_write_chunks(base, chunks).accept(rules)
         };
-        let message = message.and_read_chunks(exposed);
+        let message = message.and_read_chunks(pulled.chunks);
         let message = match padding {
             Some(padding) => message.skip_padding(padding),
             None => message,

@@ -8,18 +8,15 @@
 
 mod answer;
 mod exposure;
-mod reads;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma_verbs::{Disconnected, Key, TerminateCause};
-use rpcrdma_xdr::{Decoder, Padding, ReadChunk as PulledChunk};
+use rpcrdma_verbs::{Disconnected, Key, Status, TerminateCause};
+use rpcrdma_xdr::{Decoder, Padding};
 
 use self::exposure::Exposures;
-
-use self::reads::Parts;
 use crate::binding::Bindings;
 use crate::call::{Form, Travelled};
 use crate::config::Side;
@@ -28,7 +25,8 @@ use crate::credits::ResponderCredits;
 use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
 use crate::ids::IdMap;
-use crate::reassembly::{Layout, ReadChunk};
+use crate::reads::{Owner, Pull, Pulled};
+use crate::reassembly::Layout;
 use crate::timers::{after, earlier};
 use crate::wire::{ChunkLists, Direction, ErrorBody};
 
@@ -45,15 +43,6 @@ const REMOTE_PROTECTION: u8 = 1;
 pub(crate) struct Responder {
     pub(crate) credits: ResponderCredits,
     calls: IdMap<u64, Incoming>,
-    /// Calls whose chunks wait to be read, in order.
-    pulls: VecDeque<u64>,
-    /// Calls whose chunks are being read. A peer that does not answer RDMA Reads holds no more of the domain's memory than
-    /// these take (rule I6).
-    reading: usize,
-    /// Of those, the ones that have RDMA Reads to be posted yet, in order.
-    issuing: VecDeque<u64>,
-    /// RDMA Reads under way at the peer.
-    reads: usize,
     answers: VecDeque<(u64, Answer)>,
     /// Answers that wait until less is exposed, or calls of ours hold fewer windows.
     withheld: VecDeque<(u64, Answer)>,
@@ -61,9 +50,12 @@ pub(crate) struct Responder {
     stalled: Option<Instant>,
     exposures: Exposures,
     errors: VecDeque<Fault>,
+    /// Of answers that are withheld.
     deadlines: BTreeSet<(Instant, u64)>,
     /// Of one client's connections no two give out the same.
     pub(crate) next_token: u64,
+    /// Whether a Call will never be answered.
+    reply_lost: bool,
     /// XIDs whose chunks could not be read.
     failed_reads: Vec<u32>,
     /// The same, of earlier connections.
@@ -89,22 +81,9 @@ struct Incoming {
     inline: Option<Bytes>,
     /// How `inline` is aligned, if it came in an RDMA_MSGP.
     padding: Option<Padding>,
-    /// The Position-Zero chunk first.
-    chunks: Vec<Chunk>,
-    /// Chunks that are not read yet.
-    left: usize,
+    /// For its answer to leave, once that is withheld.
     deadline: Option<Instant>,
-    /// Whether it was counted as waiting for memory.
-    waited: bool,
     travelled: Travelled,
-}
-
-#[derive(Debug)]
-struct Chunk {
-    layout: ReadChunk,
-    /// Its memory while it is being read.
-    parts: Parts,
-    data: Option<Bytes>,
 }
 
 /// A Call as it came.
@@ -127,10 +106,6 @@ impl Responder {
         Self {
             credits,
             calls: IdMap::default(),
-            pulls: VecDeque::new(),
-            reading: 0,
-            issuing: VecDeque::new(),
-            reads: 0,
             answers: VecDeque::new(),
             withheld: VecDeque::new(),
             stalled: None,
@@ -138,6 +113,7 @@ impl Responder {
             errors: VecDeque::new(),
             deadlines: BTreeSet::new(),
             next_token: 0,
+            reply_lost: false,
             failed_reads: Vec::new(),
             refused: HashSet::new(),
             wants_memory: None,
@@ -186,6 +162,11 @@ impl Responder {
         }
     }
 
+    /// Whether a Call will never be answered, all answers before having been posted.
+    pub(crate) const fn has_lost_a_reply(&self) -> bool {
+        self.reply_lost
+    }
+
     pub(crate) fn failed_reads(&self) -> &[u32] {
         &self.failed_reads
     }
@@ -219,7 +200,7 @@ impl Responder {
             None => Layout::new(&lists.read, 0, &core.config.limits)?,
         };
         // RFC 5666 §6.2: "no transfer will be possible".
-        if core.reads_at_peer == 0 && layout.total() > 0 {
+        if !core.reads.are_allowed() && layout.total() > 0 {
             return Err(ProtocolError::ReadsNotAgreed);
         }
         // RFC 8166 §4.5.3. What was refused had chunks to read; without any it is another Call under the same XID.
@@ -243,27 +224,14 @@ impl Responder {
 
         let token = self.next_token;
         self.next_token += 1;
-        let layouts = layout.zero.into_iter().chain(layout.chunks);
-        let chunks: Vec<Chunk> = if wanted { layouts.map(Chunk::new).collect() } else { vec![] };
-        let left = chunks.iter().filter(|chunk| chunk.data.is_none()).count();
-        let incoming = Incoming {
-            xid,
-            lists,
-            invalidate,
-            inline: payload,
-            padding,
-            chunks,
-            left,
-            deadline: None,
-            waited: false,
-            travelled,
-        };
+        let incoming =
+            Incoming { xid, lists, invalidate, inline: payload, padding, deadline: None, travelled };
         self.calls.insert(token, incoming);
-        if left == 0 {
-            return self.deliver(core, token);
+        let pull = if wanted { Pull::new(layout) } else { Pull::default() };
+        if pull.is_complete() {
+            return self.deliver(core, token, pull.into_pulled());
         }
-        self.set_deadline(token, after(now, core.config.timeouts.memory));
-        self.pulls.push_back(token);
+        core.reads.add(Owner::Call(token), pull, after(now, core.config.timeouts.memory), None);
         Ok(())
     }
 
@@ -285,14 +253,38 @@ impl Responder {
         Some(call)
     }
 
-    /// Hands a Call out, all its chunks being there.
-    fn deliver(&mut self, core: &mut Core, token: u64) -> Result<(), ProtocolError> {
-        let Some(call) = self.calls.get_mut(&token) else { return Ok(()) };
-        if let Some(deadline) = call.deadline.take() {
-            self.deadlines.remove(&(deadline, token));
+    /// RDMA Reads of a Call's chunks have ended. RFC 8166 §4.5.3: if they failed the connection is lost; whoever sends this XID
+    /// again is told why, if the fault was the peer's.
+    pub(crate) fn note_read(&mut self, token: u64, status: Status) {
+        if matches!(status, Status::RemoteAccess | Status::RemoteOperation)
+            && let Some(call) = self.calls.get(&token)
+        {
+            self.failed_reads.push(call.xid);
         }
+    }
+
+    /// The chunks of a Call are read.
+    pub(crate) fn handle_pulled(&mut self, core: &mut Core, token: u64, pulled: Pulled) {
+        let Some(xid) = self.calls.get(&token).map(|call| call.xid) else { return };
+        if let Err(error) = self.deliver(core, token, pulled) {
+            core.stats.fault(&error);
+            self.answer_error(xid, core.codec.rules().version, ErrorBody::Chunk);
+        }
+    }
+
+    /// There will never be the memory to read the chunks of a Call.
+    pub(crate) fn handle_unreadable(&mut self, core: &mut Core, token: u64) {
+        let Some(call) = self.calls.remove(&token) else { return };
+        let len = call.travelled.read.try_into().unwrap_or(u64::MAX);
+        core.stats.fault(&ProtocolError::ExceedsMemory { len });
+        self.answer_error(call.xid, core.codec.rules().version, ErrorBody::Chunk);
+    }
+
+    /// Hands a Call out, all its chunks being there.
+    fn deliver(&mut self, core: &mut Core, token: u64, pulled: Pulled) -> Result<(), ProtocolError> {
+        let Some(call) = self.calls.get_mut(&token) else { return Ok(()) };
         let (xid, travelled) = (call.xid, call.travelled);
-        match call.message(core.config.bindings.as_deref()) {
+        match call.message(pulled, core.config.bindings.as_deref()) {
             Ok(message) => {
                 tracing::debug!(
                     side = %core.side, xid = format_args!("{xid:#010x}"), form = ?travelled.form,
@@ -303,7 +295,7 @@ impl Responder {
                 Ok(())
             }
             Err(error) => {
-                self.forget(token);
+                self.calls.remove(&token);
                 Err(error)
             }
         }
@@ -333,33 +325,23 @@ impl Responder {
         }
         while let Some(entry) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
             self.deadlines.remove(&entry);
-            let waiting = self.pulls.contains(&entry.1);
-            let complete = self.calls.get(&entry.1).is_some_and(|call| call.left == 0);
-            core.fail(CloseReason::Timeout(match (complete, waiting && self.reading < core.max_reads) {
-                (true, _) => "windows for an answer",
-                (false, true) => "memory for a Call's chunks",
-                (false, false) => "an RDMA Read",
-            }));
+            core.fail(CloseReason::Timeout("windows for an answer"));
         }
     }
 
-    /// The connection is over: nothing can be answered any more.
-    pub(crate) fn handle_disconnected(&mut self, reason: &Disconnected) {
+    /// The connection is over: nothing can be answered any more. `read` is what was being read, if that was one message.
+    pub(crate) fn handle_disconnected(&mut self, reason: &Disconnected, read: Option<Owner>) {
         // RFC 8166 §4.5.3, on iWARP: the peer refuses an RDMA Read by a Terminate that does not say which one (RFC 5040
         // §4.8). Blamed is a Call that was the only one being read; an ERR_CHUNK is final, so none is blamed in doubt.
         if let Disconnected::Terminated(TerminateCause { layer: 0, error_type: REMOTE_PROTECTION, .. }) =
             reason
             && self.failed_reads.is_empty()
+            && let Some(Owner::Call(token)) = read
+            && let Some(call) = self.calls.get(&token)
         {
-            let waiting = |token| self.pulls.contains(token);
-            let mut reading = self.calls.iter().filter(|(token, call)| call.left > 0 && !waiting(token));
-            if let (Some((_, call)), None) = (reading.next(), reading.next()) {
-                self.failed_reads.push(call.xid);
-            }
+            self.failed_reads.push(call.xid);
         }
         self.calls.clear();
-        self.pulls.clear();
-        self.issuing.clear();
         self.answers.clear();
         self.withheld.clear();
         self.stalled = None;
@@ -371,24 +353,20 @@ impl Responder {
 
 impl Incoming {
     /// The RPC message, put together.
-    fn message(&mut self, bindings: Option<&dyn Bindings>) -> Result<Decoder, ProtocolError> {
-        let mut chunks = std::mem::take(&mut self.chunks).into_iter().peekable();
+    fn message(
+        &mut self,
+        Pulled { zero, chunks }: Pulled,
+        bindings: Option<&dyn Bindings>,
+    ) -> Result<Decoder, ProtocolError> {
         let base = match self.inline.take() {
             Some(inline) => inline,
             None => {
-                let zero = chunks.next_if(|chunk| chunk.layout.position == 0).and_then(|chunk| chunk.data);
                 let base = zero.unwrap_or_default();
                 check_prefix(self.xid, &base, CALL)?;
                 check_eligible(bindings, &base, chunks.len())?;
                 base
             }
         };
-        let chunks: Vec<PulledChunk> = chunks
-            .map(|chunk| PulledChunk {
-                position: chunk.layout.position,
-                data: chunk.data.unwrap_or_default(),
-            })
-            .collect();
         let message = Decoder::with_read_chunks(base, chunks);
         Ok(match self.padding {
             Some(padding) => message.skip_padding(padding),

@@ -94,7 +94,7 @@ pub struct Stats {
     pub calls_queued: u64,
     /// Calls that ran out of time.
     pub timeouts: u64,
-    /// Calls of the peer that waited for memory.
+    /// Messages of the peer that waited for memory to read their chunks into.
     pub memory_waits: u64,
     /// Most RDMA Reads that were under way at the peer at a time, as far as this layer posted them; a provider holds some back.
     pub reads_at_once: u64,

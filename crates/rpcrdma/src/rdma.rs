@@ -6,8 +6,10 @@
 //! | `service` | Calls of the peer, at either end |
 //! | `client` | calls of a client, on one connection after the other |
 //! | `server` | one connection of the server |
+//! | `failed_reads` | what connections of a peer could not read, for those that follow |
 
 pub(crate) mod client;
+pub(crate) mod failed_reads;
 mod link;
 pub(crate) mod server;
 mod service;

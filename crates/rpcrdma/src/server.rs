@@ -28,7 +28,7 @@ use crate::admission::Admission;
 use crate::backchannel::{Backchannel, Backchannels};
 use crate::config::ServerConfig;
 use crate::programs::Programs;
-use crate::rdma::server::FailedReads;
+use crate::rdma::failed_reads::FailedReads;
 use crate::refusals::Refusals;
 use crate::shares::PeerShares;
 use crate::{rdma, tcp};

@@ -497,6 +497,20 @@ async fn i6_a_panicking_handler_ends_only_its_connection() {
     server.end(good).await;
 }
 
+/// RFC 8166 §4.5.4: a call that a program discards is not left to its timer.
+// conformance: rfc8166-4.5.4-2
+#[tokio::test(start_paused = true)]
+async fn s4_5_4_a_call_without_an_answer_is_sent_again_on_another_connection() {
+    let fabric = fabric(CompletionMode::Local);
+    let server = serve(&fabric, program(), ServerConfig::default());
+    let client = client(&fabric).await;
+    let begun = Instant::now();
+    client.call(support::call(support::DISCARD)).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_eq!((client.stats().connections, client.stats().retransmissions), (2, 1));
+    server.end(client).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn i6_an_idle_connection_is_closed_and_made_again_when_needed() {
     let fabric = fabric(CompletionMode::Local);

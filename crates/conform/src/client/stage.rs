@@ -291,6 +291,9 @@ impl Stage {
         if lists.has_padding() {
             return Err(fail("a Read segment with discriminator 2"));
         }
+        if let Some(position) = lists.pad_chunk() {
+            return Err(fail(format!("a Read chunk at Position {position}: no item starts there")));
+        }
         if lists.has_position_zero() != inline.is_none() {
             return match inline {
                 // A reply in a Reply chunk to a call of ours: there are no such calls.

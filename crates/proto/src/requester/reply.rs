@@ -7,15 +7,14 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma_verbs::{Buffer, PoolExhausted, Status, Windows};
+use rpcrdma_verbs::PoolExhausted;
 use rpcrdma_xdr::{Padding, Stream, padded_len};
 
 use super::{Answered, Requester, Stage, Transaction};
 use crate::call::{CallError, Form, Travelled};
-use crate::core::{Core, Origin, allocate_together};
+use crate::core::Core;
 use crate::error::{List, ProtocolError};
-use crate::event::CloseReason;
-use crate::pull::Pull;
+use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
 use crate::timers::after;
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk};
@@ -44,16 +43,6 @@ struct Returned {
     read: Option<Layout>,
 }
 
-impl Answered {
-    /// Whether nothing has to be read.
-    const fn is_complete(&self) -> bool {
-        match self {
-            Self::Reply { pull, .. } => pull.is_complete(),
-            Self::Failed(_) => true,
-        }
-    }
-}
-
 impl Requester {
     /// Takes a reply.
     pub(crate) fn handle_reply(
@@ -79,106 +68,72 @@ impl Requester {
         let travelled = Travelled { form, sent: len, read: exposed, written: placed, reply_chunk, segments };
         core.stats.replies_received.count(&travelled);
         core.stats.read_segments += u64::try_from(lists.read.len()).unwrap_or(u64::MAX);
-        let to_read = read.is_some();
-        let pull = read.map(Pull::new).unwrap_or_default();
-        let reply = Answered::Reply { inline: payload, padding, written, reply_chunk, pull, travelled };
-        if to_read {
-            self.read(core, now, xid, credit, reply);
-        } else {
-            self.answer(core, now, xid, credit, reply);
+        let pulled = Pulled::default();
+        let reply = Answered::Reply { inline: payload, padding, written, reply_chunk, pulled, travelled };
+        match read {
+            Some(layout) => self.read(core, now, (xid, credit), reply, layout),
+            None => self.answer(core, now, xid, credit, reply),
         }
         Ok(())
     }
 
     /// The reply has come, but for what the peer exposes. Its credit is kept for the RDMA_DONE.
-    fn read(&mut self, core: &mut Core, now: Instant, xid: u32, credit: u32, reply: Answered) {
+    fn read(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        (xid, credit): (u32, u32),
+        reply: Answered,
+        layout: Layout,
+    ) {
         let Some(transaction) = self.calls.get_mut(&xid) else { return };
         self.credits.owe_done();
         self.credits.cover(transaction.number);
         self.credits.grant(credit);
         core.stats.credits_granted_to_us = self.credits.granted();
         core.close_windows(xid, &transaction.windows);
-        // Who does not want the answer does not read it.
-        let done = transaction.abandoned || reply.is_complete();
+        let (abandoned, caller) = (transaction.abandoned, transaction.caller);
         transaction.stage = Stage::Reading(Box::new(reply));
-        if done {
-            return self.finish_reading(core, now, xid);
-        }
-        self.pulls.push_back(xid);
-        let timeouts = &core.config.timeouts;
-        // The peer closes what it exposes after its `done`, for which ours is taken; less a quarter, as it has begun to wait
-        // before, and the RDMA_DONE is on its way after.
-        transaction.read_by = after(now, timeouts.done - timeouts.done / 4);
-        let by = after(now, timeouts.memory).min(transaction.read_by);
-        self.set_read_deadline(xid, by);
-    }
-
-    /// The Reads of a reply have to be posted or done by then. The caller's own time goes on (rule I10).
-    fn set_read_deadline(&mut self, xid: u32, by: Instant) {
-        let Some(transaction) = self.calls.get(&xid) else { return };
-        let by = by.min(transaction.read_by);
-        let caller = if transaction.abandoned { by } else { transaction.caller };
-        self.set_deadline(xid, by.min(caller));
-    }
-
-    /// Whether one more reply may be read now. Where it was agreed how many RDMA Reads may be under way, the segments of one make
-    /// use of that.
-    pub(super) const fn may_read(&self, core: &Core) -> bool {
-        self.reading < if core.reads_at_peer == usize::MAX { core.max_reads } else { 1 }
-    }
-
-    /// Starts the RDMA Reads of the next reply that waits for them.
-    pub(super) fn pull(&mut self, core: &mut Core, now: Instant, qp: &dyn Windows) -> bool {
-        let Some(&xid) = self.pulls.front() else { return false };
-        if !self.may_read(core) {
-            return false;
-        }
-        let Some(Stage::Reading(reply)) = self.calls.get_mut(&xid).map(|call| &mut call.stage) else {
-            self.pulls.pop_front();
-            return true;
-        };
-        let Answered::Reply { pull, .. } = reply.as_mut() else { return false };
-        match allocate_together(qp.domain(), &pull.lengths()) {
-            Ok(sinks) => {
-                self.pulls.pop_front();
-                self.reading += 1;
-                pull.start(core, sinks, |chunk| Origin::ReadReply { xid, chunk });
-                self.set_read_deadline(xid, after(now, core.config.timeouts.rdma_read));
+        let mut pull = Pull::new(layout);
+        if pull.is_complete() {
+            self.handle_pulled(core, now, xid, pull.into_pulled());
+        } else if abandoned {
+            // Who does not want the answer does not read it.
+            self.finish_reading(core, now, xid);
+        } else {
+            // What was offered in Write chunks is not the caller's to be read into.
+            if transaction.offered.write.is_empty() {
+                pull.read_into(&mut transaction.call.reply.sinks);
             }
-            Err(PoolExhausted::InUse { requested, .. } | PoolExhausted::Unfair { requested, .. }) => {
-                self.wants_memory = Some(requested);
-                return false;
-            }
-            Err(error) => {
-                self.pulls.pop_front();
-                **reply = Answered::Failed(error.into());
-                self.finish_reading(core, now, xid);
-            }
+            let timeouts = &core.config.timeouts;
+            // The peer closes what it exposes after its `done`, for which ours is taken; less a quarter, as it has begun to
+            // wait before, and the RDMA_DONE is on its way after.
+            let by = after(now, timeouts.done - timeouts.done / 4);
+            core.reads.add(Owner::Reply(xid), pull, after(now, timeouts.memory), Some(by));
+            self.set_deadline(xid, caller);
         }
-        true
     }
 
-    /// An RDMA Read of a reply's chunk has ended.
-    pub(crate) fn handle_read(
+    /// What was exposed is read.
+    pub(crate) fn handle_pulled(&mut self, core: &mut Core, now: Instant, xid: u32, read: Pulled) {
+        if let Some(Stage::Reading(reply)) = self.calls.get_mut(&xid).map(|call| &mut call.stage)
+            && let Answered::Reply { pulled, .. } = reply.as_mut()
+        {
+            *pulled = read;
+            self.finish_reading(core, now, xid);
+        }
+    }
+
+    /// There will never be the memory to read what is exposed.
+    pub(crate) fn handle_unreadable(
         &mut self,
         core: &mut Core,
         now: Instant,
-        (xid, chunk): (u32, usize),
-        status: Status,
-        sink: Buffer,
+        xid: u32,
+        error: PoolExhausted,
     ) {
-        match status {
-            Status::Success => {}
-            Status::Flushed => return,
-            // The call is sent again on the next connection (RFC 5666 §11: "ordinary RPC retry semantics").
-            _ => return core.fail(CloseReason::WorkFailed(status)),
-        }
-        let Some(Stage::Reading(reply)) = self.calls.get_mut(&xid).map(|call| &mut call.stage) else {
-            return;
-        };
-        let Answered::Reply { pull, .. } = reply.as_mut() else { return };
-        if pull.arrived(core, chunk, sink, |chunk| Origin::ReadReply { xid, chunk }) {
-            self.reading = self.reading.saturating_sub(1);
+        if let Some(Stage::Reading(reply)) = self.calls.get_mut(&xid).map(|call| &mut call.stage) {
+            **reply = Answered::Failed(error.into());
             self.finish_reading(core, now, xid);
         }
     }
@@ -300,7 +255,7 @@ impl Transaction {
     ) -> Result<Layout, ProtocolError> {
         let wide = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
         let layout = Layout::of_reply(&lists.read, base, wide(placed), &core.config.limits)?;
-        if core.reads_at_peer == 0 {
+        if !core.reads.are_allowed() {
             return Err(ProtocolError::ReadsNotAgreed);
         }
         // RFC 8166 §8.2.2.3: under integrity or privacy nothing leaves the stream.

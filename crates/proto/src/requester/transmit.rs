@@ -32,11 +32,8 @@ impl Requester {
         qp: &mut dyn Windows,
     ) -> bool {
         self.wants_memory = None;
-        if self.pull(core, now, qp) {
-            return true;
-        }
         // What is exposed for us comes first: others wait until it is read.
-        if self.wants_memory.is_some() {
+        if core.reads.reply_waits() {
             return false;
         }
         let Some(&xid) = self.queue.front() else { return false };

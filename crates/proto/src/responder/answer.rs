@@ -19,7 +19,7 @@ use crate::timers::after;
 use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk};
 
 impl Responder {
-    /// Makes progress: one error, answer or pull. `in_flight` is the number of our own calls, whose replies need Receives;
+    /// Makes progress: one error or answer. `in_flight` is the number of our own calls, whose replies need Receives;
     /// `windows` is how many they hold.
     pub(crate) fn transmit(
         &mut self,
@@ -31,12 +31,13 @@ impl Responder {
         self.wants_memory = None;
         // What is not answered needs no grant; a second answer to the same Call gives no credit back.
         let silent = |(token, answer): &(u64, Answer)| {
-            matches!(answer, Answer::Drop) || !self.calls.contains_key(token)
+            matches!(answer, Answer::Drop | Answer::Lost) || !self.calls.contains_key(token)
         };
         if self.answers.front().is_some_and(silent) {
-            if let Some((token, _)) = self.answers.pop_front()
+            if let Some((token, answer)) = self.answers.pop_front()
                 && self.forget(token).is_some()
             {
+                self.reply_lost |= matches!(answer, Answer::Lost);
                 self.credits.finish();
             }
             self.stalled = None;
@@ -52,7 +53,7 @@ impl Responder {
             return true;
         }
         if self.answers.is_empty() {
-            return self.issue(core, now) || self.pull(core, qp);
+            return false;
         }
         let Some(mut plan) = self.plan_next(core) else { return false };
         let exposing = plan.as_ref().is_ok_and(|plan| !plan.read.is_empty());
@@ -113,7 +114,7 @@ impl Responder {
                     max_read_chunks: core.config.max_read_chunks,
                 }),
             }),
-            Answer::ChunkError | Answer::Drop => Err(ProtocolError::MisplacedChunk),
+            Answer::ChunkError | Answer::Drop | Answer::Lost => Err(ProtocolError::MisplacedChunk),
         };
         let (send, earlier) = (core.thresholds.send, core.send_earlier);
         Some(match plan(send) {

@@ -17,7 +17,7 @@ const READ_ENTRY: usize = 24;
 const SEGMENT: usize = 16;
 const CHUNK_OVERHEAD: usize = 8;
 
-/// Whether Read segments can be marked as XDR padding: only proposed, and for Version One.
+/// Whether Read segments can be XDR padding, marked or by their Position: for Version One only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marks {
     Known,
@@ -122,8 +122,10 @@ pub(super) fn read_list(
         if padding && !(1..=3).contains(&segment.length) {
             return Err(ProtocolError::PaddingLength { length: segment.length });
         }
-        // RFC 8166 §3.4.5: XDR items start at multiples of four; a pad may be given the Position where it stands.
-        if position % 4 != 0 && !padding {
+        // RFC 8166 §3.4.5: XDR items start at multiples of four; only a pad may be given the Position where it stands.
+        let entry = ReadSegment { position, segment, padding };
+        let pad = padding || (marks == Marks::Known && entry.is_pad_chunk());
+        if position % 4 != 0 && !pad {
             return Err(ProtocolError::UnalignedPosition { position });
         }
         // RFC 8166 §8.1.4: chunks that are unreasonably large need not be pulled.
@@ -135,7 +137,7 @@ pub(super) fn read_list(
         if total > limits.read_total {
             return Err(ProtocolError::ReadListTooLong { total, allowed: limits.read_total });
         }
-        read.push(ReadSegment { position, segment, padding });
+        read.push(entry);
     }
     Ok(read)
 }

@@ -30,6 +30,13 @@ impl ReadSegment {
     pub const fn new(position: u32, segment: Segment) -> Self {
         Self { position, segment, padding: false }
     }
+
+    /// Whether it is a chunk of its own for the XDR pad of the item that ends at its Position (RFC 5666 §3.7).
+    #[must_use]
+    pub fn is_pad_chunk(&self) -> bool {
+        let Self { position, segment: Segment { length, .. }, padding } = *self;
+        !padding && position % 4 != 0 && length == 4 - position % 4
+    }
 }
 
 /// A Write chunk or a Reply chunk: memory that is filled in the order of its segments (RFC 8166 §3.4.6).
@@ -104,6 +111,12 @@ impl ChunkLists {
     #[must_use]
     pub fn has_padding(&self) -> bool {
         self.read.iter().any(|entry| entry.padding)
+    }
+
+    /// The Position of the first Read chunk that can only be a pad.
+    #[must_use]
+    pub fn pad_chunk(&self) -> Option<u32> {
+        self.read.iter().find(|entry| entry.is_pad_chunk()).map(|entry| entry.position)
     }
 
     /// The handle of every segment that has any bytes, in the order of the header, with repetitions.

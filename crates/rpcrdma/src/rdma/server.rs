@@ -7,13 +7,12 @@
 //! *Who owns which buffer.* A call's message and chunks belong to its handler, a reply's pieces to the connection.
 //!
 //! *What happens on error.* The connection ends alone (I6); its handlers go on to the reply cache. XIDs whose chunks could
-//! not be read are told so on the peer's next connection (RFC 8166 §4.5.3).
+//! not be read are told so on the peer's next connections ([`failed_reads`](super::failed_reads)).
 
-use std::collections::HashMap;
 use std::future::poll_fn;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rpcrdma_oncrpc::{Attached, Peer, TransportKind};
@@ -120,7 +119,7 @@ impl Served {
             queue_pair.capabilities(),
             now.into_std(),
         );
-        connection.refuse(shared.failed_reads.take(peer));
+        connection.refuse(shared.failed_reads.of(peer, now));
         let ccp = shared.config.ccp.as_ref();
         let compatibility = &shared.protocol.compatibility;
         let ccp =
@@ -265,43 +264,6 @@ impl Served {
     fn end(&mut self, reason: String) {
         self.count_copies();
         self.reverse.end(reason);
-        self.shared.failed_reads.put(self.peer, self.connection.failed_reads());
-    }
-}
-
-/// XIDs whose chunks could not be read, by peer, until it comes again (RFC 8166 §4.5.3). Bounded: what does not fit is
-/// forgotten, and the peer only learns later.
-#[derive(Debug, Default)]
-pub(crate) struct FailedReads {
-    by_peer: Mutex<HashMap<IpAddr, Vec<u32>>>,
-}
-
-impl FailedReads {
-    /// Peers remembered.
-    const MAX_PEERS: usize = 256;
-    /// XIDs remembered for each.
-    const MAX_XIDS: usize = 64;
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Vec<u32>>> {
-        // A map of plain values is consistent whatever unwinds.
-        self.by_peer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, peer: Option<SocketAddr>, xids: &[u32]) {
-        let Some(peer) = peer.map(|peer| peer.ip().to_canonical()) else { return };
-        if xids.is_empty() {
-            return;
-        }
-        let mut by_peer = self.lock();
-        if by_peer.len() < Self::MAX_PEERS || by_peer.contains_key(&peer) {
-            let known = by_peer.entry(peer).or_default();
-            let room = Self::MAX_XIDS.saturating_sub(known.len());
-            known.extend(xids.iter().take(room));
-        }
-    }
-
-    fn take(&self, peer: Option<SocketAddr>) -> Vec<u32> {
-        let peer = peer.map(|peer| peer.ip().to_canonical());
-        peer.and_then(|peer| self.lock().remove(&peer)).unwrap_or_default()
+        self.shared.failed_reads.put(self.peer, self.connection.failed_reads(), Instant::now());
     }
 }

@@ -91,6 +91,6 @@ pub(crate) fn answer_of(outcome: Outcome) -> Answer {
     match outcome {
         Outcome::Reply(reply) => Answer::message(reply),
         Outcome::ChunkViolation(_) => Answer::ChunkError,
-        Outcome::Drop => Answer::Drop,
+        Outcome::Drop => Answer::Lost,
     }
 }

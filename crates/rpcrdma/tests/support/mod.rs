@@ -33,6 +33,8 @@ pub const COUNT: u32 = 4;
 pub const SLEEP: u32 = 5;
 /// Panics.
 pub const PANIC: u32 = 6;
+/// Discards every second call.
+pub const DISCARD: u32 = 7;
 
 #[derive(Default)]
 pub struct TestProgram {
@@ -57,7 +59,7 @@ pub fn sum(data: &[u8]) -> u32 {
 
 impl TestProgram {
     fn run(&self, context: &CallContext, mut arguments: Decoder) -> Result<Stream, CallFailure> {
-        self.calls.fetch_add(1, Ordering::SeqCst);
+        let earlier = self.calls.fetch_add(1, Ordering::SeqCst);
         let mut results = Encoder::new();
         match context.procedure {
             ECHO => {
@@ -90,6 +92,8 @@ impl TestProgram {
                 results.u32(self.count.fetch_add(1, Ordering::SeqCst) + 1);
             }
             SLEEP => results.u32(arguments.u32()?),
+            DISCARD if earlier.is_multiple_of(2) => return Err(CallFailure::Discard),
+            DISCARD => {}
             _ => panic!("asked to"),
         }
         Ok(results.finish())
@@ -106,7 +110,7 @@ impl Program for TestProgram {
     }
 
     fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
-        let name = ["NULL", "ECHO", "PUT", "GET", "COUNT", "SLEEP", "PANIC"]
+        let name = ["NULL", "ECHO", "PUT", "GET", "COUNT", "SLEEP", "PANIC", "DISCARD"]
             .get(usize::try_from(procedure).unwrap())?;
         Some(Procedure { name, idempotent: procedure != COUNT })
     }

@@ -124,6 +124,35 @@ fn rfc5666_3_8_all_combinations() {
     }
 }
 
+/// What is exposed is read into the caller's memory, as it would have been written there.
+#[test]
+fn rfc5666_3_8_results_are_read_into_the_callers_sinks() {
+    for fabric in fabrics() {
+        for max_segment_len in [1 << 30, 1500] {
+            let server = Config { max_segment_len, ..exposing(ReadRead::default()) };
+            let mut pair = Pair::with(fabric.clone(), withholding(), server);
+            let memory = vec![0; 6000];
+            let place = memory.as_ptr();
+            let mut call = read(1, 5001);
+            call.reply.sinks = vec![Sink::Buffer(rpcrdma_verbs::Buffer::adopt(memory))];
+            let mut reply = pair.round_trip(call);
+            assert_eq!(reply.reply.read, 5001);
+            reply.message.bytes_fixed(24).unwrap();
+            let data = reply.message.payload(MAX).unwrap();
+            assert_eq!((data.as_ptr(), &data), (place, &pattern(5001)));
+            pair.check_no_leak();
+        }
+    }
+    // With its pad the item is longer than the memory for it: that of the pool takes it.
+    let mut raw = Raw::new(Side::Client, withholding());
+    let mut call = read(1, 5001);
+    call.reply.sinks = vec![Sink::Buffer(rpcrdma_verbs::Buffer::adopt(vec![0; 5001]))];
+    send(&mut raw, call);
+    let list = vec![at(28, raw.readable(&[&pattern(5001)[..], &[0; 3]].concat()))];
+    raw.send(reply_with(1, list, 5001));
+    check_reply(READ, 5001, result(&mut raw).unwrap().unwrap());
+}
+
 /// With Write chunks offered they are used; Read chunks carry only what nothing else does.
 #[test]
 fn rfc5666_5_2_write_and_reply_chunks_come_first() {
@@ -175,6 +204,7 @@ fn ask(raw: &mut Raw, xid: u32, len: u32) -> Vec<ReadSegment> {
 }
 
 /// The header as it leaves: the same words as in the Call of the other direction.
+// conformance: rfc5042-6.3.2-1, rfc5042-6.3.4-1, rfc5042-A-3
 #[test]
 fn rfc5666_3_8_what_is_sent() {
     let (mut raw, read) = exposed(ReadRead::default(), Timeouts::default(), 5001);
@@ -242,7 +272,7 @@ fn i6_rdma_dones_without_number_are_survived() {
 }
 
 /// RFC 5666 §11: a client that never says RDMA_DONE has a time, and then the memory is closed; the connection goes on.
-// conformance: rfc5666-11-4, rfc5666-11-6
+// conformance: rfc5666-11-4, rfc5666-11-6, rfc5042-6.3.3-1
 #[test]
 fn i6_rfc5666_11_exposure_is_limited_in_time() {
     let timeouts =

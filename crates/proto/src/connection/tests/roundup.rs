@@ -31,6 +31,8 @@ enum Pad {
     Marked {
         own_position: bool,
     },
+    /// In a chunk of its own at the end of the data (RFC 5666 §3.7).
+    Chunk,
 }
 
 /// WRITE with its data in a Read chunk of two segments and this pad, behind inline content or before it.
@@ -56,6 +58,10 @@ fn write_call(raw: &mut Raw, len: usize, pad: Pad) -> Bytes {
             let segment = Segment { handle: 0xbad, length, offset: 0 };
             read.push(ReadSegment { position, segment, padding: true });
         }
+        Pad::Chunk => {
+            let pad = raw.readable(zeros);
+            read.push(at(POSITION + u32::try_from(len).unwrap(), pad));
+        }
     }
     message(&header(1, Body::Message(lists(read, vec![], None))), &rpc(1, WRITE, &word(len)))
 }
@@ -77,6 +83,51 @@ fn ie_3_7_a_read_chunk_comes_with_its_pad_or_without() {
                 assert_eq!(results[24..], word(len), "{len} {pad:?}");
             }
         }
+    }
+}
+
+/// RFC 5666 §3.7: "as an additional Chunk"; its Position is where the item ends.
+#[test]
+fn rfc5666_3_7_a_pad_in_a_chunk_of_its_own_is_taken_if_agreed() {
+    for fabric in both_modes() {
+        for len in LENGTHS {
+            let compatibility = Compatibility { pad_chunks: true, ..Compatibility::default() };
+            let config = Config { compatibility, ..server_config() };
+            let mut raw = Raw::on(&fabric, Side::Server, config, &Config::default());
+            let call = write_call(&mut raw, len, Pad::Chunk);
+            raw.send(call);
+            let (answer, results) = raw.last();
+            assert_eq!(answer.body, Body::Message(ChunkLists::default()), "{len}");
+            assert_eq!(results[24..], word(len), "{len}");
+            assert_eq!(raw.end.connection.stats().calls_received.read_bytes, u64::try_from(len).unwrap());
+        }
+    }
+}
+
+#[test]
+fn s3_4_5_a_pad_in_a_chunk_of_its_own_gets_err_chunk_by_default() {
+    let mut raw = Raw::new(Side::Server, server_config());
+    let call = write_call(&mut raw, 5, Pad::Chunk);
+    raw.send(call);
+    expect_error(&mut raw, 1, ErrorBody::Chunk, "unaligned_position");
+}
+
+/// Agreed or not, what stands behind no item of that length is refused.
+#[test]
+fn rfc5666_3_7_a_pad_chunk_must_complete_an_item() {
+    let compatibility = Compatibility { pad_chunks: true, ..Compatibility::default() };
+    let nowhere = |length| Segment { handle: 0xbad, length, offset: 0 };
+    for (position, length, name) in [
+        (47, 1, "misplaced_padding"),
+        (50, 2, "misplaced_padding"),
+        (49, 2, "unaligned_position"),
+        (49, 7, "unaligned_position"),
+    ] {
+        let config = Config { compatibility: compatibility.clone(), ..server_config() };
+        let mut raw = Raw::new(Side::Server, config);
+        let read = vec![at(44, raw.readable(&pattern(5))), at(position, nowhere(length))];
+        raw.send(message(&header(1, Body::Message(lists(read, vec![], None))), &rpc(1, WRITE, &word(5))));
+        expect_error(&mut raw, 1, ErrorBody::Chunk, name);
     }
 }
 

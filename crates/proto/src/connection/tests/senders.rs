@@ -9,7 +9,7 @@ use rpcrdma_xdr::Stream;
 
 use crate::testing::*;
 use crate::wire::{Body, ChunkLists, WriteChunk};
-use crate::{CloseReason, Config, Event, Invalidations, Post, Side, Sink, Thresholds};
+use crate::{Answer, CallError, CloseReason, Config, Event, Invalidations, Post, Side, Sink, Thresholds};
 
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
@@ -165,4 +165,48 @@ fn s4_5_4_an_answer_that_cannot_leave_closes_the_connection() {
     raw.settle();
     assert_eq!(raw.end.closed, Some(CloseReason::WorkFailed(Status::Fatal)));
     assert!(raw.ended.is_some(), "the Requester is told");
+}
+
+/// RFC 8166 §4.5.4: a Call that gets no answer at all is told to the Requester in the same way, behind the answers before it.
+// conformance: rfc8166-4.5.4-2
+#[test]
+fn s4_5_4_a_call_without_an_answer_closes_the_connection() {
+    let mut raw = Raw::new(Side::Server, server_config());
+    raw.end.serving = false;
+    for xid in 1..=3 {
+        raw.send(message(&header(xid, Body::Message(ChunkLists::default())), &null(xid).message));
+    }
+    let now = raw.fabric.instant();
+    for (answered, (token, _, _, call)) in
+        [true, false, true].into_iter().zip(std::mem::take(&mut raw.end.calls))
+    {
+        let answer = if answered { serve(call) } else { Answer::Lost };
+        raw.end.connection.reply(now, token, answer);
+    }
+    raw.settle();
+    assert_eq!((raw.received.len(), raw.last().0.xid), (1, 1));
+    assert_eq!(raw.end.closed, Some(CloseReason::ReplyLost));
+    assert!(raw.ended.is_some(), "the Requester is told");
+}
+
+/// The same in the reverse direction; calls of ours that did not leave are for the next connection.
+// conformance: rfc8166-4.5.4-2
+#[test]
+fn s4_5_4_i8_a_lost_reply_loses_no_call_of_the_other_direction() {
+    let mut raw = Raw::new(Side::Client, Config::default());
+    raw.end.serving = false;
+    let now = raw.fabric.instant();
+    for xid in 1..=2 {
+        raw.end.connection.call(now, null(xid)).unwrap();
+    }
+    raw.send(message(&header(7, Body::Message(ChunkLists::default())), &null(7).message));
+    let (token, ..) = raw.end.calls.pop().unwrap();
+    raw.end.connection.reply(now, token, Answer::Lost);
+    raw.settle();
+    assert_eq!(raw.end.closed, Some(CloseReason::ReplyLost));
+    let failures: Vec<_> = raw.end.replies.drain(..).map(|(_, result)| result.unwrap_err()).collect();
+    let sent: Vec<_> = failures.iter().map(|failure| (failure.sent, failure.call.is_some())).collect();
+    assert_eq!(sent, [(true, true), (false, true)]);
+    let lost = CallError::ConnectionLost(CloseReason::ReplyLost);
+    assert!(failures.iter().all(|failure| failure.error == lost));
 }

@@ -1,0 +1,117 @@
+//! [`FailedReads`]: XIDs whose chunks could not be read, until the peer comes again.
+//!
+//! RFC 8166 §4.5.3: a Read that the peer's memory refuses costs the connection; on the next one the Call would cost that too. So
+//! its XID is remembered by the peer's address, without the port, and answered by ERR_CHUNK. The connection on which it comes again
+//! need not be the first one from there: a client may have several. Each one of the following time is told, and answers each XID
+//! once.
+//!
+//! An ERR_CHUNK is final, so what is remembered must not outlive the reason for it: a Call is sent again as soon as its client is
+//! connected, and after [`FailedReads::AGE`] an XID is somebody else's. Until then another program at that address could meet it,
+//! by a Call with Read chunks under one of these XIDs out of 2^32.
+//!
+//! Bounded in number and age; what does not fit is forgotten, and the peer loses one connection more.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// XIDs whose chunks could not be read, by peer.
+#[derive(Debug, Default)]
+pub(crate) struct FailedReads {
+    by_peer: Mutex<HashMap<IpAddr, VecDeque<(Instant, u32)>>>,
+}
+
+impl FailedReads {
+    /// Peers remembered.
+    const MAX_PEERS: usize = 256;
+    /// XIDs remembered for each.
+    const MAX_XIDS: usize = 64;
+    /// How long: as long as a call lasts by default.
+    const AGE: Duration = Duration::from_secs(60);
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, VecDeque<(Instant, u32)>>> {
+        // A map of plain values is consistent whatever unwinds.
+        self.by_peer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers what a connection of this peer could not read. The oldest give way.
+    pub(crate) fn put(&self, peer: Option<SocketAddr>, xids: &[u32], now: Instant) {
+        let Some(peer) = peer.map(|peer| peer.ip().to_canonical()).filter(|_| !xids.is_empty()) else {
+            return;
+        };
+        let mut by_peer = self.lock();
+        by_peer.retain(|_, known| forget_old(known, now));
+        if by_peer.len() >= Self::MAX_PEERS && !by_peer.contains_key(&peer) {
+            return;
+        }
+        let known = by_peer.entry(peer).or_default();
+        for xid in xids {
+            known.retain(|(_, other)| other != xid);
+            known.push_back((now, *xid));
+        }
+        known.drain(..known.len().saturating_sub(Self::MAX_XIDS));
+    }
+
+    /// What a new connection of this peer is to refuse.
+    pub(crate) fn of(&self, peer: Option<SocketAddr>, now: Instant) -> Vec<u32> {
+        let Some(peer) = peer.map(|peer| peer.ip().to_canonical()) else { return vec![] };
+        let mut by_peer = self.lock();
+        let Some(known) = by_peer.get_mut(&peer) else { return vec![] };
+        if !forget_old(known, now) {
+            by_peer.remove(&peer);
+            return vec![];
+        }
+        known.iter().map(|(_, xid)| *xid).collect()
+    }
+}
+
+/// Says whether any are left.
+fn forget_old(known: &mut VecDeque<(Instant, u32)>, now: Instant) -> bool {
+    known.retain(|(since, _)| now.saturating_duration_since(*since) < FailedReads::AGE);
+    !known.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(host: u16, port: u16) -> Option<SocketAddr> {
+        let [high, low] = host.to_be_bytes();
+        Some(SocketAddr::from(([192, 0, high, low], port)))
+    }
+
+    #[test]
+    fn s4_5_3_each_connection_of_the_address_is_told_for_a_time() {
+        let (failed, now) = (FailedReads::default(), Instant::now());
+        failed.put(peer(1, 700), &[5, 6], now);
+        for port in [800, 900] {
+            assert_eq!(failed.of(peer(1, port), now + Duration::from_secs(59)), [5, 6]);
+        }
+        assert_eq!(failed.of(peer(2, 700), now), []);
+        assert_eq!(failed.of(None, now), []);
+        // The same XID again: from then on.
+        failed.put(peer(1, 800), &[5], now + Duration::from_secs(59));
+        assert_eq!(failed.of(peer(1, 900), now + FailedReads::AGE), [5]);
+        assert_eq!(failed.of(peer(1, 900), now + Duration::from_secs(59) + FailedReads::AGE), []);
+        assert!(failed.lock().is_empty());
+    }
+
+    #[test]
+    fn i6_what_is_remembered_is_bounded() {
+        let (failed, now) = (FailedReads::default(), Instant::now());
+        let many: Vec<u32> = (0..100).collect();
+        failed.put(peer(0, 1), &many, now);
+        assert_eq!(failed.of(peer(0, 1), now), many[36..]);
+        for host in 1..=300 {
+            failed.put(peer(host, 1), &[1], now);
+        }
+        assert_eq!(failed.lock().len(), FailedReads::MAX_PEERS);
+        assert_eq!(failed.of(peer(256, 1), now), []);
+        // What is too old makes room.
+        failed.put(peer(256, 1), &[1], now + FailedReads::AGE);
+        assert_eq!(failed.lock().len(), 1);
+    }
+}
