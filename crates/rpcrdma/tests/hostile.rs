@@ -210,6 +210,7 @@ async fn served_beside_silent_peers(memory_per_peer: Option<usize>) -> bool {
     served
 }
 
+// conformance: rfc5042-6.4.1-1, rfc5042-6.4.3.1-1
 #[tokio::test(start_paused = true)]
 async fn i6_peers_that_pin_memory_leave_the_rest_to_other_addresses() {
     assert!(served_beside_silent_peers(None).await);

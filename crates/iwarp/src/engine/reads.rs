@@ -218,6 +218,7 @@ mod tests {
         reads
     }
 
+    // conformance: rfc5042-6.4.3.3-2
     #[test]
     fn rfc5040_6_1_ord_is_respected() {
         let mut reads = Reads::new(2);

@@ -64,6 +64,7 @@ fn terminate(pair: &mut Pair, fpdus: &[Vec<u8>]) -> (TerminateCause, Vec<u8>) {
     (TerminateView::new(&header).cause().unwrap(), header)
 }
 
+// conformance: rfc5042-6.4.3.3-1, rfc5042-A-4
 #[test]
 fn rfc5040_7_and_rfc5041_7_each_violation_has_its_terminate() {
     type Make = fn(&mut Pair) -> Vec<Vec<u8>>;
@@ -354,6 +355,7 @@ fn rfc5040_6_2_1_a_terminate_leaves_though_the_peer_closed_its_half() {
     assert!(matches!(pair.server.end(), Some(Disconnected::ProtocolError(_))));
 }
 
+// conformance: rfc5042-6.2.2-2, rfc5042-6.3.5-1, rfc5042-A-2
 #[test]
 fn i7_a_read_sink_cannot_be_written_and_a_used_key_is_dead() {
     let mut pair = Pair::open(&small());

@@ -80,7 +80,7 @@ fn segments_of_two_tagged_messages_never_mix() {
     assert!(opcodes.contains(&WRITE) && opcodes.contains(&READ_RESPONSE));
 }
 
-// conformance: rfc5666-3.3-4
+// conformance: rfc5666-3.3-4, rfc5042-6.4.3.3-2
 #[test]
 fn rfc5040_6_1_reads_beyond_ord_wait_and_later_sends_pass() {
     let mut pair = Pair::open(&Setup { ord: 2, ird: 2, ..small() });
@@ -104,6 +104,7 @@ fn rfc5040_6_1_reads_beyond_ord_wait_and_later_sends_pass() {
     }
 }
 
+// conformance: rfc5042-6.2.2-2
 #[test]
 fn i1_invalidation_waits_for_half_sent_read_responses() {
     let mut pair = Pair::open(&small());

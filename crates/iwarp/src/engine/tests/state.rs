@@ -90,6 +90,7 @@ fn gather_and_scatter_lists_hold_max_sge_pieces() {
 }
 
 /// A Receive counts until it has completed, in the middle of its message too.
+// conformance: rfc5042-6.4.3.2-1, rfc5042-6.4.6-1
 #[test]
 fn the_receive_queue_is_bounded() {
     let mut pair = Pair::open(&small());

@@ -65,7 +65,7 @@ fn i7_a_key_rests_after_use() {
     assert_eq!(table.resting.len(), table.limit);
 }
 
-// conformance: rfc8166-8.1-1, rfc5666-11-2
+// conformance: rfc8166-8.1-1, rfc5666-11-2, rfc5042-6.2.1-1, rfc5666-11-3, rfc8166-8.1-2
 #[test]
 fn i7_every_write_is_checked_against_key_range_and_right() {
     let mut table = table();
@@ -88,7 +88,7 @@ fn i7_every_write_is_checked_against_key_range_and_right() {
     }
 }
 
-// conformance: rfc8166-8.1-1, rfc5666-11-2
+// conformance: rfc8166-8.1-1, rfc5666-11-2, rfc5042-6.2.1-1, rfc5042-6.3.5-1, rfc5666-11-3, rfc8166-8.1-2
 #[test]
 fn i7_every_read_is_checked_against_key_range_and_right() {
     let mut table = table();
@@ -113,6 +113,7 @@ fn i7_every_read_is_checked_against_key_range_and_right() {
 
 /// Each connection has a table of its own: a key that another one gave out is nothing here.
 // conformance: experience-8-1
+// conformance: rfc5042-3-3, rfc5042-6.1.1-1, rfc5042-6.1.1-2, rfc5042-6.1.1-3, rfc5042-6.4.5-1, rfc5666-11-3, rfc8166-8.1-2
 #[test]
 fn i7_a_key_is_good_on_its_own_connection_only() {
     let (mut here, mut there) = (table(), WindowTable::new(8, 64, [8; 32]));
@@ -125,6 +126,7 @@ fn i7_a_key_is_good_on_its_own_connection_only() {
     assert!(here.close_remote(other.key).is_none());
 }
 
+// conformance: rfc5042-6.2.2-2, rfc5042-6.3.6-1
 #[test]
 fn i1_memory_comes_back_only_when_unused() {
     let mut table = table();
