@@ -5,8 +5,9 @@
 //! | --- | --- | --- |
 //! | [`two_endpoints`] | a client `Session`, its server's `Connection`s | calls of all forms both ways, answers late or never, abandoned calls, closes, memory that runs short, cuts, partitions, faults at a step, attempts that fail |
 //! | [`hostile_peer`] | one `Connection` of either side, a peer that sends any octets | headers nearly right and quite wrong, chunks of closed and foreign memory, replies beyond what was offered, RDMA Writes and Reads of any key, too few Receives |
+//! | [`characteristics`] | a client's and a server's `Connection` of Version Two, which keep to everything | calls of all forms both ways, answers late, changes of characteristics by either side while they are under way |
 //!
-//! Time is virtual: it stands still while anything can be done. Both entries panic when one of these does not hold,
+//! Time is virtual: it stands still while anything can be done. Each entry panics when one of these does not hold,
 //! whatever the octets are:
 //!
 //! * every call ends once, with a reply or an error, by its deadline and [`SLACK`] (I6, I8);
@@ -22,6 +23,7 @@
 // The whole crate is test code: to panic is how it reports.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod characteristics;
 mod draw;
 mod hostile;
 mod ledger;
@@ -31,6 +33,7 @@ mod program;
 mod session;
 mod settings;
 
+pub use characteristics::characteristics;
 pub use hostile::hostile_peer;
 pub use session::two_endpoints;
 pub use settings::SLACK;

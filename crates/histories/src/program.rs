@@ -69,6 +69,18 @@ pub(crate) struct Expected {
 pub(crate) fn call(draw: &mut Draw<'_>, xid: u32) -> (Call, Expected) {
     let procedure = u32::try_from(draw.below(7)).unwrap();
     let (first, second) = (draw.length(), if procedure == BOTH { draw.length() } else { 0 });
+    call_of(draw, Expected { xid, procedure, first, second })
+}
+
+/// A call that no chunk is needed for, whatever the versions and sizes are.
+pub(crate) fn small_call(draw: &mut Draw<'_>, xid: u32) -> (Call, Expected) {
+    let procedure = draw.pick(&[0, STORE, LIST]);
+    let first = draw.below(800);
+    call_of(draw, Expected { xid, procedure, first, second: 0 })
+}
+
+fn call_of(draw: &mut Draw<'_>, expected: Expected) -> (Call, Expected) {
+    let Expected { xid, procedure, first, second } = expected;
     let mut arguments = Encoder::new();
     for word in [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0] {
         arguments.u32(word);
@@ -104,7 +116,7 @@ pub(crate) fn call(draw: &mut Draw<'_>, xid: u32) -> (Call, Expected) {
         flavor_touches_data: false,
         timeout: None,
     };
-    (call, Expected { xid, procedure, first, second })
+    (call, expected)
 }
 
 /// Checks the reply to a call of this program.

@@ -19,4 +19,11 @@ proptest! {
     fn i6_a_peer_that_keeps_to_nothing(octets in proptest::collection::vec(any::<u8>(), 0..1500)) {
         rpcrdma_histories::hostile_peer(&octets);
     }
+
+    #[test]
+    fn v2_any_interleaving_of_changes_and_calls_loses_no_message_and_overruns_no_receive(
+        octets in proptest::collection::vec(any::<u8>(), 0..1500),
+    ) {
+        rpcrdma_histories::characteristics(&octets);
+    }
 }

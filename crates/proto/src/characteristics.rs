@@ -401,6 +401,9 @@ pub enum NotExchanged {
     /// The profile has no such characteristic.
     #[error("{0:?} does not exist in this profile")]
     Unknown(Characteristic),
+    /// One request asks for two values of it: the answer could not say which.
+    #[error("one request asks for two values of the same: {0:?} is the second")]
+    Twice(Characteristic),
     /// Nothing is asked for, or more than fits into one message.
     #[error("{count} characteristics in one request, 1 to {allowed} are possible")]
     Count {

@@ -218,7 +218,7 @@ impl Connection {
         let Some(exchanges) = &self.exchanges else { return };
         let rules = self.core.codec.rules();
         let own = self.core.config.send_size.max(rules.default_inline);
-        let (mut send, mut earlier) = exchanges.send(own);
+        let (mut send, mut earlier) = exchanges.send(own, rules.largest_inline);
         // version-two-01 §5.1: the defaults hold after the first answer.
         if self.core.side == Side::Server && self.responder.credits.finished() == 0 {
             (send, earlier) = (FIRST_MESSAGE, FIRST_MESSAGE);

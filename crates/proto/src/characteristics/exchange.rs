@@ -118,9 +118,9 @@ struct Resize {
 #[derive(Debug)]
 struct Response {
     xid: u32,
-    done: Subset,
+    /// What is not rejected, by place.
+    wants: Vec<(usize, Characteristic)>,
     rejected: Subset,
-    place: usize,
 }
 
 /// What the connection has to do.
@@ -212,8 +212,9 @@ impl Exchanges {
         wide(told.min(lower.unwrap_or(told)))
     }
 
-    /// The longest message that may be sent, and the longest in reply to a Call that is there already.
-    pub(crate) fn send(&self, own: usize) -> (usize, usize) {
+    /// The longest message to be sent, and the longest that a reply may be which nothing else can carry: the peer's Receives hold
+    /// it, and who made the Call counted on that. `own` is what this side would like, `most` what any side may.
+    pub(crate) fn send(&self, own: usize, most: usize) -> (usize, usize) {
         let lower = |wants: &[Characteristic]| {
             let sizes = wants.iter().filter_map(|want| match want {
                 Characteristic::ReceiveSize(size) => Some(*size),
@@ -225,7 +226,7 @@ impl Exchanges {
         let asked = requests.map(|asked| lower(&asked.want)).min().unwrap_or(u32::MAX);
         let size = self.peer.receive_size;
         let now = size.min(asked).min(lower(&self.pending));
-        (own.min(wide(now)), own.min(wide(size)))
+        (own.min(wide(now)), most.min(wide(size)))
     }
 
     /// The conversation can begin.
@@ -252,6 +253,11 @@ impl Exchanges {
         if let Some(unknown) = want.iter().find(|want| want.encode(self.profile).is_none()) {
             return Err(NotExchanged::Unknown(unknown.clone()));
         }
+        let earlier =
+            |place, value: &Characteristic| want.iter().take(place).any(|want| want.is_same_kind(value));
+        if let Some((_, twice)) = want.iter().enumerate().find(|(place, want)| earlier(*place, want)) {
+            return Err(NotExchanged::Twice(twice.clone()));
+        }
         if self.requests.len() == WAITING {
             return Err(NotExchanged::Busy { waiting: WAITING });
         }
@@ -275,10 +281,13 @@ impl Exchanges {
                 if size == now {
                     return Ok(Effect::Nothing);
                 }
-                let (asked, response) =
-                    self.receive.take().map_or((false, None), |old| (old.asked, old.response));
-                self.receive = Some(Resize { size, until: None, asked, response });
-                Ok(Effect::PostReceivesOf(size))
+                let old = self.receive.take();
+                let (asked, response, until) =
+                    old.map_or((false, None, None), |old| (old.asked, old.response, old.until));
+                // Less far down than the peer has asked for is still down: nothing smaller may be posted yet.
+                let until = until.filter(|_| size < self.ours.receive_size);
+                self.receive = Some(Resize { size, until, asked, response });
+                Ok(if until.is_some() { Effect::Nothing } else { Effect::PostReceivesOf(size) })
             }
             value if value.encode(self.profile).is_none() => Err(NotExchanged::Unknown(value)),
             value => {
@@ -286,6 +295,14 @@ impl Exchanges {
                 Ok(Effect::Nothing)
             }
         }
+    }
+
+    /// A value that a response tells. What waits to be told of it leaves after the response, and must not say what was before.
+    fn take_over(&mut self, value: Characteristic) {
+        if let Some(change) = self.updates.iter_mut().find(|change| change.value.is_same_kind(&value)) {
+            change.value = value.clone();
+        }
+        self.ours.apply(value);
     }
 
     fn set(&mut self, value: Characteristic, clears: bool) {
@@ -382,38 +399,46 @@ impl Exchanges {
     ) -> Result<Effect, ProtocolError> {
         let wants = self.decode(want)?;
         let (mut done, mut rejected, mut pending) = (Subset::default(), Subset::default(), Subset::default());
+        let mut accepted = Vec::new();
         let mut effect = Effect::Nothing;
         let mut resize = None;
+        // What tells that an earlier change is complete would tell the same of this one.
+        let untold = self
+            .updates
+            .iter()
+            .any(|change| change.clears && matches!(change.value, Characteristic::ReceiveSize(_)));
+        let busy = untold || self.receive.is_some();
         for (place, want) in wants.into_iter().enumerate() {
+            accepted.extend(want.clone().map(|want| (place, want)));
             match want {
                 Some(want) if self.ours.current(&want).as_ref() == Some(&want) && self.receive.is_none() => {
                     done.insert(place);
                 }
                 Some(Characteristic::ReceiveSize(size)) => {
                     let (least, most) = self.sizes;
-                    if !(least..=most).contains(&size) || self.receive.is_some() || resize.is_some() {
+                    if !(least..=most).contains(&size) || busy || resize.is_some() {
                         rejected.insert(place);
                     } else {
                         pending.insert(place);
-                        resize = Some((size, place));
+                        resize = Some(size);
                     }
                 }
                 Some(want) if self.may_become(&want) => {
                     done.insert(place);
-                    self.ours.apply(want.clone());
+                    self.take_over(want.clone());
                     events.push_back(Event::Characteristics(Notice::Own(want)));
                 }
                 _ => rejected.insert(place),
             }
         }
-        let response = match resize {
-            Some((_, place)) if self.profile != Profile::P1 => Some(Response { xid, done, rejected, place }),
-            _ => {
-                self.respond(xid, done, rejected, Rest::Pending(pending));
-                None
-            }
+        let response = if resize.is_some() && self.profile != Profile::P1 {
+            accepted.retain(|(place, _)| !rejected.contains(*place));
+            Some(Response { xid, wants: accepted, rejected })
+        } else {
+            self.respond(xid, done, rejected, Rest::Pending(pending));
+            None
         };
-        if let Some((size, _)) = resize {
+        if let Some(size) = resize {
             let lower = size < self.ours.receive_size;
             let until = lower.then_some(progress.calls);
             self.receive = Some(Resize { size, until, asked: true, response });
@@ -425,7 +450,10 @@ impl Exchanges {
     }
 
     fn respond(&mut self, xid: u32, done: Subset, rejected: Subset, rest: Rest) {
-        let rest = if self.profile == Profile::P1 { rest } else { Rest::Other(vec![]) };
+        let rest = match rest {
+            Rest::Pending(_) if self.profile != Profile::P1 => Rest::Other(vec![]),
+            rest => rest,
+        };
         let body = Body::Exchange(Exchange::Response { done, rejected, rest });
         self.answers.push_back(Operation { direction: Direction::Reply, xid: Some(xid), body });
     }
@@ -546,11 +574,18 @@ impl Exchanges {
         let value = Characteristic::ReceiveSize(size);
         events.push_back(Event::Characteristics(Notice::Own(value.clone())));
         match response {
-            Some(Response { xid, mut done, rejected, place }) => {
-                done.insert(place);
-                self.ours.apply(value);
+            Some(Response { xid, wants, rejected }) => {
+                self.take_over(value);
                 self.told_size = size;
-                self.respond(xid, done, rejected, Rest::Other(vec![]));
+                // What was in effect at once may have changed again, and the peer been told.
+                let (mut done, mut other) = (Subset::default(), Vec::new());
+                for (place, want) in wants {
+                    match self.ours.current(&want) {
+                        Some(now) if now != want => other.extend(now.encode(self.profile)),
+                        _ => done.insert(place),
+                    }
+                }
+                self.respond(xid, done, rejected, Rest::Other(other));
             }
             None => self.set(value, asked),
         }

@@ -118,7 +118,7 @@ impl Responder {
         };
         let (send, earlier) = (core.thresholds.send, core.send_earlier);
         Some(match plan(send) {
-            // The Call was made when the peer counted on more; its Receives hold that still (xcharext-02 §3.1).
+            // Whoever made the Call counted on more; its Receives hold that (xcharext-02 §3.1).
             Err(ProtocolError::ReplyTooLong { .. }) if earlier > send => plan(earlier),
             plan => plan,
         })

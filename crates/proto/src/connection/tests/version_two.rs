@@ -37,6 +37,13 @@ fn pair(profile: Profile, client: Config, server: Config) -> Pair {
     pair
 }
 
+/// So many calls that what was told has arrived for certain: more than are granted.
+fn prove(pair: &mut Pair) {
+    for xid in 1000..1100 {
+        check_reply(0, 0, pair.round_trip(null(xid)));
+    }
+}
+
 fn message_of(codec: &dyn Codec, header: &Header, payload: &Stream) -> Bytes {
     let mut out = bytes::BytesMut::new();
     codec.encode(header, &mut out);
@@ -216,6 +223,19 @@ fn xcharext_s4_1_both_sides_tell_what_they_are_like() {
     }
 }
 
+/// Who makes a Call counts on its own Receives alone: nobody tells it what the other side would rather send.
+#[test]
+fn xcharext_s3_1_a_reply_may_be_as_long_as_the_receives_whatever_its_sender_would_like() {
+    for profile in PROFILES {
+        let client = Config { receive_size: 16_384, ..Config::default() };
+        let mut pair = pair(profile, client, server_config());
+        assert_eq!(pair.server.connection.thresholds().send, 4096);
+        check_reply(4, 10_000, pair.round_trip(list(4, 10_000)));
+        assert_eq!(pair.client.connection.stats().replies_received.inline, 2, "{profile:?}");
+        assert!(pair.server.connection.stats().errors.is_empty());
+    }
+}
+
 #[test]
 fn xcharext_s4_1_who_leads_with_it_is_answered() {
     for profile in PROFILES {
@@ -331,7 +351,6 @@ fn xcharext_s4_2_a_request_says_what_became_of_each() {
             own(EXPERIMENTAL, b"after"),
             own(EXPERIMENTAL + 1, b"after"),
             own(EXPERIMENTAL + 2, b"unknown"),
-            size(1 << 20),
             size(4096),
             Characteristic::Reverse(ReverseSupport::General),
         ];
@@ -344,11 +363,16 @@ fn xcharext_s4_2_a_request_says_what_became_of_each() {
         let (asked, said): (Vec<_>, Vec<_>) = dispositions.iter().cloned().unzip();
         assert_eq!(asked, wants);
         use Disposition::{Done, Rejected};
-        assert_eq!(said, [Done, Rejected, Rejected, Rejected, Done, Rejected], "{profile:?}");
+        assert_eq!(said, [Done, Rejected, Rejected, Done, Rejected], "{profile:?}");
         let known = &pair.client.connection.peer_characteristics().unwrap().registered;
         assert_eq!(known[&EXPERIMENTAL], "after");
         assert_eq!(known[&(EXPERIMENTAL + 1)], "before");
         assert_eq!(pair.server.notices, [Notice::Own(own(EXPERIMENTAL, b"after"))]);
+        pair.client.notices.clear();
+        let request = pair.client.connection.ask(vec![size(1 << 20)]).unwrap();
+        pair.settle();
+        let dispositions = vec![(size(1 << 20), Rejected)];
+        assert_eq!(pair.client.notices, [Notice::Answered { request, dispositions }]);
     }
 }
 
@@ -439,6 +463,134 @@ fn xcharext_s3_1_receives_grow_and_shrink_without_a_message_lost() {
             pair.check_no_leak();
         }
     }
+}
+
+/// What waits to be told when the peer asks for something else must not be told behind the answer, as it was.
+#[test]
+fn xcharext_s4_3_an_update_that_waits_says_what_the_response_said() {
+    let own =
+        |data: &'static [u8]| Characteristic::Registered { id: EXPERIMENTAL, data: Bytes::from_static(data) };
+    for profile in PROFILES {
+        let mut exchanged = Exchanged::default();
+        exchanged.register(Registered::new(EXPERIMENTAL, Bytes::new(), true).unwrap()).unwrap();
+        let client = Config { characteristics: exchanged, ..Config::default() };
+        let mut pair = pair(profile, client, server_config());
+        prove(&mut pair);
+        // The first one leaves, the second waits for a sign that it has arrived.
+        pair.client.connection.change(own(b"first")).unwrap();
+        pair.settle();
+        pair.client.connection.change(own(b"second")).unwrap();
+        pair.server.connection.ask(vec![own(b"asked for")]).unwrap();
+        pair.settle();
+        prove(&mut pair);
+        let told = &pair.server.connection.peer_characteristics().unwrap().registered[&EXPERIMENTAL];
+        assert_eq!(told, "asked for", "{profile:?}");
+        assert_eq!(&pair.client.connection.characteristics().unwrap().registered[&EXPERIMENTAL], told);
+    }
+}
+
+/// In P2 the response waits for the receive size; what it says of the others is what they are then.
+#[test]
+fn v2_03_s5_3_3_a_response_that_waited_says_what_is_in_effect() {
+    let own =
+        |data: &'static [u8]| Characteristic::Registered { id: EXPERIMENTAL, data: Bytes::from_static(data) };
+    let mut exchanged = Exchanged::default();
+    exchanged.register(Registered::new(EXPERIMENTAL, Bytes::new(), true).unwrap()).unwrap();
+    exchanged.most_receive_size = 65_536;
+    let client = Config { characteristics: exchanged, ..Config::default() };
+    let mut pair = pair(Profile::P2, client, server_config());
+    prove(&mut pair);
+    pair.server.connection.ask(vec![own(b"asked for"), size(8192)]).unwrap();
+    pair.settle();
+    pair.client.connection.change(own(b"again")).unwrap();
+    for _ in 0..3 {
+        prove(&mut pair);
+    }
+    let told = pair.server.connection.peer_characteristics().unwrap();
+    assert_eq!((told.receive_size, &told.registered[&EXPERIMENTAL][..]), (8192, &b"again"[..]));
+    let answered = pair.server.notices.iter().find_map(|notice| match notice {
+        Notice::Answered { dispositions, .. } => Some(dispositions),
+        _ => None,
+    });
+    let expected = vec![(own(b"asked for"), Disposition::Other), (size(8192), Disposition::Done)];
+    assert_eq!(answered, Some(&expected));
+}
+
+/// Less far down than the peer has asked for: no smaller Receive is posted before the Calls are answered that count on more, and
+/// the answer says what it came to.
+#[test]
+fn xcharext_s3_1_a_reduction_that_goes_less_far_is_still_a_reduction() {
+    for profile in PROFILES {
+        let client = generous(Config { receive_size: 65_536, ..Config::default() });
+        let server = Config { send_size: 65_536, ..server_config() };
+        let mut pair = pair(profile, client, server);
+        prove(&mut pair);
+        pair.server.serving = false;
+        pair.call(list(10, 20_000));
+        pair.settle();
+        pair.server.connection.ask(vec![size(4096)]).unwrap();
+        pair.settle();
+        pair.client.connection.change(size(8192)).unwrap();
+        pair.settle();
+        // More Calls than there are Receives of the higher size.
+        pair.server.serving = true;
+        prove(&mut pair);
+        prove(&mut pair);
+        let (token, _, _, message) = pair.server.calls.pop().unwrap();
+        let now = pair.now();
+        pair.server.connection.reply(now, token, serve(message));
+        pair.settle();
+        let (_, reply) = pair.client.replies.pop().unwrap();
+        check_reply(4, 20_000, reply.unwrap());
+        prove(&mut pair);
+        let told = pair.server.connection.peer_characteristics().unwrap().receive_size;
+        assert_eq!((told, pair.client.connection.characteristics().unwrap().receive_size), (8192, 8192));
+        if profile == Profile::P2 {
+            let other = pair.server.notices.iter().any(|notice| {
+                matches!(notice, Notice::Answered { dispositions, .. } if dispositions[0].1 == Disposition::Other)
+            });
+            assert!(other, "{:?}", pair.server.notices);
+        }
+        for end in [&pair.client, &pair.server] {
+            assert!(end.connection.stats().errors.is_empty(), "{:?}", end.connection.stats().errors);
+        }
+        pair.check_no_leak();
+    }
+}
+
+/// A change is complete, but the peer was not told yet: its next request would be taken for complete, too.
+#[test]
+fn xcharext_s4_4_one_change_of_a_characteristic_is_pending_at_a_time() {
+    let client = generous(Config { receive_size: 65_536, ..Config::default() });
+    let server = Config { send_size: 65_536, ..server_config() };
+    let mut pair = pair(Profile::P1, client, server);
+    prove(&mut pair);
+    // What leaves before keeps the update waiting.
+    pair.client.connection.change(Characteristic::RemoteInvalidation(false)).unwrap();
+    pair.settle();
+    for wanted in [8192, 5000] {
+        pair.server.connection.ask(vec![size(wanted)]).unwrap();
+    }
+    pair.settle();
+    prove(&mut pair);
+    let told = pair.server.connection.peer_characteristics().unwrap().receive_size;
+    assert_eq!(told, pair.client.connection.characteristics().unwrap().receive_size);
+    let count =
+        |said: Disposition| {
+            pair.server.notices.iter().filter(
+            |notice| matches!(notice, Notice::Answered { dispositions, .. } if dispositions[0].1 == said),
+        ).count()
+        };
+    let completed =
+        pair.server.notices.iter().filter(|notice| matches!(notice, Notice::Completed(_))).count();
+    assert_eq!((count(Disposition::Pending), count(Disposition::Rejected), completed), (1, 1, 1));
+}
+
+#[test]
+fn two_values_of_the_same_are_not_asked_for() {
+    let mut pair = pair(Profile::P2, Config::default(), server_config());
+    let twice = vec![size(4096), Characteristic::Reverse(ReverseSupport::None), size(8192)];
+    assert_eq!(pair.client.connection.ask(twice), Err(NotExchanged::Twice(size(8192))));
 }
 
 #[test]

@@ -1,0 +1,384 @@
+//! A client and a server of Version Two that keep to everything, and change what they are like while calls are under way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rpcrdma_proto::characteristics::EXPERIMENTAL;
+use rpcrdma_proto::{
+    CallId, Characteristic, Config, Connection, Disposition, Event, Exchanged, NotExchanged, Notice, Profile,
+    Registered, ReplyToken, Side, Versions,
+};
+use rpcrdma_sim::{Fabric, Outstanding};
+use rpcrdma_verbs::{ProtectionDomain, QueuePair, Windows};
+use rpcrdma_xdr::Decoder;
+
+use crate::draw::Draw;
+use crate::link::{Link, Watch};
+use crate::program::{self, Expected, Table, check, execute};
+use crate::settings::{self, MOST_ROUNDS, MOST_STEPS, Queues};
+
+/// Memory of a side, octets: all Receives that it can be asked for, and the results of all calls.
+const MEMORY: usize = 128 << 20;
+/// Operations that an owner asks for without a call between them.
+const MOST_ASKED: usize = 16;
+/// Calls both ways after which every change that was begun is complete.
+const MOST_CALLS: usize = 400;
+/// Receive sizes that are changed to and asked for: also such as nobody takes.
+const SIZES: [u32; 7] = [4096, 8192, 65_536, 16_384, 5000, 1024, 1 << 20];
+
+/// An end that is not looked at: what it must not do ends its connection.
+#[derive(Debug)]
+struct Unwatched;
+
+impl Watch for Unwatched {
+    fn receive_posted(&mut self) {}
+    fn sent(&mut self, _message: &Bytes, _in_progress: usize) {}
+    fn receive_completed(&mut self, _message: Option<&Bytes>) {}
+}
+
+#[derive(Debug)]
+struct End {
+    connection: Connection,
+    link: Link<Unwatched>,
+    domain: ProtectionDomain,
+    /// Its calls need no chunks.
+    small: bool,
+    pending: BTreeMap<CallId, Expected>,
+    /// Calls of the peer that are not answered yet.
+    held: Vec<(ReplyToken, Decoder)>,
+    /// Requests that have no answer yet.
+    asked: BTreeSet<u64>,
+    /// What the peer has accepted for later.
+    promised: Vec<Characteristic>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct World {
+    fabric: Fabric,
+    profile: Profile,
+    ends: [End; 2],
+    next_xid: u32,
+    hold: bool,
+    asked: usize,
+    ending: bool,
+}
+
+/// A history of two connections whose characteristics change.
+///
+/// # Panics
+/// When a call is not answered rightly, a connection ends, a side finds fault with the other, a request is not answered, or the
+/// two do not agree in the end on what they are like.
+pub fn characteristics(octets: &[u8]) {
+    let mut draw = Draw::new(octets);
+    let mut world = World::new(&mut draw);
+    for _ in 0..MOST_STEPS {
+        if draw.is_used_up() {
+            break;
+        }
+        world.step(&mut draw);
+        world.check();
+    }
+    world.end();
+}
+
+fn config(draw: &mut Draw<'_>, versions: Versions) -> Config {
+    let mut exchanged = Exchanged::default();
+    exchanged.least_receive_size = draw.pick(&[4096, 8192]);
+    exchanged.most_receive_size = draw.pick(&[65_536, 16_384, 4096]);
+    for (id, changeable) in [(EXPERIMENTAL, true), (u32::MAX, false)] {
+        let registered = Registered::new(id, Bytes::from_static(b"first"), changeable).unwrap();
+        exchanged.register(registered).unwrap();
+    }
+    let mut config = Config {
+        send_size: draw.pick(&[65_536, 4096, 16_384]),
+        receive_size: draw.pick(&[4096, 16_384, 1024]),
+        remote_invalidation: !draw.rarely(3),
+        calls: draw.pick(&[8, 1, 32]),
+        grant: draw.pick(&[8, 1, 32]),
+        versions,
+        characteristics: exchanged,
+        reverse_chunks: draw.flag(),
+        bindings: Some(Arc::new(Table)),
+        ..Config::default()
+    };
+    let long = Duration::from_secs(3600);
+    config.timeouts.call = long;
+    config.timeouts.idle = None;
+    config
+}
+
+impl End {
+    fn step(&mut self, now: Instant, hold: bool) -> bool {
+        let mut progress = self.link.pump(&mut self.connection, now);
+        while let Some(event) = self.connection.poll_event() {
+            progress = true;
+            self.event(now, event, hold);
+        }
+        progress
+    }
+
+    fn event(&mut self, now: Instant, event: Event, hold: bool) {
+        match event {
+            Event::Call(call) if hold => self.held.push((call.token, call.message)),
+            Event::Call(call) => self.answer(now, call.token, call.message),
+            Event::Reply { id, result } => {
+                let expected = self.pending.remove(&id).expect("a call ends once");
+                let reply = result.unwrap_or_else(|failure| panic!("{expected:?} is lost: {failure}"));
+                check(expected, reply);
+            }
+            Event::Characteristics(Notice::Answered { request, dispositions }) => {
+                assert!(self.asked.remove(&request), "a request is answered once");
+                let pending = dispositions.into_iter().filter(|(_, said)| *said == Disposition::Pending);
+                self.promised.extend(pending.map(|(want, _)| want));
+            }
+            Event::Characteristics(Notice::Completed(value)) => {
+                let kind = std::mem::discriminant(&value);
+                let at = self.promised.iter().position(|want| std::mem::discriminant(want) == kind);
+                self.promised.remove(at.expect("what is complete was pending"));
+            }
+            Event::Characteristics(_) => {}
+            Event::Closed(reason) => {
+                self.closed = true;
+                assert!(self.pending.is_empty(), "{reason}: {:?}", self.pending);
+            }
+        }
+    }
+
+    fn answer(&mut self, now: Instant, token: ReplyToken, message: Decoder) {
+        let executed = execute(message);
+        assert!(executed.intact, "the arguments are those that were sent");
+        self.connection.reply(now, token, executed.answer);
+    }
+
+    fn call(&mut self, draw: &mut Draw<'_>, now: Instant, xid: u32) {
+        let (call, expected) =
+            if self.small { program::small_call(draw, xid) } else { program::call(draw, xid) };
+        let id = self.connection.call(now, call).expect("the connection is open");
+        self.pending.insert(id, expected);
+    }
+
+    fn change(&mut self, draw: &mut Draw<'_>) {
+        let value = match draw.below(4) {
+            0..=1 => Characteristic::ReceiveSize(draw.pick(&SIZES[..6])),
+            2 => Characteristic::RemoteInvalidation(draw.flag() && self.takes_invalidation()),
+            _ => registered(draw),
+        };
+        match self.connection.change(value) {
+            Ok(()) | Err(NotExchanged::Reduction { .. } | NotExchanged::Unknown(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn ask(&mut self, draw: &mut Draw<'_>) {
+        let count = draw.pick(&[1, 1, 2, 3]);
+        let want = (0..count).map(|_| match draw.below(6) {
+            0..=2 => Characteristic::ReceiveSize(draw.pick(&SIZES)),
+            3 => Characteristic::RemoteInvalidation(draw.flag()),
+            _ => registered(draw),
+        });
+        let want = want.collect();
+        match self.connection.ask(want) {
+            Ok(request) => assert!(self.asked.insert(request), "each request has its own number"),
+            Err(NotExchanged::Busy { .. } | NotExchanged::Unknown(_) | NotExchanged::Twice(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn takes_invalidation(&self) -> bool {
+        self.link.qp.capabilities().remote_invalidation
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.pending.is_empty() && self.asked.is_empty() && self.promised.is_empty()
+    }
+}
+
+fn registered(draw: &mut Draw<'_>) -> Characteristic {
+    let id = draw.pick(&[EXPERIMENTAL, u32::MAX, EXPERIMENTAL + 7]);
+    let len = draw.below(40);
+    Characteristic::Registered { id, data: vec![draw.octet(); len].into() }
+}
+
+impl World {
+    fn new(draw: &mut Draw<'_>) -> Self {
+        let mut fabric = settings::fabric(draw);
+        // How calls fare without windows is the business of another history.
+        fabric.capabilities.max_windows = 4096;
+        let fabric = Fabric::new(fabric);
+        let profile = draw.pick(&[Profile::P1, Profile::P2]);
+        let server = if draw.flag() { Versions::two(profile) } else { Versions::both(profile) };
+        let configs = [config(draw, Versions::two(profile)), config(draw, server)].map(Arc::new);
+        let domains = [(); 2].map(|()| ProtectionDomain::new(MEMORY));
+        let queues = Queues::draw(draw);
+        let (client, server) = fabric
+            .pair(queues.parameters(&configs[0], &domains[0]), queues.parameters(&configs[1], &domains[1]));
+        let general = configs.iter().all(|config| config.reverse_chunks);
+        let now = fabric.instant();
+        let [of_client, of_server] = domains;
+        let end = |side, config: &Arc<Config>, qp: rpcrdma_sim::SimQueuePair, domain| End {
+            connection: Connection::new(
+                side,
+                Arc::clone(config),
+                qp.peer_private_data(),
+                qp.capabilities(),
+                now,
+            ),
+            link: Link::new(qp, Unwatched),
+            domain,
+            small: side == Side::Server && !general,
+            pending: BTreeMap::new(),
+            held: vec![],
+            asked: BTreeSet::new(),
+            promised: vec![],
+            closed: false,
+        };
+        let ends = [
+            end(Side::Client, &configs[0], client, of_client),
+            end(Side::Server, &configs[1], server, of_server),
+        ];
+        let mut world = Self { fabric, profile, ends, next_xid: 0, hold: false, asked: 0, ending: false };
+        // Version and first characteristics.
+        world.call(&mut Draw::new(&[]), 0);
+        world.settle();
+        world
+    }
+
+    fn step(&mut self, draw: &mut Draw<'_>) {
+        let now = self.fabric.instant();
+        let side = draw.below(2);
+        match draw.below(16) {
+            0..=4 => self.call(draw, side),
+            5..=6 if self.asked < MOST_ASKED => {
+                self.asked += 1;
+                self.ends[side].change(draw);
+            }
+            7..=8 if self.asked < MOST_ASKED => {
+                self.asked += 1;
+                self.ends[side].ask(draw);
+            }
+            5..=8 => {
+                for side in [0, 1] {
+                    self.call(draw, side);
+                }
+                self.hold = false;
+                self.settle();
+                self.asked = 0;
+            }
+            9..=11 => {
+                let hold = self.hold;
+                self.ends[side].step(now, hold);
+            }
+            12 => self.advance(1 + draw.below(60)),
+            13 => self.hold = !self.hold,
+            14 => {
+                let end = &mut self.ends[side];
+                if !end.held.is_empty() {
+                    let at = draw.below(end.held.len());
+                    let (token, message) = end.held.swap_remove(at);
+                    end.answer(now, token, message);
+                }
+            }
+            _ => self.settle(),
+        }
+    }
+
+    fn call(&mut self, draw: &mut Draw<'_>, side: usize) {
+        self.next_xid += 1;
+        self.ends[side].call(draw, self.fabric.instant(), self.next_xid);
+    }
+
+    fn pump(&mut self) {
+        for _ in 0..MOST_ROUNDS {
+            let (now, hold) = (self.fabric.instant(), self.hold);
+            let [client, server] = &mut self.ends;
+            if !(client.step(now, hold) | server.step(now, hold)) {
+                return;
+            }
+        }
+        panic!("the connections do not come to rest");
+    }
+
+    fn advance(&mut self, events: usize) {
+        for _ in 0..events {
+            self.pump();
+            if !self.fabric.step() {
+                return;
+            }
+        }
+    }
+
+    /// Runs until nothing is under way on the fabric; held calls stay.
+    fn settle(&mut self) {
+        self.advance(MOST_ROUNDS);
+    }
+
+    /// What holds at any time.
+    fn check(&self) {
+        for end in &self.ends {
+            assert!(self.ending || !end.closed, "{:?}", end.connection.side());
+            let stats = end.connection.stats();
+            assert!(stats.errors.is_empty(), "{}: {:?}", end.connection.side(), stats.errors);
+        }
+        for (sender, receiver) in [(0, 1), (1, 0)] {
+            let [sender, receiver] = [sender, receiver].map(|end: usize| &self.ends[end].connection);
+            let takes = receiver.characteristics().map_or(1024, |own| own.receive_size);
+            let sends = sender.thresholds().send;
+            assert!(sends <= usize::try_from(takes).unwrap(), "{sends} B are sent, {takes} B are taken");
+        }
+    }
+
+    /// Whether each side knows what the other is like.
+    fn is_agreed(&self) -> bool {
+        [(0, 1), (1, 0)].into_iter().all(|(of, by)| {
+            let mut own = self.ends[of].connection.characteristics().unwrap().clone();
+            let known = self.ends[by].connection.peer_characteristics().unwrap();
+            if self.profile == Profile::P2 {
+                own.remote_invalidation = known.remote_invalidation;
+            }
+            own == *known
+        })
+    }
+
+    fn end(mut self) {
+        self.hold = false;
+        let now = self.fabric.instant();
+        for end in &mut self.ends {
+            for (token, message) in std::mem::take(&mut end.held) {
+                end.answer(now, token, message);
+            }
+        }
+        self.settle();
+        self.check();
+        // What a side tells leaves when what it told before has arrived, and calls show that.
+        for _ in 0..MOST_CALLS {
+            if self.is_agreed() && self.ends.iter().all(End::is_at_rest) {
+                break;
+            }
+            for side in [0, 1] {
+                self.call(&mut Draw::new(&[]), side);
+            }
+            self.settle();
+            self.check();
+        }
+        for end in &self.ends {
+            assert!(end.is_at_rest(), "{:?} {:?} {:?}", end.pending, end.asked, end.promised);
+        }
+        let seen = self.ends.each_ref().map(|end| {
+            (end.connection.characteristics().cloned(), end.connection.peer_characteristics().cloned())
+        });
+        assert!(self.is_agreed(), "{seen:?}");
+        self.ending = true;
+        for end in &mut self.ends {
+            end.connection.close(now);
+        }
+        self.settle();
+        for end in &self.ends {
+            assert!(end.closed, "what was closed ends");
+            assert_eq!(end.domain.usage().in_use, 0, "all memory is back");
+        }
+        assert_eq!(self.fabric.outstanding(), Outstanding::default());
+    }
+}

@@ -1,0 +1,46 @@
+//! Headers of Version Two, of each profile: decoded or refused. A header that decodes must encode to one that decodes to the
+//! same, as long as it was; its length must be what its shape says, and what it is refused for must be said in words that
+//! decode.
+#![no_main]
+
+use bytes::BytesMut;
+use libfuzzer_sys::fuzz_target;
+use rpcrdma_proto::reassembly::Layout;
+use rpcrdma_proto::wire::{Body, Codec, Direction, Header};
+use rpcrdma_proto::{Limits, Profile};
+
+fn encoded(codec: &dyn Codec, header: &Header) -> BytesMut {
+    let mut octets = BytesMut::new();
+    codec.encode(header, &mut octets);
+    octets
+}
+
+fn check(codec: &dyn Codec, data: &[u8]) {
+    let limits = Limits::default();
+    let (header, length) = match codec.decode(data, &limits) {
+        Ok(decoded) => decoded,
+        Err(error) => {
+            let body = Body::Error(codec.refusal(&error));
+            let direction = Some(Direction::Reply);
+            let answer = Header { xid: 1, version: 2, credit: 1, direction, invalidate: 0, body };
+            let octets = encoded(codec, &answer);
+            assert_eq!(codec.decode(&octets, &limits), Ok((answer, octets.len())));
+            return;
+        }
+    };
+    let octets = encoded(codec, &header);
+    if let Body::Message(lists) | Body::NoMessage(lists) = &header.body {
+        assert_eq!(data.get(..length), Some(&octets[..]));
+        assert_eq!(codec.header_len(&lists.shape(header.direction.unwrap_or_default())), length);
+        if let Ok(layout) = Layout::new(&lists.read, data.len() - length, &limits) {
+            assert!(layout.zero.iter().chain(&layout.chunks).count() <= limits.read_chunks);
+        }
+    }
+    assert_eq!(codec.decode(&octets, &limits), Ok((header, length)));
+}
+
+fuzz_target!(|data: &[u8]| {
+    for profile in [Profile::P1, Profile::P2] {
+        check(profile.codec(), data);
+    }
+});
