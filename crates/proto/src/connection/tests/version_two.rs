@@ -92,6 +92,7 @@ fn faults(raw: &Raw, name: &str) -> u64 {
     raw.end.connection.stats().errors.get(name).copied().unwrap_or(0)
 }
 
+// conformance: v2-01-4.2.1-1, v2-03-6.2.1-1, v2-03-6.2.3-1, v2-03-6.2.3-4
 #[test]
 fn every_form_travels_in_every_profile() {
     for profile in PROFILES {
@@ -111,6 +112,7 @@ fn every_form_travels_in_every_profile() {
     }
 }
 
+// conformance: v2-01-5-1, v2-03-7-1
 #[test]
 fn v2_01_s5_one_message_of_1024_bytes_until_the_version_is_known() {
     for profile in PROFILES {
@@ -127,6 +129,7 @@ fn v2_01_s5_one_message_of_1024_bytes_until_the_version_is_known() {
     }
 }
 
+// conformance: v2-01-2.3-1, v2-03-2.3-1, v2-01-2.3-2, v2-03-2.3-2, v2-01-5.2-2
 #[test]
 fn v2_01_s5_1_then_4096_bytes_both_ways() {
     for profile in PROFILES {
@@ -145,6 +148,7 @@ fn v2_01_s5_1_then_4096_bytes_both_ways() {
     }
 }
 
+// conformance: v2-01-5.3-1, v2-03-7.3-1
 #[test]
 fn v2_01_s5_3_a_server_answers_in_the_version_of_the_call() {
     for profile in PROFILES {
@@ -158,6 +162,7 @@ fn v2_01_s5_3_a_server_answers_in_the_version_of_the_call() {
     }
 }
 
+// conformance: v2-01-5.2-1, v2-03-7.2-1
 #[test]
 fn rfc8166_s4_5_1_a_server_without_version_two_says_what_it_speaks() {
     let mut pair = Pair::with(FabricConfig::default(), two(Profile::P1), server_config());
@@ -180,6 +185,7 @@ fn the_version_of_a_connection_does_not_change() {
     assert_eq!((answer.version, answer.body), (3, Body::Error(ErrorBody::Version { low: 1, high: 2 })));
 }
 
+// conformance: v2-01-4.2.2-2, v2-03-6.2.2-2
 #[test]
 fn v2_01_s4_2_2_the_direction_is_that_of_the_rpc_message() {
     for profile in PROFILES {
@@ -205,6 +211,7 @@ fn a_message_of_another_profile_is_known_for_what_it_is() {
     assert_eq!(faults(&raw, "other_profile"), 1);
 }
 
+// conformance: xchar-02-4.1-1, xchar-02-4-2
 #[test]
 fn xcharext_s4_1_both_sides_tell_what_they_are_like() {
     for profile in PROFILES {
@@ -254,6 +261,7 @@ fn xcharext_s4_1_who_leads_with_it_is_answered() {
     }
 }
 
+// conformance: xchar-02-4-1, xchar-02-4.1-2, v2-03-5.3-1
 #[test]
 fn xcharext_s4_a_peer_without_them_is_left_alone() {
     for profile in PROFILES {
@@ -271,6 +279,7 @@ fn xcharext_s4_a_peer_without_them_is_left_alone() {
     }
 }
 
+// conformance: xchar-02-2.1-2, v2-03-5.1.1-2, v2-03-6.2.4-2
 #[test]
 fn xcharext_s2_1_a_bad_value_is_an_xdr_error_and_nothing_is_applied() {
     for profile in PROFILES {
@@ -336,6 +345,7 @@ fn operations_without_end_end_the_connection() {
     }
 }
 
+// conformance: xchar-02-4.3-1, xchar-02-4.3-2, v2-03-5.3.3-3
 #[test]
 fn xcharext_s4_2_a_request_says_what_became_of_each() {
     for profile in PROFILES {
@@ -377,6 +387,7 @@ fn xcharext_s4_2_a_request_says_what_became_of_each() {
 }
 
 /// xcharext-02 §3.1's difficulties: up and down again on a live connection, in both directions, under load.
+// conformance: xchar-02-3.1-1, xchar-02-3.1-2
 #[test]
 fn xcharext_s3_1_receives_grow_and_shrink_without_a_message_lost() {
     for profile in PROFILES {
@@ -490,6 +501,7 @@ fn xcharext_s4_3_an_update_that_waits_says_what_the_response_said() {
 }
 
 /// In P2 the response waits for the receive size; what it says of the others is what they are then.
+// conformance: v2-03-5.3.3-1, v2-03-5.3.3-3
 #[test]
 fn v2_03_s5_3_3_a_response_that_waited_says_what_is_in_effect() {
     let own =
@@ -593,6 +605,7 @@ fn two_values_of_the_same_are_not_asked_for() {
     assert_eq!(pair.client.connection.ask(twice), Err(NotExchanged::Twice(size(8192))));
 }
 
+// conformance: xchar-02-3.1-3
 #[test]
 fn xcharext_s3_1_a_server_grows_and_shrinks_too() {
     for profile in PROFILES {
@@ -625,6 +638,7 @@ fn xcharext_s3_1_a_server_grows_and_shrinks_too() {
     }
 }
 
+// conformance: xchar-02-3.2-1, v2-03-6.2.3-2, v2-03-6.2.3-3
 #[test]
 fn xcharext_s3_2_without_readiness_plain_sends() {
     for profile in PROFILES {
@@ -678,6 +692,7 @@ fn a_server_that_calls_first_speaks_version_one_to_a_client_that_says_nothing() 
     assert_eq!(pair.server.connection.version().map(|rules| rules.version), Some(1));
 }
 
+// conformance: v2-01-4.2.2-1, v2-03-6.2.2-1
 #[test]
 fn a_server_that_calls_first_speaks_what_the_client_has_offered() {
     for profile in PROFILES {

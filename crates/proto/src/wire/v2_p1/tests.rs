@@ -130,6 +130,7 @@ fn xcharext_s4_2_to_s4_4_reqxch_respxch_updxch() {
     );
 }
 
+// conformance: xchar-02-2.1-1
 #[test]
 fn xcharext_s2_1_data_that_runs_past_the_end_is_an_xdr_error() {
     let operation = |info: &str| refused(&format!("{FIXED} 00 00 00 05 00 00 00 00 {info}"));
@@ -164,6 +165,7 @@ fn xcharext_s2_1_data_that_runs_past_the_end_is_an_xdr_error() {
     );
 }
 
+// conformance: v2-01-3.1-1
 #[test]
 fn v2_01_s3_1_an_operation_that_is_not_known() {
     for operation in [0, 5, 0xffff_ffff_u32] {

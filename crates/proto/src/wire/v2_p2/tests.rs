@@ -75,6 +75,7 @@ fn v2_03_s6_2_4_errors() {
     assert_eq!(refused(&format!("{FIXED} 00 00 00 04 00 00 00 03")), ProtocolError::ErrorTruncated);
 }
 
+// conformance: v2-03-5.1.1-1
 #[test]
 fn v2_03_s5_3_connprop_reqprop_resprop_updprop() {
     let values = vec![size(16_384), Value { id: 2, data: Bytes::new() }];
@@ -102,6 +103,7 @@ fn v2_03_s5_3_connprop_reqprop_resprop_updprop() {
     }
 }
 
+// conformance: v2-03-4.1-1, v2-03-6.2.4-1, v2-03-6.2.4-3, v2-03-6.2.4-4, v2-03-6.2.4-6
 #[test]
 fn v2_03_s6_2_4_what_each_refusal_says() {
     let unknown = refused(&format!("{FIXED} 00 00 00 0a"));
