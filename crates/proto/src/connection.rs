@@ -77,6 +77,8 @@ pub struct Connection {
     announced: (Thresholds, bool),
     /// The conversation about characteristics, where the version has it.
     exchanges: Option<Exchanges>,
+    /// No answer has left in a version whose thresholds hold after the first.
+    first_answer_due: bool,
     /// The XID of the next operation.
     next_operation: u32,
 }
@@ -169,6 +171,7 @@ impl Connection {
             version: Version::Settled,
             announced: (thresholds, invalidate),
             exchanges: None,
+            first_answer_due: false,
             next_operation: FIRST_OPERATION,
         };
         connection.speak(codec);
@@ -209,6 +212,7 @@ impl Connection {
             exchanges.begin();
         }
         self.exchanges = Some(exchanges);
+        self.first_answer_due = self.core.side == Side::Server;
         tracing::debug!(side = %self.core.side, version = self.core.codec.rules().name, "version settled");
         self.follow_characteristics();
     }
@@ -220,7 +224,7 @@ impl Connection {
         let own = self.core.config.send_size.max(rules.default_inline);
         let (mut send, mut earlier) = exchanges.send(own, rules.largest_inline);
         // version-two-01 §5.1: the defaults hold after the first answer.
-        if self.core.side == Side::Server && self.responder.credits.finished() == 0 {
+        if self.first_answer_due {
             (send, earlier) = (FIRST_MESSAGE, FIRST_MESSAGE);
         }
         self.core.thresholds = Thresholds { send, receive: exchanges.receive() };
@@ -308,6 +312,15 @@ impl Connection {
             finished: theirs.finished(),
             granted: u64::from(theirs.highest()),
         }
+    }
+
+    /// Whether anything is to be done about characteristics. Asked with every message, so it does not look far.
+    fn may_transmit_operation(&mut self, missing: u32) -> bool {
+        if self.first_answer_due && self.responder.credits.finished() > 0 {
+            self.first_answer_due = false;
+            self.follow_characteristics();
+        }
+        missing == 0 && self.exchanges.as_ref().is_some_and(Exchanges::has_something_to_do)
     }
 
     /// Sends what is to be said about characteristics; `false` if there is nothing.
@@ -749,7 +762,7 @@ impl Connection {
                 continue;
             }
             // What answers a request needs a Receive, and what is told is to be had before the Calls that rely on it.
-            if missing == 0 && self.transmit_operation() {
+            if self.may_transmit_operation(missing) && self.transmit_operation() {
                 continue;
             }
             // A server's own Calls wait until the client has said which version is spoken.

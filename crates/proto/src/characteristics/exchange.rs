@@ -554,6 +554,13 @@ impl Exchanges {
         self.last_xid == Some(xid) || self.asked.as_ref().is_some_and(|(asked, _)| *asked == xid)
     }
 
+    /// Whether there is anything to be sent, now or when the last operation has arrived, or to be looked after.
+    pub(crate) fn has_something_to_do(&self) -> bool {
+        self.initial_due
+            || self.receive.is_some()
+            || !(self.answers.is_empty() && self.updates.is_empty() && self.requests.is_empty())
+    }
+
     /// Looks whether a change of our Receives is complete. `least` is the smallest Receive that is posted still.
     pub(crate) fn advance(
         &mut self,

@@ -7,6 +7,7 @@ mod server;
 mod table;
 mod tcp;
 mod verbs;
+mod versions;
 
 use std::fmt::Display;
 use std::io::Write;
@@ -50,7 +51,11 @@ by base.
                 connections x credits x inline size
 
 --json prints {machine, rounds, operations, seconds, rows: [{name, unit, value, base, ratio, ratio_least, ratio_most, target, \
-met}]}.";
+met}]}.
+
+--versions measures something else: GETATTR, LOOKUP, ACCESS, READDIRPLUS of 50 entries and CREATE on a file system in memory, by \
+version and inline threshold; which of them need no chunk, and how many a second one after the other. With --json: {machine, \
+rounds, settings: [{version, inline, calls: [{name, without_chunks, per_second}], without_chunks}]}, the last in percent.";
 
 /// Measure this machine: throughput, latency and memory against plain TCP.
 #[derive(Debug, Args)]
@@ -59,6 +64,9 @@ pub(crate) struct Bench {
     /// A short run for a first impression: fewer rounds, less data
     #[arg(long)]
     quick: bool,
+    /// Metadata calls by version of RPC-over-RDMA and inline threshold
+    #[arg(long, conflicts_with = "operations")]
+    versions: bool,
     /// Rounds, 1 to 99 [default: 7, with --quick 3]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=99))]
     rounds: Option<u16>,
@@ -99,6 +107,9 @@ impl Bench {
             .map_err(failed("make a temporary directory"))?;
         let (directory, state) = (place.path().join("export"), place.path().join("state"));
         prepare(&directory)?;
+        if self.versions {
+            return versions(place.path(), effort.rounds, common);
+        }
         let machine = machine();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -111,7 +122,7 @@ impl Bench {
                 Row::new("server memory, 200 idle connections", Unit::Memory, Target::AtMost(1.0));
             memory.add(growth, bound);
 
-            let server = BenchServer::start(&directory, &state)?;
+            let server = BenchServer::start(&directory, &state, |_| ())?;
             let processors = Processors::new(server.addresses.thread);
             // A task of its own: what else this runtime waits for is not looked at with every step.
             let measuring = tokio::spawn(measure(server.addresses, effort, processors));
@@ -137,6 +148,32 @@ impl Bench {
         }
         text.flush()
     }
+}
+
+#[derive(Serialize)]
+struct VersionsDocument {
+    machine: String,
+    rounds: u16,
+    settings: Vec<versions::Setting>,
+}
+
+/// `--versions`
+fn versions(place: &Path, rounds: u16, common: Common) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed("start the client's runtime"))?;
+    let mut settings = Vec::new();
+    runtime.block_on(until_signal(async {
+        settings = versions::measure(place, rounds).await?;
+        Ok(())
+    }))?;
+    if common.json {
+        return output::json(&VersionsDocument { machine: machine(), rounds, settings });
+    }
+    let mut text = Text::stdout();
+    versions::lines(&settings, rounds).into_iter().try_for_each(|line| text.line(line))?;
+    text.flush()
 }
 
 /// Makes the file that is read.

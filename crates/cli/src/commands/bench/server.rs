@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use rpcrdma::{PeerShares, Server};
+use rpcrdma::{PeerShares, Server, ServerConfig};
 use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
@@ -39,15 +39,24 @@ pub(super) struct BenchServer {
 }
 
 impl BenchServer {
-    /// Starts to serve `directory` as `/` and a file system in memory as [`MEMORY_EXPORT`].
-    pub(super) fn start(directory: &Path, state: &Path) -> Result<Self, Failure> {
+    /// Starts to serve `directory` as `/` and a file system in memory as [`MEMORY_EXPORT`], with the default configuration as far
+    /// as it is not changed.
+    pub(super) fn start(
+        directory: &Path,
+        state: &Path,
+        configure: impl FnOnce(&mut ServerConfig) + Send + 'static,
+    ) -> Result<Self, Failure> {
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
         let (directory, state) = (directory.to_owned(), state.to_owned());
         let thread = std::thread::Builder::new()
             .name("bench-server".to_owned())
             .spawn(move || {
-                let result = serve(&directory, &state, stopped, |addresses| drop(tell.send(Ok(addresses))));
+                let result = {
+                    let mut config = ServerConfig::default();
+                    configure(&mut config);
+                    serve(&directory, &state, config, stopped, |addresses| drop(tell.send(Ok(addresses))))
+                };
                 if let Err(failure) = result {
                     drop(tell.send(Err(failure)));
                 }
@@ -71,6 +80,7 @@ impl Drop for BenchServer {
 fn serve(
     directory: &Path,
     state: &Path,
+    config: ServerConfig,
     stopped: oneshot::Receiver<()>,
     ready: impl FnOnce(Addresses),
 ) -> Result<(), Failure> {
@@ -96,10 +106,10 @@ fn serve(
         let nfs = NfsServer::new(HandleKey::random(), exports.into(), options).map_err(failed("export"))?;
 
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let config = rpcrdma_iwarp::Config::default;
+        let iwarp = rpcrdma_iwarp::Config::default;
         let base = TcpListener::bind(any).await.map_err(failed("listen"))?;
-        let raw = IwarpListener::bind(any, config()).await.map_err(failed("listen"))?;
-        let nfs_rdma = IwarpListener::bind(any, config()).await.map_err(failed("listen"))?;
+        let raw = IwarpListener::bind(any, iwarp()).await.map_err(failed("listen"))?;
+        let nfs_rdma = IwarpListener::bind(any, iwarp()).await.map_err(failed("listen"))?;
         let nfs_tcp = TcpListener::bind(any).await.map_err(failed("listen"))?;
         let addresses = Addresses {
             base: base.local_addr().map_err(failed("listen"))?,
@@ -109,6 +119,7 @@ fn serve(
             thread: gettid(),
         };
         let server = Server::builder()
+            .config(config)
             .shares(shares)
             .program(nfs.nfs_program())
             .program(nfs.mount_program())
