@@ -922,6 +922,11 @@ impl Connection {
                 }
                 return;
             }
+            // No version that a connection speaks has them.
+            Body::Middle { .. } | Body::Grant => {
+                let error = ProtocolError::UnknownProcedure { procedure: fixed.procedure };
+                return self.fault(now, error, self.usually(), Some(fixed));
+            }
             Body::Exchange(exchange) => return self.handle_operation(now, fixed, exchange),
             Body::Error(error) => {
                 if let Some(exchanges) =

@@ -23,6 +23,10 @@ pub enum List {
     Padding,
     /// The words before the lists in Version Two.
     Direction,
+    /// The handle before the lists in version-two-07 §6.3.
+    Handle,
+    /// The word before a part of a Payload in version-two-07 §6.3.
+    Remaining,
 }
 
 impl fmt::Display for List {
@@ -33,6 +37,8 @@ impl fmt::Display for List {
             Self::Reply => "Reply chunk",
             Self::Padding => "RDMA_MSGP words",
             Self::Direction => "rdma_direction",
+            Self::Handle => "rdma_inv_handle",
+            Self::Remaining => "rdma_remaining",
         })
     }
 }
@@ -163,6 +169,23 @@ pub enum ProtocolError {
     /// A Position-Zero chunk outside RDMA_NOMSG has no meaning.
     #[error("Position-Zero Read chunk in an RDMA_MSG")]
     PositionZeroInMessage,
+    /// version-two-07 §6.3.7: the Position-Zero chunk stands among those of data items.
+    #[error("Position-Zero Read segment in rdma_reads")]
+    PositionZeroInReads,
+    /// version-two-07 §6.3.5: the Call chunk is a Position-Zero chunk.
+    #[error("Call chunk with a segment at Position {position}, only 0 is possible")]
+    CallChunkPosition {
+        /// The Position.
+        position: u32,
+    },
+    /// version-two-07 §4.5.1.1: Positions of a Read list go up.
+    #[error("Read segment at Position {position} behind one at {before}")]
+    PositionOrder {
+        /// The Position.
+        position: u32,
+        /// That of the segment before it.
+        before: u32,
+    },
     /// RFC 8166 §4.5.2: RDMA_NOMSG with all lists absent.
     #[error("RDMA_NOMSG without any chunk")]
     NoChunks,
@@ -332,6 +355,14 @@ pub enum ProtocolError {
     /// xcharext-02 §2.1: an operation on characteristics runs past its end.
     #[error("an operation on characteristics runs past the end of the message")]
     OperationTruncated,
+    /// version-two-07 §5.1: the data of a property runs past the end of the message.
+    #[error("property {id:#x} with {len} bytes of data, which is more than the message has")]
+    ValueTruncated {
+        /// Its id.
+        id: u32,
+        /// The length that is said.
+        len: u32,
+    },
     /// xcharext-02 §4: `rdma_optinfo` goes on behind the operation.
     #[error("an operation on characteristics ends before its rdma_optinfo")]
     OperationTooLong,
@@ -510,6 +541,7 @@ impl ProtocolError {
             Self::UnknownOperation { .. }
                 | Self::OperationTruncated
                 | Self::OperationTooLong
+                | Self::ValueTruncated { .. }
                 | Self::BadFlag { .. }
                 | Self::TooManyCharacteristics { .. }
                 | Self::SubsetTooLong { .. }
@@ -538,6 +570,9 @@ impl ProtocolError {
             Self::OverlappingPosition { .. } => "overlapping_position",
             Self::PositionBeyondMessage { .. } => "position_beyond_message",
             Self::PositionZeroInMessage => "position_zero_in_message",
+            Self::PositionZeroInReads => "position_zero_in_reads",
+            Self::CallChunkPosition { .. } => "call_chunk_position",
+            Self::PositionOrder { .. } => "position_order",
             Self::NoChunks => "no_chunks",
             Self::NoPositionZero => "no_position_zero",
             Self::PaddedMessage => "padded_message",
@@ -569,6 +604,7 @@ impl ProtocolError {
             Self::UnknownOperation { .. } => "unknown_operation",
             Self::OperationTruncated => "operation_truncated",
             Self::OperationTooLong => "operation_too_long",
+            Self::ValueTruncated { .. } => "value_truncated",
             Self::BadFlag { .. } => "bad_flag",
             Self::TooManyCharacteristics { .. } => "too_many_characteristics",
             Self::SubsetTooLong { .. } => "subset_too_long",

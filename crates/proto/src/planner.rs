@@ -167,13 +167,14 @@ pub struct PlannedRead {
 /// [`Refusal`]: no form carries it.
 pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     let (write, reply) = offer(input)?;
-    let shape = |read_segments| Shape {
+    let shape = |read_segments, long| Shape {
         direction: Direction::Call,
         read_segments,
+        long,
         write_segments: write.iter().map(Vec::len).collect(),
         reply_segments: reply.as_ref().map(Vec::len),
     };
-    let header = input.codec.header_len(&shape(0));
+    let header = input.codec.header_len(&shape(0, false));
     let fits = header + input.message.len() <= input.send;
     let whole = |form, padding, inline| {
         let (read, copied) = (vec![], CopyCount::default());
@@ -196,7 +197,7 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     }
 
     let (rest, mut read) = take_out(&input.chunks, &pieces, &reduced)?;
-    if !read.is_empty() && input.codec.header_len(&shape(segments(&read))) + rest.len() <= input.send {
+    if !read.is_empty() && input.codec.header_len(&shape(segments(&read), false)) + rest.len() <= input.send {
         let copied = CopyCount::default();
         return Ok(CallPlan { form: Form::Reduced, padding: None, inline: rest, read, write, reply, copied });
     }
@@ -204,7 +205,7 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     // RFC 8166 §3.5.3: the Position-Zero chunk holds the message with all its pads. RFC 5666 §5.1 looks for it first.
     let (zero, copied) = position_zero(&input.chunks, &rest)?;
     read.insert(0, zero);
-    let len = input.codec.header_len(&shape(segments(&read)));
+    let len = input.codec.header_len(&shape(segments(&read), true));
     if len > input.send {
         return Err(Refusal::HeaderTooLong { len, allowed: input.send });
     }
@@ -273,7 +274,7 @@ fn offer(input: &CallInput<'_>) -> Result<(Vec<Vec<usize>>, Option<Vec<usize>>),
         input.sinks.iter().map(|len| cut_lengths(&input.chunks, *len)).collect::<Result<Vec<_>, _>>()?;
     let header = |reply_segments| {
         let write_segments = write.iter().map(Vec::len).collect();
-        input.codec.header_len(&Shape { direction, read_segments: 0, write_segments, reply_segments })
+        input.codec.header_len(&Shape { direction, write_segments, reply_segments, ..Shape::default() })
     };
     // RFC 8166 §4.3.3: a Reply chunk if the largest possible reply is larger than the threshold.
     if header(None).saturating_add(reply_max) <= input.receive {

@@ -285,7 +285,9 @@ impl Stage {
             Body::NoMessage(lists) => (lists, None),
             Body::Padded { .. } => return Err(fail("the client sends an RDMA_MSGP")),
             Body::Done => return Err(fail("the client sends an RDMA_DONE")),
-            Body::Error(_) | Body::Exchange(_) => return Ok(Event::Other(arrived.octets)),
+            Body::Error(_) | Body::Exchange(_) | Body::Middle { .. } | Body::Grant => {
+                return Ok(Event::Other(arrived.octets));
+            }
         };
         // RFC 4506 §4.19: 2 was only ever proposed.
         if lists.has_padding() {

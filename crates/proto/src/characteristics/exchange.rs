@@ -336,6 +336,8 @@ impl Exchanges {
         }
         let mut effect = Effect::Nothing;
         match exchange {
+            // No profile that is exchanged here tells it in parts.
+            Exchange::Part { .. } => return Err(ProtocolError::UnknownOperation { operation: 0 }),
             Exchange::Initial { start, .. } => {
                 let start = self.decode(&start)?;
                 self.peer = Characteristics::default();

@@ -67,7 +67,12 @@ impl FromIterator<usize> for Subset {
 /// One operation of the exchange; none has a Payload stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// How the sender begins (ROPT_INITXCH, RDMA2_CONNPROP).
+    /// A part of how the sender begins, before an [`Exchange::Initial`] with the rest (RDMA2_CONNPROP_MIDDLE).
+    Part {
+        /// What it says of itself.
+        start: Vec<Value>,
+    },
+    /// How the sender begins (ROPT_INITXCH, RDMA2_CONNPROP, RDMA2_CONNPROP_FINAL).
     Initial {
         /// What it says of itself.
         start: Vec<Value>,
@@ -120,7 +125,13 @@ impl Operands<'_, '_> {
 
     /// An opaque item with its pad.
     pub(super) fn opaque(&mut self) -> Result<Bytes, ProtocolError> {
-        let len = usize::try_from(self.word()?).map_err(|_| ProtocolError::OperationTruncated)?;
+        let len = self.word()?;
+        self.data(len)
+    }
+
+    /// The bytes of an opaque item, and its pad.
+    fn data(&mut self, len: u32) -> Result<Bytes, ProtocolError> {
+        let len = usize::try_from(len).map_err(|_| ProtocolError::OperationTruncated)?;
         let data = self.reader.bytes(len).ok_or(ProtocolError::OperationTruncated)?;
         let data = Bytes::copy_from_slice(data);
         self.reader.bytes(len.next_multiple_of(WORD) - len).ok_or(ProtocolError::OperationTruncated)?;
@@ -143,6 +154,19 @@ impl Operands<'_, '_> {
     pub(super) fn values(&mut self) -> Result<Vec<Value>, ProtocolError> {
         let count = self.count()?;
         (0..count).map(|_| self.value()).collect()
+    }
+
+    /// The same; data that runs past the end is a fault of its value (version-two-07 §5.1).
+    pub(super) fn values_within(&mut self) -> Result<Vec<Value>, ProtocolError> {
+        let count = self.count()?;
+        (0..count)
+            .map(|_| {
+                let id = self.word()?;
+                let len = self.word()?;
+                let data = self.data(len).map_err(|_| ProtocolError::ValueTruncated { id, len })?;
+                Ok(Value { id, data })
+            })
+            .collect()
     }
 
     pub(super) fn subset(&mut self) -> Result<Subset, ProtocolError> {

@@ -110,9 +110,20 @@ pub(super) fn read_list(
     limits: &Limits,
     marks: Marks,
 ) -> Result<Vec<ReadSegment>, ProtocolError> {
-    let most = limits.read_chunks.saturating_mul(limits.segments_per_chunk);
     let mut read = Vec::new();
-    let mut total = 0u64;
+    read_on(reader, limits, marks, &mut read)?;
+    Ok(read)
+}
+
+/// Reads one more Read list behind the entries of another; the bounds are on both together.
+pub(super) fn read_on(
+    reader: &mut Reader<'_>,
+    limits: &Limits,
+    marks: Marks,
+    read: &mut Vec<ReadSegment>,
+) -> Result<(), ProtocolError> {
+    let most = limits.read_chunks.saturating_mul(limits.segments_per_chunk);
+    let mut total: u64 = read.iter().map(|entry| u64::from(entry.segment.length)).sum();
     while let Some(padding) = more_read(reader, marks)? {
         if read.len() == most {
             return Err(ProtocolError::TooManyReadSegments { allowed: most });
@@ -139,7 +150,7 @@ pub(super) fn read_list(
         }
         read.push(entry);
     }
-    Ok(read)
+    Ok(())
 }
 
 fn write_chunk(reader: &mut Reader<'_>, list: List, limits: &Limits) -> Result<WriteChunk, ProtocolError> {

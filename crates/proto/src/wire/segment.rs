@@ -134,6 +134,7 @@ impl ChunkLists {
             read_segments: self.read.len(),
             write_segments: self.write.iter().map(|chunk| chunk.segments.len()).collect(),
             reply_segments: self.reply.as_ref().map(|chunk| chunk.segments.len()),
+            long: self.has_position_zero(),
         }
     }
 }

@@ -106,7 +106,9 @@ impl Codec for V1 {
             }
             Body::Done => out.put_u32(RDMA_DONE),
             Body::Error(ErrorBody::Version { low, high }) => put_error(ERR_VERS, &[*low, *high], out),
-            Body::Error(_) | Body::Exchange(_) => put_error(ERR_CHUNK, &[], out),
+            Body::Error(_) | Body::Exchange(_) | Body::Middle { .. } | Body::Grant => {
+                put_error(ERR_CHUNK, &[], out);
+            }
         }
     }
 

@@ -114,14 +114,12 @@ impl Codec for V2P1 {
                 out.put_u32(direction);
                 put_lists(lists, out);
             }
-            Body::Exchange(exchange) => {
-                out.put_u32(RDMA2_OPTIONAL);
-                out.put_u32(direction);
-                put_operation(exchange, out);
-            }
+            Body::Exchange(exchange) => put_operation(exchange, direction, out),
             Body::Error(ErrorBody::Version { low, high }) => put_error(RDMA2_ERR_VERS, &[*low, *high], out),
             Body::Error(ErrorBody::InvalidOption) => put_error(RDMA2_ERR_INVAL_OPTION, &[], out),
-            Body::Error(_) | Body::Padded { .. } | Body::Done => put_error(RDMA2_ERR_BAD_HEADER, &[], out),
+            Body::Error(_) | Body::Padded { .. } | Body::Done | Body::Middle { .. } | Body::Grant => {
+                put_error(RDMA2_ERR_BAD_HEADER, &[], out);
+            }
         }
     }
 
@@ -172,9 +170,10 @@ fn operation(reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, Proto
     Ok(exchange)
 }
 
-fn put_operation(exchange: &Exchange, out: &mut BytesMut) {
+fn put_operation(exchange: &Exchange, direction: u32, out: &mut BytesMut) {
     let mut info = BytesMut::new();
     let operation = match exchange {
+        Exchange::Part { .. } => return put_error(RDMA2_ERR_BAD_HEADER, &[], out),
         Exchange::Initial { start, constant } => {
             put_values(start, &mut info);
             put_subset(constant, &mut info);
@@ -199,6 +198,8 @@ fn put_operation(exchange: &Exchange, out: &mut BytesMut) {
             ROPT_UPDXCH
         }
     };
+    out.put_u32(RDMA2_OPTIONAL);
+    out.put_u32(direction);
     out.put_u32(operation);
     super::exchange::put_opaque(&info, out);
 }

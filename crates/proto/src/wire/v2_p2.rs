@@ -99,9 +99,11 @@ impl Codec for V2P2 {
                 ErrorBody::InvalidProcedure => put_error(RDMA2_ERR_INVAL_PROC, &[], out),
                 ErrorBody::InvalidOption => put_error(RDMA2_ERR_INVAL_OPTION, &[], out),
                 ErrorBody::System => put_error(RDMA2_ERR_SYSTEM, &[], out),
-                ErrorBody::Chunk => put_error(RDMA2_ERR_BAD_XDR, &[], out),
+                _ => put_error(RDMA2_ERR_BAD_XDR, &[], out),
             },
-            Body::Padded { .. } | Body::Done => put_error(RDMA2_ERR_BAD_XDR, &[], out),
+            Body::Padded { .. } | Body::Done | Body::Middle { .. } | Body::Grant => {
+                put_error(RDMA2_ERR_BAD_XDR, &[], out);
+            }
         }
     }
 
@@ -196,6 +198,7 @@ fn operation(procedure: u32, reader: &mut Reader<'_>, limits: &Limits) -> Result
 
 fn put_operation(exchange: &Exchange, out: &mut BytesMut) {
     match exchange {
+        Exchange::Part { .. } => put_error(RDMA2_ERR_BAD_XDR, &[], out),
         Exchange::Initial { start, constant } => {
             out.put_u32(RDMA2_CONNPROP);
             put_values(start, out);

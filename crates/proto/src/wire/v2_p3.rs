@@ -1,0 +1,316 @@
+//! The header of RPC-over-RDMA Version Two, profile P3: draft-ietf-nfsv4-rpcrdma-version-two-07 §6, §8.4.
+//!
+//! Calls and replies have header types of their own, so that no word says the direction; a message may go on in several Sends
+//! (CALL_MIDDLE, REPLY_MIDDLE); credits can be granted by a message that does nothing else (GRANT). The Call chunk, which is a list
+//! of its own here, is the Position-Zero chunk of [`ChunkLists::read`] as in every other version.
+//!
+//! The codec stands by itself: no [`Profile`](super::Profile) has it, as no connection keeps to the rest of the document.
+//!
+//! Decoding is strict and bounded as in [`v1`](super::v1); the chunk lists are the same. No buffer is owned here. What has its
+//! sixteen bytes and is cut off behind them is an XDR error (§7.2), not too short to be looked at.
+
+use bytes::{BufMut, BytesMut};
+
+use super::exchange::{Exchange, Operands, put_values};
+use super::lists::{
+    Marks, chunk_len, chunk_lists, lists_len, put_lists, put_read_list, put_reply_chunk, put_write_list,
+    read_list, read_on, reply_chunk, write_list, write_list_len,
+};
+use super::reader::Reader;
+use super::{
+    Body, ChunkLists, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation, RDMA_ERROR,
+    ReadSegment, Rules, Shape, put_error,
+};
+use crate::error::{List, ProtocolError};
+use crate::limits::Limits;
+
+/// The value of `rdma_vers`.
+pub const VERSION: u32 = 2;
+
+const RDMA2_GRANT: u32 = 5;
+const RDMA2_CONNPROP_MIDDLE: u32 = 6;
+const RDMA2_CONNPROP_FINAL: u32 = 7;
+const RDMA2_CALL_EXTERNAL: u32 = 8;
+const RDMA2_CALL_MIDDLE: u32 = 9;
+const RDMA2_CALL_INLINE: u32 = 10;
+const RDMA2_REPLY_EXTERNAL: u32 = 11;
+const RDMA2_REPLY_MIDDLE: u32 = 12;
+const RDMA2_REPLY_INLINE: u32 = 13;
+
+const RDMA2_ERR_VERS: u32 = 1;
+const RDMA2_ERR_BAD_XDR: u32 = 2;
+const RDMA2_ERR_BAD_PROPVAL: u32 = 3;
+const RDMA2_ERR_INVAL_HTYPE: u32 = 4;
+const RDMA2_ERR_INVAL_CONT: u32 = 5;
+const RDMA2_ERR_READ_CHUNKS: u32 = 6;
+const RDMA2_ERR_WRITE_CHUNKS: u32 = 7;
+const RDMA2_ERR_SEGMENTS: u32 = 8;
+const RDMA2_ERR_WRITE_RESOURCE: u32 = 9;
+const RDMA2_ERR_REPLY_RESOURCE: u32 = 10;
+const RDMA2_ERR_VERS_MISMATCH: u32 = 11;
+const RDMA2_ERR_SYSTEM: u32 = 100;
+
+const WORD: usize = 4;
+
+static RULES: Rules = Rules {
+    version: VERSION,
+    profile: None,
+    name: "Version Two (P3)",
+    default_inline: 4096,
+    largest_inline: 262_144,
+    initial_credits: 1,
+    invalidation: Invalidation::PerCall,
+};
+
+/// The codec of this profile.
+#[derive(Clone, Copy, Debug)]
+pub struct V2P3;
+
+impl Codec for V2P3 {
+    fn rules(&self) -> &'static Rules {
+        &RULES
+    }
+
+    fn decode(&self, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError> {
+        let Fixed { xid, version, credit, procedure } = Fixed::decode(message)?;
+        let mut reader = Reader::new(message.get(FIXED_LEN..).unwrap_or_default());
+        if version != VERSION && procedure != RDMA_ERROR {
+            return Err(ProtocolError::UnsupportedVersion { version });
+        }
+        let (call, reply) = (Some(Direction::Call), Some(Direction::Reply));
+        let (direction, invalidate, body) = match procedure {
+            RDMA_ERROR => (reply, 0, Body::Error(error_body(&mut reader)?)),
+            RDMA2_GRANT => (None, 0, Body::Grant),
+            RDMA2_CONNPROP_MIDDLE | RDMA2_CONNPROP_FINAL => {
+                (None, 0, Body::Exchange(properties(procedure, &mut reader, limits)?))
+            }
+            RDMA2_CALL_EXTERNAL => {
+                let invalidate = handle(&mut reader)?;
+                (call, invalidate, Body::NoMessage(call_external(&mut reader, limits)?))
+            }
+            RDMA2_CALL_MIDDLE => (call, 0, middle(&mut reader, message.len())?),
+            RDMA2_CALL_INLINE => {
+                let invalidate = handle(&mut reader)?;
+                let lists = chunk_lists(&mut reader, limits, Marks::Unknown)?;
+                data_items(&lists.read)?;
+                (call, invalidate, Body::Message(lists))
+            }
+            RDMA2_REPLY_EXTERNAL => {
+                let write = write_list(&mut reader, limits)?;
+                let reply_chunk = reply_chunk(&mut reader, limits)?;
+                // §6.3.8: exactly one.
+                if reply_chunk.is_none() {
+                    return Err(ProtocolError::ReplyChunkUse);
+                }
+                (reply, 0, Body::NoMessage(ChunkLists { read: vec![], write, reply: reply_chunk }))
+            }
+            RDMA2_REPLY_MIDDLE => (reply, 0, middle(&mut reader, message.len())?),
+            RDMA2_REPLY_INLINE => {
+                let write = write_list(&mut reader, limits)?;
+                (reply, 0, Body::Message(ChunkLists { write, ..ChunkLists::default() }))
+            }
+            procedure => return Err(ProtocolError::UnknownProcedure { procedure }),
+        };
+        let header = Header { xid, version, credit, direction, invalidate, body };
+        Ok((header, FIXED_LEN + reader.position()))
+    }
+
+    fn header_len(&self, shape: &Shape) -> usize {
+        FIXED_LEN
+            + match shape.direction {
+                // The handle; and the Call chunk ends with a word of its own.
+                Direction::Call => WORD + lists_len(shape) + if shape.long { WORD } else { 0 },
+                // No Read list, and a Reply chunk only where the message is in it.
+                Direction::Reply => {
+                    write_list_len(&shape.write_segments) + shape.reply_segments.map_or(0, chunk_len)
+                }
+            }
+    }
+
+    fn padded_extra(&self) -> Option<usize> {
+        None
+    }
+
+    /// Of a reply, the Read list does not exist, and the Reply chunk only in one that is in it: such lists are not encoded.
+    fn encode(&self, header: &Header, out: &mut BytesMut) {
+        out.put_u32(header.xid);
+        out.put_u32(header.version);
+        out.put_u32(header.credit);
+        let is_reply = header.direction == Some(Direction::Reply);
+        match &header.body {
+            Body::Message(lists) if is_reply => {
+                out.put_u32(RDMA2_REPLY_INLINE);
+                put_write_list(&lists.write, out);
+            }
+            Body::NoMessage(lists) if is_reply => {
+                out.put_u32(RDMA2_REPLY_EXTERNAL);
+                put_write_list(&lists.write, out);
+                put_reply_chunk(lists.reply.as_ref(), out);
+            }
+            Body::Message(lists) => {
+                out.put_u32(RDMA2_CALL_INLINE);
+                out.put_u32(header.invalidate);
+                put_lists(lists, out);
+            }
+            Body::NoMessage(lists) => {
+                out.put_u32(RDMA2_CALL_EXTERNAL);
+                out.put_u32(header.invalidate);
+                put_read_list(lists.read.iter().filter(|entry| entry.position == 0), out);
+                put_read_list(lists.read.iter().filter(|entry| entry.position != 0), out);
+                put_write_list(&lists.write, out);
+                put_reply_chunk(lists.reply.as_ref(), out);
+            }
+            Body::Middle { remaining } => {
+                out.put_u32(if is_reply { RDMA2_REPLY_MIDDLE } else { RDMA2_CALL_MIDDLE });
+                out.put_u32(*remaining);
+            }
+            Body::Grant => out.put_u32(RDMA2_GRANT),
+            Body::Exchange(Exchange::Part { start }) => {
+                out.put_u32(RDMA2_CONNPROP_MIDDLE);
+                put_values(start, out);
+            }
+            // What is told is told for good: the text has no other way.
+            Body::Exchange(Exchange::Initial { start, .. }) => {
+                out.put_u32(RDMA2_CONNPROP_FINAL);
+                put_values(start, out);
+            }
+            Body::Error(error) => put_error_body(error, out),
+            Body::Exchange(_) | Body::Padded { .. } | Body::Done => put_error(RDMA2_ERR_BAD_XDR, &[], out),
+        }
+    }
+
+    /// §7.1 to §7.4
+    fn refusal(&self, error: &ProtocolError) -> ErrorBody {
+        let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        match error {
+            ProtocolError::UnknownProcedure { .. } | ProtocolError::UnknownOperation { .. } => {
+                ErrorBody::InvalidProcedure
+            }
+            ProtocolError::VersionChanged { .. } => ErrorBody::VersionMismatch,
+            ProtocolError::BadCharacteristic { .. }
+            | ProtocolError::ValueTruncated { .. }
+            | ProtocolError::ReceiveSizeTooSmall { .. } => ErrorBody::BadValue,
+            ProtocolError::TooManyReadChunks { allowed, .. } => {
+                ErrorBody::ReadChunks { most: word(*allowed) }
+            }
+            // §7.3.1: more arguments than the procedure has.
+            ProtocolError::NotEligible { eligible, .. } => ErrorBody::ReadChunks { most: word(*eligible) },
+            // §4.6.4: an error of §7.3.
+            ProtocolError::ReverseChunks | ProtocolError::ReadsNotAgreed => ErrorBody::ReadChunks { most: 0 },
+            ProtocolError::TooManyWriteChunks { allowed } => ErrorBody::WriteChunks { most: word(*allowed) },
+            ProtocolError::TooManySegments { allowed, .. }
+            | ProtocolError::TooManyReadSegments { allowed } => ErrorBody::Segments { most: word(*allowed) },
+            // The planner looks at all chunks together: which of them is too short would only be a guess.
+            ProtocolError::WriteChunkTooSmall { len, .. } => {
+                ErrorBody::WriteResource { chunk: 0, needed: narrow(*len) }
+            }
+            ProtocolError::ReplyTooLong { len, .. } | ProtocolError::ReplyNotExposed { len, .. } => {
+                ErrorBody::ReplyResource { segment: 0, needed: narrow(*len) }
+            }
+            // They parse, and nothing better can be said of them.
+            ProtocolError::ReadSegmentTooLong { .. }
+            | ProtocolError::ReadListTooLong { .. }
+            | ProtocolError::ExceedsMemory { .. }
+            | ProtocolError::EarlierReadFailed { .. } => ErrorBody::System,
+            _ => ErrorBody::Chunk,
+        }
+    }
+}
+
+fn handle(reader: &mut Reader<'_>) -> Result<u32, ProtocolError> {
+    reader.u32().ok_or(ProtocolError::ListTruncated { list: List::Handle })
+}
+
+/// The Call chunk and the lists behind it; both Read lists are bounded together.
+fn call_external(reader: &mut Reader<'_>, limits: &Limits) -> Result<ChunkLists, ProtocolError> {
+    let mut read = read_list(reader, limits, Marks::Unknown)?;
+    if read.is_empty() {
+        return Err(ProtocolError::NoPositionZero);
+    }
+    if let Some(entry) = read.iter().find(|entry| entry.position != 0) {
+        return Err(ProtocolError::CallChunkPosition { position: entry.position });
+    }
+    let call = read.len();
+    read_on(reader, limits, Marks::Unknown, &mut read)?;
+    data_items(read.get(call..).unwrap_or_default())?;
+    let write = write_list(reader, limits)?;
+    Ok(ChunkLists { read, write, reply: reply_chunk(reader, limits)? })
+}
+
+/// The chunks of data items: the Position-Zero chunk has its own list (§6.3.7), and Positions go up (§4.5.1.1).
+fn data_items(read: &[ReadSegment]) -> Result<(), ProtocolError> {
+    let mut before = 0;
+    for ReadSegment { position, .. } in read {
+        if *position == 0 {
+            return Err(ProtocolError::PositionZeroInReads);
+        }
+        if *position < before {
+            return Err(ProtocolError::PositionOrder { position: *position, before });
+        }
+        before = *position;
+    }
+    Ok(())
+}
+
+/// The first word of the Payload stream belongs to the header, so that each of these messages brings something.
+fn middle(reader: &mut Reader<'_>, len: usize) -> Result<Body, ProtocolError> {
+    let remaining = reader.u32().ok_or(ProtocolError::ListTruncated { list: List::Remaining })?;
+    let payload = len.saturating_sub(FIXED_LEN + reader.position());
+    if payload < WORD {
+        return Err(ProtocolError::ShortPayload { len: payload, least: WORD });
+    }
+    Ok(Body::Middle { remaining })
+}
+
+/// What is told is not going to change: properties go by once, at the beginning (§5.1).
+fn properties(procedure: u32, reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, ProtocolError> {
+    let start = Operands { reader, limits }.values_within()?;
+    Ok(if procedure == RDMA2_CONNPROP_MIDDLE {
+        Exchange::Part { start }
+    } else {
+        let constant = (0..start.len()).collect();
+        Exchange::Initial { start, constant }
+    })
+}
+
+fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
+    let mut word = || reader.u32().ok_or(ProtocolError::ErrorTruncated);
+    Ok(match word()? {
+        RDMA2_ERR_VERS => ErrorBody::Version { low: word()?, high: word()? },
+        RDMA2_ERR_BAD_XDR => ErrorBody::Chunk,
+        RDMA2_ERR_BAD_PROPVAL => ErrorBody::BadValue,
+        RDMA2_ERR_INVAL_HTYPE => ErrorBody::InvalidProcedure,
+        RDMA2_ERR_INVAL_CONT => ErrorBody::InvalidContinuation,
+        RDMA2_ERR_READ_CHUNKS => ErrorBody::ReadChunks { most: word()? },
+        RDMA2_ERR_WRITE_CHUNKS => ErrorBody::WriteChunks { most: word()? },
+        RDMA2_ERR_SEGMENTS => ErrorBody::Segments { most: word()? },
+        RDMA2_ERR_WRITE_RESOURCE => ErrorBody::WriteResource { chunk: word()?, needed: word()? },
+        RDMA2_ERR_REPLY_RESOURCE => ErrorBody::ReplyResource { segment: 0, needed: word()? },
+        RDMA2_ERR_VERS_MISMATCH => ErrorBody::VersionMismatch,
+        RDMA2_ERR_SYSTEM => ErrorBody::System,
+        code => return Err(ProtocolError::UnknownErrorCode { code }),
+    })
+}
+
+fn put_error_body(error: &ErrorBody, out: &mut BytesMut) {
+    match error {
+        ErrorBody::Version { low, high } => put_error(RDMA2_ERR_VERS, &[*low, *high], out),
+        ErrorBody::Chunk | ErrorBody::InvalidOption => put_error(RDMA2_ERR_BAD_XDR, &[], out),
+        ErrorBody::BadValue => put_error(RDMA2_ERR_BAD_PROPVAL, &[], out),
+        ErrorBody::InvalidProcedure => put_error(RDMA2_ERR_INVAL_HTYPE, &[], out),
+        ErrorBody::InvalidContinuation => put_error(RDMA2_ERR_INVAL_CONT, &[], out),
+        ErrorBody::ReadChunks { most } => put_error(RDMA2_ERR_READ_CHUNKS, &[*most], out),
+        ErrorBody::WriteChunks { most } => put_error(RDMA2_ERR_WRITE_CHUNKS, &[*most], out),
+        ErrorBody::Segments { most } => put_error(RDMA2_ERR_SEGMENTS, &[*most], out),
+        ErrorBody::WriteResource { chunk, needed } => {
+            put_error(RDMA2_ERR_WRITE_RESOURCE, &[*chunk, *needed], out);
+        }
+        ErrorBody::ReplyResource { needed, .. } => put_error(RDMA2_ERR_REPLY_RESOURCE, &[*needed], out),
+        ErrorBody::VersionMismatch => put_error(RDMA2_ERR_VERS_MISMATCH, &[], out),
+        ErrorBody::System => put_error(RDMA2_ERR_SYSTEM, &[], out),
+    }
+}
+
+#[cfg(test)]
+mod tests;
