@@ -4,11 +4,15 @@
 //! [`ResponderCredits`] decides what we grant and notices a peer that goes beyond it. Both count only; Receives are
 //! counted in [`receives`](crate::receives), which is asked before a grant leaves.
 //!
+//! Credits per message, which a later profile of Version Two has instead, are counted by [`messages`].
+//!
 //! *RDMA_DONE* takes a credit too (RFC 5666 §3.8), and nothing answers it. The Requester keeps the credit of a call whose
 //! reply it has to read, sends the RDMA_DONE on it, and has it back with the reply to any Call sent after that: Sends arrive in
 //! order, so the Responder had the RDMA_DONE and has posted another Receive. So that such a Call can always be sent, the last
 //! credit is left for one that follows an RDMA_DONE. The Responder sets a Receive aside for the RDMA_DONE of each reply that
 //! it exposes, beyond those of its grant, before the reply leaves; so an RDMA_DONE takes nothing from what was granted.
+
+pub mod messages;
 
 use std::collections::VecDeque;
 

@@ -1,0 +1,249 @@
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// All Receives that are owed.
+fn posted(credits: &MessageCredits) -> u32 {
+    credits.receives_owed()
+}
+
+#[test]
+fn v2_07_s4_3_one_message_until_the_first_limit() {
+    let mut credits = MessageCredits::new(8);
+    assert!(credits.take());
+    assert!(!credits.take());
+    assert!(!credits.grant_due(posted(&credits)), "not even a GRANT");
+    credits.limit(3);
+    assert!(credits.take() && credits.take());
+    assert!(!credits.take());
+}
+
+/// What the letter of §4.2.1 would give a peer that only answers: it has sent less than it has received.
+#[test]
+fn v2_07_s4_2_1_the_limit_counts_what_was_received() {
+    let mut credits = MessageCredits::new(8);
+    for _ in 0..5 {
+        let receives = posted(&credits);
+        assert!(credits.accept(false));
+        let _ = credits.advertise(receives);
+    }
+    assert_eq!((credits.sent, credits.received), (0, 5));
+    assert_eq!(credits.advertise(posted(&credits)), 5 + 8);
+}
+
+#[test]
+fn i3_nothing_is_told_that_no_receive_backs() {
+    let mut credits = MessageCredits::new(8);
+    assert_eq!(credits.advertise(0), 1, "what every peer may assume");
+    assert_eq!(credits.advertise(4), 3, "one Receive is for a GRANT");
+    assert_eq!(credits.advertise(2), 3, "what was told stays told");
+    assert_eq!(credits.advertise(100), 8, "no more than the window");
+    assert_eq!(credits.receives_owed(), 9);
+}
+
+#[test]
+fn i4_a_lower_limit_is_followed() {
+    let mut credits = MessageCredits::new(8);
+    credits.limit(10);
+    for _ in 0..5 {
+        assert!(credits.take());
+    }
+    credits.limit(5);
+    assert!(!credits.available());
+    credits.limit(2);
+    assert!(!credits.available());
+    credits.limit(6);
+    assert!(credits.take() && !credits.take());
+}
+
+#[test]
+fn i4_a_peer_beyond_its_limit_is_noticed() {
+    let mut credits = MessageCredits::new(4);
+    assert!(credits.accept(false));
+    assert!(!credits.accept(false), "the first message is all, until it is answered");
+    assert_eq!(credits.advertise(5), 5);
+    for _ in 0..4 {
+        assert!(credits.accept(false));
+    }
+    assert!(!credits.accept(false));
+    // §4.2.1.1: there is a Receive for one GRANT more.
+    assert!(credits.accept(true));
+    assert!(!credits.accept(true));
+    assert!(!credits.accept(false));
+    assert_eq!(credits.advertise(5), 6 + 4, "the GRANT was a message as well");
+    assert!(credits.accept(false));
+}
+
+#[test]
+fn v2_07_s4_2_1_1_a_grant_is_due_when_half_the_window_is_used() {
+    let mut credits = MessageCredits::new(8);
+    credits.limit(100);
+    assert!(credits.accept(false));
+    assert_eq!(credits.advertise(9), 1 + 8);
+    for _ in 0..3 {
+        assert!(credits.accept(false));
+        assert!(!credits.grant_due(9));
+    }
+    assert!(credits.accept(false));
+    assert!(credits.grant_due(9));
+    assert_eq!((credits.grant(9), credits.sent), (5 + 8, 1));
+    assert!(!credits.grant_due(9));
+}
+
+/// A grant of zero: the peer waits until there are Receives again.
+#[test]
+fn v2_07_s4_2_1_1_a_grant_is_due_when_a_peer_without_credits_can_have_some() {
+    let mut credits = MessageCredits::new(64);
+    credits.limit(100);
+    assert!(credits.accept(false));
+    assert_eq!(credits.advertise(1), 1, "zero messages more");
+    assert!(!credits.grant_due(1));
+    assert!(!credits.grant_due(2), "one message is not worth one");
+    assert!(credits.grant_due(3));
+    assert_eq!(credits.grant(3), 3);
+}
+
+/// Until the Receive that a GRANT took is posted again, the limit must not say that it is.
+#[test]
+fn i3_the_receive_for_a_grant_is_not_promised_twice() {
+    let mut credits = MessageCredits::new(4);
+    assert!(credits.accept(false) && credits.accept(true));
+    assert_eq!(credits.advertise(0), 1, "one less than has come");
+    assert_eq!(credits.advertise(1), 2, "room for a GRANT");
+    assert_eq!(credits.advertise(2), 3, "and for a message");
+}
+
+/// §4.2.1.1: a side without a credit can still send one GRANT, and no second one before it has credits.
+#[test]
+fn v2_07_s4_2_1_1_one_grant_goes_without_a_credit() {
+    let mut credits = MessageCredits::new(4);
+    credits.limit(1);
+    assert!(credits.take());
+    let use_window = |credits: &mut MessageCredits| {
+        while credits.accept(false) {}
+    };
+    use_window(&mut credits);
+    assert!(!credits.available() && credits.grant_due(5));
+    let _ = credits.grant(5);
+    use_window(&mut credits);
+    assert!(!credits.grant_due(5), "the peer has no Receive for it");
+    credits.limit(2);
+    assert!(!credits.available() && credits.grant_due(5));
+}
+
+#[test]
+fn v2_07_s4_2_1_counts_go_round() {
+    let near = u32::MAX - 1;
+    let mut credits =
+        MessageCredits { sent: near, received: near, limit: near, told: near, ..MessageCredits::new(8) };
+    assert!(!credits.available());
+    credits.limit(near.wrapping_add(3));
+    for _ in 0..3 {
+        assert!(credits.take());
+    }
+    assert_eq!(credits.sent, 1);
+    assert!(!credits.take());
+    assert_eq!(credits.advertise(9), near.wrapping_add(8));
+    assert_eq!(credits.receives_owed(), 9);
+    for _ in 0..8 {
+        assert!(credits.accept(false));
+    }
+    assert!(!credits.accept(false));
+}
+
+/// A message on its way.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    is_grant: bool,
+    rdma_credit: u32,
+}
+
+/// One side of a connection, with its Receives.
+#[derive(Debug)]
+struct Peer {
+    credits: MessageCredits,
+    posted: u32,
+    inbox: VecDeque<Message>,
+}
+
+impl Peer {
+    /// Both sides have counted `count` messages each way, and have told each other `count + 1`.
+    fn new(window: u32, count: u32) -> Self {
+        let fresh = MessageCredits::new(window);
+        let (limit, told) = (count.wrapping_add(1), count.wrapping_add(1));
+        let credits = MessageCredits { sent: count, received: count, limit, told, heard: count > 0, ..fresh };
+        Self { credits, posted: 2, inbox: VecDeque::new() }
+    }
+
+    fn post(&mut self, most: u32) {
+        self.posted += self.credits.receives_owed().saturating_sub(self.posted).min(most);
+    }
+
+    fn message(&mut self) -> Option<Message> {
+        let (is_grant, rdma_credit) = if self.credits.take() {
+            (false, self.credits.advertise(self.posted))
+        } else {
+            return self.grant();
+        };
+        Some(Message { is_grant, rdma_credit })
+    }
+
+    fn grant(&mut self) -> Option<Message> {
+        let due = self.credits.grant_due(self.posted);
+        due.then(|| Message { is_grant: true, rdma_credit: self.credits.grant(self.posted) })
+    }
+
+    fn deliver(&mut self) {
+        if let Some(Message { is_grant, rdma_credit }) = self.inbox.pop_front() {
+            self.posted = self.posted.checked_sub(1).expect("rule I3: a Receive for each message");
+            assert!(self.credits.accept(is_grant), "rule I4");
+            self.credits.limit(rdma_credit);
+        }
+    }
+}
+
+/// Posts, grants and delivers until nothing is left to do; says how many GRANTs that took.
+fn settle(peers: &mut [Peer; 2]) -> usize {
+    let mut grants = 0;
+    loop {
+        let before = grants;
+        for at in [0, 1] {
+            while !peers[at].inbox.is_empty() {
+                peers[at].deliver();
+            }
+            peers[at].post(u32::MAX);
+            if let Some(grant) = peers[at].grant() {
+                peers[1 - at].inbox.push_back(grant);
+                grants += 1;
+                assert!(grants < 100, "GRANTs for GRANTs");
+            }
+        }
+        if before == grants && peers.iter().all(|peer| peer.inbox.is_empty()) {
+            return grants;
+        }
+    }
+}
+
+proptest! {
+    /// No message meets a queue without a Receive, no history ends with both sides waiting, and silence comes by itself.
+    #[test]
+    fn i3_i4_every_message_has_a_receive_and_nobody_waits_for_ever(
+        windows in (1u32..12, 1u32..12),
+        count in prop_oneof![Just(0u32), Just(u32::MAX - 5), any::<u32>()],
+        steps in prop::collection::vec((0usize..2, 0u8..4, 0u32..6), 0..300),
+    ) {
+        let mut peers = [Peer::new(windows.0, count), Peer::new(windows.1, count)];
+        for (at, step, receives) in steps {
+            match step {
+                0 => peers[at].post(receives),
+                1 => peers[at].deliver(),
+                2 => if let Some(message) = peers[at].message() { peers[1 - at].inbox.push_back(message) },
+                _ => if let Some(grant) = peers[at].grant() { peers[1 - at].inbox.push_back(grant) },
+            }
+        }
+        settle(&mut peers);
+        prop_assert!(peers.iter().all(|peer| peer.credits.available()), "{peers:?}");
+    }
+}
