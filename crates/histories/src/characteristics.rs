@@ -167,7 +167,9 @@ impl End {
             _ => registered(draw),
         };
         match self.connection.change(value) {
-            Ok(()) | Err(NotExchanged::Reduction { .. } | NotExchanged::Unknown(_)) => {}
+            Ok(())
+            | Err(NotExchanged::Reduction { .. } | NotExchanged::Unknown(_) | NotExchanged::Impossible(_)) => {
+            }
             Err(other) => panic!("{other}"),
         }
     }
@@ -182,7 +184,12 @@ impl End {
         let want = want.collect();
         match self.connection.ask(want) {
             Ok(request) => assert!(self.asked.insert(request), "each request has its own number"),
-            Err(NotExchanged::Busy { .. } | NotExchanged::Unknown(_) | NotExchanged::Twice(_)) => {}
+            Err(
+                NotExchanged::Busy { .. }
+                | NotExchanged::Unknown(_)
+                | NotExchanged::Impossible(_)
+                | NotExchanged::Twice(_),
+            ) => {}
             Err(other) => panic!("{other}"),
         }
     }

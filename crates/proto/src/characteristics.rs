@@ -12,6 +12,7 @@ pub(crate) mod exchange;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -31,6 +32,10 @@ pub const REGISTERED_MOST: usize = 8;
 /// answered, and one for a response.
 pub const OPERATION_RECEIVES: usize = 2;
 const OPERATION_RECEIVES_32: u32 = 2;
+
+/// Receive sizes that can be told and asked for, bytes: what every peer may count on, to the longest message that any version
+/// negotiates (RFC 8797 §4.2).
+pub const RECEIVE_SIZES: RangeInclusive<u32> = 4096..=262_144;
 
 /// What one side says of itself. The default is what is assumed of one that says nothing (xcharext-02 §3, version-two-03 §5.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -398,12 +403,20 @@ pub enum NotExchanged {
         /// The size of now.
         now: u32,
     },
-    /// The profile has no such characteristic.
-    #[error("{0:?} does not exist in this profile")]
+    /// The profile has no such characteristic, or it is not registered here.
+    #[error("{0:?} does not exist in this profile, or is not registered")]
     Unknown(Characteristic),
     /// One request asks for two values of it: the answer could not say which.
     #[error("one request asks for two values of the same: {0:?} is the second")]
     Twice(Characteristic),
+    /// A value that this side cannot have or ask for.
+    #[error(
+        "{0:?} is not possible: receive sizes are 4096 to 262144 B, registered data is at most {REGISTERED_MAX} B, and Send with Invalidate has to be taken by the provider"
+    )]
+    Impossible(Characteristic),
+    /// No answer in time.
+    #[error("no answer of the peer in time")]
+    TimedOut,
     /// Nothing is asked for, or more than fits into one message.
     #[error("{count} characteristics in one request, 1 to {allowed} are possible")]
     Count {

@@ -16,7 +16,9 @@ use rpcrdma_xdr::{Padding, Stream};
 use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallId, Refused, RefusedKind};
 use crate::characteristics::exchange::{Effect, Exchanges, Operation, Progress};
-use crate::characteristics::{Characteristic, Characteristics, NotExchanged, Notice, ReverseSupport};
+use crate::characteristics::{
+    Characteristic, Characteristics, NotExchanged, Notice, OPERATION_RECEIVES, ReverseSupport,
+};
 use crate::compatibility::{AlignmentBase, PaddedMessages};
 use crate::config::{Config, Side};
 use crate::core::{Core, Origin};
@@ -144,6 +146,8 @@ impl Connection {
         let initial = codec.rules().initial_credits;
         // What the receive queue holds beyond those for RDMA_DONEs is shared by the two directions.
         let shared = capabilities.max_recv_wr.saturating_sub(config.receives_for_dones());
+        let operations = if config.versions.profile().is_some() { OPERATION_RECEIVES } else { 0 };
+        let shared = shared.saturating_sub(operations);
         let most = u32::try_from(shared / 2).unwrap_or(u32::MAX).max(1);
         let early =
             if side == Side::Server { config.early_calls.max(initial).min(config.grant) } else { initial };
@@ -186,6 +190,8 @@ impl Connection {
     /// first message has to fit what every peer takes (version-two-01 §5).
     pub(crate) fn speak(&mut self, codec: &'static dyn Codec) {
         self.core.codec = codec;
+        self.exchanges = None;
+        self.core.peer_reverse = None;
         let (thresholds, invalidate) = self.announced;
         if codec.rules().profile.is_none() {
             self.core.thresholds = thresholds;
@@ -315,20 +321,20 @@ impl Connection {
     }
 
     /// Whether anything is to be done about characteristics. Asked with every message, so it does not look far.
-    fn may_transmit_operation(&mut self, missing: u32) -> bool {
+    fn has_operation(&mut self) -> bool {
         if self.first_answer_due && self.responder.credits.finished() > 0 {
             self.first_answer_due = false;
             self.follow_characteristics();
         }
-        missing == 0 && self.exchanges.as_ref().is_some_and(Exchanges::has_something_to_do)
+        self.exchanges.as_ref().is_some_and(Exchanges::has_something_to_do)
     }
 
-    /// Sends what is to be said about characteristics; `false` if there is nothing.
-    fn transmit_operation(&mut self) -> bool {
+    /// Goes on with changes, and sends what is to be said about characteristics if that may leave; `false` if nothing was.
+    fn transmit_operation(&mut self, may_leave: bool) -> bool {
         let progress = self.progress();
         let Some(exchanges) = &mut self.exchanges else { return false };
         let effect = exchanges.advance(progress, self.core.receives.least_earlier(), &mut self.core.events);
-        let next = exchanges.next(progress);
+        let next = if may_leave { exchanges.next(progress) } else { None };
         self.carry_out(effect);
         let sent = next.is_some();
         if let Some(Operation { direction, xid, body }) = next {
@@ -524,6 +530,10 @@ impl Connection {
     pub fn call(&mut self, now: Instant, call: Call) -> Result<CallId, Refused> {
         if self.state != State::Open || self.core.failure.is_some() {
             return Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) });
+        }
+        if self.exchanges.as_ref().is_some_and(|exchanges| exchanges.knows(call.xid)) {
+            let kind = RefusedKind::XidInUse(call.xid);
+            return Err(Refused { kind, call: Box::new(call) });
         }
         self.last_activity = now;
         self.requester.call(&mut self.core, now, call)
@@ -762,7 +772,7 @@ impl Connection {
                 continue;
             }
             // What answers a request needs a Receive, and what is told is to be had before the Calls that rely on it.
-            if self.may_transmit_operation(missing) && self.transmit_operation() {
+            if self.has_operation() && self.transmit_operation(missing == 0) {
                 continue;
             }
             // A server's own Calls wait until the client has said which version is spoken.
@@ -873,7 +883,11 @@ impl Connection {
             Version::Open(_) if fixed.procedure == wire::RDMA_ERROR => self.core.codec,
             // The peer says it (version-two-01 §5.3).
             Version::Open(_) => match self.core.config.versions.codec(fixed.version) {
-                Some(codec) => codec,
+                Some(codec) => {
+                    // What is wrong with it is said in its version (RFC 8166 §4.5).
+                    self.core.codec = codec;
+                    codec
+                }
                 None => {
                     let error = ProtocolError::UnsupportedVersion { version: fixed.version };
                     return self.fault(now, error, self.usually(), Some(fixed));
@@ -945,9 +959,6 @@ impl Connection {
             }
         };
         let xid = header.xid;
-        if let Some(exchanges) = &mut self.exchanges {
-            exchanges.rpc_received();
-        }
         // The direction first: a fault of a reply is never answered, one of a Call always (RFC 8166 §4.5).
         let taken = match self.direction(xid, header.direction, &lists, payload.as_deref()) {
             Ok(taken) => taken,
@@ -960,14 +971,16 @@ impl Connection {
         match taken {
             Taken::AsReply => {
                 let received = Received { xid, credit: header.credit, lists, payload, padding, len };
-                if let Err(error) = self.requester.handle_reply(&mut self.core, now, received) {
-                    self.fault(now, error, Taken::AsReply, None);
+                match self.requester.handle_reply(&mut self.core, now, received) {
+                    Ok(()) => self.rpc_taken(),
+                    Err(error) => self.fault(now, error, Taken::AsReply, None),
                 }
             }
             Taken::AsCall => {
                 if !self.admit(now, Some(header.credit)) {
                     return;
                 }
+                self.rpc_taken();
                 let call = ReceivedCall { xid, lists, invalidate: header.invalidate, payload, padding, len };
                 if let Err(error) = self.responder.handle_call(&mut self.core, now, call) {
                     self.refuse_call(now, error, fixed);
@@ -990,6 +1003,13 @@ impl Connection {
             return Err(ProtocolError::UnalignedPosition { position });
         }
         padded.map_or(Ok(None), |(align, threshold)| self.padding(align, threshold, header))
+    }
+
+    /// A Call or reply was taken: operations on characteristics are counted between those.
+    fn rpc_taken(&mut self) {
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.rpc_received();
+        }
     }
 
     /// What is skipped in an RDMA_MSGP, if it is taken at all (RFC 5666 §3.9, RFC 8166 §4.6.1).

@@ -32,6 +32,8 @@ pub struct RequesterCredits {
     read_read: bool,
     /// The last of the Calls that have their reply, by its number.
     answered: u64,
+    /// A reply that was no error has told the grant.
+    told: bool,
 }
 
 impl RequesterCredits {
@@ -47,6 +49,7 @@ impl RequesterCredits {
             dones: VecDeque::new(),
             read_read: false,
             answered: 0,
+            told: false,
         }
     }
 
@@ -146,6 +149,15 @@ impl RequesterCredits {
     /// The peer granted `value`. A grant of 0 would stop everything for ever and counts as 1.
     pub fn grant(&mut self, value: u32) {
         self.granted = value.max(1);
+        self.told = true;
+    }
+
+    /// The same, said by an error: before anything else has told a grant it says nothing, as some peers send the header of the
+    /// Call back (RFC 8166 §3.3.3: "a valid reply"; version-two-01 §5: "a non-error message").
+    pub fn grant_by_error(&mut self, value: u32) {
+        if self.told {
+            self.granted = value.max(1);
+        }
     }
 }
 

@@ -70,8 +70,8 @@ pub struct Session {
     next_xid: u32,
     /// What the peer said that it speaks.
     versions: Option<(u32, u32)>,
-    /// The peer is taken for one that speaks Version One only (version-two-01 §5.2).
-    fallback: bool,
+    /// Until when the peer is taken for one that speaks Version One only (version-two-01 §5.2).
+    fallback: Option<Instant>,
     /// The call that offers the version, by the connection's name for it.
     offer: Option<CallId>,
     events: VecDeque<SessionEvent>,
@@ -188,7 +188,7 @@ impl Session {
             next_id: 0,
             next_xid,
             versions: None,
-            fallback: false,
+            fallback: None,
             offer: None,
             events: VecDeque::new(),
             stats: SessionStats::default(),
@@ -456,7 +456,7 @@ impl Session {
             return false;
         }
         let config = Arc::clone(&self.config);
-        let codec = self.codec();
+        let codec = self.codec(now);
         let mut connection =
             Connection::with_codec(Side::Client, config, codec, peer_private_data, capabilities, now);
         connection.number_tokens_from(u64::from(attempt) << u32::BITS);
@@ -484,11 +484,17 @@ impl Session {
     }
 
     /// The highest version that both sides speak, as far as that is known.
-    fn codec(&self) -> &'static dyn Codec {
+    fn codec(&mut self, now: Instant) -> &'static dyn Codec {
+        // A peer may learn another version: what it said is not believed for ever.
+        self.fallback = self.fallback.filter(|until| *until > now);
+        let fallback = self.fallback.is_some();
+        if !fallback {
+            self.versions = None;
+        }
         let known = |codec: &&'static dyn Codec| {
             let version = codec.rules().version;
             self.versions.is_none_or(|(low, high)| (low..=high).contains(&version))
-                && (version == V1.rules().version || !self.fallback)
+                && (version == V1.rules().version || !fallback)
         };
         self.config.versions.codecs().find(known).unwrap_or_else(|| self.config.versions.highest())
     }
@@ -521,14 +527,14 @@ impl Session {
     fn offer_ended(&mut self, now: Instant, result: Result<IncomingReply, CallFailure>) {
         self.offer = None;
         let State::Offering(_) = self.state else { return };
-        let Some(connection) = &mut self.connection else { return };
         let has_one = self.config.versions.has_one();
         match result {
             // Whatever the RPC reply says: it came in this version. What RFC 5666 §6 agrees on has no meaning in it.
             Ok(_) => self.begin(now, false),
             // version-two-01 §5.2: on the same connection.
             Err(CallFailure { error: CallError::Version { low, high }, .. }) => {
-                self.versions = Some((low, high));
+                self.remember(now, Some((low, high)));
+                let Some(connection) = &mut self.connection else { return };
                 let version = V1.rules().version;
                 if has_one && (low..=high).contains(&version) {
                     tracing::debug!(low, high, "the peer speaks Version One");
@@ -541,7 +547,10 @@ impl Session {
                 }
             }
             Err(CallFailure { error, .. }) => {
-                self.fallback = has_one;
+                if has_one {
+                    self.remember(now, None);
+                }
+                let Some(connection) = &mut self.connection else { return };
                 if let CallError::Chunk | CallError::Refused(_) = &error {
                     let name = connection.codec().rules().name;
                     let reason = format!(
@@ -556,6 +565,18 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// The peer speaks Version One only, or what it said; for some time.
+    fn remember(&mut self, now: Instant, versions: Option<(u32, u32)>) {
+        self.fallback = Some(after(now, self.config.timeouts.version_memory));
+        self.versions = versions.or(self.versions);
+    }
+
+    /// Whether a call that has not ended left on any connection.
+    #[must_use]
+    pub fn was_sent(&self, id: CallId) -> bool {
+        self.waiting.get(&id).is_some_and(|waiting| waiting.sent) || self.names.contains_key(&id)
     }
 
     /// As [`Connection::ask`], of the present connection.
@@ -706,7 +727,9 @@ impl Session {
                         self.state = State::Idle;
                         if wanted {
                             let again = self.config.versions.has_one();
-                            self.fallback |= again;
+                            if again {
+                                self.remember(now, None);
+                            }
                             self.losses = self.losses.saturating_add(u32::from(!again));
                             let at = if again { now } else { after(now, self.pause()) };
                             self.state = State::Wanted(at);
@@ -757,6 +780,13 @@ impl Session {
             // RFC 8166 §4.5.1: the range says what to try on the next connection.
             Err(CallFailure { error: CallError::Version { low, high }, .. }) => {
                 self.versions = Some((low, high));
+                // On this connection no call will do better.
+                if let Some(connection) = &mut self.connection {
+                    self.fallback = None;
+                    connection.fail(CloseReason::Refused(format!(
+                        "the peer speaks versions {low} to {high} of RPC-over-RDMA only"
+                    )));
+                }
             }
             _ => {}
         }

@@ -32,6 +32,9 @@ pub struct Timeouts {
     /// For the answer to the first message of a version that the peer may not speak; then it is taken for one that does not
     /// (version-two-01 §5.2).
     pub offer: Duration,
+    /// For which a peer is taken for one that speaks Version One only; then a higher version is offered again, on the next
+    /// connection.
+    pub version_memory: Duration,
     /// For the first message of a client, which says the version, while a Call of the server waits for it; then the client is taken
     /// for one that speaks Version One: one that prefers another version offers it at once.
     pub first_message: Duration,
@@ -54,6 +57,7 @@ impl Default for Timeouts {
             idle: None,
             connect: Duration::from_secs(10),
             offer: Duration::from_secs(3),
+            version_memory: Duration::from_secs(600),
             first_message: Duration::from_millis(500),
             reconnect_least: Duration::from_millis(100),
             reconnect_most: Duration::from_secs(30),

@@ -104,6 +104,15 @@ impl Vm {
             println!("no KVM here ({reason}); emulating the processor with TCG");
             return Self::boot(machine, interop, run, Accel::Tcg);
         }
+        Self::boot_with(machine, interop, run, accel).or_else(|failure| {
+            // An emulated processor whose clocks could not be calibrated, on a busy host, does not get further: seen once in
+            // some hundred boots.
+            println!("{failure}; once more");
+            Self::boot_with(machine, interop, run, accel)
+        })
+    }
+
+    fn boot_with(machine: &Machine, interop: &Path, run: &Path, accel: Accel) -> Result<Self, Failure> {
         let job = run.join("job");
         if job.exists() {
             fs::remove_dir_all(&job).context("removing the old job directory")?;

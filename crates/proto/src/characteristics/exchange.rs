@@ -250,9 +250,7 @@ impl Exchanges {
                 allowed: allowed.min(super::REGISTERED_MOST),
             });
         }
-        if let Some(unknown) = want.iter().find(|want| want.encode(self.profile).is_none()) {
-            return Err(NotExchanged::Unknown(unknown.clone()));
-        }
+        want.iter().try_for_each(|want| self.check_own(want))?;
         let earlier =
             |place, value: &Characteristic| want.iter().take(place).any(|want| want.is_same_kind(value));
         if let Some((_, twice)) = want.iter().enumerate().find(|(place, want)| earlier(*place, want)) {
@@ -272,6 +270,7 @@ impl Exchanges {
         if !self.enabled {
             return Err(NotExchanged::Unsupported);
         }
+        self.check_own(&value)?;
         match value {
             Characteristic::ReceiveSize(size) => {
                 let now = self.receive.as_ref().map_or(self.ours.receive_size, |resize| resize.size);
@@ -289,7 +288,9 @@ impl Exchanges {
                 self.receive = Some(Resize { size, until, asked, response });
                 Ok(if until.is_some() { Effect::Nothing } else { Effect::PostReceivesOf(size) })
             }
-            value if value.encode(self.profile).is_none() => Err(NotExchanged::Unknown(value)),
+            Characteristic::RemoteInvalidation(true) if !self.may_invalidate => {
+                Err(NotExchanged::Impossible(value))
+            }
             value => {
                 self.set(value, false);
                 Ok(Effect::Nothing)
@@ -332,7 +333,10 @@ impl Exchanges {
             return Err(ProtocolError::TooManyOperations { allowed: limit });
         }
         if !self.enabled {
-            return Err(ProtocolError::UnknownOperation { operation: 0 });
+            return Err(match exchange {
+                _ if self.profile == Profile::P1 => ProtocolError::UnknownOperation { operation: 0 },
+                _ => ProtocolError::UnknownProcedure { procedure: 0 },
+            });
         }
         let mut effect = Effect::Nothing;
         match exchange {
@@ -347,7 +351,7 @@ impl Exchanges {
                     self.unproved = None;
                 }
                 self.initial_due = !self.told;
-                events.push_back(Event::Characteristics(Notice::Peer(self.peer.clone())));
+                self.tell_peer(events);
             }
             Exchange::Update { now, clears } => {
                 let values = self.decode(&now)?;
@@ -371,7 +375,7 @@ impl Exchanges {
                         events.push_back(Event::Characteristics(Notice::Completed(value)));
                     }
                 }
-                events.push_back(Event::Characteristics(Notice::Peer(self.peer.clone())));
+                self.tell_peer(events);
             }
             Exchange::Request { want } => effect = self.requested(xid, &want, progress, events)?,
             Exchange::Response { done, rejected, rest } => {
@@ -386,9 +390,48 @@ impl Exchanges {
         Ok(effect)
     }
 
+    /// Tells the owner what the peer is like; what was not looked at yet is replaced.
+    fn tell_peer(&self, events: &mut VecDeque<Event>) {
+        let news = Event::Characteristics(Notice::Peer(self.peer.clone()));
+        match events.back_mut() {
+            Some(last @ Event::Characteristics(Notice::Peer(_))) => *last = news,
+            _ => events.push_back(news),
+        }
+    }
+
+    /// Whether we may tell this of ourselves, or ask for it.
+    fn check_own(&self, value: &Characteristic) -> Result<(), NotExchanged> {
+        match value {
+            Characteristic::ReceiveSize(size) if !super::RECEIVE_SIZES.contains(size) => {
+                Err(NotExchanged::Impossible(value.clone()))
+            }
+            Characteristic::Registered { id, .. } if !self.ours.registered.contains_key(id) => {
+                Err(NotExchanged::Unknown(value.clone()))
+            }
+            Characteristic::Registered { data, .. } if data.len() > super::REGISTERED_MAX => {
+                Err(NotExchanged::Impossible(value.clone()))
+            }
+            value if value.encode(self.profile).is_none() => Err(NotExchanged::Unknown(value.clone())),
+            _ => Ok(()),
+        }
+    }
+
     /// All values, checked before any is taken over.
     fn decode(&self, values: &[Value]) -> Result<Vec<Option<Characteristic>>, ProtocolError> {
-        values.iter().map(|value| Characteristic::decode(self.profile, value)).collect()
+        values.iter().map(|value| self.decode_one(value)).collect()
+    }
+
+    /// What is registered here is known as well; nothing else is kept of what a peer says.
+    fn decode_one(&self, value: &Value) -> Result<Option<Characteristic>, ProtocolError> {
+        match Characteristic::decode(self.profile, value)? {
+            Some(Characteristic::Registered { id, .. }) if !self.ours.registered.contains_key(&id) => {
+                Ok(None)
+            }
+            Some(Characteristic::Registered { id, data }) if data.len() > super::REGISTERED_MAX => {
+                Err(ProtocolError::BadCharacteristic { id, len: data.len() })
+            }
+            known => Ok(known),
+        }
     }
 
     /// The peer asks us to change.
@@ -495,7 +538,7 @@ impl Exchanges {
         for (place, want) in asked.want.into_iter().enumerate() {
             // What was not asked for is ignored, and so is what is not a value (version-two-03 §5.3.3).
             let instead = other.iter().find_map(|value| {
-                let value = Characteristic::decode(self.profile, value).ok().flatten()?;
+                let value = self.decode_one(value).ok().flatten()?;
                 value.is_same_kind(&want).then_some(value)
             });
             let said = [
@@ -609,6 +652,8 @@ impl Exchanges {
         if self.refused || self.unproved.is_some_and(|sent| !sent.is_proved_by(progress)) {
             return None;
         }
+        // No refusal of it can come any more.
+        self.last_xid = None;
         let exchange = self.next_exchange()?;
         self.unproved = Some(progress);
         Some(Operation { direction: Direction::Call, xid: None, body: Body::Exchange(exchange) })

@@ -72,7 +72,7 @@ impl Requester {
         let reply = Answered::Reply { inline: payload, padding, written, reply_chunk, pulled, travelled };
         match read {
             Some(layout) => self.read(core, now, (xid, credit), reply, layout),
-            None => self.answer(core, now, xid, credit, reply),
+            None => self.answer(core, now, xid, Some(credit), reply),
         }
         Ok(())
     }
@@ -170,7 +170,8 @@ impl Requester {
             ErrorBody::Chunk => CallError::Chunk,
             error => CallError::Refused(error),
         };
-        self.answer(core, now, xid, credit, Answered::Failed(error));
+        self.credits.grant_by_error(credit);
+        self.answer(core, now, xid, None, Answered::Failed(error));
         Ok(())
     }
 
@@ -180,10 +181,12 @@ impl Requester {
     }
 
     /// The call has its answer: its credit is free, its windows are closed (rule I2).
-    fn answer(&mut self, core: &mut Core, now: Instant, xid: u32, credit: u32, answered: Answered) {
+    fn answer(&mut self, core: &mut Core, now: Instant, xid: u32, credit: Option<u32>, answered: Answered) {
         self.credits.release();
         self.credits.cover(self.calls.get(&xid).map_or(0, |call| call.number));
-        self.credits.grant(credit);
+        if let Some(credit) = credit {
+            self.credits.grant(credit);
+        }
         core.stats.credits_granted_to_us = self.credits.granted();
         let invalidate = core.config.timeouts.invalidate;
         if let Some(transaction) = self.calls.get_mut(&xid) {

@@ -33,7 +33,7 @@ use rpcrdma_proto::{
 use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectParameters, Connector, ProtectionDomain, QueuePair};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, broadcast, watch};
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 
 use super::link::{Link, Progress};
 use super::service::Service;
@@ -227,8 +227,11 @@ impl RdmaClient {
             state.want_background();
             (asked, notices)
         };
+        let limit = self.shared.config.protocol.timeouts.call;
+        let deadline = Instant::now() + limit;
         loop {
-            match notices.recv().await {
+            let notice = timeout_at(deadline, notices.recv()).await.map_err(|_| NotExchanged::TimedOut)?;
+            match notice {
                 Ok(Notice::Answered { request, dispositions }) if request == asked => {
                     return Ok(dispositions);
                 }
@@ -467,8 +470,11 @@ impl State {
 
     /// The connection is gone: calls that are not to be sent twice end here.
     fn fail_unrepeatable(&mut self, reason: &str, now: Instant) {
-        let ended = |call: &Waiting| !call.retransmit && call.result.is_none();
-        let ids: Vec<CallId> = self.calls.iter().filter(|(_, call)| ended(call)).map(|(id, _)| *id).collect();
+        let ended = |id: CallId, call: &Waiting| {
+            !call.retransmit && call.result.is_none() && self.session.was_sent(id)
+        };
+        let ids: Vec<CallId> =
+            self.calls.iter().filter(|(id, call)| ended(**id, call)).map(|(id, _)| *id).collect();
         for id in ids {
             self.session.abandon(now.into_std(), id);
             self.finish(id, Err(CallError::ConnectionLost { reason: reason.to_owned() }));

@@ -245,6 +245,10 @@ impl Served {
     /// Serves CONF_RDMA where that is wanted; `false`: the call is another one.
     fn configure(&mut self, now: Instant, call: &IncomingCall) -> bool {
         let peer = Peer { address: self.peer, transport: TransportKind::Rdma, attached: None };
+        // Version Two has characteristics instead.
+        if self.connection.version().is_some_and(|rules| rules.profile.is_some()) {
+            return false;
+        }
         let Some(ccp) = &self.ccp else { return false };
         let Some(outcome) = ccp.serve(peer, &call.message, now.into_std()) else { return false };
         if let Some(agreement) = ccp.take_agreed()

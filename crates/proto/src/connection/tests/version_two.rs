@@ -225,8 +225,13 @@ fn xcharext_s4_1_both_sides_tell_what_they_are_like() {
         assert_eq!(of_client.remote_invalidation, profile == Profile::P1);
         assert_eq!(pair.client.connection.exchanges_characteristics(), Some(true));
         assert_eq!(pair.client.connection.thresholds().receive, 16_384);
-        // What it sends is bounded by its own setting.
+        // What it sends by choice is bounded by its own setting; but the client counts on what it has told.
         assert_eq!(pair.server.connection.thresholds().send, 4096);
+        let mut pair = pair;
+        for len in [4000, 5000, 9000, 16_000, 20_000] {
+            check_reply(4, len, pair.round_trip(list(60, len)));
+            check_reply(2, len, pair.round_trip(read(61, len)));
+        }
     }
 }
 
@@ -354,8 +359,10 @@ fn xcharext_s4_2_a_request_says_what_became_of_each() {
             |id, changeable| Registered::new(id, Bytes::from_static(b"before"), changeable).unwrap();
         exchanged.register(register(EXPERIMENTAL, true)).unwrap();
         exchanged.register(register(EXPERIMENTAL + 1, false)).unwrap();
-        let server = Config { characteristics: exchanged, ..server_config() };
-        let mut pair = pair(profile, Config::default(), server);
+        let server = Config { characteristics: exchanged.clone(), ..server_config() };
+        exchanged.register(register(EXPERIMENTAL + 2, false)).unwrap();
+        let client = Config { characteristics: exchanged, ..Config::default() };
+        let mut pair = pair(profile, client, server);
         let own = |id, data: &'static [u8]| Characteristic::Registered { id, data: Bytes::from_static(data) };
         let wants = vec![
             own(EXPERIMENTAL, b"after"),
@@ -379,9 +386,9 @@ fn xcharext_s4_2_a_request_says_what_became_of_each() {
         assert_eq!(known[&(EXPERIMENTAL + 1)], "before");
         assert_eq!(pair.server.notices, [Notice::Own(own(EXPERIMENTAL, b"after"))]);
         pair.client.notices.clear();
-        let request = pair.client.connection.ask(vec![size(1 << 20)]).unwrap();
+        let request = pair.client.connection.ask(vec![size(1 << 17)]).unwrap();
         pair.settle();
-        let dispositions = vec![(size(1 << 20), Rejected)];
+        let dispositions = vec![(size(1 << 17), Rejected)];
         assert_eq!(pair.client.notices, [Notice::Answered { request, dispositions }]);
     }
 }
@@ -484,8 +491,9 @@ fn xcharext_s4_3_an_update_that_waits_says_what_the_response_said() {
     for profile in PROFILES {
         let mut exchanged = Exchanged::default();
         exchanged.register(Registered::new(EXPERIMENTAL, Bytes::new(), true).unwrap()).unwrap();
+        let server = Config { characteristics: exchanged.clone(), ..server_config() };
         let client = Config { characteristics: exchanged, ..Config::default() };
-        let mut pair = pair(profile, client, server_config());
+        let mut pair = pair(profile, client, server);
         prove(&mut pair);
         // The first one leaves, the second waits for a sign that it has arrived.
         pair.client.connection.change(own(b"first")).unwrap();
@@ -509,8 +517,9 @@ fn v2_03_s5_3_3_a_response_that_waited_says_what_is_in_effect() {
     let mut exchanged = Exchanged::default();
     exchanged.register(Registered::new(EXPERIMENTAL, Bytes::new(), true).unwrap()).unwrap();
     exchanged.most_receive_size = 65_536;
+    let server = Config { characteristics: exchanged.clone(), ..server_config() };
     let client = Config { characteristics: exchanged, ..Config::default() };
-    let mut pair = pair(Profile::P2, client, server_config());
+    let mut pair = pair(Profile::P2, client, server);
     prove(&mut pair);
     pair.server.connection.ask(vec![own(b"asked for"), size(8192)]).unwrap();
     pair.settle();
@@ -704,4 +713,117 @@ fn a_server_that_calls_first_speaks_what_the_client_has_offered() {
         assert_eq!(answered, id);
         check_reply(5, 900, result.unwrap());
     }
+}
+
+// conformance: rfc8166-4.5-1
+#[test]
+fn rfc8166_s4_5_a_malformed_first_message_is_refused_in_its_version() {
+    for profile in PROFILES {
+        let mut raw = Raw::new(Side::Server, serving(profile));
+        let lists = ChunkLists { read: vec![], write: vec![], reply: None };
+        raw.send(message(&header(7, Body::NoMessage(lists)), &Stream::new()));
+        let (answer, _) = V1.decode(raw.received.last().unwrap(), &Limits::default()).unwrap();
+        assert_eq!((answer.xid, answer.version, answer.body), (7, 1, Body::Error(ErrorBody::Chunk)));
+        raw.send(&[0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..]);
+        let (answer, _) = V1.decode(raw.received.last().unwrap(), &Limits::default()).unwrap();
+        assert_eq!((answer.xid, answer.version, answer.body), (8, 1, Body::Error(ErrorBody::Chunk)));
+    }
+}
+
+#[test]
+fn i6_nothing_is_kept_of_what_is_not_registered_here() {
+    for profile in PROFILES {
+        let mut raw = raw(profile, server_config());
+        let many = |from: u32| {
+            (0..60).map(|id| Value { id: EXPERIMENTAL + from + id, data: Bytes::from(vec![7; 40]) }).collect()
+        };
+        for from in [0, 60, 120] {
+            let start = many(from);
+            operate(
+                &mut raw,
+                profile,
+                from,
+                Direction::Call,
+                Exchange::Initial { start, constant: Subset::default() },
+            );
+        }
+        assert!(raw.end.connection.peer_characteristics().unwrap().registered.is_empty());
+        let mut exchanged = Exchanged::default();
+        exchanged.register(Registered::new(EXPERIMENTAL, Bytes::new(), false).unwrap()).unwrap();
+        let mut raw = self::raw(profile, Config { characteristics: exchanged, ..server_config() });
+        let start = vec![Value { id: EXPERIMENTAL, data: Bytes::from(vec![7; 300]) }];
+        operate(
+            &mut raw,
+            profile,
+            5,
+            Direction::Call,
+            Exchange::Initial { start, constant: Subset::default() },
+        );
+        assert_eq!(faults(&raw, "bad_characteristic"), 1);
+    }
+}
+
+#[test]
+fn bogus_replies_do_not_make_room_for_more_operations() {
+    let limits = Limits { operations: 10, ..Limits::default() };
+    let mut raw = raw(Profile::P1, Config { limits, ..server_config() });
+    for xid in 0..10 {
+        let now = vec![Value { id: 1, data: Bytes::from_static(&[0, 0, 0x40, 0]) }];
+        operate(&mut raw, Profile::P1, xid, Direction::Call, Exchange::Update { now, clears: false });
+        let reply = header_of(99, Direction::Reply, Body::Message(ChunkLists::default()));
+        raw.send(message_of(Profile::P1.codec(), &reply, &super::requester::accepted(99, &[])));
+    }
+    let now = vec![Value { id: 1, data: Bytes::from_static(&[0, 0, 0x40, 0]) }];
+    operate(&mut raw, Profile::P1, 50, Direction::Call, Exchange::Update { now, clears: false });
+    assert!(raw.end.closed.is_some());
+}
+
+#[test]
+fn xcharext_s3_1_a_change_on_the_way_down_waits_for_the_calls_in_flight() {
+    for profile in PROFILES {
+        let client = generous(Config { receive_size: 16_384, ..Config::default() });
+        let server = Config { send_size: 65_536, ..server_config() };
+        let mut pair = pair(profile, client, server);
+        // So many calls prove that the server's first operation has arrived.
+        for xid in 300..500 {
+            check_reply(0, 0, pair.round_trip(null(xid)));
+        }
+        pair.server.serving = false;
+        pair.call(list(5, 16_000));
+        pair.settle();
+        pair.server.connection.ask(vec![size(4096)]).unwrap();
+        pair.settle();
+        // The owner wants something between; the reply to the call of before comes all the same.
+        pair.client.connection.change(size(8192)).unwrap();
+        pair.settle();
+        pair.server.serving = true;
+        let now = pair.now();
+        let calls = std::mem::take(&mut pair.server.calls);
+        for xid in 100..300 {
+            check_reply(4, 100, pair.round_trip(list(xid, 100)));
+        }
+        for (token, _, _, message) in calls {
+            pair.server.connection.reply(now, token, serve(message));
+        }
+        pair.settle();
+        check_reply(4, 16_000, pair.client.replies.pop().unwrap().1.unwrap());
+        assert!(pair.client.notices.contains(&Notice::Own(size(8192))), "{:?}", pair.client.notices);
+        let told = pair.server.connection.peer_characteristics().unwrap().receive_size;
+        assert_eq!(told, pair.client.connection.characteristics().unwrap().receive_size, "{profile:?}");
+        assert!(pair.client.closed.is_none());
+    }
+}
+
+#[test]
+fn version_two_01_s5_an_error_tells_no_grant_before_a_reply_has() {
+    let mut raw = Raw::new(Side::Client, Config::default());
+    let now = raw.fabric.instant();
+    for xid in 1..5 {
+        raw.end.connection.call(now, null(xid)).unwrap();
+    }
+    raw.settle();
+    assert_eq!(raw.received.len(), 1);
+    let error = Header { credit: 128, ..header(1, Body::Error(ErrorBody::Chunk)) };
+    raw.send(message(&error, &Stream::new()));
+    assert_eq!(raw.received.len(), 2, "one at a time still");
 }
