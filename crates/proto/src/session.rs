@@ -780,8 +780,15 @@ impl Session {
             // RFC 8166 §4.5.1: the range says what to try on the next connection.
             Err(CallFailure { error: CallError::Version { low, high }, .. }) => {
                 self.versions = Some((low, high));
-                // On this connection no call will do better.
-                if let Some(connection) = &mut self.connection {
+                // There is a version that would do better, on the next connection.
+                let present = self.connection.as_ref().map(|connection| connection.codec().rules().version);
+                let better = |codec: &dyn Codec| {
+                    let version = codec.rules().version;
+                    (low..=high).contains(&version) && Some(version) != present
+                };
+                if self.config.versions.codecs().any(better)
+                    && let Some(connection) = &mut self.connection
+                {
                     self.fallback = None;
                     connection.fail(CloseReason::Refused(format!(
                         "the peer speaks versions {low} to {high} of RPC-over-RDMA only"

@@ -246,7 +246,7 @@ mod tests {
         let setting = setting("1", 1024, [true, true, true, false, true], rates);
         assert!((setting.without_chunks - 80.0).abs() < 1e-9);
         let lines = lines(&[setting], 3);
-        let calls = "          2  |          2  |          2  |          2* |          2 ";
+        let calls = "         2  |          2  |          2  |          2* |          2 ";
         assert_eq!(lines[4], format!("| 1       |   1024 | {} |           80 % |", calls));
         assert!(lines[2].contains("READDIRPLUS"));
     }
