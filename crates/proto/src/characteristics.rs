@@ -2,7 +2,7 @@
 //! while they are connected (xcharext-02; version-two-03 §5, where they are called properties).
 //!
 //! [`Characteristics`] are the values of one side; the connection keeps those that the peer has told and those that the peer was
-//! told. [`exchange`] is the conversation about them. Nothing of the queue pair is owned here: what a value leads to (the size
+//! told. `exchange` is the conversation about them. Nothing of the queue pair is owned here: what a value leads to (the size
 //! of Receives, thresholds, Send with Invalidate) is carried out by the connection.
 //!
 //! *On error*: data that is not what its characteristic says makes the whole operation an XDR error (xcharext-02 §2.1), and

@@ -7,7 +7,7 @@
 //! **Buffers.** READ allocates a buffer from the share of the caller's address ([`PeerShares`]), the file system fills it,
 //! and it becomes the results' payload: the RDMA Write takes it from there, nothing copies it. WRITE hands the received
 //! payload to the file system as it lies. Listings are as long as READs, so READDIR and READDIRPLUS take room for their results
-//! there too, before they begin ([`memory`]). So the memory of the server's own is at most the domain's limit, and one address
+//! there too, before they begin (`memory`). So the memory of the server's own is at most the domain's limit, and one address
 //! holds at most its share; a call that finds either used up waits for [`BUFFER_WAIT`] and is then put off with
 //! NFS3ERR_JUKEBOX.
 //!
