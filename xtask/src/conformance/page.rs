@@ -11,7 +11,7 @@ const INTRODUCTION: &str = "\
 
 <!-- Written by: cargo xtask conformance --write-docs -->
 
-Every requirement of the documents of RPC-over-RDMA Version One, of its bindings for NFS, and of RFC 5042, which it demands of
+Every requirement of the documents of RPC-over-RDMA Versions One and Two, of their bindings for NFS, and of RFC 5042, which they demand of
 providers, with the tests that fail if it is not kept. The list stands in [`docs/conformance`](conformance), one file a document; tests name what they cover in
 comments (`// conformance: ID`). `cargo xtask conformance` joins both and fails if a requirement that is called *tested* has
 no test, if a comment names an id that does not exist, if a section of a document states more than is listed of it, or if
