@@ -333,6 +333,28 @@ pub trait Codec: fmt::Debug + Send + Sync {
     fn encode(&self, header: &Header, out: &mut BytesMut);
 }
 
+/// Opens a header of `version`: its fixed part, and a reader of what follows. `least` says how many bytes a message of an
+/// `rdma_proc` has at least; what is shorter is not parsed at all (RFC 8166 §4.5).
+fn open(message: &[u8], version: u32, least: fn(u32) -> usize) -> Result<(Fixed, Reader<'_>), ProtocolError> {
+    let fixed = Fixed::decode(message)?;
+    let least = least(fixed.procedure);
+    if message.len() < least {
+        return Err(ProtocolError::ShortMessage { len: message.len(), least });
+    }
+    // RFC 8166 §4.5.1. An RDMA_ERROR is read whatever its version: an ERR_VERS carries that of the failed request.
+    if fixed.version != version && fixed.procedure != RDMA_ERROR {
+        return Err(ProtocolError::UnsupportedVersion { version: fixed.version });
+    }
+    Ok((fixed, Reader::new(message.get(FIXED_LEN..).unwrap_or_default())))
+}
+
+/// Appends the first three words.
+fn put_start(header: &Header, out: &mut BytesMut) {
+    for word in [header.xid, header.version, header.credit] {
+        out.put_u32(word);
+    }
+}
+
 fn put_error(code: u32, words: &[u32], out: &mut BytesMut) {
     out.put_u32(RDMA_ERROR);
     out.put_u32(code);

@@ -9,7 +9,8 @@ use bytes::{BufMut, BytesMut};
 use super::lists::{Marks, chunk_lists, lists_len, put_lists};
 use super::reader::Reader;
 use super::{
-    Body, Codec, ErrorBody, Fixed, Header, Invalidation, RDMA_DONE, RDMA_ERROR, Rules, Shape, put_error,
+    Body, Codec, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation, RDMA_DONE, RDMA_ERROR, Rules, Shape,
+    open, put_error, put_start,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -49,16 +50,10 @@ impl Codec for V1 {
     }
 
     fn decode(&self, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError> {
-        let fixed = Fixed::decode(message)?;
-        let mut reader = Reader::new(message.get(super::FIXED_LEN..).unwrap_or_default());
-        // RFC 8166 §4.5: what is too short is not parsed at all; errors and RDMA_DONE are shorter by nature.
-        if !matches!(fixed.procedure, RDMA_DONE | RDMA_ERROR) && message.len() < LEAST_MESSAGE {
-            return Err(ProtocolError::ShortMessage { len: message.len(), least: LEAST_MESSAGE });
-        }
-        // RFC 8166 §4.5.1. An RDMA_ERROR is read whatever its version: an ERR_VERS carries that of the failed request.
-        if fixed.version != VERSION && fixed.procedure != RDMA_ERROR {
-            return Err(ProtocolError::UnsupportedVersion { version: fixed.version });
-        }
+        let (fixed, mut reader) = open(message, VERSION, |procedure| match procedure {
+            RDMA_DONE | RDMA_ERROR => FIXED_LEN,
+            _ => LEAST_MESSAGE,
+        })?;
         let body = match fixed.procedure {
             RDMA_MSG => Body::Message(chunk_lists(&mut reader, limits, Marks::Known)?),
             RDMA_NOMSG => Body::NoMessage(chunk_lists(&mut reader, limits, Marks::Known)?),
@@ -74,11 +69,11 @@ impl Codec for V1 {
         };
         let Fixed { xid, version, credit, .. } = fixed;
         let header = Header { xid, version, credit, direction: None, invalidate: 0, body };
-        Ok((header, super::FIXED_LEN + reader.position()))
+        Ok((header, FIXED_LEN + reader.position()))
     }
 
     fn header_len(&self, shape: &Shape) -> usize {
-        super::FIXED_LEN + lists_len(shape)
+        FIXED_LEN + lists_len(shape)
     }
 
     fn padded_extra(&self) -> Option<usize> {
@@ -86,9 +81,7 @@ impl Codec for V1 {
     }
 
     fn encode(&self, header: &Header, out: &mut BytesMut) {
-        out.put_u32(header.xid);
-        out.put_u32(header.version);
-        out.put_u32(header.credit);
+        put_start(header, out);
         match &header.body {
             Body::Message(lists) => {
                 out.put_u32(RDMA_MSG);

@@ -10,7 +10,7 @@ use super::lists::{Marks, chunk_lists, lists_len, put_lists};
 use super::reader::Reader;
 use super::{
     Body, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation, Profile, RDMA_ERROR, Rules,
-    Shape, put_error,
+    Shape, open, put_error, put_start,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -57,20 +57,11 @@ impl Codec for V2P1 {
     }
 
     fn decode(&self, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError> {
-        let fixed = Fixed::decode(message)?;
-        let mut reader = Reader::new(message.get(FIXED_LEN..).unwrap_or_default());
-        let least = match fixed.procedure {
+        let (fixed, mut reader) = open(message, VERSION, |procedure| match procedure {
             RDMA_ERROR => FIXED_LEN,
             RDMA2_OPTIONAL => LEAST_OPTIONAL,
             _ => LEAST_MESSAGE,
-        };
-        // RFC 8166 §4.5, by version-two-01 §4.2.3: what is too short is not parsed at all.
-        if message.len() < least {
-            return Err(ProtocolError::ShortMessage { len: message.len(), least });
-        }
-        if fixed.version != VERSION && fixed.procedure != RDMA_ERROR {
-            return Err(ProtocolError::UnsupportedVersion { version: fixed.version });
-        }
+        })?;
         let (direction, body) = match fixed.procedure {
             RDMA2_MSG => {
                 (direction(&mut reader)?, Body::Message(chunk_lists(&mut reader, limits, Marks::Unknown)?))
@@ -99,9 +90,7 @@ impl Codec for V2P1 {
     }
 
     fn encode(&self, header: &Header, out: &mut BytesMut) {
-        out.put_u32(header.xid);
-        out.put_u32(header.version);
-        out.put_u32(header.credit);
+        put_start(header, out);
         let direction = header.direction.unwrap_or_default().word();
         match &header.body {
             Body::Message(lists) => {

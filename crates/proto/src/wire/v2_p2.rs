@@ -11,7 +11,7 @@ use super::reader::Reader;
 use super::v2_p1::direction;
 use super::{
     Body, ChunkLists, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation, Profile,
-    RDMA_ERROR, Rules, Shape, put_error,
+    RDMA_ERROR, Rules, Shape, open, put_error, put_start,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -58,8 +58,11 @@ impl Codec for V2P2 {
     }
 
     fn decode(&self, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError> {
-        let fixed = Fixed::decode(message)?;
-        decode(fixed, message, limits).map_err(|error| match error {
+        let (fixed, reader) = open(message, VERSION, |procedure| match procedure {
+            RDMA2_MSG | RDMA2_NOMSG => LEAST_MESSAGE,
+            _ => FIXED_LEN,
+        })?;
+        decode(fixed, reader, limits).map_err(|error| match error {
             // In P1 the lists begin a word earlier, so that the last of them is where the RPC message begins, with its XID.
             ProtocolError::BadDiscriminator { list: List::Reply, value }
                 if value == fixed.xid && fixed.procedure == RDMA2_MSG =>
@@ -69,6 +72,7 @@ impl Codec for V2P2 {
             error => error,
         })
     }
+
     fn header_len(&self, shape: &Shape) -> usize {
         FIXED_LEN + 2 * WORD + lists_len(shape)
     }
@@ -78,9 +82,7 @@ impl Codec for V2P2 {
     }
 
     fn encode(&self, header: &Header, out: &mut BytesMut) {
-        out.put_u32(header.xid);
-        out.put_u32(header.version);
-        out.put_u32(header.credit);
+        put_start(header, out);
         let mut put_chunks = |procedure, lists: &ChunkLists| {
             out.put_u32(procedure);
             out.put_u32(header.direction.unwrap_or_default().word());
@@ -121,15 +123,7 @@ impl Codec for V2P2 {
     }
 }
 
-fn decode(fixed: Fixed, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError> {
-    let mut reader = Reader::new(message.get(FIXED_LEN..).unwrap_or_default());
-    // RFC 8166 §4.5, by version-two-03 §6.2.4: what is too short is not parsed at all.
-    if matches!(fixed.procedure, RDMA2_MSG | RDMA2_NOMSG) && message.len() < LEAST_MESSAGE {
-        return Err(ProtocolError::ShortMessage { len: message.len(), least: LEAST_MESSAGE });
-    }
-    if fixed.version != VERSION && fixed.procedure != RDMA_ERROR {
-        return Err(ProtocolError::UnsupportedVersion { version: fixed.version });
-    }
+fn decode(fixed: Fixed, mut reader: Reader<'_>, limits: &Limits) -> Result<(Header, usize), ProtocolError> {
     let Fixed { xid, version, credit, procedure } = fixed;
     let (direction, invalidate, body) = match procedure {
         RDMA2_MSG => {

@@ -19,7 +19,7 @@ use super::lists::{
 use super::reader::Reader;
 use super::{
     Body, ChunkLists, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation, RDMA_ERROR,
-    ReadSegment, Rules, Shape, put_error,
+    ReadSegment, Rules, Shape, open, put_error, put_start,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -72,11 +72,8 @@ impl Codec for V2P3 {
     }
 
     fn decode(&self, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError> {
-        let Fixed { xid, version, credit, procedure } = Fixed::decode(message)?;
-        let mut reader = Reader::new(message.get(FIXED_LEN..).unwrap_or_default());
-        if version != VERSION && procedure != RDMA_ERROR {
-            return Err(ProtocolError::UnsupportedVersion { version });
-        }
+        let (fixed, mut reader) = open(message, VERSION, |_| FIXED_LEN)?;
+        let Fixed { xid, version, credit, procedure } = fixed;
         let (call, reply) = (Some(Direction::Call), Some(Direction::Reply));
         let (direction, invalidate, body) = match procedure {
             RDMA_ERROR => (reply, 0, Body::Error(error_body(&mut reader)?)),
@@ -133,9 +130,7 @@ impl Codec for V2P3 {
 
     /// Of a reply, the Read list does not exist, and the Reply chunk only in one that is in it: such lists are not encoded.
     fn encode(&self, header: &Header, out: &mut BytesMut) {
-        out.put_u32(header.xid);
-        out.put_u32(header.version);
-        out.put_u32(header.credit);
+        put_start(header, out);
         let is_reply = header.direction == Some(Direction::Reply);
         match &header.body {
             Body::Message(lists) if is_reply => {

@@ -1,0 +1,184 @@
+//! Transport characteristics on a connection: the conversation is `characteristics::exchange`, and here is what it leads to
+//! (thresholds, sizes of Receives, Send with Invalidate), and the way of its messages.
+//!
+//! Nothing is owned here. *On error*: an operation that cannot be used is refused as a whole, in an RDMA_ERROR under its XID
+//! (version-two-01 §3.1, xcharext-02 §2.1).
+
+use std::time::Instant;
+
+use rpcrdma_xdr::Stream;
+
+use super::Connection;
+use crate::characteristics::exchange::{Effect, Exchanges, Operation, Progress};
+use crate::characteristics::{Characteristic, Characteristics, NotExchanged};
+use crate::error::{Action, ProtocolError, Taken};
+use crate::private_data::Thresholds;
+use crate::versions::FIRST_MESSAGE;
+use crate::wire::{Body, Direction, Exchange, Fixed, Invalidation};
+
+impl Connection {
+    /// Makes what was told hold.
+    pub(super) fn follow_characteristics(&mut self) {
+        let Some(exchanges) = &self.exchanges else { return };
+        let rules = self.core.codec.rules();
+        let own = self.core.config.send_size.max(rules.default_inline);
+        let (mut send, mut earlier) = exchanges.send(own, rules.largest_inline);
+        // version-two-01 §5.1: the defaults hold after the first answer.
+        if self.first_answer_due {
+            (send, earlier) = (FIRST_MESSAGE, FIRST_MESSAGE);
+        }
+        self.core.thresholds = Thresholds { send, receive: exchanges.receive() };
+        self.core.send_earlier = earlier;
+        let peer = exchanges.peer();
+        self.core.peer_reverse = Some(peer.reverse);
+        self.core.invalidate_peer = self.core.may_invalidate
+            && match rules.invalidation {
+                Invalidation::Characteristic => peer.remote_invalidation,
+                Invalidation::PerCall => true,
+                Invalidation::PrivateData => self.announced.1,
+            };
+    }
+
+    /// What the peer has told of itself; the defaults, as long as it has told nothing. `None` where the version has no
+    /// characteristics.
+    #[must_use]
+    pub fn peer_characteristics(&self) -> Option<&Characteristics> {
+        self.exchanges.as_ref().map(Exchanges::peer)
+    }
+
+    /// What holds on this side.
+    #[must_use]
+    pub fn characteristics(&self) -> Option<&Characteristics> {
+        self.exchanges.as_ref().map(Exchanges::ours)
+    }
+
+    /// Whether the peer exchanges characteristics; `None` as long as it has not shown it.
+    #[must_use]
+    pub fn exchanges_characteristics(&self) -> Option<bool> {
+        self.exchanges.as_ref().and_then(Exchanges::is_exchanged)
+    }
+
+    /// Asks the peer to change characteristics (xcharext-02 §4.2). What becomes of it comes as
+    /// [`Notice::Answered`] with this number, and perhaps [`Notice::Completed`].
+    ///
+    /// # Errors
+    /// [`NotExchanged`]
+    pub fn ask(&mut self, want: Vec<Characteristic>) -> Result<u64, NotExchanged> {
+        let allowed = self.core.config.limits.characteristics;
+        let exchanges = self.exchanges.as_mut().ok_or(NotExchanged::NotSpoken)?;
+        let request = exchanges.ask(want, allowed)?;
+        self.follow_characteristics();
+        Ok(request)
+    }
+
+    /// Changes a characteristic of ours, and tells the peer. A larger receive size takes effect when the last smaller Receive
+    /// has been used (xcharext-02 §3.1); [`Notice::Own`] says when.
+    ///
+    /// # Errors
+    /// [`NotExchanged`]
+    pub fn change(&mut self, value: Characteristic) -> Result<(), NotExchanged> {
+        let exchanges = self.exchanges.as_mut().ok_or(NotExchanged::NotSpoken)?;
+        let effect = exchanges.change(value)?;
+        self.carry_out(effect);
+        Ok(())
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        if let Effect::PostReceivesOf(size) = effect {
+            self.core.resize_receives(usize::try_from(size).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// How far both sides have come.
+    fn progress(&self) -> Progress {
+        let lowering = self.exchanges.as_ref().is_some_and(Exchanges::is_lowering);
+        let (ours, theirs) = (&self.requester.credits, &self.responder.credits);
+        Progress {
+            calls: ours.sent(),
+            oldest: if lowering { self.requester.oldest() } else { None },
+            answered: ours.answered(),
+            received: theirs.accepted(),
+            finished: theirs.finished(),
+            granted: u64::from(theirs.highest()),
+        }
+    }
+
+    /// Whether anything is to be done about characteristics. Asked with every message, so it does not look far.
+    pub(super) fn has_operation(&mut self) -> bool {
+        if self.first_answer_due && self.responder.credits.finished() > 0 {
+            self.first_answer_due = false;
+            self.follow_characteristics();
+        }
+        self.exchanges.as_ref().is_some_and(Exchanges::has_something_to_do)
+    }
+
+    /// Goes on with changes, and sends what is to be said about characteristics if that may leave; `false` if nothing was.
+    pub(super) fn transmit_operation(&mut self, may_leave: bool) -> bool {
+        let progress = self.progress();
+        let Some(exchanges) = &mut self.exchanges else { return false };
+        let effect = exchanges.advance(progress, self.core.receives.least_earlier(), &mut self.core.events);
+        let next = if may_leave { exchanges.next(progress) } else { None };
+        self.carry_out(effect);
+        let sent = next.is_some();
+        if let Some(Operation { direction, xid, body }) = next {
+            let xid = xid.unwrap_or_else(|| self.operation_xid(&body));
+            let credit = match direction {
+                Direction::Call => self.requester.credits.requested(),
+                Direction::Reply => self.responder.credits.highest(),
+            };
+            tracing::debug!(side = %self.core.side, xid = format_args!("{xid:#010x}"), ?body, "operation");
+            let header = self.core.header(direction, xid, credit, body);
+            self.core.send(&header, &Stream::new(), None, true);
+            self.core.stats.operations_sent += 1;
+        }
+        self.follow_characteristics();
+        sent
+    }
+
+    /// An XID for an operation of ours: of the same space as those of our Calls (version-two-01 §4.2.2).
+    fn operation_xid(&mut self, body: &Body) -> u32 {
+        let xid = loop {
+            let xid = self.next_operation;
+            self.next_operation = xid.wrapping_add(1);
+            if !self.requester.knows(xid) {
+                break xid;
+            }
+        };
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.sent_under(xid, matches!(body, Body::Exchange(Exchange::Request { .. })));
+        }
+        xid
+    }
+
+    /// Takes an operation of the peer.
+    pub(super) fn handle_operation(&mut self, now: Instant, fixed: Fixed, exchange: Exchange) {
+        let (progress, limit) = (self.progress(), self.core.config.limits.operations);
+        let Some(exchanges) = &mut self.exchanges else { return };
+        self.core.stats.operations_received += 1;
+        tracing::debug!(side = %self.core.side, ?exchange, "operation received");
+        let mut faults = Vec::new();
+        let events = &mut self.core.events;
+        let effect = exchanges.handle(fixed.xid, exchange, progress, limit, events, &mut faults);
+        for fault in faults {
+            self.core.stats.fault(&fault);
+        }
+        match effect {
+            Ok(effect) => self.carry_out(effect),
+            Err(error) => self.refuse_operation(now, fixed, error),
+        }
+        self.follow_characteristics();
+    }
+
+    /// An operation cannot be used (version-two-01 §3.1, xcharext-02 §2.1).
+    pub(super) fn refuse_operation(&mut self, now: Instant, fixed: Fixed, error: ProtocolError) {
+        let answer = error.action(Taken::AsCall) == Action::Answer;
+        match &mut self.exchanges {
+            Some(exchanges) if answer => {
+                tracing::debug!(side = %self.core.side, %error, "operation refused");
+                self.core.stats.fault(&error);
+                exchanges.refuse(fixed.xid, self.core.codec.refusal(&error));
+            }
+            _ => self.fault(now, error, Taken::AsCall, Some(fixed)),
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Completions, and what the peer sends: each message is decoded, its direction found, and it goes to the half that it is for.
+//!
+//! The memory of a message is shared from here on. *On error*: what is wrong is counted and answered as
+//! [`ProtocolError::action`] says: not at all if it is a reply, by an RDMA_ERROR on the Call's credit if it is a Call.
+
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use rpcrdma_verbs::{Buffer, Completion, PostErrorKind, Status, Work, WrId};
+use rpcrdma_xdr::Padding;
+
+use super::version::Version;
+use super::{Connection, State};
+use crate::compatibility::{AlignmentBase, PaddedMessages};
+use crate::config::Side;
+use crate::core::Origin;
+use crate::error::{Action, ProtocolError, Taken};
+use crate::event::CloseReason;
+use crate::reads::Owner;
+use crate::requester::Received;
+use crate::responder::{CALL, REPLY, ReceivedCall, rpc_prefix};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Profile};
+
+impl Connection {
+    /// A request or Receive of ours has completed, or a window was flushed.
+    pub fn handle_completion(&mut self, now: Instant, completion: Completion) {
+        if self.state == State::Closed {
+            return;
+        }
+        let Completion { id, status, work } = completion;
+        // What is flushed must not be posted again: that would go on for ever.
+        self.ended |= status == Status::Flushed;
+        if let Work::WindowFlushed { key, memory } = work {
+            if let Some(xid) = self.requester.window_closed(key, Some(memory)) {
+                self.requester.complete_if_closed(&mut self.core, xid);
+            }
+            return;
+        }
+        let Some(origin) = self.core.complete(id) else { return };
+        match (origin, work) {
+            (Origin::Receive, Work::Receive { buffers, len, invalidated, .. }) => {
+                let message = status.is_success().then(|| self.join(buffers, len));
+                let invalidated = invalidated.map(|(key, memory)| {
+                    let xid = message
+                        .as_ref()
+                        .and_then(|message| Fixed::decode(message).ok())
+                        .map(|fixed| fixed.xid);
+                    let foreign = xid.filter(|xid| self.requester.belongs_to_other(key, *xid));
+                    (self.requester.window_closed(key, Some(memory)), foreign)
+                });
+                if let Some((Some(owner), foreign)) = invalidated {
+                    self.requester.count_remote(&mut self.core, owner);
+                    if let Some(xid) = foreign {
+                        self.fault(now, ProtocolError::ForeignInvalidation { xid }, Taken::AsReply, None);
+                    }
+                }
+                match message {
+                    Some(message) => self.handle_message(now, message),
+                    None => self.work_failed(status),
+                }
+                // It may have been the last window of a call that has its answer already.
+                if let Some((Some(owner), _)) = invalidated {
+                    self.requester.complete_if_closed(&mut self.core, owner);
+                    self.responder.window_freed();
+                }
+            }
+            (Origin::Invalidate { xid, window, key }, Work::LocalInvalidate { memory }) => {
+                if status.is_success() || memory.is_some() {
+                    self.requester.handle_invalidated(&mut self.core, xid, (window, key), memory);
+                    self.responder.window_freed();
+                } else if status != Status::Flushed {
+                    // Rule I2: the connection ends before the call does.
+                    self.core.fail(CloseReason::InvalidationFailed);
+                }
+            }
+            (Origin::Read { owner, chunk, part }, Work::Read { sink }) => {
+                if let Owner::Call(token) = owner {
+                    self.responder.note_read(token, status);
+                }
+                let pulled = self.core.handle_read(owner, (chunk, part), status, sink);
+                match (owner, pulled) {
+                    (Owner::Reply(xid), Some(pulled)) => {
+                        self.requester.handle_pulled(&mut self.core, now, xid, pulled);
+                    }
+                    (Owner::Call(token), Some(pulled)) => {
+                        self.responder.handle_pulled(&mut self.core, token, pulled);
+                    }
+                    (_, None) => {}
+                }
+            }
+            (Origin::Conceal { token, key }, Work::LocalInvalidate { memory }) => {
+                if status.is_success() || memory.is_some() {
+                    self.responder.concealed(&mut self.core, token, key);
+                    self.requester.window_freed();
+                } else if status != Status::Flushed {
+                    self.core.fail(CloseReason::InvalidationFailed);
+                }
+            }
+            (Origin::Release, Work::LocalInvalidate { .. }) => self.requester.reservation_released(),
+            _ => self.work_failed(status),
+        }
+    }
+
+    /// Anything that ends the connection by itself is only noted; what remains is a fault that must end it.
+    fn work_failed(&mut self, status: Status) {
+        if !matches!(status, Status::Success | Status::Flushed) {
+            self.core.fail(CloseReason::WorkFailed(status));
+        }
+    }
+
+    /// A request or Receive could not be posted. After [`PostErrorKind::Disconnected`] the end of the queue pair is awaited.
+    pub fn handle_post_error(&mut self, id: WrId, kind: &PostErrorKind) {
+        self.core.complete(id);
+        if *kind == PostErrorKind::Disconnected {
+            self.ended = true;
+        } else {
+            tracing::debug!(side = %self.core.side, %kind, "request not posted");
+            self.core.fail(CloseReason::WorkFailed(Status::Fatal));
+        }
+    }
+
+    /// The bytes of a received message; copied together only if they came in several Buffers.
+    fn join(&mut self, mut buffers: Vec<Buffer>, len: usize) -> Bytes {
+        if let [buffer] = buffers.as_mut_slice() {
+            buffer.truncate(len);
+            return buffers.pop().map(Buffer::freeze).unwrap_or_default();
+        }
+        let mut message = BytesMut::with_capacity(len);
+        for buffer in &buffers {
+            let left = len - message.len();
+            message.extend_from_slice(buffer.get(..left.min(buffer.len())).unwrap_or_default());
+        }
+        self.core.stats.copied(rpcrdma_xdr::CopyCount { inline: message.len(), payload: 0 });
+        message.freeze()
+    }
+
+    /// How a message without a known direction is taken (RFC 8167 §4.1).
+    const fn usually(&self) -> Taken {
+        match self.core.side {
+            Side::Server => Taken::AsCall,
+            Side::Client => Taken::AsReply,
+        }
+    }
+
+    /// How a message is taken whose lists are beyond our bounds. Nothing behind them was looked at; but where no reply is
+    /// awaited it can only be a Call, which its Requester wants to know refused (RFC 8167 §5.3).
+    fn taken_over_bounds(&self, error: &ProtocolError, xid: u32) -> Taken {
+        let over_bounds = matches!(
+            error,
+            ProtocolError::TooManyReadSegments { .. }
+                | ProtocolError::TooManySegments { .. }
+                | ProtocolError::TooManyWriteChunks { .. }
+                | ProtocolError::ReadSegmentTooLong { .. }
+                | ProtocolError::ReadListTooLong { .. }
+        );
+        if over_bounds && !self.requester.awaits(xid) { Taken::AsCall } else { self.usually() }
+    }
+
+    fn handle_message(&mut self, now: Instant, message: Bytes) {
+        if self.state != State::Open || self.core.failure.is_some() {
+            return;
+        }
+        self.last_activity = now;
+        let fixed = match Fixed::decode(&message) {
+            Ok(fixed) => fixed,
+            Err(error) => return self.fault(now, error, self.usually(), None),
+        };
+        let (header, header_len) = match self.decode(fixed, &message) {
+            Ok(decoded) => decoded,
+            Err(error @ ProtocolError::VersionChanged { .. }) => {
+                return self.fault(now, error, self.usually(), Some(fixed));
+            }
+            Err(error) if self.exchanges.is_some() && error.is_of_operation() => {
+                return self.refuse_operation(now, fixed, error);
+            }
+            Err(error) => {
+                let taken = self.taken_over_bounds(&error, fixed.xid);
+                return self.fault(now, error, taken, Some(fixed));
+            }
+        };
+        let len = message.len();
+        // Not an ERR_VERS, and nothing from before the version was changed.
+        if self.version == Version::Offered && !matches!(header.body, Body::Error(_)) {
+            self.settle();
+        }
+        let (lists, payload, padded) = match header.body {
+            Body::Message(lists) => (lists, Some(message.slice(header_len..)), None),
+            Body::NoMessage(lists) => (lists, None, None),
+            Body::Padded { align, threshold, lists } => {
+                (lists, Some(message.slice(header_len..)), Some((align, threshold)))
+            }
+            Body::Done => {
+                // RFC 8166 §4.6.2
+                if let Err(error) = self.responder.handle_done(&mut self.core, now, header.xid) {
+                    self.fault(now, error, Taken::AsReply, None);
+                }
+                return;
+            }
+            // No version that a connection speaks has them.
+            Body::Middle { .. } | Body::Grant => {
+                let error = ProtocolError::UnknownProcedure { procedure: fixed.procedure };
+                return self.fault(now, error, self.usually(), Some(fixed));
+            }
+            Body::Exchange(exchange) => return self.handle_operation(now, fixed, exchange),
+            Body::Error(error) => {
+                if let Some(exchanges) =
+                    self.exchanges.as_mut().filter(|exchanges| exchanges.knows(header.xid))
+                {
+                    exchanges.handle_refusal(&mut self.core.events);
+                    self.core.stats.operations_refused += 1;
+                    return self.follow_characteristics();
+                }
+                let taken =
+                    self.requester.handle_error(&mut self.core, now, header.xid, header.credit, error);
+                if let Err(error) = taken {
+                    self.fault(now, error, Taken::AsReply, None);
+                }
+                return;
+            }
+        };
+        let xid = header.xid;
+        // The direction first: a fault of a reply is never answered, one of a Call always (RFC 8166 §4.5).
+        let taken = match self.direction(xid, header.direction, &lists, payload.as_deref()) {
+            Ok(taken) => taken,
+            Err((error, taken)) => return self.fault(now, error, taken, Some(fixed)),
+        };
+        let padding = match self.forms(&lists, padded, header_len) {
+            Ok(padding) => padding,
+            Err(error) => return self.fault(now, error, taken, Some(fixed)),
+        };
+        match taken {
+            Taken::AsReply => {
+                let received = Received { xid, credit: header.credit, lists, payload, padding, len };
+                match self.requester.handle_reply(&mut self.core, now, received) {
+                    Ok(()) => self.rpc_taken(),
+                    Err(error) => self.fault(now, error, Taken::AsReply, None),
+                }
+            }
+            Taken::AsCall => {
+                if !self.admit(now, Some(header.credit)) {
+                    return;
+                }
+                self.rpc_taken();
+                let call = ReceivedCall { xid, lists, invalidate: header.invalidate, payload, padding, len };
+                if let Err(error) = self.responder.handle_call(&mut self.core, now, call) {
+                    self.refuse_call(now, error, fixed);
+                }
+            }
+        }
+    }
+
+    /// Whether the retired forms of a message are taken; what is skipped in it, if it is an RDMA_MSGP of these words.
+    fn forms(
+        &self,
+        lists: &ChunkLists,
+        padded: Option<(u32, u32)>,
+        header: usize,
+    ) -> Result<Option<Padding>, ProtocolError> {
+        if lists.has_padding() && !self.core.config.compatibility.padding_segments {
+            return Err(ProtocolError::PaddingSegment);
+        }
+        if let Some(position) = lists.pad_chunk().filter(|_| !self.core.config.compatibility.pad_chunks) {
+            return Err(ProtocolError::UnalignedPosition { position });
+        }
+        padded.map_or(Ok(None), |(align, threshold)| self.padding(align, threshold, header))
+    }
+
+    /// A Call or reply was taken: operations on characteristics are counted between those.
+    fn rpc_taken(&mut self) {
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.rpc_received();
+        }
+    }
+
+    /// What is skipped in an RDMA_MSGP, if it is taken at all (RFC 5666 §3.9, RFC 8166 §4.6.1).
+    fn padding(&self, align: u32, threshold: u32, header: usize) -> Result<Option<Padding>, ProtocolError> {
+        let compatibility = &self.core.config.compatibility;
+        match compatibility.padded_messages {
+            PaddedMessages::Refuse => Err(ProtocolError::PaddedMessage),
+            PaddedMessages::AsMessage => Ok(None),
+            PaddedMessages::Honour if align == 0 => Err(ProtocolError::BadAlignment { align }),
+            PaddedMessages::Honour => {
+                let before = match compatibility.alignment_base {
+                    AlignmentBase::Send => header,
+                    AlignmentBase::Payload => 0,
+                };
+                let wide = |value| usize::try_from(value).unwrap_or(usize::MAX);
+                Ok(Some(Padding { align: wide(align), threshold: wide(threshold), before }))
+            }
+        }
+    }
+
+    /// The direction of a message whose header decoded (RFC 8167 §2.4.1, §4.1).
+    fn direction(
+        &self,
+        xid: u32,
+        said: Option<Direction>,
+        lists: &ChunkLists,
+        payload: Option<&[u8]>,
+    ) -> Result<Taken, (ProtocolError, Taken)> {
+        let said = said.map(Taken::from);
+        let Some(payload) = payload else {
+            // RFC 8166 §4.5.2
+            if lists.is_empty() {
+                return Err((ProtocolError::NoChunks, said.unwrap_or(self.usually())));
+            }
+            // version-two-01 §4.2.2
+            if let Some(said) = said {
+                return Ok(said);
+            }
+            // The direction word is not here yet: only a Call has a Position-Zero chunk, only a reply a filled Reply chunk.
+            // Or a reply has, by RFC 5666 §5.1, if it is awaited; not in the reverse direction, where nothing could tell them apart.
+            let exposed = self.core.reads_replies().is_some() && self.requester.awaits(xid);
+            let reply = (exposed || !lists.has_position_zero())
+                && (self.core.side == Side::Client
+                    || (self.requester.awaits(xid)
+                        && lists.reply.as_ref().is_some_and(|chunk| chunk.total() > 0)));
+            return Ok(if reply { Taken::AsReply } else { Taken::AsCall });
+        };
+        // A reduced Call keeps its first words inline: neither XID nor direction is DDP-eligible.
+        let (seen, direction) =
+            rpc_prefix(payload).map_err(|error| (error, said.unwrap_or(self.usually())))?;
+        // In P2 one word more stands before the lists: all that is read as they are is a word early.
+        if self.core.codec.rules().profile == Some(Profile::P1) && seen == 0 && direction == xid && xid > 1 {
+            let error = ProtocolError::OtherProfile { ours: Profile::P1, theirs: Profile::P2 };
+            return Err((error, said.unwrap_or(self.usually())));
+        }
+        let taken = match direction {
+            CALL => Taken::AsCall,
+            REPLY => Taken::AsReply,
+            value => {
+                return Err((
+                    ProtocolError::WrongDirection { value, expected: "Call or reply" },
+                    self.usually(),
+                ));
+            }
+        };
+        // version-two-01 §4.2.2
+        if let Some(header) = said.filter(|said| *said != taken) {
+            let header = if header == Taken::AsCall { Direction::Call } else { Direction::Reply };
+            return Err((ProtocolError::DirectionMismatch { header }, taken));
+        }
+        // RFC 8166 §4.2.1, §4.5.2
+        if seen != xid {
+            return Err((ProtocolError::XidMismatch { header: xid, payload: seen }, taken));
+        }
+        Ok(taken)
+    }
+
+    /// Counts a Call against the grant. RFC 8167 §4.1: what it requests is ignored if its direction is only assumed.
+    fn admit(&mut self, now: Instant, requested: Option<u32>) -> bool {
+        if let Some(requested) = requested {
+            self.responder.credits.request(requested);
+        }
+        let admitted = self.responder.credits.accept();
+        if !admitted {
+            let granted = self.responder.credits.highest();
+            self.fault(now, ProtocolError::CreditsExceeded { granted }, Taken::AsCall, None);
+        }
+        admitted
+    }
+
+    /// A message cannot be used. `fixed` is known if it can be answered.
+    pub(super) fn fault(&mut self, now: Instant, error: ProtocolError, taken: Taken, fixed: Option<Fixed>) {
+        match (error.action(taken), fixed) {
+            (Action::AnswerVersion | Action::Answer, Some(fixed)) => {
+                if self.admit(now, None) {
+                    self.refuse_call(now, error, fixed);
+                }
+            }
+            (Action::Close, _) => {
+                self.core.stats.fault(&error);
+                self.core.fail(error.into());
+            }
+            _ => {
+                tracing::debug!(side = %self.core.side, %error, "message discarded");
+                self.core.stats.fault(&error);
+            }
+        }
+    }
+
+    /// Answers a Call that was admitted with an RDMA_ERROR.
+    fn refuse_call(&mut self, now: Instant, error: ProtocolError, fixed: Fixed) {
+        tracing::debug!(side = %self.core.side, xid = format_args!("{:#010x}", fixed.xid), %error, "call refused");
+        let body = match error.action(Taken::AsCall) {
+            // RFC 8166 §4.5.1: with the version of the request.
+            Action::AnswerVersion => {
+                let (low, high) = match &error {
+                    ProtocolError::VersionChanged { used, .. } => (*used, *used),
+                    _ => self.core.config.versions.range(),
+                };
+                ErrorBody::Version { low, high }
+            }
+            Action::Answer => self.core.codec.refusal(&error),
+            Action::Discard | Action::Close => {
+                self.responder.credits.finish();
+                return self.fault(now, error, Taken::AsReply, None);
+            }
+        };
+        self.core.stats.fault(&error);
+        let version = if matches!(body, ErrorBody::Version { .. }) {
+            fixed.version
+        } else {
+            self.core.codec.rules().version
+        };
+        self.responder.answer_error(fixed.xid, version, body);
+    }
+}

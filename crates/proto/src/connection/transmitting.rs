@@ -1,0 +1,165 @@
+//! What is posted next, in which order; timers; and how a connection ends.
+//!
+//! Receives come first (rule I3), then what answers or tells, then answers, RDMA Reads, and Calls of our own. What is posted is the
+//! queue pair's until it completes. *On error*: the first failure ends the connection; what was not posted is withdrawn.
+
+use std::time::Instant;
+
+use rpcrdma_verbs::{Disconnected, Windows};
+
+use super::version::Version;
+use super::{Connection, State};
+use crate::characteristics::Notice;
+use crate::characteristics::exchange::Exchanges;
+use crate::event::{CloseReason, Event, Post};
+use crate::reads::Owner;
+use crate::timers::{after, earlier};
+use crate::wire;
+
+impl Connection {
+    /// The next thing for the queue pair, in order; `None` when there is nothing to post now. Messages are planned and
+    /// encoded here.
+    pub fn poll_transmit(&mut self, now: Instant, qp: &mut dyn Windows) -> Option<Post> {
+        loop {
+            if self.state == State::Closed {
+                return None;
+            }
+            if self.core.failure.is_some() && self.state == State::Open {
+                self.abort();
+            }
+            // A queue pair that takes nothing any more can still be told to end at once (rule I6).
+            if self.ended && self.state != State::Aborting {
+                return None;
+            }
+            if let Some(post) = self.core.take_post() {
+                return Some(post);
+            }
+            if !self.core.is_idle() || self.state != State::Open {
+                return None;
+            }
+            let operations = self.exchanges.as_ref().map_or(0, Exchanges::receives_owed);
+            let in_flight = self.requester.credits.in_flight().saturating_add(operations);
+            let owed = self.responder.receives_owed();
+            let missing = self.core.post_receives(owed.saturating_add(in_flight), qp.domain());
+            if !self.core.is_idle() {
+                continue;
+            }
+            // What answers a request needs a Receive, and what is told is to be had before the Calls that rely on it.
+            if self.has_operation() && self.transmit_operation(missing == 0) {
+                continue;
+            }
+            // A server's own Calls wait until the client has said which version is spoken.
+            let speaks = !matches!(self.version, Version::Open(_));
+            let progress =
+                self.responder.transmit(&mut self.core, now, (in_flight, self.requester.windows()), qp)
+                    || self.read_on(now, qp)
+                    || (speaks
+                        && self.requester.transmit(&mut self.core, now, owed.saturating_add(operations), qp));
+            if self.responder.has_lost_a_reply() {
+                self.close_for(now, CloseReason::ReplyLost);
+            }
+            if !progress {
+                if missing > 0 && self.responder.wants_memory.is_none() {
+                    self.responder.wants_memory = Some(self.core.receive_room());
+                }
+                if self.core.is_idle() {
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Reads more of the peer's messages; `false` if nothing can be done now.
+    fn read_on(&mut self, now: Instant, qp: &dyn Windows) -> bool {
+        // What is answered makes room for what comes next, not the other way round.
+        if self.responder.wants_memory.is_some() {
+            return false;
+        }
+        match self.core.read_on(now, qp) {
+            Ok(progress) => progress,
+            Err((Owner::Reply(xid), error)) => {
+                self.requester.handle_unreadable(&mut self.core, now, xid, error);
+                true
+            }
+            Err((Owner::Call(token), _)) => {
+                self.responder.handle_unreadable(&mut self.core, token);
+                true
+            }
+        }
+    }
+
+    /// Time has passed; harmless when nothing is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.core.handle_read_timeout(now);
+        self.requester.handle_timeout(&mut self.core, now);
+        self.responder.handle_timeout(&mut self.core, now);
+        if let State::Closing(deadline) = self.state
+            && deadline <= now
+        {
+            self.abort();
+        }
+        if self.first_message_due().is_some_and(|deadline| deadline <= now) {
+            self.speak(&wire::v1::V1);
+        }
+        if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
+            self.close_for(now, CloseReason::Idle);
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due; `None` if nothing is timed.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let state = match self.state {
+            State::Open => earlier(self.idle_deadline(), self.first_message_due()),
+            State::Closing(deadline) => Some(deadline),
+            State::Aborting | State::Closed => None,
+        };
+        let halves = earlier(self.requester.poll_timeout(), self.responder.poll_timeout());
+        earlier(state, earlier(halves, self.core.reads.poll_timeout()))
+    }
+
+    fn idle_deadline(&self) -> Option<Instant> {
+        let idle = self.core.config.timeouts.idle?;
+        let busy = self.in_progress() > 0 || self.responder.exposes() || self.kept;
+        (self.state == State::Open && !busy).then(|| after(self.last_activity, idle))
+    }
+
+    pub(super) fn close_for(&mut self, now: Instant, reason: CloseReason) {
+        if self.state == State::Open && self.core.failure.is_none() {
+            // What was not sent is for the next connection, unless there shall be none.
+            if reason == CloseReason::Local {
+                self.requester.fail_all_queued(&mut self.core);
+            }
+            self.core.failure = Some(reason);
+            self.state = State::Closing(after(now, self.core.config.timeouts.close));
+            self.core.post_command(Post::Disconnect);
+        }
+    }
+
+    fn abort(&mut self) {
+        self.state = State::Aborting;
+        self.core.withdraw_commands();
+        self.core.post_command(Post::Abort);
+    }
+
+    /// The queue pair has reported its end, after all its completions.
+    pub fn handle_disconnected(&mut self, reason: Disconnected) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.state = State::Closed;
+        self.responder.handle_disconnected(&reason, self.core.reads.sole());
+        self.core.reads.clear();
+        let reason = self.core.failure.take().unwrap_or(CloseReason::Link(reason));
+        self.core.withdraw();
+        self.requester.handle_disconnected(&mut self.core, &reason);
+        tracing::debug!(side = %self.core.side, %reason, "connection closed");
+        if self.exchanges.is_some() {
+            self.core.events.push_back(Event::Characteristics(Notice::Ended));
+        }
+        self.core.events.push_back(Event::Closed(reason));
+    }
+}

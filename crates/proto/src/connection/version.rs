@@ -1,0 +1,106 @@
+//! Which version a connection speaks: what it begins with, what the first message says, and what holds once both sides have shown
+//! it (version-two-01 §5).
+//!
+//! Nothing is owned here. *On error*: a version that is not spoken, or another than the one before, is refused with the range or
+//! the one in use, and the connection goes on (RFC 8166 §4.5.1).
+
+use std::time::Instant;
+
+use super::Connection;
+use crate::characteristics::ReverseSupport;
+use crate::characteristics::exchange::Exchanges;
+use crate::config::Side;
+use crate::error::ProtocolError;
+use crate::private_data::Thresholds;
+use crate::versions::FIRST_MESSAGE;
+use crate::wire::{self, Codec, Fixed, Header, Rules};
+
+/// How far a connection has come with its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// A server's, before the first message. Calls of its own wait until then, or until this time.
+    Open(Instant),
+    /// A client's: the peer has not shown yet that it speaks it.
+    Offered,
+    Settled,
+}
+
+impl Connection {
+    /// Speaks another version from now on: nothing but a message that was refused for its version has passed. A client's
+    /// first message has to fit what every peer takes (version-two-01 §5).
+    pub(crate) fn speak(&mut self, codec: &'static dyn Codec) {
+        self.core.codec = codec;
+        self.exchanges = None;
+        self.core.peer_reverse = None;
+        let (thresholds, invalidate) = self.announced;
+        if codec.rules().profile.is_none() {
+            self.core.thresholds = thresholds;
+            self.core.invalidate_peer = invalidate;
+            self.version = Version::Settled;
+        } else {
+            self.core.thresholds = Thresholds { send: FIRST_MESSAGE, receive: FIRST_MESSAGE };
+            self.core.invalidate_peer = false;
+            self.version = Version::Offered;
+        }
+        self.core.send_earlier = self.core.thresholds.send;
+    }
+
+    /// Both sides speak the version: from now on its thresholds hold, and its characteristics can be exchanged.
+    pub(super) fn settle(&mut self) {
+        self.version = Version::Settled;
+        let Some(profile) = self.core.codec.rules().profile else { return };
+        let config = &self.core.config;
+        let reverse = if config.reverse_chunks { ReverseSupport::General } else { ReverseSupport::Inline };
+        let (size, invalidate) = (self.core.receive_len(), self.core.may_invalidate);
+        let mut exchanges = Exchanges::new(profile, config, size, reverse, invalidate);
+        // A server answers with its own.
+        if self.core.side == Side::Client {
+            exchanges.begin();
+        }
+        self.exchanges = Some(exchanges);
+        self.first_answer_due = self.core.side == Side::Server;
+        tracing::debug!(side = %self.core.side, version = self.core.codec.rules().name, "version settled");
+        self.follow_characteristics();
+    }
+
+    /// Decodes a header in the version that is spoken, or that the first message says.
+    pub(super) fn decode(&mut self, fixed: Fixed, message: &[u8]) -> Result<(Header, usize), ProtocolError> {
+        let opens = matches!(self.version, Version::Open(_)) && fixed.procedure != wire::RDMA_ERROR;
+        // An RDMA_ERROR is read whatever its version, and never answered. Else the peer says it (version-two-01 §5.3).
+        if opens {
+            let codec = self.core.config.versions.codec(fixed.version);
+            // What is wrong with it is said in its version (RFC 8166 §4.5).
+            self.core.codec = codec.ok_or(ProtocolError::UnsupportedVersion { version: fixed.version })?;
+        }
+        let codec = self.core.codec;
+        let decoded = codec.decode(message, &self.core.config.limits);
+        if opens && decoded.is_ok() {
+            self.speak(codec);
+            self.settle();
+        }
+        decoded.map_err(|error| match error {
+            ProtocolError::UnsupportedVersion { version }
+                if self.version == Version::Settled && self.core.config.versions.codec(version).is_some() =>
+            {
+                ProtocolError::VersionChanged { version, used: codec.rules().version }
+            }
+            error => error,
+        })
+    }
+
+    /// The version spoken; `None` as long as a server has had no message that says it, or a client none that confirms it.
+    #[must_use]
+    pub fn version(&self) -> Option<&'static Rules> {
+        (self.version == Version::Settled).then(|| self.core.codec.rules())
+    }
+
+    /// Until when a Call of a server waits for the client to say the version.
+    pub(super) fn first_message_due(&self) -> Option<Instant> {
+        match self.version {
+            Version::Open(until) if self.requester.has_queued() && self.core.config.versions.has_one() => {
+                Some(until)
+            }
+            _ => None,
+        }
+    }
+}
