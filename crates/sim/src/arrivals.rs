@@ -25,9 +25,11 @@ enum Handled {
 impl End {
     /// Handles what has arrived, until nothing is left or the end must wait.
     pub(crate) fn handle_arrivals(&mut self, env: &mut Env<'_>, inbound: &mut Link, outbound: &mut Link) {
-        if let Some(since) = inbound.held_since.or(outbound.held_since)
-            && since + env.config.link_timeout <= env.now
+        if self.ended.is_none()
+            && self.gives_up_at(inbound, outbound, env.config).is_some_and(|time| time <= env.now)
         {
+            // It arrives if the link comes back before the peer gives up too.
+            outbound.put(env.now, Frame::Reset("the peer gave up"), env.config, env.rng);
             self.end(env, Disconnected::Timeout("the link is dead"));
         }
         self.stalled = false;
@@ -38,7 +40,7 @@ impl End {
                 None => {}
                 Some(Action::Delay(time)) => {
                     inbound.put_back(at, frame);
-                    inbound.delay_until(env.now + time);
+                    inbound.delay(env.now, time);
                     continue;
                 }
                 Some(_) => {
@@ -65,7 +67,7 @@ impl End {
             if self.delivered > before && self.ended.is_none() {
                 match env.fault(self.side, Step::Delivered(before)) {
                     None => {}
-                    Some(Action::Delay(time)) => inbound.delay_until(env.now + time),
+                    Some(Action::Delay(time)) => inbound.delay(env.now, time),
                     Some(_) => self.lose_link(env, outbound),
                 }
             }

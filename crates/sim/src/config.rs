@@ -35,7 +35,7 @@ pub struct FabricConfig {
     /// Up to this much passes before a completion can be polled, by the seed. Order within a queue pair stays; completions
     /// of different queue pairs are reordered.
     pub completion_jitter: Duration,
-    /// How long a partition may last before the ends of its connections give up.
+    /// How long a partition or a delay of a link or send queue may last before the ends of its connections give up.
     pub link_timeout: Duration,
     /// How long a graceful disconnect waits for the peer.
     pub close_timeout: Duration,

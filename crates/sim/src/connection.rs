@@ -144,7 +144,7 @@ impl Connection {
 
     pub(crate) fn partition(&mut self, now: Duration) {
         for link in [&mut self.a_to_b, &mut self.b_to_a] {
-            link.held_since.get_or_insert(now);
+            link.partition(now);
         }
     }
 

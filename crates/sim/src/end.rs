@@ -80,6 +80,8 @@ pub(crate) struct End {
     pub(crate) write_len: usize,
     /// Arrivals are not handled: a Send with Invalidate waits for Read Responses of its window.
     pub(crate) stalled: bool,
+    /// When this end gives up because its send queue stands still.
+    pub(crate) stuck_until: Option<Duration>,
     pub(crate) closing: Option<Closing>,
     pub(crate) ended: Option<Disconnected>,
     pub(crate) waker: Option<Waker>,
@@ -125,6 +127,7 @@ impl End {
             responses: VecDeque::new(),
             write_len: 0,
             stalled: false,
+            stuck_until: None,
             closing: None,
             ended: None,
             waker: None,
@@ -365,7 +368,18 @@ impl End {
         let closing = self.closing.map(|closing| {
             if !closing.told && self.is_drained() { Duration::ZERO } else { closing.deadline }
         });
-        let held = inbound.held_since.or(outbound.held_since).map(|since| since + config.link_timeout);
-        [completion, arrival, closing, held, self.next_transmission(outbound)].into_iter().flatten().min()
+        let dead = self.gives_up_at(inbound, outbound, config);
+        [completion, arrival, closing, dead, self.next_transmission(outbound)].into_iter().flatten().min()
+    }
+
+    /// When this end takes the link for dead, as things stand.
+    pub(crate) fn gives_up_at(
+        &self,
+        inbound: &Link,
+        outbound: &Link,
+        config: &FabricConfig,
+    ) -> Option<Duration> {
+        let links = [inbound, outbound].map(|link| link.dead_at(config.link_timeout));
+        links.into_iter().chain([self.stuck_until]).flatten().min()
     }
 }

@@ -66,7 +66,8 @@ pub enum Action {
     CutAfter,
     /// At [`Step::Posted`]: the request fails with this status, and the connection ends. Elsewhere as [`Action::Cut`].
     Fail(Status),
-    /// At [`Step::Posted`]: this end's send queue stands still for so long. Elsewhere: the link towards this end does.
+    /// At [`Step::Posted`]: this end's send queue stands still for so long. Elsewhere: the link towards this end does. Longer
+    /// than [`FabricConfig::link_timeout`](crate::FabricConfig::link_timeout) it ends the connection, as a partition does.
     Delay(Duration),
 }
 

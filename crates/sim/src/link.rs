@@ -68,7 +68,9 @@ pub(crate) struct Link {
     /// Frames that were ever put: shows whether the receiver must look again.
     pub(crate) count: u64,
     /// Set while the link is partitioned, to when that began.
-    pub(crate) held_since: Option<Duration>,
+    held_since: Option<Duration>,
+    /// From when until when a delay lets nothing arrive; may be past.
+    delayed: Option<(Duration, Duration)>,
 }
 
 impl Link {
@@ -114,23 +116,46 @@ impl Link {
     }
 
     /// Nothing that is under way, or will be put later, arrives before `time`.
-    pub(crate) fn delay_until(&mut self, time: Duration) {
+    fn arrive_from(&mut self, time: Duration) {
         for (arrival, _) in &mut self.in_flight {
             *arrival = (*arrival).max(time);
         }
         self.last_arrival = self.last_arrival.max(time);
     }
 
+    /// Stands still from `now` on for so long.
+    pub(crate) fn delay(&mut self, now: Duration, time: Duration) {
+        let until = now + time;
+        let since = self.delayed.filter(|&(_, until)| until >= now).map_or(now, |(since, _)| since);
+        self.delayed = Some((since, until));
+        self.arrive_from(until);
+    }
+
+    /// Holds what is under way, from `now` on.
+    pub(crate) fn partition(&mut self, now: Duration) {
+        self.held_since.get_or_insert(now);
+    }
+
     /// Ends a partition: what was held arrives from `now` on.
     pub(crate) fn heal(&mut self, now: Duration) {
         if self.held_since.take().is_some() {
-            self.delay_until(now);
+            self.arrive_from(now);
         }
     }
 
-    /// Loses everything that is under way.
+    /// When both ends give up, because nothing arrived for longer than `timeout`: a partition, or a delay that is longer.
+    pub(crate) fn dead_at(&self, timeout: Duration) -> Option<Duration> {
+        let held = self.held_since.map(|since| since + timeout);
+        let delayed = self.delayed.map(|(since, until)| (since + timeout, until));
+        let delayed = delayed.filter(|(dead, until)| dead < until).map(|(dead, _)| dead);
+        held.into_iter().chain(delayed).min()
+    }
+
+    /// Loses everything that is under way; what is put next is held up by nothing that was before it.
     pub(crate) fn clear(&mut self) {
         self.in_flight.clear();
+        self.last_arrival = Duration::ZERO;
+        self.delayed = None;
     }
 }
 

@@ -150,7 +150,12 @@ impl End {
                 let seq = posted.seq;
                 match env.fault(side, Step::Posted(seq)) {
                     None => {}
-                    Some(Action::Delay(time)) => posted.not_before = env.now + time,
+                    Some(Action::Delay(time)) => {
+                        posted.not_before = env.now + time;
+                        if time > env.config.link_timeout {
+                            self.stuck_until = Some(env.now + env.config.link_timeout);
+                        }
+                    }
                     Some(Action::CutAfter) => posted.cut_after = true,
                     Some(Action::Cut) => self.lose_link(env, outbound),
                     Some(Action::Fail(status)) => {

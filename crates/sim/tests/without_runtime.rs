@@ -241,6 +241,47 @@ fn a_partition_delays_and_heals_or_ends_the_connection() {
 }
 
 #[test]
+fn i6_what_stands_still_for_longer_than_the_link_timeout_ends_the_connection() {
+    let timeout = FabricConfig::default().link_timeout;
+    for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
+        for (side, at) in
+            [(Side::A, Step::Posted(0)), (Side::B, Step::Segment(0)), (Side::B, Step::Delivered(0))]
+        {
+            for (time, lives) in [(timeout, true), (timeout + Duration::from_millis(1), false)] {
+                let mut pair = pair(config(mode));
+                pair.fabric.plan(Fault { connection: 0, side, at, action: Action::Delay(time) });
+                for id in 0..2 {
+                    let memory = pair.domain.reserve(10).unwrap();
+                    pair.b.post_receive(WrId(id), ReceiveMemory::Pooled(memory)).unwrap();
+                    pair.a.post(WrId(id), send(b"x")).unwrap();
+                }
+                let (a, b) = pair.settle();
+                assert_eq!((a.len(), b.len()), (2, 2), "{mode:?} {at:?}");
+                assert_eq!(status_of(&b, 1).is_success(), lives, "{mode:?} {at:?} {time:?}");
+                assert_eq!(pair.fabric.outstanding(), Outstanding::default());
+                if !lives {
+                    assert_eq!(pair.end_of_a(), Disconnected::Timeout("the link is dead"));
+                    let waited = pair.fabric.now();
+                    assert!((timeout..timeout + Duration::from_millis(1)).contains(&waited), "{waited:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn i6_an_end_that_gave_up_tells_the_peer_when_the_link_is_back() {
+    let mut pair = pair(FabricConfig::default());
+    pair.fabric.partition(0);
+    pair.fabric.advance(FabricConfig::default().link_timeout);
+    assert_eq!(pair.end_of_a(), Disconnected::Timeout("the link is dead"));
+    // The other end was not polled in time.
+    pair.fabric.heal(0);
+    pair.settle();
+    assert!(pair.b.post(WrId(1), send(b"x")).is_err(), "a connection with one end is over");
+}
+
+#[test]
 fn express_sends_overtake_bulk() {
     let mut pair = pair(FabricConfig::default());
     let target = pair.window(Access::RemoteWrite, vec![0; 4 << 20]);

@@ -63,6 +63,10 @@ pub trait QueuePair: Windows + Send {
     ///   included ([`Work::WindowFlushed`](crate::Work::WindowFlushed)). Final: posting fails from now on.
     ///
     /// A bounded number of completions comes from one call: call again until `Pending`.
+    ///
+    /// Every work request but a Receive completes in bounded time: a link that takes nothing, or does not answer, for longer than
+    /// the provider allows ends with [`Disconnected::Timeout`] (on TCP: a timer of stalled sends and `TCP_USER_TIMEOUT`). An idle
+    /// connection whose peer is gone may stay.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
