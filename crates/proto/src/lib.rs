@@ -63,8 +63,8 @@ pub use call::{
     ReplyShape, Sink, Travelled,
 };
 pub use characteristics::{
-    Characteristic, Characteristics, Disposition, Exchanged, NotExchanged, Notice, OPERATION_RECEIVES,
-    Registered, ReverseSupport,
+    Characteristic, Characteristics, Disposition, Exchanged, NotExchanged, NotRegistered, Notice,
+    OPERATION_RECEIVES, Registered, ReverseSupport,
 };
 pub use compatibility::{AlignmentBase, Compatibility, PaddedMessages, ReadRead};
 pub use config::{Config, Side};

@@ -15,14 +15,14 @@ use super::support::bounce::{Bounce, bounce};
 use super::support::{echo, get, pattern, program, put, sleep_call};
 use super::world::{MIB, credits};
 
-struct Pair {
-    client: Client,
+pub struct Pair {
+    pub client: Client,
     monitor: ServerMonitor,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-async fn pair(client: ClientConfig, server: ServerConfig) -> Pair {
+pub async fn pair(client: ClientConfig, server: ServerConfig) -> Pair {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener = IwarpListener::bind(loopback, Config::default()).await.unwrap();
     let server = Server::builder()
@@ -46,11 +46,11 @@ async fn pair(client: ClientConfig, server: ServerConfig) -> Pair {
 }
 
 impl Pair {
-    fn back(&self) -> Backchannel {
+    pub fn back(&self) -> Backchannel {
         self.monitor.backchannels().pop().unwrap()
     }
 
-    async fn end(self) {
+    pub async fn end(self) {
         self.client.close().await;
         assert_eq!(self.client.stats().memory_in_use, 0);
         self.stop.send(()).unwrap();

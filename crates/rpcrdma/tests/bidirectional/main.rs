@@ -18,5 +18,6 @@ mod endings;
 mod iwarp;
 mod load;
 mod loss;
+mod read_read;
 mod wire;
 mod world;

@@ -1,0 +1,183 @@
+//! Transport characteristics (xcharext-02, version-two-03) as programs see them: `Client::ask`, `change` and `notices`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+mod support;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma::{
+    Characteristic, Client, ClientConfig, Disposition, Form, NotExchanged, Notice, Profile, Registered,
+    Server, ServerConfig, Versions,
+};
+use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
+use support::{echo, pattern, program};
+use tokio::net::TcpListener;
+use tokio::sync::broadcast;
+use tokio::time::timeout;
+
+const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+/// Of the experimental range.
+const OWN: u32 = 0xffff_ff01;
+const LARGE: u32 = 65_536;
+
+/// A server that can be asked for Receives of 64 KiB, and a client that can take them; both know [`OWN`].
+async fn pair(mode: CompletionMode, versions: Versions) -> (Fabric, Client) {
+    let fabric = Fabric::on_tokio(FabricConfig { completion_mode: mode, seed: 1, ..FabricConfig::default() });
+    let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
+    client.protocol.versions = versions;
+    server.protocol.versions = Versions::both(Profile::P1);
+    if let Some(profile) = versions.profile() {
+        server.protocol.versions = Versions::both(profile);
+    }
+    let large = usize::try_from(LARGE).unwrap();
+    for (config, changeable) in [(&mut client.protocol, false), (&mut server.protocol, true)] {
+        config.send_size = large;
+        config.characteristics.most_receive_size = large;
+        let value = Bytes::from_static(&[0, 0, 0, 7]);
+        config.characteristics.register(Registered::new(OWN, value, changeable).unwrap()).unwrap();
+    }
+    let listener = fabric.listen(SERVER).unwrap();
+    let server =
+        Server::builder().config(server).program(program()).listen_rdma(Box::new(listener)).build().unwrap();
+    tokio::spawn(async move { server.serve(std::future::pending()).await.unwrap() });
+    tokio::task::yield_now().await;
+    let client = Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, client).await.unwrap();
+    (fabric, client)
+}
+
+/// Both documents, in both completion modes.
+fn all() -> impl Iterator<Item = (CompletionMode, Versions)> {
+    [CompletionMode::Local, CompletionMode::Acknowledged]
+        .into_iter()
+        .flat_map(|mode| [Profile::P1, Profile::P2].map(|profile| (mode, Versions::two(profile))))
+}
+
+/// Makes calls meanwhile: Receives of the old size are used up by what arrives.
+async fn while_calling<T>(client: &Client, what: impl Future<Output = T>) -> T {
+    let calls = async {
+        loop {
+            echo(client, b"").await.unwrap();
+        }
+    };
+    let first = async {
+        tokio::select! {
+            done = what => done,
+            () = calls => unreachable!("there is no end of calls"),
+        }
+    };
+    timeout(Duration::from_secs(10), first).await.expect("it ends")
+}
+
+/// Until this is told.
+async fn told(notices: &mut broadcast::Receiver<Notice>, wanted: &Notice) {
+    while notices.recv().await.unwrap() != *wanted {}
+}
+
+/// xcharext-02 §4.2 to §4.4: a request for larger Receives is granted, and Calls that needed a chunk need none after it.
+#[tokio::test(start_paused = true)]
+async fn s4_2_the_server_is_asked_for_larger_receives() {
+    for (mode, versions) in all() {
+        let (_fabric, client) = pair(mode, versions).await;
+        let data = pattern(20_000);
+        let mut notices = client.notices();
+        let before = echo(&client, &data).await.unwrap().travelled;
+        assert_eq!(before.call.form, Form::Long);
+        let size = Characteristic::ReceiveSize(LARGE);
+        // version-two-03 knows no later: the answer itself waits.
+        let answer = while_calling(&client, client.ask(vec![size.clone()])).await.unwrap();
+        let [(asked, disposition)] = &answer[..] else { panic!("{answer:?}") };
+        assert_eq!(*asked, size);
+        match disposition {
+            Disposition::Done => {}
+            Disposition::Pending => {
+                let complete = Notice::Completed(size.clone());
+                while_calling(&client, told(&mut notices, &complete)).await;
+            }
+            other => panic!("{other:?}"),
+        }
+        let after = echo(&client, &data).await.unwrap().travelled;
+        assert_eq!(after.call.form, Form::Inline, "{versions:?}");
+        let stats = client.connection_stats().unwrap();
+        assert_eq!(stats.thresholds.send, usize::try_from(LARGE).unwrap());
+        client.close().await;
+    }
+}
+
+/// xcharext-02 §3.1, §4.4: the client's own Receives get larger; the server is told, and replies need no Reply chunk after it.
+#[tokio::test(start_paused = true)]
+async fn s4_4_the_client_changes_its_own_receives() {
+    for (mode, versions) in all() {
+        let (_fabric, client) = pair(mode, versions).await;
+        let mut notices = client.notices();
+        let data = pattern(20_000);
+        assert_eq!(echo(&client, &data).await.unwrap().travelled.reply.form, Form::Long);
+        let size = Characteristic::ReceiveSize(LARGE);
+        client.change(size.clone()).unwrap();
+        while_calling(&client, told(&mut notices, &Notice::Own(size))).await;
+        // The server is told in order, but a reply may be on its way.
+        echo(&client, b"").await.unwrap();
+        assert_eq!(echo(&client, &data).await.unwrap().travelled.reply.form, Form::Inline, "{versions:?}");
+        let refused = client.change(Characteristic::ReceiveSize(4096)).unwrap_err();
+        assert_eq!(refused, NotExchanged::Reduction { size: 4096, now: LARGE });
+        client.close().await;
+    }
+}
+
+/// xcharext-02 §2.1: characteristics of one's own, told at the beginning and changed on request where their owner lets them.
+#[tokio::test(start_paused = true)]
+async fn s2_1_characteristics_of_ones_own() {
+    for (mode, versions) in all() {
+        let (_fabric, client) = pair(mode, versions).await;
+        echo(&client, b"").await.unwrap();
+        let own = |octet| Characteristic::Registered { id: OWN, data: Bytes::from(vec![0, 0, 0, octet]) };
+        let stranger = Characteristic::Registered { id: OWN + 1, data: Bytes::new() };
+        let answer = client.ask(vec![own(9)]).await.unwrap();
+        assert_eq!(answer, [(own(9), Disposition::Done)]);
+        assert_eq!(client.ask(vec![stranger.clone()]).await, Err(NotExchanged::Unknown(stranger)));
+        client.close().await;
+    }
+}
+
+/// There is nobody to ask over Version One and TCP, and none is left when the client is closed.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_exchanged_where_no_characteristics_are() {
+    let size = Characteristic::ReceiveSize(LARGE);
+    let (_fabric, client) = pair(CompletionMode::Local, Versions::ONE).await;
+    echo(&client, b"").await.unwrap();
+    assert_eq!(client.ask(vec![size.clone()]).await, Err(NotExchanged::NotSpoken));
+    assert_eq!(client.change(size.clone()), Err(NotExchanged::NotSpoken));
+    client.close().await;
+
+    let (_fabric, client) = pair(CompletionMode::Local, Versions::two(Profile::P1)).await;
+    echo(&client, b"").await.unwrap();
+    client.close().await;
+    assert!(matches!(
+        client.ask(vec![size.clone()]).await,
+        Err(NotExchanged::NotSpoken | NotExchanged::Ended)
+    ));
+}
+
+#[tokio::test]
+async fn nothing_is_exchanged_over_tcp() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server::builder().program(program()).listen_tcp(listener).build().unwrap();
+    tokio::spawn(async move { server.serve(std::future::pending()).await.unwrap() });
+    let client = Client::tcp(address, ClientConfig::default()).await.unwrap();
+    let size = Characteristic::ReceiveSize(LARGE);
+    assert_eq!(client.ask(vec![size.clone()]).await, Err(NotExchanged::NotSpoken));
+    assert_eq!(client.change(size), Err(NotExchanged::NotSpoken));
+    assert!(client.notices().recv().await.is_err());
+    client.close().await;
+}
