@@ -16,7 +16,7 @@ use crate::{
     Side, Versions,
 };
 
-const PROFILES: [Profile; 2] = [Profile::P1, Profile::P2];
+pub(super) const PROFILES: [Profile; 2] = [Profile::P1, Profile::P2];
 
 fn two(profile: Profile) -> Config {
     Config { versions: Versions::two(profile), ..Config::default() }
@@ -44,19 +44,19 @@ fn prove(pair: &mut Pair) {
     }
 }
 
-fn message_of(codec: &dyn Codec, header: &Header, payload: &Stream) -> Bytes {
+pub(super) fn message_of(codec: &dyn Codec, header: &Header, payload: &Stream) -> Bytes {
     let mut out = bytes::BytesMut::new();
     codec.encode(header, &mut out);
     out.extend_from_slice(&payload.flatten().0);
     out.freeze()
 }
 
-fn header_of(xid: u32, direction: Direction, body: Body) -> Header {
+pub(super) fn header_of(xid: u32, direction: Direction, body: Body) -> Header {
     Header { xid, version: 2, credit: 8, direction: Some(direction), invalidate: 0, body }
 }
 
 /// A peer that has made its first call in this profile and was answered.
-fn raw(profile: Profile, config: Config) -> Raw {
+pub(super) fn raw(profile: Profile, config: Config) -> Raw {
     let mut raw = Raw::new(Side::Server, Config { versions: Versions::both(profile), ..config });
     let call = header_of(1, Direction::Call, Body::Message(ChunkLists::default()));
     raw.send(message_of(profile.codec(), &call, &null(1).message));
@@ -66,13 +66,13 @@ fn raw(profile: Profile, config: Config) -> Raw {
 }
 
 #[track_caller]
-fn last(raw: &Raw, profile: Profile) -> (Header, Bytes) {
+pub(super) fn last(raw: &Raw, profile: Profile) -> (Header, Bytes) {
     let message = raw.received.last().expect("a message");
     let (header, len) = profile.codec().decode(message, &Limits::default()).unwrap();
     (header, message.slice(len..))
 }
 
-fn operate(raw: &mut Raw, profile: Profile, xid: u32, direction: Direction, exchange: Exchange) {
+pub(super) fn operate(raw: &mut Raw, profile: Profile, xid: u32, direction: Direction, exchange: Exchange) {
     let header = header_of(xid, direction, Body::Exchange(exchange));
     raw.send(message_of(profile.codec(), &header, &Stream::new()));
 }
@@ -84,11 +84,11 @@ fn generous(config: Config) -> Config {
     Config { characteristics, ..config }
 }
 
-fn size(size: u32) -> Characteristic {
+pub(super) fn size(size: u32) -> Characteristic {
     Characteristic::ReceiveSize(size)
 }
 
-fn faults(raw: &Raw, name: &str) -> u64 {
+pub(super) fn faults(raw: &Raw, name: &str) -> u64 {
     raw.end.connection.stats().errors.get(name).copied().unwrap_or(0)
 }
 

@@ -1,0 +1,188 @@
+//! Operations on characteristics as they look on the wire, and what is made of answers that say too much or too little.
+
+use bytes::Bytes;
+use rpcrdma_xdr::Stream;
+
+use super::version_two::{PROFILES, faults, header_of, last, message_of, operate, raw, size};
+use crate::characteristics::{EXPERIMENTAL, REGISTERED_MAX, REGISTERED_MOST};
+use crate::testing::*;
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Exchange, Profile, Rest, Subset, Value};
+use crate::{
+    CallError, Characteristic, Config, Disposition, Exchanged, Limits, Notice, Registered, Side, Versions,
+};
+
+/// What a client sends to a peer of this profile; its first call is answered.
+fn client(profile: Profile, config: Config) -> Raw {
+    let mut raw = Raw::new(Side::Client, Config { versions: Versions::two(profile), ..config });
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, null(1)).unwrap();
+    raw.settle();
+    answer(&mut raw, profile, 1, Body::Message(ChunkLists::default()));
+    raw
+}
+
+/// Answers a call.
+fn answer(raw: &mut Raw, profile: Profile, xid: u32, body: Body) {
+    let payload = match body {
+        Body::Message(_) => super::requester::accepted(xid, &[]),
+        _ => Stream::new(),
+    };
+    raw.send(message_of(profile.codec(), &header_of(xid, Direction::Reply, body), &payload));
+}
+
+/// The client asks for this; the XID of its request. Before it come more calls than are granted: only they prove to it that its
+/// first operation has arrived.
+fn ask(raw: &mut Raw, profile: Profile, want: Vec<Characteristic>) -> u32 {
+    for xid in 100..120 {
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, null(xid)).unwrap();
+        raw.settle();
+        answer(raw, profile, xid, Body::Message(ChunkLists::default()));
+    }
+    raw.end.connection.ask(want).unwrap();
+    raw.settle();
+    let (header, _) = last(raw, profile);
+    assert!(matches!(header.body, Body::Exchange(Exchange::Request { .. })), "{header:?}");
+    header.xid
+}
+
+// conformance: v2-01-4.2.1-2, v2-03-6.2.1-2
+#[test]
+fn v2_01_s4_2_1_nothing_follows_an_error() {
+    for profile in PROFILES {
+        let mut raw = raw(profile, server_config());
+        // A Call whose RPC message is none, a bad value, a version that is not spoken: each refusal has a form of its own.
+        let lists = ChunkLists::default();
+        raw.send(message_of(
+            profile.codec(),
+            &header_of(7, Direction::Call, Body::NoMessage(lists)),
+            &Stream::new(),
+        ));
+        let start = vec![Value { id: 1, data: Bytes::from_static(&[9]) }];
+        operate(
+            &mut raw,
+            profile,
+            8,
+            Direction::Call,
+            Exchange::Initial { start, constant: Subset::default() },
+        );
+        let answers: Vec<_> = raw
+            .received
+            .iter()
+            .map(|message| (profile.codec().decode(message, &Limits::default()).unwrap(), message.len()))
+            .collect();
+        assert_eq!(answers.len(), 2, "{profile:?}");
+        for ((header, end), len) in answers {
+            assert!(matches!(header.body, Body::Error(_)), "{header:?}");
+            assert_eq!(end, len, "{header:?}");
+        }
+    }
+}
+
+// conformance: v2-01-4.2.2-4
+#[test]
+fn v2_01_s4_2_2_an_operation_is_a_call_and_its_response_a_reply() {
+    let profile = Profile::P1;
+    let mut raw = client(profile, Config::default());
+    ask(&mut raw, profile, vec![size(8192)]);
+    let mut seen = Vec::new();
+    for message in &raw.received {
+        let (header, _) = profile.codec().decode(message, &Limits::default()).unwrap();
+        if let Body::Exchange(exchange) = header.body {
+            seen.push((header.direction, exchange));
+        }
+    }
+    let [(initial, Exchange::Initial { .. }), (request, Exchange::Request { .. })] = &seen[..] else {
+        panic!("{seen:?}")
+    };
+    assert_eq!((*initial, *request), (Some(Direction::Call), Some(Direction::Call)));
+    let want = vec![Value { id: 1, data: Bytes::from_static(&[0, 0, 0x10, 0]) }];
+    operate(&mut raw, profile, 9, Direction::Call, Exchange::Request { want });
+    let (response, _) = last(&raw, profile);
+    assert!(matches!(response.body, Body::Exchange(Exchange::Response { .. })), "{response:?}");
+    assert_eq!((response.xid, response.direction), (9, Some(Direction::Reply)));
+}
+
+// conformance: v2-03-5.3.3-2, v2-03-5.3.3-4
+#[test]
+fn v2_03_s5_3_3_what_a_response_does_not_say_once_is_rejected() {
+    let profile = Profile::P2;
+    let own = |place: u32, data: &'static [u8]| Characteristic::Registered {
+        id: EXPERIMENTAL + place,
+        data: Bytes::from_static(data),
+    };
+    let mut exchanged = Exchanged::default();
+    for place in 0..4 {
+        exchanged.register(Registered::new(EXPERIMENTAL + place, Bytes::new(), false).unwrap()).unwrap();
+    }
+    let mut raw = client(profile, Config { characteristics: exchanged, ..Config::default() });
+    raw.end.notices.clear();
+    let wants: Vec<_> = (0..3).map(|place| own(place, b"want")).collect();
+    let xid = ask(&mut raw, profile, wants.clone());
+    // The first is done, the second done and rejected, the third not mentioned; of a fourth nobody spoke.
+    let instead = vec![Value { id: EXPERIMENTAL + 3, data: Bytes::from_static(b"four") }];
+    let response = Exchange::Response {
+        done: [0, 1].into_iter().collect(),
+        rejected: [1].into_iter().collect(),
+        rest: Rest::Other(instead),
+    };
+    operate(&mut raw, profile, xid, Direction::Reply, response);
+    let dispositions: Vec<_> =
+        wants.into_iter().zip([Disposition::Done, Disposition::Rejected, Disposition::Rejected]).collect();
+    let answered: Vec<_> = raw
+        .end
+        .notices
+        .iter()
+        .filter_map(|notice| match notice {
+            Notice::Answered { dispositions, .. } => Some(dispositions.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(answered, [dispositions]);
+    let known = &raw.end.connection.peer_characteristics().unwrap().registered;
+    assert_eq!(known.get(&EXPERIMENTAL).map(|data| &data[..]), Some(&b"want"[..]));
+    assert_eq!(known.get(&(EXPERIMENTAL + 3)), None, "what was not asked for");
+    assert_eq!(faults(&raw, "response_unclear"), 2);
+    assert!(raw.end.closed.is_none());
+}
+
+// conformance: v2-03-6.2.4-7
+#[test]
+fn v2_03_s6_2_4_a_call_that_gets_a_system_error_is_over() {
+    let profile = Profile::P2;
+    let mut raw = client(profile, Config::default());
+    raw.end.replies.clear();
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, null(2)).unwrap();
+    raw.settle();
+    answer(&mut raw, profile, 2, Body::Error(ErrorBody::System));
+    let (_, result) = raw.end.replies.pop().expect("the call has ended");
+    let error = result.unwrap_err().error;
+    assert!(matches!(error, CallError::Refused(ErrorBody::System)), "{error:?}");
+    assert!(raw.end.closed.is_none());
+    // The next one goes on as if nothing had been.
+    raw.end.connection.call(now, null(3)).unwrap();
+    raw.settle();
+    answer(&mut raw, profile, 3, Body::Message(ChunkLists::default()));
+    assert!(raw.end.replies.pop().expect("the call has ended").1.is_ok());
+}
+
+/// Nothing is known of the peer then: the least that every peer has is counted on.
+// conformance: xchar-02-4.1-3
+#[test]
+fn xcharext_s4_1_the_longest_first_operation_fits_any_peer() {
+    for profile in PROFILES {
+        let mut exchanged = Exchanged::default();
+        for place in 0..u32::try_from(REGISTERED_MOST).unwrap() {
+            let value = Bytes::from(vec![7; REGISTERED_MAX]);
+            exchanged.register(Registered::new(EXPERIMENTAL + place, value, false).unwrap()).unwrap();
+        }
+        let config = Config { characteristics: exchanged, send_size: 65_536, ..Config::default() };
+        let raw = client(profile, config);
+        let (header, _) = last(&raw, profile);
+        let Body::Exchange(Exchange::Initial { start, .. }) = &header.body else { panic!("{header:?}") };
+        assert!(start.len() > REGISTERED_MOST, "{profile:?}");
+        let len = raw.received.last().unwrap().len();
+        assert!(len > REGISTERED_MOST * REGISTERED_MAX && len <= 4096, "{profile:?}: {len}");
+    }
+}
