@@ -9,6 +9,7 @@ use rpcrdma::{Profile, Versions};
 use rpcrdma_nfs::client::NfsUrl;
 
 use crate::commands::{bench, conform, copy, exports, ls, names, ping, serve, stat};
+use crate::exit::Failure;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -118,9 +119,31 @@ pub(crate) struct Connection {
     /// for one that speaks Version One
     #[arg(long, value_enum, value_name = "VERSION", default_value_t = Version::One, help_heading = "Connection")]
     pub(crate) rpcrdma_version: Version,
-    /// Which of the documents that define Version Two; both sides have to speak the same
-    #[arg(long, value_enum, value_name = "PROFILE", default_value_t = ProfileName::P1, help_heading = "Connection")]
-    pub(crate) profile: ProfileName,
+    /// Which of the documents that define Version Two; both sides have to speak the same [default: p1]
+    #[arg(long, value_enum, value_name = "PROFILE", help_heading = "Connection")]
+    pub(crate) profile: Option<ProfileName>,
+}
+
+impl Connection {
+    /// The versions that are spoken.
+    ///
+    /// # Errors
+    /// Options that say something about what is not used: nothing that was asked for goes without an effect.
+    pub(crate) fn versions(&self) -> Result<Versions, Failure> {
+        let two = self.rpcrdma_version != Version::One;
+        let wrong = if self.proto == Proto::Tcp && two {
+            "--rpcrdma-version is about RDMA: it has no meaning with --proto tcp"
+        } else if self.proto == Proto::Tcp && self.insecure_conf_rdma {
+            "--insecure-conf-rdma is about RDMA: it has no meaning with --proto tcp"
+        } else if self.profile.is_some() && !two {
+            "--profile is about Version Two: add --rpcrdma-version 2 or auto"
+        } else if self.insecure_conf_rdma && self.rpcrdma_version == Version::Two {
+            "--insecure-conf-rdma is about Version One: Version Two has characteristics for that"
+        } else {
+            return Ok(self.rpcrdma_version.with(self.profile.unwrap_or(ProfileName::P1)));
+        };
+        Err(Failure::usage(wrong))
+    }
 }
 
 /// Versions of RPC-over-RDMA that a client speaks.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rpcrdma::Versions;
 use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
 use rpcrdma_nfs::wire::Status;
@@ -19,6 +20,7 @@ const MEMORY: usize = 256 << 20;
 
 /// Opens an RPC connection to the host of a URL; all its addresses are tried in turn.
 pub(crate) async fn rpc(url: &NfsUrl, connection: &Connection) -> Result<rpcrdma::Client, Failure> {
+    let versions = connection.versions()?;
     let authority = url.authority(connection.proto.default_port());
     let addresses: Vec<SocketAddr> = lookup_host(&authority)
         .await
@@ -28,7 +30,7 @@ pub(crate) async fn rpc(url: &NfsUrl, connection: &Connection) -> Result<rpcrdma
         .collect();
     let mut last = None;
     for address in addresses {
-        match timeout(connection.timeout, open(address, connection)).await {
+        match timeout(connection.timeout, open(address, connection, versions)).await {
             Ok(Ok(client)) => return Ok(client),
             Ok(Err(error)) => last = Some((address, explain(&error, connection))),
             Err(_) => last = Some((address, format!("no connection within {:?}", connection.timeout))),
@@ -43,13 +45,17 @@ pub(crate) async fn rpc(url: &NfsUrl, connection: &Connection) -> Result<rpcrdma
     Err(Failure::new(Exit::Unreachable, message))
 }
 
-async fn open(to: SocketAddr, connection: &Connection) -> Result<rpcrdma::Client, ConnectError> {
+async fn open(
+    to: SocketAddr,
+    connection: &Connection,
+    versions: Versions,
+) -> Result<rpcrdma::Client, ConnectError> {
     let mut config = rpcrdma::ClientConfig { memory: MEMORY, ..rpcrdma::ClientConfig::default() };
     let inline = usize::try_from(connection.inline).unwrap_or(usize::MAX);
     config.protocol.send_size = inline;
     config.protocol.receive_size = inline;
     config.protocol.calls = connection.credits;
-    config.protocol.versions = connection.rpcrdma_version.with(connection.profile);
+    config.protocol.versions = versions;
     config.ccp = connection.insecure_conf_rdma.then(rpcrdma::Ccp::insecure);
     config.protocol.timeouts.call = connection.timeout;
     config.protocol.timeouts.connect = connection.timeout;

@@ -191,8 +191,10 @@ impl ServerConfig {
         PeerShares::new(ProtectionDomain::new(self.memory), limit.max(least)).least(least)
     }
 
-    /// Octets that the Receives of one connection can take.
-    pub(crate) fn receives(&self) -> usize {
+    /// Octets that the Receives of one RDMA connection can take: for Calls, for replies to Calls of the server's own, for what
+    /// Read-Read and Version Two send beside them, each of the largest size that a Receive can have.
+    #[must_use]
+    pub fn receives(&self) -> usize {
         let [grant, calls] = [self.protocol.grant, self.protocol.calls]
             .map(|count| usize::try_from(count).unwrap_or(usize::MAX));
         let replies = calls.min(self.max_reverse_calls);

@@ -12,7 +12,7 @@ use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_nfs::client::{Client, NfsUrl};
 use serde::Serialize;
 
-use crate::arguments::{Common, Connection, ProfileName, Proto, Version, host, seconds};
+use crate::arguments::{Common, Connection, Proto, Version, host, seconds};
 use crate::connect::{self, Servers, describe};
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -34,7 +34,7 @@ not point it at a server that others depend on: it sends what no client sends.
 --client: waits for one client that makes calls by itself, again and again, also when calls fail. For instance:
   rpcrdma conform --client --listen 127.0.0.1:20050 &
   rpcrdma ping 127.0.0.1:20050 -c 0 -i 0.05 --timeout 2
-Rows with chunks need a client that offers some (READ, READDIR); it sees an NFSv3 export / with an empty directory.
+Rows with chunks need a client that offers some (READ, READDIR); it sees an NFSv3 export / with one file.
 
 --json prints {role, address, pass, differs, fail, not_applicable, rows: [{name, section, rule, sends, expects, verdict, \
 seen}]}; rule is required, recommended or choice, verdict pass, differs, fail or not_applicable. With --list {rows: [{name, \
@@ -157,7 +157,7 @@ impl Conform {
             insecure_conf_rdma: false,
             // What is tested is Version One.
             rpcrdma_version: Version::One,
-            profile: ProfileName::P1,
+            profile: None,
         };
         // Whether anybody is there shows before the first row.
         let rpc = connect::rpc(url, &connection).await?;

@@ -506,6 +506,29 @@ fn connections_are_configured_in_band_if_both_ends_are_told_to() {
     }
 }
 
+/// Nothing that is asked for goes without an effect.
+#[test]
+fn options_about_what_is_not_used_are_refused() {
+    for (arguments, said) in [
+        (&["ping", "--profile", "p2", "host"][..], "--profile is about Version Two"),
+        (&["ping", "--profile", "p2", "--rpcrdma-version", "1", "host"], "--profile is about Version Two"),
+        (&["ping", "--proto", "tcp", "--rpcrdma-version", "auto", "host"], "--rpcrdma-version is about RDMA"),
+        (&["ping", "--proto", "tcp", "--insecure-conf-rdma", "host"], "--insecure-conf-rdma is about RDMA"),
+        (
+            &["ping", "--insecure-conf-rdma", "--rpcrdma-version", "2", "host"],
+            "--insecure-conf-rdma is about Version One",
+        ),
+        (&["serve", "--rpcrdma-version", "1", "--profile", "p2", "."], "--profile is about Version Two"),
+        (
+            &["serve", "--rpcrdma-version", "2", "--insecure-conf-rdma", "."],
+            "--insecure-conf-rdma is about Version One",
+        ),
+    ] {
+        let complaint = fail(2, arguments);
+        assert!(complaint.contains(said), "{arguments:?}: {complaint}");
+    }
+}
+
 /// version-two-01 §5, xcharext-02 §4.1: what is spoken is what both ends were told.
 #[test]
 fn the_version_spoken_is_the_one_asked_for_and_shown() {
@@ -516,21 +539,10 @@ fn the_version_spoken_is_the_one_asked_for_and_shown() {
     ];
     for (index, (server, highest)) in servers.iter().enumerate() {
         let profile = if index == 1 { "p2" } else { "p1" };
-        for (asked, expected) in [("1", 1), ("auto", *highest)] {
-            let ping = [
-                "-v",
-                "ping",
-                "-c",
-                "2",
-                "-i",
-                "0",
-                "--rpcrdma-version",
-                asked,
-                "--profile",
-                profile,
-                "--json",
-            ];
-            let output = run(&[&ping[..], &[server.rdma()]].concat());
+        let two = ["--profile", profile];
+        for (asked, profile_option, expected) in [("1", &[][..], 1), ("auto", &two[..], *highest)] {
+            let ping = ["-v", "ping", "-c", "2", "-i", "0", "--json", "--rpcrdma-version", asked];
+            let output = run(&[&ping[..], profile_option, &[server.rdma()]].concat());
             let shown = text(&output.stderr);
             assert!(output.status.success(), "{shown}");
             let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use rpcrdma::{PeerShares, ServerConfig};
+use rpcrdma::{PeerShares, ServerConfig, Versions};
 use rpcrdma_iwarp::Timeouts;
 
 use crate::arguments::{inline_size, seconds, size};
@@ -130,8 +130,8 @@ fn up_to(
 }
 
 impl Bounds {
-    /// Settings of the server, and the memory that goes with them.
-    pub(super) fn config(&self) -> Result<(ServerConfig, PeerShares), Failure> {
+    /// Settings of a server that speaks these versions, and the memory that goes with them.
+    pub(super) fn config(&self, versions: Versions) -> Result<(ServerConfig, PeerShares), Failure> {
         let mut config = ServerConfig {
             memory: self.memory,
             memory_per_peer: self.memory_per_peer,
@@ -142,6 +142,7 @@ impl Bounds {
         };
         config.stall = self.stall.unwrap_or(config.stall);
         let protocol = &mut config.protocol;
+        protocol.versions = versions;
         protocol.send_size = number(self.inline);
         protocol.receive_size = number(self.inline);
         protocol.grant = self.credits;
@@ -160,10 +161,12 @@ impl Bounds {
         }
         let shares = config.shares();
 
-        let receives = number(self.credits).saturating_mul(number(self.inline)).max(1);
+        let receives = config.receives().max(1);
         let backed = |memory: usize| (memory / 2 / receives).max(1);
         let because = |memory| {
-            format!("whose Receives (--credits x --inline, {receives} octets) fit in half of {memory}")
+            format!(
+                "whose Receives (--credits of --inline and a few, {receives} octets) fit in half of {memory}"
+            )
         };
         config.max_connections = up_to(
             "--max-connections",
@@ -220,7 +223,11 @@ impl Bounds {
 mod tests {
     use clap::Parser;
 
+    use rpcrdma::Profile;
+
     use super::*;
+
+    const BOTH: Versions = Versions::both(Profile::P1);
 
     #[derive(Debug, Parser)]
     struct Options {
@@ -233,16 +240,17 @@ mod tests {
     }
 
     fn refusal(line: &str) -> String {
-        parse(line).config().unwrap_err().to_string()
+        parse(line).config(BOTH).unwrap_err().to_string()
     }
 
     #[test]
     fn without_options_the_defaults_of_the_library_hold() {
-        let (config, shares) = parse("").config().unwrap();
+        let (config, shares) = parse("").config(BOTH).unwrap();
         let default = ServerConfig::default();
         assert_eq!(
             (config.max_connections, config.max_connections_per_peer, config.max_half_open),
-            (default.max_connections, default.max_connections_per_peer, default.max_half_open)
+            // One address has a quarter of the memory: fewer fit in half of that.
+            (default.max_connections, default.max_connections_per_peer.min(248), default.max_half_open)
         );
         assert_eq!(
             (config.set_up, config.tcp_idle, config.stall),
@@ -263,7 +271,7 @@ mod tests {
              --credits 8 --inline 1024 --max-payload 64K --max-arguments 80K --max-read-chunks 2 --max-write-chunks 1 \
              --max-segments 16 --memory 32M --memory-per-peer 4M",
         );
-        let (config, shares) = bounds.config().unwrap();
+        let (config, shares) = bounds.config(BOTH).unwrap();
         assert_eq!(
             (config.max_connections, config.max_connections_per_peer, config.max_half_open),
             (100, 20, 10)
@@ -285,25 +293,29 @@ mod tests {
 
     #[test]
     fn fewer_connections_where_memory_is_small() {
-        let (config, _) = parse("--memory 16M").config().unwrap();
+        let (config, _) = parse("--memory 16M").config(BOTH).unwrap();
         assert_eq!(
             (config.max_connections, config.max_connections_per_peer, config.max_half_open),
-            (32, 8, 32)
+            (31, 7, 31)
         );
-        let (config, _) = parse("--memory 16M --credits 1024 --inline 256K").config().unwrap();
+        let (config, _) = parse("--memory 16M --credits 1024 --inline 256K").config(BOTH).unwrap();
         assert_eq!((config.max_connections, config.max_connections_per_peer), (1, 1));
+        // Whoever speaks Version Two posts Receives of 4096 octets, whatever is announced.
+        let small = parse("--memory 16M --inline 1024");
+        assert_eq!(small.config(BOTH).unwrap().0.max_connections, 31);
+        assert_eq!(small.config(Versions::ONE).unwrap().0.max_connections, 124);
         // One address can be given all of them.
         let all = "--max-connections 40 --max-connections-per-peer 40 --memory-per-peer 512M";
-        assert_eq!(parse(all).config().unwrap().0.max_connections_per_peer, 40);
+        assert_eq!(parse(all).config(BOTH).unwrap().0.max_connections_per_peer, 40);
     }
 
     #[test]
     fn what_does_not_fit_together_is_refused() {
         for (line, said) in [
-            ("--max-connections 1025", "--max-connections 1025: at most 1024 are possible"),
-            ("--max-connections 1025", "262144 octets) fit in half of --memory"),
-            ("--max-connections-per-peer 257", "at most 256 are possible, whose Receives"),
-            ("--max-connections-per-peer 257", "half of --memory-per-peer"),
+            ("--max-connections 993", "--max-connections 993: at most 992 are possible"),
+            ("--max-connections 993", "270336 octets) fit in half of --memory"),
+            ("--max-connections-per-peer 249", "at most 248 are possible, whose Receives"),
+            ("--max-connections-per-peer 249", "half of --memory-per-peer"),
             (
                 "--max-connections 10 --max-connections-per-peer 11",
                 "at most 10 are possible, which is --max-connections",

@@ -1,5 +1,6 @@
 //! `rpcrdma serve`: from options to a server, until a signal stops it.
 
+mod announced;
 mod bounds;
 mod directories;
 mod export;
@@ -12,17 +13,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use rpcrdma::rpcbind::{Rpcbind, RpcbindService};
+use rpcrdma::rpcbind::RpcbindService;
 use rpcrdma::{Ccp, PeerShares, Server, ServerConfig, Versions};
 use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
-use rpcrdma_nfs::mount::{MOUNT_PROGRAM, MOUNT_VERSION};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
-use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION};
-use rpcrdma_oncrpc::rpcbind::{Netid, Registration};
 use rpcrdma_verbs::Listener;
 use tokio::net::TcpListener;
 
+use self::announced::{Announced, services};
 use self::bounds::Bounds;
 use self::directories::Directories;
 use self::export::{ExportOption, SquashOption};
@@ -94,9 +93,9 @@ pub(crate) struct Serve {
     /// Versions of RPC-over-RDMA that are served
     #[arg(long, value_enum, value_name = "VERSION", default_value_t = Served::Both)]
     rpcrdma_version: Served,
-    /// Which of the documents that define Version Two; clients have to speak the same
-    #[arg(long, value_enum, value_name = "PROFILE", default_value_t = ProfileName::P1)]
-    profile: ProfileName,
+    /// Which of the documents that define Version Two; clients have to speak the same [default: p1]
+    #[arg(long, value_enum, value_name = "PROFILE")]
+    profile: Option<ProfileName>,
     /// Directory for what has to survive a restart (the key of file handles); never inside an export
     /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
     #[arg(long, value_name = "DIR")]
@@ -129,6 +128,20 @@ impl Served {
 }
 
 impl Serve {
+    /// The versions that are served.
+    fn versions(&self) -> Result<Versions, Failure> {
+        let wrong = match (self.rpcrdma_version, self.profile) {
+            (Served::One, Some(_)) => {
+                "--profile is about Version Two: it has no meaning with --rpcrdma-version 1"
+            }
+            (Served::Two, _) if self.insecure_conf_rdma => {
+                "--insecure-conf-rdma is about Version One: Version Two has characteristics for that"
+            }
+            (version, profile) => return Ok(version.with(profile.unwrap_or(ProfileName::P1))),
+        };
+        Err(Failure::usage(wrong))
+    }
+
     pub(crate) async fn run(self, common: Common) -> Result<(), Failure> {
         let mut signals = StopSignals::new()?;
         limits::raise_descriptors();
@@ -137,12 +150,15 @@ impl Serve {
         // Clients have applied their own; what they make has its mode at once then. The state's files name theirs.
         rustix::process::umask(rustix::fs::Mode::empty());
         let options = self.exports();
-        let (mut config, shares) = self.bounds.config()?;
-        config.protocol.versions = self.rpcrdma_version.with(self.profile);
+        let (mut config, shares) = self.bounds.config(self.versions()?)?;
         config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
         let nfs = self.open(&options, &shares)?;
         let (server, ready) = self.listen(&nfs, &options, config, shares).await?;
-        let announced = if self.rpcbind { Announced::make(&ready).await? } else { Announced::default() };
+        let announced = if self.rpcbind {
+            Announced::make(services(ready.rdma, ready.tcp)).await?
+        } else {
+            Announced::default()
+        };
         if common.json {
             output::json(&ready.document())?;
         } else {
@@ -265,7 +281,7 @@ impl Serve {
         }
         let ready = Ready::new(rdma_address, tcp_address, options);
         if self.rpcbind {
-            builder = builder.program(Arc::new(RpcbindService::new(services(&ready))));
+            builder = builder.program(Arc::new(RpcbindService::new(services(ready.rdma, ready.tcp))));
         }
         let server = builder.build().map_err(|error| Failure::failed(format!("cannot serve: {error}")))?;
         Ok((server, ready))
@@ -281,58 +297,5 @@ async fn listen_by_default(rdma: SocketAddr) -> (SocketAddr, io::Result<TcpListe
             (free, TcpListener::bind(free).await)
         }
         bound => (usual, bound),
-    }
-}
-
-/// What clients ask rpcbind for.
-fn services(ready: &Ready) -> Vec<Registration> {
-    let service = |program, version, netid, address| Registration {
-        program,
-        version,
-        netid,
-        address,
-        owner: "rpcrdma".to_owned(),
-    };
-    let mut services = vec![service(NFS_PROGRAM, NFS_VERSION, Netid::rdma(ready.rdma.ip()), ready.rdma)];
-    if let Some(tcp) = ready.tcp {
-        services.push(service(NFS_PROGRAM, NFS_VERSION, Netid::tcp(tcp.ip()), tcp));
-        services.push(service(MOUNT_PROGRAM, MOUNT_VERSION, Netid::tcp(tcp.ip()), tcp));
-    }
-    services
-}
-
-/// What was announced to rpcbind.
-#[derive(Default)]
-struct Announced {
-    rpcbind: Option<Rpcbind>,
-    services: Vec<Registration>,
-}
-
-impl Announced {
-    async fn make(ready: &Ready) -> Result<Self, Failure> {
-        let failed = |error: rpcrdma::rpcbind::RpcbindError| {
-            Failure::failed(format!("cannot register: {error} (without --rpcbind, clients need the ports)"))
-        };
-        let rpcbind = Rpcbind::local().await.map_err(failed)?;
-        let mut announced = Self { rpcbind: None, services: Vec::new() };
-        for service in services(ready) {
-            if let Err(error) = rpcbind.register(&service).await {
-                announced.rpcbind = Some(rpcbind);
-                announced.take_back().await;
-                return Err(failed(error));
-            }
-            announced.services.push(service);
-        }
-        announced.rpcbind = Some(rpcbind);
-        Ok(announced)
-    }
-
-    async fn take_back(self) {
-        let Some(rpcbind) = self.rpcbind else { return };
-        for service in &self.services {
-            if let Err(error) = rpcbind.unregister(service).await {
-                output::warn(format_args!("program {} stays registered: {error}", service.program));
-            }
-        }
     }
 }

@@ -1,0 +1,108 @@
+//! What `serve --rpcbind` tells rpcbind, and takes back at the end.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use rpcrdma::rpcbind::Rpcbind;
+use rpcrdma_nfs::mount::{MOUNT_PROGRAM, MOUNT_VERSION};
+use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION};
+use rpcrdma_oncrpc::rpcbind::{Netid, Registration};
+
+use crate::exit::Failure;
+use crate::output;
+
+/// What clients ask rpcbind for.
+pub(super) fn services(rdma: SocketAddr, tcp: Option<SocketAddr>) -> Vec<Registration> {
+    let service = |program, version, netid: fn(IpAddr) -> Netid| {
+        move |address: SocketAddr| Registration {
+            program,
+            version,
+            netid: netid(address.ip()),
+            address,
+            owner: "rpcrdma".to_owned(),
+        }
+    };
+    let tcp = || tcp.into_iter().flat_map(reached_at);
+    reached_at(rdma)
+        .map(service(NFS_PROGRAM, NFS_VERSION, Netid::rdma))
+        .chain(tcp().map(service(NFS_PROGRAM, NFS_VERSION, Netid::tcp)))
+        .chain(tcp().map(service(MOUNT_PROGRAM, MOUNT_VERSION, Netid::tcp)))
+        .collect()
+}
+
+/// Where clients reach a listener: one on all addresses of IPv6 has those of IPv4 too, which are another transport to rpcbind.
+fn reached_at(listener: SocketAddr) -> impl Iterator<Item = SocketAddr> {
+    let mapped = (listener.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED))
+        .then(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), listener.port()));
+    std::iter::once(listener).chain(mapped)
+}
+
+/// What was announced to rpcbind.
+#[derive(Default)]
+pub(super) struct Announced {
+    rpcbind: Option<Rpcbind>,
+    services: Vec<Registration>,
+}
+
+impl Announced {
+    pub(super) async fn make(services: Vec<Registration>) -> Result<Self, Failure> {
+        let failed = |error: rpcrdma::rpcbind::RpcbindError| {
+            Failure::failed(format!("cannot register: {error} (without --rpcbind, clients need the ports)"))
+        };
+        let rpcbind = Rpcbind::local().await.map_err(failed)?;
+        let mut announced = Self { rpcbind: None, services: Vec::new() };
+        for service in services {
+            if let Err(error) = rpcbind.register(&service).await {
+                announced.rpcbind = Some(rpcbind);
+                announced.take_back().await;
+                return Err(failed(error));
+            }
+            announced.services.push(service);
+        }
+        announced.rpcbind = Some(rpcbind);
+        Ok(announced)
+    }
+
+    pub(super) async fn take_back(self) {
+        let Some(rpcbind) = self.rpcbind else { return };
+        for service in &self.services {
+            if let Err(error) = rpcbind.unregister(service).await {
+                output::warn(format_args!("program {} stays registered: {error}", service.program));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(rdma: &str, tcp: Option<&str>) -> Vec<(u32, &'static str, String)> {
+        let address = |text: &str| text.parse().expect("an address");
+        services(address(rdma), tcp.map(address))
+            .into_iter()
+            .map(|service| (service.program, service.netid.as_str(), service.address.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn each_listener_is_announced_under_its_netid() {
+        assert_eq!(
+            told("192.0.2.1:20049", Some("[2001:db8::1]:2049")),
+            [
+                (NFS_PROGRAM, "rdma", "192.0.2.1:20049".into()),
+                (NFS_PROGRAM, "tcp6", "[2001:db8::1]:2049".into()),
+                (MOUNT_PROGRAM, "tcp6", "[2001:db8::1]:2049".into()),
+            ]
+        );
+    }
+
+    /// RFC 5665 §5.2: `rdma` and `rdma6` are two transports; a client of IPv4 asks for the first one only.
+    #[test]
+    fn a_listener_on_all_addresses_is_announced_for_both_families() {
+        assert_eq!(
+            told("[::]:20049", None),
+            [(NFS_PROGRAM, "rdma6", "[::]:20049".into()), (NFS_PROGRAM, "rdma", "0.0.0.0:20049".into())]
+        );
+        assert_eq!(told("0.0.0.0:20049", None), [(NFS_PROGRAM, "rdma", "0.0.0.0:20049".into())]);
+    }
+}
