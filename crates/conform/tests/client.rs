@@ -70,12 +70,15 @@ async fn calls(client: Client, first: usize) {
         let read = arguments(|encoder| {
             [4, 0x6669_6c65, 0, 0, 20_000].iter().for_each(|word| encoder.u32(*word));
         });
+        let list = arguments(|encoder| {
+            [4, 0x726f_6f74, 0, 0, 0, 0, 8192].iter().for_each(|word| encoder.u32(*word));
+        });
         let write = arguments(|encoder| encoder.payload(Bytes::from(vec![7; 5000]), 5000, true).unwrap());
         let short = arguments(|encoder| encoder.payload(Bytes::from(vec![7; 2000]), 2000, true).unwrap());
         let mut calls = [
             Call::new(100_003, 3, 0),
             Call::new(100_003, 3, 6).arguments(read).results(200).sink(Sink::Pool(20_000)),
-            Call::new(100_003, 3, 16).results(8192),
+            Call::new(100_003, 3, 16).arguments(list).results(8192),
             Call::new(100_003, 3, 7).arguments(write).results(200),
             // Inline where the server takes that much.
             Call::new(100_003, 3, 7).arguments(short).results(200),
@@ -235,7 +238,7 @@ static FAULTS: &[(&str, Fault, &str)] = &[
     ("reply-chunk-spare", Fault::On(has_reply, Act::Die), "no call within"),
     ("reply-chunk-used", Fault::On(has_reply, Act::Die), "no call within"),
     // The reply to a READDIR without its chunk.
-    ("reply-chunk-absent", Fault::On(|_, m| m.len() == 160, Act::Die), "no call within"),
+    ("reply-chunk-absent", Fault::On(|_, m| m.len() == 188, Act::Die), "no call within"),
     ("reply-chunk-too-long", Fault::On(has_reply, Act::Die), "no call within"),
     ("reply-chunk-empty", Fault::On(has_reply, Act::Die), "no call within"),
     ("read-of-write-window", Fault::OpensForReading, "can be read that were not offered"),

@@ -1,7 +1,7 @@
 //! Rows against a client: the tester plays the server, with whatever calls the client makes.
 //!
 //! The client has to make calls by itself, again and again, also after one has failed: NULL calls are enough for most rows.
-//! Calls of NFSv3 are answered as those of an empty directory, so that rows with chunks find calls that offer some. A call
+//! Calls of NFSv3 are answered as those of a directory with one file, so that rows with chunks find calls that offer some. A call
 //! that a row did not need waits for the next row.
 //!
 //! Expected is, everywhere, that the client lives on: the call ends or is sent again on a new connection, and then there is

@@ -1,28 +1,94 @@
-//! What a good server answers: NULL of every program, and NFSv3 and MOUNT of one empty directory.
+//! What a good server answers: NULL of every program, and NFSv3 and MOUNT of one directory with one file, `file`, of 32 KiB.
 //!
 //! Nothing is owned here: a reply names the client's chunks and holds the data to be written there.
 
 use bytes::Bytes;
 use rpcrdma_proto::wire::{ChunkLists, Segment, WriteChunk};
+use rpcrdma_xdr::{DecodeError, Decoder};
 
-use super::stage::{ANNOUNCED, Call};
+use super::stage::Call;
 use crate::message::{ERR_CHUNK, RDMA_ERROR, RDMA_MSG, RDMA_NOMSG, Words, message};
 use crate::nfs;
 
 /// Least threshold: what a client takes that announced nothing.
 const LEAST_INLINE: usize = 1024;
 /// Octets of a READ that the client gave no chunk for.
-const SMALL_READ: usize = 64;
+const SMALL_READ: u64 = 64;
 const MOUNT: u32 = 100_005;
 /// NFS3ERR_NOENT.
 const NO_ENTRY: u32 = 2;
 /// RFC 5531 §9
 const PROC_UNAVAIL: u32 = 3;
+const GARBAGE_ARGS: u32 = 4;
 
-/// `fattr3` of the directory.
-const DIRECTORY: [u32; 21] = [2, 0o755, 2, 0, 0, 0, 4096, 0, 4096, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0];
+/// NFS3_FHSIZE (RFC 1813 §2.4).
+const MAX_HANDLE: usize = 64;
+/// The longest name that is looked at.
+const MAX_NAME: usize = 255;
+/// RFC 5531 §8.2
+const MAX_AUTH: usize = 400;
+
+/// What `fattr3` says of the directory, up to its times.
+const DIRECTORY: [u32; 15] = [2, 0o755, 2, 0, 0, 0, 4096, 0, 4096, 0, 0, 0, 1, 0, 1];
 /// Its handle.
 const HANDLE: &[u8] = b"rpcrdma-conform";
+
+/// The name of the file, and its handle.
+const FILE: &[u8] = b"file";
+/// Its octets: more than any client reads inline.
+const FILE_SIZE: u32 = 32 << 10;
+/// What each of them is.
+const FILE_OCTET: u8 = 0x5a;
+const FILE_ID: u32 = 2;
+/// The same of it.
+const FILE_ATTRIBUTES: [u32; 15] = [1, 0o444, 1, 0, 0, 0, FILE_SIZE, 0, FILE_SIZE, 0, 0, 0, 1, 0, FILE_ID];
+/// Most octets of a READ: a client that reads ahead makes several of them at once.
+const READ_SIZE: u32 = 8 << 10;
+
+/// `fattr3`. Everything changes all the time, so that no client answers itself from what it has seen.
+fn attributes(words: Words, what: &[u32; 15], xid: u32) -> Words {
+    let seconds = xid >> 1;
+    words.words(what).words(&[0, 0, seconds, 0, seconds, 0])
+}
+
+/// What a call is about: the handle that every call of NFSv3 begins with, and all arguments after it.
+fn arguments(message: &Bytes) -> Result<(Bytes, Decoder), DecodeError> {
+    let mut decoder = Decoder::new(message.clone());
+    // XID, CALL, RPC version, program, its version, procedure.
+    decoder.bytes_fixed(24)?;
+    for _credentials_and_verifier in 0..2 {
+        decoder.u32()?;
+        decoder.opaque(MAX_AUTH)?;
+    }
+    let handle = decoder.opaque(MAX_HANDLE)?;
+    Ok((handle, decoder))
+}
+
+/// The data of a READ (RFC 1813 §3.3.6), and whether the file ends there. A client that offers a chunk without room gets none.
+fn data(call: &Call, mut arguments: Decoder) -> Result<(Bytes, bool), DecodeError> {
+    let (offset, count) = (arguments.u64()?, arguments.u32()?);
+    let left = u64::from(FILE_SIZE).saturating_sub(offset);
+    let room = call.lists.write.first().map_or(SMALL_READ, WriteChunk::total);
+    let len = left.min(room).min(count.into());
+    Ok((Bytes::from(vec![FILE_OCTET; usize::try_from(len).unwrap_or(0)]), len == left))
+}
+
+/// The entries of the directory from a cookie on (RFC 1813 §3.3.16), `plus` attributes of now and handles (§3.3.17).
+fn entries(results: Words, mut arguments: Decoder, plus: Option<u32>) -> Result<Words, DecodeError> {
+    // A verifier.
+    let results = results.words(&[0, 0]);
+    let results = match arguments.u64()? {
+        0 => {
+            let entry = results.words(&[1]).long(FILE_ID.into()).opaque(FILE).long(1);
+            match plus {
+                Some(now) => attributes(entry.words(&[1]), &FILE_ATTRIBUTES, now).words(&[1]).opaque(FILE),
+                None => entry,
+            }
+        }
+        _ => results,
+    };
+    Ok(results.words(&[0, 1]))
+}
 
 /// A reply, ready to be sent or to be spoilt.
 #[derive(Clone, Debug)]
@@ -51,42 +117,60 @@ pub(super) fn accepted(xid: u32, status: u32) -> Words {
 
 /// What a good server answers.
 pub(super) fn reply(call: &Call) -> Reply {
+    let (results, data) = results(call).unwrap_or_else(|_| (accepted(call.xid, GARBAGE_ARGS), None));
+    travel(call, results, data)
+}
+
+/// Results, and the data of a READ.
+fn results(call: &Call) -> Result<(Words, Option<Bytes>), DecodeError> {
     let head = |status| accepted(call.xid, status);
-    let attributes = |words: Words| words.words(&[1]).words(&DIRECTORY);
-    let (results, data) = match (call.program, call.procedure) {
-        (_, 0) => (head(0), None),
-        (nfs::PROGRAM, nfs::GETATTR) => (head(0).words(&[0]).words(&DIRECTORY), None),
-        (nfs::PROGRAM, nfs::LOOKUP) => (attributes(head(0).words(&[NO_ENTRY])), None),
-        // ACCESS: to read, to look up, to execute.
-        (nfs::PROGRAM, 4) => (attributes(head(0).words(&[0])).words(&[0x23]), None),
-        (nfs::PROGRAM, nfs::READ) => {
-            let room = call
-                .lists
-                .write
-                .first()
-                .map_or(SMALL_READ, |chunk| usize::try_from(chunk.total()).unwrap_or(0));
-            let count = usize::try_from(call.count).unwrap_or(usize::MAX);
-            let data = Bytes::from(vec![0x5a; room.min(ANNOUNCED).min(count)]);
-            let len = crate::message::u32_of(data.len());
-            (attributes(head(0).words(&[0])).words(&[len, 1, len]), Some(data))
+    if call.procedure == 0 {
+        return Ok((head(0), None));
+    }
+    match (call.program, call.procedure) {
+        (nfs::PROGRAM, _) => file_system(call),
+        // MNT: AUTH_SYS.
+        (MOUNT, 1) => Ok((head(0).words(&[0]).opaque(HANDLE).words(&[1, 1]), None)),
+        // EXPORT: "/", for everybody.
+        (MOUNT, 5) => Ok((head(0).words(&[1]).opaque(b"/").words(&[0, 0]), None)),
+        _ => Ok((head(PROC_UNAVAIL), None)),
+    }
+}
+
+/// The same of NFSv3.
+fn file_system(call: &Call) -> Result<(Words, Option<Bytes>), DecodeError> {
+    let (handle, mut arguments) = arguments(&call.message)?;
+    let what = if &handle[..] == FILE { &FILE_ATTRIBUTES } else { &DIRECTORY };
+    let head = |status| accepted(call.xid, 0).words(&[status]);
+    // With `post_op_attr`.
+    let with = |status| attributes(head(status).words(&[1]), what, call.xid);
+    let results = match call.procedure {
+        nfs::GETATTR => attributes(head(0), what, call.xid),
+        nfs::LOOKUP if &arguments.opaque(MAX_NAME)?[..] == FILE => {
+            let file = attributes(head(0).opaque(FILE).words(&[1]), &FILE_ATTRIBUTES, call.xid);
+            attributes(file.words(&[1]), &DIRECTORY, call.xid)
         }
-        // READDIR and READDIRPLUS: a verifier, no entry, the end.
-        (nfs::PROGRAM, nfs::READDIR | 17) => (attributes(head(0).words(&[0])).words(&[0, 0, 0, 1]), None),
+        nfs::LOOKUP => with(NO_ENTRY),
+        // ACCESS: to read, to look up, to execute.
+        4 => with(0).words(&[0x23]),
+        nfs::READ => {
+            let (data, end) = data(call, arguments)?;
+            let len = crate::message::u32_of(data.len());
+            return Ok((with(0).words(&[len, u32::from(end), len]), Some(data)));
+        }
+        nfs::READDIR => entries(with(0), arguments, None)?,
+        // READDIRPLUS
+        17 => entries(with(0), arguments, Some(call.xid))?,
         // FSSTAT
-        (nfs::PROGRAM, 18) => (attributes(head(0).words(&[0])).words(&[0; 13]), None),
-        (nfs::PROGRAM, nfs::FSINFO) => {
-            let sizes = [65536, 65536, 4096, 65536, 65536, 4096, 4096, 0, u32::MAX, 0, 1, 0x1b];
-            (attributes(head(0).words(&[0])).words(&sizes), None)
+        18 => with(0).words(&[0; 13]),
+        nfs::FSINFO => {
+            with(0).words(&[READ_SIZE, READ_SIZE, 4096, 65536, 65536, 4096, 4096, 0, u32::MAX, 0, 1, 0x1b])
         }
         // PATHCONF
-        (nfs::PROGRAM, 20) => (attributes(head(0).words(&[0])).words(&[255, 255, 1, 1, 0, 1]), None),
-        // MNT: AUTH_SYS.
-        (MOUNT, 1) => (head(0).words(&[0]).opaque(HANDLE).words(&[1, 1]), None),
-        // EXPORT: "/", for everybody.
-        (MOUNT, 5) => (head(0).words(&[1]).opaque(b"/").words(&[0, 0]), None),
-        _ => (head(PROC_UNAVAIL), None),
+        20 => with(0).words(&[255, 255, 1, 1, 0, 1]),
+        _ => accepted(call.xid, PROC_UNAVAIL),
     };
-    travel(call, results, data)
+    Ok((results, None))
 }
 
 /// The form that a reply takes, with the client's chunks (RFC 8166 §4.3).

@@ -57,8 +57,8 @@ pub(super) struct Call {
     pub(super) lists: ChunkLists,
     pub(super) program: u32,
     pub(super) procedure: u32,
-    /// The last word: what a READ asks for.
-    pub(super) count: u32,
+    /// The RPC message, without what travels in chunks.
+    pub(super) message: Bytes,
 }
 
 /// What the client does.
@@ -338,7 +338,7 @@ impl Stage {
             return Err(fail(format!("rdma_xid {:#010x} in front of XID {xid:#010x}", header.xid)));
         }
         self.connection(connection)?.called(xid)?;
-        Ok(Event::Call(Call { connection, xid, lists, program, procedure, count: count(&payload) }))
+        Ok(Event::Call(Call { connection, xid, lists, program, procedure, message: payload }))
     }
 
     /// The next call that is `wanted`; others are answered.
@@ -478,11 +478,6 @@ impl Stage {
             "other calls on a new connection".into()
         }))
     }
-}
-
-/// What a READ asks for (RFC 1813 §3.3.6): its last argument.
-fn count(payload: &[u8]) -> u32 {
-    payload.last_chunk().map_or(0, |word| u32::from_be_bytes(*word))
 }
 
 /// What a client sends that is no call.

@@ -74,14 +74,19 @@ fn server(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(summary(ran.iter().flat_map(|ran| &ran.rows)))
 }
 
-/// Calls without end on a mount that caches nothing: small ones, such with a Reply chunk, such with a Read chunk. MOUNT is
-/// another server's.
+/// Calls without end on a mount whose files change all the time: small ones from two processes, such with a Reply chunk, a Write chunk, a Read
+/// chunk. MOUNT is another server's.
 const CALLS: &str = "mkdir -p /mnt/conform\n\
-    until mount -t nfs -o vers=3,proto=rdma,port=$2,mountproto=tcp,mountport=$3,nolock,soft,timeo=20,retry=0,noac \
+    until mount -t nfs -o vers=3,proto=rdma,port=$2,mountproto=tcp,mountport=$3,nolock,soft,timeo=60,retry=0,noac \
     \"$1:/\" /mnt/conform; do sleep 0.2; done\n\
     long=$(printf '%04090d' 0)\n\
-    while true; do stat /mnt/conform; echo 3 >/proc/sys/vm/drop_caches; ls /mnt/conform; \
+    while true; do stat /mnt/conform; sleep 0.02; done >/dev/null 2>&1 &\n\
+    while true; do ls /mnt/conform; cat /mnt/conform/file; \
     ln -s \"$long\" /mnt/conform/link; sleep 0.02; done >/dev/null 2>&1";
+
+/// Seconds that the client is watched for its next call: more than an emulated guest takes for it. Rows hold replies back for
+/// several times that, and end before the mount's `timeo`, after which the client gives the connection up.
+const SILENCE: &str = "1.5";
 
 fn client(lab: &mut Lab) -> Result<Detail, Failure> {
     let list = expected::list(expected::CLIENT)?;
@@ -92,7 +97,7 @@ fn client(lab: &mut Lab) -> Result<Detail, Failure> {
     let output = lab.folder.join("conform.json");
     let mut command = process::bound(&lab.rpcrdma);
     command
-        .args(["--json", "conform", "--client", "--listen", &format!("{HOST}:{port}")])
+        .args(["--json", "conform", "--client", "--listen", &format!("{HOST}:{port}"), "--silence", SILENCE])
         .stdout(fs::File::create(&output)?)
         .stderr(Stdio::null());
     let mut tester = command.spawn().context("starting rpcrdma conform")?;

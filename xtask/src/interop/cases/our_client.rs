@@ -8,6 +8,7 @@ mod connects;
 mod copies;
 mod errors;
 mod remote;
+mod versions;
 
 pub(super) const CASES: &[Case] = &[
     Case::new("ping", "knfsd answers NULL calls over RDMA", connects::ping),
@@ -37,6 +38,13 @@ pub(super) const CASES: &[Case] = &[
     Case::new("tree", "put -r and get -r of a tree with long and foreign names and links: both ends are equal", copies::tree)
         .within(180)
         .unseen(),
+    Case::new(
+        "fallback",
+        "knfsd refuses Version Two of every profile once; the tree goes both ways over Version One on the same connection",
+        versions::fallback,
+    )
+    .within(180)
+    .unseen(),
     Case::new(
         "credits",
         "With more calls than credits, as many are in flight as knfsd grants, and all are answered",

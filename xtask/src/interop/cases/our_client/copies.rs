@@ -105,10 +105,17 @@ fn copy(lab: &mut Lab, remote: &Remote, sizes: &[usize]) -> Result<(u64, u64), F
 
 pub(super) fn tree(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "tree")?;
+    let files = there_and_back(lab, &remote, &[])?;
+    Ok(format!("{files} files"))
+}
+
+/// Puts a tree, gets it, compares all three, and removes them; the number of its files. `options` go with each command.
+pub(super) fn there_and_back(lab: &mut Lab, remote: &Remote, options: &[&str]) -> Result<usize, Failure> {
     let local = lab.folder.join("tree");
     let files = grow(&local)?;
-    remote.succeed(lab, &["put", "-r", "tree", &remote.url("")])?;
-    remote.succeed(lab, &["get", "-r", &remote.url("tree"), "back"])?;
+    let run = |lab: &Lab, command: &[&str]| remote.succeed(lab, &[command, options].concat());
+    run(lab, &["put", "-r", "tree", &remote.url("")])?;
+    run(lab, &["get", "-r", &remote.url("tree"), "back"])?;
     let mut diff = Command::new("diff");
     diff.args(["-r", "--no-dereference", "tree", "back"]).current_dir(&lab.folder);
     let finished = process::run(diff, DIGEST_LIMIT)?;
@@ -120,10 +127,12 @@ pub(super) fn tree(lab: &mut Lab) -> Result<Detail, Failure> {
     here.args(["-c", script, "bash"]).arg(&local);
     let here = process::run(here, DIGEST_LIMIT)?.text();
     ensure!(there == here, "the guest has another tree");
-    remote.succeed(lab, &["rm", "-r", &remote.url("tree")])?;
+    run(lab, &["rm", "-r", &remote.url("tree")])?;
     let left = lab.guest("ls -A \"$1\"", &[remote.directory()])?;
     ensure!(left.is_empty(), "rm -r leaves {left:?}");
-    Ok(format!("{files} files"))
+    fs::remove_dir_all(&local)?;
+    fs::remove_dir_all(lab.folder.join("back"))?;
+    Ok(files)
 }
 
 /// Makes a tree: depth, many small files, an empty directory, names of 255 octets and of many scripts, symbolic links.
