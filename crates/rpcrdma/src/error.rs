@@ -83,6 +83,18 @@ pub enum CallError {
         /// Highest version.
         high: u32,
     },
+    /// The peer refuses the call with another error of RPC-over-RDMA (version-two-03 §6.2.4). The connection is as before.
+    #[error("the peer refuses the call: {reason}")]
+    TransportRefused {
+        /// What it said.
+        reason: String,
+    },
+    /// What came as the reply is none, or its memory is lost; the call may have been carried out. The connection is as before.
+    #[error("{reason}")]
+    TransportReply {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The reply cannot be decoded; the call was carried out.
     #[error("the reply cannot be decoded: {0}")]
     BadReply(#[from] DecodeError),
@@ -125,6 +137,8 @@ impl CallError {
             proto::CallError::Memory(_) | proto::CallError::Windows(_) => Self::Memory { reason },
             proto::CallError::Unreachable { .. } => Self::Unreachable { reason, sent },
             proto::CallError::Closed => Self::Closed { sent },
+            proto::CallError::Refused(body) => Self::TransportRefused { reason: body.to_string() },
+            proto::CallError::BadReply(_) | proto::CallError::ResultLost => Self::TransportReply { reason },
             _ if !sent => Self::Unreachable { reason, sent },
             _ => Self::ConnectionLost { reason },
         }
@@ -142,5 +156,35 @@ impl CallError {
 impl From<EncodeError> for CallError {
     fn from(error: EncodeError) -> Self {
         Self::Unsendable { reason: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_proto::wire::ErrorBody;
+
+    use super::*;
+
+    fn shown(error: proto::CallError, sent: bool) -> CallError {
+        let failure = proto::CallFailure { error, sent, call: None };
+        CallError::from_failure(failure, Duration::from_secs(30), None)
+    }
+
+    /// What concerns one call is not said of its connection.
+    #[test]
+    fn a_call_that_ends_alone_does_not_speak_of_a_lost_connection() {
+        let refused = shown(proto::CallError::Refused(ErrorBody::System), true);
+        assert!(matches!(refused, CallError::TransportRefused { .. }));
+        assert_eq!(refused.to_string(), "the peer refuses the call: system error");
+        let lost = shown(proto::CallError::ResultLost, true);
+        assert!(matches!(lost, CallError::TransportReply { .. }));
+        assert_eq!((refused.execution(), lost.execution()), (Execution::Unknown, Execution::Unknown));
+    }
+
+    #[test]
+    fn i8_a_call_that_had_not_left_was_not_carried_out() {
+        let ended = || proto::CallError::ConnectionLost(proto::CloseReason::Timeout("a reply"));
+        assert_eq!(shown(ended(), false).execution(), Execution::NotExecuted);
+        assert_eq!(shown(ended(), true).execution(), Execution::Unknown);
     }
 }
