@@ -20,7 +20,7 @@ count() {
         END { printf "%.0f %.0f\n", proto, all }'
 }
 printf '%-8s %8s %8s\n' version proto all
-for version in 1 p1 p2; do
+for version in 1 p1 p2 p3; do
     read -r proto_few all_few < <(count "$version" $few)
     read -r proto_many all_many < <(count "$version" $many)
     printf '%-8s %8d %8d\n' "$version" $(((proto_many - proto_few) / (many - few))) $(((all_many - all_few) / (many - few)))

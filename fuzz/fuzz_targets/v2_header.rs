@@ -28,7 +28,11 @@ fn check(codec: &dyn Codec, data: &[u8]) {
             return;
         }
     };
-    let octets = encoded(codec, &header);
+    let mut octets = encoded(codec, &header);
+    // Its first word belongs to the header (version-two-07 §6.3.6).
+    if matches!(header.body, Body::Middle { .. }) {
+        octets.extend_from_slice(&[0; 4]);
+    }
     if let Body::Message(lists) | Body::NoMessage(lists) = &header.body {
         assert_eq!(data.get(..length), Some(&octets[..]));
         assert_eq!(codec.header_len(&lists.shape(header.direction.unwrap_or_default())), length);
@@ -40,7 +44,7 @@ fn check(codec: &dyn Codec, data: &[u8]) {
 }
 
 fuzz_target!(|data: &[u8]| {
-    for profile in [Profile::P1, Profile::P2] {
+    for profile in [Profile::P1, Profile::P2, Profile::P3] {
         check(profile.codec(), data);
     }
 });

@@ -177,6 +177,8 @@ pub(crate) enum ProfileName {
     P1,
     /// draft-cel-nfsv4-rpcrdma-version-two-03
     P2,
+    /// draft-ietf-nfsv4-rpcrdma-version-two-07
+    P3,
 }
 
 impl ProfileName {
@@ -184,6 +186,7 @@ impl ProfileName {
         match self {
             Self::P1 => Profile::P1,
             Self::P2 => Profile::P2,
+            Self::P3 => Profile::P3,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Transport characteristics: what the two ends of a connection tell each other about themselves, ask of each other, and change
-//! while they are connected (xcharext-02; version-two-03 §5, where they are called properties).
+//! while they are connected (xcharext-02; version-two-03 §5, where they are called properties; version-two-07 §5, where they are
+//! told once and stay).
 //!
 //! [`Characteristics`] are the values of one side; the connection keeps those that the peer has told and those that the peer was
 //! told. `exchange` is the conversation about them. Nothing of the queue pair is owned here: what a value leads to (the size
@@ -43,6 +44,13 @@ pub const RECEIVE_SIZES: RangeInclusive<u32> = 4096..=262_144;
 pub struct Characteristics {
     /// XCHAR_RBSIZ: the least size of its Receives, bytes (xcharext-02 §3.1).
     pub receive_size: u32,
+    /// SBSIZ: its longest Send, bytes (version-two-07 §5.2.1); `None` where the profile does not say it.
+    pub send_size: Option<u32>,
+    /// RSSIZ: the longest segment that it takes, bytes (version-two-07 §5.2.3); `None` where the profile does not say it.
+    pub segment_size: Option<u32>,
+    /// RCSIZ: the most segments that it takes in the header of a Call (version-two-07 §5.2.4); `None` where the profile does not say
+    /// it.
+    pub segment_count: Option<u32>,
     /// XCHAR_REQREMINV: as a Requester it takes Send with Invalidate for replies (xcharext-02 §3.2). Not in P2, where each Call
     /// says what may be invalidated.
     pub remote_invalidation: bool,
@@ -56,6 +64,9 @@ impl Default for Characteristics {
     fn default() -> Self {
         Self {
             receive_size: 4096,
+            send_size: None,
+            segment_size: None,
+            segment_count: None,
             remote_invalidation: false,
             reverse: ReverseSupport::Inline,
             registered: BTreeMap::new(),
@@ -63,16 +74,42 @@ impl Default for Characteristics {
     }
 }
 
+impl Characteristics {
+    /// What is assumed in this profile of a side that says nothing.
+    #[must_use]
+    pub fn initial(profile: Profile) -> Self {
+        match profile {
+            Profile::P1 | Profile::P2 => Self::default(),
+            // version-two-07 §5.2, table 1.
+            Profile::P3 => Self {
+                send_size: Some(4096),
+                segment_size: Some(1 << 20),
+                segment_count: Some(16),
+                reverse: ReverseSupport::None,
+                ..Self::default()
+            },
+        }
+    }
+}
+
 impl fmt::Display for Characteristics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { receive_size, remote_invalidation, reverse, registered } = self;
+        let Self { receive_size, send_size, segment_size, segment_count, .. } = self;
+        let Self { remote_invalidation, reverse, registered, .. } = self;
         write!(f, "Receives of {receive_size} B")?;
+        if let Some(size) = send_size {
+            write!(f, ", Sends of {size} B")?;
+        }
+        if let (Some(size), Some(count)) = (segment_size, segment_count) {
+            write!(f, ", {count} segments of {size} B")?;
+        }
         if *remote_invalidation {
             f.write_str(", takes Send with Invalidate")?;
         }
         f.write_str(match reverse {
             ReverseSupport::None => ", no reverse Calls",
             ReverseSupport::Inline => ", reverse Calls inline",
+            ReverseSupport::Continued => ", reverse Calls inline or continued",
             ReverseSupport::General => ", reverse Calls with chunks",
         })?;
         for (id, data) in registered {
@@ -90,17 +127,30 @@ pub enum ReverseSupport {
     /// BKREQSUP_INLINE: without chunks.
     #[default]
     Inline,
+    /// RDMA2_RVRSDIR_CONT: without chunks, in one message or several (version-two-07 §5.2.5).
+    Continued,
     /// BKREQSUP_GENL: like forward ones.
     General,
 }
 
 impl ReverseSupport {
-    const fn word(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::Inline => 1,
-            Self::General => 2,
+    /// The levels of a profile, by the words that they have.
+    const fn levels(profile: Profile) -> &'static [Self] {
+        match profile {
+            Profile::P1 | Profile::P2 => &[Self::None, Self::Inline, Self::General],
+            Profile::P3 => &[Self::None, Self::Inline, Self::Continued, Self::General],
         }
+    }
+
+    /// The word of the highest level that the profile has and that is not above this.
+    fn word(self, profile: Profile) -> u32 {
+        let below = Self::levels(profile).iter().filter(|level| **level < self).count();
+        let has = Self::levels(profile).contains(&self);
+        u32::try_from(if has { below } else { below.saturating_sub(1) }).unwrap_or(0)
+    }
+
+    fn of(profile: Profile, word: u32) -> Option<Self> {
+        Self::levels(profile).get(usize::try_from(word).ok()?).copied()
     }
 }
 
@@ -110,6 +160,12 @@ impl ReverseSupport {
 pub enum Characteristic {
     /// [`Characteristics::receive_size`], bytes.
     ReceiveSize(u32),
+    /// [`Characteristics::send_size`], bytes.
+    SendSize(u32),
+    /// [`Characteristics::segment_size`], bytes.
+    SegmentSize(u32),
+    /// [`Characteristics::segment_count`].
+    SegmentCount(u32),
     /// [`Characteristics::remote_invalidation`].
     RemoteInvalidation(bool),
     /// [`Characteristics::reverse`].
@@ -125,6 +181,8 @@ pub enum Characteristic {
 
 /// The least size of Receives that can be said: a message of that size has to be taken in any version (RFC 8166 §3.3.2).
 const LEAST_RECEIVE: u32 = 1024;
+/// The least size of segments that can be said, bytes: with less no payload could be had.
+const LEAST_SEGMENT: u32 = 1024;
 
 impl Characteristic {
     /// What a value says, by the numbers of a profile; `None` if its id is not known there.
@@ -138,10 +196,18 @@ impl Characteristic {
         let word = || <[u8; 4]>::try_from(&data[..]).map(u32::from_be_bytes).map_err(|_| bad());
         // version-two-03 §5.1.1: without data it is the default.
         let default = profile != Profile::P1 && data.is_empty();
-        let initial = Characteristics::default();
-        Ok(match Known::of(profile, *id) {
-            Some(Known::ReceiveSize) if default => Some(Self::ReceiveSize(initial.receive_size)),
-            Some(Known::Reverse) if default => Some(Self::Reverse(initial.reverse)),
+        let known = Known::of(profile, *id);
+        if let Some(known) = known.filter(|_| default) {
+            return Ok(Characteristics::initial(profile).of_kind(known));
+        }
+        let at_least = |least| match word()? {
+            value if value < least => Err(ProtocolError::ValueTooSmall { id: *id, value, least }),
+            value => Ok(value),
+        };
+        Ok(match known {
+            Some(Known::SendSize) => Some(Self::SendSize(at_least(LEAST_RECEIVE)?)),
+            Some(Known::SegmentSize) => Some(Self::SegmentSize(at_least(LEAST_SEGMENT)?)),
+            Some(Known::SegmentCount) => Some(Self::SegmentCount(at_least(1)?)),
             Some(Known::ReceiveSize) => {
                 let size = word()?;
                 if size < LEAST_RECEIVE {
@@ -154,13 +220,12 @@ impl Characteristic {
                 1 => true,
                 _ => return Err(bad()),
             })),
-            Some(Known::Reverse) => Some(Self::Reverse(match word()? {
-                0 => ReverseSupport::None,
-                1 => ReverseSupport::Inline,
-                2 => ReverseSupport::General,
-                _ => return Err(bad()),
-            })),
-            None if *id >= EXPERIMENTAL => Some(Self::Registered { id: *id, data: data.clone() }),
+            Some(Known::Reverse) => {
+                Some(Self::Reverse(ReverseSupport::of(profile, word()?).ok_or_else(bad)?))
+            }
+            None if *id >= EXPERIMENTAL && has_experimental(profile) => {
+                Some(Self::Registered { id: *id, data: data.clone() })
+            }
             None => None,
         })
     }
@@ -171,8 +236,13 @@ impl Characteristic {
         let (known, data) = match self {
             Self::ReceiveSize(size) => (Known::ReceiveSize, word(*size)),
             Self::RemoteInvalidation(takes) => (Known::RemoteInvalidation, word(u32::from(*takes))),
-            Self::Reverse(support) => (Known::Reverse, word(support.word())),
-            Self::Registered { id, data } => return Some(Value { id: *id, data: data.clone() }),
+            Self::Reverse(support) => (Known::Reverse, word(support.word(profile))),
+            Self::SendSize(size) => (Known::SendSize, word(*size)),
+            Self::SegmentSize(size) => (Known::SegmentSize, word(*size)),
+            Self::SegmentCount(count) => (Known::SegmentCount, word(*count)),
+            Self::Registered { id, data } => {
+                return has_experimental(profile).then(|| Value { id: *id, data: data.clone() });
+            }
         };
         Some(Value { id: known.id(profile)?, data })
     }
@@ -186,26 +256,56 @@ impl Characteristic {
     }
 }
 
-/// Characteristics that the documents define.
+/// Whether ids are kept for experiments: version-two-07, Appendix B.3, says that there are none any more.
+const fn has_experimental(profile: Profile) -> bool {
+    matches!(profile, Profile::P1 | Profile::P2)
+}
+
+/// Characteristics that the documents define. HOSTAUTH (version-two-07 §5.2.6) is not among them: what it should hold is not said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     ReceiveSize,
+    SendSize,
+    SegmentSize,
+    SegmentCount,
     RemoteInvalidation,
     Reverse,
 }
 
 impl Known {
-    const ALL: [Self; 3] = [Self::ReceiveSize, Self::RemoteInvalidation, Self::Reverse];
+    const ALL: [Self; 6] = [
+        Self::SendSize,
+        Self::ReceiveSize,
+        Self::SegmentSize,
+        Self::SegmentCount,
+        Self::RemoteInvalidation,
+        Self::Reverse,
+    ];
 
     const fn id(self, profile: Profile) -> Option<u32> {
-        match (profile, self) {
-            (_, Self::ReceiveSize) => Some(1),
+        match profile {
             // xcharext-02 §3
-            (Profile::P1, Self::RemoteInvalidation) => Some(2),
-            (Profile::P1, Self::Reverse) => Some(3),
+            Profile::P1 => match self {
+                Self::ReceiveSize => Some(1),
+                Self::RemoteInvalidation => Some(2),
+                Self::Reverse => Some(3),
+                Self::SendSize | Self::SegmentSize | Self::SegmentCount => None,
+            },
             // version-two-03 §5.2
-            (Profile::P2, Self::RemoteInvalidation) => None,
-            (Profile::P2, Self::Reverse) => Some(2),
+            Profile::P2 => match self {
+                Self::ReceiveSize => Some(1),
+                Self::Reverse => Some(2),
+                _ => None,
+            },
+            // version-two-07 §5.2
+            Profile::P3 => match self {
+                Self::SendSize => Some(1),
+                Self::ReceiveSize => Some(2),
+                Self::SegmentSize => Some(3),
+                Self::SegmentCount => Some(4),
+                Self::Reverse => Some(5),
+                Self::RemoteInvalidation => None,
+            },
         }
     }
 
@@ -219,6 +319,9 @@ impl Characteristics {
     pub(crate) fn apply(&mut self, characteristic: Characteristic) {
         match characteristic {
             Characteristic::ReceiveSize(size) => self.receive_size = size,
+            Characteristic::SendSize(size) => self.send_size = Some(size),
+            Characteristic::SegmentSize(size) => self.segment_size = Some(size),
+            Characteristic::SegmentCount(count) => self.segment_count = Some(count),
             Characteristic::RemoteInvalidation(takes) => self.remote_invalidation = takes,
             Characteristic::Reverse(support) => self.reverse = support,
             Characteristic::Registered { id, data } => {
@@ -230,14 +333,27 @@ impl Characteristics {
     /// The value of the same kind.
     pub(crate) fn current(&self, kind: &Characteristic) -> Option<Characteristic> {
         Some(match kind {
-            Characteristic::ReceiveSize(_) => Characteristic::ReceiveSize(self.receive_size),
-            Characteristic::RemoteInvalidation(_) => {
-                Characteristic::RemoteInvalidation(self.remote_invalidation)
-            }
-            Characteristic::Reverse(_) => Characteristic::Reverse(self.reverse),
+            Characteristic::ReceiveSize(_) => self.of_kind(Known::ReceiveSize)?,
+            Characteristic::SendSize(_) => self.of_kind(Known::SendSize)?,
+            Characteristic::SegmentSize(_) => self.of_kind(Known::SegmentSize)?,
+            Characteristic::SegmentCount(_) => self.of_kind(Known::SegmentCount)?,
+            Characteristic::RemoteInvalidation(_) => self.of_kind(Known::RemoteInvalidation)?,
+            Characteristic::Reverse(_) => self.of_kind(Known::Reverse)?,
             Characteristic::Registered { id, .. } => {
                 Characteristic::Registered { id: *id, data: self.registered.get(id)?.clone() }
             }
+        })
+    }
+
+    /// The value of one that the documents define, if it has one.
+    fn of_kind(&self, known: Known) -> Option<Characteristic> {
+        Some(match known {
+            Known::ReceiveSize => Characteristic::ReceiveSize(self.receive_size),
+            Known::SendSize => Characteristic::SendSize(self.send_size?),
+            Known::SegmentSize => Characteristic::SegmentSize(self.segment_size?),
+            Known::SegmentCount => Characteristic::SegmentCount(self.segment_count?),
+            Known::RemoteInvalidation => Characteristic::RemoteInvalidation(self.remote_invalidation),
+            Known::Reverse => Characteristic::Reverse(self.reverse),
         })
     }
 
@@ -247,13 +363,7 @@ impl Characteristics {
             .registered
             .iter()
             .map(|(id, data)| Characteristic::Registered { id: *id, data: data.clone() });
-        [
-            Characteristic::ReceiveSize(self.receive_size),
-            Characteristic::RemoteInvalidation(self.remote_invalidation),
-            Characteristic::Reverse(self.reverse),
-        ]
-        .into_iter()
-        .chain(registered)
+        Known::ALL.into_iter().filter_map(|known| self.of_kind(known)).chain(registered)
     }
 }
 
@@ -395,6 +505,9 @@ pub enum NotExchanged {
     /// The peer takes no part.
     #[error("the peer does not exchange characteristics")]
     Unsupported,
+    /// version-two-07 §5.1: they are told once.
+    #[error("in this profile characteristics are told once, when the connection is new")]
+    ToldOnce,
     /// xcharext-02 §3.1: Receives get smaller only when the peer asks for it.
     #[error("receive size {size} B is below {now} B: only the peer can ask for less")]
     Reduction {

@@ -8,10 +8,12 @@ use bytes::Bytes;
 use crate::binding::Bindings;
 use crate::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::compatibility::Compatibility;
+use crate::credits::messages::SPARE_RECEIVES;
 use crate::limits::Limits;
 use crate::private_data::{PrivateData, announced};
 use crate::timers::Timeouts;
 use crate::versions::Versions;
+use crate::wire::CreditRule;
 
 /// Who opened the connection; fixed for its life (RFC 8167 §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +121,7 @@ impl Config {
     }
 
     /// Receives that one connection can have posted at a time, and its receive queue must hold: one for each call, of either
-    /// direction, for operations on characteristics ([`OPERATION_RECEIVES`]), and under the Read-Read model one for the RDMA_DONE
+    /// direction, for operations on characteristics ([`OPERATION_RECEIVES`]), for a GRANT, and under the Read-Read model one for the RDMA_DONE
     /// of each reply that is exposed or about to be.
     #[must_use]
     pub fn max_recv_wr(&self) -> usize {
@@ -127,7 +129,17 @@ impl Config {
         let calls =
             self.calls.max(self.grant).max(if self.compatibility.read_read.is_some() { 2 } else { 1 });
         let calls = usize::try_from(calls).unwrap_or(usize::MAX);
-        calls.saturating_mul(2).saturating_add(self.receives_for_dones()).saturating_add(OPERATION_RECEIVES)
+        let others = self
+            .receives_for_dones()
+            .saturating_add(OPERATION_RECEIVES)
+            .saturating_add(self.receives_for_grants());
+        calls.saturating_mul(2).saturating_add(others)
+    }
+
+    /// Of those, the one for a GRANT, where credits are counted per message (version-two-07 §4.2.1.1).
+    pub(crate) fn receives_for_grants(&self) -> usize {
+        let counted = self.versions.codecs().any(|codec| codec.rules().credits == CreditRule::PerMessage);
+        if counted { SPARE_RECEIVES } else { 0 }
     }
 
     /// Of those, the ones for RDMA_DONEs.

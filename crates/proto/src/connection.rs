@@ -138,7 +138,7 @@ impl Connection {
         // What the receive queue holds beyond those for RDMA_DONEs is shared by the two directions.
         let shared = capabilities.max_recv_wr.saturating_sub(config.receives_for_dones());
         let operations = if config.versions.profile().is_some() { OPERATION_RECEIVES } else { 0 };
-        let shared = shared.saturating_sub(operations);
+        let shared = shared.saturating_sub(operations).saturating_sub(config.receives_for_grants());
         let most = u32::try_from(shared / 2).unwrap_or(u32::MAX).max(1);
         let early =
             if side == Side::Server { config.early_calls.max(initial).min(config.grant) } else { initial };
@@ -173,6 +173,8 @@ impl Connection {
         if side == Side::Server && several {
             let wait = connection.core.config.timeouts.first_message;
             connection.version = Version::Open(after(now, wait));
+            // What credits count is known with the first message.
+            connection.core.messages = None;
         }
         connection
     }

@@ -16,6 +16,8 @@ use crate::agreement::Agreement;
 use crate::characteristics::ReverseSupport;
 use crate::compatibility::{PaddedMessages, ReadRead};
 use crate::config::{Config, Side};
+use crate::credits::messages::MessageCredits;
+use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event, Post};
 use crate::gather::Gather;
 use crate::ids::IdMap;
@@ -24,7 +26,7 @@ use crate::private_data::{Thresholds, announced};
 use crate::reads::{Owner, Reads};
 use crate::receives::Receives;
 use crate::stats::Stats;
-use crate::wire::{Body, ChunkLists, Codec, Direction, Header, Invalidation, Segment};
+use crate::wire::{Body, ChunkLists, Codec, CreditRule, Direction, Fixed, Header, Invalidation, Segment};
 
 /// Room for a header with a few segments, in bytes.
 const SMALL_HEADER: usize = 128;
@@ -79,7 +81,15 @@ pub(crate) struct Core {
     pub(crate) may_invalidate: bool,
     /// What the peer takes in the reverse direction, where it has said so.
     pub(crate) peer_reverse: Option<ReverseSupport>,
+    /// The longest segment that the peer takes, bytes, and the most in a header, where it has said so.
+    pub(crate) peer_segments: (Option<u32>, Option<u32>),
     pub(crate) receives: Receives,
+    /// Credits, where they are counted per message (version-two-07 §4.2.1).
+    pub(crate) messages: Option<MessageCredits>,
+    /// Sends posted so far.
+    sent: u32,
+    /// Receives completed so far, but for the message that is being looked at.
+    received: u32,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,
     /// The first reason to end the connection.
@@ -117,6 +127,7 @@ impl Core {
             may_invalidate: config.remote_invalidation && capabilities.remote_invalidation,
             send_earlier: thresholds.send,
             peer_reverse: None,
+            peer_segments: (None, None),
             config,
             side,
             codec,
@@ -124,6 +135,9 @@ impl Core {
             promised: announced(promised),
             invalidate_peer,
             receives: Receives::default(),
+            messages: None,
+            sent: 0,
+            received: 0,
             events: VecDeque::new(),
             stats: Stats::default(),
             failure: None,
@@ -139,6 +153,60 @@ impl Core {
         }
     }
 
+    /// Speaks this version from now on.
+    pub(crate) fn set_codec(&mut self, codec: &'static dyn Codec) {
+        self.codec = codec;
+        self.messages = match (codec.rules().credits, self.messages.take()) {
+            (CreditRule::PerTransaction, _) => None,
+            (CreditRule::PerMessage, None) => Some(MessageCredits::after(self.sent, self.received)),
+            (CreditRule::PerMessage, counted) => counted,
+        };
+    }
+
+    /// Counts a message of the peer, whatever is in it.
+    ///
+    /// # Errors
+    /// [`ProtocolError::LimitExceeded`]
+    pub(crate) fn count_received(
+        &mut self,
+        is_grant: bool,
+        fixed: Option<Fixed>,
+    ) -> Result<(), ProtocolError> {
+        self.received = self.received.wrapping_add(1);
+        let Some(messages) = &mut self.messages else { return Ok(()) };
+        if !messages.accept(is_grant) {
+            return Err(ProtocolError::LimitExceeded { limit: messages.told() });
+        }
+        match fixed {
+            Some(fixed) if fixed.version == self.codec.rules().version => messages.limit(fixed.credit),
+            // In another version the word counts something else; but there is a Receive for an answer.
+            Some(_) if messages.room() == 0 => messages.limit(self.sent.wrapping_add(1)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What a credit value means for Calls: where messages are counted, these are not bounded by it.
+    pub(crate) const fn granted(&self, credit: u32) -> u32 {
+        if self.messages.is_some() { u32::MAX } else { credit }
+    }
+
+    /// Whether so many messages may leave, where they are counted (rule I4).
+    pub(crate) fn may_send(&self, messages: u32) -> bool {
+        self.messages.as_ref().is_none_or(|credits| credits.room() >= messages)
+    }
+
+    /// Raises the peer's limit by a message that does nothing else, if that is due.
+    pub(crate) fn grant(&mut self) -> bool {
+        let posted = self.receives.posted();
+        let due = self.messages.as_mut().filter(|credits| credits.grant_due(posted));
+        let Some(credit) = due.map(|credits| credits.grant(posted)) else { return false };
+        let header = self.header(Direction::Call, 0, credit, Body::Grant);
+        self.post_send(&header, &rpcrdma_xdr::Stream::new(), None, true);
+        self.stats.grants_sent += 1;
+        true
+    }
+
     /// Ends the connection for this reason, unless it has one already.
     pub(crate) fn fail(&mut self, reason: CloseReason) {
         if self.failure.is_none() {
@@ -149,13 +217,19 @@ impl Core {
 
     /// The Read-Read transfer model, as far as a client reads replies.
     pub(crate) fn reads_replies(&self) -> Option<&ReadRead> {
-        self.config.compatibility.read_read.as_ref().filter(|_| self.side == Side::Client)
+        let reads = self.side == Side::Client && self.has_read_read();
+        self.config.compatibility.read_read.as_ref().filter(|_| reads)
     }
 
     /// The same, as far as a server exposes them.
     pub(crate) fn exposes_replies(&self) -> Option<&ReadRead> {
-        let exposes = self.side == Side::Server && self.read_chunks();
+        let exposes = self.side == Side::Server && self.read_chunks() && self.has_read_read();
         self.config.compatibility.read_read.as_ref().filter(|_| exposes)
+    }
+
+    /// Only Version One has an RDMA_DONE.
+    fn has_read_read(&self) -> bool {
+        self.codec.rules().profile.is_none()
     }
 
     /// What opaque data in our Calls is aligned to.
@@ -222,7 +296,11 @@ impl Core {
     }
 
     /// Posts Receives until `owed` are there or the domain has no room; says how many are missing (rule I3).
-    pub(crate) fn post_receives(&mut self, owed: u32, domain: &ProtectionDomain) -> u32 {
+    pub(crate) fn post_receives(&mut self, mut owed: u32, domain: &ProtectionDomain) -> u32 {
+        if let Some(credits) = &mut self.messages {
+            credits.set_window(owed);
+            owed = credits.receives_owed();
+        }
         while self.receives.missing(owed) > 0 {
             let Ok(reserved) = domain.reserve(self.receive_len) else { break };
             let id = self.id(Origin::Receive, 0);
@@ -267,13 +345,18 @@ impl Core {
         }
     }
 
-    /// A header of the version spoken.
-    pub(crate) fn header(&self, direction: Direction, xid: u32, credit: u32, body: Body) -> Header {
+    /// A header of the version spoken, for a message that leaves now. `credit` is what it says where credits are counted per
+    /// transaction.
+    pub(crate) fn header(&mut self, direction: Direction, xid: u32, mut credit: u32, body: Body) -> Header {
         let version = self.codec.rules().version;
+        if let Some(messages) = &mut self.messages {
+            credit = messages.advertise(self.receives.posted());
+            self.stats.credits_granted_to_peer = messages.outstanding();
+        }
         Header { xid, version, credit, direction: Some(direction), invalidate: 0, body }
     }
 
-    /// Sends a header and what follows it; returns the length of the message in bytes.
+    /// Sends a header and what follows it, on a credit that is there; returns the length of the message in bytes.
     pub(crate) fn send(
         &mut self,
         header: &Header,
@@ -281,6 +364,19 @@ impl Core {
         invalidate: Option<Key>,
         express: bool,
     ) -> usize {
+        let taken = self.messages.as_mut().is_none_or(MessageCredits::take);
+        debug_assert!(taken, "a credit was available");
+        self.post_send(header, payload, invalidate, express)
+    }
+
+    fn post_send(
+        &mut self,
+        header: &Header,
+        payload: &rpcrdma_xdr::Stream,
+        invalidate: Option<Key>,
+        express: bool,
+    ) -> usize {
+        self.sent = self.sent.wrapping_add(1);
         let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
         self.codec.encode(header, &mut encoded);
         let len = encoded.len() + payload.len();

@@ -4,7 +4,7 @@
 //! [`ResponderCredits`] decides what we grant and notices a peer that goes beyond it. Both count only; Receives are
 //! counted in [`receives`](crate::receives), which is asked before a grant leaves.
 //!
-//! Credits per message, which a later profile of Version Two has instead, are counted by [`messages`].
+//! Credits per message, which P3 of Version Two has instead, are counted by [`messages`]; Calls are counted here all the same.
 //!
 //! *RDMA_DONE* takes a credit too (RFC 5666 §3.8), and nothing answers it. The Requester keeps the credit of a call whose
 //! reply it has to read, sends the RDMA_DONE on it, and has it back with the reply to any Call sent after that: Sends arrive in
@@ -199,6 +199,19 @@ impl ResponderCredits {
         self.in_progress += 1;
         self.accepted += 1;
         true
+    }
+
+    /// A Call arrived that is bounded otherwise ([`messages`]).
+    pub const fn count(&mut self) {
+        self.in_progress += 1;
+        self.accepted += 1;
+    }
+
+    /// Calls in progress beyond what was granted: where credits are counted per message, those that were meant for replies were used
+    /// for them.
+    #[must_use]
+    pub fn overdrawn(&self) -> u32 {
+        self.in_progress.saturating_sub(self.wanted.max(self.highest))
     }
 
     /// The highest grant that ever left: the peer may act on it still.

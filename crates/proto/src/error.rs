@@ -404,6 +404,16 @@ pub enum ProtocolError {
         /// The least.
         least: u32,
     },
+    /// version-two-07 §5.2: a size or number that nothing could work with.
+    #[error("property {id:#x} of {value}, at least {least} is needed")]
+    ValueTooSmall {
+        /// Its id.
+        id: u32,
+        /// What was said.
+        value: u32,
+        /// The least.
+        least: u32,
+    },
     /// xcharext-02 §4.3: a response to no request.
     #[error("a response about characteristics under XID {xid:#010x}, under which nothing was asked")]
     UnexpectedResponse {
@@ -468,6 +478,23 @@ pub enum ProtocolError {
         /// The highest grant that left.
         granted: u32,
     },
+    /// version-two-07 §4.2.1: a message beyond the limit that was told.
+    #[error("message beyond the limit of {limit}, by the count of all that have come")]
+    LimitExceeded {
+        /// The limit that was told last.
+        limit: u32,
+    },
+    /// version-two-07 §6.3.4: properties are told once.
+    #[error("properties after the last message of them")]
+    ToldTwice,
+    /// version-two-07 §6.3.3, §6.3.6, §6.3.9: what was begun goes on, and nothing else comes before its end.
+    #[error("a message of type {procedure} where {expected} has to go on")]
+    Interrupted {
+        /// The `rdma_proc` seen.
+        procedure: u32,
+        /// What had begun.
+        expected: &'static str,
+    },
     /// RFC 8797 §4.1: the tag invalidated must belong to the XID answered.
     #[error("a message for XID {xid:#010x} invalidated a tag of another call")]
     ForeignInvalidation {
@@ -516,6 +543,7 @@ impl ProtocolError {
         match self {
             // Against a peer that breaks the flow control or takes away the memory of others there is only one means.
             Self::CreditsExceeded { .. }
+            | Self::LimitExceeded { .. }
             | Self::ForeignInvalidation { .. }
             | Self::TooManyOperations { .. } => Action::Close,
             // RFC 8166 §4.5 (too short), §4.6.2 (RDMA_DONE), §4.2.4 and §4.5 (an error is never answered).
@@ -610,6 +638,7 @@ impl ProtocolError {
             Self::SubsetTooLong { .. } => "subset_too_long",
             Self::BadCharacteristic { .. } => "bad_characteristic",
             Self::ReceiveSizeTooSmall { .. } => "receive_size_too_small",
+            Self::ValueTooSmall { .. } => "value_too_small",
             Self::UnexpectedResponse { .. } => "unexpected_response",
             Self::ResponseUnclear { .. } => "response_unclear",
             Self::UnaskedReduction { .. } => "unasked_reduction",
@@ -619,6 +648,9 @@ impl ProtocolError {
             Self::VersionChanged { .. } => "version_changed",
             Self::OtherProfile { .. } => "other_profile",
             Self::CreditsExceeded { .. } => "credits_exceeded",
+            Self::LimitExceeded { .. } => "limit_exceeded",
+            Self::ToldTwice => "told_twice",
+            Self::Interrupted { .. } => "interrupted",
             Self::ForeignInvalidation { .. } => "foreign_invalidation",
         }
     }

@@ -112,6 +112,14 @@ pub enum Refusal {
         /// The limit.
         allowed: usize,
     },
+    /// More segments in all chunks of a Call than the peer takes (version-two-07 §5.2.4).
+    #[error("{segments} segments in all chunks of a Call, the peer takes {allowed}")]
+    TooManySegmentsInAll {
+        /// Segments needed.
+        segments: usize,
+        /// The limit.
+        allowed: usize,
+    },
     /// More DDP-eligible results than a Write list may have chunks.
     #[error("{chunks} Write chunks, {allowed} are allowed")]
     TooManyWriteChunks {
@@ -147,6 +155,14 @@ pub struct CallPlan {
     pub reply: Option<Vec<usize>>,
     /// Bytes copied to join short pieces of a Position-Zero chunk.
     pub copied: CopyCount,
+}
+
+impl CallPlan {
+    /// Segments of all chunks.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        segments(&self.read) + self.write.iter().chain(&self.reply).map(Vec::len).sum::<usize>()
+    }
 }
 
 /// A Read chunk of a [`CallPlan`].
@@ -476,7 +492,8 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     write.extend(input.offered.write.iter().skip(write.len()).map(|chunk| chunk.filled(0)));
 
     let reply = input.offered.reply.as_ref();
-    let unused = ChunkLists { read: vec![], write, reply: reply.map(|chunk| chunk.filled(0)) };
+    let returned = reply.filter(|_| input.codec.rules().returns_reply_chunk);
+    let unused = ChunkLists { read: vec![], write, reply: returned.map(|chunk| chunk.filled(0)) };
     let mut rest = Stream::new();
     left.iter().for_each(|located| rest.push(located.piece.clone()));
     let header = input.codec.header_len(&unused.shape(Direction::Reply));
@@ -487,9 +504,10 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
         let form = if placed.is_empty() { Form::Inline } else { Form::Reduced };
         return Ok(ReplyPlan { form, lists: unused, placed, read, rest, copied });
     }
-    match reply {
-        Some(chunk) if len <= chunk.total() && header <= input.send => {
-            let lists = ChunkLists { reply: Some(chunk.filled(len)), ..unused };
+    let long = reply.filter(|chunk| len <= chunk.total());
+    let long = long.map(|chunk| ChunkLists { reply: Some(chunk.filled(len)), ..unused.clone() });
+    match long {
+        Some(lists) if input.codec.header_len(&lists.shape(Direction::Reply)) <= input.send => {
             Ok(ReplyPlan { form: Form::Long, lists, placed, read, rest, copied })
         }
         // RFC 8166 §4.5.3

@@ -46,8 +46,8 @@ pub(crate) struct Responder {
     answers: VecDeque<(u64, Answer)>,
     /// Answers that wait until less is exposed, or calls of ours hold fewer windows.
     withheld: VecDeque<(u64, Answer)>,
-    /// How long the next answer or RDMA_ERROR may wait for room, if it does.
-    stalled: Option<Instant>,
+    /// How long the next answer or RDMA_ERROR may wait, and for what, if it does.
+    stalled: Option<(Instant, &'static str)>,
     exposures: Exposures,
     errors: VecDeque<Fault>,
     /// Of answers that are withheld.
@@ -268,7 +268,7 @@ impl Responder {
         let Some(xid) = self.calls.get(&token).map(|call| call.xid) else { return };
         if let Err(error) = self.deliver(core, token, pulled) {
             core.stats.fault(&error);
-            self.answer_error(xid, core.codec.rules().version, ErrorBody::Chunk);
+            self.answer_error(xid, core.codec.rules().version, core.codec.refusal(&error));
         }
     }
 
@@ -276,8 +276,9 @@ impl Responder {
     pub(crate) fn handle_unreadable(&mut self, core: &mut Core, token: u64) {
         let Some(call) = self.calls.remove(&token) else { return };
         let len = call.travelled.read.try_into().unwrap_or(u64::MAX);
-        core.stats.fault(&ProtocolError::ExceedsMemory { len });
-        self.answer_error(call.xid, core.codec.rules().version, ErrorBody::Chunk);
+        let error = ProtocolError::ExceedsMemory { len };
+        core.stats.fault(&error);
+        self.answer_error(call.xid, core.codec.rules().version, core.codec.refusal(&error));
     }
 
     /// Hands a Call out, all its chunks being there.
@@ -315,13 +316,14 @@ impl Responder {
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let calls = self.deadlines.first().map(|(deadline, _)| *deadline);
-        earlier(earlier(calls, self.stalled), self.exposures.poll_timeout())
+        let stalled = self.stalled.map(|(deadline, _)| deadline);
+        earlier(earlier(calls, stalled), self.exposures.poll_timeout())
     }
 
     pub(crate) fn handle_timeout(&mut self, core: &mut Core, now: Instant) {
         self.exposures.handle_timeout(core, now);
-        if self.stalled.take_if(|deadline| *deadline <= now).is_some() {
-            core.fail(CloseReason::Timeout("memory for an answer"));
+        if let Some((_, what)) = self.stalled.take_if(|(deadline, _)| *deadline <= now) {
+            core.fail(CloseReason::Timeout(what));
         }
         while let Some(entry) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
             self.deadlines.remove(&entry);

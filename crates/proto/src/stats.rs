@@ -80,15 +80,19 @@ pub struct Stats {
     pub dones_received: u64,
     /// Exposed replies whose RDMA_DONE did not come in time.
     pub exposures_expired: u64,
+    /// Messages sent that only raise the peer's limit (version-two-07 §6.3.2).
+    pub grants_sent: u64,
+    /// The same received.
+    pub grants_received: u64,
     /// Operations on characteristics sent.
     pub operations_sent: u64,
     /// Operations on characteristics received.
     pub operations_received: u64,
     /// Operations on characteristics that the peer refused.
     pub operations_refused: u64,
-    /// The grant in force for our calls.
+    /// The grant in force for our calls; messages that may be sent, where these are counted.
     pub credits_granted_to_us: u32,
-    /// The last grant to the peer.
+    /// The last grant to the peer; messages that it may send, where these are counted.
     pub credits_granted_to_peer: u32,
     /// Calls that waited for a credit, a window or memory when they were made.
     pub calls_queued: u64,

@@ -15,7 +15,7 @@ use rpcrdma_verbs::{
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
 
 use crate::binding::{Bindings, Eligibility};
-use crate::wire::{Body, Codec, Header, v1::V1};
+use crate::wire::{Body, Codec, CreditRule, Header, v1::V1};
 use crate::{
     Answer, Call, CallFailure, CallId, CloseReason, Config, Connection, Event, IncomingReply, Limits, Notice,
     Post, ReplyShape, ReplyToken, Side, Sink, Travelled,
@@ -231,6 +231,8 @@ pub(crate) struct End {
     ended: bool,
     /// Receives that the queue pair has.
     receives: usize,
+    /// Receives that have completed.
+    received: u32,
 }
 
 impl End {
@@ -253,6 +255,7 @@ impl End {
             serving: true,
             ended: false,
             receives: 0,
+            received: 0,
         }
     }
 
@@ -261,6 +264,12 @@ impl End {
         let WorkRequest::Send(send) = request else { return };
         let message = send.gather.concat();
         let Ok((header, len)) = self.connection.codec().decode(&message, &Limits::default()) else { return };
+        // Where messages are counted: what the peer may send still, and a GRANT.
+        if self.connection.codec().rules().credits == CreditRule::PerMessage {
+            let outstanding = header.credit.wrapping_sub(self.received).cast_signed();
+            assert!(i64::from(outstanding) < i64::try_from(self.receives).unwrap(), "rule I3");
+            return;
+        }
         let answer = match header.body {
             Body::Message(_) => message[len + 4..len + 8] == 1_u32.to_be_bytes(),
             Body::NoMessage(lists) => {
@@ -334,6 +343,7 @@ impl End {
         for completion in completions {
             if let Work::Receive { .. } = completion.work {
                 self.receives -= 1;
+                self.received = self.received.wrapping_add(1);
             }
             self.connection.handle_completion(now, completion);
         }

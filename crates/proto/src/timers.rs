@@ -17,6 +17,8 @@ pub struct Timeouts {
     pub rdma_read: Duration,
     /// For memory of the domain to pull a Call's chunks into; then the connection is closed.
     pub memory: Duration,
+    /// For the peer to let an answer leave, where it counts messages (version-two-07 §4.2.1); then the connection is closed.
+    pub credits: Duration,
     /// For an invalidation that a completed call waits for; then the connection is closed.
     pub invalidate: Duration,
     /// For the RDMA_DONE of a reply whose data is exposed (RFC 5666 §3.8); then the data is closed to the peer, and a later Read
@@ -51,6 +53,7 @@ impl Default for Timeouts {
             abandoned: Duration::from_secs(60),
             rdma_read: Duration::from_secs(30),
             memory: Duration::from_secs(30),
+            credits: Duration::from_secs(30),
             invalidate: Duration::from_secs(30),
             done: Duration::from_secs(30),
             close: Duration::from_secs(5),

@@ -92,7 +92,7 @@ mod tests {
         let numbers =
             |versions: Versions| versions.codecs().map(|codec| codec.rules().version).collect::<Vec<_>>();
         assert_eq!((numbers(Versions::ONE), Versions::ONE.range()), (vec![1], (1, 1)));
-        for profile in [Profile::P1, Profile::P2] {
+        for profile in [Profile::P1, Profile::P2, Profile::P3] {
             let (two, both) = (Versions::two(profile), Versions::both(profile));
             assert_eq!((numbers(two), two.range(), two.least_receive()), (vec![2], (2, 2), 4096));
             assert_eq!((numbers(both), both.range()), (vec![2, 1], (1, 2)));

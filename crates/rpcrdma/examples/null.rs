@@ -19,9 +19,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("1") => Versions::ONE,
         Some("p1") => Versions::two(Profile::P1),
         Some("p2") => Versions::two(Profile::P2),
-        _ => return Err("usage: null 1|p1|p2 COUNT".into()),
+        Some("p3") => Versions::two(Profile::P3),
+        _ => return Err("usage: null 1|p1|p2|p3 COUNT".into()),
     };
-    let count: u32 = arguments.next().ok_or("usage: null 1|p1|p2 COUNT")?.parse()?;
+    let count: u32 = arguments.next().ok_or("usage: null 1|p1|p2|p3 COUNT")?.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(run(versions, count))
 }

@@ -76,6 +76,7 @@ impl Spoken {
         let profile = profile.map(|profile| match profile {
             Profile::P1 => "p1",
             Profile::P2 => "p2",
+            Profile::P3 => "p3",
             _ => "other",
         });
         Some(Self { version, profile, send: stats.thresholds.send, receive: stats.thresholds.receive })

@@ -144,6 +144,11 @@ fn a_tree_survives_version_two_by_the_second_document() {
 }
 
 #[test]
+fn a_tree_survives_version_two_by_the_third_document() {
+    there_and_back(&["--rpcrdma-version", "2", "--profile", "p3"], &["--profile", "p3"]);
+}
+
+#[test]
 fn a_tree_survives_the_fallback_to_version_one() {
     there_and_back(&["--rpcrdma-version", "auto"], &["--rpcrdma-version", "1"]);
 }

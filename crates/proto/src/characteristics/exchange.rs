@@ -17,7 +17,7 @@ use super::{Characteristic, Characteristics, Disposition, NotExchanged, Notice};
 use crate::config::Config;
 use crate::error::ProtocolError;
 use crate::event::Event;
-use crate::wire::{Body, Direction, ErrorBody, Exchange, Profile, Rest, Subset, Value};
+use crate::wire::{Body, CharacteristicsRule, Direction, ErrorBody, Exchange, Profile, Rest, Subset, Value};
 
 /// Requests that wait for the one before.
 const WAITING: usize = 16;
@@ -55,6 +55,10 @@ pub(crate) struct Operation {
 pub(crate) struct Exchanges {
     profile: Profile,
     enabled: bool,
+    /// What is told is told once and for good (version-two-07 §5.1).
+    once: bool,
+    /// The peer has told a part, and not the last one.
+    in_parts: bool,
     sizes: (u32, u32),
     changeable: Vec<u32>,
     may_invalidate: bool,
@@ -142,8 +146,16 @@ impl Exchanges {
     ) -> Self {
         let narrow = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         let exchanged = &config.characteristics;
+        let initial = Characteristics::initial(profile);
+        let rules = profile.codec().rules();
+        let limits = &config.limits;
         let ours = Characteristics {
             receive_size: narrow(receive_size),
+            send_size: initial.send_size.map(|least| narrow(config.send_size).max(least)),
+            segment_size: initial
+                .segment_size
+                .map(|_| u32::try_from(limits.read_segment_len).unwrap_or(u32::MAX)),
+            segment_count: initial.segment_count.map(|_| narrow(limits.segments_per_chunk)),
             remote_invalidation: may_invalidate,
             reverse,
             registered: exchanged.registered.iter().map(|own| (own.id, own.value.clone())).collect(),
@@ -151,6 +163,8 @@ impl Exchanges {
         Self {
             profile,
             enabled: exchanged.enabled,
+            once: rules.characteristics == CharacteristicsRule::Once,
+            in_parts: false,
             sizes: (
                 narrow(exchanged.least_receive_size).max(Characteristics::default().receive_size),
                 narrow(exchanged.most_receive_size),
@@ -158,7 +172,7 @@ impl Exchanges {
             changeable: exchanged.registered.iter().filter(|own| own.changeable).map(|own| own.id).collect(),
             may_invalidate,
             ours,
-            peer: Characteristics::default(),
+            peer: initial,
             initial_due: false,
             told: false,
             told_size: Characteristics::default().receive_size,
@@ -200,14 +214,14 @@ impl Exchanges {
 
     /// Receives to be kept beyond those for credits.
     pub(crate) const fn receives_owed(&self) -> u32 {
-        if self.enabled { super::OPERATION_RECEIVES_32 } else { 0 }
+        if self.enabled || self.once { super::OPERATION_RECEIVES_32 } else { 0 }
     }
 
     /// The longest message that the peer may have sent us inline in reply to a Call that leaves now.
     pub(crate) fn receive(&self) -> usize {
         let initial = Characteristics::default().receive_size;
         let told = if self.heard { self.told_size } else { self.told_size.min(initial) };
-        let told = told.min(self.ours.receive_size);
+        let told = told.min(self.ours.receive_size).min(self.peer.send_size.unwrap_or(u32::MAX));
         let lower = self.receive.as_ref().filter(|resize| resize.until.is_some()).map(|resize| resize.size);
         wide(told.min(lower.unwrap_or(told)))
     }
@@ -239,8 +253,16 @@ impl Exchanges {
         self.storm = 0;
     }
 
+    /// What has to go on before anything else comes, if something has.
+    pub(crate) fn expects(&self) -> Option<&'static str> {
+        self.in_parts.then_some("RDMA2_CONNPROP_MIDDLE")
+    }
+
     /// Asks the peer to change; says the number of the request.
     pub(crate) fn ask(&mut self, want: Vec<Characteristic>, allowed: usize) -> Result<u64, NotExchanged> {
+        if self.once {
+            return Err(NotExchanged::ToldOnce);
+        }
         if self.refused || !self.enabled {
             return Err(NotExchanged::Unsupported);
         }
@@ -267,6 +289,9 @@ impl Exchanges {
 
     /// Changes a characteristic of ours.
     pub(crate) fn change(&mut self, value: Characteristic) -> Result<Effect, NotExchanged> {
+        if self.once {
+            return Err(NotExchanged::ToldOnce);
+        }
         if !self.enabled {
             return Err(NotExchanged::Unsupported);
         }
@@ -332,6 +357,9 @@ impl Exchanges {
         if self.storm > limit || self.answers.len() >= ANSWERS {
             return Err(ProtocolError::TooManyOperations { allowed: limit });
         }
+        if self.once {
+            return self.told(exchange, events);
+        }
         if !self.enabled {
             return Err(match exchange {
                 _ if self.profile == Profile::P1 => ProtocolError::UnknownOperation { operation: 0 },
@@ -388,6 +416,30 @@ impl Exchanges {
         }
         self.heard = true;
         Ok(effect)
+    }
+
+    /// The peer tells what it is like, or a part of it (version-two-07 §6.3.3, §6.3.4). Who takes no part lets it say so, and keeps to
+    /// the defaults: the message types are not optional.
+    fn told(&mut self, exchange: Exchange, events: &mut VecDeque<Event>) -> Result<Effect, ProtocolError> {
+        let (values, is_last) = match exchange {
+            Exchange::Part { start } => (start, false),
+            Exchange::Initial { start, .. } => (start, true),
+            _ => return Err(ProtocolError::UnknownOperation { operation: 0 }),
+        };
+        if self.heard {
+            return Err(ProtocolError::ToldTwice);
+        }
+        let values = self.decode(&values)?;
+        self.in_parts = !is_last;
+        if self.enabled {
+            values.into_iter().flatten().for_each(|value| self.peer.apply(value));
+        }
+        if is_last {
+            self.heard = true;
+            self.initial_due = self.enabled && !self.told;
+            self.tell_peer(events);
+        }
+        Ok(Effect::Nothing)
     }
 
     /// Tells the owner what the peer is like; what was not looked at yet is replaced.
@@ -510,7 +562,11 @@ impl Exchanges {
             Characteristic::Registered { id, data } => {
                 self.changeable.contains(id) && data.len() <= super::REGISTERED_MAX
             }
-            Characteristic::ReceiveSize(_) | Characteristic::Reverse(_) => false,
+            Characteristic::ReceiveSize(_)
+            | Characteristic::SendSize(_)
+            | Characteristic::SegmentSize(_)
+            | Characteristic::SegmentCount(_)
+            | Characteristic::Reverse(_) => false,
         }
     }
 

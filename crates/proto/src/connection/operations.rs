@@ -14,7 +14,7 @@ use crate::characteristics::{Characteristic, Characteristics, NotExchanged};
 use crate::error::{Action, ProtocolError, Taken};
 use crate::private_data::Thresholds;
 use crate::versions::FIRST_MESSAGE;
-use crate::wire::{Body, Direction, Exchange, Fixed, Invalidation};
+use crate::wire::{Body, CharacteristicsRule, Direction, Exchange, Fixed, Invalidation};
 
 impl Connection {
     /// Makes what was told hold.
@@ -31,6 +31,7 @@ impl Connection {
         self.core.send_earlier = earlier;
         let peer = exchanges.peer();
         self.core.peer_reverse = Some(peer.reverse);
+        self.core.peer_segments = (peer.segment_size, peer.segment_count);
         self.core.invalidate_peer = self.core.may_invalidate
             && match rules.invalidation {
                 Invalidation::Characteristic => peer.remote_invalidation,
@@ -107,6 +108,11 @@ impl Connection {
     pub(super) fn has_operation(&mut self) -> bool {
         if self.first_answer_due && self.responder.credits.finished() > 0 {
             self.first_answer_due = false;
+            if self.core.codec.rules().characteristics == CharacteristicsRule::Once
+                && let Some(exchanges) = &mut self.exchanges
+            {
+                exchanges.begin();
+            }
             self.follow_characteristics();
         }
         self.exchanges.as_ref().is_some_and(Exchanges::has_something_to_do)

@@ -11,6 +11,7 @@ use rpcrdma_xdr::Padding;
 
 use super::version::Version;
 use super::{Connection, State};
+use crate::characteristics::exchange::Exchanges;
 use crate::compatibility::{AlignmentBase, PaddedMessages};
 use crate::config::Side;
 use crate::core::Origin;
@@ -19,7 +20,7 @@ use crate::event::CloseReason;
 use crate::reads::Owner;
 use crate::requester::Received;
 use crate::responder::{CALL, REPLY, ReceivedCall, rpc_prefix};
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Profile};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header, Profile};
 
 impl Connection {
     /// A request or Receive of ours has completed, or a window was flushed.
@@ -163,9 +164,17 @@ impl Connection {
         self.last_activity = now;
         let fixed = match Fixed::decode(&message) {
             Ok(fixed) => fixed,
-            Err(error) => return self.fault(now, error, self.usually(), None),
+            Err(error) => {
+                let counted = self.core.count_received(false, None);
+                return self.fault(now, counted.err().unwrap_or(error), self.usually(), None);
+            }
         };
-        let (header, header_len) = match self.decode(fixed, &message) {
+        let decoded = self.decode(fixed, &message);
+        let is_grant = matches!(decoded, Ok((Header { body: Body::Grant, .. }, _)));
+        if let Err(error) = self.core.count_received(is_grant, Some(fixed)) {
+            return self.fault(now, error, self.usually(), None);
+        }
+        let (header, header_len) = match decoded {
             Ok(decoded) => decoded,
             Err(error @ ProtocolError::VersionChanged { .. }) => {
                 return self.fault(now, error, self.usually(), Some(fixed));
@@ -183,6 +192,12 @@ impl Connection {
         if self.version == Version::Offered && !matches!(header.body, Body::Error(_)) {
             self.settle();
         }
+        let expected = self.exchanges.as_ref().and_then(Exchanges::expects);
+        if let Some(expected) = expected.filter(|_| interrupts(&header.body)) {
+            let error = ProtocolError::Interrupted { procedure: fixed.procedure, expected };
+            let taken = header.direction.map_or(self.usually(), Taken::from);
+            return self.fault(now, error, taken, Some(fixed));
+        }
         let (lists, payload, padded) = match header.body {
             Body::Message(lists) => (lists, Some(message.slice(header_len..)), None),
             Body::NoMessage(lists) => (lists, None, None),
@@ -196,8 +211,11 @@ impl Connection {
                 }
                 return;
             }
-            // No version that a connection speaks has them.
-            Body::Middle { .. } | Body::Grant => {
+            Body::Grant => {
+                self.core.stats.grants_received += 1;
+                return;
+            }
+            Body::Middle { .. } => {
                 let error = ProtocolError::UnknownProcedure { procedure: fixed.procedure };
                 return self.fault(now, error, self.usually(), Some(fixed));
             }
@@ -210,8 +228,8 @@ impl Connection {
                     self.core.stats.operations_refused += 1;
                     return self.follow_characteristics();
                 }
-                let taken =
-                    self.requester.handle_error(&mut self.core, now, header.xid, header.credit, error);
+                let credit = self.core.granted(header.credit);
+                let taken = self.requester.handle_error(&mut self.core, now, header.xid, credit, error);
                 if let Err(error) = taken {
                     self.fault(now, error, Taken::AsReply, None);
                 }
@@ -230,7 +248,8 @@ impl Connection {
         };
         match taken {
             Taken::AsReply => {
-                let received = Received { xid, credit: header.credit, lists, payload, padding, len };
+                let credit = self.core.granted(header.credit);
+                let received = Received { xid, credit, lists, payload, padding, len };
                 match self.requester.handle_reply(&mut self.core, now, received) {
                     Ok(()) => self.rpc_taken(),
                     Err(error) => self.fault(now, error, Taken::AsReply, None),
@@ -350,7 +369,12 @@ impl Connection {
     /// Counts a Call against the grant. RFC 8167 §4.1: what it requests is ignored if its direction is only assumed.
     fn admit(&mut self, now: Instant, requested: Option<u32>) -> bool {
         if let Some(requested) = requested {
-            self.responder.credits.request(requested);
+            self.responder.credits.request(self.core.granted(requested));
+        }
+        // What is counted per message was admitted as such.
+        if self.core.messages.is_some() {
+            self.responder.credits.count();
+            return true;
         }
         let admitted = self.responder.credits.accept();
         if !admitted {
@@ -385,11 +409,11 @@ impl Connection {
         let body = match error.action(Taken::AsCall) {
             // RFC 8166 §4.5.1: with the version of the request.
             Action::AnswerVersion => {
-                let (low, high) = match &error {
-                    ProtocolError::VersionChanged { used, .. } => (*used, *used),
-                    _ => self.core.config.versions.range(),
-                };
-                ErrorBody::Version { low, high }
+                let (low, high) = self.core.config.versions.range();
+                match error {
+                    ProtocolError::VersionChanged { .. } => self.core.codec.refusal(&error),
+                    _ => ErrorBody::Version { low, high },
+                }
             }
             Action::Answer => self.core.codec.refusal(&error),
             Action::Discard | Action::Close => {
@@ -398,11 +422,16 @@ impl Connection {
             }
         };
         self.core.stats.fault(&error);
-        let version = if matches!(body, ErrorBody::Version { .. }) {
+        let version = if matches!(body, ErrorBody::Version { .. } | ErrorBody::VersionMismatch) {
             fixed.version
         } else {
             self.core.codec.rules().version
         };
         self.responder.answer_error(fixed.xid, version, body);
     }
+}
+
+/// Whether a message may not come between the parts of something: what neither raises a limit nor says that something failed.
+const fn interrupts(body: &Body) -> bool {
+    !matches!(body, Body::Exchange(_) | Body::Grant | Body::Error(_))
 }

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use rpcrdma_verbs::{Disconnected, Windows};
 
-use super::version::Version;
 use super::{Connection, State};
 use crate::characteristics::Notice;
 use crate::characteristics::exchange::Exchanges;
@@ -39,24 +38,35 @@ impl Connection {
             }
             let operations = self.exchanges.as_ref().map_or(0, Exchanges::receives_owed);
             let in_flight = self.requester.credits.in_flight().saturating_add(operations);
-            let owed = self.responder.receives_owed();
-            let missing = self.core.post_receives(owed.saturating_add(in_flight), qp.domain());
+            let in_flight = in_flight.saturating_sub(self.responder.credits.overdrawn());
+            let owed = self.responder.receives_owed().saturating_add(in_flight);
+            let missing = self.core.post_receives(owed, qp.domain());
             if !self.core.is_idle() {
                 continue;
             }
             // What answers a request needs a Receive, and what is told is to be had before the Calls that rely on it.
-            if self.has_operation() && self.transmit_operation(missing == 0) {
+            let may_leave = missing == 0 && self.core.may_send(1);
+            if self.has_operation() && self.transmit_operation(may_leave) {
                 continue;
             }
             // A server's own Calls wait until the client has said which version is spoken.
-            let speaks = !matches!(self.version, Version::Open(_));
+            let speaks = self.may_call();
             let progress =
                 self.responder.transmit(&mut self.core, now, (in_flight, self.requester.windows()), qp)
                     || self.read_on(now, qp)
                     || (speaks
-                        && self.requester.transmit(&mut self.core, now, owed.saturating_add(operations), qp));
+                        && self.requester.transmit(
+                            &mut self.core,
+                            now,
+                            (owed, self.responder.in_progress()),
+                            qp,
+                        ));
             if self.responder.has_lost_a_reply() {
                 self.close_for(now, CloseReason::ReplyLost);
+            }
+            // What is owed may have been other than what is posted now.
+            if !progress && self.core.grant() {
+                continue;
             }
             if !progress {
                 if missing > 0 && self.responder.wants_memory.is_none() {

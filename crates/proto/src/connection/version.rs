@@ -29,9 +29,10 @@ impl Connection {
     /// Speaks another version from now on: nothing but a message that was refused for its version has passed. A client's
     /// first message has to fit what every peer takes (version-two-01 §5).
     pub(crate) fn speak(&mut self, codec: &'static dyn Codec) {
-        self.core.codec = codec;
+        self.core.set_codec(codec);
         self.exchanges = None;
         self.core.peer_reverse = None;
+        self.core.peer_segments = (None, None);
         let (thresholds, invalidate) = self.announced;
         if codec.rules().profile.is_none() {
             self.core.thresholds = thresholds;
@@ -70,7 +71,8 @@ impl Connection {
         if opens {
             let codec = self.core.config.versions.codec(fixed.version);
             // What is wrong with it is said in its version (RFC 8166 §4.5).
-            self.core.codec = codec.ok_or(ProtocolError::UnsupportedVersion { version: fixed.version })?;
+            let unknown = ProtocolError::UnsupportedVersion { version: fixed.version };
+            self.core.set_codec(codec.ok_or(unknown)?);
         }
         let codec = self.core.codec;
         let decoded = codec.decode(message, &self.core.config.limits);
@@ -92,6 +94,16 @@ impl Connection {
     #[must_use]
     pub fn version(&self) -> Option<&'static Rules> {
         (self.version == Version::Settled).then(|| self.core.codec.rules())
+    }
+
+    /// Whether Calls may leave. Where the default is that a client takes none, those of a server wait until it has said otherwise
+    /// (version-two-07 §4.6.3).
+    pub(super) fn may_call(&self) -> bool {
+        let known = |exchanges: &Exchanges| {
+            exchanges.peer().reverse > ReverseSupport::None || exchanges.is_exchanged().is_some()
+        };
+        let open = matches!(self.version, Version::Open(_));
+        !open && (self.core.side == Side::Client || self.exchanges.as_ref().is_none_or(known))
     }
 
     /// Until when a Call of a server waits for the client to say the version.

@@ -5,6 +5,10 @@
 //! nothing else. Counts and limits go round at 2^32. This module counts only; Receives are counted in
 //! [`receives`](crate::receives).
 //!
+//! *The window* is what bounds the Calls of the peer: a Call has its message back when it is answered, like a credit per
+//! transaction. What else comes has it back at once, and the reply to a Call of ours has one for itself, which leaves with the
+//! Call. So what a side tells the other of goes up with the message that is the reason for it, and GRANTs are rare.
+//!
 //! Two sentences of §4.2.1 do not fit the rest of it, and are read so that they do:
 //! - "MUST NOT post this message if the Sent message counter is *greater than* the Received credits": with the initial values 0
 //!   and 1 that would let two messages go where §4.3 wants one. A message leaves if fewer than the limit have been sent.
@@ -20,6 +24,8 @@ use std::cmp::Ordering;
 
 /// The Receive for a GRANT that comes without a credit (§4.2.1.1).
 const SPARE: u32 = 1;
+/// The same.
+pub(crate) const SPARE_RECEIVES: usize = 1;
 /// The fewest messages that a GRANT may add.
 const LEAST_GAIN: u32 = 2;
 
@@ -51,6 +57,40 @@ impl MessageCredits {
     pub fn new(window: u32) -> Self {
         let window = window.clamp(LEAST_WINDOW, MOST_WINDOW);
         Self { window, sent: 0, received: 0, limit: 1, told: 1, heard: false }
+    }
+
+    /// Of a connection on which messages have passed before it was known that they are counted.
+    #[must_use]
+    pub fn after(sent: u32, received: u32) -> Self {
+        let (limit, told) = (sent.wrapping_add(1), received.wrapping_add(1));
+        Self { sent, received, limit, told, ..Self::new(LEAST_WINDOW) }
+    }
+
+    /// The window from now on, 0 to [`MOST_WINDOW`] messages: it grows with the replies that are awaited, and shrinks with the
+    /// Calls that are not answered, so that these are bounded too. What was told stays told.
+    pub fn set_window(&mut self, window: u32) {
+        self.window = window.min(MOST_WINDOW);
+    }
+
+    /// Messages that may be sent now.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        if self.available() { self.limit.wrapping_sub(self.sent) } else { 0 }
+    }
+
+    /// Messages that the peer may send still, as far as it was told.
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        match compare(self.told, self.received) {
+            Ordering::Greater => self.told.wrapping_sub(self.received),
+            Ordering::Equal | Ordering::Less => 0,
+        }
+    }
+
+    /// The count up to which the peer may send.
+    #[must_use]
+    pub const fn told(&self) -> u32 {
+        self.told
     }
 
     /// Messages that the peer shall be able to send without another word from us.
@@ -135,11 +175,7 @@ impl MessageCredits {
     /// Receives that should be posted now: those of the window or of what was told, and the one for a GRANT.
     #[must_use]
     pub fn receives_owed(&self) -> u32 {
-        let told = match compare(self.told, self.received) {
-            Ordering::Greater => self.told.wrapping_sub(self.received),
-            Ordering::Equal | Ordering::Less => 0,
-        };
-        self.window.max(told).saturating_add(SPARE)
+        self.window.max(self.outstanding()).saturating_add(SPARE)
     }
 }
 

@@ -22,13 +22,13 @@ use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk}
 type Exposure = (Place, u32, WindowMemory);
 
 impl Requester {
-    /// Sends the next call if a credit, its Receive, memory and windows are there. `owed` are the Receives that the peer's
-    /// Calls need.
+    /// Sends the next call if a credit, its Receive, memory and windows are there. `owed` are the Receives that are needed
+    /// already; where messages are counted, so many are left for answers to the peer as it waits for.
     pub(crate) fn transmit(
         &mut self,
         core: &mut Core,
         now: Instant,
-        owed: u32,
+        (owed, answers): (u32, u32),
         qp: &mut dyn Windows,
     ) -> bool {
         self.wants_memory = None;
@@ -42,7 +42,7 @@ impl Requester {
             core.fail(CloseReason::CreditsInDones);
             return false;
         }
-        if !self.credits.available() || self.no_window {
+        if !self.credits.available() || self.no_window || !core.may_send(answers.saturating_add(1)) {
             return false;
         }
         let Some(transaction) = self.calls.get_mut(&xid) else {
@@ -57,14 +57,11 @@ impl Requester {
             }
         };
         // Rule I3: a Receive for the reply, before the Call leaves.
-        if core.post_receives(owed.saturating_add(self.credits.in_flight()).saturating_add(1), qp.domain())
-            > 0
-        {
+        if core.post_receives(owed.saturating_add(1), qp.domain()) > 0 {
             self.wants_memory = Some(core.receive_room());
             return false;
         }
-        let needed = plan.read.iter().map(|chunk| chunk.segments.len()).sum::<usize>()
-            + plan.write.iter().chain(&plan.reply).map(Vec::len).sum::<usize>();
+        let needed = plan.segments();
         if needed > self.max_windows {
             let error = WindowErrorKind::Exhausted { limit: self.max_windows };
             self.fail_queued(core, xid, error.into());
@@ -209,25 +206,38 @@ fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, Refusal> {
         return Err(Refusal::ReverseNotTaken);
     }
     let sinks: Vec<usize> = call.reply.sinks.iter().map(Sink::len).collect();
-    let plan = plan_call(&CallInput {
-        codec: core.codec,
-        message: &call.message,
-        flavor_touches_data: call.flavor_touches_data,
-        send: core.thresholds.send,
-        receive: core.thresholds.receive,
-        reply_max: call.reply.max_len,
-        sinks: &sinks,
-        chunks: ChunkRules {
-            allowed: core.side == Side::Client || core.reverse_chunks(),
-            read: core.read_chunks(),
-            reduce_from: config.reduce_from,
-            max_segment_len: config.max_segment_len.max(1024),
-            max_segments: config.max_segments,
-            max_read_chunks: config.max_read_chunks,
-        },
-        withhold: core.reads_replies().is_some_and(|read_read| read_read.withhold_chunks),
-        alignment: core.alignment(),
-    })?;
+    let narrow =
+        |value: Option<u32>| value.map_or(usize::MAX, |value| usize::try_from(value).unwrap_or(usize::MAX));
+    let (longest, most) = (narrow(core.peer_segments.0), narrow(core.peer_segments.1));
+    let attempt = |max_segments| {
+        plan_call(&CallInput {
+            codec: core.codec,
+            message: &call.message,
+            flavor_touches_data: call.flavor_touches_data,
+            send: core.thresholds.send,
+            receive: core.thresholds.receive,
+            reply_max: call.reply.max_len,
+            sinks: &sinks,
+            chunks: ChunkRules {
+                allowed: core.side == Side::Client || core.reverse_chunks(),
+                read: core.read_chunks(),
+                reduce_from: config.reduce_from,
+                max_segment_len: config.max_segment_len.max(1024).min(longest),
+                max_segments,
+                max_read_chunks: config.max_read_chunks,
+            },
+            withhold: core.reads_replies().is_some_and(|read_read| read_read.withhold_chunks),
+            alignment: core.alignment(),
+        })
+    };
+    let mut plan = attempt(config.max_segments.min(most))?;
+    // version-two-07 §5.2.4: those of all chunks together.
+    let segments = plan.segments();
+    if segments > most {
+        let chunks = plan.read.len() + plan.write.len() + usize::from(plan.reply.is_some());
+        let fewer = attempt((most / chunks.max(1)).max(1)).ok().filter(|plan| plan.segments() <= most);
+        plan = fewer.ok_or(Refusal::TooManySegmentsInAll { segments, allowed: most })?;
+    }
     // The reply returns what it was offered: with more than we take in a header it would be discarded.
     let (chunks, allowed) = (plan.write.len(), config.limits.write_chunks);
     if chunks > allowed {

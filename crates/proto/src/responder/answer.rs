@@ -182,13 +182,21 @@ impl Responder {
     /// The next answer or RDMA_ERROR waits for so much room, and not for ever (rule I6).
     fn wait_for(&mut self, core: &Core, now: Instant, room: usize) {
         self.wants_memory = Some(room);
-        self.stalled.get_or_insert(after(now, core.config.timeouts.memory));
+        self.stalled.get_or_insert((after(now, core.config.timeouts.memory), "memory for an answer"));
     }
 
-    /// The value for `rdma_credit`, once Receives back it. `in_flight` are Receives that others need.
+    /// The value for `rdma_credit`, once Receives back it. `in_flight` are Receives that others need. Where messages are counted, the
+    /// value is found when the message leaves, and one has to be free for it.
     fn grant(&mut self, core: &mut Core, now: Instant, in_flight: u32, qp: &dyn Windows) -> Option<u32> {
         let owed = self.receives_owed().saturating_add(1).saturating_add(in_flight);
         core.post_receives(owed, qp.domain());
+        if core.messages.is_some() {
+            if core.may_send(1) {
+                return Some(0);
+            }
+            self.stalled.get_or_insert((after(now, core.config.timeouts.credits), "credits for an answer"));
+            return None;
+        }
         let spoken_for = in_flight.saturating_add(narrow(self.exposures.count()));
         let grant = self.credits.grant(core.receives.beyond(spoken_for));
         match grant {

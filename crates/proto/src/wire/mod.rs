@@ -274,6 +274,12 @@ pub struct Rules {
     pub initial_credits: u32,
     /// How the Requester says what may be invalidated.
     pub invalidation: Invalidation,
+    /// What `rdma_credit` counts.
+    pub credits: CreditRule,
+    /// How characteristics are told, if there are any.
+    pub characteristics: CharacteristicsRule,
+    /// Whether a reply that follows its header returns the Reply chunk, unused (RFC 8166 §4.3.3).
+    pub returns_reply_chunk: bool,
 }
 
 /// The documents that define Version Two, each in its own way.
@@ -284,6 +290,8 @@ pub enum Profile {
     P1,
     /// draft-cel-nfsv4-rpcrdma-version-two-03.
     P2,
+    /// draft-ietf-nfsv4-rpcrdma-version-two-07.
+    P3,
 }
 
 impl Profile {
@@ -293,6 +301,7 @@ impl Profile {
         match self {
             Self::P1 => &v2_p1::V2P1,
             Self::P2 => &v2_p2::V2P2,
+            Self::P3 => &v2_p3::V2P3,
         }
     }
 }
@@ -306,6 +315,26 @@ pub enum Invalidation {
     Characteristic,
     /// In each Call, with the handle to take (version-two-03 §6.2.3).
     PerCall,
+}
+
+/// What a credit is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreditRule {
+    /// A Call and its reply (RFC 8166 §3.3.1).
+    PerTransaction,
+    /// A message, whichever way the RPC in it goes (version-two-07 §4.2.1).
+    PerMessage,
+}
+
+/// How the two sides tell each other what they are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CharacteristicsRule {
+    /// Not at all.
+    None,
+    /// By operations at any time, which can be refused as a whole (xcharext-02 §4, version-two-03 §5.3).
+    Exchanged,
+    /// Once, at the beginning, in one message or several (version-two-07 §5.1).
+    Once,
 }
 
 /// One version of the protocol on the wire.

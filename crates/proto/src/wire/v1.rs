@@ -9,8 +9,8 @@ use bytes::{BufMut, BytesMut};
 use super::lists::{Marks, chunk_lists, lists_len, put_lists};
 use super::reader::Reader;
 use super::{
-    Body, Codec, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation, RDMA_DONE, RDMA_ERROR, Rules, Shape,
-    open, put_error, put_start,
+    Body, CharacteristicsRule, Codec, CreditRule, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation,
+    RDMA_DONE, RDMA_ERROR, Rules, Shape, open, put_error, put_start,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -38,6 +38,9 @@ static RULES: Rules = Rules {
     largest_inline: 262_144,
     initial_credits: 1,
     invalidation: Invalidation::PrivateData,
+    credits: CreditRule::PerTransaction,
+    characteristics: CharacteristicsRule::None,
+    returns_reply_chunk: true,
 };
 
 /// The codec of Version One.
@@ -105,8 +108,11 @@ impl Codec for V1 {
         }
     }
 
-    fn refusal(&self, _: &ProtocolError) -> ErrorBody {
-        ErrorBody::Chunk
+    fn refusal(&self, error: &ProtocolError) -> ErrorBody {
+        match error {
+            ProtocolError::VersionChanged { used, .. } => ErrorBody::Version { low: *used, high: *used },
+            _ => ErrorBody::Chunk,
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use super::exchange::{Exchange, Operands, Rest, put_subset, put_value, put_value
 use super::lists::{Marks, chunk_lists, lists_len, put_lists};
 use super::reader::Reader;
 use super::{
-    Body, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation, Profile, RDMA_ERROR, Rules,
-    Shape, open, put_error, put_start,
+    Body, CharacteristicsRule, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
+    Invalidation, Profile, RDMA_ERROR, Rules, Shape, open, put_error, put_start,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -45,6 +45,9 @@ static RULES: Rules = Rules {
     largest_inline: 262_144,
     initial_credits: 1,
     invalidation: Invalidation::Characteristic,
+    credits: CreditRule::PerTransaction,
+    characteristics: CharacteristicsRule::Exchanged,
+    returns_reply_chunk: true,
 };
 
 /// The codec of this profile.
@@ -74,6 +77,8 @@ impl Codec for V2P1 {
             RDMA2_OPTIONAL => (direction(&mut reader)?, Body::Exchange(operation(&mut reader, limits)?)),
             // RDMA2_CONNPROP to RDMA2_UPDPROP.
             6..=9 => return Err(ProtocolError::OtherProfile { ours: Profile::P1, theirs: Profile::P2 }),
+            // RDMA2_CALL_INLINE to RDMA2_REPLY_INLINE.
+            10..=13 => return Err(ProtocolError::OtherProfile { ours: Profile::P1, theirs: Profile::P3 }),
             procedure => return Err(ProtocolError::UnknownProcedure { procedure }),
         };
         let Fixed { xid, version, credit, .. } = fixed;
@@ -115,6 +120,7 @@ impl Codec for V2P1 {
     fn refusal(&self, error: &ProtocolError) -> ErrorBody {
         match error {
             ProtocolError::UnknownOperation { .. } => ErrorBody::InvalidOption,
+            ProtocolError::VersionChanged { used, .. } => ErrorBody::Version { low: *used, high: *used },
             _ => ErrorBody::Chunk,
         }
     }

@@ -10,8 +10,8 @@ use super::lists::{Marks, chunk_lists, lists_len, put_lists};
 use super::reader::Reader;
 use super::v2_p1::direction;
 use super::{
-    Body, ChunkLists, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation, Profile,
-    RDMA_ERROR, Rules, Shape, open, put_error, put_start,
+    Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
+    Invalidation, Profile, RDMA_ERROR, Rules, Shape, open, put_error, put_start,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -46,6 +46,9 @@ static RULES: Rules = Rules {
     largest_inline: 262_144,
     initial_credits: 1,
     invalidation: Invalidation::PerCall,
+    credits: CreditRule::PerTransaction,
+    characteristics: CharacteristicsRule::Exchanged,
+    returns_reply_chunk: true,
 };
 
 /// The codec of this profile.
@@ -118,6 +121,7 @@ impl Codec for V2P2 {
             ProtocolError::WriteChunkTooSmall { .. } | ProtocolError::ReplyTooLong { .. } => {
                 ErrorBody::ReplyResource { segment: 0, needed: 0 }
             }
+            ProtocolError::VersionChanged { used, .. } => ErrorBody::Version { low: *used, high: *used },
             _ => ErrorBody::Chunk,
         }
     }
@@ -139,6 +143,8 @@ fn decode(fixed: Fixed, mut reader: Reader<'_>, limits: &Limits) -> Result<(Head
         RDMA2_CONNPROP..=RDMA2_UPDPROP => {
             (None, 0, Body::Exchange(operation(procedure, &mut reader, limits)?))
         }
+        // RDMA2_CALL_INLINE to RDMA2_REPLY_INLINE.
+        10..=13 => return Err(ProtocolError::OtherProfile { ours: Profile::P2, theirs: Profile::P3 }),
         procedure => return Err(ProtocolError::UnknownProcedure { procedure }),
     };
     let header = Header { xid, version, credit, direction, invalidate, body };

@@ -4,8 +4,6 @@
 //! (CALL_MIDDLE, REPLY_MIDDLE); credits can be granted by a message that does nothing else (GRANT). The Call chunk, which is a list
 //! of its own here, is the Position-Zero chunk of [`ChunkLists::read`] as in every other version.
 //!
-//! The codec stands by itself: no [`Profile`](super::Profile) has it, as no connection keeps to the rest of the document.
-//!
 //! Decoding is strict and bounded as in [`v1`](super::v1); the chunk lists are the same. No buffer is owned here. What has its
 //! sixteen bytes and is cut off behind them is an XDR error (§7.2), not too short to be looked at.
 
@@ -18,8 +16,8 @@ use super::lists::{
 };
 use super::reader::Reader;
 use super::{
-    Body, ChunkLists, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation, RDMA_ERROR,
-    ReadSegment, Rules, Shape, open, put_error, put_start,
+    Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
+    Invalidation, Profile, RDMA_ERROR, ReadSegment, Rules, Shape, open, put_error, put_start,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -27,6 +25,8 @@ use crate::limits::Limits;
 /// The value of `rdma_vers`.
 pub const VERSION: u32 = 2;
 
+/// Of P1 and P2.
+const RDMA2_MSG: u32 = 0;
 const RDMA2_GRANT: u32 = 5;
 const RDMA2_CONNPROP_MIDDLE: u32 = 6;
 const RDMA2_CONNPROP_FINAL: u32 = 7;
@@ -54,12 +54,15 @@ const WORD: usize = 4;
 
 static RULES: Rules = Rules {
     version: VERSION,
-    profile: None,
+    profile: Some(Profile::P3),
     name: "Version Two (P3)",
     default_inline: 4096,
     largest_inline: 262_144,
     initial_credits: 1,
     invalidation: Invalidation::PerCall,
+    credits: CreditRule::PerMessage,
+    characteristics: CharacteristicsRule::Once,
+    returns_reply_chunk: false,
 };
 
 /// The codec of this profile.
@@ -106,6 +109,7 @@ impl Codec for V2P3 {
                 let write = write_list(&mut reader, limits)?;
                 (reply, 0, Body::Message(ChunkLists { write, ..ChunkLists::default() }))
             }
+            RDMA2_MSG => return Err(other_profile(fixed, message)),
             procedure => return Err(ProtocolError::UnknownProcedure { procedure }),
         };
         let header = Header { xid, version, credit, direction, invalidate, body };
@@ -183,8 +187,10 @@ impl Codec for V2P3 {
                 ErrorBody::InvalidProcedure
             }
             ProtocolError::VersionChanged { .. } => ErrorBody::VersionMismatch,
+            ProtocolError::ToldTwice | ProtocolError::Interrupted { .. } => ErrorBody::InvalidContinuation,
             ProtocolError::BadCharacteristic { .. }
             | ProtocolError::ValueTruncated { .. }
+            | ProtocolError::ValueTooSmall { .. }
             | ProtocolError::ReceiveSizeTooSmall { .. } => ErrorBody::BadValue,
             ProtocolError::TooManyReadChunks { allowed, .. } => {
                 ErrorBody::ReadChunks { most: word(*allowed) }
@@ -210,6 +216,19 @@ impl Codec for V2P3 {
             | ProtocolError::EarlierReadFailed { .. } => ErrorBody::System,
             _ => ErrorBody::Chunk,
         }
+    }
+}
+
+/// In P1 the RPC message of an RDMA2_MSG without chunks begins behind four words, in P2 behind five; it has the XID of the header, and
+/// the word before is no part of it.
+fn other_profile(fixed: Fixed, message: &[u8]) -> ProtocolError {
+    let word = |at: usize| message.get(at..)?.first_chunk::<WORD>().map(|word| u32::from_be_bytes(*word));
+    let begins = |words: usize| word(FIXED_LEN + words * WORD) == Some(fixed.xid) && fixed.xid > 1;
+    let is = |theirs| ProtocolError::OtherProfile { ours: Profile::P3, theirs };
+    match (begins(4), begins(5)) {
+        (true, _) => is(Profile::P1),
+        (_, true) => is(Profile::P2),
+        _ => ProtocolError::UnknownProcedure { procedure: fixed.procedure },
     }
 }
 

@@ -30,14 +30,16 @@ const BATCH: u32 = 200;
 const ACCESS: u32 = 7;
 
 /// What is measured: version and inline threshold of both sides.
-const SETTINGS: [(&str, Versions, usize); 7] = [
+const SETTINGS: [(&str, Versions, usize); 9] = [
     ("1", Versions::ONE, 1024),
     ("1", Versions::ONE, 4096),
     ("2 (P1)", Versions::two(Profile::P1), 4096),
     ("2 (P2)", Versions::two(Profile::P2), 4096),
+    ("2 (P3)", Versions::two(Profile::P3), 4096),
     ("1", Versions::ONE, 16_384),
     ("2 (P1)", Versions::two(Profile::P1), 16_384),
     ("2 (P2)", Versions::two(Profile::P2), 16_384),
+    ("2 (P3)", Versions::two(Profile::P3), 16_384),
 ];
 
 const NAMES: [&str; 5] = ["GETATTR", "LOOKUP", "ACCESS", "READDIRPLUS", "CREATE"];

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rpcrdma_xdr::Stream;
 
-use super::version_two::{PROFILES, faults, header_of, last, message_of, operate, raw, size};
+use super::version_two::{EXCHANGING, PROFILES, faults, header_of, last, message_of, operate, raw, size};
 use crate::characteristics::{EXPERIMENTAL, REGISTERED_MAX, REGISTERED_MOST};
 use crate::testing::*;
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Exchange, Profile, Rest, Subset, Value};
@@ -171,7 +171,7 @@ fn v2_03_s6_2_4_a_call_that_gets_a_system_error_is_over() {
 // conformance: xchar-02-4.1-3
 #[test]
 fn xcharext_s4_1_the_longest_first_operation_fits_any_peer() {
-    for profile in PROFILES {
+    for profile in EXCHANGING {
         let mut exchanged = Exchanged::default();
         for place in 0..u32::try_from(REGISTERED_MOST).unwrap() {
             let value = Bytes::from(vec![7; REGISTERED_MAX]);

@@ -1,13 +1,19 @@
 //! How a session comes to a version (version-two-01 §5).
 
 use super::*;
-use crate::{Profile, Versions};
+use crate::{Exchanged, Profile, Versions};
 
-const PROFILES: [Profile; 2] = [Profile::P1, Profile::P2];
+const PROFILES: [Profile; 3] = [Profile::P1, Profile::P2, Profile::P3];
 
 fn world(client: Versions, server: Versions) -> World {
-    let mut world = World::new(Config { versions: client, ..Config::default() });
-    world.server_config = Arc::new(Config { versions: server, ..server_config() });
+    world_with((client, Exchanged::default()), (server, Exchanged::default()))
+}
+
+/// The same, with what each side does about characteristics.
+fn world_with(client: (Versions, Exchanged), server: (Versions, Exchanged)) -> World {
+    let config = |(versions, characteristics), config| Config { versions, characteristics, ..config };
+    let mut world = World::new(config(client, Config::default()));
+    world.server_config = Arc::new(config(server, server_config()));
     world
 }
 
@@ -91,9 +97,39 @@ fn who_speaks_version_two_only_says_so() {
     assert_eq!(error, Some(CallError::Version { low: 1, high: 1 }));
 }
 
+/// What each pair of {Version One only, P1 with and without characteristics, P2, P3} comes to, each server taking Version One too.
+#[test]
+fn every_pair_comes_to_what_both_speak() {
+    let mut off = Exchanged::default();
+    off.enabled = false;
+    let sides = || {
+        let two = PROFILES.map(|profile| (Some(profile), Exchanged::default()));
+        [(None, Exchanged::default()), (Some(Profile::P1), off.clone())].into_iter().chain(two)
+    };
+    let speaks = |profile: Option<Profile>| profile.map_or(Versions::ONE, Versions::both);
+    for (of_client, told) in sides() {
+        for (of_server, answered) in sides() {
+            let client = (speaks(of_client), told.clone());
+            let mut world = world_with(client, (speaks(of_server), answered.clone()));
+            calls(&mut world, 1..20);
+            let rules = world.session.connection().unwrap().version().unwrap();
+            let same = if of_client == of_server { of_client } else { None };
+            assert_eq!(rules.profile, same, "{of_client:?} {of_server:?}");
+            // A peer of another profile refuses the first message, one of Version One names its version.
+            let attempts =
+                if of_client != of_server && of_client.is_some() && of_server.is_some() { 2 } else { 1 };
+            assert_eq!(world.attempts.len(), attempts, "{of_client:?} {of_server:?}");
+            let exchanged = world.session.connection().unwrap().exchanges_characteristics();
+            let both = told.enabled && answered.enabled;
+            assert_eq!(exchanged == Some(true), both && same.is_some(), "{of_client:?} {of_server:?}");
+        }
+    }
+}
+
 #[test]
 fn profiles_do_not_mix() {
-    for (client, server) in [(Profile::P1, Profile::P2), (Profile::P2, Profile::P1)] {
+    let pairs = PROFILES.into_iter().flat_map(|client| PROFILES.map(|server| (client, server)));
+    for (client, server) in pairs.filter(|(client, server)| client != server) {
         // With Version One to fall back to, nobody notices.
         let mut world = world(Versions::both(client), Versions::both(server));
         calls(&mut world, 1..5);

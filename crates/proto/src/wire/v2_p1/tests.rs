@@ -181,8 +181,11 @@ fn v2_01_s3_1_an_operation_that_is_not_known() {
 fn v2_01_s4_2_what_is_not_a_message_of_this_document() {
     let proc =
         |word: &str| refused(&format!("{FIXED} {word} 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00"));
-    for (word, procedure) in [("00 00 00 02", 2), ("00 00 00 03", 3), ("00 00 00 0a", 10)] {
+    for (word, procedure) in [("00 00 00 02", 2), ("00 00 00 03", 3), ("00 00 00 0e", 14)] {
         assert_eq!(proc(word), ProtocolError::UnknownProcedure { procedure });
+    }
+    for (word, theirs) in [("00 00 00 06", Profile::P2), ("00 00 00 0a", Profile::P3)] {
+        assert_eq!(proc(word), ProtocolError::OtherProfile { ours: Profile::P1, theirs });
     }
     assert_eq!(
         refused(&format!("{FIXED} 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 00 00 00 00 00")),

@@ -106,13 +106,16 @@ fn v2_03_s5_3_connprop_reqprop_resprop_updprop() {
 // conformance: v2-03-4.1-1, v2-03-6.2.4-1, v2-03-6.2.4-3, v2-03-6.2.4-4, v2-03-6.2.4-6
 #[test]
 fn v2_03_s6_2_4_what_each_refusal_says() {
-    let unknown = refused(&format!("{FIXED} 00 00 00 0a"));
-    assert_eq!(unknown, ProtocolError::UnknownProcedure { procedure: 10 });
+    let unknown = refused(&format!("{FIXED} 00 00 00 0e"));
+    assert_eq!(unknown, ProtocolError::UnknownProcedure { procedure: 14 });
+    let other = refused(&format!("{FIXED} 00 00 00 0a"));
+    assert_eq!(other, ProtocolError::OtherProfile { ours: Profile::P2, theirs: Profile::P3 });
     let option = refused(&format!("{FIXED} 00 00 00 05 00 00 00 00 00 00 00 01 00 00 00 00"));
     assert_eq!(option, ProtocolError::UnknownOperation { operation: 1 });
     let too_long = ProtocolError::ReplyTooLong { len: 9, inline: 1, reply_chunk: 0 };
     for (error, answer) in [
         (unknown, ErrorBody::InvalidProcedure),
+        (other, ErrorBody::Chunk),
         (option, ErrorBody::InvalidOption),
         (too_long, ErrorBody::ReplyResource { segment: 0, needed: 0 }),
         (ProtocolError::NoChunks, ErrorBody::Chunk),

@@ -1,0 +1,408 @@
+//! What version-two-07 (P3) has in its own way: credits per message, properties that are told once, its errors.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rpcrdma_sim::FabricConfig;
+use rpcrdma_xdr::Stream;
+
+use crate::testing::*;
+use crate::wire::{
+    Body, ChunkLists, Codec, Direction, ErrorBody, Exchange, Header, Profile, Subset, Value, WriteChunk,
+    v2_p3::V2P3,
+};
+use crate::{
+    CallError, Characteristic, CloseReason, Config, Limits, NotExchanged, ReverseSupport, Side, Versions,
+};
+
+fn client() -> Config {
+    Config { versions: Versions::two(Profile::P3), ..Config::default() }
+}
+
+fn server() -> Config {
+    Config { versions: Versions::both(Profile::P3), ..server_config() }
+}
+
+/// Client and server, after the first call.
+fn pair(client: Config, server: Config) -> Pair {
+    let mut pair = Pair::with(FabricConfig::default(), client, server);
+    check_reply(0, 0, pair.round_trip(null(1)));
+    pair
+}
+
+fn header(xid: u32, credit: u32, direction: Direction, body: Body) -> Header {
+    Header { xid, version: 2, credit, direction: Some(direction), invalidate: 0, body }
+}
+
+fn octets(header: &Header, payload: &Stream) -> Bytes {
+    let mut out = BytesMut::new();
+    V2P3.encode(header, &mut out);
+    out.extend_from_slice(&payload.flatten().0);
+    out.freeze()
+}
+
+/// More messages than any test here causes.
+const MANY: u32 = 1000;
+
+fn call(xid: u32) -> Bytes {
+    octets(&header(xid, MANY, Direction::Call, Body::Message(ChunkLists::default())), &null(xid).message)
+}
+
+fn operation(xid: u32, exchange: Exchange) -> Bytes {
+    octets(&header(xid, MANY, Direction::Call, Body::Exchange(exchange)), &Stream::new())
+}
+
+fn last_of(values: Vec<Value>) -> Exchange {
+    let constant: Subset = (0..values.len()).collect();
+    Exchange::Initial { start: values, constant }
+}
+
+fn word(id: u32, word: u32) -> Value {
+    Value { id, data: Bytes::copy_from_slice(&word.to_be_bytes()) }
+}
+
+fn sent(raw: &Raw) -> Vec<Header> {
+    raw.received.iter().map(|message| V2P3.decode(message, &Limits::default()).unwrap().0).collect()
+}
+
+/// A peer that has made its first call and was answered.
+fn raw(config: Config) -> Raw {
+    let mut raw = Raw::new(Side::Server, config);
+    raw.send(call(1));
+    raw
+}
+
+fn faults(raw: &Raw, name: &str) -> u64 {
+    raw.end.connection.stats().errors.get(name).copied().unwrap_or(0)
+}
+
+#[track_caller]
+fn refusal(raw: &mut Raw, message: Bytes) -> (u32, ErrorBody) {
+    raw.received.clear();
+    raw.send(message);
+    let answers = sent(raw);
+    let [Header { xid, body: Body::Error(error), .. }] = &answers[..] else { panic!("{answers:?}") };
+    (*xid, *error)
+}
+
+#[test]
+fn v2_07_s5_each_side_tells_its_properties_once() {
+    let mut raw = raw(server());
+    let answers = sent(&raw);
+    assert_eq!(answers.len(), 2, "{answers:?}");
+    assert_eq!(answers[0].body, Body::Message(ChunkLists::default()), "the answer comes first");
+    let Body::Exchange(Exchange::Initial { start, .. }) = &answers[1].body else { panic!("{answers:?}") };
+    assert_eq!(start[..], [word(1, 4096), word(2, 4096), word(3, 0x80_0000), word(4, 256), word(5, 1)]);
+    raw.send(operation(2, last_of(vec![word(2, 8192), word(77, 1)])));
+    raw.send(call(3));
+    assert_eq!(sent(&raw).len(), 3, "not again");
+    let told = raw.end.connection.peer_characteristics().unwrap();
+    assert_eq!((told.receive_size, told.send_size, told.segment_count), (8192, Some(4096), Some(16)));
+    let pair = pair(client(), server());
+    for end in [&pair.client, &pair.server] {
+        assert_eq!(end.connection.exchanges_characteristics(), Some(true));
+        assert_eq!(
+            (end.connection.stats().operations_sent, end.connection.stats().operations_received),
+            (1, 1)
+        );
+        assert!(end.connection.stats().errors.is_empty());
+    }
+}
+
+#[test]
+fn v2_07_s5_1_nothing_is_asked_or_changed() {
+    let mut pair = pair(client(), server());
+    let size = Characteristic::ReceiveSize(8192);
+    assert_eq!(pair.client.connection.ask(vec![size.clone()]), Err(NotExchanged::ToldOnce));
+    assert_eq!(pair.client.connection.change(size), Err(NotExchanged::ToldOnce));
+}
+
+#[test]
+fn v2_07_s6_3_4_properties_after_the_last_of_them_are_an_invalid_continuation() {
+    let mut raw = raw(server());
+    raw.send(operation(2, last_of(vec![word(2, 8192)])));
+    for again in [last_of(vec![word(2, 16_384)]), Exchange::Part { start: vec![word(2, 16_384)] }] {
+        assert_eq!(refusal(&mut raw, operation(3, again)), (3, ErrorBody::InvalidContinuation));
+    }
+    assert_eq!(faults(&raw, "told_twice"), 2);
+    assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 8192);
+}
+
+#[test]
+fn v2_07_s6_3_3_nothing_comes_between_the_parts_of_properties() {
+    let mut raw = raw(server());
+    raw.send(operation(2, Exchange::Part { start: vec![word(1, 16_384)] }));
+    assert_eq!(refusal(&mut raw, call(3)), (3, ErrorBody::InvalidContinuation));
+    assert_eq!(faults(&raw, "interrupted"), 1);
+    // What only raises a limit is no part of anything, and an error is never answered.
+    raw.received.clear();
+    raw.send(octets(&header(0, MANY, Direction::Call, Body::Grant), &Stream::new()));
+    raw.send(octets(&header(9, MANY, Direction::Reply, Body::Error(ErrorBody::System)), &Stream::new()));
+    assert!(raw.received.is_empty());
+    raw.send(operation(4, Exchange::Part { start: vec![word(3, 4096)] }));
+    raw.send(operation(5, last_of(vec![word(2, 8192)])));
+    let told = raw.end.connection.peer_characteristics().unwrap();
+    assert_eq!((told.send_size, told.segment_size, told.receive_size), (Some(16_384), Some(4096), 8192));
+    raw.send(call(6));
+    assert_eq!(sent(&raw).last().unwrap().body, Body::Message(ChunkLists::default()));
+}
+
+#[test]
+fn v2_07_s7_2_2_a_bad_value_is_refused_and_nothing_is_applied() {
+    for bad in [
+        Value { id: 5, data: Bytes::from_static(&[1]) },
+        word(5, 4),
+        word(3, 3),
+        word(4, 0),
+        word(1, 100),
+        word(2, 1023),
+    ] {
+        let mut raw = raw(server());
+        let values = vec![word(2, 8192), bad.clone()];
+        assert_eq!(refusal(&mut raw, operation(7, last_of(values))), (7, ErrorBody::BadValue), "{bad:?}");
+        assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 4096);
+        // §5.1: without data it is the default.
+        raw.send(operation(8, last_of(vec![Value { id: 5, data: Bytes::new() }, word(2, 16_384)])));
+        let told = raw.end.connection.peer_characteristics().unwrap();
+        assert_eq!((told.receive_size, told.reverse), (16_384, ReverseSupport::None));
+    }
+}
+
+#[test]
+fn v2_07_s7_1_what_is_not_known_is_refused_by_its_own_code() {
+    let mut raw = raw(server());
+    let mut unknown = BytesMut::from(&call(2)[..]);
+    unknown[15] = 14;
+    assert_eq!(refusal(&mut raw, unknown.freeze()), (2, ErrorBody::InvalidProcedure));
+    let truncated = call(3).slice(..24);
+    assert_eq!(refusal(&mut raw, truncated), (3, ErrorBody::Chunk));
+    // §7.1.2: with the version of the request.
+    let one = message(&crate::testing::header(4, Body::Message(ChunkLists::default())), &null(4).message);
+    assert_eq!(refusal(&mut raw, one), (4, ErrorBody::VersionMismatch));
+    assert_eq!(sent(&raw)[0].version, 1);
+    let three = Header { version: 3, ..crate::testing::header(5, Body::Message(ChunkLists::default())) };
+    let three = message(&three, &null(5).message);
+    assert_eq!(refusal(&mut raw, three), (5, ErrorBody::Version { low: 1, high: 2 }));
+}
+
+#[test]
+fn v2_07_s7_3_5_a_reply_that_nothing_holds_says_how_much_it_needs() {
+    let mut raw = raw(server());
+    let chunk = WriteChunk { segments: vec![raw.writable(64)] };
+    let lists = ChunkLists { reply: Some(chunk), ..ChunkLists::default() };
+    let large = octets(&header(2, MANY, Direction::Call, Body::Message(lists)), &list(2, 9000).message);
+    let (xid, error) = refusal(&mut raw, large);
+    let ErrorBody::ReplyResource { segment: 0, needed } = error else { panic!("{error:?}") };
+    assert!(xid == 2 && (9000..9100).contains(&needed), "{needed}");
+}
+
+/// §6.3.10: a reply that follows its header does not return the Reply chunk, so there is that much more room.
+#[test]
+fn v2_07_s6_6_3_the_reply_chunk_is_used_only_if_the_reply_is_over_the_threshold() {
+    let mut pair = pair(client(), server());
+    let plain = V2P3.header_len(&ChunkLists::default().shape(Direction::Reply));
+    let fits = 4096 - plain - 28;
+    for (len, inline) in [(fits, 1), (fits + 4, 0)] {
+        let before = pair.server.connection.stats().replies_sent.inline;
+        let mut roomy = list(10, len);
+        roomy.reply.max_len = 9000;
+        check_reply(4, len, pair.round_trip(roomy));
+        assert_eq!(pair.server.connection.stats().replies_sent.inline - before, inline, "{len}");
+    }
+    assert!(pair.client.connection.stats().errors.is_empty());
+}
+
+#[test]
+fn v2_07_s5_2_1_replies_are_counted_on_as_far_as_the_server_sends_them() {
+    for (send_size, chunked) in [(4096, 1), (16_384, 0)] {
+        let config = Config { send_size, ..server() };
+        let mut pair = pair(Config { receive_size: 16_384, ..client() }, config);
+        check_reply(4, 9000, pair.round_trip(list(2, 9000)));
+        assert_eq!(pair.client.connection.thresholds().receive, send_size);
+        assert_eq!(pair.client.connection.stats().replies_received.long, chunked);
+    }
+}
+
+#[test]
+fn v2_07_s5_2_3_and_s5_2_4_segments_are_such_as_the_peer_takes() {
+    let limits = Limits { read_segment_len: 16 << 10, segments_per_chunk: 80, ..server_config().limits };
+    let mut pair =
+        pair(Config { max_segments: 300, ..client() }, Config { limits: limits.clone(), ..server() });
+    check_reply(3, 1 << 20, pair.round_trip(write(2, 1 << 20)));
+    assert_eq!(pair.client.connection.stats().read_segments, 64);
+    // Of all chunks together.
+    let failure = pair.outcome(echo(3, 1 << 20)).unwrap_err();
+    assert_eq!(
+        failure.to_string(),
+        "the call cannot be sent: 128 segments in all chunks of a Call, the peer takes 80"
+    );
+    assert!(pair.server.connection.stats().errors.is_empty());
+}
+
+#[test]
+fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
+    let mut raw = Raw::new(Side::Server, server());
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, store(50, 100)).unwrap();
+    raw.send(call(1));
+    let is_call = |header: &Header| header.direction == Some(Direction::Call) && header.xid == 50;
+    assert!(!sent(&raw).iter().any(is_call), "nothing is said of it yet");
+    raw.send(operation(2, last_of(vec![word(5, 1)])));
+    assert!(sent(&raw).iter().any(is_call));
+
+    // By default a client takes none.
+    let mut raw = self::raw(server());
+    raw.send(operation(2, last_of(vec![])));
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, store(50, 100)).unwrap();
+    raw.settle();
+    let (_, result) = raw.end.replies.pop().unwrap();
+    assert!(result.unwrap_err().to_string().contains("no Calls in the reverse direction"));
+}
+
+#[test]
+fn v2_07_s4_2_1_calls_both_ways_at_once_come_to_an_end() {
+    for (calls, grant) in [(1, 1), (2, 1), (8, 2), (64, 64)] {
+        let config = |config: Config| Config { calls, grant, ..config };
+        let mut pair = pair(config(client()), config(server()));
+        let now = pair.now();
+        for xid in 0..100 {
+            pair.call(store(100 + xid, 500));
+            pair.server.connection.call(now, store(300 + xid, 500)).unwrap();
+        }
+        pair.settle();
+        for end in [&mut pair.client, &mut pair.server] {
+            assert_eq!(end.replies.len(), 100, "{calls} {grant} {:?}", end.connection.stats());
+            for (_, reply) in std::mem::take(&mut end.replies) {
+                check_reply(5, 500, reply.unwrap());
+            }
+            assert!(end.connection.stats().errors.is_empty());
+        }
+        pair.check_no_leak();
+    }
+}
+
+/// Calls in progress keep what they came with, so that no more of them come than are granted (rule I6).
+#[test]
+fn i6_calls_that_are_not_answered_are_bounded() {
+    let mut pair = pair(Config { calls: 100, ..client() }, Config { grant: 10, ..server() });
+    pair.server.serving = false;
+    for xid in 0..50 {
+        pair.call(store(100 + xid, 500));
+    }
+    pair.settle();
+    // Those for a message that is no Call, and nothing says which those are.
+    let most = 10 + crate::OPERATION_RECEIVES;
+    assert!((10..=most).contains(&pair.server.calls.len()), "{}", pair.server.calls.len());
+    let now = pair.now();
+    pair.server.serving = true;
+    for (token, _, _, message) in std::mem::take(&mut pair.server.calls) {
+        pair.server.connection.reply(now, token, serve(message));
+    }
+    pair.settle();
+    assert_eq!(pair.client.replies.len(), 50);
+}
+
+#[test]
+fn i4_a_peer_beyond_its_limit_loses_its_connection() {
+    let mut raw = raw(Config { grant: 4, ..server() });
+    raw.end.serving = false;
+    for xid in 2..30 {
+        if raw.end.closed.is_none() {
+            raw.send(call(xid));
+        }
+    }
+    assert!(
+        matches!(&raw.end.closed, Some(CloseReason::Protocol(error)) if error.name() == "limit_exceeded")
+    );
+}
+
+#[test]
+fn i4_nothing_leaves_beyond_the_limit_of_the_peer() {
+    let mut raw = Raw::new(Side::Client, client());
+    let now = raw.fabric.instant();
+    for xid in 1..10 {
+        raw.end.connection.call(now, null(xid)).unwrap();
+    }
+    raw.settle();
+    assert_eq!(raw.received.len(), 1, "§4.3: one message until there is a limit");
+    let reply = |credit| {
+        let header = header(1, credit, Direction::Reply, Body::Message(ChunkLists::default()));
+        octets(&header, &super::requester::accepted(1, &[]))
+    };
+    raw.send(reply(4));
+    assert_eq!(raw.received.len(), 4);
+    // §4.2.1.1: a GRANT raises it.
+    raw.send(octets(&header(0, 6, Direction::Call, Body::Grant), &Stream::new()));
+    assert_eq!((raw.received.len(), raw.end.connection.stats().grants_received), (6, 1));
+    // And one that lowers it is followed.
+    raw.send(octets(&header(0, 5, Direction::Call, Body::Grant), &Stream::new()));
+    raw.send(octets(&header(0, 6, Direction::Call, Body::Grant), &Stream::new()));
+    assert_eq!(raw.received.len(), 6);
+}
+
+/// Messages that nothing answers use up what was advertised; a GRANT gives it back.
+#[test]
+fn v2_07_s4_2_1_1_a_grant_leaves_when_the_peer_is_running_out() {
+    let mut raw = raw(server());
+    raw.received.clear();
+    let error =
+        || octets(&header(99, MANY, Direction::Reply, Body::Error(ErrorBody::System)), &Stream::new());
+    let limit = raw.end.connection.stats().credits_granted_to_peer;
+    for _ in 0..2 * limit {
+        raw.send(error());
+    }
+    let grants = sent(&raw);
+    assert!(grants.iter().all(|header| header.body == Body::Grant && header.xid == 0), "{grants:?}");
+    assert!((2..=8).contains(&grants.len()), "{grants:?}");
+    assert_eq!(raw.end.connection.stats().grants_sent, u64::try_from(grants.len()).unwrap());
+    assert!(raw.end.closed.is_none());
+}
+
+/// An answer that the peer does not let leave is not waited with for ever (rule I6).
+#[test]
+fn i6_an_answer_waits_for_a_credit_so_long_and_no_longer() {
+    let mut raw = Raw::new(Side::Server, server());
+    let first = header(1, 1, Direction::Call, Body::Message(ChunkLists::default()));
+    raw.send(octets(&first, &null(1).message));
+    assert_eq!(raw.received.len(), 1);
+    let second = Header { xid: 2, ..first };
+    raw.send(octets(&second, &null(2).message));
+    assert_eq!(raw.received.len(), 1, "one message was all that the peer takes");
+    let deadline = raw.end.connection.poll_timeout().unwrap();
+    assert_eq!(deadline - raw.fabric.instant(), Duration::from_secs(30));
+    raw.end.connection.handle_timeout(deadline);
+    raw.settle();
+    assert_eq!(raw.end.closed, Some(CloseReason::Timeout("credits for an answer")));
+}
+
+#[test]
+fn a_message_of_another_profile_is_known_for_what_it_is() {
+    let lists = || Body::Message(ChunkLists::default());
+    let of = |profile: Profile| {
+        let mut out = BytesMut::new();
+        profile.codec().encode(&header(77, 8, Direction::Call, lists()), &mut out);
+        out.extend_from_slice(&null(77).message.flatten().0);
+        out.freeze()
+    };
+    for (ours, theirs) in [
+        (Profile::P3, Profile::P1),
+        (Profile::P3, Profile::P2),
+        (Profile::P1, Profile::P3),
+        (Profile::P2, Profile::P3),
+    ] {
+        let mut raw = Raw::new(Side::Server, Config { versions: Versions::both(ours), ..server_config() });
+        raw.send(of(theirs));
+        assert_eq!(faults(&raw, "other_profile"), 1, "{ours:?} {theirs:?}");
+        // In words that every profile understands.
+        let (answer, _) = theirs.codec().decode(raw.received.last().unwrap(), &Limits::default()).unwrap();
+        assert_eq!((answer.xid, answer.body), (77, Body::Error(ErrorBody::Chunk)));
+    }
+}
+
+#[test]
+fn v2_07_s4_3_2_a_server_without_version_two_is_spoken_to_in_version_one() {
+    let mut pair = Pair::with(FabricConfig::default(), client(), server_config());
+    let failure = pair.outcome(null(1)).unwrap_err();
+    assert_eq!(failure.error, CallError::Version { low: 1, high: 1 });
+}
