@@ -1,30 +1,20 @@
 //! Client and server over the simulated fabric, on tokio's paused clock: every form of message, loss at every step,
 //! dropped and late calls, stopping, and bounds.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    unreachable_pub,
-    reason = "tests"
-)]
-
-mod support;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::{
+    TestProgram, count, echo, echo_call, get, get_call, pattern, program, put, put_call, sleep_call,
+};
 use bytes::Bytes;
 use rpcrdma::{
     CallError, Client, ClientConfig, Execution, Form, Server, ServerConfig, ServerMonitor, Sink, Transport,
 };
 use rpcrdma_sim::{Action, CompletionMode, Fabric, FabricConfig, Fault, Outstanding, Side, Step};
 use rpcrdma_verbs::Buffer;
-use support::{
-    TestProgram, count, echo, echo_call, get, get_call, pattern, program, put, put_call, sleep_call,
-};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -107,7 +97,7 @@ async fn all_forms(mode: CompletionMode) {
         put(&client, Bytes::from(pattern(length))).await.unwrap();
         get(&client, length).await.unwrap();
     }
-    client.null(support::PROGRAM, 1).await.unwrap();
+    client.null(crate::support::PROGRAM, 1).await.unwrap();
     server.end(client).await;
 }
 
@@ -448,7 +438,7 @@ async fn small_calls_are_not_held_up_by_bulk() {
     let mut worst = Duration::ZERO;
     for _ in 0..50 {
         let start = Instant::now();
-        client.null(support::PROGRAM, 1).await.unwrap();
+        client.null(crate::support::PROGRAM, 1).await.unwrap();
         worst = worst.max(start.elapsed());
     }
     assert!(!bulk.is_empty());
@@ -488,7 +478,7 @@ async fn i6_a_panicking_handler_ends_only_its_connection() {
     let bad = client(&fabric).await;
     let good = client(&fabric).await;
     assert!(matches!(
-        bad.call(support::call(support::PANIC).once()).await,
+        bad.call(crate::support::call(crate::support::PANIC).once()).await,
         Err(CallError::ConnectionLost { .. })
     ));
     echo(&good, b"unharmed").await.unwrap();
@@ -505,7 +495,7 @@ async fn s4_5_4_a_call_without_an_answer_is_sent_again_on_another_connection() {
     let server = serve(&fabric, program(), ServerConfig::default());
     let client = client(&fabric).await;
     let begun = Instant::now();
-    client.call(support::call(support::DISCARD)).await.unwrap();
+    client.call(crate::support::call(crate::support::DISCARD)).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     assert_eq!((client.stats().connections, client.stats().retransmissions), (2, 1));
     server.end(client).await;

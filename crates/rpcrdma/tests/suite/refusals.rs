@@ -1,23 +1,13 @@
 //! A flood of connections that are refused does not become a flood of lines in the log.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    unreachable_pub,
-    reason = "tests"
-)]
-
-mod support;
 
 use std::fmt::{Debug, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{echo, program};
 use rpcrdma::{Client, ClientConfig, Server, ServerConfig};
 use rpcrdma_sim::{Fabric, FabricConfig};
-use support::{echo, program};
 use tokio::time::sleep;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};

@@ -10,9 +10,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::support::bounce::{bounce, bounce_call};
-use super::support::{Caller, echo, get, pattern, put, sleep_call};
 use super::world::{MODES, World, credits};
+use crate::support::bounce::{bounce, bounce_call};
+use crate::support::{Caller, echo, get, pattern, put, sleep_call};
 
 /// One call of a mix.
 async fn one(caller: &impl Caller, i: usize, chunks: bool) {

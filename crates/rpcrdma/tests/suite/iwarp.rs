@@ -1,26 +1,15 @@
 //! Client and server over software iWARP on loopback, with real sockets.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    unreachable_pub,
-    reason = "tests"
-)]
-
-mod support;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::{TestProgram, count, echo, get, get_call, pattern, program, put, sleep_call};
 use bytes::Bytes;
 use rpcrdma::{CallError, Client, ClientConfig, Form, PeerShares, Server, ServerConfig, ServerMonitor, Sink};
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use rpcrdma_verbs::Buffer;
-use support::{TestProgram, count, echo, get, get_call, pattern, program, put, sleep_call};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -72,7 +61,7 @@ async fn all_forms() {
         put(&client, Bytes::from(pattern(length))).await.unwrap();
         get(&client, length).await.unwrap();
     }
-    client.null(support::PROGRAM, 1).await.unwrap();
+    client.null(crate::support::PROGRAM, 1).await.unwrap();
     server.end(client).await;
 }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use rpcrdma_sim::{Delivery, MessageKind, Side};
 
-use super::support::{echo, put};
 use super::world::{World, credits};
+use crate::support::{echo, put};
 
 /// A Send as words, and who sent it; the fabric's side A is the client.
 type Sent = (Side, Vec<u32>);
@@ -66,8 +66,8 @@ async fn s2_4_1_the_same_xid_in_both_directions_at_once() {
     let xid = echo(&world.client, b"").await.unwrap().xid.wrapping_add(1);
     let back = world.back();
     let (forward, reverse) = tokio::join!(
-        world.client.call(super::support::sleep_call(10)),
-        back.call_as(xid, super::support::sleep_call(20))
+        world.client.call(crate::support::sleep_call(10)),
+        back.call_as(xid, crate::support::sleep_call(20))
     );
     let (mut forward, mut reverse) = (forward.unwrap(), reverse.unwrap());
     assert_eq!((forward.xid, reverse.xid), (xid, xid));

@@ -10,9 +10,9 @@ use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig, SimListener};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::support::raw::{Peer, message, words};
-use super::support::{self, TestProgram, call, echo, program};
 use super::world::{HOST, SERVER, World};
+use crate::support::raw::{Peer, message, words};
+use crate::support::{self, TestProgram, call, echo, program};
 
 const BAD: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 66));
 

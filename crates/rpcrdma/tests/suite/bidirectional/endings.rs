@@ -6,9 +6,9 @@ use std::time::Duration;
 use rpcrdma::{CallError, ClientConfig, ServerConfig};
 use tokio::time::{sleep, timeout};
 
-use super::support::bounce::{Bounce, bounce, subscribe};
-use super::support::{PANIC, call, count, echo, sleep_call};
 use super::world::{HOST, MODES, SERVER, World};
+use crate::support::bounce::{Bounce, bounce, subscribe};
+use crate::support::{PANIC, call, count, echo, sleep_call};
 
 #[tokio::test(start_paused = true)]
 async fn a_stopping_server_finishes_the_calls_of_both_directions() {

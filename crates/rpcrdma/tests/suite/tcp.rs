@@ -1,26 +1,16 @@
 //! Client and server over TCP on loopback: record marking, limits, loss of connections, stopping.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    unreachable_pub,
-    reason = "tests"
-)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::bounce::{Bounce, bounce};
+use crate::support::{TestProgram, call, count, echo, get, pattern, program, put, sleep_call};
 use bytes::Bytes;
 use rpcrdma::{CallError, Client, ClientConfig, Execution, Server, ServerConfig, ServerMonitor, Transport};
 use rpcrdma_oncrpc::Refused;
 use rpcrdma_verbs::ConnectError;
-use support::bounce::{Bounce, bounce};
-use support::{TestProgram, call, count, echo, get, pattern, program, put, sleep_call};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -67,10 +57,10 @@ async fn calls_of_all_sizes_and_shapes() {
         put(&client, Bytes::from(pattern(length))).await.unwrap();
         get(&client, length).await.unwrap();
     }
-    client.null(support::PROGRAM, 1).await.unwrap();
+    client.null(crate::support::PROGRAM, 1).await.unwrap();
     assert!(matches!(client.null(1, 1).await, Err(CallError::Refused(Refused::ProgramUnavailable))));
     assert!(matches!(
-        client.null(support::PROGRAM, 9).await,
+        client.null(crate::support::PROGRAM, 9).await,
         Err(CallError::Refused(Refused::ProgramMismatch { low: 1, high: 1 }))
     ));
     let error = client.call(call(99)).await.unwrap_err();
@@ -172,7 +162,7 @@ async fn i8_a_call_that_must_not_be_repeated_says_so() {
     let program = program();
     let server = serve(Arc::clone(&program), ServerConfig::default()).await;
     let client = client(proxy(server.address, vec![(usize::MAX, 0)]).await).await;
-    let error = client.call(call(support::COUNT).results(4).once()).await.unwrap_err();
+    let error = client.call(call(crate::support::COUNT).results(4).once()).await.unwrap_err();
     assert!(matches!(error, CallError::ConnectionLost { .. }), "{error}");
     assert_eq!(error.execution(), Execution::Unknown);
     // The connection broke before or after the call reached the server.
@@ -288,7 +278,10 @@ async fn i6_a_panicking_handler_ends_only_its_connection() {
     let server = serve(program(), ServerConfig::default()).await;
     let bad = client(server.address).await;
     let good = client(server.address).await;
-    assert!(matches!(bad.call(call(support::PANIC).once()).await, Err(CallError::ConnectionLost { .. })));
+    assert!(matches!(
+        bad.call(call(crate::support::PANIC).once()).await,
+        Err(CallError::ConnectionLost { .. })
+    ));
     echo(&good, b"unharmed").await.unwrap();
     echo(&bad, b"reconnected").await.unwrap();
 }
@@ -301,7 +294,7 @@ async fn i6_a_client_that_takes_no_replies_is_given_up() {
     let mut greedy = TcpStream::connect(server.address).await.unwrap();
     // GET of 1 MiB each, and nothing read.
     let mut request = 0x8000_002c_u32.to_be_bytes().to_vec();
-    for word in [7, 0, 2, support::PROGRAM, 1, support::GET, 0, 0, 0, 0, 1 << 20] {
+    for word in [7, 0, 2, crate::support::PROGRAM, 1, crate::support::GET, 0, 0, 0, 0, 1 << 20] {
         request.extend_from_slice(&u32::to_be_bytes(word));
     }
     let sent = Arc::new(AtomicUsize::new(0));
@@ -322,7 +315,7 @@ async fn several_fragments_make_one_record() {
     let server = serve(program(), ServerConfig::default()).await;
     let mut raw = TcpStream::connect(server.address).await.unwrap();
     let message: Vec<u8> =
-        [9, 0, 2, support::PROGRAM, 1, 0, 0, 0, 0, 0].into_iter().flat_map(u32::to_be_bytes).collect();
+        [9, 0, 2, crate::support::PROGRAM, 1, 0, 0, 0, 0, 0].into_iter().flat_map(u32::to_be_bytes).collect();
     for (i, part) in message.chunks(7).enumerate() {
         let last = if (i + 1) * 7 >= message.len() { 0x8000_0000 } else { 0 };
         let header = last | u32::try_from(part.len()).unwrap();
@@ -336,7 +329,7 @@ async fn several_fragments_make_one_record() {
 
 /// A record with a call of this procedure.
 fn record(procedure: u32, arguments: &[u32]) -> Vec<u8> {
-    let words = [&[7, 0, 2, support::PROGRAM, 1, procedure, 0, 0, 0, 0], arguments].concat();
+    let words = [&[7, 0, 2, crate::support::PROGRAM, 1, procedure, 0, 0, 0, 0], arguments].concat();
     let header = 0x8000_0000 | u32::try_from(words.len() * 4).unwrap();
     [header].into_iter().chain(words).flat_map(u32::to_be_bytes).collect()
 }
@@ -380,7 +373,7 @@ async fn i6_calls_left_behind_count_until_they_end() {
     let server = serve(program(), config).await;
     for calls in 1..=2 {
         let mut bad = TcpStream::connect(server.address).await.unwrap();
-        bad.write_all(&record(support::SLEEP, &[1000])).await.unwrap();
+        bad.write_all(&record(crate::support::SLEEP, &[1000])).await.unwrap();
         while server.monitor.stats().calls < calls {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -9,8 +9,8 @@ use rpcrdma_oncrpc::Refused;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::support::{call, count, echo, sleep_call};
 use super::world::{HOST, SERVER, World, credits};
+use crate::support::{call, count, echo, sleep_call};
 
 /// RFC 8166 §3.3.3 holds for the first Call of the server too: one, then as many as its reply grants.
 #[tokio::test(start_paused = true)]

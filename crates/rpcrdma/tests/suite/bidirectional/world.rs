@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::support::bounce::Bounce;
-use super::support::{TestProgram, program};
+use crate::support::bounce::Bounce;
+use crate::support::{TestProgram, program};
 
 pub const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 pub const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));

@@ -7,8 +7,8 @@ use rpcrdma::{CallError, ClientConfig, Execution, Form, ServerConfig, Sink};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::support::{echo, echo_call, get, get_call, pattern, put, put_call};
 use super::world::{MIB, MODES, World};
+use crate::support::{echo, echo_call, get, get_call, pattern, put, put_call};
 
 /// Both sides take chunks in the reverse direction.
 fn both_with_chunks() -> (ClientConfig, ServerConfig) {

@@ -8,9 +8,9 @@ use rpcrdma::{CallError, Execution, ServerConfig, Sink};
 use rpcrdma_sim::CompletionMode;
 use tokio::time::{sleep, timeout};
 
-use super::support::bounce::subscribe;
-use super::support::{COUNT, call, count, echo, echo_call, get_call, pattern, put_call, sleep_call};
 use super::world::{MIB, MODES, World, credits};
+use crate::support::bounce::subscribe;
+use crate::support::{COUNT, call, count, echo, echo_call, get_call, pattern, put_call, sleep_call};
 
 #[tokio::test(start_paused = true)]
 async fn s5_4_calls_of_the_server_end_with_their_connection() {

@@ -1,26 +1,15 @@
 //! Peers of the server that do not keep to RFC 8166, on the simulated fabric: each is answered or cut off, and a good
 //! client beside them never notices (rule I6).
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    unreachable_pub,
-    reason = "tests"
-)]
-
-mod support;
-
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::raw::{NULL_CALL, Peer, message, words};
+use crate::support::{TestProgram, echo, get, pattern, put};
 use bytes::Bytes;
 use rpcrdma::{Client, ClientConfig, Server, ServerConfig, ServerMonitor};
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
-use support::raw::{NULL_CALL, Peer, message, words};
-use support::{TestProgram, echo, get, pattern, put};
 use tokio::time::timeout;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
@@ -141,7 +130,19 @@ async fn i6_calls_beyond_the_grant_end_only_their_connection() {
     let scene = Scene::new().await;
     let mut peer = scene.connect().await;
     let mut sleeping = words(&[7, 1, 1, 0, 0, 0, 0]);
-    sleeping.extend(words(&[7, 0, 2, support::PROGRAM, 1, support::SLEEP, 0, 0, 0, 0, 600_000]));
+    sleeping.extend(words(&[
+        7,
+        0,
+        2,
+        crate::support::PROGRAM,
+        1,
+        crate::support::SLEEP,
+        0,
+        0,
+        0,
+        0,
+        600_000,
+    ]));
     for _ in 0..60 {
         peer.send(sleeping.clone());
     }
@@ -157,7 +158,7 @@ async fn i6_a_chunk_that_cannot_be_read_ends_only_its_connection() {
         let mut peer = scene.connect().await;
         // PUT of 8 octets whose data is under a key that does not exist.
         let mut put = words(&[7, 1, 1, 0, 1, 44, 0xbad, 8, 0, 0, 0, 0, 0]);
-        put.extend(words(&[7, 0, 2, support::PROGRAM, 1, support::PUT, 0, 0, 0, 0, 8]));
+        put.extend(words(&[7, 0, 2, crate::support::PROGRAM, 1, crate::support::PUT, 0, 0, 0, 0, 8]));
         peer.send(put.clone());
         let (answers, ended) = peer.answers().await;
         assert!(answers.is_empty() && ended, "{answers:?}");
@@ -185,11 +186,11 @@ async fn served_beside_silent_peers(memory_per_peer: Option<usize>) -> bool {
         let mut peer = scene.connect().await;
         for xid in (0..14).step_by(2) {
             let mut put = words(&[xid, 1, 1, 0, 1, 44, 0xbad, mib, 0, 0, 0, 0, 0]);
-            put.extend(words(&[xid, 0, 2, support::PROGRAM, 1, support::PUT, 0, 0, 0, 0, mib]));
+            put.extend(words(&[xid, 0, 2, crate::support::PROGRAM, 1, crate::support::PUT, 0, 0, 0, 0, mib]));
             peer.send(put);
             let xid = xid + 1;
             let mut get = words(&[xid, 1, 1, 0, 0, 1, 1, 0xbad, mib, 0, 0, 0, 0]);
-            get.extend(words(&[xid, 0, 2, support::PROGRAM, 1, support::GET, 0, 0, 0, 0, mib]));
+            get.extend(words(&[xid, 0, 2, crate::support::PROGRAM, 1, crate::support::GET, 0, 0, 0, 0, mib]));
             peer.send(get);
         }
         peer.leave().await;

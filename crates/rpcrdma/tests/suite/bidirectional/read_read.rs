@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::iwarp::pair;
-use super::support::{Caller, echo, get, pattern, put};
 use super::world::{MIB, MODES, World, credits};
+use crate::support::{Caller, echo, get, pattern, put};
 
 /// Both sides take part; the client offers neither Write list nor Reply chunk.
 fn read_read(reverse: u32, forward: u32) -> (ClientConfig, ServerConfig) {

@@ -1,26 +1,16 @@
 //! Transport characteristics (xcharext-02, version-two-03) as programs see them: `Client::ask`, `change` and `notices`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    unreachable_pub,
-    reason = "tests"
-)]
-
-mod support;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{echo, pattern, program};
 use bytes::Bytes;
 use rpcrdma::{
     Characteristic, Client, ClientConfig, Disposition, Form, NotExchanged, Notice, Profile, Registered,
     Server, ServerConfig, Versions,
 };
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
-use support::{echo, pattern, program};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 use tokio::time::timeout;

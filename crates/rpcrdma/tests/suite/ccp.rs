@@ -1,15 +1,5 @@
 //! The Connection Configuration Protocol (RFC 5666 §6) between our client and our server, on the simulated fabric under tokio's
 //! paused clock, and on software iWARP over loopback.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    unreachable_pub,
-    reason = "tests"
-)]
-
-mod support;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{echo, get, pattern, program, put, put_call};
 use bytes::Bytes;
 use rpcrdma::ccp::{self, Ccp};
 use rpcrdma::{
@@ -29,7 +20,6 @@ use rpcrdma_proto::PaddedMessages;
 use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_verbs::{Connector, Listener};
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
-use support::{echo, get, pattern, program, put, put_call};
 use tokio::net::TcpListener;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
@@ -314,7 +304,7 @@ async fn i6_an_answer_that_cannot_be_relied_on_ends_the_connection() {
         (keyed(7), Some(vec![4096, 4, 1]), "not protected"),
     ] {
         let client = with_answer(ccp, words).await;
-        let call = support::echo_call(&pattern(100)).timeout(Duration::from_secs(60));
+        let call = crate::support::echo_call(&pattern(100)).timeout(Duration::from_secs(60));
         match client.call(call).await {
             Err(CallError::TimedOut { sent: false, link: Some(link), .. }) => {
                 assert!(link.contains(reason), "{link:?} says {reason:?}");

@@ -11,9 +11,9 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use super::support::bounce::{Bounce, bounce};
-use super::support::{echo, get, pattern, program, put, sleep_call};
 use super::world::{MIB, credits};
+use crate::support::bounce::{Bounce, bounce};
+use crate::support::{echo, get, pattern, program, put, sleep_call};
 
 pub struct Pair {
     pub client: Client,
@@ -41,7 +41,7 @@ pub async fn pair(client: ClientConfig, server: ServerConfig) -> Pair {
     let client = Client::builder().config(client).program(program()).program(Arc::new(Bounce::default()));
     let client = client.rdma(Arc::new(IwarpConnector::default()), address).await.unwrap();
     // The Responder of MPA waits for the first message of the Initiator.
-    client.null(super::support::PROGRAM, 1).await.unwrap();
+    client.null(crate::support::PROGRAM, 1).await.unwrap();
     Pair { client, monitor, stop, task }
 }
 

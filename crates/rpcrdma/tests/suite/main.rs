@@ -1,0 +1,23 @@
+//! Clients and servers of programs, on every transport: the simulated fabric on tokio's paused clock, software iWARP and TCP on
+//! loopback.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    unreachable_pub,
+    reason = "tests"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bidirectional;
+mod ccp;
+mod characteristics;
+mod hostile;
+mod iwarp;
+mod refusals;
+mod rpcbind;
+mod sim;
+mod tcp;
