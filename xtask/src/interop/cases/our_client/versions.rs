@@ -16,7 +16,7 @@ const FAILED: i32 = 1;
 pub(super) fn fallback(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "fallback")?;
     let mut files = 0;
-    for profile in ["p1", "p2"] {
+    for profile in ["p1", "p2", "p3"] {
         let version = |version| ["--rpcrdma-version", version, "--profile", profile];
         let address = remote.address();
         let ping = ["-v", "--json", "ping", "--count", "3", "--interval", "0", &address];
