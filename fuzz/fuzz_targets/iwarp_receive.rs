@@ -1,5 +1,6 @@
 //! The octets of an iWARP peer, at start-up (RFC 5044 §7.1, RFC 6581 §6) and after it (FPDUs, DDP, RDMAP), with CRCs off so
-//! that mutations get past them. Whatever they are, every request completes once and no memory is lost.
+//! that mutations get past them. Whatever they are, every request completes once and no memory is lost. The first octet says
+//! what is looked at, and what the endpoint is like.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,8 +11,9 @@ fuzz_target!(|data: &[u8]| {
     match how % 4 {
         0 => fuzzing::startup(octets, usize::from(step)),
         1 => fuzzing::views(octets),
-        how => {
-            fuzzing::receive(octets, usize::from(step) * 8 + 1, how == 2);
+        kind => {
+            let strict = u8::from(kind == 2);
+            fuzzing::receive(octets, usize::from(step) * 8 + 1, fuzzing::Setup(how >> 2 << 1 | strict));
         }
     }
 });

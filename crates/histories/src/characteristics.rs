@@ -7,17 +7,20 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rpcrdma_proto::characteristics::EXPERIMENTAL;
 use rpcrdma_proto::{
-    CallId, Characteristic, Config, Connection, Disposition, Event, Exchanged, NotExchanged, Notice, Profile,
-    Registered, ReplyToken, Side, Versions,
+    CallId, Characteristic, Config, Connection, Disposition, Event, Exchanged, Notice, Profile, Registered,
+    ReplyToken, Side, Versions,
 };
 use rpcrdma_sim::{Fabric, Outstanding};
 use rpcrdma_verbs::{ProtectionDomain, QueuePair, Windows};
 use rpcrdma_xdr::Decoder;
 
 use crate::draw::Draw;
-use crate::link::{Link, Watch};
+use crate::ledger::Ledger;
+use crate::link::Link;
+use crate::operations::{self, Spoken};
 use crate::program::{self, Expected, Table, check, execute};
 use crate::settings::{self, MOST_ROUNDS, MOST_STEPS, Queues};
+use crate::world::World;
 
 /// Memory of a side, octets: all Receives that it can be asked for, and the results of all calls.
 const MEMORY: usize = 128 << 20;
@@ -25,23 +28,15 @@ const MEMORY: usize = 128 << 20;
 const MOST_ASKED: usize = 16;
 /// Calls both ways after which every change that was begun is complete.
 const MOST_CALLS: usize = 400;
-/// Receive sizes that are changed to and asked for: also such as nobody takes.
-const SIZES: [u32; 7] = [4096, 8192, 65_536, 16_384, 5000, 1024, 1 << 20];
-
-/// An end that is not looked at: what it must not do ends its connection.
-#[derive(Debug)]
-struct Unwatched;
-
-impl Watch for Unwatched {
-    fn receive_posted(&mut self) {}
-    fn sent(&mut self, _message: &Bytes, _in_progress: usize) {}
-    fn receive_completed(&mut self, _message: Option<&Bytes>) {}
-}
+/// Bytes of the largest Receive that a side changes to.
+const MOST_RECEIVE: u32 = 65_536;
+/// Both sides have said what they are like before anything else happens.
+const EXCHANGED: Spoken = Spoken { exchanged: true, enabled: true };
 
 #[derive(Debug)]
 struct End {
     connection: Connection,
-    link: Link<Unwatched>,
+    link: Link<Ledger>,
     domain: ProtectionDomain,
     /// Its calls need no chunks.
     small: bool,
@@ -56,7 +51,7 @@ struct End {
 }
 
 #[derive(Debug)]
-struct World {
+struct Changes {
     fabric: Fabric,
     profile: Profile,
     ends: [End; 2],
@@ -73,13 +68,12 @@ struct World {
 /// two do not agree in the end on what they are like.
 pub fn characteristics(octets: &[u8]) {
     let mut draw = Draw::new(octets);
-    let mut world = World::new(&mut draw);
+    let mut world = Changes::new(&mut draw);
     for _ in 0..MOST_STEPS {
         if draw.is_used_up() {
             break;
         }
         world.step(&mut draw);
-        world.check();
     }
     world.end();
 }
@@ -161,36 +155,16 @@ impl End {
     }
 
     fn change(&mut self, draw: &mut Draw<'_>) {
-        let value = match draw.below(4) {
-            0..=1 => Characteristic::ReceiveSize(draw.pick(&SIZES[..6])),
-            2 => Characteristic::RemoteInvalidation(draw.flag() && self.takes_invalidation()),
-            _ => registered(draw),
-        };
-        match self.connection.change(value) {
-            Ok(())
-            | Err(NotExchanged::Reduction { .. } | NotExchanged::Unknown(_) | NotExchanged::Impossible(_)) => {
-            }
-            Err(other) => panic!("{other}"),
+        let value = operations::change(draw, MOST_RECEIVE, self.takes_invalidation());
+        if let Err(error) = self.connection.change(value) {
+            operations::check_refusal(EXCHANGED, false, &error);
         }
     }
 
     fn ask(&mut self, draw: &mut Draw<'_>) {
-        let count = draw.pick(&[1, 1, 2, 3]);
-        let want = (0..count).map(|_| match draw.below(6) {
-            0..=2 => Characteristic::ReceiveSize(draw.pick(&SIZES)),
-            3 => Characteristic::RemoteInvalidation(draw.flag()),
-            _ => registered(draw),
-        });
-        let want = want.collect();
-        match self.connection.ask(want) {
+        match self.connection.ask(operations::request(draw)) {
             Ok(request) => assert!(self.asked.insert(request), "each request has its own number"),
-            Err(
-                NotExchanged::Busy { .. }
-                | NotExchanged::Unknown(_)
-                | NotExchanged::Impossible(_)
-                | NotExchanged::Twice(_),
-            ) => {}
-            Err(other) => panic!("{other}"),
+            Err(error) => operations::check_refusal(EXCHANGED, true, &error),
         }
     }
 
@@ -203,13 +177,7 @@ impl End {
     }
 }
 
-fn registered(draw: &mut Draw<'_>) -> Characteristic {
-    let id = draw.pick(&[EXPERIMENTAL, u32::MAX, EXPERIMENTAL + 7]);
-    let len = draw.below(40);
-    Characteristic::Registered { id, data: vec![draw.octet(); len].into() }
-}
-
-impl World {
+impl Changes {
     fn new(draw: &mut Draw<'_>) -> Self {
         let mut fabric = settings::fabric(draw);
         // How calls fare without windows is the business of another history.
@@ -233,7 +201,7 @@ impl World {
                 qp.capabilities(),
                 now,
             ),
-            link: Link::new(qp, Unwatched),
+            link: Link::new(qp, Ledger::new(Some(profile), Some(profile))),
             domain,
             small: side == Side::Server && !general,
             pending: BTreeMap::new(),
@@ -297,44 +265,9 @@ impl World {
         self.ends[side].call(draw, self.fabric.instant(), self.next_xid);
     }
 
-    fn pump(&mut self) {
-        for _ in 0..MOST_ROUNDS {
-            let (now, hold) = (self.fabric.instant(), self.hold);
-            let [client, server] = &mut self.ends;
-            if !(client.step(now, hold) | server.step(now, hold)) {
-                return;
-            }
-        }
-        panic!("the connections do not come to rest");
-    }
-
-    fn advance(&mut self, events: usize) {
-        for _ in 0..events {
-            self.pump();
-            if !self.fabric.step() {
-                return;
-            }
-        }
-    }
-
     /// Runs until nothing is under way on the fabric; held calls stay.
     fn settle(&mut self) {
         self.advance(MOST_ROUNDS);
-    }
-
-    /// What holds at any time.
-    fn check(&self) {
-        for end in &self.ends {
-            assert!(self.ending || !end.closed, "{:?}", end.connection.side());
-            let stats = end.connection.stats();
-            assert!(stats.errors.is_empty(), "{}: {:?}", end.connection.side(), stats.errors);
-        }
-        for (sender, receiver) in [(0, 1), (1, 0)] {
-            let [sender, receiver] = [sender, receiver].map(|end: usize| &self.ends[end].connection);
-            let takes = receiver.characteristics().map_or(1024, |own| own.receive_size);
-            let sends = sender.thresholds().send;
-            assert!(sends <= usize::try_from(takes).unwrap(), "{sends} B are sent, {takes} B are taken");
-        }
     }
 
     /// Whether each side knows what the other is like.
@@ -358,7 +291,6 @@ impl World {
             }
         }
         self.settle();
-        self.check();
         // What a side tells leaves when what it told before has arrived, and calls show that.
         for _ in 0..MOST_CALLS {
             if self.is_agreed() && self.ends.iter().all(End::is_at_rest) {
@@ -368,7 +300,6 @@ impl World {
                 self.call(&mut Draw::new(&[]), side);
             }
             self.settle();
-            self.check();
         }
         for end in &self.ends {
             assert!(end.is_at_rest(), "{:?} {:?} {:?}", end.pending, end.asked, end.promised);
@@ -387,5 +318,41 @@ impl World {
             assert_eq!(end.domain.usage().in_use, 0, "all memory is back");
         }
         assert_eq!(self.fabric.outstanding(), Outstanding::default());
+    }
+}
+
+impl World for Changes {
+    fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    fn round(&mut self) -> bool {
+        let (now, hold) = (self.fabric.instant(), self.hold);
+        let [client, server] = &mut self.ends;
+        client.step(now, hold) | server.step(now, hold)
+    }
+
+    fn check(&self) {
+        for end in &self.ends {
+            assert!(self.ending || !end.closed, "{:?}", end.connection.side());
+            let stats = end.connection.stats();
+            assert!(stats.errors.is_empty(), "{}: {:?}", end.connection.side(), stats.errors);
+        }
+        for (sender, receiver) in [(0, 1), (1, 0)] {
+            let [sender, receiver] = [sender, receiver].map(|end: usize| &self.ends[end].connection);
+            let takes = receiver.characteristics().map_or(4096, |own| own.receive_size);
+            let sends = sender.thresholds().send;
+            assert!(sends <= usize::try_from(takes).unwrap(), "{sends} B are sent, {takes} B are taken");
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.ends.iter().filter_map(|end| end.connection.poll_timeout()).min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        for end in &mut self.ends {
+            end.connection.handle_timeout(now);
+        }
     }
 }

@@ -6,28 +6,58 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rpcrdma_proto::wire::{Fixed, RDMA_DONE, RDMA_ERROR};
-use rpcrdma_proto::{Answer, CallId, Config, Connection, Event, RefusedKind, ReplyToken, Side};
+use rpcrdma_proto::{
+    Answer, CallId, Config, Connection, Event, Form, IncomingCall, Profile, RefusedKind, ReplyToken, Side,
+    Travelled,
+};
 use rpcrdma_sim::{Fabric, Outstanding};
 use rpcrdma_verbs::{Buffer, ProtectionDomain, QueuePair, Windows};
 use rpcrdma_xdr::Decoder;
 
 use crate::draw::Draw;
-use crate::ledger::{Direction, direction};
+use crate::ledger::{Kind, credit, kind};
 use crate::link::{Link, Watch};
+use crate::operations::{self, Spoken};
 use crate::peer::Peer;
 use crate::program::{call, execute};
-use crate::settings::{self, MEMORY, MOST_ROUNDS, MOST_STEPS, Queues, SLACK};
+use crate::settings::{self, MEMORY, MOST_RECEIVE, MOST_STEPS, Queues, SLACK};
+use crate::world::World;
 
 /// What can be said of a connection whose peer says anything.
 #[derive(Debug, Default)]
 struct Account {
+    /// How our side speaks Version Two, if it does.
+    profile: Option<Profile>,
     receives: usize,
     /// XIDs of our calls.
     used: BTreeSet<u32>,
+    /// Of those, the ones that nothing has come for that might be an answer.
+    out: BTreeSet<u32>,
+    /// The largest grant that may have come with an answer.
+    granted: usize,
     /// Messages of the peer that may have an answer, and answers.
     answerable: usize,
     answers: usize,
     most: usize,
+    /// All messages of the peer.
+    arrived: Vec<Bytes>,
+}
+
+impl Account {
+    /// What came inline of an RPC message of this XID is what arrived in a Send.
+    fn check_inline(&self, xid: u32, message: Decoder) {
+        let (len, words) = (message.remaining(), words(message));
+        let carried = |arrived: &Bytes| {
+            let inline = arrived.len().checked_sub(len).map(|start| &arrived[start..]);
+            arrived.starts_with(&xid.to_be_bytes()) && inline.is_some_and(|inline| inline.starts_with(&words))
+        };
+        assert!(self.arrived.iter().any(carried), "{xid:#x}: {len} octets that nobody sent");
+    }
+}
+
+/// The words of a message up to the first item in a chunk.
+fn words(mut message: Decoder) -> Vec<u8> {
+    std::iter::from_fn(|| message.u32().ok()).flat_map(u32::to_be_bytes).collect()
 }
 
 impl Watch for Account {
@@ -36,35 +66,45 @@ impl Watch for Account {
     }
 
     fn sent(&mut self, message: &Bytes, in_progress: usize) {
-        let (header, direction) = direction(message);
-        let credit = usize::try_from(header.credit).unwrap();
-        match direction {
-            Direction::Call => {
+        let (header, kind) = kind(self.profile, message);
+        match kind {
+            Kind::Call => {
                 assert!(self.used.insert(header.xid), "{:#x} is sent twice (I8)", header.xid);
+                self.out.insert(header.xid);
+                let (out, granted) = (self.out.len(), self.granted.max(1));
+                assert!(out <= granted, "{out} in flight, {granted} granted at the most (I4)");
             }
-            Direction::Answer => {
-                self.answers += 1;
-                assert!(self.answers <= self.answerable, "an answer to nothing, or to an error: {header:?}");
-                let backed = self.receives + in_progress;
+            Kind::Reply | Kind::Error => {
+                let (credit, backed) = (credit(&header), self.receives + in_progress);
                 assert!((1..=self.most.min(backed)).contains(&credit), "{credit}, backed {backed} (I3)");
             }
+            Kind::Operation { .. } => {}
+        }
+        if matches!(kind, Kind::Reply | Kind::Error | Kind::Operation { answer: true }) {
+            self.answers += 1;
+            assert!(self.answers <= self.answerable, "an answer to nothing, or to an error: {header:?}");
         }
     }
 
     fn receive_completed(&mut self, message: Option<&Bytes>) {
         self.receives -= 1;
-        if let Some(Ok(fixed)) = message.map(|message| Fixed::decode(message))
-            // Of another version only RDMA_ERROR has a known meaning (RFC 8166 §7).
-            && fixed.procedure != RDMA_ERROR
-            && (fixed.version, fixed.procedure) != (1, RDMA_DONE)
-        {
+        let Some(message) = message else { return };
+        self.arrived.push(message.clone());
+        let Ok(fixed) = Fixed::decode(message) else { return };
+        // Of another version only RDMA_ERROR has a known meaning (RFC 8166 §7).
+        let done = self.profile.is_none() && (fixed.version, fixed.procedure) == (1, RDMA_DONE);
+        if fixed.procedure != RDMA_ERROR && !done {
             self.answerable += 1;
+        }
+        if self.used.contains(&fixed.xid) {
+            self.out.remove(&fixed.xid);
+            self.granted = self.granted.max(usize::try_from(fixed.credit).unwrap());
         }
     }
 }
 
 #[derive(Debug)]
-struct World {
+struct Hostile {
     fabric: Fabric,
     config: Arc<Config>,
     queues: Queues,
@@ -79,6 +119,8 @@ struct World {
     /// Calls of the peer that are not answered yet.
     held: Vec<(ReplyToken, Decoder)>,
     hold: bool,
+    /// Requests about characteristics that have no answer.
+    asked: BTreeSet<u64>,
     closed: bool,
 }
 
@@ -88,7 +130,7 @@ struct World {
 /// When one of the invariants of the crate does not hold.
 pub fn hostile_peer(octets: &[u8]) {
     let mut draw = Draw::new(octets);
-    let mut world = World::new(&mut draw);
+    let mut world = Hostile::new(&mut draw);
     for _ in 0..MOST_STEPS {
         if draw.is_used_up() {
             break;
@@ -121,19 +163,28 @@ fn connect(
             (qp, peer)
         }
     };
+    let profile = config.versions.profile();
+    let theirs = match profile {
+        None => None,
+        Some(own) => {
+            draw.pick(&[Some(own), Some(own), Some(own), None, Some(Profile::P1), Some(Profile::P2)])
+        }
+    };
     let now = fabric.instant();
     let connection =
         Connection::new(side, Arc::clone(config), qp.peer_private_data(), qp.capabilities(), now);
     let most = usize::try_from(config.grant).unwrap();
-    let mut peer = Peer::new(peer);
+    let mut peer = Peer::new(peer, theirs, profile);
     peer.post_receives(draw.pick(&[60, 60, 60, 2]));
-    (connection, Link::new(qp, Account { most, ..Account::default() }), peer)
+    (connection, Link::new(qp, Account { profile, most, ..Account::default() }), peer)
 }
 
-impl World {
+impl Hostile {
     fn new(draw: &mut Draw<'_>) -> Self {
+        let spoken = draw.octet();
+        let [versions, _] = settings::versions(spoken);
         let fabric = Fabric::new(settings::fabric(draw));
-        let config = Arc::new(settings::endpoint(draw));
+        let config = Arc::new(settings::endpoint(draw, versions, spoken < 225));
         let queues = Queues::draw(draw);
         let domain = ProtectionDomain::new(MEMORY);
         let (connection, link, peer) = connect(draw, &fabric, &config, queues, &domain);
@@ -150,6 +201,7 @@ impl World {
             next_xid: 1000,
             held: vec![],
             hold: false,
+            asked: BTreeSet::new(),
             closed: false,
         }
     }
@@ -194,6 +246,7 @@ impl World {
                 }
             }
             _ if draw.rarely(8) => self.connection.close(now),
+            _ if self.config.versions.profile().is_some() && draw.flag() => self.operate(draw),
             _ => self.pump(),
         }
     }
@@ -210,67 +263,73 @@ impl World {
         }
     }
 
-    fn pump(&mut self) {
-        for _ in 0..MOST_ROUNDS {
-            let now = self.fabric.instant();
-            let mut progress = self.link.pump(&mut self.connection, now);
-            while let Some(event) = self.connection.poll_event() {
-                progress = true;
-                self.event(now, event);
+    /// Our side changes, or asks the peer to.
+    fn operate(&mut self, draw: &mut Draw<'_>) {
+        let connection = &mut self.connection;
+        let spoken = Spoken {
+            exchanged: connection.characteristics().is_some(),
+            enabled: self.config.characteristics.enabled
+                && connection.exchanges_characteristics() != Some(false),
+        };
+        if draw.flag() {
+            match connection.ask(operations::request(draw)) {
+                Ok(request) => assert!(self.asked.insert(request), "each request has its own number"),
+                Err(error) => operations::check_refusal(spoken, true, &error),
             }
-            let most = usize::try_from(self.config.grant.max(self.config.early_calls)).unwrap();
-            assert!(self.held.len() <= most, "{} calls at a time, {most} allowed", self.held.len());
-            progress |= self.peer.pump();
-            if !progress {
-                return;
+        } else {
+            let takes = self.link.qp.capabilities().remote_invalidation;
+            if let Err(error) = connection.change(operations::change(draw, MOST_RECEIVE, takes)) {
+                operations::check_refusal(spoken, false, &error);
             }
         }
-        panic!("the connection does not come to rest");
     }
 
     fn event(&mut self, now: Instant, event: Event) {
         assert!(!self.closed, "{event:?} after Closed");
         match event {
-            Event::Call(call) if self.hold => self.held.push((call.token, call.message)),
-            Event::Call(call) => self.connection.reply(now, call.token, execute(call.message).answer),
-            Event::Reply { id, .. } => {
+            Event::Call(call) => {
+                self.check_call(&call);
+                if self.hold {
+                    self.held.push((call.token, call.message));
+                } else {
+                    self.connection.reply(now, call.token, execute(call.message).answer);
+                }
+            }
+            Event::Reply { id, result } => {
                 let deadline = self.pending.remove(&id).expect("a call ends once");
                 assert!(now <= deadline + SLACK, "a call ended {:?} late", now - deadline);
+                if let Ok(reply) = result
+                    && reply.reply.form != Form::Long
+                {
+                    let xid = reply.message.peek_u32().unwrap();
+                    self.link.watch.check_inline(xid, reply.message);
+                }
             }
-            Event::Characteristics(_) => {}
+            Event::Characteristics(notice) => operations::answered(&mut self.asked, &notice),
             Event::Closed(_) => {
                 self.closed = true;
                 assert!(self.pending.is_empty(), "a connection ends after its calls: {:?}", self.pending);
+                assert!(self.asked.is_empty(), "a connection ends after its requests: {:?}", self.asked);
             }
         }
     }
 
-    fn advance(&mut self, events: usize) {
-        for _ in 0..events {
-            self.pump();
-            let Some(next) = self.fabric.next_event() else { return };
-            self.tick(self.fabric.instant_at(next));
-        }
-    }
-
-    fn run_for(&mut self, time: Duration) {
-        let end = self.fabric.instant() + time;
-        for _ in 0..MOST_ROUNDS {
-            self.pump();
-            self.tick(end);
-            if self.fabric.instant() >= end {
-                return self.pump();
+    /// A Call is what the peer sent, or what it exposed.
+    fn check_call(&self, call: &IncomingCall) {
+        let message = call.message.clone();
+        match call.travelled {
+            Travelled { form: Form::Long, segments: 1, .. } => {
+                let all = words(message);
+                let exposed = self.peer.exposed();
+                assert!(
+                    exposed.iter().any(|exposed| exposed.starts_with(&all)),
+                    "{} octets that nobody exposed",
+                    all.len()
+                );
             }
+            Travelled { form: Form::Long, .. } => {}
+            _ => self.link.watch.check_inline(call.xid, message),
         }
-        panic!("{time:?} do not pass: a timer is due for ever");
-    }
-
-    /// Moves the clock to the next event or timer, but not beyond `end`.
-    fn tick(&mut self, end: Instant) {
-        let fabric = self.fabric.next_event().map(|at| self.fabric.instant_at(at));
-        let next = self.connection.poll_timeout().into_iter().chain(fabric).min().unwrap_or(end).min(end);
-        self.fabric.advance(next.saturating_duration_since(self.fabric.instant()));
-        self.connection.handle_timeout(self.fabric.instant());
     }
 
     /// The owner answers what it holds and gives its memory back; then the peer goes.
@@ -292,5 +351,34 @@ impl World {
         assert!(self.closed, "the end of the link ends the connection");
         assert_eq!(self.fabric.outstanding(), Outstanding::default());
         assert_eq!(self.domain.usage().in_use, 0, "all memory is back");
+    }
+}
+
+impl World for Hostile {
+    fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    fn round(&mut self) -> bool {
+        let now = self.now();
+        let mut progress = self.link.pump(&mut self.connection, now);
+        while let Some(event) = self.connection.poll_event() {
+            progress = true;
+            self.event(now, event);
+        }
+        progress | self.peer.pump()
+    }
+
+    fn check(&self) {
+        let most = usize::try_from(self.config.grant.max(self.config.early_calls)).unwrap();
+        assert!(self.held.len() <= most, "{} calls at a time, {most} allowed", self.held.len());
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.connection.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.connection.handle_timeout(now);
     }
 }

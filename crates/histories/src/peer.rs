@@ -3,9 +3,13 @@
 use std::task::{Context, Poll, Waker};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use rpcrdma_proto::Limits;
+use rpcrdma_proto::Profile;
+use rpcrdma_proto::characteristics::EXPERIMENTAL;
 use rpcrdma_proto::wire::v1::V1;
-use rpcrdma_proto::wire::{Body, ChunkLists, Codec, ErrorBody, Header, ReadSegment, Segment, WriteChunk};
+use rpcrdma_proto::wire::{
+    Body, ChunkLists, Codec, Direction, ErrorBody, Exchange, Header, ReadSegment, Rest, Segment, Subset,
+    Value, WriteChunk,
+};
 use rpcrdma_sim::SimQueuePair;
 use rpcrdma_verbs::{
     Key, ProtectionDomain, QueuePair, ReceiveMemory, RemoteSegment, SendRequest, WindowMemory, Windows, Work,
@@ -13,6 +17,7 @@ use rpcrdma_verbs::{
 };
 
 use crate::draw::Draw;
+use crate::ledger::decode;
 use crate::link::joined;
 use crate::program::{PROGRAM, VERSION};
 
@@ -25,18 +30,31 @@ const RECEIVE: usize = 4096;
 pub(crate) struct Peer {
     qp: SimQueuePair,
     domain: ProtectionDomain,
+    /// What it mostly speaks: Version Two by this, or Version One.
+    profile: Option<Profile>,
+    /// How the other side speaks Version Two, if it does.
+    theirs: Option<Profile>,
     next_id: u64,
     /// What it got last.
     received: Vec<Bytes>,
     /// Windows that it opened, perhaps closed by now.
     windows: Vec<Segment>,
+    /// What could be read of them.
+    exposed: Vec<Bytes>,
     ended: bool,
 }
 
 impl Peer {
-    pub(crate) fn new(qp: SimQueuePair) -> Self {
+    /// It speaks Version Two by `profile`, if at all; the other side by `theirs`.
+    pub(crate) fn new(qp: SimQueuePair, profile: Option<Profile>, theirs: Option<Profile>) -> Self {
         let domain = qp.domain().clone();
-        Self { qp, domain, next_id: 0, received: vec![], windows: vec![], ended: false }
+        let (received, windows, exposed) = (vec![], vec![], vec![]);
+        Self { qp, domain, profile, theirs, next_id: 0, received, windows, exposed, ended: false }
+    }
+
+    /// All memory that could ever be read.
+    pub(crate) fn exposed(&self) -> &[Bytes] {
+        &self.exposed
     }
 
     fn id(&mut self) -> WrId {
@@ -104,7 +122,15 @@ impl Peer {
             41..=49 => {
                 let len = draw.length();
                 let memory = if draw.flag() {
-                    WindowMemory::Read(vec![0x5a; len].into())
+                    // What fills a chunk, or a Call for the Position-Zero chunk.
+                    let octets = if len % 3 == 1 {
+                        let xid = u32::from(draw.octet());
+                        rpc_call(draw, xid)
+                    } else {
+                        vec![0x5a; len].into()
+                    };
+                    self.exposed.push(octets.clone());
+                    WindowMemory::Read(octets)
                 } else {
                     let Ok(buffer) = self.domain.allocate(len.max(1), 1) else { return };
                     WindowMemory::Write(buffer)
@@ -145,13 +171,9 @@ impl Peer {
         }));
     }
 
-    /// The headers that it got, with their payloads.
-    fn decoded(&self) -> Vec<(Header, Bytes)> {
-        let limits = Limits { segments_per_chunk: usize::MAX, ..Limits::default() };
-        let decode = |message: &Bytes| {
-            let (header, length) = V1.decode(message, &limits).ok()?;
-            Some((header, message.slice(length..)))
-        };
+    /// The headers that it got.
+    fn decoded(&self) -> Vec<Header> {
+        let decode = |message: &Bytes| decode(self.theirs, message).ok().map(|(header, _)| header);
         self.received.iter().filter_map(decode).collect()
     }
 
@@ -161,7 +183,7 @@ impl Peer {
             Body::Message(lists) | Body::NoMessage(lists) => Some(lists),
             _ => None,
         };
-        self.decoded().into_iter().filter_map(|(header, _)| lists(header.body)).collect()
+        self.decoded().into_iter().filter_map(|header| lists(header.body)).collect()
     }
 
     /// A segment of memory that is open, was open, or never was.
@@ -199,37 +221,53 @@ impl Peer {
         lists
     }
 
-    fn header(&self, draw: &mut Draw<'_>, xid: u32, lists: ChunkLists) -> Header {
-        let version = if draw.rarely(20) { draw.pick(&[0, 2, u32::MAX]) } else { 1 };
+    /// A message of the version that it speaks, or says to speak.
+    fn encoded(&self, draw: &mut Draw<'_>, xid: u32, direction: Direction, body: Body) -> BytesMut {
+        let spoken = if self.profile.is_some() { 2 } else { 1 };
+        let version = if draw.rarely(20) { draw.pick(&[0, 3 - spoken, u32::MAX]) } else { spoken };
         let credit = draw.pick(&[8, 1, 1, 32, 0, u32::MAX]);
-        let body = match draw.below(16) {
-            0..=8 => Body::Message(lists),
-            9..=12 => Body::NoMessage(lists),
-            13 => Body::Error(ErrorBody::Chunk),
-            38 => Body::Error(ErrorBody::Version { low: draw.word() % 4, high: draw.word() % 4 }),
-            _ if draw.flag() => Body::Done,
-            _ => Body::Padded { align: draw.word(), threshold: draw.word(), lists },
-        };
-        Header { version, ..Header::v1(xid, credit, body) }
+        let mut message = BytesMut::new();
+        match self.profile {
+            None => V1.encode(&Header { version, ..Header::v1(xid, credit, body) }, &mut message),
+            Some(profile) => {
+                let said = if draw.rarely(16) { other(direction) } else { direction };
+                let handle = self.offered().iter().flat_map(|lists| lists.handles().next()).next();
+                let invalidate = draw.pick(&[0, 0, handle.unwrap_or(7), 1]);
+                let header = Header { xid, version, credit, direction: Some(said), invalidate, body };
+                profile.codec().encode(&header, &mut message);
+            }
+        }
+        message
+    }
+
+    /// What a header selects.
+    fn body(&self, draw: &mut Draw<'_>, lists: ChunkLists) -> Body {
+        match (draw.below(16), self.profile) {
+            (0..=8, _) => Body::Message(lists),
+            (9..=12, _) => Body::NoMessage(lists),
+            (13, None) => Body::Error(ErrorBody::Chunk),
+            (14, None) => Body::Error(version_error(draw)),
+            (_, None) if draw.flag() => Body::Done,
+            (_, None) => Body::Padded { align: draw.word(), threshold: draw.word(), lists },
+            (13, Some(_)) => Body::Error(match draw.below(6) {
+                0 => ErrorBody::Chunk,
+                1 => version_error(draw),
+                2 => ErrorBody::InvalidOption,
+                3 => ErrorBody::InvalidProcedure,
+                4 => ErrorBody::ReplyResource { segment: draw.word(), needed: draw.word() },
+                _ => ErrorBody::System,
+            }),
+            (_, Some(_)) => Body::Exchange(exchange(draw)),
+        }
     }
 
     /// A call, more or less.
     fn call(&self, draw: &mut Draw<'_>) -> Bytes {
         let xid = u32::from(draw.octet());
         let lists = self.lists(draw);
-        let procedure = u32::from(draw.octet() % 8);
-        let mut message = BytesMut::new();
-        V1.encode(&self.header(draw, xid, lists), &mut message);
-        for word in [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0] {
-            message.put_u32(word);
-        }
-        // A count, a length, and what data there is.
-        let (first, second) = (draw.length(), draw.length());
-        message.put_u32(u32::try_from(first).unwrap_or_default());
-        if draw.flag() {
-            message.put_u32(u32::try_from(second).unwrap_or_default());
-            message.put_bytes(7, draw.below(1200));
-        }
+        let body = self.body(draw, lists);
+        let mut message = self.encoded(draw, xid, Direction::Call, body);
+        message.extend_from_slice(&rpc_call(draw, xid));
         message.freeze()
     }
 
@@ -239,9 +277,13 @@ impl Peer {
         if decoded.is_empty() {
             return self.call(draw);
         }
-        let (call, _) = draw.pick(&decoded);
+        let call = draw.pick(&decoded);
         let mut lists = match call.body {
             Body::Message(lists) | Body::NoMessage(lists) => lists,
+            Body::Exchange(Exchange::Request { want }) => {
+                let response = response(draw, self.profile, &want);
+                return self.encoded(draw, call.xid, Direction::Reply, Body::Exchange(response)).freeze();
+            }
             _ => ChunkLists::default(),
         };
         lists.read.clear();
@@ -257,15 +299,12 @@ impl Peer {
         if draw.rarely(8) {
             lists = self.lists(draw);
         }
-        let mut header = self.header(draw, call.xid, lists);
-        if let Body::NoMessage(ChunkLists { reply: None, .. }) = &header.body {
-            header.body = Body::Message(ChunkLists::default());
+        let mut body = self.body(draw, lists);
+        if let Body::NoMessage(ChunkLists { reply: None, .. }) = &body {
+            body = Body::Message(ChunkLists::default());
         }
-        let mut message = BytesMut::new();
-        V1.encode(&header, &mut message);
-        for word in [call.xid, 1, 0, 0, 0, draw.pick(&[0, 0, 0, 1, 4])] {
-            message.put_u32(word);
-        }
+        let mut message = self.encoded(draw, call.xid, Direction::Reply, body);
+        put_reply(draw, call.xid, &mut message);
         if draw.flag() {
             message.put_u32(u32::try_from(written).unwrap_or(u32::MAX));
         }
@@ -275,21 +314,28 @@ impl Peer {
 
     /// RDMA Write to what was offered, or to anything.
     fn write(&mut self, draw: &mut Draw<'_>) {
-        let targets: Vec<Segment> = self
-            .offered()
-            .into_iter()
-            .flat_map(|lists| lists.write.into_iter().chain(lists.reply))
-            .flat_map(|chunk| chunk.segments)
-            .collect();
-        let target =
-            if targets.is_empty() || draw.rarely(32) { self.segment(draw) } else { draw.pick(&targets) };
+        let mut targets = Vec::new();
+        for Header { xid, body, .. } in self.decoded() {
+            if let Body::Message(lists) | Body::NoMessage(lists) = body {
+                let chunks = lists.write.into_iter().chain(lists.reply);
+                targets.extend(chunks.flat_map(|chunk| chunk.segments).map(|segment| (xid, segment)));
+            }
+        }
+        let wild = targets.is_empty() || draw.rarely(32);
+        let (xid, target) = if wild { (0, self.segment(draw)) } else { draw.pick(&targets) };
         let all = usize::try_from(target.length).unwrap_or_default().min(1 << 20);
         let len = draw.pick(&[all, all, all / 2, 0]);
         let mut target = remote(target);
         if draw.rarely(8) {
             target.address = target.address.wrapping_add(1);
         }
-        self.post(WorkRequest::Write { gather: vec![vec![0x77; len].into()], targets: vec![target] });
+        // What the Reply chunk is for, or anything.
+        let mut data = BytesMut::new();
+        if len % 3 == 1 {
+            put_reply(draw, xid, &mut data);
+        }
+        data.resize(len, 0x77);
+        self.post(WorkRequest::Write { gather: vec![data.freeze()], targets: vec![target] });
     }
 
     /// RDMA Read of what was offered, or of anything.
@@ -313,6 +359,83 @@ impl Peer {
 
 fn remote(segment: Segment) -> RemoteSegment {
     RemoteSegment { key: Key(segment.handle), address: segment.offset, length: segment.length }
+}
+
+const fn other(direction: Direction) -> Direction {
+    match direction {
+        Direction::Call => Direction::Reply,
+        Direction::Reply => Direction::Call,
+    }
+}
+
+fn version_error(draw: &mut Draw<'_>) -> ErrorBody {
+    ErrorBody::Version { low: draw.word() % 4, high: draw.word() % 4 }
+}
+
+/// An RPC Call with arguments, more or less.
+fn rpc_call(draw: &mut Draw<'_>, xid: u32) -> Bytes {
+    let mut message = BytesMut::new();
+    let procedure = u32::from(draw.octet() % 8);
+    for word in [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0] {
+        message.put_u32(word);
+    }
+    // A count, a length, and what data there is.
+    let (first, second) = (draw.length(), draw.length());
+    message.put_u32(u32::try_from(first).unwrap_or_default());
+    if draw.flag() {
+        message.put_u32(u32::try_from(second).unwrap_or_default());
+        message.put_bytes(7, draw.below(1200));
+    }
+    message.freeze()
+}
+
+/// The header of an RPC Reply.
+fn put_reply(draw: &mut Draw<'_>, xid: u32, message: &mut BytesMut) {
+    for word in [xid, 1, 0, 0, 0, draw.pick(&[0, 0, 0, 1, 4])] {
+        message.put_u32(word);
+    }
+}
+
+/// Characteristics with values that they can have, or not.
+fn values(draw: &mut Draw<'_>) -> Vec<Value> {
+    let count = draw.pick(&[1, 1, 2, 3, 0, 40]);
+    let value = |_| {
+        let id = draw.pick(&[1, 1, 2, 3, EXPERIMENTAL, u32::MAX, 0, 77]);
+        let data = if draw.rarely(8) {
+            let len = draw.below(40);
+            draw.octets(len)
+        } else {
+            draw.pick(&[4096_u32, 8192, 1, 0, 2, 1024, 65_536, u32::MAX]).to_be_bytes().to_vec()
+        };
+        Value { id, data: data.into() }
+    };
+    (0..count).map(value).collect()
+}
+
+/// Some of so many, and perhaps others.
+fn subset(draw: &mut Draw<'_>, count: usize) -> Subset {
+    let all = count + usize::from(draw.rarely(16)) * 40;
+    (0..all).filter(|_| draw.flag()).collect()
+}
+
+/// An operation of its own accord; a response to nothing is one too.
+fn exchange(draw: &mut Draw<'_>) -> Exchange {
+    let values = values(draw);
+    match draw.below(8) {
+        0..=2 => Exchange::Initial { constant: subset(draw, values.len()), start: values },
+        3..=4 => Exchange::Request { want: values },
+        5..=6 => Exchange::Update { now: values, clears: draw.flag() },
+        _ => response(draw, None, &values),
+    }
+}
+
+fn response(draw: &mut Draw<'_>, profile: Option<Profile>, want: &[Value]) -> Exchange {
+    let (done, rejected) = (subset(draw, want.len()), subset(draw, want.len()));
+    let rest = match profile {
+        Some(Profile::P2) => Rest::Other(values(draw)),
+        _ => Rest::Pending(subset(draw, want.len())),
+    };
+    Exchange::Response { done, rejected, rest }
 }
 
 /// A message with one thing wrong: a word changed, its end missing, or more behind it.

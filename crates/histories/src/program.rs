@@ -26,6 +26,8 @@ pub(crate) const BOTH: u32 = 6;
 
 /// Most octets of an item.
 pub(crate) const MAX: usize = 256 << 10;
+/// Octets of data that fit a message of 1024 octets, in every version.
+const SMALL: usize = 800;
 /// Octets of a reply's header and two counts.
 const REPLY_HEADER: usize = 24 + 8;
 
@@ -65,6 +67,13 @@ pub(crate) struct Expected {
     second: usize,
 }
 
+impl Expected {
+    /// Whether a chunk may be needed, whatever the versions and sizes are: all else fits the least inline threshold.
+    pub(crate) fn is_large(self) -> bool {
+        !matches!(self.procedure, 0 | STORE | LIST) || self.first > SMALL
+    }
+}
+
 /// A call of any procedure and length.
 pub(crate) fn call(draw: &mut Draw<'_>, xid: u32) -> (Call, Expected) {
     let procedure = u32::try_from(draw.below(7)).unwrap();
@@ -75,7 +84,7 @@ pub(crate) fn call(draw: &mut Draw<'_>, xid: u32) -> (Call, Expected) {
 /// A call that no chunk is needed for, whatever the versions and sizes are.
 pub(crate) fn small_call(draw: &mut Draw<'_>, xid: u32) -> (Call, Expected) {
     let procedure = draw.pick(&[0, STORE, LIST]);
-    let first = draw.below(800);
+    let first = draw.below(SMALL);
     call_of(draw, Expected { xid, procedure, first, second: 0 })
 }
 

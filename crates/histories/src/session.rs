@@ -1,11 +1,12 @@
 //! A client session and its server's connections, both keeping to the protocol, on a fabric that does not keep its promises.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rpcrdma_proto::{
-    Action, Answer, CallId, Config, Connection, Event, ReplyToken, Session, SessionEvent, Side,
+    Action, Answer, CallFailure, CallId, Config, Connection, Event, IncomingReply, RefusedKind, ReplyToken,
+    Session, SessionEvent, Side,
 };
 use rpcrdma_sim::{Action as FaultAction, Fabric, Fault, Outstanding, Side as SimSide, Step};
 use rpcrdma_verbs::{Buffer, ProtectionDomain, QueuePair, Status, Windows};
@@ -14,8 +15,14 @@ use rpcrdma_xdr::Decoder;
 use crate::draw::Draw;
 use crate::ledger::Ledger;
 use crate::link::Link;
+use crate::operations::{self, Spoken};
+use crate::outcomes::{Failed, Rules};
 use crate::program::{Expected, call, check, execute};
-use crate::settings::{self, MEMORY, MOST_ROUNDS, MOST_STEPS, Queues, SLACK};
+use crate::settings::{self, MEMORY, MOST_RECEIVE, MOST_STEPS, Queues, SLACK};
+use crate::world::World;
+
+/// Memory of an endpoint that is enough for all its Receives.
+const LEAST_MEMORY: usize = MEMORY / 4;
 
 /// A call on its way, and when it must have ended.
 #[derive(Debug)]
@@ -25,8 +32,21 @@ struct Pending {
 }
 
 impl Pending {
-    fn check_time(&self, now: Instant) {
+    /// Checks its end, and that this was in time; `closed` says that what it was made on was closed by its owner.
+    fn check_end(
+        self,
+        (rules, side, closed): (&Rules, Side, bool),
+        now: Instant,
+        result: Result<IncomingReply, CallFailure>,
+    ) {
         assert!(now <= self.deadline + SLACK, "{self:?} ended {:?} late", now - self.deadline);
+        match result {
+            Ok(reply) => check(self.expected, reply),
+            Err(failure) => {
+                let (late, large) = (now >= self.deadline, self.expected.is_large());
+                rules.check_call(&Failed { side, late, closed, large }, &failure.error);
+            }
+        }
     }
 }
 
@@ -39,15 +59,22 @@ struct Served {
     held: Vec<(ReplyToken, u32, Decoder)>,
     /// The server's own calls.
     reverse: BTreeMap<CallId, Pending>,
+    /// Requests about characteristics that have no answer.
+    asked: BTreeSet<u64>,
+    /// It takes no calls any more, as its owner said or as it said itself.
+    closing: bool,
+    /// Its owner has closed it, or its queue pair.
+    close: bool,
     closed: bool,
 }
 
 #[derive(Debug)]
-struct World {
+struct Endpoints {
     fabric: Fabric,
     session: Session,
     link: Option<Link<Ledger>>,
     servers: Vec<Served>,
+    rules: Rules,
     configs: [Arc<Config>; 2],
     queues: [Queues; 2],
     domains: [ProtectionDomain; 2],
@@ -60,6 +87,12 @@ struct World {
     ignore: usize,
     /// The server answers later.
     hold: bool,
+    /// Requests of the client about characteristics that have no answer.
+    asked: BTreeSet<u64>,
+    /// The client's owner has closed it.
+    closing: bool,
+    /// The client's owner has ended its connection.
+    ended: bool,
     closed: bool,
 }
 
@@ -69,7 +102,7 @@ struct World {
 /// When one of the invariants of the crate does not hold.
 pub fn two_endpoints(octets: &[u8]) {
     let mut draw = Draw::new(octets);
-    let mut world = World::new(&mut draw);
+    let mut world = Endpoints::new(&mut draw);
     for _ in 0..MOST_STEPS {
         if draw.is_used_up() {
             break;
@@ -79,16 +112,27 @@ pub fn two_endpoints(octets: &[u8]) {
     world.end();
 }
 
-impl World {
+impl Endpoints {
     fn new(draw: &mut Draw<'_>) -> Self {
+        let spoken = draw.octet();
+        let versions = settings::versions(spoken);
         let fabric = Fabric::new(settings::fabric(draw));
-        let configs = [(); 2].map(|()| Arc::new(settings::endpoint(draw)));
+        let enabled = [spoken < 225, !(200..225).contains(&spoken)];
+        let configs = [0, 1].map(|side| Arc::new(settings::endpoint(draw, versions[side], enabled[side])));
+        let rules = Rules {
+            versions,
+            few_windows: fabric.config().capabilities.max_windows < 100,
+            idle: configs.each_ref().map(|config| config.timeouts.idle.is_some()),
+            works_fail: false,
+            no_receives: false,
+        };
         let queues = [(); 2].map(|()| Queues::draw(draw));
         Self {
             session: Session::new(Arc::clone(&configs[0]), u64::from(draw.octet())),
             fabric,
             link: None,
             servers: vec![],
+            rules,
             configs,
             queues,
             domains: [(); 2].map(|()| ProtectionDomain::new(MEMORY)),
@@ -98,12 +142,11 @@ impl World {
             refuse: 0,
             ignore: 0,
             hold: false,
+            asked: BTreeSet::new(),
+            closing: false,
+            ended: false,
             closed: false,
         }
-    }
-
-    fn now(&self) -> Instant {
-        self.fabric.instant()
     }
 
     fn step(&mut self, draw: &mut Draw<'_>) {
@@ -132,12 +175,16 @@ impl World {
                 } else {
                     let len = (MEMORY / 8) << draw.below(3);
                     self.pinned[side].extend(self.domains[side].allocate(len, 1));
+                    let left = MEMORY.saturating_sub(self.domains[side].usage().in_use);
+                    self.rules.no_receives |= left < LEAST_MEMORY;
                 }
             }
             36 => {
                 let Some(server) = self.servers.last_mut() else { return };
+                server.close = true;
                 if draw.flag() {
                     server.connection.close(now);
+                    server.closing = true;
                 } else {
                     server.link.qp.abort();
                 }
@@ -146,7 +193,11 @@ impl World {
                 0 => self.ignore = 1,
                 count => self.refuse = count,
             },
-            38 if draw.rarely(4) => self.session.close(now),
+            38 if draw.rarely(4) => {
+                self.closing = true;
+                self.session.close(now);
+            }
+            39 if self.rules.versions[0].profile().is_some() => self.operate(draw),
             _ => self.pump(),
         }
     }
@@ -162,7 +213,42 @@ impl World {
             Ok(id) => {
                 self.pending.insert(id, Pending { expected, deadline });
             }
-            Err(refused) => assert_eq!(refused.kind, rpcrdma_proto::RefusedKind::Closed),
+            Err(refused) => assert!(self.closing && refused.kind == RefusedKind::Closed, "{refused:?}"),
+        }
+    }
+
+    /// One of the sides changes, or asks the other to.
+    fn operate(&mut self, draw: &mut Draw<'_>) {
+        let enabled = self.configs.iter().all(|config| config.characteristics.enabled);
+        let (of_client, asks) = (draw.flag(), draw.flag());
+        let (connection, link) = match (of_client, self.servers.last_mut()) {
+            (true, _) => (self.session.connection(), self.link.as_ref()),
+            (false, Some(server)) => (Some(&server.connection), Some(&server.link)),
+            (false, None) => return,
+        };
+        let exchanged = connection.is_some_and(|connection| connection.characteristics().is_some());
+        let takes = link.is_some_and(|link| link.qp.capabilities().remote_invalidation);
+        let spoken = Spoken { exchanged, enabled };
+        let server = self.servers.last_mut();
+        if asks {
+            let want = operations::request(draw);
+            let (asked, result) = match server.filter(|_| !of_client) {
+                None => (&mut self.asked, self.session.ask(want)),
+                Some(server) => (&mut server.asked, server.connection.ask(want)),
+            };
+            match result {
+                Ok(request) => assert!(asked.insert(request), "each request has its own number"),
+                Err(error) => operations::check_refusal(spoken, true, &error),
+            }
+        } else {
+            let value = operations::change(draw, MOST_RECEIVE, takes);
+            let result = match server.filter(|_| !of_client) {
+                None => self.session.change(value),
+                Some(server) => server.connection.change(value),
+            };
+            if let Err(error) = result {
+                operations::check_refusal(spoken, false, &error);
+            }
         }
     }
 
@@ -173,8 +259,15 @@ impl World {
         let (call, expected) = call(draw, xid);
         let Some(server) = self.servers.last_mut() else { return };
         let deadline = now + self.configs[1].timeouts.call;
-        if let Ok(id) = server.connection.call(now, call) {
-            server.reverse.insert(id, Pending { expected, deadline });
+        match server.connection.call(now, call) {
+            Ok(id) => {
+                assert!(!server.closing, "what is closed takes no call");
+                server.reverse.insert(id, Pending { expected, deadline });
+            }
+            Err(refused) => {
+                assert_eq!(refused.kind, RefusedKind::Closed);
+                server.closing = true;
+            }
         }
     }
 
@@ -213,6 +306,7 @@ impl World {
             2 => self.fabric.heal(connection),
             _ => {
                 if let Some(link) = &mut self.link {
+                    self.ended = true;
                     link.qp.abort();
                 }
             }
@@ -233,7 +327,10 @@ impl World {
         let action = match draw.below(4) {
             0 => FaultAction::Cut,
             1 => FaultAction::CutAfter,
-            2 => FaultAction::Fail(Status::Fatal),
+            2 => {
+                self.rules.works_fail = true;
+                FaultAction::Fail(Status::Fatal)
+            }
             _ => FaultAction::Delay(settings::wait(draw)),
         };
         self.fabric.plan(Fault { connection, side, at, action });
@@ -253,50 +350,30 @@ impl World {
             let (a, b) = self.fabric.pair(a, b);
             assert!(self.session.connected(now, attempt, a.peer_private_data(), a.capabilities()));
             assert!(self.link.is_none(), "a session has one connection at a time");
-            self.link = Some(Link::new(a, Ledger::default()));
+            let [client, server] = self.rules.versions.map(|versions| versions.profile());
+            self.link = Some(Link::new(a, Ledger::new(client, server)));
             let config = Arc::clone(&self.configs[1]);
             let connection =
                 Connection::new(Side::Server, config, b.peer_private_data(), b.capabilities(), now);
             self.servers.push(Served {
                 connection,
-                link: Link::new(b, Ledger::default()),
+                link: Link::new(b, Ledger::new(server, client)),
                 held: vec![],
                 reverse: BTreeMap::new(),
+                asked: BTreeSet::new(),
+                closing: false,
+                close: false,
                 closed: false,
             });
         }
         true
     }
 
-    /// Does what can be done without time passing.
-    fn pump(&mut self) {
-        for _ in 0..MOST_ROUNDS {
-            let mut progress = self.connect();
-            let now = self.now();
-            if let Some(link) = &mut self.link {
-                progress |= link.pump(&mut self.session, now);
-            }
-            while let Some(event) = self.session.poll_event(now) {
-                progress = true;
-                self.client_event(now, event);
-            }
-            for server in &mut self.servers {
-                progress |= server.pump(now, self.hold);
-            }
-            self.servers.retain(|server| !server.closed);
-            if !progress {
-                return;
-            }
-        }
-        panic!("the endpoints do not come to rest");
-    }
-
     fn client_event(&mut self, now: Instant, event: SessionEvent) {
         assert!(!self.closed, "{event:?} after Closed");
         match event {
-            SessionEvent::Connected
-            | SessionEvent::ConnectFailed { .. }
-            | SessionEvent::Characteristics(_) => {}
+            SessionEvent::Connected | SessionEvent::ConnectFailed { .. } => {}
+            SessionEvent::Characteristics(notice) => operations::answered(&mut self.asked, &notice),
             SessionEvent::Call(call) => {
                 let executed = execute(call.message);
                 assert!(executed.intact, "a call of the server arrives as it left");
@@ -304,48 +381,15 @@ impl World {
             }
             SessionEvent::Reply { id, result } => {
                 let pending = self.pending.remove(&id).expect("a call ends once");
-                pending.check_time(now);
-                if let Ok(reply) = result {
-                    check(pending.expected, reply);
-                }
+                pending.check_end((&self.rules, Side::Client, self.closing), now, result);
             }
-            SessionEvent::Disconnected(_) => self.link = None,
+            SessionEvent::Disconnected(reason) => {
+                self.rules.check_end(Side::Client, self.closing || self.ended, &reason);
+                assert!(self.asked.is_empty(), "a connection ends after its requests: {:?}", self.asked);
+                self.ended = false;
+                self.link = None;
+            }
             SessionEvent::Closed => self.closed = true,
-        }
-    }
-
-    /// Some events of the fabric, with what follows from them.
-    fn advance(&mut self, events: usize) {
-        for _ in 0..events {
-            self.pump();
-            let Some(next) = self.fabric.next_event() else { return };
-            self.tick(self.fabric.instant_at(next));
-        }
-    }
-
-    /// Runs for so long; timers fire when they are due.
-    fn run_for(&mut self, time: Duration) {
-        let end = self.now() + time;
-        for _ in 0..MOST_ROUNDS {
-            self.pump();
-            self.tick(end);
-            if self.now() >= end {
-                return self.pump();
-            }
-        }
-        panic!("{time:?} do not pass: a timer is due for ever");
-    }
-
-    /// Moves the clock to the next event or timer, but not beyond `end`.
-    fn tick(&mut self, end: Instant) {
-        let fabric = self.fabric.next_event().map(|at| self.fabric.instant_at(at));
-        let servers = self.servers.iter().filter_map(|server| server.connection.poll_timeout());
-        let next = servers.chain(self.session.poll_timeout()).chain(fabric).min().unwrap_or(end).min(end);
-        self.fabric.advance(next.saturating_duration_since(self.now()));
-        let now = self.now();
-        self.session.handle_timeout(now);
-        for server in &mut self.servers {
-            server.connection.handle_timeout(now);
         }
     }
 
@@ -372,8 +416,10 @@ impl World {
         assert_eq!((outstanding.work_requests, outstanding.windows), (0, 0), "at rest: {outstanding:?}");
 
         let now = self.now();
+        self.closing = true;
         self.session.close(now);
         for server in &mut self.servers {
+            server.close = true;
             server.connection.close(now);
         }
         self.run_for(SLACK);
@@ -386,25 +432,61 @@ impl World {
     }
 }
 
+impl World for Endpoints {
+    fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    fn round(&mut self) -> bool {
+        let mut progress = self.connect();
+        let now = self.now();
+        if let Some(link) = &mut self.link {
+            progress |= link.pump(&mut self.session, now);
+        }
+        while let Some(event) = self.session.poll_event(now) {
+            progress = true;
+            self.client_event(now, event);
+        }
+        for server in &mut self.servers {
+            progress |= server.pump(now, self.hold, &self.rules);
+        }
+        self.servers.retain(|server| !server.closed);
+        progress
+    }
+
+    fn check(&self) {}
+
+    fn next_timeout(&self) -> Option<Instant> {
+        let servers = self.servers.iter().filter_map(|server| server.connection.poll_timeout());
+        servers.chain(self.session.poll_timeout()).min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.session.handle_timeout(now);
+        for server in &mut self.servers {
+            server.connection.handle_timeout(now);
+        }
+    }
+}
+
 impl Served {
-    fn pump(&mut self, now: Instant, hold: bool) -> bool {
+    fn pump(&mut self, now: Instant, hold: bool, rules: &Rules) -> bool {
         let mut progress = self.link.pump(&mut self.connection, now);
         while let Some(event) = self.connection.poll_event() {
             progress = true;
             assert!(!self.closed, "{event:?} after Closed");
             match event {
-                Event::Characteristics(_) => {}
+                Event::Characteristics(notice) => operations::answered(&mut self.asked, &notice),
                 Event::Call(call) if hold => self.held.push((call.token, call.xid, call.message)),
                 Event::Call(call) => self.answer(now, call.token, call.message),
                 Event::Reply { id, result } => {
                     let pending = self.reverse.remove(&id).expect("a call ends once");
-                    pending.check_time(now);
-                    if let Ok(reply) = result {
-                        check(pending.expected, reply);
-                    }
+                    pending.check_end((rules, Side::Server, self.close), now, result);
                 }
-                Event::Closed(_) => {
+                Event::Closed(reason) => {
                     self.closed = true;
+                    rules.check_end(Side::Server, self.close, &reason);
+                    assert!(self.asked.is_empty(), "a connection ends after its requests: {:?}", self.asked);
                     assert!(self.reverse.is_empty(), "a connection ends after its calls: {:?}", self.reverse);
                 }
             }

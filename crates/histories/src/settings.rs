@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_proto::{Config, Limits};
+use rpcrdma_proto::{Config, Limits, Profile, Versions};
 use rpcrdma_sim::{CompletionMode, FabricConfig};
 use rpcrdma_verbs::{ConnectParameters, ProtectionDomain};
 
@@ -16,6 +16,9 @@ pub const SLACK: Duration = Duration::from_secs(60);
 
 /// Memory of an endpoint, in octets, of which histories pin some.
 pub(crate) const MEMORY: usize = 8 << 20;
+
+/// Bytes of the largest Receive that a side changes to, of itself or asked to.
+pub(crate) const MOST_RECEIVE: u32 = 16_384;
 
 /// Decisions in one history.
 pub(crate) const MOST_STEPS: usize = 400;
@@ -38,7 +41,17 @@ pub(crate) fn fabric(draw: &mut Draw<'_>) -> FabricConfig {
     config
 }
 
-pub(crate) fn endpoint(draw: &mut Draw<'_>) -> Config {
+/// The versions of two sides, from one octet: of 0 it is Version One for both.
+pub(crate) fn versions(octet: u8) -> [Versions; 2] {
+    let two = |profile| [Versions::both(profile), Versions::two(profile)];
+    let [[first, second], [third, fourth]] = [Profile::P1, Profile::P2].map(two);
+    let all = [Versions::ONE, first, second, third, fourth];
+    let octet = usize::from(octet);
+    [all[octet % 5], all[octet / 5 % 5]]
+}
+
+/// An endpoint; whether it exchanges characteristics, if it speaks a version that has them, is said by `exchanges`.
+pub(crate) fn endpoint(draw: &mut Draw<'_>, versions: Versions, exchanges: bool) -> Config {
     let limits = Limits {
         read_segment_len: 1 << 20,
         read_total: 1 << 20,
@@ -59,11 +72,14 @@ pub(crate) fn endpoint(draw: &mut Draw<'_>) -> Config {
         max_read_chunks: draw.pick(&[1, 4]),
         reverse_chunks: draw.flag(),
         bindings: None,
+        versions,
         ..Config::default()
     };
     if draw.flag() {
         config.bindings = Some(Arc::new(Table));
     }
+    config.characteristics.enabled = exchanges;
+    config.characteristics.most_receive_size = usize::try_from(MOST_RECEIVE).unwrap();
     config.timeouts.idle = draw.pick(&[None, Some(Duration::from_secs(20))]);
     config
 }

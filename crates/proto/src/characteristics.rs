@@ -32,7 +32,7 @@ pub const REGISTERED_MOST: usize = 8;
 /// Receives that a connection keeps for operations of the peer beyond those of its credits: one for an operation that is not
 /// answered, and one for a response.
 pub const OPERATION_RECEIVES: usize = 2;
-const OPERATION_RECEIVES_32: u32 = 2;
+pub(crate) const OPERATION_RECEIVES_32: u32 = 2;
 
 /// Receive sizes that can be told and asked for, bytes: what every peer may count on, to the longest message that any version
 /// negotiates (RFC 8797 §4.2).

@@ -567,6 +567,14 @@ impl Session {
         }
     }
 
+    /// Until when the answer to the offer is awaited; `None` once it has ended, though its connection may be there still.
+    fn offer_deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Offering(deadline) => self.offer.map(|_| deadline),
+            _ => None,
+        }
+    }
+
     /// The peer speaks Version One only, or what it said; for some time.
     fn remember(&mut self, now: Instant, versions: Option<(u32, u32)>) {
         self.fallback = Some(after(now, self.config.timeouts.version_memory));
@@ -676,9 +684,7 @@ impl Session {
             let result = Err(CallFailure::permanent(CallError::TimedOut, waiting.sent));
             self.events.push_back(SessionEvent::Reply { id, result });
         }
-        if let State::Offering(deadline) = self.state
-            && deadline <= now
-        {
+        if self.offer_deadline().is_some_and(|deadline| deadline <= now) {
             let error = CallError::TimedOut;
             self.offer_ended(now, Err(CallFailure { error, call: None, sent: true }));
         }
@@ -806,8 +812,8 @@ impl Session {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let state = match self.state {
-            State::Wanted(at) | State::Connecting(at) | State::Offering(at) | State::Draining(at) => Some(at),
-            _ => None,
+            State::Wanted(at) | State::Connecting(at) | State::Draining(at) => Some(at),
+            _ => self.offer_deadline(),
         };
         let calls = self.waiting.values().map(|call| call.deadline).min();
         earlier(earlier(state, calls), self.connection.as_ref().and_then(Connection::poll_timeout))

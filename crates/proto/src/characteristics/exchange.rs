@@ -1,8 +1,8 @@
 //! The conversation about characteristics on one connection (xcharext-02 §4).
 //!
-//! *Flow control.* No document says what backs these messages, which mostly are not answered (xcharext-02 §2.3). Here each side that
-//! takes part keeps [`OPERATION_RECEIVES`](super::OPERATION_RECEIVES) Receives for them beyond those of its credits, and sends one only when the one before has
-//! surely been received: it was answered, a Call sent after it was, or the peer has sent more Calls than it could have without
+//! *Flow control.* No document says what backs these messages, which mostly are not answered (xcharext-02 §2.3). Here each side
+//! keeps [`OPERATION_RECEIVES`](super::OPERATION_RECEIVES) Receives for them beyond those of its credits, whether it takes part or not, and sends one only when the
+//! one before has surely been received: it was answered, a Call sent after it was, or the peer has sent more Calls than it could have without
 //! a reply that followed it. What changes meanwhile is told once, with its last value.
 //!
 //! *Receive sizes* (xcharext-02 §3.1). Going up: new Receives have the new size, and the peer is told when the last smaller one
@@ -210,11 +210,6 @@ impl Exchanges {
         } else {
             None
         }
-    }
-
-    /// Receives to be kept beyond those for credits.
-    pub(crate) const fn receives_owed(&self) -> u32 {
-        if self.enabled || self.once { super::OPERATION_RECEIVES_32 } else { 0 }
     }
 
     /// The longest message that the peer may have sent us inline in reply to a Call that leaves now.

@@ -8,8 +8,7 @@ use std::time::Instant;
 use rpcrdma_verbs::{Disconnected, Windows};
 
 use super::{Connection, State};
-use crate::characteristics::Notice;
-use crate::characteristics::exchange::Exchanges;
+use crate::characteristics::{Notice, OPERATION_RECEIVES_32};
 use crate::event::{CloseReason, Event, Post};
 use crate::reads::Owner;
 use crate::timers::{after, earlier};
@@ -36,7 +35,8 @@ impl Connection {
             if !self.core.is_idle() || self.state != State::Open {
                 return None;
             }
-            let operations = self.exchanges.as_ref().map_or(0, Exchanges::receives_owed);
+            // Also of who takes no part, which the peer learns from a refusal only.
+            let operations = if self.exchanges.is_some() { OPERATION_RECEIVES_32 } else { 0 };
             let in_flight = self.requester.credits.in_flight().saturating_add(operations);
             let in_flight = in_flight.saturating_sub(self.responder.credits.overdrawn());
             let owed = self.responder.receives_owed().saturating_add(in_flight);

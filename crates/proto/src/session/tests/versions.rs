@@ -84,6 +84,17 @@ fn v2_01_s5_2_a_server_that_says_nothing_is_taken_for_one_without_it() {
 }
 
 #[test]
+fn i6_an_offer_that_has_ended_is_not_timed_until_its_connection_has() {
+    let mut world = world(Versions::both(Profile::P1), Versions::ONE);
+    world.call(null(99));
+    while world.pump() {}
+    let end = world.now() + Timeouts::default().offer;
+    assert_eq!(world.session.poll_timeout(), Some(end));
+    world.session.handle_timeout(end);
+    assert!(world.session.poll_timeout().is_none_or(|next| next > end), "a timer that is due for ever");
+}
+
+#[test]
 fn who_speaks_version_two_only_says_so() {
     let mut world = world(Versions::two(Profile::P1), Versions::ONE);
     let id = world.call(null(1));

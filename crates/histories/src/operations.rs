@@ -1,0 +1,68 @@
+//! Operations on characteristics, drawn; and the ones that are refused before they leave, by rule.
+
+use std::collections::BTreeSet;
+
+use rpcrdma_proto::characteristics::EXPERIMENTAL;
+use rpcrdma_proto::{Characteristic, NotExchanged, Notice};
+
+use crate::draw::Draw;
+
+/// Receive sizes that are asked for: also such as nobody takes.
+const SIZES: [u32; 7] = [4096, 8192, 65_536, 16_384, 5000, 1024, 1 << 20];
+
+/// A value that one side takes; it can have Receives of up to `most` bytes.
+pub(crate) fn change(draw: &mut Draw<'_>, most: u32, takes_invalidation: bool) -> Characteristic {
+    match draw.below(4) {
+        0..=1 => Characteristic::ReceiveSize(draw.pick(&SIZES).min(most)),
+        2 => Characteristic::RemoteInvalidation(draw.flag() && takes_invalidation),
+        _ => registered(draw),
+    }
+}
+
+/// What one side asks of the other.
+pub(crate) fn request(draw: &mut Draw<'_>) -> Vec<Characteristic> {
+    let count = draw.pick(&[1, 1, 2, 3]);
+    let want = (0..count).map(|_| match draw.below(6) {
+        0..=2 => Characteristic::ReceiveSize(draw.pick(&SIZES)),
+        3 => Characteristic::RemoteInvalidation(draw.flag()),
+        _ => registered(draw),
+    });
+    want.collect()
+}
+
+fn registered(draw: &mut Draw<'_>) -> Characteristic {
+    let id = draw.pick(&[EXPERIMENTAL, u32::MAX, EXPERIMENTAL + 7]);
+    let len = draw.below(40);
+    Characteristic::Registered { id, data: vec![draw.octet(); len].into() }
+}
+
+/// What is known of a connection that an operation was refused on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spoken {
+    /// Its version is known, and has characteristics.
+    pub(crate) exchanged: bool,
+    /// Both sides take part.
+    pub(crate) enabled: bool,
+}
+
+/// Checks why a change or request was refused.
+pub(crate) fn check_refusal(spoken: Spoken, asked: bool, error: &NotExchanged) {
+    let legal = match error {
+        NotExchanged::NotSpoken => !spoken.exchanged,
+        NotExchanged::Unsupported => !spoken.enabled,
+        NotExchanged::Unknown(_) | NotExchanged::Impossible(_) => true,
+        NotExchanged::Reduction { size, now } => !asked && size < now,
+        NotExchanged::Twice(_) | NotExchanged::Busy { .. } => asked,
+        _ => false,
+    };
+    assert!(legal, "{error}: {spoken:?}");
+}
+
+/// Takes what was answered from what was asked.
+pub(crate) fn answered(asked: &mut BTreeSet<u64>, notice: &Notice) {
+    match notice {
+        Notice::Answered { request, .. } => assert!(asked.remove(request), "a request is answered once"),
+        Notice::Unsupported | Notice::Ended => asked.clear(),
+        _ => {}
+    }
+}

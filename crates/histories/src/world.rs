@@ -1,0 +1,67 @@
+//! What all histories do with time: everything that can be done at once, then the next event of the fabric or the next timer.
+
+use std::time::{Duration, Instant};
+
+use rpcrdma_sim::Fabric;
+
+use crate::settings::MOST_ROUNDS;
+
+/// Endpoints on a fabric.
+pub(crate) trait World {
+    fn fabric(&self) -> &Fabric;
+
+    /// Does once what can be done without time passing; whether anything was.
+    fn round(&mut self) -> bool;
+
+    /// What holds whenever nothing is left to do without time passing.
+    fn check(&self);
+
+    /// The earliest timer of an endpoint.
+    fn next_timeout(&self) -> Option<Instant>;
+
+    fn handle_timeout(&mut self, now: Instant);
+
+    fn now(&self) -> Instant {
+        self.fabric().instant()
+    }
+
+    /// Does all that can be done without time passing.
+    fn pump(&mut self) {
+        for _ in 0..MOST_ROUNDS {
+            if !self.round() {
+                return self.check();
+            }
+        }
+        panic!("the endpoints do not come to rest");
+    }
+
+    /// Some events of the fabric, with what follows from them; timers fire when they are due.
+    fn advance(&mut self, events: usize) {
+        for _ in 0..events {
+            self.pump();
+            let Some(next) = self.fabric().next_event() else { return };
+            self.tick(self.fabric().instant_at(next));
+        }
+    }
+
+    /// Runs for so long.
+    fn run_for(&mut self, time: Duration) {
+        let end = self.now() + time;
+        for _ in 0..MOST_ROUNDS {
+            self.pump();
+            self.tick(end);
+            if self.now() >= end {
+                return self.pump();
+            }
+        }
+        panic!("{time:?} do not pass: a timer is due for ever");
+    }
+
+    /// Moves the clock to the next event or timer, but not beyond `end`.
+    fn tick(&mut self, end: Instant) {
+        let event = self.fabric().next_event().map(|at| self.fabric().instant_at(at));
+        let next = self.next_timeout().into_iter().chain(event).min().unwrap_or(end).min(end);
+        self.fabric().advance(next.saturating_duration_since(self.now()));
+        self.handle_timeout(self.now());
+    }
+}
