@@ -402,6 +402,7 @@ fn flips(setup: &Setup, length: usize, bits: impl Iterator<Item = usize>) {
     }
 }
 
+// conformance: v2-07-4.2-1
 #[test]
 fn i11_a_flipped_bit_in_any_field_never_reaches_a_completion() {
     let small_fpdu = fpdu_len(18 + 5);

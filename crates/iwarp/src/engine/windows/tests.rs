@@ -66,6 +66,7 @@ fn i7_a_key_rests_after_use() {
 }
 
 // conformance: rfc8166-8.1-1, rfc5666-11-2, rfc5042-6.2.1-1, rfc5666-11-3, rfc8166-8.1-2
+// conformance: v2-07-11.1-1, v2-07-11.1-2
 #[test]
 fn i7_every_write_is_checked_against_key_range_and_right() {
     let mut table = table();
@@ -89,6 +90,7 @@ fn i7_every_write_is_checked_against_key_range_and_right() {
 }
 
 // conformance: rfc8166-8.1-1, rfc5666-11-2, rfc5042-6.2.1-1, rfc5042-6.3.5-1, rfc5666-11-3, rfc8166-8.1-2
+// conformance: v2-07-11.1-1, v2-07-11.1-2
 #[test]
 fn i7_every_read_is_checked_against_key_range_and_right() {
     let mut table = table();
@@ -114,6 +116,7 @@ fn i7_every_read_is_checked_against_key_range_and_right() {
 /// Each connection has a table of its own: a key that another one gave out is nothing here.
 // conformance: experience-8-1
 // conformance: rfc5042-3-3, rfc5042-6.1.1-1, rfc5042-6.1.1-2, rfc5042-6.1.1-3, rfc5042-6.4.5-1, rfc5666-11-3, rfc8166-8.1-2
+// conformance: v2-07-11.1-2
 #[test]
 fn i7_a_key_is_good_on_its_own_connection_only() {
     let (mut here, mut there) = (table(), WindowTable::new(8, 64, [8; 32]));

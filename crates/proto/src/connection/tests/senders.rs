@@ -139,6 +139,7 @@ fn s4_3_2_2_an_unused_write_chunk_may_have_been_modified() {
 
 /// RFC 8166 §4.5.4: an answer that cannot leave is told to the Requester by the end of the connection.
 // conformance: rfc8166-4.5.4-2, experience-7.2.1.1-1
+// conformance: v2-07-7.4-2
 #[test]
 fn s4_5_4_an_answer_that_cannot_leave_closes_the_connection() {
     let mut raw = Raw::new(Side::Server, server_config());
@@ -169,6 +170,7 @@ fn s4_5_4_an_answer_that_cannot_leave_closes_the_connection() {
 
 /// RFC 8166 §4.5.4: a Call that gets no answer at all is told to the Requester in the same way, behind the answers before it.
 // conformance: rfc8166-4.5.4-2
+// conformance: v2-07-7.4-2
 #[test]
 fn s4_5_4_a_call_without_an_answer_closes_the_connection() {
     let mut raw = Raw::new(Side::Server, server_config());

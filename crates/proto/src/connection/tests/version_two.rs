@@ -116,6 +116,7 @@ fn every_form_travels_in_every_profile() {
 }
 
 // conformance: v2-01-5-1, v2-03-7-1
+// conformance: v2-07-4.3-2
 #[test]
 fn v2_01_s5_one_message_of_1024_bytes_until_the_version_is_known() {
     for profile in PROFILES {
@@ -152,6 +153,7 @@ fn v2_01_s5_1_then_4096_bytes_both_ways() {
 }
 
 // conformance: v2-01-5.3-1, v2-03-7.3-1
+// conformance: v2-07-4.3.3-1
 #[test]
 fn v2_01_s5_3_a_server_answers_in_the_version_of_the_call() {
     for profile in PROFILES {

@@ -85,6 +85,7 @@ fn refusal(raw: &mut Raw, message: Bytes) -> (u32, ErrorBody) {
     (*xid, *error)
 }
 
+// conformance: v2-07-4.1-1, v2-07-4.3-1
 #[test]
 fn v2_07_s5_each_side_tells_its_properties_once() {
     let mut raw = raw(server());
@@ -117,6 +118,7 @@ fn v2_07_s5_1_nothing_is_asked_or_changed() {
     assert_eq!(pair.client.connection.change(size), Err(NotExchanged::ToldOnce));
 }
 
+// conformance: v2-07-6.3.4-1
 #[test]
 fn v2_07_s6_3_4_properties_after_the_last_of_them_are_an_invalid_continuation() {
     let mut raw = raw(server());
@@ -128,6 +130,7 @@ fn v2_07_s6_3_4_properties_after_the_last_of_them_are_an_invalid_continuation() 
     assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 8192);
 }
 
+// conformance: v2-07-6.3.3-1
 #[test]
 fn v2_07_s6_3_3_nothing_comes_between_the_parts_of_properties() {
     let mut raw = raw(server());
@@ -147,6 +150,7 @@ fn v2_07_s6_3_3_nothing_comes_between_the_parts_of_properties() {
     assert_eq!(sent(&raw).last().unwrap().body, Body::Message(ChunkLists::default()));
 }
 
+// conformance: v2-07-5.1-1, v2-07-5.1-2, v2-07-7.2.2-1, v2-07-7.2.2-2
 #[test]
 fn v2_07_s7_2_2_a_bad_value_is_refused_and_nothing_is_applied() {
     for bad in [
@@ -168,6 +172,8 @@ fn v2_07_s7_2_2_a_bad_value_is_refused_and_nothing_is_applied() {
     }
 }
 
+// conformance: v2-07-7-2, v2-07-7-3, v2-07-7-4, v2-07-7.1.1-1, v2-07-7.1.1-2, v2-07-7.1.2-1, v2-07-7.1.2-2
+// conformance: v2-07-7.1.3-1, v2-07-7.1.3-2
 #[test]
 fn v2_07_s7_1_what_is_not_known_is_refused_by_its_own_code() {
     let mut raw = raw(server());
@@ -185,6 +191,7 @@ fn v2_07_s7_1_what_is_not_known_is_refused_by_its_own_code() {
     assert_eq!(refusal(&mut raw, three), (5, ErrorBody::Version { low: 1, high: 2 }));
 }
 
+// conformance: v2-07-7.3.5-1, v2-07-7.3.5-2
 #[test]
 fn v2_07_s7_3_5_a_reply_that_nothing_holds_says_how_much_it_needs() {
     let mut raw = raw(server());
@@ -197,6 +204,7 @@ fn v2_07_s7_3_5_a_reply_that_nothing_holds_says_how_much_it_needs() {
 }
 
 /// §6.3.10: a reply that follows its header does not return the Reply chunk, so there is that much more room.
+// conformance: v2-07-6.6.3-2
 #[test]
 fn v2_07_s6_6_3_the_reply_chunk_is_used_only_if_the_reply_is_over_the_threshold() {
     let mut pair = pair(client(), server());
@@ -239,6 +247,7 @@ fn v2_07_s5_2_3_and_s5_2_4_segments_are_such_as_the_peer_takes() {
     assert!(pair.server.connection.stats().errors.is_empty());
 }
 
+// conformance: v2-07-4.6.3-1
 #[test]
 fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
     let mut raw = Raw::new(Side::Server, server());
@@ -317,6 +326,7 @@ fn i4_a_peer_beyond_its_limit_loses_its_connection() {
     );
 }
 
+// conformance: v2-07-4.2.1-5, v2-07-4.3-1
 #[test]
 fn i4_nothing_leaves_beyond_the_limit_of_the_peer() {
     let mut raw = Raw::new(Side::Client, client());
@@ -342,6 +352,7 @@ fn i4_nothing_leaves_beyond_the_limit_of_the_peer() {
 }
 
 /// Messages that nothing answers use up what was advertised; a GRANT gives it back.
+// conformance: v2-07-4.2.1.1-1, v2-07-6.3.2-1
 #[test]
 fn v2_07_s4_2_1_1_a_grant_leaves_when_the_peer_is_running_out() {
     let mut raw = raw(server());
@@ -400,6 +411,7 @@ fn a_message_of_another_profile_is_known_for_what_it_is() {
     }
 }
 
+// conformance: v2-07-4.3.2-1
 #[test]
 fn v2_07_s4_3_2_a_server_without_version_two_is_spoken_to_in_version_one() {
     let mut pair = Pair::with(FabricConfig::default(), client(), server_config());

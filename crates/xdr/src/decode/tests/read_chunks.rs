@@ -46,6 +46,7 @@ fn the_chunk_is_handed_out_without_a_copy() {
 }
 
 // conformance: rfc8166-3.4.5-1, rfc5666-3.7-1
+// conformance: v2-07-4.5.1-1
 #[test]
 fn positions_count_in_the_unreduced_stream() {
     let base = built(|e| {
