@@ -17,6 +17,8 @@ const CREDITS: u32 = 16;
 const INLINE: usize = 4096;
 /// Memory of a client: its Receives, and the results of the calls below.
 const MEMORY: usize = 512 << 10;
+/// Resident memory for each connection at the most, of either process, octets: its Receives, and three times that for all else.
+const RESIDENT: u64 = 256 << 10;
 /// Connections that are made at a time.
 const AT_ONCE: usize = 64;
 /// For all connections to be closed at the server.
@@ -105,13 +107,16 @@ pub(crate) async fn run(options: Options) -> Result<bool, Failure> {
         format_args!("{total:.0} in {seconds:.2} s ({:.0}/s)", total / seconds),
     );
     let resident = |from: u64, idle: u64, used: u64| format!("{}, {}", each(from, idle), each(from, used));
-    report.line(
+    let most = RESIDENT * u64::try_from(count)?;
+    report.check(
         "server: resident for each, new and used",
         resident(empty.1.resident, full.1.resident, used.0.resident),
+        used.0.resident <= empty.1.resident + most,
     );
-    report.line(
+    report.check(
         "clients: resident for each, new and used",
         resident(empty.2.resident, full.2.resident, used.1.resident),
+        used.1.resident <= empty.2.resident + most,
     );
     report.line("server: pool reserved for each", each(empty.0.memory, full.0.memory));
     let now = usize::try_from(full.0.connections)?;

@@ -42,7 +42,8 @@ pub(crate) async fn serve(options: Options) -> Result<(), Failure> {
         memory_per_peer: Some(options.memory),
         max_connections: options.connections,
         max_connections_per_peer: options.connections,
-        max_half_open: options.connections,
+        // Half of them are for one address.
+        max_half_open: 2 * options.connections,
         ..ServerConfig::default()
     };
     config.protocol.grant = options.credits;
