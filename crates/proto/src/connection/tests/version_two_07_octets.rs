@@ -68,7 +68,7 @@ fn chunk(segments: usize) -> WriteChunk {
 #[test]
 fn v2_07_s6_3_5_a_call_external_has_the_xid_of_its_call() {
     let mut raw = client(Config::default());
-    call(&mut raw, store(0x77, 9000));
+    call(&mut raw, store(0x77, 90_000));
     let (header, rest) = only(&mut raw);
     let Body::NoMessage(lists) = header.body else { panic!("{header:?}") };
     assert_eq!((header.xid, header.version, rest.len()), (0x77, 2, 0));
