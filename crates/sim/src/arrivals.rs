@@ -253,6 +253,10 @@ impl End {
             self.tap(env, at, MessageKind::ReadResponse, length, None, None, Bytes::new());
             self.completions.read_answered(part.seq, at, env.rng);
             self.delivered += 1;
+            // One that waited for the limit of outstanding Reads leaves from now on.
+            if let Some(waiting) = self.reads_waiting.front_mut() {
+                waiting.ready_at = waiting.ready_at.max(at);
+            }
         }
         Ok(())
     }

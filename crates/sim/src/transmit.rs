@@ -57,7 +57,7 @@ pub(crate) struct ReadPart {
     /// Where in the sink the answer goes on.
     pub(crate) sink_offset: usize,
     pub(crate) missing: usize,
-    ready_at: Duration,
+    pub(crate) ready_at: Duration,
 }
 
 impl ReadPart {

@@ -3,6 +3,7 @@
 mod memory;
 mod nfs;
 mod processor;
+mod roundtrips;
 mod server;
 mod table;
 mod tcp;
@@ -14,11 +15,12 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use self::nfs::NfsStreams;
 use self::processor::Processors;
+use self::roundtrips::Roundtrips;
 use self::server::{Addresses, BenchServer};
 use self::table::{Row, RowDocument, Target, Unit};
 use crate::arguments::{Common, Proto};
@@ -59,8 +61,10 @@ rounds, settings: [{version, inline, calls: [{name, without_chunks, per_second}]
 
 /// Measure this machine: throughput, latency and memory against plain TCP.
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Bench {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// A short run for a first impression: fewer rounds, less data
     #[arg(long)]
     quick: bool,
@@ -73,6 +77,13 @@ pub(crate) struct Bench {
     /// Operations of 1 MiB in each measurement of a round [default: 1024, with --quick 256]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     operations: Option<u32>,
+}
+
+/// What is measured on no machine at all.
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// Count the round trips of each way in which an operation can travel, on a simulated link
+    Roundtrips(Roundtrips),
 }
 
 #[derive(Serialize)]
@@ -95,6 +106,9 @@ struct Effort {
 
 impl Bench {
     pub(crate) fn run(&self, common: Common) -> Result<(), Failure> {
+        if let Some(Other::Roundtrips(roundtrips)) = &self.other {
+            return roundtrips.run(common);
+        }
         let effort = Effort {
             rounds: self.rounds.unwrap_or(if self.quick { 3 } else { 7 }),
             operations: self.operations.unwrap_or(if self.quick { 256 } else { 1024 }),

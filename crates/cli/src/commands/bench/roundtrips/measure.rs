@@ -1,0 +1,220 @@
+//! One operation on the simulated fabric: how long it takes in virtual time, and what passes on the wire meanwhile.
+//!
+//! The link has a latency and perhaps a bandwidth; nothing else takes time, so that what is measured is the protocol. Counts come
+//! from elapsed time and from what the fabric delivers, never from what our planner says that it did.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rpcrdma::{Client, ClientConfig, Server, ServerConfig, Timeouts};
+use rpcrdma_sim::{Delivery, Fabric, FabricConfig, MessageKind, Side};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
+
+use super::mechanisms::{Counts, Mechanism, Operation};
+use super::program::{Transfers, carry_out};
+use crate::commands::bench::failed;
+use crate::exit::Failure;
+
+const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+/// Memory of each side, in octets.
+const MEMORY: usize = 64 << 20;
+/// Virtual time passes in steps of a millisecond, so everything is so much slower than it is said to be: a step is a tenth of a
+/// microsecond.
+const SLOWNESS: u32 = 10_000;
+
+/// The link between the two sides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkModel {
+    /// One way.
+    pub(super) latency: Duration,
+    /// Octets a second, each way; `None`: transmission takes no time.
+    pub(super) bandwidth: Option<u64>,
+}
+
+/// What an operation took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Measured {
+    /// From the call to its result.
+    pub(super) elapsed: Duration,
+    /// The same in round trips of the link.
+    pub(super) round_trips: f64,
+    /// Sends, RDMA Writes, RDMA Read Requests and Responses, also those after the result.
+    pub(super) messages: usize,
+    /// Those that the fabric carries there and back: Sends and RDMA Writes with their acknowledgements, RDMA Reads.
+    pub(super) wire_round_trips: usize,
+    /// Octets of all of them, without headers below RDMA.
+    pub(super) octets: usize,
+    /// Moments at which something completed for the responder that it waits for, until the result.
+    pub(super) responder: usize,
+    /// The same for the requester.
+    pub(super) requester: usize,
+    /// Keys that were used.
+    pub(super) registrations: usize,
+}
+
+impl Measured {
+    /// What the document counts of it.
+    pub(super) fn counts(&self) -> Option<Counts> {
+        let whole = self.round_trips.round();
+        // The steps of time are a small part of a round trip.
+        if (self.round_trips - whole).abs() > 1e-3 || whole < 0.0 {
+            return None;
+        }
+        let round_trips = (0..=64_u64).zip(0..=64_u32).find(|(_, count)| f64::from(*count) >= whole)?.0;
+        let registers = self.registrations > 0;
+        Some(Counts { round_trips, responder: self.responder, requester: self.requester, registers })
+    }
+}
+
+/// A runtime on virtual time, which passes when nothing else is to be done.
+pub(super) fn virtual_time() -> Result<Runtime, Failure> {
+    Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .map_err(failed("start a runtime on virtual time"))
+}
+
+/// What no step takes.
+const PATIENCE: Duration = Duration::from_secs(1_000_000);
+
+/// Timers that do not run out.
+fn patient() -> Timeouts {
+    let mut timeouts = Timeouts::default();
+    for timer in [
+        &mut timeouts.call,
+        &mut timeouts.abandoned,
+        &mut timeouts.rdma_read,
+        &mut timeouts.memory,
+        &mut timeouts.credits,
+        &mut timeouts.invalidate,
+        &mut timeouts.done,
+        &mut timeouts.connect,
+        &mut timeouts.offer,
+        &mut timeouts.first_message,
+    ] {
+        *timer = PATIENCE;
+    }
+    timeouts.idle = None;
+    timeouts
+}
+
+/// Carries one operation out, on a connection that was used before.
+pub(super) async fn measure(mechanism: &Mechanism, link: LinkModel) -> Result<Measured, Failure> {
+    let latency = link.latency * SLOWNESS;
+    let fabric = Fabric::on_tokio(FabricConfig {
+        latency,
+        bandwidth: link.bandwidth.map(|bandwidth| (bandwidth / u64::from(SLOWNESS)).max(1)),
+        link_timeout: PATIENCE,
+        close_timeout: PATIENCE,
+        setup_timeout: PATIENCE,
+        ..FabricConfig::default()
+    });
+    let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
+    (client.memory, server.memory) = (MEMORY, MEMORY);
+    client.protocol.timeouts = patient();
+    server.protocol.timeouts = patient();
+    (mechanism.configure)(&mut client, &mut server);
+    let listener = fabric.listen(SERVER).map_err(failed("listen on the fabric"))?;
+    let server = Server::builder()
+        .config(server)
+        .program(Arc::new(Transfers))
+        .listen_rdma(Box::new(listener))
+        .build()
+        .map_err(failed("serve on the fabric"))?;
+    let serving = tokio::spawn(server.serve(std::future::pending()));
+    let client = Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, client)
+        .await
+        .map_err(failed("connect on the fabric"))?;
+    // What a connection says once has been said then: credits, a version, characteristics.
+    for _ in 0..2 {
+        carry_out(&client, Operation::Small).await.map_err(failed("call"))?;
+        tokio::time::sleep(latency * 4).await;
+    }
+    let seen = Arc::new(Mutex::new(Vec::<Delivery>::new()));
+    let taps = Arc::clone(&seen);
+    fabric.tap(move |delivery| taps.lock().unwrap_or_else(PoisonError::into_inner).push(delivery.clone()));
+    let began = Instant::now();
+    carry_out(&client, mechanism.operation).await.map_err(failed("call"))?;
+    let elapsed = began.elapsed();
+    let until_result = seen.lock().unwrap_or_else(PoisonError::into_inner).len();
+    // What comes after the result, as an RDMA_DONE, counts as messages.
+    tokio::time::sleep(latency * 4).await;
+    let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
+    client.close().await;
+    serving.abort();
+    Ok(evaluate(&seen, until_result, elapsed / SLOWNESS, link.latency))
+}
+
+fn evaluate(seen: &[Delivery], until_result: usize, elapsed: Duration, latency: Duration) -> Measured {
+    let of = |kinds: &[MessageKind]| seen.iter().filter(|delivery| kinds.contains(&delivery.kind)).count();
+    let interrupts = |at: Side| {
+        let completing = |delivery: &&Delivery| {
+            // An RDMA Write completes nothing where it arrives, nor does a Read Request.
+            delivery.from != at && matches!(delivery.kind, MessageKind::Send | MessageKind::ReadResponse)
+        };
+        let before = seen.get(..until_result).unwrap_or(seen);
+        before.iter().filter(completing).map(|delivery| delivery.at).collect::<BTreeSet<_>>().len()
+    };
+    let keys: BTreeSet<_> = seen
+        .iter()
+        .filter(|delivery| delivery.kind != MessageKind::Send)
+        .filter_map(|delivery| delivery.key.map(|key| key.0))
+        .collect();
+    let octets = |delivery: &Delivery| match delivery.kind {
+        MessageKind::ReadRequest => 0,
+        _ => delivery.length,
+    };
+    Measured {
+        elapsed,
+        round_trips: elapsed.as_secs_f64() / (2.0 * latency.as_secs_f64()),
+        messages: seen.len(),
+        wire_round_trips: of(&[MessageKind::Send, MessageKind::Write, MessageKind::ReadRequest]),
+        octets: seen.iter().map(octets).sum(),
+        responder: interrupts(Side::B),
+        requester: interrupts(Side::A),
+        registrations: keys.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mechanisms::MECHANISMS;
+    use super::*;
+
+    /// rtissues-03 §2, §3, and what follows from RFC 5666 §3.8: the counts of the document, from elapsed time.
+    #[test]
+    fn rtissues_s2_s3_every_mechanism_has_the_counts_of_the_document() {
+        let link = LinkModel { latency: Duration::from_millis(1), bandwidth: None };
+        for mechanism in &MECHANISMS {
+            let measured = virtual_time().unwrap().block_on(measure(mechanism, link)).unwrap();
+            let what = format!("{} by {}: {measured:?}", mechanism.operation.name(), mechanism.name);
+            assert_eq!(measured.counts(), Some(mechanism.expected), "{what}");
+        }
+    }
+
+    /// rtissues-03: three round trips on the wire for a WRITE, of which the requester waits for two.
+    #[test]
+    fn rtissues_s2_2_a_write_is_three_round_trips_on_the_wire() {
+        let link = LinkModel { latency: Duration::from_millis(1), bandwidth: None };
+        let put =
+            MECHANISMS.iter().find(|mechanism| matches!(mechanism.operation, Operation::Put(_))).unwrap();
+        let measured = virtual_time().unwrap().block_on(measure(put, link)).unwrap();
+        assert_eq!((measured.wire_round_trips, measured.messages), (3, 4));
+    }
+
+    /// With a bandwidth the time of transmission comes on top.
+    #[test]
+    fn time_of_transmission_is_not_a_round_trip() {
+        let link = LinkModel { latency: Duration::from_millis(1), bandwidth: Some(1_000_000) };
+        let get =
+            MECHANISMS.iter().find(|mechanism| matches!(mechanism.operation, Operation::Get(_))).unwrap();
+        let measured = virtual_time().unwrap().block_on(measure(get, link)).unwrap();
+        assert!(measured.elapsed > Duration::from_millis(2 + 8), "{measured:?}");
+        assert_eq!(measured.counts(), None);
+    }
+}

@@ -1,0 +1,93 @@
+//! An RPC program whose calls and replies are as long, and as eligible for placement, as they are asked to be.
+
+use std::ops::RangeInclusive;
+
+use bytes::Bytes;
+use rpcrdma::{
+    Binding, Call, CallContext, CallError, CallFailure, Client, Eligibility, Procedure, Program,
+    ResponseFuture, Sink, Transfer,
+};
+use rpcrdma_xdr::{Decoder, Encoder, Stream};
+
+use super::mechanisms::Operation;
+
+/// Of the range for what is defined by users (RFC 5531 §8.3).
+const PROGRAM: u32 = 0x2000_4a7f;
+const VERSION: u32 = 1;
+/// Takes eligible data.
+const PUT: u32 = 1;
+/// Returns eligible data of the length asked for.
+const GET: u32 = 2;
+/// Takes data that is not eligible.
+const TELL: u32 = 3;
+/// Returns data that is not eligible.
+const ASK: u32 = 4;
+/// Most octets of data.
+const MAX: usize = 16 << 20;
+
+#[derive(Debug)]
+pub(super) struct Transfers;
+
+impl Transfers {
+    fn serve(procedure: u32, mut arguments: Decoder) -> Result<Stream, CallFailure> {
+        let mut results = Encoder::new();
+        match procedure {
+            PUT => drop(arguments.payload(MAX)?),
+            TELL => drop(arguments.opaque(MAX)?),
+            _ => {
+                let len = usize::try_from(arguments.u32()?).unwrap_or(usize::MAX).min(MAX);
+                results.payload(Bytes::from(vec![0x5a; len]), MAX, procedure == GET)?;
+            }
+        }
+        arguments.finish()?;
+        Ok(results.finish())
+    }
+}
+
+impl Program for Transfers {
+    fn number(&self) -> u32 {
+        PROGRAM
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        VERSION..=VERSION
+    }
+
+    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+        let name = ["NULL", "PUT", "GET", "TELL", "ASK"].get(usize::try_from(procedure).ok()?)?;
+        Some(Procedure { name, idempotent: true })
+    }
+
+    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+        Box::pin(std::future::ready(Self::serve(context.procedure, arguments)))
+    }
+}
+
+impl Binding for Transfers {
+    fn eligibility(&self, _: u32, procedure: u32) -> Eligibility {
+        Eligibility { arguments: usize::from(procedure == PUT), results: usize::from(procedure == GET) }
+    }
+}
+
+/// Carries out an operation.
+pub(super) async fn carry_out(client: &Client, operation: Operation) -> Result<Transfer, CallError> {
+    let call = |procedure| Call::new(PROGRAM, VERSION, procedure);
+    let data = |len: usize, eligible| {
+        let mut arguments = Encoder::new();
+        arguments.payload(Bytes::from(vec![0x5a; len]), MAX, eligible)?;
+        Ok::<_, CallError>(arguments.finish())
+    };
+    let length = |len: usize| {
+        let mut arguments = Encoder::new();
+        arguments.u32(u32::try_from(len).unwrap_or(u32::MAX));
+        arguments.finish()
+    };
+    let call = match operation {
+        Operation::Small => return client.null(PROGRAM, VERSION).await,
+        Operation::Put(len) => call(PUT).arguments(data(len, true)?),
+        Operation::Get(len) => call(GET).arguments(length(len)).results(4).sink(Sink::Pool(len)),
+        Operation::LongCall(len) => call(TELL).arguments(data(len, false)?),
+        Operation::LongReply(len) => call(ASK).arguments(length(len)).results(len.saturating_add(8)),
+    };
+    Ok(client.call(call).await?.travelled)
+}
