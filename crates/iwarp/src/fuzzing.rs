@@ -249,7 +249,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn i1_i6_the_targets_hold_for_random_octets(
+        fn i6_the_targets_hold_for_random_octets(
             octets in proptest::collection::vec(any::<u8>(), 0..2000), step in 1_usize..2000, setup: u8,
         ) {
             super::receive(&octets, step, super::Setup(setup));
