@@ -53,7 +53,7 @@ const FIRST_OPERATION: u32 = 0x8000_0000;
 ///    [`handle_post_error`](Self::handle_post_error), [`handle_timeout`](Self::handle_timeout),
 ///    [`handle_disconnected`](Self::handle_disconnected).
 /// 4. *Output*, asked for after any of 2 and 3, in this order:
-///    * [`poll_transmit`](Self::poll_transmit) until `None`, each [`Post`] being given to the queue pair at once. The first
+///    * [`poll_transmit`](Self::poll_transmit) until `None`, each [`Post`](crate::Post) being given to the queue pair at once. The first
 ///      time before the queue pair is polled, so that the Receives are there for the first message;
 ///    * the queue pair's `poll`; its completions go to `handle_completion`, its end to `handle_disconnected`;
 ///    * [`poll_event`](Self::poll_event) until `None`. Answers and calls made meanwhile need `poll_transmit` again;

@@ -60,7 +60,7 @@ impl Connection {
     }
 
     /// Asks the peer to change characteristics (xcharext-02 §4.2). What becomes of it comes as
-    /// [`Notice::Answered`] with this number, and perhaps [`Notice::Completed`].
+    /// [`Notice::Answered`](crate::Notice::Answered) with this number, and perhaps [`Notice::Completed`](crate::Notice::Completed).
     ///
     /// # Errors
     /// [`NotExchanged`]
@@ -73,7 +73,7 @@ impl Connection {
     }
 
     /// Changes a characteristic of ours, and tells the peer. A larger receive size takes effect when the last smaller Receive
-    /// has been used (xcharext-02 §3.1); [`Notice::Own`] says when.
+    /// has been used (xcharext-02 §3.1); [`Notice::Own`](crate::Notice::Own) says when.
     ///
     /// # Errors
     /// [`NotExchanged`]
