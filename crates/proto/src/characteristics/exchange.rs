@@ -348,10 +348,7 @@ impl Exchanges {
         events: &mut VecDeque<Event>,
         faults: &mut Vec<ProtocolError>,
     ) -> Result<Effect, ProtocolError> {
-        self.storm = self.storm.saturating_add(1);
-        if self.storm > limit || self.answers.len() >= ANSWERS {
-            return Err(ProtocolError::TooManyOperations { allowed: limit });
-        }
+        self.arrived(limit)?;
         if self.once {
             return self.told(exchange, events);
         }
@@ -413,6 +410,22 @@ impl Exchanges {
         Ok(effect)
     }
 
+    /// Counts an operation of the peer.
+    fn arrived(&mut self, limit: u32) -> Result<(), ProtocolError> {
+        self.storm = self.storm.saturating_add(1);
+        if self.storm > limit || self.answers.len() >= ANSWERS {
+            return Err(ProtocolError::TooManyOperations { allowed: limit });
+        }
+        Ok(())
+    }
+
+    /// An operation of the peer did not decode. It counts like any other: nothing else bounds how many wait for their refusal. What
+    /// it was to go on with is over.
+    pub(crate) fn undecoded(&mut self, limit: u32) -> Result<(), ProtocolError> {
+        self.in_parts = false;
+        self.arrived(limit)
+    }
+
     /// The peer tells what it is like, or a part of it (version-two-07 §6.3.3, §6.3.4). Who takes no part lets it say so, and keeps to
     /// the defaults: the message types are not optional.
     fn told(&mut self, exchange: Exchange, events: &mut VecDeque<Event>) -> Result<Effect, ProtocolError> {
@@ -424,8 +437,10 @@ impl Exchanges {
         if self.heard {
             return Err(ProtocolError::ToldTwice);
         }
-        let values = self.decode(&values)?;
-        self.in_parts = !is_last;
+        let values = self.decode(&values);
+        // One that is refused ends its sequence: a peer that may not tell again (§6.3.4) could send nothing else any more.
+        self.in_parts = !is_last && values.is_ok();
+        let values = values?;
         if self.enabled {
             values.into_iter().flatten().for_each(|value| self.peer.apply(value));
         }

@@ -175,8 +175,16 @@ impl Connection {
         self.follow_characteristics();
     }
 
+    /// A message that is an operation, and does not decode.
+    pub(super) fn operation_undecoded(&mut self, now: Instant, fixed: Fixed, error: ProtocolError) {
+        let limit = self.core.config.limits.operations;
+        self.core.stats.operations_received += 1;
+        let storm = self.exchanges.as_mut().and_then(|exchanges| exchanges.undecoded(limit).err());
+        self.refuse_operation(now, fixed, storm.unwrap_or(error));
+    }
+
     /// An operation cannot be used (version-two-01 §3.1, xcharext-02 §2.1).
-    pub(super) fn refuse_operation(&mut self, now: Instant, fixed: Fixed, error: ProtocolError) {
+    fn refuse_operation(&mut self, now: Instant, fixed: Fixed, error: ProtocolError) {
         let answer = error.action(Taken::AsCall) == Action::Answer;
         match &mut self.exchanges {
             Some(exchanges) if answer => {

@@ -180,7 +180,7 @@ impl Connection {
                 return self.fault(now, error, self.usually(), Some(fixed));
             }
             Err(error) if self.exchanges.is_some() && error.is_of_operation() => {
-                return self.refuse_operation(now, fixed, error);
+                return self.operation_undecoded(now, fixed, error);
             }
             Err(error) => {
                 let taken = self.taken_over_bounds(&error, fixed.xid);

@@ -150,6 +150,48 @@ fn v2_07_s6_3_3_nothing_comes_between_the_parts_of_properties() {
     assert_eq!(sent(&raw).last().unwrap().body, Body::Message(ChunkLists::default()));
 }
 
+/// §6.3.4 leaves the peer no second try: what it sends after a part that was refused is looked at as usual.
+#[test]
+fn v2_07_s7_2_2_a_part_that_is_refused_is_the_last_of_its_sequence() {
+    let cut = {
+        let whole = operation(3, last_of(vec![word(2, 8192)]));
+        whole.slice(..whole.len() - 4)
+    };
+    for refused in [
+        operation(3, last_of(vec![word(1, 100)])),
+        operation(3, Exchange::Part { start: vec![word(1, 100)] }),
+        cut,
+    ] {
+        let mut raw = raw(server());
+        raw.send(operation(2, Exchange::Part { start: vec![word(1, 16_384)] }));
+        assert_eq!(refusal(&mut raw, refused), (3, ErrorBody::BadValue));
+        raw.send(call(4));
+        assert_eq!(sent(&raw).last().unwrap().body, Body::Message(ChunkLists::default()));
+    }
+}
+
+/// Answers that may not leave, because the peer lets nothing come, are few.
+#[test]
+fn i6_operations_that_do_not_decode_are_bounded_like_others() {
+    let mut raw = raw(server());
+    let told = u32::try_from(sent(&raw).len()).unwrap();
+    let bad = |xid| {
+        let whole = octets(
+            &header(xid, told, Direction::Call, Body::Exchange(last_of(vec![word(2, 8192)]))),
+            &Stream::new(),
+        );
+        whole.slice(..whole.len() - 4)
+    };
+    for xid in 2..100 {
+        if raw.end.closed.is_some() {
+            break;
+        }
+        raw.send(bad(xid));
+    }
+    assert_eq!(faults(&raw, "too_many_operations"), 1);
+    assert!(raw.end.closed.is_some());
+}
+
 // conformance: v2-07-5.1-1, v2-07-5.1-2, v2-07-7.2.2-1, v2-07-7.2.2-2
 #[test]
 fn v2_07_s7_2_2_a_bad_value_is_refused_and_nothing_is_applied() {
