@@ -205,8 +205,8 @@ impl Client {
     }
 
     /// Asks the server to change transport characteristics (Version Two, xcharext-02 §4.2) and waits for its answer. What it
-    /// accepts for later comes as a [`Notice`]. Larger Receives are in effect when Calls have used up those of before: under a profile
-    /// without pending changes (P2, P3) the answer itself waits for that.
+    /// accepts for later comes as a [`Notice`]. Larger Receives are in effect when Calls have used up those of before: under P2,
+    /// which knows no pending changes, the answer itself waits for that.
     ///
     /// # Errors
     /// [`NotExchanged`], also when the connection ends before the answer.

@@ -12,6 +12,13 @@ use crate::output;
 
 /// What clients ask rpcbind for.
 pub(super) fn services(rdma: SocketAddr, tcp: Option<SocketAddr>) -> Vec<Registration> {
+    // Sockets of IPv6 take IPv4 too unless the system is told otherwise.
+    let only = std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only");
+    services_of(rdma, tcp, !only.is_ok_and(|only| only.trim() == "1"))
+}
+
+fn services_of(rdma: SocketAddr, tcp: Option<SocketAddr>, both_families: bool) -> Vec<Registration> {
+    let reached_at = |listener| reached_at(listener, both_families);
     let service = |program, version, netid: fn(IpAddr) -> Netid| {
         move |address: SocketAddr| Registration {
             program,
@@ -29,9 +36,9 @@ pub(super) fn services(rdma: SocketAddr, tcp: Option<SocketAddr>) -> Vec<Registr
         .collect()
 }
 
-/// Where clients reach a listener: one on all addresses of IPv6 has those of IPv4 too, which are another transport to rpcbind.
-fn reached_at(listener: SocketAddr) -> impl Iterator<Item = SocketAddr> {
-    let mapped = (listener.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED))
+/// Where clients reach a listener: one on all addresses of IPv6 can have those of IPv4 too, which are another transport to rpcbind.
+fn reached_at(listener: SocketAddr, both_families: bool) -> impl Iterator<Item = SocketAddr> {
+    let mapped = (both_families && listener.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED))
         .then(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), listener.port()));
     std::iter::once(listener).chain(mapped)
 }
@@ -78,7 +85,7 @@ mod tests {
 
     fn told(rdma: &str, tcp: Option<&str>) -> Vec<(u32, &'static str, String)> {
         let address = |text: &str| text.parse().expect("an address");
-        services(address(rdma), tcp.map(address))
+        services_of(address(rdma), tcp.map(address), true)
             .into_iter()
             .map(|service| (service.program, service.netid.as_str(), service.address.to_string()))
             .collect()
@@ -103,6 +110,8 @@ mod tests {
             told("[::]:20049", None),
             [(NFS_PROGRAM, "rdma6", "[::]:20049".into()), (NFS_PROGRAM, "rdma", "0.0.0.0:20049".into())]
         );
+        let only = services_of("[::]:20049".parse().expect("an address"), None, false);
+        assert_eq!(only.len(), 1);
         assert_eq!(told("0.0.0.0:20049", None), [(NFS_PROGRAM, "rdma", "0.0.0.0:20049".into())]);
     }
 }
