@@ -98,6 +98,8 @@ pub enum Form {
     Padded,
     /// RDMA_MSG with items in Read chunks (a Call) or Write chunks (a reply).
     Reduced,
+    /// Several Sends, perhaps with items in chunks (version-two-07 §6.6.2).
+    Continued,
     /// RDMA_NOMSG: a Position-Zero Read chunk (a Call) or the Reply chunk (a reply), perhaps with items in other chunks.
     Long,
 }

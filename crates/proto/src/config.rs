@@ -13,7 +13,7 @@ use crate::limits::Limits;
 use crate::private_data::{PrivateData, announced};
 use crate::timers::Timeouts;
 use crate::versions::Versions;
-use crate::wire::CreditRule;
+use crate::wire::{Codec, CreditRule};
 
 /// Who opened the connection; fixed for its life (RFC 8167 §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,9 @@ pub struct Config {
     pub max_segments: usize,
     /// The most Read chunks at non-zero Positions that a Call is given; items beyond travel with the rest.
     pub max_read_chunks: usize,
+    /// Sends that one message of ours is divided into at the most, where the version continues messages (version-two-07 §6.6.2). With 1
+    /// none is, and small Sends may pass RDMA Writes then.
+    pub continued_parts: usize,
     /// Whether chunks are used and taken in the reverse direction (RFC 8167 §5.3).
     pub reverse_chunks: bool,
     /// The versions that are spoken. A client begins with the highest.
@@ -100,6 +103,7 @@ impl Default for Config {
             max_segment_len: 1 << 30,
             max_segments: 16,
             max_read_chunks: 1,
+            continued_parts: 8,
             reverse_chunks: false,
             versions: Versions::default(),
             characteristics: Exchanged::default(),
@@ -129,17 +133,25 @@ impl Config {
         let calls =
             self.calls.max(self.grant).max(if self.compatibility.read_read.is_some() { 2 } else { 1 });
         let calls = usize::try_from(calls).unwrap_or(usize::MAX);
-        let others = self
-            .receives_for_dones()
-            .saturating_add(OPERATION_RECEIVES)
-            .saturating_add(self.receives_for_grants());
-        calls.saturating_mul(2).saturating_add(others)
+        calls.saturating_mul(2).saturating_add(self.receives_beyond_calls())
     }
 
-    /// Of those, the one for a GRANT, where credits are counted per message (version-two-07 §4.2.1.1).
-    pub(crate) fn receives_for_grants(&self) -> usize {
-        let counted = self.versions.codecs().any(|codec| codec.rules().credits == CreditRule::PerMessage);
-        if counted { SPARE_RECEIVES } else { 0 }
+    /// Of those, the ones that are for no Call and no reply: for RDMA_DONEs, operations on characteristics, a GRANT, and the parts
+    /// of one reply but its first.
+    #[must_use]
+    pub fn receives_beyond_calls(&self) -> usize {
+        self.receives_for_dones()
+            .saturating_add(OPERATION_RECEIVES)
+            .saturating_add(self.receives_for_messages())
+    }
+
+    /// Of those, the ones where credits are counted per message (version-two-07 §4.2.1.1) and messages are continued.
+    pub(crate) fn receives_for_messages(&self) -> usize {
+        let rules = || self.versions.codecs().map(Codec::rules);
+        let counted = rules().any(|rules| rules.credits == CreditRule::PerMessage);
+        let continued = rules().any(|rules| rules.part_header.is_some());
+        let parts = if continued { self.continued_parts.saturating_sub(1) } else { 0 };
+        parts.saturating_add(if counted { SPARE_RECEIVES } else { 0 })
     }
 
     /// Of those, the ones for RDMA_DONEs.

@@ -27,6 +27,7 @@ use crate::call::{Call, CallId, Refused, RefusedKind};
 use crate::characteristics::OPERATION_RECEIVES;
 use crate::characteristics::exchange::Exchanges;
 use crate::config::{Config, Side};
+use crate::continuation::Continuation;
 use crate::core::Core;
 use crate::credits::{RequesterCredits, ResponderCredits};
 use crate::event::{Answer, CloseReason, Event, ReplyToken};
@@ -80,6 +81,8 @@ pub struct Connection {
     announced: (Thresholds, bool),
     /// The conversation about characteristics, where the version has it.
     exchanges: Option<Exchanges>,
+    /// A message of the peer that comes in several Sends.
+    continuation: Continuation,
     /// No answer has left in a version whose thresholds hold after the first.
     first_answer_due: bool,
     /// The XID of the next operation.
@@ -138,7 +141,7 @@ impl Connection {
         // What the receive queue holds beyond those for RDMA_DONEs is shared by the two directions.
         let shared = capabilities.max_recv_wr.saturating_sub(config.receives_for_dones());
         let operations = if config.versions.profile().is_some() { OPERATION_RECEIVES } else { 0 };
-        let shared = shared.saturating_sub(operations).saturating_sub(config.receives_for_grants());
+        let shared = shared.saturating_sub(operations).saturating_sub(config.receives_for_messages());
         let most = u32::try_from(shared / 2).unwrap_or(u32::MAX).max(1);
         let early =
             if side == Side::Server { config.early_calls.max(initial).min(config.grant) } else { initial };
@@ -166,6 +169,7 @@ impl Connection {
             version: Version::Settled,
             announced: (thresholds, invalidate),
             exchanges: None,
+            continuation: Continuation::default(),
             first_answer_due: false,
             next_operation: FIRST_OPERATION,
         };

@@ -16,6 +16,7 @@ use crate::agreement::Agreement;
 use crate::characteristics::ReverseSupport;
 use crate::compatibility::{PaddedMessages, ReadRead};
 use crate::config::{Config, Side};
+use crate::continuation::split;
 use crate::credits::messages::MessageCredits;
 use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event, Post};
@@ -196,6 +197,18 @@ impl Core {
         self.messages.as_ref().is_none_or(|credits| credits.room() >= messages)
     }
 
+    /// Sends that a message may take at the most: now, so that `others` are left, or once the peer takes as many as it ever did.
+    pub(crate) fn continued_parts(&self, others: Option<u32>) -> usize {
+        let Some(messages) = self.messages.as_ref().filter(|_| self.continues()) else { return 1 };
+        let room = others.map_or(messages.most_room(), |others| messages.room().saturating_sub(others));
+        self.config.continued_parts.min(usize::try_from(room).unwrap_or(usize::MAX)).max(1)
+    }
+
+    /// Whether messages of ours may be continued.
+    fn continues(&self) -> bool {
+        self.codec.rules().part_header.is_some() && self.config.continued_parts > 1
+    }
+
     /// Raises the peer's limit by a message that does nothing else, if that is due.
     pub(crate) fn grant(&mut self) -> bool {
         let posted = self.receives.posted();
@@ -369,6 +382,31 @@ impl Core {
         self.post_send(header, payload, invalidate, express)
     }
 
+    /// The same for a message that goes on in several Sends: these parts of it come first. There are credits for all of them.
+    pub(crate) fn send_continued(
+        &mut self,
+        header: &Header,
+        parts: &[usize],
+        payload: &rpcrdma_xdr::Stream,
+        invalidate: Option<Key>,
+        express: bool,
+    ) -> usize {
+        if parts.is_empty() {
+            return self.send(header, payload, invalidate, express);
+        }
+        let (parts, last) = split(payload, parts);
+        let mut remaining = payload.len();
+        let mut sent = 0;
+        for part in &parts {
+            remaining = remaining.saturating_sub(part.len());
+            let body = Body::Middle { remaining: u32::try_from(remaining).unwrap_or(u32::MAX) };
+            let direction = header.direction.unwrap_or_default();
+            let header = self.header(direction, header.xid, header.credit, body);
+            sent += self.send(&header, part, None, express);
+        }
+        sent + self.send(header, &last, invalidate, express)
+    }
+
     fn post_send(
         &mut self,
         header: &Header,
@@ -384,6 +422,8 @@ impl Core {
         gather.push(encoded.freeze(), false);
         gather.push_stream(payload);
         let gather = self.gather(gather);
+        // Nothing may come between the parts of a message, so that no Send passes another.
+        let express = express && !self.continues();
         let request = SendRequest { gather, invalidate, solicited: false, express };
         self.post(Origin::Send, WorkRequest::Send(request));
         len

@@ -495,6 +495,28 @@ pub enum ProtocolError {
         /// What had begun.
         expected: &'static str,
     },
+    /// version-two-07 §6.3.6: what is said to remain of a continued message does not agree with what has come.
+    #[error("{seen} bytes remain of a continued message, {expected} should")]
+    ContinuationLength {
+        /// Bytes that are said to remain, or that the last part has.
+        seen: usize,
+        /// What that should be.
+        expected: usize,
+    },
+    /// A continued message that is longer than what is taken.
+    #[error("continued message of {len} bytes, {allowed} are taken")]
+    ContinuationTooLong {
+        /// Its length.
+        len: usize,
+        /// The limit.
+        allowed: usize,
+    },
+    /// A continued message in more Sends than are taken.
+    #[error("continued message in more than {allowed} parts")]
+    TooManyParts {
+        /// The limit.
+        allowed: usize,
+    },
     /// RFC 8797 §4.1: the tag invalidated must belong to the XID answered.
     #[error("a message for XID {xid:#010x} invalidated a tag of another call")]
     ForeignInvalidation {
@@ -651,6 +673,9 @@ impl ProtocolError {
             Self::LimitExceeded { .. } => "limit_exceeded",
             Self::ToldTwice => "told_twice",
             Self::Interrupted { .. } => "interrupted",
+            Self::ContinuationLength { .. } => "continuation_length",
+            Self::ContinuationTooLong { .. } => "continuation_too_long",
+            Self::TooManyParts { .. } => "too_many_parts",
             Self::ForeignInvalidation { .. } => "foreign_invalidation",
         }
     }

@@ -9,6 +9,7 @@
 //! | [`agreement`] | what they agree on afterwards (RFC 5666 §6), and keep to |
 //! | [`planner`] | decides how a message travels; nothing else does |
 //! | [`reassembly`] | from a Read list to the chunks of a Call |
+//! | `continuation` | one message in several Sends |
 //! | [`credits`], [`receives`] | flow control: grants, and the Receives that back them |
 //! | [`connection`] | one connection: a requester and a responder on one queue pair |
 //! | [`session`] | the client's side across connections: reconnect and retransmit |
@@ -34,6 +35,7 @@ pub mod characteristics;
 pub mod compatibility;
 pub mod config;
 pub mod connection;
+mod continuation;
 mod core;
 pub mod credits;
 pub mod error;

@@ -14,6 +14,10 @@ pub struct Limits {
     pub read_segment_len: u64,
     /// Bytes of all Read segments of one Call together: the most memory that one Call makes this side allocate.
     pub read_total: u64,
+    /// Bytes of one message that comes in several Sends (version-two-07 §6.6.2).
+    pub continued_len: usize,
+    /// Sends that one message comes in: each keeps a Receive until the last is there. With 1 there are none.
+    pub continued_parts: usize,
     /// Characteristics in one operation, and words in one of its subsets (xcharext-02 §2.1).
     pub characteristics: usize,
     /// Operations on characteristics without a Call or reply between them; then the connection ends.
@@ -23,6 +27,9 @@ pub struct Limits {
 impl Limits {
     /// The default of [`Self::read_total`]: a payload of 1 MiB and a long Call around it.
     pub const DEFAULT_READ_TOTAL: u64 = (1 << 20) + (64 << 10);
+
+    /// The default of [`Self::continued_len`].
+    pub const DEFAULT_CONTINUED_LEN: usize = 256 << 10;
 }
 
 impl Default for Limits {
@@ -33,6 +40,8 @@ impl Default for Limits {
             segments_per_chunk: 256,
             read_segment_len: Self::DEFAULT_READ_TOTAL,
             read_total: Self::DEFAULT_READ_TOTAL,
+            continued_len: Self::DEFAULT_CONTINUED_LEN,
+            continued_parts: 64,
             characteristics: 64,
             operations: 64,
         }

@@ -1,8 +1,9 @@
 //! How a message travels: one pure function for each direction, and nothing else decides.
 //!
-//! [`plan_call`] chooses between inline, padded (if an alignment was agreed), reduced by Read chunks, and long (Position-Zero Read
-//! chunk, perhaps reduced too), and what the reply is offered. [`plan_reply`] chooses between inline, Write chunks, the Reply
-//! chunk, and both, then Read chunks if they are taken in a reply, or refuses (ERR_CHUNK). Plans hold shared memory only; windows are reserved and work is posted by those who carry a plan out.
+//! [`plan_call`] chooses between inline, padded (if an alignment was agreed), reduced by Read chunks, continued in several Sends
+//! (where the version has that), and long (Position-Zero Read chunk, perhaps reduced too), and what the reply is offered.
+//! [`plan_reply`] chooses between inline, Write chunks, the Reply chunk, and both, then several Sends, then Read chunks if they are
+//! taken in a reply, or refuses (ERR_CHUNK). Plans hold shared memory only; windows are reserved and work is posted by those who carry a plan out.
 
 use bytes::Bytes;
 use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
@@ -10,6 +11,7 @@ use thiserror::Error;
 
 use crate::call::Form;
 use crate::compatibility::AlignmentBase;
+use crate::continuation::divide;
 use crate::error::ProtocolError;
 use crate::gather::Gather;
 use crate::wire::{ChunkLists, Codec, Direction, Shape, WriteChunk};
@@ -37,6 +39,10 @@ pub struct CallInput<'a> {
     pub withhold: bool,
     /// What opaque data is aligned to, if that was agreed.
     pub alignment: Option<AlignmentRules>,
+    /// Sends that the Call may take, where messages can be continued; 1 otherwise.
+    pub continued: usize,
+    /// The same for the reply, where it may have no chunks.
+    pub continued_reply: usize,
 }
 
 /// How opaque data is aligned (RFC 5666 §3.9).
@@ -145,8 +151,12 @@ pub struct CallPlan {
     pub form: Form,
     /// `rdma_align` and `rdma_thresh`, if the form is padded.
     pub padding: Option<(u32, u32)>,
-    /// What follows the header in the Send.
+    /// What follows the header in the Send; in all Sends together, if the message is continued.
     pub inline: Stream,
+    /// Bytes of that in each Send before the one with the header, if the message is continued.
+    pub parts: Vec<usize>,
+    /// Receives that the reply takes at the most.
+    pub reply_sends: usize,
     /// The Read chunks, Position-Zero first.
     pub read: Vec<PlannedRead>,
     /// Segment lengths of each Write chunk.
@@ -177,12 +187,12 @@ pub struct PlannedRead {
 /// Decides how a Call travels (RFC 8166 §3.5, §4.3).
 ///
 /// What fits inline goes inline; else DDP-eligible arguments leave by Read chunks, largest first; what then still does not fit
-/// travels whole in a Position-Zero chunk.
+/// goes on in several Sends, if it may, which saves a round trip and a window; or it travels whole in a Position-Zero chunk.
 ///
 /// # Errors
 /// [`Refusal`]: no form carries it.
 pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
-    let (write, reply) = offer(input)?;
+    let Offer { write, reply, sends: reply_sends } = offer(input)?;
     let shape = |read_segments, long| Shape {
         direction: Direction::Call,
         read_segments,
@@ -193,8 +203,9 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     let header = input.codec.header_len(&shape(0, false));
     let fits = header + input.message.len() <= input.send;
     let whole = |form, padding, inline| {
-        let (read, copied) = (vec![], CopyCount::default());
-        CallPlan { form, padding, inline, read, write: write.clone(), reply: reply.clone(), copied }
+        let (write, reply) = (write.clone(), reply.clone());
+        let (parts, read, copied) = (vec![], vec![], CopyCount::default());
+        CallPlan { form, padding, inline, parts, reply_sends, read, write, reply, copied }
     };
     if let Some((padding, inline)) = align(input, header) {
         return Ok(whole(Form::Padded, Some(padding), inline));
@@ -205,17 +216,24 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     if fits && reduced.is_empty() {
         return Ok(whole(Form::Inline, None, input.message.clone()));
     }
+    let (rest, mut read) = take_out(&input.chunks, &pieces, &reduced)?;
+    let reduced_header = input.codec.header_len(&shape(segments(&read), false));
+    let form = if !read.is_empty() && reduced_header + rest.len() <= input.send {
+        Some((Form::Reduced, vec![]))
+    } else {
+        // version-two-07 §6.6.2.1: with the chunks of data items, if there are any.
+        divide(input.codec, input.send, reduced_header, rest.len(), input.continued)
+            .map(|parts| (Form::Continued, parts))
+    };
+    if let Some((form, parts)) = form {
+        let (padding, inline, copied) = (None, rest, CopyCount::default());
+        return Ok(CallPlan { form, padding, inline, parts, reply_sends, read, write, reply, copied });
+    }
     if !input.chunks.allowed {
         return Err(Refusal::CallTooLong { len: header + input.message.len(), allowed: input.send });
     }
     if !input.chunks.read {
         return Err(Refusal::ReadsNotAgreed { len: header + input.message.len(), allowed: input.send });
-    }
-
-    let (rest, mut read) = take_out(&input.chunks, &pieces, &reduced)?;
-    if !read.is_empty() && input.codec.header_len(&shape(segments(&read), false)) + rest.len() <= input.send {
-        let copied = CopyCount::default();
-        return Ok(CallPlan { form: Form::Reduced, padding: None, inline: rest, read, write, reply, copied });
     }
 
     // RFC 8166 §3.5.3: the Position-Zero chunk holds the message with all its pads. RFC 5666 §5.1 looks for it first.
@@ -225,7 +243,8 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     if len > input.send {
         return Err(Refusal::HeaderTooLong { len, allowed: input.send });
     }
-    Ok(CallPlan { form: Form::Long, padding: None, inline: Stream::new(), read, write, reply, copied })
+    let (form, padding, inline, parts) = (Form::Long, None, Stream::new(), vec![]);
+    Ok(CallPlan { form, padding, inline, parts, reply_sends, read, write, reply, copied })
 }
 
 /// The message with its long opaque data aligned, and the two words that say how, if it fits inline behind a header of
@@ -266,9 +285,23 @@ fn align(input: &CallInput<'_>, header: usize) -> Option<((u32, u32), Stream)> {
     (padded.len() <= room).then_some((words, padded))
 }
 
-/// What the reply is offered: segment lengths of the Write chunks and of the Reply chunk.
-#[allow(clippy::type_complexity)] // two lists that the caller takes apart at once
-fn offer(input: &CallInput<'_>) -> Result<(Vec<Vec<usize>>, Option<Vec<usize>>), Refusal> {
+/// What the reply is offered.
+struct Offer {
+    /// Segment lengths of each Write chunk.
+    write: Vec<Vec<usize>>,
+    /// Segment lengths of the Reply chunk.
+    reply: Option<Vec<usize>>,
+    /// Receives.
+    sends: usize,
+}
+
+impl Offer {
+    const fn chunks(write: Vec<Vec<usize>>, reply: Option<Vec<usize>>) -> Self {
+        Self { write, reply, sends: 1 }
+    }
+}
+
+fn offer(input: &CallInput<'_>) -> Result<Offer, Refusal> {
     let placed: usize = input.sinks.iter().map(|len| padded_len(*len)).fold(0, usize::saturating_add);
     let reply_max = padded_len(input.reply_max);
     let whole = reply_max.saturating_add(placed);
@@ -276,14 +309,17 @@ fn offer(input: &CallInput<'_>) -> Result<(Vec<Vec<usize>>, Option<Vec<usize>>),
     let plain = input.codec.header_len(&Shape { direction, ..Shape::default() });
     // RFC 5666 §3.4: what does not fit inline is then exposed by the Responder.
     if input.withhold || plain.saturating_add(whole) <= input.receive {
-        return Ok((vec![], None));
+        return Ok(Offer::chunks(vec![], None));
     }
     if !input.chunks.allowed {
+        if let Some(parts) = divide(input.codec, input.receive, plain, whole, input.continued_reply) {
+            return Ok(Offer { write: vec![], reply: None, sends: parts.len() + 1 });
+        }
         return Err(Refusal::ReplyTooLong { len: plain.saturating_add(whole), allowed: input.receive });
     }
     // RFC 8166 §8.2.2.3: no reduction under integrity or privacy, so the Reply chunk takes everything.
     if input.flavor_touches_data || placed == 0 {
-        return Ok((vec![], Some(cut_lengths(&input.chunks, whole)?)));
+        return Ok(Offer::chunks(vec![], Some(cut_lengths(&input.chunks, whole)?)));
     }
     // RFC 8166 §4.3.2: one Write chunk for each DDP-eligible result; one without room says "inline" (§4.3.2.3).
     let write =
@@ -294,14 +330,14 @@ fn offer(input: &CallInput<'_>) -> Result<(Vec<Vec<usize>>, Option<Vec<usize>>),
     };
     // RFC 8166 §4.3.3: a Reply chunk if the largest possible reply is larger than the threshold.
     if header(None).saturating_add(reply_max) <= input.receive {
-        return Ok((write, None));
+        return Ok(Offer::chunks(write, None));
     }
     let reply = cut_lengths(&input.chunks, reply_max)?;
     let len = header(Some(reply.len()));
     if len > input.receive {
         return Err(Refusal::HeaderTooLong { len, allowed: input.receive });
     }
-    Ok((write, Some(reply)))
+    Ok(Offer::chunks(write, Some(reply)))
 }
 
 /// A piece of a message, and where it stands in the unreduced stream.
@@ -419,6 +455,8 @@ pub struct ReplyInput<'a> {
     pub offered: &'a ChunkLists,
     /// How Read chunks are made, if the Requester takes them in a reply (RFC 5666 §3.8).
     pub expose: Option<ChunkRules>,
+    /// Sends that the reply may take, where messages can be continued; 1 otherwise.
+    pub continued: usize,
 }
 
 /// How a reply travels.
@@ -434,6 +472,8 @@ pub struct ReplyPlan {
     pub read: Vec<PlannedRead>,
     /// The Payload without what is placed or exposed: goes into the Reply chunk if the form is long, else follows the header.
     pub rest: Stream,
+    /// Bytes of that in each Send before the one with the header, if the message is continued.
+    pub parts: Vec<usize>,
     /// Bytes copied to join short pieces of a Position-Zero chunk.
     pub copied: CopyCount,
 }
@@ -448,7 +488,7 @@ impl ReplyPlan {
 
 /// Decides how a reply travels (RFC 8166 §4.3.2, §4.3.3), before anything is written.
 ///
-/// What was offered is used first. Only what nothing else carries is exposed, if the Requester takes that: DDP-eligible results
+/// What was offered is used first. Only what nothing else carries is continued (version-two-07 §6.6.4), or exposed, if the Requester takes that: DDP-eligible results
 /// beyond the Write list, the largest first, and then the whole rest.
 ///
 /// # Errors
@@ -498,25 +538,29 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     left.iter().for_each(|located| rest.push(located.piece.clone()));
     let header = input.codec.header_len(&unused.shape(Direction::Reply));
     let len = wide(rest.len());
-    let (read, copied) = (vec![], CopyCount::default());
+    let (parts, read, copied) = (vec![], vec![], CopyCount::default());
     // RFC 8166 §4.3.3: inline whenever it fits, whatever was offered.
     if header + rest.len() <= input.send {
         let form = if placed.is_empty() { Form::Inline } else { Form::Reduced };
-        return Ok(ReplyPlan { form, lists: unused, placed, read, rest, copied });
+        return Ok(ReplyPlan { form, lists: unused, placed, read, rest, parts, copied });
     }
     let long = reply.filter(|chunk| len <= chunk.total());
     let long = long.map(|chunk| ChunkLists { reply: Some(chunk.filled(len)), ..unused.clone() });
-    match long {
-        Some(lists) if input.codec.header_len(&lists.shape(Direction::Reply)) <= input.send => {
-            Ok(ReplyPlan { form: Form::Long, lists, placed, read, rest, copied })
-        }
-        // RFC 8166 §4.5.3
-        _ => expose(input, &left, unused, placed).ok_or_else(|| ProtocolError::ReplyTooLong {
-            len,
-            inline: wide(input.send.saturating_sub(header)),
-            reply_chunk: reply.map_or(0, WriteChunk::total),
-        }),
+    if let Some(lists) = long
+        && input.codec.header_len(&lists.shape(Direction::Reply)) <= input.send
+    {
+        return Ok(ReplyPlan { form: Form::Long, lists, placed, read, rest, parts, copied });
     }
+    if let Some(parts) = divide(input.codec, input.send, header, rest.len(), input.continued) {
+        let form = Form::Continued;
+        return Ok(ReplyPlan { form, lists: unused, placed, read, rest, parts, copied });
+    }
+    // RFC 8166 §4.5.3
+    expose(input, &left, unused, placed).ok_or_else(|| ProtocolError::ReplyTooLong {
+        len,
+        inline: wide(input.send.saturating_sub(header)),
+        reply_chunk: reply.map_or(0, WriteChunk::total),
+    })
 }
 
 /// What nothing that was offered carries: by Read chunks, if they are taken (RFC 5666 §3.8, §5.2).
@@ -533,14 +577,15 @@ fn expose(
     let reduced = choose_reduced(left, 1, rules.max_read_chunks);
     let (rest, mut read) = take_out(&rules, left, &reduced).ok()?;
     if header(&read) + rest.len() <= input.send {
-        let copied = CopyCount::default();
-        return Some(ReplyPlan { form: Form::Reduced, lists, placed, read, rest, copied });
+        let (parts, copied) = (vec![], CopyCount::default());
+        return Some(ReplyPlan { form: Form::Reduced, lists, placed, read, rest, parts, copied });
     }
     // RFC 5666 §5.1: "the first entry in the read chunk list with an XDR position of zero".
     let (zero, copied) = position_zero(&rules, &rest).ok()?;
     read.insert(0, zero);
-    let rest = Stream::new();
-    (header(&read) <= input.send).then_some(ReplyPlan { form: Form::Long, lists, placed, read, rest, copied })
+    let (form, rest, parts) = (Form::Long, Stream::new(), vec![]);
+    let fits = header(&read) <= input.send;
+    fits.then_some(ReplyPlan { form, lists, placed, read, rest, parts, copied })
 }
 
 fn wide(len: usize) -> u64 {

@@ -45,6 +45,8 @@ pub(crate) struct Requester {
     max_windows: usize,
     /// No window was left; another try is due when one comes back.
     no_window: bool,
+    /// Receives beyond one for each reply that is awaited: for replies that may come in several Sends.
+    set_aside: u32,
     /// Reservations that are being given up.
     releasing: usize,
     /// Bytes that the next call waits for.
@@ -65,6 +67,8 @@ struct Transaction {
     caller: Instant,
     /// The how-many-th Call it was, once sent.
     number: u64,
+    /// Receives for its reply beyond the first, once sent.
+    set_aside: u32,
     windows: Vec<Window>,
     /// Sinks whose memory was the caller's.
     lent: Vec<usize>,
@@ -140,6 +144,7 @@ impl Requester {
             next_id: 0,
             max_windows,
             no_window: false,
+            set_aside: 0,
             releasing: 0,
             wants_memory: None,
         }
@@ -148,6 +153,11 @@ impl Requester {
     /// Whether a call under this XID is not finished, or abandoned and its memory not back.
     pub(crate) fn knows(&self, xid: u32) -> bool {
         self.calls.contains_key(&xid)
+    }
+
+    /// Receives that replies need.
+    pub(crate) fn receives_owed(&self) -> u32 {
+        self.credits.in_flight().saturating_add(self.set_aside)
     }
 
     /// Calls that are not finished, abandoned ones included.
@@ -212,6 +222,7 @@ impl Requester {
             deadline,
             caller: deadline,
             number: 0,
+            set_aside: 0,
             windows: vec![],
             lent: vec![],
             offered: ChunkLists::default(),

@@ -46,6 +46,8 @@ pub(crate) struct Responder {
     answers: VecDeque<(u64, Answer)>,
     /// Answers that wait until less is exposed, or calls of ours hold fewer windows.
     withheld: VecDeque<(u64, Answer)>,
+    /// The next answer waited for credits for all its Sends, and goes in one.
+    in_one: bool,
     /// How long the next answer or RDMA_ERROR may wait, and for what, if it does.
     stalled: Option<(Instant, &'static str)>,
     exposures: Exposures,
@@ -97,7 +99,9 @@ pub(crate) struct ReceivedCall {
     pub(crate) payload: Option<Bytes>,
     /// How that is aligned, if it came in an RDMA_MSGP.
     pub(crate) padding: Option<Padding>,
-    /// Bytes of the Send.
+    /// It came in several Sends.
+    pub(crate) continued: bool,
+    /// Bytes of the Send, or of all of them.
     pub(crate) len: usize,
 }
 
@@ -108,6 +112,7 @@ impl Responder {
             calls: IdMap::default(),
             answers: VecDeque::new(),
             withheld: VecDeque::new(),
+            in_one: false,
             stalled: None,
             exposures: Exposures::default(),
             errors: VecDeque::new(),
@@ -187,7 +192,7 @@ impl Responder {
         now: Instant,
         call: ReceivedCall,
     ) -> Result<(), ProtocolError> {
-        let ReceivedCall { xid, lists, invalidate, payload, padding, len } = call;
+        let ReceivedCall { xid, lists, invalidate, payload, padding, continued, len } = call;
         // RFC 8167 §5.3
         if core.side == Side::Client && !core.config.reverse_chunks && !lists.is_empty() {
             return Err(ProtocolError::ReverseChunks);
@@ -209,6 +214,7 @@ impl Responder {
         }
         let form = match payload {
             None => Form::Long,
+            Some(_) if continued => Form::Continued,
             Some(_) if !layout.chunks.is_empty() => Form::Reduced,
             Some(_) if padding.is_some() => Form::Padded,
             Some(_) => Form::Inline,
@@ -323,7 +329,12 @@ impl Responder {
     pub(crate) fn handle_timeout(&mut self, core: &mut Core, now: Instant) {
         self.exposures.handle_timeout(core, now);
         if let Some((_, what)) = self.stalled.take_if(|(deadline, _)| *deadline <= now) {
-            core.fail(CloseReason::Timeout(what));
+            // The peer takes messages, but not so many at a time.
+            if core.messages.is_some() && core.may_send(1) && !self.in_one {
+                self.in_one = true;
+            } else {
+                core.fail(CloseReason::Timeout(what));
+            }
         }
         while let Some(entry) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
             self.deadlines.remove(&entry);

@@ -15,6 +15,8 @@ pub struct Messages {
     pub padded: u64,
     /// RDMA_MSG with items in chunks.
     pub reduced: u64,
+    /// Messages that came in several Sends.
+    pub continued: u64,
     /// RDMA_NOMSG.
     pub long: u64,
     /// RDMA_ERROR.
@@ -35,6 +37,7 @@ impl Messages {
             Form::Inline => self.inline += 1,
             Form::Padded => self.padded += 1,
             Form::Reduced => self.reduced += 1,
+            Form::Continued => self.continued += 1,
             Form::Long => self.long += 1,
         }
         self.send_bytes += wide(travelled.sent);
@@ -80,6 +83,8 @@ pub struct Stats {
     pub dones_received: u64,
     /// Exposed replies whose RDMA_DONE did not come in time.
     pub exposures_expired: u64,
+    /// Parts of messages received, but for the last of each.
+    pub parts_received: u64,
     /// Messages sent that only raise the peer's limit (version-two-07 §6.3.2).
     pub grants_sent: u64,
     /// The same received.

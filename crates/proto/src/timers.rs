@@ -19,6 +19,8 @@ pub struct Timeouts {
     pub memory: Duration,
     /// For the peer to let an answer leave, where it counts messages (version-two-07 §4.2.1); then the connection is closed.
     pub credits: Duration,
+    /// For the rest of a message that comes in several Sends, from its first one on; then the connection is closed.
+    pub continuation: Duration,
     /// For an invalidation that a completed call waits for; then the connection is closed.
     pub invalidate: Duration,
     /// For the RDMA_DONE of a reply whose data is exposed (RFC 5666 §3.8); then the data is closed to the peer, and a later Read
@@ -54,6 +56,7 @@ impl Default for Timeouts {
             rdma_read: Duration::from_secs(30),
             memory: Duration::from_secs(30),
             credits: Duration::from_secs(30),
+            continuation: Duration::from_secs(30),
             invalidate: Duration::from_secs(30),
             done: Duration::from_secs(30),
             close: Duration::from_secs(5),

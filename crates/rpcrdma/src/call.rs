@@ -253,6 +253,7 @@ impl fmt::Display for Way<'_> {
             Form::Inline => "inline",
             Form::Padded => "padded",
             Form::Reduced => "reduced",
+            Form::Continued => "continued",
             Form::Long => "long",
             _ => "other",
         };

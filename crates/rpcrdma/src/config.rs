@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rpcrdma_oncrpc::CacheLimits;
-use rpcrdma_proto::{Config, OPERATION_RECEIVES, Profile, Versions};
+use rpcrdma_proto::{Config, Profile, Versions};
 use rpcrdma_verbs::ProtectionDomain;
 
 use crate::ccp::Ccp;
@@ -198,13 +198,8 @@ impl ServerConfig {
         let [grant, calls] = [self.protocol.grant, self.protocol.calls]
             .map(|count| usize::try_from(count).unwrap_or(usize::MAX));
         let replies = calls.min(self.max_reverse_calls);
-        let dones = self
-            .protocol
-            .compatibility
-            .read_read
-            .as_ref()
-            .map_or(0, |of| of.exposed_replies.saturating_add(1));
-        let receives = grant.saturating_add(replies).saturating_add(dones).saturating_add(OPERATION_RECEIVES);
+        let others = self.protocol.receives_beyond_calls();
+        let receives = grant.saturating_add(replies).saturating_add(others);
         receives.saturating_mul(self.protocol.largest_receive())
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_verbs::{Buffer, Completion, PostErrorKind, Status, Work, WrId};
-use rpcrdma_xdr::Padding;
+use rpcrdma_xdr::{CopyCount, Padding};
 
 use super::version::Version;
 use super::{Connection, State};
@@ -20,6 +20,7 @@ use crate::event::CloseReason;
 use crate::reads::Owner;
 use crate::requester::Received;
 use crate::responder::{CALL, REPLY, ReceivedCall, rpc_prefix};
+use crate::timers::after;
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header, Profile};
 
 impl Connection {
@@ -131,7 +132,7 @@ impl Connection {
             let left = len - message.len();
             message.extend_from_slice(buffer.get(..left.min(buffer.len())).unwrap_or_default());
         }
-        self.core.stats.copied(rpcrdma_xdr::CopyCount { inline: message.len(), payload: 0 });
+        self.core.stats.copied(CopyCount { inline: message.len(), payload: 0 });
         message.freeze()
     }
 
@@ -183,23 +184,47 @@ impl Connection {
                 return self.operation_undecoded(now, fixed, error);
             }
             Err(error) => {
+                self.continuation.broken(fixed.xid);
                 let taken = self.taken_over_bounds(&error, fixed.xid);
                 return self.fault(now, error, taken, Some(fixed));
             }
         };
         let len = message.len();
+        let is_part = matches!(header.body, Body::Middle { .. });
+        if (is_part || matches!(header.body, Body::Message(_)))
+            && self.continuation.passes_over(fixed.xid, header.direction.unwrap_or_default(), !is_part)
+        {
+            return;
+        }
         // Not an ERR_VERS, and nothing from before the version was changed.
         if self.version == Version::Offered && !matches!(header.body, Body::Error(_)) {
             self.settle();
         }
-        let expected = self.exchanges.as_ref().and_then(Exchanges::expects);
-        if let Some(expected) = expected.filter(|_| interrupts(&header.body)) {
-            let error = ProtocolError::Interrupted { procedure: fixed.procedure, expected };
-            let taken = header.direction.map_or(self.usually(), Taken::from);
+        if let Some((error, taken)) = self.interrupted(&header, fixed) {
             return self.fault(now, error, taken, Some(fixed));
         }
+        let mut len = len;
+        let mut continued = false;
         let (lists, payload, padded) = match header.body {
-            Body::Message(lists) => (lists, Some(message.slice(header_len..)), None),
+            Body::Message(lists) => {
+                let part = message.slice(header_len..);
+                match self.continuation.last(part) {
+                    Ok((payload, parts)) => {
+                        continued = parts > 0;
+                        if continued {
+                            let header = self.core.codec.rules().part_header.unwrap_or(0);
+                            len = header_len + payload.len() + parts * header;
+                            let copied = CopyCount { inline: payload.len(), payload: 0 };
+                            self.core.stats.copied(copied);
+                        }
+                        (lists, Some(payload), None)
+                    }
+                    Err(error) => {
+                        let taken = header.direction.map_or(self.usually(), Taken::from);
+                        return self.fault(now, error, taken, Some(fixed));
+                    }
+                }
+            }
             Body::NoMessage(lists) => (lists, None, None),
             Body::Padded { align, threshold, lists } => {
                 (lists, Some(message.slice(header_len..)), Some((align, threshold)))
@@ -215,9 +240,9 @@ impl Connection {
                 self.core.stats.grants_received += 1;
                 return;
             }
-            Body::Middle { .. } => {
-                let error = ProtocolError::UnknownProcedure { procedure: fixed.procedure };
-                return self.fault(now, error, self.usually(), Some(fixed));
+            Body::Middle { remaining } => {
+                let part = message.slice(header_len..);
+                return self.handle_part(now, fixed, header.direction.unwrap_or_default(), part, remaining);
             }
             Body::Exchange(exchange) => return self.handle_operation(now, fixed, exchange),
             Body::Error(error) => {
@@ -249,7 +274,7 @@ impl Connection {
         match taken {
             Taken::AsReply => {
                 let credit = self.core.granted(header.credit);
-                let received = Received { xid, credit, lists, payload, padding, len };
+                let received = Received { xid, credit, lists, payload, padding, continued, len };
                 match self.requester.handle_reply(&mut self.core, now, received) {
                     Ok(()) => self.rpc_taken(),
                     Err(error) => self.fault(now, error, Taken::AsReply, None),
@@ -260,11 +285,54 @@ impl Connection {
                     return;
                 }
                 self.rpc_taken();
-                let call = ReceivedCall { xid, lists, invalidate: header.invalidate, payload, padding, len };
+                let call = ReceivedCall {
+                    xid,
+                    lists,
+                    invalidate: header.invalidate,
+                    payload,
+                    padding,
+                    continued,
+                    len,
+                };
                 if let Err(error) = self.responder.handle_call(&mut self.core, now, call) {
                     self.refuse_call(now, error, fixed);
                 }
             }
+        }
+    }
+
+    /// Whether a message comes between the parts of something, which is refused, or is what is left of a message that was given up,
+    /// which is not worth a word.
+    fn interrupted(&mut self, header: &Header, fixed: Fixed) -> Option<(ProtocolError, Taken)> {
+        let said = header.direction.unwrap_or_default();
+        let expected = self.exchanges.as_ref().and_then(Exchanges::expects);
+        let expected = match &header.body {
+            // What raises a limit or says that something failed is no part of anything.
+            Body::Grant | Body::Error(_) => return None,
+            Body::Exchange(_) => self.continuation.expects(),
+            Body::Middle { .. } | Body::Message(_) if self.continuation.is_of(fixed.xid, said) => None,
+            _ => self.continuation.expects().or(expected),
+        }?;
+        if matches!(header.body, Body::Middle { .. }) {
+            self.continuation.give_up(fixed.xid, said);
+        }
+        let taken = header.direction.map_or(self.usually(), Taken::from);
+        Some((ProtocolError::Interrupted { procedure: fixed.procedure, expected }, taken))
+    }
+
+    /// Takes a part of a message, which is not the last.
+    fn handle_part(&mut self, now: Instant, fixed: Fixed, said: Direction, part: Bytes, remaining: u32) {
+        let (id, taken) = ((fixed.xid, said), Taken::from(said));
+        let checked = if taken == Taken::AsReply && !self.requester.awaits(fixed.xid) {
+            self.continuation.give_up(fixed.xid, said);
+            Err(ProtocolError::UnknownXid { xid: fixed.xid })
+        } else {
+            let deadline = after(now, self.core.config.timeouts.continuation);
+            self.continuation.part(id, part, remaining, &self.core.config.limits, deadline)
+        };
+        match checked {
+            Ok(()) => self.core.stats.parts_received += 1,
+            Err(error) => self.fault(now, error, taken, Some(fixed)),
         }
     }
 
@@ -429,9 +497,4 @@ impl Connection {
         };
         self.responder.answer_error(fixed.xid, version, body);
     }
-}
-
-/// Whether a message may not come between the parts of something: what neither raises a limit nor says that something failed.
-const fn interrupts(body: &Body) -> bool {
-    !matches!(body, Body::Exchange(_) | Body::Grant | Body::Error(_))
 }

@@ -37,7 +37,7 @@ impl Connection {
             }
             // Also of who takes no part, which the peer learns from a refusal only.
             let operations = if self.exchanges.is_some() { OPERATION_RECEIVES_32 } else { 0 };
-            let in_flight = self.requester.credits.in_flight().saturating_add(operations);
+            let in_flight = self.requester.receives_owed().saturating_add(operations);
             let in_flight = in_flight.saturating_sub(self.responder.credits.overdrawn());
             let owed = self.responder.receives_owed().saturating_add(in_flight);
             let missing = self.core.post_receives(owed, qp.domain());
@@ -106,6 +106,10 @@ impl Connection {
         self.core.handle_read_timeout(now);
         self.requester.handle_timeout(&mut self.core, now);
         self.responder.handle_timeout(&mut self.core, now);
+        if self.continuation.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            self.continuation.clear();
+            self.core.fail(CloseReason::Timeout("the rest of a continued message"));
+        }
         if let State::Closing(deadline) = self.state
             && deadline <= now
         {
@@ -128,7 +132,8 @@ impl Connection {
             State::Aborting | State::Closed => None,
         };
         let halves = earlier(self.requester.poll_timeout(), self.responder.poll_timeout());
-        earlier(state, earlier(halves, self.core.reads.poll_timeout()))
+        let parts = if self.state == State::Open { self.continuation.poll_timeout() } else { None };
+        earlier(earlier(state, parts), earlier(halves, self.core.reads.poll_timeout()))
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
@@ -163,6 +168,7 @@ impl Connection {
         self.state = State::Closed;
         self.responder.handle_disconnected(&reason, self.core.reads.sole());
         self.core.reads.clear();
+        self.continuation.clear();
         let reason = self.core.failure.take().unwrap_or(CloseReason::Link(reason));
         self.core.withdraw();
         self.requester.handle_disconnected(&mut self.core, &reason);

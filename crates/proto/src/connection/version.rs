@@ -51,7 +51,12 @@ impl Connection {
         self.version = Version::Settled;
         let Some(profile) = self.core.codec.rules().profile else { return };
         let config = &self.core.config;
-        let reverse = if config.reverse_chunks { ReverseSupport::General } else { ReverseSupport::Inline };
+        let continues = self.core.codec.rules().part_header.is_some() && config.limits.continued_parts > 1;
+        let reverse = match (config.reverse_chunks, continues) {
+            (true, _) => ReverseSupport::General,
+            (false, true) => ReverseSupport::Continued,
+            (false, false) => ReverseSupport::Inline,
+        };
         let (size, invalidate) = (self.core.receive_len(), self.core.may_invalidate);
         let mut exchanges = Exchanges::new(profile, config, size, reverse, invalidate);
         // A server answers with its own.

@@ -47,6 +47,8 @@ pub struct MessageCredits {
     limit: u32,
     /// The same that the peer was told last.
     told: u32,
+    /// The most messages that the peer has let us send at a time.
+    most_room: u32,
     /// The peer has said a limit; before that one message is all (§4.3).
     heard: bool,
 }
@@ -56,7 +58,7 @@ impl MessageCredits {
     #[must_use]
     pub fn new(window: u32) -> Self {
         let window = window.clamp(LEAST_WINDOW, MOST_WINDOW);
-        Self { window, sent: 0, received: 0, limit: 1, told: 1, heard: false }
+        Self { window, sent: 0, received: 0, limit: 1, told: 1, most_room: 1, heard: false }
     }
 
     /// Of a connection on which messages have passed before it was known that they are counted.
@@ -76,6 +78,12 @@ impl MessageCredits {
     #[must_use]
     pub fn room(&self) -> u32 {
         if self.available() { self.limit.wrapping_sub(self.sent) } else { 0 }
+    }
+
+    /// The most that [`room`](Self::room) has been: what it can be again, as no Receive is withdrawn.
+    #[must_use]
+    pub const fn most_room(&self) -> u32 {
+        self.most_room
     }
 
     /// Messages that the peer may send still, as far as it was told.
@@ -117,9 +125,10 @@ impl MessageCredits {
 
     /// The peer's last message had this `rdma_credit`. It may be lower than the one before: then nothing leaves until enough has
     /// been given again.
-    pub const fn limit(&mut self, rdma_credit: u32) {
+    pub fn limit(&mut self, rdma_credit: u32) {
         self.limit = rdma_credit;
         self.heard = true;
+        self.most_room = self.most_room.max(self.room());
     }
 
     /// The value for `rdma_credit` of a message that leaves now. `posted` are the Receives that are posted: nothing is told that

@@ -29,7 +29,9 @@ pub(crate) struct Received {
     pub(crate) payload: Option<Bytes>,
     /// How that is aligned, if it came in an RDMA_MSGP.
     pub(crate) padding: Option<Padding>,
-    /// Bytes of the Send.
+    /// It came in several Sends.
+    pub(crate) continued: bool,
+    /// Bytes of the Send, or of all of them.
     pub(crate) len: usize,
 }
 
@@ -51,13 +53,14 @@ impl Requester {
         now: Instant,
         received: Received,
     ) -> Result<(), ProtocolError> {
-        let Received { xid, credit, lists, payload, padding, len } = received;
+        let Received { xid, credit, lists, payload, padding, continued, len } = received;
         let transaction = self.sent(xid)?;
         let Returned { written, reply_chunk, read } =
             transaction.check(core, &lists, payload.as_ref().map(Bytes::len))?;
         let placed: usize = written.iter().sum();
         let form = match payload {
             None => Form::Long,
+            Some(_) if continued => Form::Continued,
             Some(_) if placed > 0 || read.is_some() => Form::Reduced,
             Some(_) if padding.is_some() => Form::Padded,
             Some(_) => Form::Inline,
@@ -190,6 +193,7 @@ impl Requester {
         core.stats.credits_granted_to_us = self.credits.granted();
         let invalidate = core.config.timeouts.invalidate;
         if let Some(transaction) = self.calls.get_mut(&xid) {
+            self.set_aside = self.set_aside.saturating_sub(std::mem::take(&mut transaction.set_aside));
             transaction.stage = Stage::Answered(answered);
             core.close_windows(xid, &transaction.windows);
         }

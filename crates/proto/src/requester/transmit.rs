@@ -49,15 +49,24 @@ impl Requester {
             self.queue.pop_front();
             return true;
         };
-        let plan = match plan(core, transaction) {
+        let plan = match plan(core, transaction, answers) {
             Ok(plan) => plan,
             Err(refusal) => {
                 self.fail_queued(core, xid, refusal.into());
                 return true;
             }
         };
-        // Rule I3: a Receive for the reply, before the Call leaves.
-        if core.post_receives(owed.saturating_add(1), qp.domain()) > 0 {
+        // All parts of a message leave together.
+        if !core.may_send(answers.saturating_add(1).saturating_add(narrow(plan.parts.len()))) {
+            return false;
+        }
+        let receives = narrow(plan.reply_sends);
+        // The receive queue has room for one such reply.
+        if receives > 1 && self.set_aside > 0 {
+            return false;
+        }
+        // Rule I3: a Receive for the reply, before the Call leaves; or for all of its parts.
+        if core.post_receives(owed.saturating_add(receives), qp.domain()) > 0 {
             self.wants_memory = Some(core.receive_room());
             return false;
         }
@@ -170,7 +179,9 @@ impl Requester {
         let mut header = core.header(Direction::Call, xid, self.credits.requested(), body);
         header.invalidate = core.invalidates(&transaction.offered);
         // Windows are bound before any later request leaves, so nothing here depends on what was posted before.
-        let sent = core.send(&header, &plan.inline, None, true);
+        let sent = core.send_continued(&header, &plan.parts, &plan.inline, None, true);
+        transaction.set_aside = narrow(plan.reply_sends).saturating_sub(1);
+        self.set_aside += transaction.set_aside;
         let read = plan.read.iter().flat_map(|chunk| &chunk.segments).map(bytes::Bytes::len).sum();
         transaction.travelled =
             Travelled { form: plan.form, sent, read, segments: shape.read_segments, ..Travelled::default() };
@@ -199,7 +210,8 @@ impl Requester {
     }
 }
 
-fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, Refusal> {
+/// `answers` are messages that are left for answers to the peer.
+fn plan(core: &Core, transaction: &Transaction, answers: u32) -> Result<CallPlan, Refusal> {
     let call = &transaction.call;
     let config = &core.config;
     if core.side == Side::Server && core.peer_reverse == Some(ReverseSupport::None) {
@@ -209,6 +221,14 @@ fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, Refusal> {
     let narrow =
         |value: Option<u32>| value.map_or(usize::MAX, |value| usize::try_from(value).unwrap_or(usize::MAX));
     let (longest, most) = (narrow(core.peer_segments.0), narrow(core.peer_segments.1));
+    let allowed = core.side == Side::Client || core.reverse_chunks();
+    let continues = core.side == Side::Client || core.peer_reverse >= Some(ReverseSupport::Continued);
+    let continued = match (continues, allowed) {
+        (false, _) => 1,
+        // What cannot leave so at once has another way.
+        (true, true) => core.continued_parts(Some(answers)),
+        (true, false) => core.continued_parts(None),
+    };
     let attempt = |max_segments| {
         plan_call(&CallInput {
             codec: core.codec,
@@ -219,7 +239,7 @@ fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, Refusal> {
             reply_max: call.reply.max_len,
             sinks: &sinks,
             chunks: ChunkRules {
-                allowed: core.side == Side::Client || core.reverse_chunks(),
+                allowed,
                 read: core.read_chunks(),
                 reduce_from: config.reduce_from,
                 max_segment_len: config.max_segment_len.max(1024).min(longest),
@@ -228,6 +248,8 @@ fn plan(core: &Core, transaction: &Transaction) -> Result<CallPlan, Refusal> {
             },
             withhold: core.reads_replies().is_some_and(|read_read| read_read.withhold_chunks),
             alignment: core.alignment(),
+            continued,
+            continued_reply: if continues { core.continued_parts(None) } else { 1 },
         })
     };
     let mut plan = attempt(config.max_segments.min(most))?;
@@ -336,6 +358,10 @@ impl ChunkLists {
             chunk.segments.push(segment);
         }
     }
+}
+
+fn narrow(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn wide(count: usize) -> u64 {

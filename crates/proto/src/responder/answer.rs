@@ -44,7 +44,7 @@ impl Responder {
             return true;
         }
         if !self.errors.is_empty() {
-            let Some(grant) = self.grant(core, now, in_flight, qp) else { return false };
+            let Some(grant) = self.grant(core, now, (in_flight, 1), qp) else { return false };
             self.credits.finish();
             self.stalled = None;
             if let Some(Fault { xid, version, body }) = self.errors.pop_front() {
@@ -58,7 +58,8 @@ impl Responder {
         let Some(mut plan) = self.plan_next(core) else { return false };
         let exposing = plan.as_ref().is_ok_and(|plan| !plan.read.is_empty());
         let set_aside = narrow(usize::from(exposing));
-        let Some(grant) = self.grant(core, now, in_flight.saturating_add(set_aside), qp) else {
+        let sends = narrow(plan.as_ref().map_or(1, |plan| plan.parts.len() + 1));
+        let Some(grant) = self.grant(core, now, (in_flight.saturating_add(set_aside), sends), qp) else {
             return false;
         };
         let read = match &plan {
@@ -83,6 +84,7 @@ impl Responder {
         };
         self.credits.finish();
         self.stalled = None;
+        self.in_one = false;
         if let Some((token, _)) = self.answers.pop_front()
             && let Some(call) = self.forget(token)
         {
@@ -113,6 +115,7 @@ impl Responder {
                     max_segments: core.config.max_segments,
                     max_read_chunks: core.config.max_read_chunks,
                 }),
+                continued: if self.in_one { 1 } else { core.continued_parts(None) },
             }),
             Answer::ChunkError | Answer::Drop | Answer::Lost => Err(ProtocolError::MisplacedChunk),
         };
@@ -186,12 +189,18 @@ impl Responder {
     }
 
     /// The value for `rdma_credit`, once Receives back it. `in_flight` are Receives that others need. Where messages are counted, the
-    /// value is found when the message leaves, and one has to be free for it.
-    fn grant(&mut self, core: &mut Core, now: Instant, in_flight: u32, qp: &dyn Windows) -> Option<u32> {
+    /// value is found when the message leaves, and `sends` have to be free for it.
+    fn grant(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        (in_flight, sends): (u32, u32),
+        qp: &dyn Windows,
+    ) -> Option<u32> {
         let owed = self.receives_owed().saturating_add(1).saturating_add(in_flight);
         core.post_receives(owed, qp.domain());
         if core.messages.is_some() {
-            if core.may_send(1) {
+            if core.may_send(sends) {
                 return Some(0);
             }
             self.stalled.get_or_insert((after(now, core.config.timeouts.credits), "credits for an answer"));
@@ -272,7 +281,7 @@ fn send_reply(
     let header = core.header(Direction::Reply, call.xid, grant, body);
     // A Send that says what was written must not pass the Writes.
     let express = travelled.written == 0 && !long;
-    travelled.sent = core.send(&header, &payload, invalidate, express);
+    travelled.sent = core.send_continued(&header, &plan.parts, &payload, invalidate, express);
     core.stats.replies_sent.count(&travelled);
     tracing::debug!(
         side = %core.side, xid = format_args!("{:#010x}", call.xid), form = ?travelled.form, sent = travelled.sent,

@@ -280,6 +280,8 @@ pub struct Rules {
     pub characteristics: CharacteristicsRule,
     /// Whether a reply that follows its header returns the Reply chunk, unused (RFC 8166 §4.3.3).
     pub returns_reply_chunk: bool,
+    /// Bytes of the header of each part but the last of a message that comes in several Sends; `None` if none does.
+    pub part_header: Option<usize>,
 }
 
 /// The documents that define Version Two, each in its own way.

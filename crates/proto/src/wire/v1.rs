@@ -41,6 +41,7 @@ static RULES: Rules = Rules {
     credits: CreditRule::PerTransaction,
     characteristics: CharacteristicsRule::None,
     returns_reply_chunk: true,
+    part_header: None,
 };
 
 /// The codec of Version One.

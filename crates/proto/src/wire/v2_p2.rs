@@ -49,6 +49,7 @@ static RULES: Rules = Rules {
     credits: CreditRule::PerTransaction,
     characteristics: CharacteristicsRule::Exchanged,
     returns_reply_chunk: true,
+    part_header: None,
 };
 
 /// The codec of this profile.

@@ -63,6 +63,7 @@ static RULES: Rules = Rules {
     credits: CreditRule::PerMessage,
     characteristics: CharacteristicsRule::Once,
     returns_reply_chunk: false,
+    part_header: Some(FIXED_LEN + WORD),
 };
 
 /// The codec of this profile.
@@ -187,7 +188,11 @@ impl Codec for V2P3 {
                 ErrorBody::InvalidProcedure
             }
             ProtocolError::VersionChanged { .. } => ErrorBody::VersionMismatch,
-            ProtocolError::ToldTwice | ProtocolError::Interrupted { .. } => ErrorBody::InvalidContinuation,
+            ProtocolError::ToldTwice
+            | ProtocolError::Interrupted { .. }
+            | ProtocolError::ContinuationLength { .. }
+            | ProtocolError::ContinuationTooLong { .. }
+            | ProtocolError::TooManyParts { .. } => ErrorBody::InvalidContinuation,
             ProtocolError::BadCharacteristic { .. }
             | ProtocolError::ValueTruncated { .. }
             | ProtocolError::ValueTooSmall { .. }

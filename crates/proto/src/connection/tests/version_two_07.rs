@@ -93,7 +93,7 @@ fn v2_07_s5_each_side_tells_its_properties_once() {
     assert_eq!(answers.len(), 2, "{answers:?}");
     assert_eq!(answers[0].body, Body::Message(ChunkLists::default()), "the answer comes first");
     let Body::Exchange(Exchange::Initial { start, .. }) = &answers[1].body else { panic!("{answers:?}") };
-    assert_eq!(start[..], [word(1, 4096), word(2, 4096), word(3, 0x80_0000), word(4, 256), word(5, 1)]);
+    assert_eq!(start[..], [word(1, 4096), word(2, 4096), word(3, 0x80_0000), word(4, 256), word(5, 2)]);
     raw.send(operation(2, last_of(vec![word(2, 8192), word(77, 1)])));
     raw.send(call(3));
     assert_eq!(sent(&raw).len(), 3, "not again");
@@ -239,10 +239,10 @@ fn v2_07_s7_3_5_a_reply_that_nothing_holds_says_how_much_it_needs() {
     let mut raw = raw(server());
     let chunk = WriteChunk { segments: vec![raw.writable(64)] };
     let lists = ChunkLists { reply: Some(chunk), ..ChunkLists::default() };
-    let large = octets(&header(2, MANY, Direction::Call, Body::Message(lists)), &list(2, 9000).message);
+    let large = octets(&header(2, MANY, Direction::Call, Body::Message(lists)), &list(2, 90_000).message);
     let (xid, error) = refusal(&mut raw, large);
     let ErrorBody::ReplyResource { segment: 0, needed } = error else { panic!("{error:?}") };
-    assert!(xid == 2 && (9000..9100).contains(&needed), "{needed}");
+    assert!(xid == 2 && (90_000..90_100).contains(&needed), "{needed}");
 }
 
 /// §6.3.10: a reply that follows its header does not return the Reply chunk, so there is that much more room.

@@ -1,0 +1,393 @@
+//! Messages that go on in several Sends (version-two-07 §6.6.2).
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rpcrdma_sim::FabricConfig;
+use rpcrdma_xdr::{Piece, Stream};
+
+use crate::continuation::split;
+use crate::testing::*;
+use crate::wire::{Body, ChunkLists, Codec, Direction, ErrorBody, Header, Profile, WriteChunk, v2_p3::V2P3};
+use crate::{Answer, CloseReason, Config, Form, Limits, Side, Timeouts, Versions};
+
+/// More messages than any test here causes.
+const MANY: u32 = 1000;
+/// What a part holds, with Receives of 4096 bytes.
+const PART: usize = 4096 - 20;
+
+fn client() -> Config {
+    Config { versions: Versions::two(Profile::P3), ..Config::default() }
+}
+
+fn server() -> Config {
+    Config { versions: Versions::both(Profile::P3), ..server_config() }
+}
+
+/// Client and server that have told each other what they are like.
+fn pair(client: Config, server: Config) -> Pair {
+    let mut pair = Pair::with(FabricConfig::default(), client, server);
+    for xid in 0..2 {
+        check_reply(0, 0, pair.round_trip(null(xid)));
+    }
+    pair
+}
+
+fn header(xid: u32, credit: u32, direction: Direction, body: Body) -> Header {
+    Header { xid, version: 2, credit, direction: Some(direction), invalidate: 0, body }
+}
+
+fn octets(header: &Header, payload: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    V2P3.encode(header, &mut out);
+    out.extend_from_slice(payload);
+    out.freeze()
+}
+
+fn last(xid: u32, payload: &[u8]) -> Bytes {
+    octets(&header(xid, MANY, Direction::Call, Body::Message(ChunkLists::default())), payload)
+}
+
+fn middle(xid: u32, payload: &[u8], remaining: usize) -> Bytes {
+    let remaining = u32::try_from(remaining).unwrap();
+    octets(&header(xid, MANY, Direction::Call, Body::Middle { remaining }), payload)
+}
+
+/// A peer that has made its first call and was answered.
+fn raw(config: Config) -> Raw {
+    let mut raw = Raw::new(Side::Server, config);
+    raw.send(last(1, &null(1).message.flatten().0));
+    raw.received.clear();
+    raw
+}
+
+fn sent(raw: &Raw) -> Vec<(Header, Bytes)> {
+    let decode = |message: &Bytes| {
+        let (header, len) = V2P3.decode(message, &Limits::default()).unwrap();
+        (header, message.slice(len..))
+    };
+    raw.received.iter().map(decode).collect()
+}
+
+fn errors(raw: &Raw) -> Vec<(u32, ErrorBody)> {
+    let answers = sent(raw).into_iter();
+    answers
+        .filter_map(
+            |(header, _)| if let Body::Error(error) = header.body { Some((header.xid, error)) } else { None },
+        )
+        .collect()
+}
+
+/// Whether a Call of this XID was answered by a reply.
+fn is_answered(raw: &Raw, xid: u32) -> bool {
+    sent(raw).iter().any(|(header, _)| header.xid == xid && matches!(header.body, Body::Message(_)))
+}
+
+fn faults(raw: &Raw, name: &str) -> u64 {
+    raw.end.connection.stats().errors.get(name).copied().unwrap_or(0)
+}
+
+// conformance: v2-07-4.1-2, v2-07-6.1-1
+#[test]
+fn v2_07_s6_6_2_a_call_that_does_not_fit_goes_on_in_several_sends() {
+    let mut pair = pair(client(), server());
+    let plain = V2P3.header_len(&ChunkLists::default().shape(Direction::Call));
+    let fits = 4096 - plain - 44;
+    let mut expected = 0;
+    for len in [fits - 4, fits, fits + 4, fits + PART, fits + PART + 4, fits + 7 * PART] {
+        check_reply(5, len, pair.round_trip(store(10, len)));
+        expected += u64::from(len > fits);
+        let (ours, theirs) = (pair.client.connection.stats(), pair.server.connection.stats());
+        assert_eq!(
+            (ours.calls_sent.continued, theirs.calls_received.continued),
+            (expected, expected),
+            "{len}"
+        );
+        assert_eq!(ours.calls_sent.send_bytes, theirs.calls_received.send_bytes);
+        assert_eq!(ours.registrations, 0, "no chunk is needed");
+    }
+    // More Sends than this side would like.
+    let len = fits + 7 * PART + 4;
+    check_reply(5, len, pair.round_trip(store(10, len)));
+    assert_eq!(pair.client.connection.stats().calls_sent.long, 1);
+    pair.check_no_leak();
+}
+
+// conformance: v2-07-4.1-3, v2-07-6.3.6-1
+#[test]
+fn v2_07_s6_6_2_nothing_comes_between_the_parts() {
+    for (calls, grant) in [(1, 1), (3, 4), (64, 64)] {
+        let config = |config: Config| Config { calls, grant, ..config };
+        let mut pair = pair(config(client()), config(server()));
+        let now = pair.now();
+        for xid in 0..40_u32 {
+            let len = usize::try_from(xid).unwrap() * 400;
+            pair.call(store(100 + xid, len));
+            pair.call(read(200 + xid, 9000));
+            pair.server.connection.call(now, store(300 + xid, len)).unwrap();
+        }
+        pair.settle();
+        assert_eq!((pair.client.replies.len(), pair.server.replies.len()), (80, 40), "{calls} {grant}");
+        for end in [&mut pair.client, &mut pair.server] {
+            assert!(end.replies.iter().all(|(_, reply)| reply.is_ok()), "{:?}", end.replies);
+            assert!(end.connection.stats().errors.is_empty(), "{:?}", end.connection.stats());
+        }
+        // In the reverse direction nothing else was possible.
+        assert!(pair.server.connection.stats().calls_sent.continued > 0);
+        assert_eq!(pair.server.connection.stats().calls_sent.long, 0);
+        pair.check_no_leak();
+    }
+}
+
+#[test]
+fn with_one_part_nothing_is_continued() {
+    let mut pair = pair(Config { continued_parts: 1, ..client() }, server());
+    check_reply(5, 9000, pair.round_trip(store(10, 9000)));
+    let stats = pair.client.connection.stats();
+    assert_eq!((stats.calls_sent.continued, stats.calls_sent.long), (0, 1));
+}
+
+/// §5.2.5: CONT. What such a reply needs is set aside before the Call leaves.
+#[test]
+fn v2_07_s4_6_4_replies_in_the_reverse_direction_go_on_without_chunks() {
+    let mut pair = pair(client(), server());
+    let now = pair.now();
+    for xid in 50..60 {
+        pair.server.connection.call(now, list(xid, 12_000)).unwrap();
+    }
+    pair.settle();
+    assert_eq!(pair.server.replies.len(), 10);
+    for (_, reply) in std::mem::take(&mut pair.server.replies) {
+        let reply = reply.unwrap();
+        assert_eq!(reply.reply.form, Form::Continued);
+        check_reply(4, 12_000, reply);
+    }
+    assert_eq!(pair.client.connection.stats().replies_sent.continued, 10);
+    // More than that needs chunks.
+    pair.server.connection.call(now, list(70, 40_000)).unwrap();
+    pair.settle();
+    let (_, reply) = pair.server.replies.pop().unwrap();
+    assert!(reply.unwrap_err().to_string().contains("chunks are not allowed"));
+    pair.check_no_leak();
+}
+
+/// §6.3.9: a Requester that offers no Reply chunk.
+// conformance: v2-07-4.1-2, v2-07-6.3.9-1, v2-07-6.6.4-1
+#[test]
+fn v2_07_s6_6_4_a_reply_that_no_chunk_holds_goes_on() {
+    let mut raw = raw(server());
+    raw.send(last(2, &list(2, 9000).message.flatten().0));
+    let answers = sent(&raw);
+    let whole: usize = answers.iter().map(|(_, part)| part.len()).sum();
+    let mut left = whole;
+    assert_eq!(answers.len(), 3);
+    for (place, (header, part)) in answers.iter().enumerate() {
+        left -= part.len();
+        assert_eq!((header.xid, header.direction), (2, Some(Direction::Reply)));
+        let expected = match place {
+            2 => Body::Message(ChunkLists::default()),
+            _ => Body::Middle { remaining: u32::try_from(left).unwrap() },
+        };
+        assert_eq!(header.body, expected);
+    }
+    assert_eq!((left, whole), (0, 9000 + 28));
+}
+
+/// The Requester does not take that many messages, and does not change its mind.
+#[test]
+fn i6_a_reply_does_not_wait_for_ever_for_room_to_go_on() {
+    let mut raw = Raw::new(Side::Server, server());
+    let call = |xid: u32, credit, message: &Stream| {
+        let header = header(xid, credit, Direction::Call, Body::Message(ChunkLists::default()));
+        octets(&header, &message.flatten().0)
+    };
+    // It never had room for three.
+    raw.send(call(1, 2, &null(1).message));
+    raw.received.clear();
+    raw.send(call(2, 4, &list(2, 9000).message));
+    assert_eq!(errors(&raw).len(), 1);
+    // It had, but not any more.
+    raw.send(call(3, 8, &null(3).message));
+    raw.received.clear();
+    raw.send(call(4, 5, &list(4, 9000).message));
+    assert!(raw.received.is_empty());
+    let deadline = raw.end.connection.poll_timeout().unwrap();
+    assert_eq!(deadline - raw.fabric.instant(), Timeouts::default().credits);
+    raw.end.connection.handle_timeout(deadline);
+    raw.settle();
+    assert!(matches!(errors(&raw)[..], [(4, ErrorBody::ReplyResource { .. })]), "{:?}", sent(&raw));
+    assert!(raw.end.closed.is_none());
+}
+
+fn parts_of(xid: u32, lengths: &[usize]) -> Vec<Bytes> {
+    let message = store(xid, 500).message;
+    let (parts, rest) = split(&message, lengths);
+    let mut left = message.len();
+    let mut messages = Vec::new();
+    for part in &parts {
+        left -= part.len();
+        messages.push(middle(xid, &part.flatten().0, left));
+    }
+    messages.push(last(xid, &rest.flatten().0));
+    messages
+}
+
+#[test]
+fn v2_07_s6_3_6_parts_of_any_length_make_a_call() {
+    let mut raw = raw(server());
+    for (xid, lengths) in [(10, &[4][..]), (11, &[4, 4, 4, 200]), (12, &[40, 100, 300])] {
+        for message in parts_of(xid, lengths) {
+            raw.send(message);
+            // What raises a limit, or says that something failed, is no part of anything.
+            raw.send(octets(&header(0, MANY, Direction::Call, Body::Grant), &[]));
+            raw.send(octets(&header(99, MANY, Direction::Reply, Body::Error(ErrorBody::System)), &[]));
+        }
+        assert!(is_answered(&raw, xid), "{lengths:?} {:?}", sent(&raw));
+    }
+    assert!(errors(&raw).is_empty());
+}
+
+// conformance: v2-07-6.3.6-2, v2-07-6.3.9-2, v2-07-7.1.4-1
+#[test]
+fn v2_07_s6_3_6_what_comes_between_is_an_invalid_continuation() {
+    let call = |xid: u32| null(xid).message.flatten().0;
+    let property = crate::wire::Exchange::Part { start: vec![] };
+    let reply = header(10, MANY, Direction::Reply, Body::Message(ChunkLists::default()));
+    for (between, answered) in [
+        (last(20, &call(20)), true),
+        (middle(20, &call(20), 100), true),
+        (octets(&header(20, MANY, Direction::Call, Body::Exchange(property)), &[]), true),
+        // A fault of a reply is never answered.
+        (octets(&reply, &call(10)), false),
+    ] {
+        let mut raw = raw(server());
+        let parts = parts_of(10, &[40]);
+        raw.send(parts[0].clone());
+        raw.send(between);
+        let expected = if answered { vec![(20, ErrorBody::InvalidContinuation)] } else { vec![] };
+        assert_eq!((errors(&raw), faults(&raw, "interrupted")), (expected.clone(), 1));
+        assert!(!is_answered(&raw, 20));
+        // What had begun can go on, and what was refused is passed over to its end.
+        raw.send(parts[1].clone());
+        assert!(is_answered(&raw, 10));
+        if answered {
+            raw.send(last(30, &call(30)));
+            assert!(is_answered(&raw, 30));
+        }
+        assert_eq!(errors(&raw), expected);
+    }
+}
+
+// conformance: v2-07-7.1.4-1, v2-07-7.1.4-2
+#[test]
+fn v2_07_s7_1_4_all_of_a_message_is_discarded_that_does_not_go_on_as_it_began() {
+    let limits = Limits { continued_parts: 4, continued_len: 2000, ..server_config().limits };
+    let word = [0; 4];
+    for (first, second, name) in [
+        (middle(10, &word, 100), middle(10, &word, 100), "continuation_length"),
+        (middle(10, &word, 100), middle(10, &word, 0), "continuation_length"),
+        (middle(10, &word, 0), middle(10, &word, 96), "continuation_length"),
+        (middle(10, &word, 2000), middle(10, &word, 1996), "continuation_too_long"),
+        (middle(10, &word, 100), middle(10, &word, 96).slice(..18), "list_truncated"),
+    ] {
+        let mut raw = raw(Config { limits: limits.clone(), ..server() });
+        raw.send(first);
+        raw.send(second);
+        assert_eq!((errors(&raw).len(), faults(&raw, name)), (1, 1), "{name} {:?}", sent(&raw));
+        assert_eq!(errors(&raw)[0].0, 10);
+        // Without another word.
+        raw.send(middle(10, &word, 92));
+        raw.send(last(10, &[0; 92]));
+        assert_eq!(raw.received.len(), 1, "{name}");
+        // Then the XID is as good as any.
+        raw.send(last(10, &null(10).message.flatten().0));
+        assert!(is_answered(&raw, 10), "{name}");
+    }
+    // The end has another length than it should have.
+    let mut raw = raw(Config { limits, ..server() });
+    raw.send(middle(10, &word, 100));
+    raw.send(last(10, &[0; 96]));
+    assert_eq!(errors(&raw), [(10, ErrorBody::InvalidContinuation)]);
+    for left in [100, 96, 92, 88] {
+        raw.send(middle(11, &word, left));
+    }
+    assert_eq!(errors(&raw)[1..], [(11, ErrorBody::InvalidContinuation)]);
+    assert_eq!(faults(&raw, "too_many_parts"), 1);
+}
+
+#[test]
+fn i6_the_rest_of_a_message_is_not_waited_for_without_end() {
+    let mut raw = raw(server());
+    raw.send(parts_of(10, &[40]).remove(0));
+    let deadline = raw.end.connection.poll_timeout().unwrap();
+    assert_eq!(deadline - raw.fabric.instant(), Duration::from_secs(30));
+    raw.end.connection.handle_timeout(deadline);
+    raw.settle();
+    assert_eq!(raw.end.closed, Some(CloseReason::Timeout("the rest of a continued message")));
+}
+
+#[test]
+fn the_parts_of_a_reply_that_nobody_awaits_are_not_kept() {
+    let mut raw = Raw::new(Side::Client, client());
+    let part = |remaining| octets(&header(77, MANY, Direction::Reply, Body::Middle { remaining }), &[0; 4]);
+    raw.send(part(100));
+    raw.send(part(96));
+    assert_eq!((faults(&raw, "unknown_xid"), raw.end.connection.stats().parts_received), (1, 0));
+    assert_eq!(raw.end.connection.poll_timeout(), None);
+}
+
+/// What a message stands between chunks of is all of its parts.
+#[test]
+fn v2_07_s6_6_2_1_positions_count_in_the_whole_message() {
+    let mut raw = raw(server());
+    let message = write(10, 3000).message;
+    let mut inline = Stream::new();
+    let mut data = Bytes::new();
+    for piece in message.pieces() {
+        match piece {
+            Piece::Payload { data: item, .. } => data = item.clone(),
+            piece => inline.push(piece.clone()),
+        }
+    }
+    let (parts, rest) = split(&inline, &[8, 16]);
+    raw.send(middle(10, &parts[0].flatten().0, inline.len() - 8));
+    raw.send(middle(10, &parts[1].flatten().0, inline.len() - 24));
+    let position = u32::try_from(inline.len()).unwrap();
+    let read = vec![crate::wire::ReadSegment::new(position, raw.readable(&data))];
+    let lists = ChunkLists { read, ..ChunkLists::default() };
+    raw.send(octets(&header(10, MANY, Direction::Call, Body::Message(lists)), &rest.flatten().0));
+    assert!(is_answered(&raw, 10), "{:?}", sent(&raw));
+}
+
+/// §4.1: Payload streams of several messages are not mixed, not even where a short one could pass a long RDMA Write.
+// conformance: v2-07-4.1-3
+#[test]
+fn v2_07_s4_1_no_answer_passes_between_the_parts_of_another() {
+    let mut between = Vec::new();
+    for steps in 0..60 {
+        let mut raw = raw(server());
+        raw.end.serving = false;
+        let write = vec![WriteChunk { segments: vec![raw.writable(30_000)] }];
+        let lists = ChunkLists { write, ..ChunkLists::default() };
+        let call = header(10, MANY, Direction::Call, Body::Message(lists));
+        raw.send(octets(&call, &null(10).message.flatten().0));
+        raw.send(last(11, &null(11).message.flatten().0));
+        let mut message = super::requester::accepted(10, &[]);
+        message.push(Piece::Payload { data: vec![1; 30_000].into(), ddp_eligible: true });
+        message.push(Piece::Inline(vec![2; 9000].into()));
+        let now = raw.fabric.instant();
+        let [one, two] = [0, 1].map(|at: usize| raw.end.calls[at].0);
+        raw.end.connection.reply(now, one, Answer::Message { message, flavor_touches_data: false });
+        for _ in 0..=steps {
+            raw.end.pump(raw.fabric.instant());
+            raw.fabric.step();
+        }
+        let message = super::requester::accepted(11, &[]);
+        raw.end.connection.reply(now, two, Answer::Message { message, flavor_touches_data: false });
+        raw.settle();
+        let xids: Vec<_> = sent(&raw).iter().map(|(header, _)| header.xid).filter(|xid| *xid > 1).collect();
+        assert!(matches!(xids[..], [10, 10, 10, 11] | [11, 10, 10, 10]), "{steps}: {xids:?}");
+        between.push(xids[0]);
+    }
+    assert!(between.contains(&10));
+}

@@ -1,0 +1,227 @@
+//! Messages that go on in several Sends (version-two-07 §6.6.2).
+//!
+//! *Sending.* [`divide`] says how a message is divided, if it is at all: its planner asks, whoever carries the plan out posts all Sends
+//! at once ([`split`]), so that nothing comes between them, and only when the peer takes that many messages: a message that is
+//! begun can always be ended. What the parts look like is the codec's; a version in which messages can be continued says so in
+//! its [`Rules`](crate::wire::Rules).
+//!
+//! *Receiving.* [`Continuation`] holds the message that has begun, one at a time, as the text forbids to mix them. Its parts stay in the
+//! Receives that they came in, counted against the domain, until the last one is there; then they are copied together. Their
+//! number and length are bounded ([`Limits`]), and there is a timer for the rest (rule I6).
+//!
+//! *On error* the message is given up, its memory goes back, and what else comes of it is passed over without another word
+//! (§7.1.4). What the error leads to is the connection's business.
+
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use rpcrdma_xdr::{Piece, Stream};
+
+use crate::error::ProtocolError;
+use crate::limits::Limits;
+use crate::wire::{Codec, Direction};
+
+/// Cuts are made at multiples of this, bytes, where XDR items can end.
+const UNIT: usize = 4;
+
+/// Bytes of each part but the last of a message of `len` bytes, whose last Send has a header of `header` bytes; `None` if that
+/// cannot be done within `most` Sends of `send` bytes.
+pub(crate) fn divide(
+    codec: &dyn Codec,
+    send: usize,
+    header: usize,
+    len: usize,
+    most: usize,
+) -> Option<Vec<usize>> {
+    let part = units(send.checked_sub(codec.rules().part_header?)?);
+    let last = units(send.checked_sub(header)?).min(len.checked_sub(UNIT)?);
+    let front = len - last;
+    if part == 0 || last == 0 || !len.is_multiple_of(UNIT) || front.div_ceil(part) >= most {
+        return None;
+    }
+    Some((0..front).step_by(part).map(|start| part.min(front - start)).collect())
+}
+
+const fn units(len: usize) -> usize {
+    len - len % UNIT
+}
+
+/// The parts of these lengths, and what is left of the stream. Nothing is copied.
+pub(crate) fn split(stream: &Stream, lengths: &[usize]) -> (Vec<Stream>, Stream) {
+    let mut parts = Vec::with_capacity(lengths.len());
+    let mut pieces = stream.pieces().iter().cloned();
+    let mut next = pieces.next();
+    for len in lengths {
+        let mut part = Stream::new();
+        while let Some(piece) = next.take() {
+            let room = len.saturating_sub(part.len());
+            if piece.len() <= room {
+                part.push(piece);
+                next = pieces.next();
+            } else {
+                let (here, after) = split_piece(piece, room);
+                part.push(here);
+                next = Some(after);
+                break;
+            }
+        }
+        parts.push(part);
+    }
+    let mut rest = Stream::new();
+    next.into_iter().chain(pieces).for_each(|piece| rest.push(piece));
+    (parts, rest)
+}
+
+/// Cuts a piece at a multiple of four below its length: its pad, if it has one, stays behind the second part.
+fn split_piece(piece: Piece, at: usize) -> (Piece, Piece) {
+    let cut = |mut data: Bytes| {
+        let after = data.split_off(at.min(data.len()));
+        (data, after)
+    };
+    match piece {
+        Piece::Inline(data) => {
+            let (here, after) = cut(data);
+            (Piece::Inline(here), Piece::Inline(after))
+        }
+        Piece::Payload { data, .. } => {
+            let (here, after) = cut(data);
+            let payload = |data| Piece::Payload { data, ddp_eligible: false };
+            (payload(here), payload(after))
+        }
+    }
+}
+
+/// The message of the peer that has begun, if one has.
+#[derive(Debug, Default)]
+pub(crate) struct Continuation {
+    partial: Option<Partial>,
+    /// One that was given up, as long as its parts come.
+    given_up: Option<(u32, Direction)>,
+}
+
+#[derive(Debug)]
+struct Partial {
+    xid: u32,
+    direction: Direction,
+    parts: Vec<Bytes>,
+    len: usize,
+    /// Bytes that are to come.
+    remaining: usize,
+    deadline: Instant,
+}
+
+impl Continuation {
+    /// Whether a part belongs to what was given up; a message of another XID says that nothing more of that comes.
+    pub(crate) fn passes_over(&mut self, xid: u32, direction: Direction, is_last: bool) -> bool {
+        let given_up = self.given_up.take().filter(|given_up| *given_up == (xid, direction));
+        self.given_up = given_up.filter(|_| !is_last);
+        given_up.is_some()
+    }
+
+    /// What has to go on before anything else comes, if something has.
+    pub(crate) const fn expects(&self) -> Option<&'static str> {
+        match &self.partial {
+            None => None,
+            Some(Partial { direction: Direction::Call, .. }) => Some("RDMA2_CALL_MIDDLE"),
+            Some(Partial { direction: Direction::Reply, .. }) => Some("RDMA2_REPLY_MIDDLE"),
+        }
+    }
+
+    /// Whether this is the message that has begun.
+    pub(crate) fn is_of(&self, xid: u32, direction: Direction) -> bool {
+        self.partial.as_ref().is_some_and(|partial| (partial.xid, partial.direction) == (xid, direction))
+    }
+
+    /// Nothing more of this message is taken.
+    pub(crate) fn give_up(&mut self, xid: u32, direction: Direction) {
+        if self.is_of(xid, direction) {
+            self.partial = None;
+        }
+        self.given_up = Some((xid, direction));
+    }
+
+    /// Takes a part that is not the last, `remaining` bytes being said to follow it; the rest has to come until `deadline`. It is of the
+    /// message that has begun, if one has.
+    ///
+    /// # Errors
+    /// [`ProtocolError::ContinuationLength`], [`ProtocolError::ContinuationTooLong`] and [`ProtocolError::TooManyParts`]; the message is
+    /// given up.
+    pub(crate) fn part(
+        &mut self,
+        (xid, direction): (u32, Direction),
+        part: Bytes,
+        remaining: u32,
+        limits: &Limits,
+        deadline: Instant,
+    ) -> Result<(), ProtocolError> {
+        let remaining = usize::try_from(remaining).unwrap_or(usize::MAX);
+        let partial = self.partial.get_or_insert_with(|| Partial {
+            xid,
+            direction,
+            parts: vec![],
+            len: 0,
+            remaining: part.len().saturating_add(remaining),
+            deadline,
+        });
+        let checked = partial.add(part, remaining, limits);
+        if checked.is_err() {
+            self.give_up(xid, direction);
+        }
+        checked
+    }
+
+    /// A message of this XID did not decode: whatever it was, nothing more of it is taken.
+    pub(crate) fn broken(&mut self, xid: u32) {
+        if let Some(Partial { direction, .. }) = self.partial.take_if(|partial| partial.xid == xid) {
+            self.given_up = Some((xid, direction));
+        }
+    }
+
+    /// Takes the last part: the whole message, and how many parts came before; if any did, all of it was copied.
+    ///
+    /// # Errors
+    /// [`ProtocolError::ContinuationLength`]; the message is gone.
+    pub(crate) fn last(&mut self, part: Bytes) -> Result<(Bytes, usize), ProtocolError> {
+        let Some(Partial { parts, len, remaining, .. }) = self.partial.take() else { return Ok((part, 0)) };
+        if part.len() != remaining {
+            return Err(ProtocolError::ContinuationLength { seen: part.len(), expected: remaining });
+        }
+        let mut whole = BytesMut::with_capacity(len + part.len());
+        parts.iter().chain([&part]).for_each(|part| whole.extend_from_slice(part));
+        Ok((whole.freeze(), parts.len()))
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.partial.as_ref().map(|partial| partial.deadline)
+    }
+
+    /// The connection is over.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Partial {
+    fn add(&mut self, part: Bytes, remaining: usize, limits: &Limits) -> Result<(), ProtocolError> {
+        let len = self.len.saturating_add(self.remaining);
+        if len > limits.continued_len {
+            return Err(ProtocolError::ContinuationTooLong { len, allowed: limits.continued_len });
+        }
+        // The last part is not empty.
+        let expected = self.remaining.saturating_sub(part.len());
+        if remaining != expected || remaining == 0 {
+            return Err(ProtocolError::ContinuationLength { seen: remaining, expected });
+        }
+        // And takes a place.
+        if self.parts.len() + 1 >= limits.continued_parts {
+            return Err(ProtocolError::TooManyParts { allowed: limits.continued_parts });
+        }
+        self.len += part.len();
+        self.remaining = remaining;
+        self.parts.push(part);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::wire::{ChunkLists, v1::V1, v2_p3::V2P3};
+
+const ID: (u32, Direction) = (7, Direction::Call);
+
+fn bytes(len: usize) -> Bytes {
+    (0..len).map(|at| at.to_le_bytes()[0]).collect()
+}
+
+fn limits() -> Limits {
+    Limits { continued_len: 100, continued_parts: 4, ..Limits::default() }
+}
+
+fn header() -> usize {
+    V2P3.header_len(&ChunkLists::default().shape(Direction::Call))
+}
+
+#[test]
+fn a_message_is_cut_into_as_few_sends_as_possible() {
+    // Parts of 44, the last of 32 bytes.
+    let cut = |len, most| divide(&V2P3, 64, header(), len, most);
+    assert_eq!(cut(36, 2), Some(vec![4]));
+    assert_eq!(cut(76, 2), Some(vec![44]));
+    assert_eq!(cut(80, 2), None);
+    assert_eq!(cut(80, 3), Some(vec![44, 4]));
+    assert_eq!(cut(4, 3), None, "nothing is left for a second part");
+    assert_eq!(cut(81, 9), None, "no XDR message");
+    assert_eq!(divide(&V1, 64, 28, 80, 9), None, "no such version");
+    assert_eq!(divide(&V2P3, 64, 64, 80, 9), None, "no room behind the header of the last");
+}
+
+proptest! {
+    #[test]
+    fn all_of_a_stream_is_in_its_parts(
+        pieces in prop::collection::vec((0_usize..100, any::<bool>()), 0..8),
+        send in 48_usize..200,
+    ) {
+        let mut stream = Stream::new();
+        for (len, payload) in pieces {
+            stream.push(if payload {
+                Piece::Payload { data: bytes(len), ddp_eligible: true }
+            } else {
+                Piece::Inline(bytes(len * 4))
+            });
+        }
+        if let Some(lengths) = divide(&V2P3, send, header(), stream.len(), usize::MAX) {
+            let (parts, rest) = split(&stream, &lengths);
+            prop_assert_eq!(parts.iter().map(Stream::len).collect::<Vec<_>>(), lengths);
+            prop_assert!(parts.iter().all(|part| part.len() + 20 <= send && !part.is_empty()));
+            prop_assert!(rest.len() + header() <= send && !rest.is_empty());
+            let together: Vec<u8> =
+                parts.iter().chain([&rest]).flat_map(|part| part.flatten().0.to_vec()).collect();
+            prop_assert_eq!(together, stream.flatten().0.to_vec());
+        }
+    }
+}
+
+#[test]
+fn v2_07_s6_6_2_parts_are_joined_in_the_order_of_their_coming() {
+    let now = Instant::now();
+    let mut continuation = Continuation::default();
+    assert_eq!(continuation.last(bytes(8)), Ok((bytes(8), 0)), "nothing had begun");
+    assert_eq!((continuation.expects(), continuation.poll_timeout()), (None, None));
+    continuation.part(ID, bytes(40).slice(..16), 24, &limits(), now).unwrap();
+    assert_eq!((continuation.expects(), continuation.poll_timeout()), (Some("RDMA2_CALL_MIDDLE"), Some(now)));
+    assert!(continuation.is_of(7, Direction::Call) && !continuation.is_of(7, Direction::Reply));
+    // The time is that of the first part.
+    let later = now + Duration::from_secs(1);
+    continuation.part(ID, bytes(40).slice(16..20), 20, &limits(), later).unwrap();
+    assert_eq!(continuation.poll_timeout(), Some(now));
+    assert_eq!(continuation.last(bytes(40).slice(20..)), Ok((bytes(40), 2)));
+    assert_eq!(continuation.expects(), None);
+}
+
+#[test]
+fn v2_07_s6_3_6_rdma_remaining_has_to_be_right() {
+    let now = Instant::now();
+    let wrong = |seen, expected| Err(ProtocolError::ContinuationLength { seen, expected });
+    for remaining in [0, 19, 21, u32::MAX] {
+        let mut continuation = Continuation::default();
+        continuation.part(ID, bytes(16), 24, &limits(), now).unwrap();
+        let seen = usize::try_from(remaining).unwrap();
+        assert_eq!(continuation.part(ID, bytes(4), remaining, &limits(), now), wrong(seen, 20));
+        assert_eq!(continuation.expects(), None);
+    }
+    let mut continuation = Continuation::default();
+    assert_eq!(continuation.part(ID, bytes(16), 0, &limits(), now), wrong(0, 0));
+    for len in [0, 20, 28] {
+        continuation.part(ID, bytes(16), 24, &limits(), now).unwrap();
+        assert_eq!(continuation.last(bytes(len)).map(|_| ()), wrong(len, 24));
+        assert_eq!(continuation.expects(), None);
+    }
+}
+
+#[test]
+fn i5_length_and_number_of_the_parts_are_bounded() {
+    let now = Instant::now();
+    let mut continuation = Continuation::default();
+    let too_long = Err(ProtocolError::ContinuationTooLong { len: 104, allowed: 100 });
+    assert_eq!(continuation.part(ID, bytes(4), 100, &limits(), now), too_long);
+    continuation.part(ID, bytes(4), 96, &limits(), now).unwrap();
+    continuation.part(ID, bytes(4), 92, &limits(), now).unwrap();
+    continuation.part(ID, bytes(4), 88, &limits(), now).unwrap();
+    let too_many = Err(ProtocolError::TooManyParts { allowed: 4 });
+    assert_eq!(continuation.part(ID, bytes(4), 84, &limits(), now), too_many);
+    let mut continuation = Continuation::default();
+    let vast =
+        Err(ProtocolError::ContinuationTooLong { len: usize::try_from(u32::MAX).unwrap() + 4, allowed: 100 });
+    assert_eq!(continuation.part(ID, bytes(4), u32::MAX, &limits(), now), vast);
+}
+
+#[test]
+fn v2_07_s7_1_4_what_was_given_up_is_passed_over_to_its_end() {
+    let mut continuation = Continuation::default();
+    let call = Direction::Call;
+    continuation.give_up(7, call);
+    assert!(continuation.passes_over(7, call, false));
+    assert!(continuation.passes_over(7, call, true));
+    assert!(!continuation.passes_over(7, call, true), "another message under this XID");
+    continuation.give_up(7, call);
+    assert!(!continuation.passes_over(8, call, true));
+    assert!(!continuation.passes_over(7, call, false), "its end did not come");
+}
