@@ -144,6 +144,16 @@ impl Connection {
         }
     }
 
+    /// How a message is taken that did not decode.
+    fn taken_undecoded(&self, error: &ProtocolError, fixed: Fixed) -> Taken {
+        let codec = self.core.codec;
+        let said = Some(fixed.procedure).filter(|_| fixed.version == codec.rules().version);
+        match said.and_then(|procedure| codec.direction_of(procedure)) {
+            Some(direction) => direction.into(),
+            None => self.taken_over_bounds(error, fixed.xid),
+        }
+    }
+
     /// How a message is taken whose lists are beyond our bounds. Nothing behind them was looked at; but where no reply is
     /// awaited it can only be a Call, which its Requester wants to know refused (RFC 8167 §5.3).
     fn taken_over_bounds(&self, error: &ProtocolError, xid: u32) -> Taken {
@@ -185,7 +195,7 @@ impl Connection {
             }
             Err(error) => {
                 self.continuation.broken(fixed.xid);
-                let taken = self.taken_over_bounds(&error, fixed.xid);
+                let taken = self.taken_undecoded(&error, fixed);
                 return self.fault(now, error, taken, Some(fixed));
             }
         };

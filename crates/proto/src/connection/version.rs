@@ -13,7 +13,7 @@ use crate::config::Side;
 use crate::error::ProtocolError;
 use crate::private_data::Thresholds;
 use crate::versions::FIRST_MESSAGE;
-use crate::wire::{self, Codec, Fixed, Header, Rules};
+use crate::wire::{self, CharacteristicsRule, Codec, Fixed, Header, Rules};
 
 /// How far a connection has come with its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,8 +107,10 @@ impl Connection {
         let known = |exchanges: &Exchanges| {
             exchanges.peer().reverse > ReverseSupport::None || exchanges.is_exchanged().is_some()
         };
+        // And where the version is not in use yet, nothing was said.
+        let unsaid = self.core.codec.rules().characteristics != CharacteristicsRule::Once;
         let open = matches!(self.version, Version::Open(_));
-        !open && (self.core.side == Side::Client || self.exchanges.as_ref().is_none_or(known))
+        !open && (self.core.side == Side::Client || self.exchanges.as_ref().map_or(unsaid, known))
     }
 
     /// Until when a Call of a server waits for the client to say the version.

@@ -350,6 +350,13 @@ pub trait Codec: fmt::Debug + Send + Sync {
     /// Each refusal is its own [`ProtocolError`] variant.
     fn decode(&self, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError>;
 
+    /// The direction that every message of this `rdma_proc` has, if the version has types for each (version-two-07 §6.3): known also
+    /// of one that does not decode.
+    fn direction_of(&self, procedure: u32) -> Option<Direction> {
+        let _ = procedure;
+        None
+    }
+
     /// The length in bytes of a message header of this shape.
     fn header_len(&self, shape: &Shape) -> usize;
 

@@ -78,23 +78,22 @@ impl Codec for V2P3 {
     fn decode(&self, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError> {
         let (fixed, mut reader) = open(message, VERSION, |_| FIXED_LEN)?;
         let Fixed { xid, version, credit, procedure } = fixed;
-        let (call, reply) = (Some(Direction::Call), Some(Direction::Reply));
-        let (direction, invalidate, body) = match procedure {
-            RDMA_ERROR => (reply, 0, Body::Error(error_body(&mut reader)?)),
-            RDMA2_GRANT => (None, 0, Body::Grant),
+        let (invalidate, body) = match procedure {
+            RDMA_ERROR => (0, Body::Error(error_body(&mut reader)?)),
+            RDMA2_GRANT => (0, Body::Grant),
             RDMA2_CONNPROP_MIDDLE | RDMA2_CONNPROP_FINAL => {
-                (None, 0, Body::Exchange(properties(procedure, &mut reader, limits)?))
+                (0, Body::Exchange(properties(procedure, &mut reader, limits)?))
             }
             RDMA2_CALL_EXTERNAL => {
                 let invalidate = handle(&mut reader)?;
-                (call, invalidate, Body::NoMessage(call_external(&mut reader, limits)?))
+                (invalidate, Body::NoMessage(call_external(&mut reader, limits)?))
             }
-            RDMA2_CALL_MIDDLE => (call, 0, middle(&mut reader, message.len())?),
+            RDMA2_CALL_MIDDLE => (0, middle(&mut reader, message.len())?),
             RDMA2_CALL_INLINE => {
                 let invalidate = handle(&mut reader)?;
                 let lists = chunk_lists(&mut reader, limits, Marks::Unknown)?;
                 data_items(&lists.read)?;
-                (call, invalidate, Body::Message(lists))
+                (invalidate, Body::Message(lists))
             }
             RDMA2_REPLY_EXTERNAL => {
                 let write = write_list(&mut reader, limits)?;
@@ -103,18 +102,29 @@ impl Codec for V2P3 {
                 if reply_chunk.is_none() {
                     return Err(ProtocolError::ReplyChunkUse);
                 }
-                (reply, 0, Body::NoMessage(ChunkLists { read: vec![], write, reply: reply_chunk }))
+                (0, Body::NoMessage(ChunkLists { read: vec![], write, reply: reply_chunk }))
             }
-            RDMA2_REPLY_MIDDLE => (reply, 0, middle(&mut reader, message.len())?),
+            RDMA2_REPLY_MIDDLE => (0, middle(&mut reader, message.len())?),
             RDMA2_REPLY_INLINE => {
                 let write = write_list(&mut reader, limits)?;
-                (reply, 0, Body::Message(ChunkLists { write, ..ChunkLists::default() }))
+                (0, Body::Message(ChunkLists { write, ..ChunkLists::default() }))
             }
             RDMA2_MSG => return Err(other_profile(fixed, message)),
             procedure => return Err(ProtocolError::UnknownProcedure { procedure }),
         };
+        let direction = self.direction_of(procedure);
         let header = Header { xid, version, credit, direction, invalidate, body };
         Ok((header, FIXED_LEN + reader.position()))
+    }
+
+    fn direction_of(&self, procedure: u32) -> Option<Direction> {
+        match procedure {
+            RDMA2_CALL_EXTERNAL | RDMA2_CALL_MIDDLE | RDMA2_CALL_INLINE => Some(Direction::Call),
+            RDMA_ERROR | RDMA2_REPLY_EXTERNAL | RDMA2_REPLY_MIDDLE | RDMA2_REPLY_INLINE => {
+                Some(Direction::Reply)
+            }
+            _ => None,
+        }
     }
 
     fn header_len(&self, shape: &Shape) -> usize {

@@ -292,14 +292,19 @@ fn v2_07_s5_2_3_and_s5_2_4_segments_are_such_as_the_peer_takes() {
 // conformance: v2-07-4.6.3-1
 #[test]
 fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
-    let mut raw = Raw::new(Side::Server, server());
-    let now = raw.fabric.instant();
-    raw.end.connection.call(now, store(50, 100)).unwrap();
-    raw.send(call(1));
-    let is_call = |header: &Header| header.direction == Some(Direction::Call) && header.xid == 50;
-    assert!(!sent(&raw).iter().any(is_call), "nothing is said of it yet");
-    raw.send(operation(2, last_of(vec![word(5, 1)])));
-    assert!(sent(&raw).iter().any(is_call));
+    // Whether or not the client could also say that it speaks Version One.
+    for versions in [Versions::both(Profile::P3), Versions::two(Profile::P3)] {
+        let mut raw = Raw::new(Side::Server, Config { versions, ..server() });
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, store(50, 100)).unwrap();
+        raw.settle();
+        assert!(raw.received.is_empty(), "the client has said nothing at all");
+        raw.send(call(1));
+        let is_call = |header: &Header| header.direction == Some(Direction::Call) && header.xid == 50;
+        assert!(!sent(&raw).iter().any(is_call), "nothing is said of it yet");
+        raw.send(operation(2, last_of(vec![word(5, 1)])));
+        assert!(sent(&raw).iter().any(is_call));
+    }
 
     // By default a client takes none.
     let mut raw = self::raw(server());
@@ -309,6 +314,30 @@ fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
     raw.settle();
     let (_, result) = raw.end.replies.pop().unwrap();
     assert!(result.unwrap_err().to_string().contains("no Calls in the reverse direction"));
+}
+
+/// A message of a type for replies is none that is refused, and one of a type for Calls is, on either side, whether it decodes or not.
+#[test]
+fn v2_07_s7_1_3_the_type_says_the_direction() {
+    let reply =
+        octets(&header(7, MANY, Direction::Reply, Body::Message(ChunkLists::default())), &null(7).message);
+    let middle = octets(&header(7, MANY, Direction::Reply, Body::Middle { remaining: 8 }), &Stream::new());
+    let mut at_server = raw(server());
+    at_server.received.clear();
+    // Cut off within the Write list.
+    at_server.send(reply.slice(..18));
+    at_server.send(middle);
+    assert!(at_server.received.is_empty(), "{:?}", at_server.received);
+    assert!(at_server.end.closed.is_none());
+
+    let mut at_client = Raw::new(Side::Client, client());
+    let now = at_client.fabric.instant();
+    at_client.end.connection.call(now, null(1)).unwrap();
+    at_client.settle();
+    let accepted = super::requester::accepted(1, &[]);
+    at_client
+        .send(octets(&header(1, MANY, Direction::Reply, Body::Message(ChunkLists::default())), &accepted));
+    assert_eq!(refusal(&mut at_client, call(9).slice(..18)), (9, ErrorBody::Chunk));
 }
 
 #[test]
