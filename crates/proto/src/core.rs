@@ -180,8 +180,10 @@ impl Core {
         }
         match fixed {
             Some(fixed) if fixed.version == self.codec.rules().version => messages.limit(fixed.credit),
-            // In another version the word counts something else; but there is a Receive for an answer.
-            Some(_) if messages.room() == 0 => messages.limit(self.sent.wrapping_add(1)),
+            // In another version the word counts something else; but who asks in it has a Receive for the answer. Only a client does.
+            Some(_) if self.side == Side::Server && messages.room() == 0 => {
+                messages.limit(self.sent.wrapping_add(1));
+            }
             _ => {}
         }
         Ok(())
