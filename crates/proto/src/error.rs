@@ -266,6 +266,8 @@ pub enum ProtocolError {
     /// RFC 8166 §4.5.3: an item does not fit its Write chunk.
     #[error("result of {len} bytes, its Write chunk holds {capacity}")]
     WriteChunkTooSmall {
+        /// The chunk's place in the Write list; the first one has 0.
+        chunk: usize,
         /// The item's length.
         len: u64,
         /// The chunk's.

@@ -520,7 +520,7 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
         let len = wide(data.len());
         // RFC 8166 §4.5.3
         if len > capacity {
-            return Err(ProtocolError::WriteChunkTooSmall { len, capacity });
+            return Err(ProtocolError::WriteChunkTooSmall { chunk: write.len(), len, capacity });
         }
         // RFC 8166 §3.4.6.2: the item without its pad, even if there is room.
         if !data.is_empty() {

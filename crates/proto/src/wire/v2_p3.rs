@@ -217,9 +217,9 @@ impl Codec for V2P3 {
             ProtocolError::TooManyWriteChunks { allowed } => ErrorBody::WriteChunks { most: word(*allowed) },
             ProtocolError::TooManySegments { allowed, .. }
             | ProtocolError::TooManyReadSegments { allowed } => ErrorBody::Segments { most: word(*allowed) },
-            // The planner looks at all chunks together: which of them is too short would only be a guess.
-            ProtocolError::WriteChunkTooSmall { len, .. } => {
-                ErrorBody::WriteResource { chunk: 0, needed: narrow(*len) }
+            // §7.3.4: the first one is 1.
+            ProtocolError::WriteChunkTooSmall { chunk, len, .. } => {
+                ErrorBody::WriteResource { chunk: word(chunk.saturating_add(1)), needed: narrow(*len) }
             }
             ProtocolError::ReplyTooLong { len, .. } | ProtocolError::ReplyNotExposed { len, .. } => {
                 ErrorBody::ReplyResource { segment: 0, needed: narrow(*len) }

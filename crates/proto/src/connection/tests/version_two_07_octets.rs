@@ -208,13 +208,18 @@ fn v2_07_s7_3_2_s7_3_3_more_write_chunks_or_segments_than_are_taken() {
 // conformance: v2-07-7.3.4-1, v2-07-7.3.4-2, v2-07-7.3.4-3
 #[test]
 fn v2_07_s7_3_4_a_write_chunk_that_is_too_small_for_its_result() {
-    let mut raw = server(Profile::P3, server_config());
-    let offered = lists(vec![], vec![WriteChunk { segments: vec![raw.writable(64)] }], None);
-    raw.received.clear();
-    raw.send(octets(7, Direction::Call, Body::Message(offered), &rpc(7, READ, &9000_u32.to_be_bytes())));
-    let (header, _) = only(&mut raw);
-    assert_eq!(header.xid, 7);
-    assert_eq!(header.body, Body::Error(ErrorBody::WriteResource { chunk: 0, needed: 9000 }));
+    for (rooms, chunk, needed) in
+        [(&[64][..], 1, 2000), (&[2000, 1999][..], 2, 2000), (&[0, 100][..], 2, 2000)]
+    {
+        let mut raw = server(Profile::P3, server_config());
+        let write = rooms.iter().map(|room| WriteChunk { segments: vec![raw.writable(*room)] }).collect();
+        raw.received.clear();
+        let offered = Body::Message(lists(vec![], write, None));
+        raw.send(octets(7, Direction::Call, offered, &two(7, 800, 1200).message));
+        let (header, _) = only(&mut raw);
+        let expected = ErrorBody::WriteResource { chunk, needed };
+        assert_eq!((header.xid, header.body), (7, Body::Error(expected)), "{rooms:?}");
+    }
 }
 
 // conformance: v2-07-4.6.4-1, v2-07-7.3.2-3

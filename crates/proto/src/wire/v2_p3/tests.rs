@@ -298,8 +298,8 @@ fn v2_07_s7_what_each_refusal_says() {
         ),
         (ProtocolError::TooManyReadSegments { allowed: 32 }, ErrorBody::Segments { most: 32 }),
         (
-            ProtocolError::WriteChunkTooSmall { len: 9, capacity: 8 },
-            ErrorBody::WriteResource { chunk: 0, needed: 9 },
+            ProtocolError::WriteChunkTooSmall { chunk: 1, len: 9, capacity: 8 },
+            ErrorBody::WriteResource { chunk: 2, needed: 9 },
         ),
         (
             ProtocolError::ReplyTooLong { len: 1 << 33, inline: 1, reply_chunk: 0 },
