@@ -317,6 +317,7 @@ fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
 }
 
 /// A message of a type for replies is none that is refused, and one of a type for Calls is, on either side, whether it decodes or not.
+// conformance: v2-07-7.2.1-1
 #[test]
 fn v2_07_s7_1_3_the_type_says_the_direction() {
     let reply =
