@@ -17,8 +17,8 @@
 //!
 //! *GRANT* (§4.2.1.1). There is a Receive for one beyond those advertised, so that a side without a credit can still lift the other's
 //! limit, but once until its own is raised. A GRANT is a message too: it uses up what it may cause another to give back. One is
-//! due when half of the window has been used, or all of it, and never for a gain of one message: two sides that have nothing to
-//! say would send each other GRANTs for ever.
+//! due when half of the window has been used, or all of it, and not for a gain of one message, unless memory gives no more Receives
+//! and the last one was no GRANT: two sides that have nothing to say would send each other GRANTs for ever.
 
 use std::cmp::Ordering;
 
@@ -51,6 +51,8 @@ pub struct MessageCredits {
     most_room: u32,
     /// The peer has said a limit; before that one message is all (§4.3).
     heard: bool,
+    /// The last message that came was a GRANT.
+    after_grant: bool,
 }
 
 impl MessageCredits {
@@ -58,7 +60,16 @@ impl MessageCredits {
     #[must_use]
     pub fn new(window: u32) -> Self {
         let window = window.clamp(LEAST_WINDOW, MOST_WINDOW);
-        Self { window, sent: 0, received: 0, limit: 1, told: 1, most_room: 1, heard: false }
+        Self {
+            window,
+            sent: 0,
+            received: 0,
+            limit: 1,
+            told: 1,
+            most_room: 1,
+            heard: false,
+            after_grant: false,
+        }
     }
 
     /// Of a connection on which messages have passed before it was known that they are counted.
@@ -157,7 +168,9 @@ impl MessageCredits {
         let exhausted = compare(self.received, self.told) != Ordering::Less;
         // The spare Receive of the peer is free as long as all that was sent is within its limit.
         let may = self.heard && compare(self.sent, self.limit) != Ordering::Greater;
-        may && gain >= LEAST_GAIN && (exhausted || gain >= self.window.div_ceil(2))
+        let short = posted < self.window.saturating_add(SPARE) && !self.after_grant;
+        let least = if exhausted && short { 1 } else { LEAST_GAIN };
+        may && gain >= least && (exhausted || gain >= self.window.div_ceil(2))
     }
 
     /// Counts a GRANT that leaves now, which is due; says its `rdma_credit`.
@@ -177,6 +190,7 @@ impl MessageCredits {
         };
         if within {
             self.received = self.received.wrapping_add(1);
+            self.after_grant = is_grant;
         }
         within
     }

@@ -104,9 +104,25 @@ fn v2_07_s4_2_1_1_a_grant_is_due_when_a_peer_without_credits_can_have_some() {
     assert!(credits.accept(false));
     assert_eq!(credits.advertise(1), 1, "zero messages more");
     assert!(!credits.grant_due(1));
-    assert!(!credits.grant_due(2), "one message is not worth one");
+    assert!(credits.grant_due(2), "memory gives no more");
     assert!(credits.grant_due(3));
     assert_eq!(credits.grant(3), 3);
+}
+
+/// One message is worth a GRANT if there is nothing else to be had, but never in answer to one.
+#[test]
+fn v2_07_s4_2_1_1_a_grant_for_one_message_is_no_answer_to_a_grant() {
+    let mut credits = MessageCredits::new(64);
+    credits.limit(100);
+    assert!(credits.accept(false));
+    assert_eq!(credits.advertise(1), 1);
+    assert!(credits.accept(true));
+    assert!(!credits.grant_due(1), "a limit of 2 after 1");
+    assert!(credits.grant_due(2));
+    assert_eq!(credits.grant(2), 3);
+    assert!(credits.accept(false));
+    assert!(!credits.grant_due(1), "nothing to give");
+    assert!(credits.grant_due(2), "a limit of 4 after 3");
 }
 
 /// Until the Receive that a GRANT took is posted again, the limit must not say that it is.
