@@ -770,7 +770,11 @@ impl Session {
         // What the prelude hears does not say yet that the connection is of use.
         let answered = matches!(
             result,
-            Ok(_) | Err(CallFailure { error: CallError::Chunk | CallError::Version { .. }, .. })
+            Ok(_)
+                | Err(CallFailure {
+                    error: CallError::Chunk | CallError::Version { .. } | CallError::Refused(_),
+                    ..
+                })
         );
         if answered && self.state == State::Connected {
             self.losses = 0;

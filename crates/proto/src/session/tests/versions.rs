@@ -159,3 +159,30 @@ fn profiles_do_not_mix() {
         assert!(error.contains("another document of that version"), "{error}");
     }
 }
+
+/// version-two-07 §7.3: an error of whichever name is an answer, and the connection that it came on was of use.
+#[test]
+fn v2_07_s7_3_an_error_makes_good_for_connections_that_came_to_nothing() {
+    let mut world = world(Versions::two(Profile::P3), Versions::both(Profile::P3));
+    let (reconnect_least, reconnect_most) = (SECOND, SECOND * 64);
+    let timeouts = Timeouts { reconnect_least, reconnect_most, ..Timeouts::default() };
+    let config = Config { timeouts, keep_connected: true, ..(*world.config).clone() };
+    world.config = Arc::new(config);
+    world.session = Session::new(Arc::clone(&world.config), 42);
+    for xid in 1..6 {
+        // More than the caller has said, and than one Send holds.
+        let mut call = list(xid, 20_000);
+        call.reply.max_len = 100;
+        world.call(call);
+        world.run_for(SECOND * 2);
+        let (_, result) = world.ended().pop().expect("the call has ended");
+        assert!(matches!(result.unwrap_err().error, CallError::Refused(_)));
+        let (lost, attempts) = (world.now(), world.attempts.len());
+        world.fabric.cut(world.fabric.connections()[0]);
+        while world.attempts.len() == attempts {
+            world.run_for(SECOND / 100);
+        }
+        let pause = world.attempts[attempts] - lost;
+        assert!(pause <= SECOND * 11 / 10, "{pause:?} after {xid} connections");
+    }
+}
