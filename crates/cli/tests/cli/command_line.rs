@@ -23,7 +23,7 @@ fn wrong_command_lines_are_told_what_to_type() {
         (vec!["serve", "/", "--idle", "0.5"], "less than 1 second"),
         (vec!["serve", "/", "--max-payload", "2M"], "1048576"),
         (vec!["serve", "/", "--max-connections", "0"], "1..=32768"),
-        (vec!["serve", "/", "--max-connections", "2000"], "at most 1024 are possible, whose Receives"),
+        (vec!["serve", "/", "--max-connections", "2000"], "at most 992 are possible, whose Receives"),
         (vec!["serve", "/", "--max-connections-per-peer", "40000"], "1..=32768"),
         (vec!["serve", "/", "--max-connections-per-peer", "300"], "fit in half of --memory-per-peer"),
         (
