@@ -12,6 +12,7 @@
 //! *On error* the message is given up, its memory goes back, and what else comes of it is passed over without another word
 //! (§7.1.4). What the error leads to is the connection's business.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -91,12 +92,15 @@ fn split_piece(piece: Piece, at: usize) -> (Piece, Piece) {
     }
 }
 
+/// Messages that were given up and whose end has not come; older ones are forgotten.
+const GIVEN_UP: usize = 16;
+
 /// The message of the peer that has begun, if one has.
 #[derive(Debug, Default)]
 pub(crate) struct Continuation {
     partial: Option<Partial>,
-    /// One that was given up, as long as its parts come.
-    given_up: Option<(u32, Direction)>,
+    /// What was given up before its last part came.
+    given_up: VecDeque<(u32, Direction)>,
 }
 
 #[derive(Debug)]
@@ -111,11 +115,15 @@ struct Partial {
 }
 
 impl Continuation {
-    /// Whether a part belongs to what was given up; a message of another XID says that nothing more of that comes.
+    /// Whether a part belongs to what was given up (§7.1.4), which it does up to the last one.
     pub(crate) fn passes_over(&mut self, xid: u32, direction: Direction, is_last: bool) -> bool {
-        let given_up = self.given_up.take().filter(|given_up| *given_up == (xid, direction));
-        self.given_up = given_up.filter(|_| !is_last);
-        given_up.is_some()
+        let Some(place) = self.given_up.iter().position(|given_up| *given_up == (xid, direction)) else {
+            return false;
+        };
+        if is_last {
+            self.given_up.remove(place);
+        }
+        true
     }
 
     /// What has to go on before anything else comes, if something has.
@@ -132,12 +140,20 @@ impl Continuation {
         self.partial.as_ref().is_some_and(|partial| (partial.xid, partial.direction) == (xid, direction))
     }
 
-    /// Nothing more of this message is taken.
+    /// Nothing more of this message is taken, of which there is more to come.
     pub(crate) fn give_up(&mut self, xid: u32, direction: Direction) {
-        if self.is_of(xid, direction) {
-            self.partial = None;
+        self.end(xid, direction);
+        if !self.given_up.contains(&(xid, direction)) {
+            self.given_up.push_back((xid, direction));
         }
-        self.given_up = Some((xid, direction));
+        if self.given_up.len() > GIVEN_UP {
+            self.given_up.pop_front();
+        }
+    }
+
+    /// The peer has ended this message otherwise than by its last part.
+    pub(crate) fn end(&mut self, xid: u32, direction: Direction) {
+        self.partial.take_if(|partial| (partial.xid, partial.direction) == (xid, direction));
     }
 
     /// Takes a part that is not the last, `remaining` bytes being said to follow it; the rest has to come until `deadline`. It is of the
@@ -170,10 +186,11 @@ impl Continuation {
         checked
     }
 
-    /// A message of this XID did not decode: whatever it was, nothing more of it is taken.
-    pub(crate) fn broken(&mut self, xid: u32) {
-        if let Some(Partial { direction, .. }) = self.partial.take_if(|partial| partial.xid == xid) {
-            self.given_up = Some((xid, direction));
+    /// A message of this XID did not decode: nothing more is taken of what it belonged to, if it was not the end of that.
+    pub(crate) fn broken(&mut self, xid: u32, is_part: bool) {
+        let broken = self.partial.take_if(|partial| partial.xid == xid);
+        if let Some(Partial { direction, .. }) = broken.filter(|_| is_part) {
+            self.give_up(xid, direction);
         }
     }
 

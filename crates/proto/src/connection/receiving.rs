@@ -194,7 +194,7 @@ impl Connection {
                 return self.operation_undecoded(now, fixed, error);
             }
             Err(error) => {
-                self.continuation.broken(fixed.xid);
+                self.continuation.broken(fixed.xid, self.core.codec.is_part(fixed.procedure));
                 let taken = self.taken_undecoded(&error, fixed);
                 return self.fault(now, error, taken, Some(fixed));
             }
@@ -323,8 +323,10 @@ impl Connection {
             Body::Middle { .. } | Body::Message(_) if self.continuation.is_of(fixed.xid, said) => None,
             _ => self.continuation.expects().or(expected),
         }?;
-        if matches!(header.body, Body::Middle { .. }) {
-            self.continuation.give_up(fixed.xid, said);
+        match header.body {
+            Body::Middle { .. } => self.continuation.give_up(fixed.xid, said),
+            // Whole, and of the XID whose parts came so far: the peer does not go on with them.
+            _ => self.continuation.end(fixed.xid, said),
         }
         let taken = header.direction.map_or(self.usually(), Taken::from);
         Some((ProtocolError::Interrupted { procedure: fixed.procedure, expected }, taken))

@@ -121,7 +121,22 @@ fn v2_07_s7_1_4_what_was_given_up_is_passed_over_to_its_end() {
     assert!(continuation.passes_over(7, call, false));
     assert!(continuation.passes_over(7, call, true));
     assert!(!continuation.passes_over(7, call, true), "another message under this XID");
+    // Whatever comes between.
     continuation.give_up(7, call);
-    assert!(!continuation.passes_over(8, call, true));
-    assert!(!continuation.passes_over(7, call, false), "its end did not come");
+    assert!(!continuation.passes_over(8, call, true) && !continuation.passes_over(7, Direction::Reply, true));
+    assert!(continuation.passes_over(7, call, true));
+}
+
+/// Of two that were mixed nothing is taken for whole.
+#[test]
+fn v2_07_s7_1_4_several_are_passed_over_at_a_time_but_not_any_number() {
+    let mut continuation = Continuation::default();
+    for xid in 0..=u32::try_from(GIVEN_UP).unwrap() {
+        continuation.give_up(xid, Direction::Call);
+    }
+    assert!(!continuation.passes_over(0, Direction::Call, true), "the oldest is forgotten");
+    for xid in 1..=u32::try_from(GIVEN_UP).unwrap() {
+        assert!(continuation.passes_over(xid, Direction::Call, true), "{xid}");
+    }
+    assert!(continuation.given_up.is_empty());
 }

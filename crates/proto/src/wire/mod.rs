@@ -350,6 +350,12 @@ pub trait Codec: fmt::Debug + Send + Sync {
     /// Each refusal is its own [`ProtocolError`] variant.
     fn decode(&self, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError>;
 
+    /// Whether a message of this `rdma_proc` is a part of one that goes on behind it ([`Body::Middle`]).
+    fn is_part(&self, procedure: u32) -> bool {
+        let _ = procedure;
+        false
+    }
+
     /// The direction that every message of this `rdma_proc` has, if the version has types for each (version-two-07 §6.3): known also
     /// of one that does not decode.
     fn direction_of(&self, procedure: u32) -> Option<Direction> {

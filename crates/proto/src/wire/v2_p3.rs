@@ -117,6 +117,10 @@ impl Codec for V2P3 {
         Ok((header, FIXED_LEN + reader.position()))
     }
 
+    fn is_part(&self, procedure: u32) -> bool {
+        matches!(procedure, RDMA2_CALL_MIDDLE | RDMA2_REPLY_MIDDLE)
+    }
+
     fn direction_of(&self, procedure: u32) -> Option<Direction> {
         match procedure {
             RDMA2_CALL_EXTERNAL | RDMA2_CALL_MIDDLE | RDMA2_CALL_INLINE => Some(Direction::Call),

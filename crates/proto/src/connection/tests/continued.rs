@@ -8,7 +8,10 @@ use rpcrdma_xdr::{Piece, Stream};
 
 use crate::continuation::split;
 use crate::testing::*;
-use crate::wire::{Body, ChunkLists, Codec, Direction, ErrorBody, Header, Profile, WriteChunk, v2_p3::V2P3};
+use crate::wire::{
+    Body, ChunkLists, Codec, Direction, ErrorBody, Header, Profile, ReadSegment, Segment, WriteChunk,
+    v2_p3::V2P3,
+};
 use crate::{Answer, CloseReason, Config, Form, Limits, Side, Timeouts, Versions};
 
 /// More messages than any test here causes.
@@ -313,6 +316,49 @@ fn v2_07_s7_1_4_all_of_a_message_is_discarded_that_does_not_go_on_as_it_began() 
     }
     assert_eq!(errors(&raw)[1..], [(11, ErrorBody::InvalidContinuation)]);
     assert_eq!(faults(&raw, "too_many_parts"), 1);
+}
+
+/// §7.3: the peer tries again what was refused at its end; nothing of that is passed over.
+#[test]
+fn v2_07_s7_3_a_message_whose_last_part_is_refused_can_be_sent_again() {
+    let mut raw = raw(server());
+    for cut in [18, 22] {
+        raw.received.clear();
+        raw.send(middle(10, &[0; 4], 92));
+        raw.send(last(10, &[0; 92]).slice(..cut));
+        assert_eq!(errors(&raw).len(), 1, "{cut}");
+        raw.send(last(10, &null(10).message.flatten().0));
+        assert!(is_answered(&raw, 10), "{cut}");
+    }
+}
+
+/// A message in another form under the XID whose parts came says that no more of them do.
+#[test]
+fn v2_07_s7_1_4_a_sender_that_begins_anew_is_understood_afterwards() {
+    let mut raw = raw(server());
+    raw.send(middle(10, &[0; 4], 92));
+    let segment = Segment { handle: 9, length: 40, offset: 0 };
+    let read = vec![ReadSegment { position: 0, segment, padding: false }];
+    let external = Body::NoMessage(ChunkLists { read, ..ChunkLists::default() });
+    raw.send(octets(&header(10, MANY, Direction::Call, external), &[]));
+    assert_eq!(errors(&raw), [(10, ErrorBody::InvalidContinuation)]);
+    raw.send(last(11, &null(11).message.flatten().0));
+    assert!(is_answered(&raw, 11));
+}
+
+/// Parts of two messages in turn: what is refused of the second one is not taken for a message when its end comes.
+// conformance: v2-07-7.1.4-2
+#[test]
+fn v2_07_s7_1_4_the_end_of_what_was_mixed_in_is_no_message() {
+    let mut raw = raw(server());
+    let whole = null(11).message.flatten().0;
+    raw.send(middle(10, &[0; 4], 40));
+    raw.send(middle(11, &[0; 4], whole.len()));
+    assert_eq!(errors(&raw), [(11, ErrorBody::InvalidContinuation)]);
+    raw.send(middle(10, &[0; 4], 36));
+    raw.received.clear();
+    raw.send(last(11, &whole));
+    assert!(raw.received.is_empty(), "{:?}", sent(&raw));
 }
 
 #[test]
