@@ -5,9 +5,11 @@
 //! begun can always be ended. What the parts look like is the codec's; a version in which messages can be continued says so in
 //! its [`Rules`](crate::wire::Rules).
 //!
-//! *Receiving.* [`Continuation`] holds the message that has begun, one at a time, as the text forbids to mix them. Its parts stay in the
-//! Receives that they came in, counted against the domain, until the last one is there; then they are copied together. Their
-//! number and length are bounded ([`Limits`]), and there is a timer for the rest (rule I6).
+//! *Receiving.* [`Continuation`] holds the message that has begun, one at a time, as the text forbids to mix them. The first part says
+//! how long all of it is: a Buffer of the domain takes the parts as they come, and their Receives are free again. While the domain
+//! has none, parts stay in the Receives that they came in, which are counted already; if it has none when the last one is there, a
+//! Call is refused, and a reply, for which there is nobody to ask again, is put together all the same. Number and length are
+//! bounded ([`Limits`]), and there is a timer for the rest (rule I6).
 //!
 //! *On error* the message is given up, its memory goes back, and what else comes of it is passed over without another word
 //! (§7.1.4). What the error leads to is the connection's business.
@@ -15,7 +17,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use rpcrdma_verbs::{Buffer, ProtectionDomain};
 use rpcrdma_xdr::{Piece, Stream};
 
 use crate::error::ProtocolError;
@@ -101,13 +104,20 @@ pub(crate) struct Continuation {
     partial: Option<Partial>,
     /// What was given up before its last part came.
     given_up: VecDeque<(u32, Direction)>,
+    /// Where the memory for whole messages comes from.
+    domain: Option<ProtectionDomain>,
 }
 
 #[derive(Debug)]
 struct Partial {
     xid: u32,
     direction: Direction,
-    parts: Vec<Bytes>,
+    /// Parts that are not in `whole` yet.
+    waiting: Vec<Bytes>,
+    /// Room for all of it.
+    whole: Option<Buffer>,
+    /// Parts that have come, and their bytes.
+    parts: usize,
     len: usize,
     /// Bytes that are to come.
     remaining: usize,
@@ -115,6 +125,11 @@ struct Partial {
 }
 
 impl Continuation {
+    /// The connection's memory, as soon as it is known.
+    pub(crate) fn use_domain(&mut self, domain: &ProtectionDomain) {
+        self.domain.get_or_insert_with(|| domain.clone());
+    }
+
     /// Whether a part belongs to what was given up (§7.1.4), which it does up to the last one.
     pub(crate) fn passes_over(&mut self, xid: u32, direction: Direction, is_last: bool) -> bool {
         let Some(place) = self.given_up.iter().position(|given_up| *given_up == (xid, direction)) else {
@@ -174,12 +189,17 @@ impl Continuation {
         let partial = self.partial.get_or_insert_with(|| Partial {
             xid,
             direction,
-            parts: vec![],
+            waiting: vec![],
+            whole: None,
+            parts: 0,
             len: 0,
             remaining: part.len().saturating_add(remaining),
             deadline,
         });
         let checked = partial.add(part, remaining, limits);
+        if checked.is_ok() {
+            partial.gather(self.domain.as_ref());
+        }
         if checked.is_err() {
             self.give_up(xid, direction);
         }
@@ -197,15 +217,23 @@ impl Continuation {
     /// Takes the last part: the whole message, and how many parts came before; if any did, all of it was copied.
     ///
     /// # Errors
-    /// [`ProtocolError::ContinuationLength`]; the message is gone.
+    /// [`ProtocolError::ContinuationLength`], [`ProtocolError::ContinuationMemory`]; the message is gone.
     pub(crate) fn last(&mut self, part: Bytes) -> Result<(Bytes, usize), ProtocolError> {
-        let Some(Partial { parts, len, remaining, .. }) = self.partial.take() else { return Ok((part, 0)) };
-        if part.len() != remaining {
-            return Err(ProtocolError::ContinuationLength { seen: part.len(), expected: remaining });
+        let Some(mut partial) = self.partial.take() else { return Ok((part, 0)) };
+        if part.len() != partial.remaining {
+            return Err(ProtocolError::ContinuationLength { seen: part.len(), expected: partial.remaining });
         }
-        let mut whole = BytesMut::with_capacity(len + part.len());
-        parts.iter().chain([&part]).for_each(|part| whole.extend_from_slice(part));
-        Ok((whole.freeze(), parts.len()))
+        let parts = partial.parts;
+        partial.push(part);
+        partial.remaining = 0;
+        partial.gather(self.domain.as_ref());
+        let len = partial.len;
+        let whole = match (partial.whole.take(), partial.direction) {
+            (Some(whole), _) => whole,
+            (None, Direction::Call) => return Err(ProtocolError::ContinuationMemory { len }),
+            (None, Direction::Reply) => Buffer::adopt(partial.waiting.concat()),
+        };
+        Ok((whole.freeze(), parts))
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
@@ -230,13 +258,34 @@ impl Partial {
             return Err(ProtocolError::ContinuationLength { seen: remaining, expected });
         }
         // And takes a place.
-        if self.parts.len() + 1 >= limits.continued_parts {
+        if self.parts + 1 >= limits.continued_parts {
             return Err(ProtocolError::TooManyParts { allowed: limits.continued_parts });
         }
-        self.len += part.len();
         self.remaining = remaining;
-        self.parts.push(part);
+        self.push(part);
         Ok(())
+    }
+
+    fn push(&mut self, part: Bytes) {
+        self.len += part.len();
+        self.parts += 1;
+        self.waiting.push(part);
+    }
+
+    /// Moves what waits to the room for all of it, if there is some, or can be had.
+    fn gather(&mut self, domain: Option<&ProtectionDomain>) {
+        if self.whole.is_none() {
+            self.whole = domain.and_then(|domain| domain.allocate(self.len + self.remaining, 1).ok());
+        }
+        let Some(whole) = &mut self.whole else { return };
+        let mut at = self.len - self.waiting.iter().map(Bytes::len).sum::<usize>();
+        for part in self.waiting.drain(..) {
+            let end = at + part.len();
+            if let Some(room) = whole.get_mut(at..end) {
+                room.copy_from_slice(&part);
+            }
+            at = end;
+        }
     }
 }
 

@@ -513,6 +513,12 @@ pub enum ProtocolError {
         /// The limit.
         allowed: usize,
     },
+    /// There is no memory for a continued Call.
+    #[error("no memory for a continued message of {len} bytes")]
+    ContinuationMemory {
+        /// Its length.
+        len: usize,
+    },
     /// A continued message in more Sends than are taken.
     #[error("continued message in more than {allowed} parts")]
     TooManyParts {
@@ -677,6 +683,7 @@ impl ProtocolError {
             Self::Interrupted { .. } => "interrupted",
             Self::ContinuationLength { .. } => "continuation_length",
             Self::ContinuationTooLong { .. } => "continuation_too_long",
+            Self::ContinuationMemory { .. } => "continuation_memory",
             Self::TooManyParts { .. } => "too_many_parts",
             Self::ForeignInvalidation { .. } => "foreign_invalidation",
         }

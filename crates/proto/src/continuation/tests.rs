@@ -11,6 +11,13 @@ fn bytes(len: usize) -> Bytes {
     (0..len).map(|at| at.to_le_bytes()[0]).collect()
 }
 
+/// With memory.
+fn with_memory() -> Continuation {
+    let mut continuation = Continuation::default();
+    continuation.use_domain(&ProtectionDomain::new(1 << 20));
+    continuation
+}
+
 fn limits() -> Limits {
     Limits { continued_len: 100, continued_parts: 4, ..Limits::default() }
 }
@@ -62,7 +69,7 @@ proptest! {
 #[test]
 fn v2_07_s6_6_2_parts_are_joined_in_the_order_of_their_coming() {
     let now = Instant::now();
-    let mut continuation = Continuation::default();
+    let mut continuation = with_memory();
     assert_eq!(continuation.last(bytes(8)), Ok((bytes(8), 0)), "nothing had begun");
     assert_eq!((continuation.expects(), continuation.poll_timeout()), (None, None));
     continuation.part(ID, bytes(40).slice(..16), 24, &limits(), now).unwrap();
@@ -81,13 +88,13 @@ fn v2_07_s6_3_6_rdma_remaining_has_to_be_right() {
     let now = Instant::now();
     let wrong = |seen, expected| Err(ProtocolError::ContinuationLength { seen, expected });
     for remaining in [0, 19, 21, u32::MAX] {
-        let mut continuation = Continuation::default();
+        let mut continuation = with_memory();
         continuation.part(ID, bytes(16), 24, &limits(), now).unwrap();
         let seen = usize::try_from(remaining).unwrap();
         assert_eq!(continuation.part(ID, bytes(4), remaining, &limits(), now), wrong(seen, 20));
         assert_eq!(continuation.expects(), None);
     }
-    let mut continuation = Continuation::default();
+    let mut continuation = with_memory();
     assert_eq!(continuation.part(ID, bytes(16), 0, &limits(), now), wrong(0, 0));
     for len in [0, 20, 28] {
         continuation.part(ID, bytes(16), 24, &limits(), now).unwrap();
@@ -99,7 +106,7 @@ fn v2_07_s6_3_6_rdma_remaining_has_to_be_right() {
 #[test]
 fn i5_length_and_number_of_the_parts_are_bounded() {
     let now = Instant::now();
-    let mut continuation = Continuation::default();
+    let mut continuation = with_memory();
     let too_long = Err(ProtocolError::ContinuationTooLong { len: 104, allowed: 100 });
     assert_eq!(continuation.part(ID, bytes(4), 100, &limits(), now), too_long);
     continuation.part(ID, bytes(4), 96, &limits(), now).unwrap();
@@ -107,7 +114,7 @@ fn i5_length_and_number_of_the_parts_are_bounded() {
     continuation.part(ID, bytes(4), 88, &limits(), now).unwrap();
     let too_many = Err(ProtocolError::TooManyParts { allowed: 4 });
     assert_eq!(continuation.part(ID, bytes(4), 84, &limits(), now), too_many);
-    let mut continuation = Continuation::default();
+    let mut continuation = with_memory();
     let vast =
         Err(ProtocolError::ContinuationTooLong { len: usize::try_from(u32::MAX).unwrap() + 4, allowed: 100 });
     assert_eq!(continuation.part(ID, bytes(4), u32::MAX, &limits(), now), vast);
@@ -115,7 +122,7 @@ fn i5_length_and_number_of_the_parts_are_bounded() {
 
 #[test]
 fn v2_07_s7_1_4_what_was_given_up_is_passed_over_to_its_end() {
-    let mut continuation = Continuation::default();
+    let mut continuation = with_memory();
     let call = Direction::Call;
     continuation.give_up(7, call);
     assert!(continuation.passes_over(7, call, false));
@@ -130,7 +137,7 @@ fn v2_07_s7_1_4_what_was_given_up_is_passed_over_to_its_end() {
 /// Of two that were mixed nothing is taken for whole.
 #[test]
 fn v2_07_s7_1_4_several_are_passed_over_at_a_time_but_not_any_number() {
-    let mut continuation = Continuation::default();
+    let mut continuation = with_memory();
     for xid in 0..=u32::try_from(GIVEN_UP).unwrap() {
         continuation.give_up(xid, Direction::Call);
     }
@@ -139,4 +146,32 @@ fn v2_07_s7_1_4_several_are_passed_over_at_a_time_but_not_any_number() {
         assert!(continuation.passes_over(xid, Direction::Call, true), "{xid}");
     }
     assert!(continuation.given_up.is_empty());
+}
+
+/// Rule I6: while there is no memory the parts wait where they are; a reply, which its Receives are set aside for, is put together
+/// without.
+#[test]
+fn i6_parts_wait_for_memory_and_a_reply_needs_none() {
+    let now = Instant::now();
+    let domain = ProtectionDomain::new(1 << 16);
+    let pinned = domain.allocate(1 << 16, 1).unwrap();
+    let part = |continuation: &mut Continuation, id, at: std::ops::Range<usize>| {
+        let remaining = u32::try_from(40 - at.end).unwrap();
+        continuation.part(id, bytes(40).slice(at), remaining, &limits(), now)
+    };
+    let mut continuation = Continuation::default();
+    continuation.use_domain(&domain);
+    part(&mut continuation, ID, 0..16).unwrap();
+    assert_eq!(continuation.last(bytes(24)), Err(ProtocolError::ContinuationMemory { len: 40 }));
+    let reply = (7, Direction::Reply);
+    part(&mut continuation, reply, 0..16).unwrap();
+    assert_eq!(continuation.last(bytes(40).slice(16..)), Ok((bytes(40), 1)));
+    part(&mut continuation, ID, 0..16).unwrap();
+    drop(pinned);
+    part(&mut continuation, ID, 16..24).unwrap();
+    assert!(domain.usage().in_use > 0);
+    let (whole, parts) = continuation.last(bytes(40).slice(24..)).unwrap();
+    assert_eq!((&whole, parts), (&bytes(40), 2));
+    drop(whole);
+    assert_eq!(domain.usage().in_use, 0);
 }

@@ -232,6 +232,7 @@ impl Codec for V2P3 {
             ProtocolError::ReadSegmentTooLong { .. }
             | ProtocolError::ReadListTooLong { .. }
             | ProtocolError::ExceedsMemory { .. }
+            | ProtocolError::ContinuationMemory { .. }
             | ProtocolError::EarlierReadFailed { .. } => ErrorBody::System,
             _ => ErrorBody::Chunk,
         }

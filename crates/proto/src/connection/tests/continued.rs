@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_sim::FabricConfig;
+use rpcrdma_verbs::{Buffer, ProtectionDomain};
 use rpcrdma_xdr::{Piece, Stream};
 
 use crate::continuation::split;
@@ -316,6 +317,49 @@ fn v2_07_s7_1_4_all_of_a_message_is_discarded_that_does_not_go_on_as_it_began() 
     }
     assert_eq!(errors(&raw)[1..], [(11, ErrorBody::InvalidContinuation)]);
     assert_eq!(faults(&raw, "too_many_parts"), 1);
+}
+
+/// All that a domain gives.
+fn pin(domain: &ProtectionDomain) -> Vec<Buffer> {
+    let mut pinned = Vec::new();
+    for size in [1 << 20, 1 << 16, 4096, 64] {
+        while let Ok(buffer) = domain.allocate(size, 1) {
+            pinned.push(buffer);
+        }
+    }
+    pinned
+}
+
+/// What a peer sends in parts is memory of the domain, from the first part on, and while its Call is in progress.
+#[test]
+fn i6_a_continued_call_counts_against_the_domain() {
+    let mut raw = raw(server());
+    raw.end.serving = false;
+    let before = raw.end.domain.usage().in_use;
+    let parts = parts_of(10, &[200, 200]);
+    raw.send(parts[0].clone());
+    let begun = raw.end.domain.usage().in_use;
+    assert!(begun > before, "{begun} {before}");
+    parts[1..].iter().for_each(|part| raw.send(part.clone()));
+    assert_eq!(raw.end.calls.len(), 1);
+    let held = raw.end.domain.usage().in_use;
+    raw.end.calls.clear();
+    assert!(raw.end.domain.usage().in_use < held, "the message was part of that");
+}
+
+/// Without memory the Call is refused when it is whole; parts before it was had are not lost.
+#[test]
+fn i6_a_continued_call_without_memory_is_refused() {
+    let mut raw = raw(server());
+    let pinned = pin(&raw.end.domain);
+    parts_of(10, &[200, 200]).into_iter().for_each(|part| raw.send(part));
+    assert_eq!(errors(&raw), [(10, ErrorBody::System)]);
+    assert_eq!(faults(&raw, "continuation_memory"), 1);
+    let mut parts = parts_of(11, &[200, 200]).into_iter();
+    raw.send(parts.next().unwrap());
+    drop(pinned);
+    parts.for_each(|part| raw.send(part));
+    assert!(is_answered(&raw, 11));
 }
 
 /// §7.3: the peer tries again what was refused at its end; nothing of that is passed over.
