@@ -21,6 +21,9 @@ const HEURISTICS: [&str; 2] = ["-o", "tcp.try_heuristic_first:TRUE"];
 /// How long tshark may take.
 const DECODE_LIMIT: Duration = Duration::from_secs(120);
 
+/// KiB that the kernel keeps for tcpdump: it may not run for a while on a machine that emulates the guest.
+const BUFFER: &str = "65536";
+
 /// A capture that runs.
 #[derive(Debug)]
 pub(crate) struct Capture {
@@ -32,10 +35,10 @@ pub(crate) struct Capture {
 impl Capture {
     /// Captures until [`Capture::stop`].
     pub(crate) fn start(file: &Path) -> Result<Self, Failure> {
-        let said = file.with_extension("tcpdump");
+        let said = said(file);
         let mut command = process::bound("tcpdump");
         command
-            .args(["-i", TAP, "-n", "-s", "0", "-B", "16384", "--immediate-mode", "-U", "-Z", "root", "-w"])
+            .args(["-i", TAP, "-n", "-s", "0", "-B", BUFFER, "--immediate-mode", "-U", "-Z", "root", "-w"])
             .arg(file)
             .arg("tcp")
             .stdout(Stdio::null())
@@ -65,6 +68,11 @@ impl Capture {
     }
 }
 
+/// What tcpdump says while it writes this file.
+fn said(file: &Path) -> PathBuf {
+    file.with_extension("tcpdump")
+}
+
 /// What a capture has, taken apart by our own decoder.
 #[derive(Debug)]
 pub(crate) struct Recording {
@@ -74,8 +82,12 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Reads a file of [`Capture::stop`].
+    /// Reads a file of [`Capture::stop`], which has to have everything that passed.
     pub(crate) fn read(file: PathBuf) -> Result<Self, Failure> {
+        let said = process::tail(&said(&file), 5);
+        let dropped = said.lines().find_map(|line| line.split_once(" packets dropped by kernel"));
+        let missed = dropped.filter(|(count, _)| count.trim() != "0");
+        ensure!(missed.is_none(), "tcpdump has missed packets: {}", said.trim());
         let sessions = from_pcap(&fs::read(&file)?).context(format!("reading {}", file.display()))?;
         Ok(Self { file, sessions })
     }
