@@ -7,26 +7,16 @@ use rpcrdma_sim::FabricConfig;
 use rpcrdma_verbs::{Buffer, ProtectionDomain};
 use rpcrdma_xdr::{Piece, Stream};
 
+use super::version_two_07::{MANY, client, header, server};
 use crate::continuation::split;
 use crate::testing::*;
 use crate::wire::{
-    Body, ChunkLists, Codec, Direction, ErrorBody, Header, Profile, ReadSegment, Segment, WriteChunk,
-    v2_p3::V2P3,
+    Body, ChunkLists, Codec, Direction, ErrorBody, Header, ReadSegment, Segment, WriteChunk, v2_p3::V2P3,
 };
-use crate::{Answer, CloseReason, Config, Form, Limits, Side, Timeouts, Versions};
+use crate::{Answer, CloseReason, Config, Form, Limits, Side, Timeouts};
 
-/// More messages than any test here causes.
-const MANY: u32 = 1000;
 /// What a part holds, with Receives of 4096 bytes.
 const PART: usize = 4096 - 20;
-
-fn client() -> Config {
-    Config { versions: Versions::two(Profile::P3), ..Config::default() }
-}
-
-fn server() -> Config {
-    Config { versions: Versions::both(Profile::P3), ..server_config() }
-}
 
 /// Client and server that have told each other what they are like.
 fn pair(client: Config, server: Config) -> Pair {
@@ -35,10 +25,6 @@ fn pair(client: Config, server: Config) -> Pair {
         check_reply(0, 0, pair.round_trip(null(xid)));
     }
     pair
-}
-
-fn header(xid: u32, credit: u32, direction: Direction, body: Body) -> Header {
-    Header { xid, version: 2, credit, direction: Some(direction), invalidate: 0, body }
 }
 
 fn octets(header: &Header, payload: &[u8]) -> Bytes {

@@ -15,11 +15,11 @@ use crate::{
     CallError, Characteristic, CloseReason, Config, Limits, NotExchanged, ReverseSupport, Side, Versions,
 };
 
-fn client() -> Config {
+pub(super) fn client() -> Config {
     Config { versions: Versions::two(Profile::P3), ..Config::default() }
 }
 
-fn server() -> Config {
+pub(super) fn server() -> Config {
     Config { versions: Versions::both(Profile::P3), ..server_config() }
 }
 
@@ -30,7 +30,7 @@ fn pair(client: Config, server: Config) -> Pair {
     pair
 }
 
-fn header(xid: u32, credit: u32, direction: Direction, body: Body) -> Header {
+pub(super) fn header(xid: u32, credit: u32, direction: Direction, body: Body) -> Header {
     Header { xid, version: 2, credit, direction: Some(direction), invalidate: 0, body }
 }
 
@@ -42,7 +42,7 @@ fn octets(header: &Header, payload: &Stream) -> Bytes {
 }
 
 /// More messages than any test here causes.
-const MANY: u32 = 1000;
+pub(super) const MANY: u32 = 1000;
 
 fn call(xid: u32) -> Bytes {
     octets(&header(xid, MANY, Direction::Call, Body::Message(ChunkLists::default())), &null(xid).message)
