@@ -456,6 +456,14 @@ pub enum ProtocolError {
         /// What the header says.
         header: crate::wire::Direction,
     },
+    /// version-two-01 §4.2.2: a Requester's operation says REPLY, or that of a Responder CALL.
+    #[error("rdma_optdir {said:?} in an operation of rdma_opttype {operation}, which goes the other way")]
+    OperationDirection {
+        /// `rdma_opttype`.
+        operation: u32,
+        /// `rdma_optdir`.
+        said: Direction,
+    },
     /// version-two-01 §5: the version changed on a connection.
     #[error("version {version} after version {used} on the same connection")]
     VersionChanged {
@@ -597,6 +605,7 @@ impl ProtocolError {
         matches!(
             self,
             Self::UnknownOperation { .. }
+                | Self::OperationDirection { .. }
                 | Self::OperationTruncated
                 | Self::OperationTooLong
                 | Self::ValueTruncated { .. }
@@ -675,6 +684,7 @@ impl ProtocolError {
             Self::UnknownCharacteristic { .. } => "unknown_characteristic",
             Self::TooManyOperations { .. } => "too_many_operations",
             Self::DirectionMismatch { .. } => "direction_mismatch",
+            Self::OperationDirection { .. } => "operation_direction",
             Self::VersionChanged { .. } => "version_changed",
             Self::OtherProfile { .. } => "other_profile",
             Self::CreditsExceeded { .. } => "credits_exceeded",

@@ -183,16 +183,21 @@ impl Connection {
         self.refuse_operation(now, fixed, storm.unwrap_or(error));
     }
 
-    /// An operation cannot be used (version-two-01 §3.1, xcharext-02 §2.1).
+    /// An operation cannot be used (version-two-01 §3.1, xcharext-02 §2.1). What says that it answers something is not answered itself
+    /// (RFC 8166 §4.5).
     fn refuse_operation(&mut self, now: Instant, fixed: Fixed, error: ProtocolError) {
-        let answer = error.action(Taken::AsCall) == Action::Answer;
+        let taken = match error {
+            ProtocolError::OperationDirection { said, .. } => said.into(),
+            _ => Taken::AsCall,
+        };
+        let answer = error.action(taken) == Action::Answer;
         match &mut self.exchanges {
             Some(exchanges) if answer => {
                 tracing::debug!(side = %self.core.side, %error, "operation refused");
                 self.core.stats.fault(&error);
                 exchanges.refuse(fixed.xid, self.core.codec.refusal(&error));
             }
-            _ => self.fault(now, error, Taken::AsCall, Some(fixed)),
+            _ => self.fault(now, error, taken, Some(fixed)),
         }
     }
 }

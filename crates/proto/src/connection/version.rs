@@ -104,13 +104,15 @@ impl Connection {
     /// Whether Calls may leave. Where the default is that a client takes none, those of a server wait until it has said otherwise
     /// (version-two-07 §4.6.3).
     pub(super) fn may_call(&self) -> bool {
-        let known = |exchanges: &Exchanges| {
-            exchanges.peer().reverse > ReverseSupport::None || exchanges.is_exchanged().is_some()
-        };
-        // And where the version is not in use yet, nothing was said.
-        let unsaid = self.core.codec.rules().characteristics != CharacteristicsRule::Once;
-        let open = matches!(self.version, Version::Open(_));
-        !open && (self.core.side == Side::Client || self.exchanges.as_ref().map_or(unsaid, known))
+        match &self.exchanges {
+            _ if self.core.side == Side::Client => true,
+            _ if matches!(self.version, Version::Open(_)) => false,
+            Some(exchanges) => {
+                exchanges.peer().reverse > ReverseSupport::None || exchanges.is_exchanged().is_some()
+            }
+            // And where the version is not in use yet, nothing was said.
+            None => self.core.codec.rules().characteristics != CharacteristicsRule::Once,
+        }
     }
 
     /// Until when a Call of a server waits for the client to say the version.

@@ -162,6 +162,10 @@ impl MessageCredits {
     /// Whether a GRANT should leave now, and may.
     #[must_use]
     pub fn grant_due(&self, posted: u32) -> bool {
+        // Asked whenever nothing else is to be done, and nearly always answered by this: more than half of the window is left.
+        if self.outstanding() > self.window / 2 {
+            return false;
+        }
         let offer = self.offer(posted);
         let gain =
             if compare(offer, self.told) == Ordering::Greater { offer.wrapping_sub(self.told) } else { 0 };

@@ -75,7 +75,10 @@ impl Codec for V2P1 {
             }
             // version-two-01 §4.2.2
             RDMA_ERROR => (Direction::Reply, Body::Error(error_body(&mut reader)?)),
-            RDMA2_OPTIONAL => (direction(&mut reader)?, Body::Exchange(operation(&mut reader, limits)?)),
+            RDMA2_OPTIONAL => {
+                let said = direction(&mut reader)?;
+                (said, Body::Exchange(operation(said, &mut reader, limits)?))
+            }
             // RDMA2_CONNPROP to RDMA2_UPDPROP.
             6..=9 => return Err(ProtocolError::OtherProfile { ours: Profile::P1, theirs: Profile::P2 }),
             // RDMA2_CALL_INLINE to RDMA2_REPLY_INLINE.
@@ -143,11 +146,17 @@ fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
 }
 
 /// `rdma_opttype` and `rdma_optinfo`. What follows belongs to nobody and is not looked at: none of the operations has a Payload.
-fn operation(reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, ProtocolError> {
+///
+/// Without a Payload `rdma_optdir` says who sends it (version-two-01 §4.2.2): a Requester, but for what answers. What is not known is
+/// refused first, whatever it says of itself (§3.1).
+fn operation(said: Direction, reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, ProtocolError> {
     let mut words = Operands { reader, limits };
     let operation = words.word()?;
     if !(ROPT_INITXCH..=ROPT_UPDXCH).contains(&operation) {
         return Err(ProtocolError::UnknownOperation { operation });
+    }
+    if (operation == ROPT_RESPXCH) != (said == Direction::Reply) {
+        return Err(ProtocolError::OperationDirection { operation, said });
     }
     let info = words.opaque()?;
     let mut info = Reader::new(&info);

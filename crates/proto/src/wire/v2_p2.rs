@@ -117,7 +117,9 @@ impl Codec for V2P2 {
     fn refusal(&self, error: &ProtocolError) -> ErrorBody {
         match error {
             ProtocolError::UnknownOperation { .. } => ErrorBody::InvalidOption,
-            ProtocolError::UnknownProcedure { .. } => ErrorBody::InvalidProcedure,
+            // P3 has the same code for it.
+            ProtocolError::UnknownProcedure { .. }
+            | ProtocolError::OtherProfile { theirs: Profile::P3, .. } => ErrorBody::InvalidProcedure,
             // The planner looks at whole chunks: which segment is too short would only be a guess.
             ProtocolError::WriteChunkTooSmall { .. } | ProtocolError::ReplyTooLong { .. } => {
                 ErrorBody::ReplyResource { segment: 0, needed: 0 }

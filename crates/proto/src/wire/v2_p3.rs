@@ -198,9 +198,10 @@ impl Codec for V2P3 {
         let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         match error {
-            ProtocolError::UnknownProcedure { .. } | ProtocolError::UnknownOperation { .. } => {
-                ErrorBody::InvalidProcedure
-            }
+            // P2 has the same code for it; P1 has none, and would pass over this one.
+            ProtocolError::UnknownProcedure { .. }
+            | ProtocolError::UnknownOperation { .. }
+            | ProtocolError::OtherProfile { theirs: Profile::P2, .. } => ErrorBody::InvalidProcedure,
             ProtocolError::VersionChanged { .. } => ErrorBody::VersionMismatch,
             ProtocolError::ToldTwice
             | ProtocolError::Interrupted { .. }

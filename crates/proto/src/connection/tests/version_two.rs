@@ -202,6 +202,60 @@ fn v2_01_s4_2_2_the_direction_is_that_of_the_rpc_message() {
     }
 }
 
+// conformance: v2-01-4.2.2-4
+#[test]
+fn v2_01_s4_2_2_an_operation_says_the_direction_of_who_sends_it() {
+    let none = Subset::default;
+    let initial = || Exchange::Initial { start: vec![], constant: none() };
+    let request = || Exchange::Request { want: vec![Value { id: 77, data: Bytes::new() }] };
+    let update = || {
+        let now = vec![Value { id: 1, data: Bytes::from_static(&[0, 0, 0x40, 0]) }];
+        Exchange::Update { now, clears: false }
+    };
+    let response = || Exchange::Response { done: none(), rejected: none(), rest: Rest::Pending(none()) };
+    // What says that it is a reply is not answered (RFC 8166 §4.5), and what answers nothing is.
+    for (exchange, said, answered) in [
+        (initial(), Direction::Reply, false),
+        (request(), Direction::Reply, false),
+        (update(), Direction::Reply, false),
+        (response(), Direction::Call, true),
+    ] {
+        let mut raw = raw(Profile::P1, server_config());
+        operate(&mut raw, Profile::P1, 7, said, exchange.clone());
+        assert_eq!(faults(&raw, "operation_direction"), 1, "{exchange:?}");
+        assert_eq!(raw.received.len(), usize::from(answered), "{exchange:?}");
+        if answered {
+            let (answer, _) = last(&raw, Profile::P1);
+            assert_eq!((answer.xid, answer.body), (7, Body::Error(ErrorBody::Chunk)));
+        }
+        assert_eq!(raw.end.connection.exchanges_characteristics(), None, "nothing was taken");
+        assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 4096);
+    }
+    // One that nobody knows is refused for that, whatever it says of itself (§3.1).
+    let mut raw = raw(Profile::P1, server_config());
+    let header = header_of(8, Direction::Reply, Body::Exchange(initial()));
+    let mut unknown = message_of(Profile::P1.codec(), &header, &Stream::new()).to_vec();
+    unknown[23] = 9;
+    raw.send(unknown);
+    let (answer, _) = last(&raw, Profile::P1);
+    assert_eq!((answer.xid, answer.body), (8, Body::Error(ErrorBody::InvalidOption)));
+}
+
+// conformance: v2-03-6.2.4-1
+#[test]
+fn v2_03_s6_2_4_a_message_type_of_p3_is_not_known_in_p2() {
+    for procedure in 10..=13 {
+        let mut raw = raw(Profile::P2, server_config());
+        let call = header_of(7, Direction::Call, Body::Message(ChunkLists::default()));
+        let mut message = message_of(Profile::P2.codec(), &call, &null(7).message).to_vec();
+        message[15] = procedure;
+        raw.send(message);
+        let (answer, _) = last(&raw, Profile::P2);
+        assert_eq!((answer.xid, answer.body), (7, Body::Error(ErrorBody::InvalidProcedure)), "{procedure}");
+        assert_eq!(faults(&raw, "other_profile"), 1);
+    }
+}
+
 #[test]
 fn a_message_of_another_profile_is_known_for_what_it_is() {
     let mut raw = Raw::new(Side::Server, serving(Profile::P1));

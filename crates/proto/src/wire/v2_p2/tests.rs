@@ -115,7 +115,7 @@ fn v2_03_s6_2_4_what_each_refusal_says() {
     let too_long = ProtocolError::ReplyTooLong { len: 9, inline: 1, reply_chunk: 0 };
     for (error, answer) in [
         (unknown, ErrorBody::InvalidProcedure),
-        (other, ErrorBody::Chunk),
+        (other, ErrorBody::InvalidProcedure),
         (option, ErrorBody::InvalidOption),
         (too_long, ErrorBody::ReplyResource { segment: 0, needed: 0 }),
         (ProtocolError::NoChunks, ErrorBody::Chunk),
