@@ -179,17 +179,13 @@ pub enum Characteristic {
     },
 }
 
-/// The least size of Receives that can be said: a message of that size has to be taken in any version (RFC 8166 §3.3.2).
-const LEAST_RECEIVE: u32 = 1024;
-/// The least size of segments that can be said, bytes: with less no payload could be had.
-const LEAST_SEGMENT: u32 = 1024;
-
 impl Characteristic {
     /// What a value says, by the numbers of a profile; `None` if its id is not known there.
     ///
     /// # Errors
     /// [`ProtocolError::BadCharacteristic`]: too short, too long, or not of its type (xcharext-02 §2.1; that more bytes than its type
-    /// has are not valid either is our reading).
+    /// has are not valid either is our reading). A number is valid whatever it is (version-two-07 §5.1, §7.2.2: what cannot be parsed): a
+    /// peer that takes, or sends, next to nothing is believed, and what does not fit is refused when it is to be sent.
     pub(crate) fn decode(profile: Profile, value: &Value) -> Result<Option<Self>, ProtocolError> {
         let Value { id, data } = value;
         let bad = || ProtocolError::BadCharacteristic { id: *id, len: data.len() };
@@ -200,21 +196,11 @@ impl Characteristic {
         if let Some(known) = known.filter(|_| default) {
             return Ok(Characteristics::initial(profile).of_kind(known));
         }
-        let at_least = |least| match word()? {
-            value if value < least => Err(ProtocolError::ValueTooSmall { id: *id, value, least }),
-            value => Ok(value),
-        };
         Ok(match known {
-            Some(Known::SendSize) => Some(Self::SendSize(at_least(LEAST_RECEIVE)?)),
-            Some(Known::SegmentSize) => Some(Self::SegmentSize(at_least(LEAST_SEGMENT)?)),
-            Some(Known::SegmentCount) => Some(Self::SegmentCount(at_least(1)?)),
-            Some(Known::ReceiveSize) => {
-                let size = word()?;
-                if size < LEAST_RECEIVE {
-                    return Err(ProtocolError::ReceiveSizeTooSmall { size, least: LEAST_RECEIVE });
-                }
-                Some(Self::ReceiveSize(size))
-            }
+            Some(Known::SendSize) => Some(Self::SendSize(word()?)),
+            Some(Known::SegmentSize) => Some(Self::SegmentSize(word()?)),
+            Some(Known::SegmentCount) => Some(Self::SegmentCount(word()?)),
+            Some(Known::ReceiveSize) => Some(Self::ReceiveSize(word()?)),
             Some(Known::RemoteInvalidation) => Some(Self::RemoteInvalidation(match word()? {
                 0 => false,
                 1 => true,

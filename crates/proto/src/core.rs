@@ -17,6 +17,7 @@ use crate::characteristics::ReverseSupport;
 use crate::compatibility::{PaddedMessages, ReadRead};
 use crate::config::{Config, Side};
 use crate::continuation::split;
+use crate::credits::RequesterCredits;
 use crate::credits::messages::MessageCredits;
 use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event, Post};
@@ -192,6 +193,14 @@ impl Core {
     /// What a credit value means for Calls: where messages are counted, these are not bounded by it.
     pub(crate) const fn granted(&self, credit: u32) -> u32 {
         if self.messages.is_some() { u32::MAX } else { credit }
+    }
+
+    /// The peer has said what it takes: of messages, what may be sent now, and what comes back with the replies that are awaited.
+    pub(crate) fn note_grant(&mut self, credits: &RequesterCredits) {
+        self.stats.credits_granted_to_us = match &self.messages {
+            Some(messages) => messages.room().saturating_add(credits.in_flight()),
+            None => credits.granted(),
+        };
     }
 
     /// Whether so many messages may leave, where they are counted (rule I4).
@@ -371,7 +380,8 @@ impl Core {
         Header { xid, version, credit, direction: Some(direction), invalidate: 0, body }
     }
 
-    /// Sends a header and what follows it, on a credit that is there; returns the length of the message in bytes.
+    /// Sends a header and what follows it, on a credit that is there; returns the length of the message in bytes. Without a credit
+    /// nothing leaves, and the connection ends (rule I4): whoever plans messages has counted wrong.
     pub(crate) fn send(
         &mut self,
         header: &Header,
@@ -379,8 +389,10 @@ impl Core {
         invalidate: Option<Key>,
         express: bool,
     ) -> usize {
-        let taken = self.messages.as_mut().is_none_or(MessageCredits::take);
-        debug_assert!(taken, "a credit was available");
+        if !self.messages.as_mut().is_none_or(MessageCredits::take) {
+            self.fail(CloseReason::CreditsOverdrawn);
+            return 0;
+        }
         self.post_send(header, payload, invalidate, express)
     }
 

@@ -398,24 +398,6 @@ pub enum ProtocolError {
         /// Bytes of its data.
         len: usize,
     },
-    /// version-two-01 §2.3: every peer may count on more.
-    #[error("Receives of {size} bytes, every peer may count on {least}")]
-    ReceiveSizeTooSmall {
-        /// What was said.
-        size: u32,
-        /// The least.
-        least: u32,
-    },
-    /// version-two-07 §5.2: a size or number that nothing could work with.
-    #[error("property {id:#x} of {value}, at least {least} is needed")]
-    ValueTooSmall {
-        /// Its id.
-        id: u32,
-        /// What was said.
-        value: u32,
-        /// The least.
-        least: u32,
-    },
     /// xcharext-02 §4.3: a response to no request.
     #[error("a response about characteristics under XID {xid:#010x}, under which nothing was asked")]
     UnexpectedResponse {
@@ -676,8 +658,6 @@ impl ProtocolError {
             Self::TooManyCharacteristics { .. } => "too_many_characteristics",
             Self::SubsetTooLong { .. } => "subset_too_long",
             Self::BadCharacteristic { .. } => "bad_characteristic",
-            Self::ReceiveSizeTooSmall { .. } => "receive_size_too_small",
-            Self::ValueTooSmall { .. } => "value_too_small",
             Self::UnexpectedResponse { .. } => "unexpected_response",
             Self::ResponseUnclear { .. } => "response_unclear",
             Self::UnaskedReduction { .. } => "unasked_reduction",

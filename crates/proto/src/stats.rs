@@ -95,7 +95,9 @@ pub struct Stats {
     pub operations_received: u64,
     /// Operations on characteristics that the peer refused.
     pub operations_refused: u64,
-    /// The grant in force for our calls; messages that may be sent, where these are counted.
+    /// The grant in force for our calls. Where messages are counted (version-two-07 §4.2.1), those that may be under way at a time as
+    /// far as the peer's last limit goes: the limit less what it has taken. A Call without a reply counts as under way, as the peer
+    /// gives its message back with the reply; so at rest it is what may be sent.
     pub credits_granted_to_us: u32,
     /// The last grant to the peer; messages that it may send, where these are counted.
     pub credits_granted_to_peer: u32,

@@ -248,7 +248,7 @@ impl Connection {
             }
             Body::Grant => {
                 self.core.stats.grants_received += 1;
-                return;
+                return self.core.note_grant(&self.requester.credits);
             }
             Body::Middle { remaining } => {
                 let part = message.slice(header_len..);

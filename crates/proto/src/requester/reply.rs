@@ -93,7 +93,7 @@ impl Requester {
         self.credits.owe_done();
         self.credits.cover(transaction.number);
         self.credits.grant(credit);
-        core.stats.credits_granted_to_us = self.credits.granted();
+        core.note_grant(&self.credits);
         core.close_windows(xid, &transaction.windows);
         let (abandoned, caller) = (transaction.abandoned, transaction.caller);
         transaction.stage = Stage::Reading(Box::new(reply));
@@ -190,7 +190,7 @@ impl Requester {
         if let Some(credit) = credit {
             self.credits.grant(credit);
         }
-        core.stats.credits_granted_to_us = self.credits.granted();
+        core.note_grant(&self.credits);
         let invalidate = core.config.timeouts.invalidate;
         if let Some(transaction) = self.calls.get_mut(&xid) {
             self.set_aside = self.set_aside.saturating_sub(std::mem::take(&mut transaction.set_aside));

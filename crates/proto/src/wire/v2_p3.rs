@@ -208,10 +208,9 @@ impl Codec for V2P3 {
             | ProtocolError::ContinuationLength { .. }
             | ProtocolError::ContinuationTooLong { .. }
             | ProtocolError::TooManyParts { .. } => ErrorBody::InvalidContinuation,
-            ProtocolError::BadCharacteristic { .. }
-            | ProtocolError::ValueTruncated { .. }
-            | ProtocolError::ValueTooSmall { .. }
-            | ProtocolError::ReceiveSizeTooSmall { .. } => ErrorBody::BadValue,
+            ProtocolError::BadCharacteristic { .. } | ProtocolError::ValueTruncated { .. } => {
+                ErrorBody::BadValue
+            }
             ProtocolError::TooManyReadChunks { allowed, .. } => {
                 ErrorBody::ReadChunks { most: word(*allowed) }
             }

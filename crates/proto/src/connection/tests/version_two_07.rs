@@ -158,8 +158,8 @@ fn v2_07_s7_2_2_a_part_that_is_refused_is_the_last_of_its_sequence() {
         whole.slice(..whole.len() - 4)
     };
     for refused in [
-        operation(3, last_of(vec![word(1, 100)])),
-        operation(3, Exchange::Part { start: vec![word(1, 100)] }),
+        operation(3, last_of(vec![word(5, 100)])),
+        operation(3, Exchange::Part { start: vec![word(5, 100)] }),
         cut,
     ] {
         let mut raw = raw(server());
@@ -167,6 +167,39 @@ fn v2_07_s7_2_2_a_part_that_is_refused_is_the_last_of_its_sequence() {
         assert_eq!(refusal(&mut raw, refused), (3, ErrorBody::BadValue));
         raw.send(call(4));
         assert_eq!(sent(&raw).last().unwrap().body, Body::Message(ChunkLists::default()));
+    }
+}
+
+/// A number parses, whatever it is. The peer is believed: what fits is sent, and the rest refused here, not by it.
+#[test]
+fn v2_07_s7_2_2_a_size_that_parses_is_no_bad_value_however_small() {
+    for small in [word(1, 0), word(1, 1000), word(2, 0), word(2, 76), word(3, 0), word(3, 3), word(4, 0)] {
+        let mut raw = Raw::new(Side::Client, client());
+        let make = |raw: &mut Raw, call| {
+            let now = raw.fabric.instant();
+            raw.end.connection.call(now, call).unwrap();
+            raw.settle();
+        };
+        make(&mut raw, null(1));
+        let accepted = super::requester::accepted(1, &[]);
+        let lists = Body::Message(ChunkLists::default());
+        raw.send(octets(&header(1, MANY, Direction::Reply, lists), &accepted));
+        raw.received.clear();
+        raw.end.replies.clear();
+        raw.send(operation(0, last_of(vec![small.clone(), word(5, 3)])));
+        assert!(raw.received.is_empty(), "{small:?} {:?}", raw.received);
+        assert_eq!(raw.end.connection.peer_characteristics().unwrap().reverse, ReverseSupport::General);
+        assert!(raw.end.connection.stats().errors.is_empty());
+        // A Call of that size, and one that needs a chunk each way, which the reply returns.
+        let (fits, chunks) = (small != word(2, 0), small == word(1, 1000));
+        for (call, fits) in [(null(2), fits), (echo(3, 90_000), chunks)] {
+            make(&mut raw, call);
+            assert_eq!(raw.received.len(), usize::from(fits), "{small:?}");
+            raw.received.clear();
+            let refused = raw.end.replies.pop().map(|(_, result)| result.unwrap_err().error);
+            assert_eq!(matches!(refused, Some(CallError::Unsendable(_))), !fits, "{small:?} {refused:?}");
+        }
+        assert!(raw.end.closed.is_none());
     }
 }
 
@@ -198,10 +231,8 @@ fn v2_07_s7_2_2_a_bad_value_is_refused_and_nothing_is_applied() {
     for bad in [
         Value { id: 5, data: Bytes::from_static(&[1]) },
         word(5, 4),
-        word(3, 3),
-        word(4, 0),
-        word(1, 100),
-        word(2, 1023),
+        Value { id: 2, data: Bytes::from_static(&[0; 3]) },
+        Value { id: 1, data: Bytes::from_static(&[0; 5]) },
     ] {
         let mut raw = raw(server());
         let values = vec![word(2, 8192), bad.clone()];
@@ -339,6 +370,61 @@ fn v2_07_s7_1_3_the_type_says_the_direction() {
     at_client
         .send(octets(&header(1, MANY, Direction::Reply, Body::Message(ChunkLists::default())), &accepted));
     assert_eq!(refusal(&mut at_client, call(9).slice(..18)), (9, ErrorBody::Chunk));
+}
+
+/// A limit counts from the first message on; what is told to the owner is what may be under way, whatever is at the moment.
+#[test]
+fn v2_07_s4_2_1_the_grant_is_the_limit_less_what_the_peer_has_taken() {
+    let pair = pair(Config { calls: 100, ..client() }, Config { grant: 10, ..server() });
+    let (at_client, at_server) = (pair.client.connection.stats(), pair.server.connection.stats());
+    assert_eq!(at_client.credits_granted_to_us, at_server.credits_granted_to_peer, "at rest");
+
+    let mut raw = Raw::new(Side::Client, client());
+    let granted = |raw: &Raw| raw.end.connection.stats().credits_granted_to_us;
+    let reply = |raw: &mut Raw, xid, limit| {
+        let body = Body::Message(ChunkLists::default());
+        let accepted = super::requester::accepted(xid, &[]);
+        raw.send(octets(&header(xid, limit, Direction::Reply, body), &accepted));
+    };
+    let call = |raw: &mut Raw, xid| {
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, null(xid)).unwrap();
+        raw.settle();
+        u32::try_from(raw.received.len()).unwrap()
+    };
+    assert_eq!(call(&mut raw, 1), 1);
+    reply(&mut raw, 1, 1 + 9);
+    assert_eq!(granted(&raw), 9);
+    call(&mut raw, 2);
+    call(&mut raw, 3);
+    let sent = call(&mut raw, 4);
+    // Two are not answered, and leave two less for others.
+    reply(&mut raw, 2, sent + 7);
+    assert_eq!(granted(&raw), 9);
+    raw.send(octets(&header(0, sent + 8, Direction::Call, Body::Grant), &Stream::new()));
+    assert_eq!(granted(&raw), 10);
+    // A lower limit holds as well.
+    reply(&mut raw, 3, sent + 4);
+    reply(&mut raw, 4, sent + 4);
+    assert_eq!(granted(&raw), 4);
+}
+
+#[test]
+fn i4_a_message_beyond_the_limit_does_not_leave_and_ends_the_connection() {
+    let mut raw = raw(server());
+    let before = u32::try_from(raw.received.len()).unwrap();
+    // One for the reply, and one more.
+    let body = Body::Message(ChunkLists::default());
+    raw.send(octets(&header(2, before + 2, Direction::Call, body), &null(2).message));
+    let core = &mut raw.end.connection.core;
+    assert!(core.may_send(1) && !core.may_send(2));
+    let error = header(9, 0, Direction::Reply, Body::Error(ErrorBody::System));
+    assert!(core.send(&error, &Stream::new(), None, true) > 0);
+    assert_eq!(core.failure, None);
+    assert_eq!(core.send(&error, &Stream::new(), None, true), 0);
+    raw.settle();
+    assert_eq!(raw.end.closed, Some(CloseReason::CreditsOverdrawn));
+    assert!(raw.received.len() <= 2 + usize::try_from(before).unwrap(), "{:?}", raw.received);
 }
 
 #[test]

@@ -287,7 +287,6 @@ fn v2_07_s7_what_each_refusal_says() {
     for (error, answer) in [
         (ProtocolError::VersionChanged { version: 1, used: 2 }, ErrorBody::VersionMismatch),
         (ProtocolError::BadCharacteristic { id: 2, len: 3 }, ErrorBody::BadValue),
-        (ProtocolError::ReceiveSizeTooSmall { size: 9, least: 1024 }, ErrorBody::BadValue),
         (ProtocolError::TooManyReadChunks { seen: 3, allowed: 2 }, ErrorBody::ReadChunks { most: 2 }),
         (ProtocolError::NotEligible { chunks: 2, eligible: 1 }, ErrorBody::ReadChunks { most: 1 }),
         (ProtocolError::ReverseChunks, ErrorBody::ReadChunks { most: 0 }),
