@@ -155,7 +155,7 @@ impl Connection {
         let requester = Requester::new(credits, capabilities.max_windows);
         let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
         let config = fit_limits(config, capabilities);
-        let several = config.versions.codecs().count() > 1;
+        let awaits_version = side == Side::Server && config.versions.profile().is_some();
         let core = Core::new(config, side, codec, thresholds, peer.send_size, invalidate, capabilities);
         let mut connection = Self {
             core,
@@ -174,7 +174,7 @@ impl Connection {
             next_operation: FIRST_OPERATION,
         };
         connection.speak(codec);
-        if side == Side::Server && several {
+        if awaits_version {
             let wait = connection.core.config.timeouts.first_message;
             connection.version = Version::Open(after(now, wait));
             // What credits count is known with the first message.

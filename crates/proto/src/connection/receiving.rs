@@ -21,7 +21,7 @@ use crate::reads::Owner;
 use crate::requester::Received;
 use crate::responder::{CALL, REPLY, ReceivedCall, rpc_prefix};
 use crate::timers::after;
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header, Profile};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header};
 
 impl Connection {
     /// A request or Receive of ours has completed, or a window was flushed.
@@ -150,22 +150,23 @@ impl Connection {
         let said = Some(fixed.procedure).filter(|_| fixed.version == codec.rules().version);
         match said.and_then(|procedure| codec.direction_of(procedure)) {
             Some(direction) => direction.into(),
-            None => self.taken_over_bounds(error, fixed.xid),
+            None => self.taken_unread(error, fixed.xid),
         }
     }
 
-    /// How a message is taken whose lists are beyond our bounds. Nothing behind them was looked at; but where no reply is
-    /// awaited it can only be a Call, which its Requester wants to know refused (RFC 8167 §5.3).
-    fn taken_over_bounds(&self, error: &ProtocolError, xid: u32) -> Taken {
-        let over_bounds = matches!(
+    /// How a message is taken whose lists are beyond our bounds, or that is of another profile. Nothing behind them was looked at;
+    /// but where no reply is awaited it can only be a Call, which its Requester wants to know refused (RFC 8167 §5.3).
+    fn taken_unread(&self, error: &ProtocolError, xid: u32) -> Taken {
+        let unread = matches!(
             error,
             ProtocolError::TooManyReadSegments { .. }
                 | ProtocolError::TooManySegments { .. }
                 | ProtocolError::TooManyWriteChunks { .. }
                 | ProtocolError::ReadSegmentTooLong { .. }
                 | ProtocolError::ReadListTooLong { .. }
+                | ProtocolError::OtherProfile { .. }
         );
-        if over_bounds && !self.requester.awaits(xid) { Taken::AsCall } else { self.usually() }
+        if unread && !self.requester.awaits(xid) { Taken::AsCall } else { self.usually() }
     }
 
     fn handle_message(&mut self, now: Instant, message: Bytes) {
@@ -419,11 +420,6 @@ impl Connection {
         // A reduced Call keeps its first words inline: neither XID nor direction is DDP-eligible.
         let (seen, direction) =
             rpc_prefix(payload).map_err(|error| (error, said.unwrap_or(self.usually())))?;
-        // In P2 one word more stands before the lists: all that is read as they are is a word early.
-        if self.core.codec.rules().profile == Some(Profile::P1) && seen == 0 && direction == xid && xid > 1 {
-            let error = ProtocolError::OtherProfile { ours: Profile::P1, theirs: Profile::P2 };
-            return Err((error, said.unwrap_or(self.usually())));
-        }
         let taken = match direction {
             CALL => Taken::AsCall,
             REPLY => Taken::AsReply,

@@ -18,7 +18,9 @@ use crate::wire::{self, CharacteristicsRule, Codec, Fixed, Header, Rules};
 /// How far a connection has come with its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// A server's, before the first message. Calls of its own wait until then, or until this time.
+    /// A server's that speaks Version Two, before the first message: the client says the version, and by which document, even if
+    /// there is one alone (version-two-01 §5). Calls of its own wait until then, or until this time if there is Version One to
+    /// make them in.
     Open(Instant),
     /// A client's: the peer has not shown yet that it speaks it.
     Offered,

@@ -1,7 +1,7 @@
 //! A cursor over received bytes that never reads past their end.
 
 /// Reads big-endian words from the front of a slice.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -86,6 +86,11 @@ impl Codec for V2P1 {
             procedure => return Err(ProtocolError::UnknownProcedure { procedure }),
         };
         let Fixed { xid, version, credit, .. } = fixed;
+        // In P2 one word more stands before the lists, so that all that is read as they are is a word early.
+        let mut behind = reader.clone();
+        if fixed.procedure == RDMA2_MSG && xid > 1 && behind.u32() == Some(0) && behind.u32() == Some(xid) {
+            return Err(ProtocolError::OtherProfile { ours: Profile::P1, theirs: Profile::P2 });
+        }
         let header = Header { xid, version, credit, direction: Some(direction), invalidate: 0, body };
         Ok((header, FIXED_LEN + reader.position()))
     }

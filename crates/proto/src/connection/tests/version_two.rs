@@ -270,6 +270,47 @@ fn a_message_of_another_profile_is_known_for_what_it_is() {
     assert_eq!(faults(&raw, "other_profile"), 1);
 }
 
+/// The client begins, even where one document alone is spoken: it may be another than that of the client.
+#[test]
+fn v2_01_s5_a_server_of_version_two_calls_when_the_client_has_said_it() {
+    for profile in EXCHANGING {
+        for versions in [Versions::both(profile), Versions::two(profile)] {
+            let mut raw = Raw::new(Side::Server, Config { versions, ..server_config() });
+            let now = raw.fabric.instant();
+            raw.end.connection.call(now, store(50, 100)).unwrap();
+            raw.settle();
+            assert!(raw.received.is_empty() && raw.end.connection.version().is_none());
+            // Nor does one of another document say it.
+            let other = if profile == Profile::P1 { Profile::P2 } else { Profile::P1 };
+            let call = header_of(77, Direction::Call, Body::Message(ChunkLists::default()));
+            raw.send(message_of(other.codec(), &call, &null(77).message));
+            assert_eq!(last(&raw, profile).0.body, Body::Error(ErrorBody::Chunk));
+            assert!(raw.received.len() == 1 && raw.end.connection.version().is_none());
+            raw.send(message_of(profile.codec(), &call, &null(77).message));
+            assert!(raw.end.connection.version().is_some());
+            assert_eq!(last(&raw, profile).0.xid, 50, "{versions:?}");
+        }
+    }
+}
+
+/// Neither does a client take its version for confirmed; and who made the Call is told.
+#[test]
+fn v2_01_s5_a_call_of_another_profile_confirms_nothing() {
+    for (profile, other) in [(Profile::P1, Profile::P2), (Profile::P2, Profile::P1)] {
+        let mut raw = Raw::new(Side::Client, two(profile));
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, null(1)).unwrap();
+        raw.settle();
+        let call = header_of(77, Direction::Call, Body::Message(ChunkLists::default()));
+        raw.send(message_of(other.codec(), &call, &null(77).message));
+        let (answer, _) = last(&raw, profile);
+        assert_eq!((answer.xid, answer.body), (77, Body::Error(ErrorBody::Chunk)));
+        assert_eq!(faults(&raw, "other_profile"), 1);
+        assert!(raw.end.connection.version().is_none());
+        assert_eq!(raw.received.len(), 2, "the first Call and the refusal, no characteristics");
+    }
+}
+
 // conformance: xchar-02-4.1-1, xchar-02-4-2
 #[test]
 fn xcharext_s4_1_both_sides_tell_what_they_are_like() {
