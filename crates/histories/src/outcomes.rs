@@ -17,6 +17,8 @@ pub(crate) struct Rules {
     pub(crate) works_fail: bool,
     /// There was no memory for Receives: what may be sent before anything is granted has none, and ends the connection.
     pub(crate) no_receives: bool,
+    /// Something was done to the fabric, to a queue pair or to the memory of a domain, or a server was slow to answer.
+    pub(crate) disturbed: bool,
 }
 
 /// What is known of a call that failed.
@@ -26,6 +28,8 @@ pub(crate) struct Failed {
     pub(crate) side: Side,
     /// Its time was up.
     pub(crate) late: bool,
+    /// It had less time than what may come in between takes: an attempt to connect, or an offer, without an answer.
+    pub(crate) hurried: bool,
     /// Its owner had closed what it was made on.
     pub(crate) closed: bool,
     /// It, or its reply, may have needed a chunk.
@@ -44,9 +48,9 @@ impl Rules {
 
     /// Checks why a call has no reply.
     pub(crate) fn check_call(&self, call: &Failed, error: &CallError) {
-        let Failed { side, late, closed, large } = *call;
+        let Failed { side, late, hurried, closed, large } = *call;
         let legal = match error {
-            CallError::TimedOut => late,
+            CallError::TimedOut => late && (hurried || self.may_wait()),
             CallError::Closed => closed,
             CallError::Version { .. } if side == Side::Client => self.may_differ(),
             // A server whose first call comes before the client has said its version takes it for one of Version One.
@@ -76,7 +80,9 @@ impl Rules {
             CloseReason::Link(Disconnected::Terminated(_) | Disconnected::ProtocolError(_)) => {
                 self.no_receives
             }
-            CloseReason::Link(_) | CloseReason::Timeout(_) => true,
+            CloseReason::Link(Disconnected::Local | Disconnected::Peer) => true,
+            // Who waits in vain, or is refused, resets the connection.
+            CloseReason::Link(_) | CloseReason::Timeout(_) => self.may_wait(),
             CloseReason::WorkFailed(Status::ReceiverNotReady) if self.no_receives => true,
             CloseReason::InvalidationFailed | CloseReason::WorkFailed(_) => self.works_fail,
             CloseReason::Refused(_) => side == Side::Client && self.may_offer_in_vain(),
@@ -84,6 +90,12 @@ impl Rules {
             _ => false,
         };
         assert!(legal, "the {side}'s connection ended with {reason:?}: {self:?}");
+    }
+
+    /// Something may be waited for until a timer runs out: what was held up or lost, windows that others have, or a version that the
+    /// other side does not speak.
+    fn may_wait(&self) -> bool {
+        self.disturbed || self.few_windows || self.may_offer_in_vain()
     }
 
     /// The client offers a version that the server may refuse.

@@ -29,6 +29,7 @@ const LEAST_MEMORY: usize = MEMORY / 4;
 struct Pending {
     expected: Expected,
     deadline: Instant,
+    hurried: bool,
 }
 
 impl Pending {
@@ -44,7 +45,8 @@ impl Pending {
             Ok(reply) => check(self.expected, reply),
             Err(failure) => {
                 let (late, large) = (now >= self.deadline, self.expected.is_large());
-                rules.check_call(&Failed { side, late, closed, large }, &failure.error);
+                let hurried = self.hurried;
+                rules.check_call(&Failed { side, late, hurried, closed, large }, &failure.error);
             }
         }
     }
@@ -125,6 +127,7 @@ impl Endpoints {
             idle: configs.each_ref().map(|config| config.timeouts.idle.is_some()),
             works_fail: false,
             no_receives: false,
+            disturbed: false,
         };
         let queues = [(); 2].map(|()| Queues::draw(draw));
         Self {
@@ -154,7 +157,10 @@ impl Endpoints {
         match draw.below(40) {
             0..=16 => self.call(draw),
             17..=27 => self.advance(1 + draw.below(60)),
-            28 if draw.flag() => self.hold = !self.hold,
+            28 if draw.flag() => {
+                self.hold = !self.hold;
+                self.rules.disturbed = true;
+            }
             28 => self.run_for(settings::wait(draw)),
             29 => self.answer_one(draw),
             30 => {
@@ -175,6 +181,7 @@ impl Endpoints {
                 } else {
                     let len = (MEMORY / 8) << draw.below(3);
                     self.pinned[side].extend(self.domains[side].allocate(len, 1));
+                    self.rules.disturbed = true;
                     let left = MEMORY.saturating_sub(self.domains[side].usage().in_use);
                     self.rules.no_receives |= left < LEAST_MEMORY;
                 }
@@ -186,6 +193,7 @@ impl Endpoints {
                     server.connection.close(now);
                     server.closing = true;
                 } else {
+                    self.rules.disturbed = true;
                     server.link.qp.abort();
                 }
             }
@@ -209,9 +217,10 @@ impl Endpoints {
         let timeout = draw.pick(&[60_000, 60_000, 1000, 5]);
         call.timeout = Some(Duration::from_millis(timeout));
         let deadline = now + Duration::from_millis(timeout);
+        let hurried = timeout < 60_000;
         match self.session.call(now, call) {
             Ok(id) => {
-                self.pending.insert(id, Pending { expected, deadline });
+                self.pending.insert(id, Pending { expected, deadline, hurried });
             }
             Err(refused) => assert!(self.closing && refused.kind == RefusedKind::Closed, "{refused:?}"),
         }
@@ -262,7 +271,7 @@ impl Endpoints {
         match server.connection.call(now, call) {
             Ok(id) => {
                 assert!(!server.closing, "what is closed takes no call");
-                server.reverse.insert(id, Pending { expected, deadline });
+                server.reverse.insert(id, Pending { expected, deadline, hurried: false });
             }
             Err(refused) => {
                 assert_eq!(refused.kind, RefusedKind::Closed);
@@ -300,6 +309,7 @@ impl Endpoints {
             return;
         }
         let connection = draw.pick(&connections);
+        self.rules.disturbed = true;
         match draw.below(4) {
             0 => self.fabric.cut(connection),
             1 => self.fabric.partition(connection),
@@ -333,6 +343,7 @@ impl Endpoints {
             }
             _ => FaultAction::Delay(settings::wait(draw)),
         };
+        self.rules.disturbed = true;
         self.fabric.plan(Fault { connection, side, at, action });
     }
 
