@@ -9,7 +9,7 @@
 //! how long all of it is: a Buffer of the domain takes the parts as they come, and their Receives are free again. While the domain
 //! has none, parts stay in the Receives that they came in, which are counted already; if it has none when the last one is there, a
 //! Call is refused, and a reply, for which there is nobody to ask again, is put together all the same. Number and length are
-//! bounded ([`Limits`]), and there is a timer for the rest (rule I6).
+//! bounded ([`Limits`]), and there is a timer for the rest (rule I6), another while the peer has no credit to go on.
 //!
 //! *On error* the message is given up, its memory goes back, and what else comes of it is passed over without another word
 //! (§7.1.4). What the error leads to is the connection's business.
@@ -23,6 +23,7 @@ use rpcrdma_xdr::{Piece, Stream};
 
 use crate::error::ProtocolError;
 use crate::limits::Limits;
+use crate::timers::{Timeouts, after};
 use crate::wire::{Codec, Direction};
 
 /// Cuts are made at multiples of this, bytes, where XDR items can end.
@@ -44,6 +45,14 @@ pub(crate) fn divide(
         return None;
     }
     Some((0..front).step_by(part).map(|start| part.min(front - start)).collect())
+}
+
+/// Bytes of the longest message that [`divide`] divides into `most` Sends; `None` if nothing is divided.
+pub(crate) fn capacity(codec: &dyn Codec, send: usize, header: usize, most: usize) -> Option<usize> {
+    let part = units(send.checked_sub(codec.rules().part_header?)?);
+    let last = units(send.checked_sub(header)?);
+    let parts = most.checked_sub(1).filter(|parts| *parts > 0)?;
+    Some(part.saturating_mul(parts).saturating_add(last))
 }
 
 const fn units(len: usize) -> usize {
@@ -122,6 +131,8 @@ struct Partial {
     /// Bytes that are to come.
     remaining: usize,
     deadline: Instant,
+    /// Whether the peer has a credit to go on; without one the time is ours.
+    goes_on: bool,
 }
 
 impl Continuation {
@@ -195,6 +206,7 @@ impl Continuation {
             len: 0,
             remaining: part.len().saturating_add(remaining),
             deadline,
+            goes_on: true,
         });
         let checked = partial.add(part, remaining, limits);
         if checked.is_ok() {
@@ -236,8 +248,32 @@ impl Continuation {
         Ok((whole.freeze(), parts))
     }
 
+    /// Whether a message has begun.
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.partial.is_some()
+    }
+
+    /// The peer can go on, or has no credit for it: then what is waited for is memory for a Receive, and the time for the rest
+    /// begins when it has one.
+    pub(crate) fn time(&mut self, goes_on: bool, now: Instant, timeouts: &Timeouts) {
+        if let Some(partial) = self.partial.as_mut().filter(|partial| partial.goes_on != goes_on) {
+            partial.goes_on = goes_on;
+            partial.deadline = after(now, if goes_on { timeouts.continuation } else { timeouts.memory });
+        }
+    }
+
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.partial.as_ref().map(|partial| partial.deadline)
+    }
+
+    /// What was waited for in vain, if time is up; the message is gone.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<&'static str> {
+        let partial = self.partial.take_if(|partial| partial.deadline <= now)?;
+        Some(if partial.goes_on {
+            "the rest of a continued message"
+        } else {
+            "memory for the rest of a continued message"
+        })
     }
 
     /// The connection is over.

@@ -33,6 +33,15 @@ use crate::wire::{Body, ChunkLists, Codec, CreditRule, Direction, Fixed, Header,
 /// Room for a header with a few segments, in bytes.
 const SMALL_HEADER: usize = 128;
 
+/// Which credits a message that goes on may count on, where messages are counted; as many are left as `others` need.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Allowance {
+    /// Those that are there.
+    Now { others: u32 },
+    /// Those that will be there once nothing of ours is outstanding: the message waits for them. `calls` are those that ours took.
+    Lasting { others: u32, calls: u32 },
+}
+
 /// What a completion belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -208,11 +217,27 @@ impl Core {
         self.messages.as_ref().is_none_or(|credits| credits.room() >= messages)
     }
 
-    /// Sends that a message may take at the most: now, so that `others` are left, or once the peer takes as many as it ever did.
-    pub(crate) fn continued_parts(&self, others: Option<u32>) -> usize {
+    /// Sends that a message of ours may take at the most.
+    pub(crate) fn continued_parts(&self, allowance: Allowance) -> usize {
         let Some(messages) = self.messages.as_ref().filter(|_| self.continues()) else { return 1 };
-        let room = others.map_or(messages.most_room(), |others| messages.room().saturating_sub(others));
-        self.config.continued_parts.min(usize::try_from(room).unwrap_or(usize::MAX)).max(1)
+        let (credits, others) = match allowance {
+            Allowance::Now { others } => (messages.room(), others),
+            Allowance::Lasting { others, calls } => (messages.lasting(calls), others),
+        };
+        let room = usize::try_from(credits.saturating_sub(others)).unwrap_or(usize::MAX);
+        self.config.continued_parts.min(room).max(1)
+    }
+
+    /// Sends that a reply to a Call of ours may take at the most: that many Receives are posted before the Call leaves, so the peer has
+    /// credits for it.
+    pub(crate) fn continued_reply_parts(&self) -> usize {
+        if self.continues() { self.config.continued_parts.min(self.config.limits.continued_parts) } else { 1 }
+    }
+
+    /// Messages that may leave once nothing of ours is outstanding, where they are counted; `calls` are those that ours without a
+    /// reply took.
+    pub(crate) fn lasting(&self, calls: u32) -> u32 {
+        self.messages.as_ref().map_or(u32::MAX, |credits| credits.lasting(calls))
     }
 
     /// Whether messages of ours may be continued.
@@ -419,6 +444,13 @@ impl Core {
             sent += self.send(&header, part, None, express);
         }
         sent + self.send(header, &last, invalidate, express)
+    }
+
+    /// So many of the messages that were sent are neither Calls nor answers, where they are counted.
+    pub(crate) const fn count_returning(&mut self, messages: u32) {
+        if let Some(credits) = &mut self.messages {
+            credits.count_returning(messages);
+        }
     }
 
     fn post_send(

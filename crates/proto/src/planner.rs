@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::call::Form;
 use crate::compatibility::AlignmentBase;
-use crate::continuation::divide;
+use crate::continuation::{capacity, divide};
 use crate::error::ProtocolError;
 use crate::gather::Gather;
 use crate::wire::{ChunkLists, Codec, Direction, Shape, WriteChunk};
@@ -41,8 +41,10 @@ pub struct CallInput<'a> {
     pub alignment: Option<AlignmentRules>,
     /// Sends that the Call may take, where messages can be continued; 1 otherwise.
     pub continued: usize,
-    /// The same for the reply, where it may have no chunks.
+    /// The same for the reply, where it may have no chunks: as many as we have Receives for.
     pub continued_reply: usize,
+    /// Bytes that we take of a reply in several Sends.
+    pub continued_reply_len: usize,
 }
 
 /// How opaque data is aligned (RFC 5666 §3.9).
@@ -102,6 +104,16 @@ pub enum Refusal {
         /// Header and message.
         len: usize,
         /// The inline threshold.
+        allowed: usize,
+    },
+    /// Inline only, and the reply could be longer than what we take in several Sends (version-two-07 §6.6.4).
+    #[error(
+        "reply of up to {len} bytes: chunks are not allowed, and in several Sends {allowed} bytes are taken"
+    )]
+    ContinuedReplyTooLong {
+        /// The message.
+        len: usize,
+        /// What the Receives for it hold, or the limit on such messages.
         allowed: usize,
     },
     /// Lengths on the wire have 32 bits.
@@ -312,10 +324,18 @@ fn offer(input: &CallInput<'_>) -> Result<Offer, Refusal> {
         return Ok(Offer::chunks(vec![], None));
     }
     if !input.chunks.allowed {
-        if let Some(parts) = divide(input.codec, input.receive, plain, whole, input.continued_reply) {
-            return Ok(Offer { write: vec![], reply: None, sends: parts.len() + 1 });
-        }
-        return Err(Refusal::ReplyTooLong { len: plain.saturating_add(whole), allowed: input.receive });
+        let holds = capacity(input.codec, input.receive, plain, input.continued_reply);
+        let allowed = holds.map(|holds| holds.min(input.continued_reply_len));
+        let parts = divide(input.codec, input.receive, plain, whole, input.continued_reply);
+        return match (allowed, parts) {
+            (Some(allowed), Some(parts)) if whole <= allowed => {
+                Ok(Offer { write: vec![], reply: None, sends: parts.len() + 1 })
+            }
+            (Some(allowed), _) => Err(Refusal::ContinuedReplyTooLong { len: whole, allowed }),
+            (None, _) => {
+                Err(Refusal::ReplyTooLong { len: plain.saturating_add(whole), allowed: input.receive })
+            }
+        };
     }
     // RFC 8166 §8.2.2.3: no reduction under integrity or privacy, so the Reply chunk takes everything.
     if input.flavor_touches_data || placed == 0 {

@@ -12,6 +12,7 @@ mod reply;
 mod transmit;
 
 pub(crate) use reply::Received;
+pub(crate) use transmit::Answers;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Instant;
@@ -37,6 +38,8 @@ pub(crate) struct Requester {
     pub(crate) credits: RequesterCredits,
     /// XIDs of calls that were not sent, in order.
     queue: VecDeque<u32>,
+    /// Of those that wait for credits for several Sends, in order, and others pass.
+    aside: VecDeque<Aside>,
     calls: IdMap<u32, Transaction>,
     /// Open windows.
     keys: HashMap<Key, (u32, usize)>,
@@ -47,10 +50,21 @@ pub(crate) struct Requester {
     no_window: bool,
     /// Receives beyond one for each reply that is awaited: for replies that may come in several Sends.
     set_aside: u32,
+    /// Sends beyond one for each Call without a reply: parts of those that went on.
+    parts: u32,
     /// Reservations that are being given up.
     releasing: usize,
     /// Bytes that the next call waits for.
     pub(crate) wants_memory: Option<usize>,
+}
+
+/// A call that goes on in several Sends, for which there were no credits.
+#[derive(Debug)]
+struct Aside {
+    xid: u32,
+    sends: u32,
+    /// Calls that have passed it.
+    passed: u32,
 }
 
 /// A call from the moment it is made until all its memory is back.
@@ -69,6 +83,8 @@ struct Transaction {
     number: u64,
     /// Receives for its reply beyond the first, once sent.
     set_aside: u32,
+    /// Sends that it took beyond one.
+    parts: u32,
     windows: Vec<Window>,
     /// Sinks whose memory was the caller's.
     lent: Vec<usize>,
@@ -138,6 +154,7 @@ impl Requester {
         Self {
             credits,
             queue: VecDeque::new(),
+            aside: VecDeque::new(),
             calls: IdMap::default(),
             keys: HashMap::new(),
             deadlines: BTreeSet::new(),
@@ -145,6 +162,7 @@ impl Requester {
             max_windows,
             no_window: false,
             set_aside: 0,
+            parts: 0,
             releasing: 0,
             wants_memory: None,
         }
@@ -158,6 +176,11 @@ impl Requester {
     /// Receives that replies need.
     pub(crate) fn receives_owed(&self) -> u32 {
         self.credits.in_flight().saturating_add(self.set_aside)
+    }
+
+    /// Messages that come back with the replies that are awaited, where they are counted.
+    pub(crate) const fn sends_out(&self) -> u32 {
+        self.credits.in_flight().saturating_add(self.parts)
     }
 
     /// Calls that are not finished, abandoned ones included.
@@ -184,7 +207,7 @@ impl Requester {
 
     /// Whether a call waits to be sent.
     pub(crate) fn has_queued(&self) -> bool {
-        !self.queue.is_empty()
+        !self.queue.is_empty() || !self.aside.is_empty()
     }
 
     /// The lowest number of a Call that has no reply.
@@ -223,6 +246,7 @@ impl Requester {
             caller: deadline,
             number: 0,
             set_aside: 0,
+            parts: 0,
             windows: vec![],
             lent: vec![],
             offered: ChunkLists::default(),
@@ -270,6 +294,7 @@ impl Requester {
             self.deadlines.remove(&(transaction.deadline, xid));
             if matches!(transaction.stage, Stage::Queued) {
                 self.queue.retain(|queued| *queued != xid);
+                self.aside.retain(|aside| aside.xid != xid);
             }
         }
     }
@@ -418,6 +443,7 @@ impl Requester {
     /// to the caller.
     pub(crate) fn handle_disconnected(&mut self, core: &mut Core, reason: &CloseReason) {
         self.queue.clear();
+        self.aside.clear();
         self.keys.clear();
         self.deadlines.clear();
         let mut calls: Vec<_> = self.calls.drain().map(|(_, transaction)| transaction).collect();

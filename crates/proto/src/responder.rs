@@ -8,6 +8,7 @@
 
 mod answer;
 mod exposure;
+mod set_aside;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Instant;
@@ -46,10 +47,12 @@ pub(crate) struct Responder {
     answers: VecDeque<(u64, Answer)>,
     /// Answers that wait until less is exposed, or calls of ours hold fewer windows.
     withheld: VecDeque<(u64, Answer)>,
-    /// The next answer waited for credits for all its Sends, and goes in one.
-    in_one: bool,
-    /// How long the next answer or RDMA_ERROR may wait, and for what, if it does.
-    stalled: Option<(Instant, &'static str)>,
+    /// Answers that wait for credits for all of their Sends, in order; those behind them that fit pass them.
+    set_aside: VecDeque<SetAside>,
+    /// How long the next answer may wait, and for what, if it does.
+    stalled: Option<Stall>,
+    /// The same for the next RDMA_ERROR.
+    stalled_error: Option<Stall>,
     exposures: Exposures,
     errors: VecDeque<Fault>,
     /// Of answers that are withheld.
@@ -63,6 +66,18 @@ pub(crate) struct Responder {
     /// The same, of earlier connections.
     refused: HashSet<u32>,
     pub(crate) wants_memory: Option<usize>,
+}
+
+/// Until when something may wait, and for what.
+type Stall = (Instant, &'static str);
+
+/// An answer that goes on in several Sends, for which there were no credits.
+#[derive(Debug)]
+struct SetAside {
+    token: u64,
+    answer: Answer,
+    sends: u32,
+    deadline: Instant,
 }
 
 /// An RDMA_ERROR that waits to be sent.
@@ -85,6 +100,8 @@ struct Incoming {
     padding: Option<Padding>,
     /// For its answer to leave, once that is withheld.
     deadline: Option<Instant>,
+    /// Its answer was set aside long enough, or has the credits now: it does not wait for more.
+    in_turn: bool,
     travelled: Travelled,
 }
 
@@ -112,8 +129,9 @@ impl Responder {
             calls: IdMap::default(),
             answers: VecDeque::new(),
             withheld: VecDeque::new(),
-            in_one: false,
+            set_aside: VecDeque::new(),
             stalled: None,
+            stalled_error: None,
             exposures: Exposures::default(),
             errors: VecDeque::new(),
             deadlines: BTreeSet::new(),
@@ -230,8 +248,16 @@ impl Responder {
 
         let token = self.next_token;
         self.next_token += 1;
-        let incoming =
-            Incoming { xid, lists, invalidate, inline: payload, padding, deadline: None, travelled };
+        let incoming = Incoming {
+            xid,
+            lists,
+            invalidate,
+            inline: payload,
+            padding,
+            deadline: None,
+            in_turn: false,
+            travelled,
+        };
         self.calls.insert(token, incoming);
         let pull = if wanted { Pull::new(layout) } else { Pull::default() };
         if pull.is_complete() {
@@ -322,17 +348,17 @@ impl Responder {
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let calls = self.deadlines.first().map(|(deadline, _)| *deadline);
-        let stalled = self.stalled.map(|(deadline, _)| deadline);
-        earlier(earlier(calls, stalled), self.exposures.poll_timeout())
+        let deadline = |stall: Option<Stall>| stall.map(|(deadline, _)| deadline);
+        let stalled = earlier(deadline(self.stalled), deadline(self.stalled_error));
+        let set_aside = self.set_aside.front().map(|set_aside| set_aside.deadline);
+        earlier(earlier(calls, earlier(stalled, set_aside)), self.exposures.poll_timeout())
     }
 
     pub(crate) fn handle_timeout(&mut self, core: &mut Core, now: Instant) {
         self.exposures.handle_timeout(core, now);
-        if let Some((_, what)) = self.stalled.take_if(|(deadline, _)| *deadline <= now) {
-            // The peer takes messages, but not so many at a time.
-            if core.messages.is_some() && core.may_send(1) && !self.in_one {
-                self.in_one = true;
-            } else {
+        self.end_waits(core, now);
+        for stalled in [&mut self.stalled_error, &mut self.stalled] {
+            if let Some((_, what)) = stalled.take_if(|(deadline, _)| *deadline <= now) {
                 core.fail(CloseReason::Timeout(what));
             }
         }
@@ -357,7 +383,9 @@ impl Responder {
         self.calls.clear();
         self.answers.clear();
         self.withheld.clear();
+        self.set_aside.clear();
         self.stalled = None;
+        self.stalled_error = None;
         self.exposures.clear();
         self.errors.clear();
         self.deadlines.clear();

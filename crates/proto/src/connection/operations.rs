@@ -135,6 +135,7 @@ impl Connection {
             tracing::debug!(side = %self.core.side, xid = format_args!("{xid:#010x}"), ?body, "operation");
             let header = self.core.header(direction, xid, credit, body);
             self.core.send(&header, &Stream::new(), None, true);
+            self.core.count_returning(1);
             self.core.stats.operations_sent += 1;
         }
         self.follow_characteristics();

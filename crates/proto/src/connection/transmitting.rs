@@ -11,6 +11,7 @@ use super::{Connection, State};
 use crate::characteristics::{Notice, OPERATION_RECEIVES_32};
 use crate::event::{CloseReason, Event, Post};
 use crate::reads::Owner;
+use crate::requester::Answers;
 use crate::timers::{after, earlier};
 use crate::wire;
 
@@ -52,16 +53,10 @@ impl Connection {
             }
             // A server's own Calls wait until the client has said which version is spoken.
             let speaks = self.may_call();
-            let progress =
-                self.responder.transmit(&mut self.core, now, (in_flight, self.requester.windows()), qp)
-                    || self.read_on(now, qp)
-                    || (speaks
-                        && self.requester.transmit(
-                            &mut self.core,
-                            now,
-                            (owed, self.responder.in_progress()),
-                            qp,
-                        ));
+            let (calls, windows) = (self.requester.sends_out(), self.requester.windows());
+            let progress = self.responder.transmit(&mut self.core, now, (in_flight, calls, windows), qp)
+                || self.read_on(now, qp)
+                || (speaks && self.transmit_call(now, owed, qp));
             if self.responder.has_lost_a_reply() {
                 self.close_for(now, CloseReason::ReplyLost);
             }
@@ -70,6 +65,10 @@ impl Connection {
                 continue;
             }
             if !progress {
+                if self.continuation.has_begun() {
+                    let goes_on = self.core.messages.as_ref().is_none_or(|credits| credits.outstanding() > 0);
+                    self.continuation.time(goes_on, now, &self.core.config.timeouts);
+                }
                 if missing > 0 && self.responder.wants_memory.is_none() {
                     self.responder.wants_memory = Some(self.core.receive_room());
                 }
@@ -78,6 +77,13 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Sends a Call of our own; `owed` are Receives that are needed already.
+    fn transmit_call(&mut self, now: Instant, owed: u32, qp: &mut dyn Windows) -> bool {
+        let awaited = self.responder.sends_awaited(&self.core, self.requester.sends_out());
+        let answers = Answers { in_progress: self.responder.in_progress(), awaited };
+        self.requester.transmit(&mut self.core, now, (owed, answers), qp)
     }
 
     /// Reads more of the peer's messages; `false` if nothing can be done now.
@@ -107,9 +113,8 @@ impl Connection {
         self.core.handle_read_timeout(now);
         self.requester.handle_timeout(&mut self.core, now);
         self.responder.handle_timeout(&mut self.core, now);
-        if self.continuation.poll_timeout().is_some_and(|deadline| deadline <= now) {
-            self.continuation.clear();
-            self.core.fail(CloseReason::Timeout("the rest of a continued message"));
+        if let Some(what) = self.continuation.handle_timeout(now) {
+            self.core.fail(CloseReason::Timeout(what));
         }
         if let State::Closing(deadline) = self.state
             && deadline <= now

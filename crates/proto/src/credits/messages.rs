@@ -47,8 +47,11 @@ pub struct MessageCredits {
     limit: u32,
     /// The same that the peer was told last.
     told: u32,
-    /// The most messages that the peer has let us send at a time.
-    most_room: u32,
+    /// Messages sent since the peer last told a limit that it has only to receive to give them back: parts of answers, and what is
+    /// neither Call nor answer.
+    returning: u32,
+    /// Of those sent before, the ones that the limit does not seem to count in: it was told before they had come.
+    crossed: u32,
     /// The peer has said a limit; before that one message is all (§4.3).
     heard: bool,
     /// The last message that came was a GRANT.
@@ -66,7 +69,8 @@ impl MessageCredits {
             received: 0,
             limit: 1,
             told: 1,
-            most_room: 1,
+            returning: 0,
+            crossed: 0,
             heard: false,
             after_grant: false,
         }
@@ -91,10 +95,20 @@ impl MessageCredits {
         if self.available() { self.limit.wrapping_sub(self.sent) } else { 0 }
     }
 
-    /// The most that [`room`](Self::room) has been: what it can be again, as no Receive is withdrawn.
+    /// Messages that may be sent once nothing of ours is outstanding, by the limit as it was told last; so it can become less, and it
+    /// never counts on what the peer let us send before. `calls` are those that our Calls without a reply took: they come back
+    /// with the replies.
     #[must_use]
-    pub const fn most_room(&self) -> u32 {
-        self.most_room
+    pub fn lasting(&self, calls: u32) -> u32 {
+        let (free, lack) =
+            if self.available() { (self.room(), 0) } else { (0, self.sent.wrapping_sub(self.limit)) };
+        let returning = self.returning.saturating_add(self.crossed);
+        free.saturating_add(calls).saturating_add(returning).saturating_sub(lack)
+    }
+
+    /// So many of the messages that were sent are given back as they come.
+    pub const fn count_returning(&mut self, messages: u32) {
+        self.returning = self.returning.saturating_add(messages);
     }
 
     /// Messages that the peer may send still, as far as it was told.
@@ -137,9 +151,10 @@ impl MessageCredits {
     /// The peer's last message had this `rdma_credit`. It may be lower than the one before: then nothing leaves until enough has
     /// been given again.
     pub fn limit(&mut self, rdma_credit: u32) {
+        let before = self.room().saturating_add(self.returning);
         self.limit = rdma_credit;
         self.heard = true;
-        self.most_room = self.most_room.max(self.room());
+        self.crossed = std::mem::take(&mut self.returning).min(before.saturating_sub(self.room()));
     }
 
     /// The value for `rdma_credit` of a message that leaves now. `posted` are the Receives that are posted: nothing is told that
@@ -181,6 +196,7 @@ impl MessageCredits {
     #[must_use]
     pub fn grant(&mut self, posted: u32) -> u32 {
         self.sent = self.sent.wrapping_add(1);
+        self.count_returning(1);
         self.advertise(posted)
     }
 

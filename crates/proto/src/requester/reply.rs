@@ -194,6 +194,7 @@ impl Requester {
         let invalidate = core.config.timeouts.invalidate;
         if let Some(transaction) = self.calls.get_mut(&xid) {
             self.set_aside = self.set_aside.saturating_sub(std::mem::take(&mut transaction.set_aside));
+            self.parts = self.parts.saturating_sub(std::mem::take(&mut transaction.parts));
             transaction.stage = Stage::Answered(answered);
             core.close_windows(xid, &transaction.windows);
         }

@@ -9,31 +9,51 @@ use rpcrdma_verbs::{
     Buffer, PoolExhausted, WindowError, WindowErrorKind, WindowMemory, Windows, WorkRequest,
 };
 
-use super::{Place, Requester, Stage, Transaction, Window};
+use super::{Aside, Place, Requester, Stage, Transaction, Window};
 use crate::call::{CallError, CallFailure, Form, Sink, Travelled};
 use crate::characteristics::ReverseSupport;
 use crate::config::Side;
-use crate::core::{Core, Origin, allocate_together, segment};
+use crate::core::{Allowance, Core, Origin, allocate_together, segment};
 use crate::event::{CloseReason, Event};
 use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, plan_call};
 use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
+
+/// Calls that may pass one that waits for credits for several Sends, while others are awaited whose replies bring some.
+const PASSES: u32 = 16;
+
+/// Messages that are left for answers to the peer, where they are counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answers {
+    /// One for each Call that the peer waits for.
+    pub(crate) in_progress: u32,
+    /// Those that one waits for beyond that.
+    pub(crate) awaited: u32,
+}
 
 /// Memory to be exposed, in the order of the header.
 type Exposure = (Place, u32, WindowMemory);
 
 impl Requester {
     /// Sends the next call if a credit, its Receive, memory and windows are there. `owed` are the Receives that are needed
-    /// already; where messages are counted, so many are left for answers to the peer as it waits for.
+    /// already; where messages are counted, `answers` are left.
+    ///
+    /// A call that goes on in several Sends, and will have the credits for them once those of ours before it are answered, stands aside
+    /// for others, but not for ever.
     pub(crate) fn transmit(
         &mut self,
         core: &mut Core,
         now: Instant,
-        (owed, answers): (u32, u32),
+        (owed, answers): (u32, Answers),
         qp: &mut dyn Windows,
     ) -> bool {
         self.wants_memory = None;
         // What is exposed for us comes first: others wait until it is read.
         if core.reads.reply_waits() {
+            return false;
+        }
+        let calls = self.sends_out();
+        let left = answers.in_progress.saturating_add(answers.awaited);
+        if !self.aside.is_empty() && !self.take_turn(core, left) {
             return false;
         }
         let Some(&xid) = self.queue.front() else { return false };
@@ -42,14 +62,14 @@ impl Requester {
             core.fail(CloseReason::CreditsInDones);
             return false;
         }
-        if !self.credits.available() || self.no_window || !core.may_send(answers.saturating_add(1)) {
+        if !self.credits.available() || self.no_window || !core.may_send(left.saturating_add(1)) {
             return false;
         }
         let Some(transaction) = self.calls.get_mut(&xid) else {
             self.queue.pop_front();
             return true;
         };
-        let plan = match plan(core, transaction, answers) {
+        let plan = match plan(core, transaction, answers, calls) {
             Ok(plan) => plan,
             Err(refusal) => {
                 self.fail_queued(core, xid, refusal.into());
@@ -57,8 +77,11 @@ impl Requester {
             }
         };
         // All parts of a message leave together.
-        if !core.may_send(answers.saturating_add(1).saturating_add(narrow(plan.parts.len()))) {
-            return false;
+        let sends = narrow(plan.parts.len()).saturating_add(1);
+        if !core.may_send(left.saturating_add(sends)) {
+            self.queue.pop_front();
+            self.aside.push_back(Aside { xid, sends, passed: 0 });
+            return true;
         }
         let receives = narrow(plan.reply_sends);
         // The receive queue has room for one such reply.
@@ -106,7 +129,26 @@ impl Requester {
         }
         self.queue.pop_front();
         self.send(core, now, xid, plan);
+        if let Some(first) = self.aside.front_mut() {
+            first.passed = first.passed.saturating_add(1);
+        }
         true
+    }
+
+    /// The first call that was set aside is next, if it can leave, or never will; `false` if nothing passes it any more.
+    fn take_turn(&mut self, core: &Core, left: u32) -> bool {
+        let calls = self.sends_out();
+        let Some(first) = self.aside.front() else { return true };
+        let fits = core.may_send(left.saturating_add(first.sends));
+        let hopeless = core.lasting(calls) < first.sends;
+        if fits || hopeless {
+            let xid = first.xid;
+            self.aside.pop_front();
+            self.queue.push_front(xid);
+            return true;
+        }
+        // Each of those that are awaited brings credits; if none is, the next one does.
+        first.passed < PASSES || calls == 0
     }
 
     /// Reserves and binds the windows; on failure everything is as before, but for the reservations being given up.
@@ -182,6 +224,8 @@ impl Requester {
         let sent = core.send_continued(&header, &plan.parts, &plan.inline, None, true);
         transaction.set_aside = narrow(plan.reply_sends).saturating_sub(1);
         self.set_aside += transaction.set_aside;
+        transaction.parts = narrow(plan.parts.len());
+        self.parts += transaction.parts;
         let read = plan.read.iter().flat_map(|chunk| &chunk.segments).map(bytes::Bytes::len).sum();
         transaction.travelled =
             Travelled { form: plan.form, sent, read, segments: shape.read_segments, ..Travelled::default() };
@@ -199,7 +243,8 @@ impl Requester {
 
     /// Gives back every call that has not left: the connection is closed by its owner.
     pub(crate) fn fail_all_queued(&mut self, core: &mut Core) {
-        for xid in std::mem::take(&mut self.queue) {
+        let aside = std::mem::take(&mut self.aside).into_iter().map(|aside| aside.xid);
+        for xid in aside.chain(std::mem::take(&mut self.queue)) {
             if let Some(transaction) = self.calls.remove(&xid) {
                 self.deadlines.remove(&(transaction.deadline, xid));
                 let result =
@@ -210,8 +255,8 @@ impl Requester {
     }
 }
 
-/// `answers` are messages that are left for answers to the peer.
-fn plan(core: &Core, transaction: &Transaction, answers: u32) -> Result<CallPlan, Refusal> {
+/// `answers` are messages that are left, `calls` those that our Calls without a reply took.
+fn plan(core: &Core, transaction: &Transaction, answers: Answers, calls: u32) -> Result<CallPlan, Refusal> {
     let call = &transaction.call;
     let config = &core.config;
     if core.side == Side::Server && core.peer_reverse == Some(ReverseSupport::None) {
@@ -228,8 +273,9 @@ fn plan(core: &Core, transaction: &Transaction, answers: u32) -> Result<CallPlan
     let continued = match (continues, allowed) {
         (false, _) => 1,
         // What cannot leave so at once has another way.
-        (true, true) => core.continued_parts(Some(answers)),
-        (true, false) => core.continued_parts(None),
+        (true, true) => core
+            .continued_parts(Allowance::Now { others: answers.in_progress.saturating_add(answers.awaited) }),
+        (true, false) => core.continued_parts(Allowance::Lasting { others: answers.in_progress, calls }),
     };
     let attempt = |max_segments| {
         plan_call(&CallInput {
@@ -251,7 +297,8 @@ fn plan(core: &Core, transaction: &Transaction, answers: u32) -> Result<CallPlan
             withhold: core.reads_replies().is_some_and(|read_read| read_read.withhold_chunks),
             alignment: core.alignment(),
             continued,
-            continued_reply: if continues { core.continued_parts(None) } else { 1 },
+            continued_reply: if continues { core.continued_reply_parts() } else { 1 },
+            continued_reply_len: config.limits.continued_len,
         })
     };
     let mut plan = attempt(config.max_segments.min(most))?;

@@ -8,9 +8,10 @@ use std::time::Instant;
 use rpcrdma_verbs::{PoolExhausted, WindowErrorKind, Windows, WorkRequest};
 use rpcrdma_xdr::Stream;
 
-use super::{Fault, Incoming, Responder, narrow};
+use super::set_aside::{NO_CREDITS, Place};
+use super::{Fault, Incoming, Responder, Stall, narrow};
 use crate::call::{Form, Travelled};
-use crate::core::{Core, Origin, remote};
+use crate::core::{Allowance, Core, Origin, remote};
 use crate::error::ProtocolError;
 use crate::event::Answer;
 use crate::gather::Gather;
@@ -19,19 +20,22 @@ use crate::timers::after;
 use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk};
 
 impl Responder {
-    /// Makes progress: one error or answer. `in_flight` is the number of our own calls, whose replies need Receives;
-    /// `windows` is how many they hold.
+    /// Makes progress: one error or answer. `in_flight` is the number of Receives that replies to our own calls need; `calls` is how many
+    /// messages these took, and `windows` how many windows they hold.
     pub(crate) fn transmit(
         &mut self,
         core: &mut Core,
         now: Instant,
-        (in_flight, windows): (u32, usize),
+        (in_flight, calls, windows): (u32, u32, usize),
         qp: &mut dyn Windows,
     ) -> bool {
         self.wants_memory = None;
         // What is not answered needs no grant; a second answer to the same Call gives no credit back.
-        let silent = |(token, answer): &(u64, Answer)| {
-            matches!(answer, Answer::Drop | Answer::Lost) || !self.calls.contains_key(token)
+        let silent = |(token, answer): &(u64, Answer)| match answer {
+            Answer::Drop => true,
+            // All answers before leave first.
+            Answer::Lost => self.set_aside.is_empty(),
+            _ => !self.calls.contains_key(token),
         };
         if self.answers.front().is_some_and(silent) {
             if let Some((token, answer)) = self.answers.pop_front()
@@ -44,24 +48,34 @@ impl Responder {
             return true;
         }
         if !self.errors.is_empty() {
-            let Some(grant) = self.grant(core, now, (in_flight, 1), qp) else { return false };
+            let Some(grant) = self.grant(core, now, in_flight, Waiting::Error, qp) else { return false };
             self.credits.finish();
-            self.stalled = None;
+            self.stalled_error = None;
             if let Some(Fault { xid, version, body }) = self.errors.pop_front() {
                 send_error(core, xid, version, grant, body);
             }
             return true;
         }
-        if self.answers.is_empty() {
+        if !self.set_aside.is_empty() {
+            self.take_turn(core);
+        }
+        if self.answers.front().is_none_or(|(_, answer)| matches!(answer, Answer::Lost)) {
             return false;
         }
-        let Some(mut plan) = self.plan_next(core) else { return false };
+        let Some(mut plan) = self.plan_next(core, calls) else { return false };
         let exposing = plan.as_ref().is_ok_and(|plan| !plan.read.is_empty());
-        let set_aside = narrow(usize::from(exposing));
+        let for_done = narrow(usize::from(exposing));
         let sends = narrow(plan.as_ref().map_or(1, |plan| plan.parts.len() + 1));
-        let Some(grant) = self.grant(core, now, (in_flight.saturating_add(set_aside), sends), qp) else {
-            return false;
-        };
+        match self.place(core, calls, sends) {
+            Place::Next => {}
+            Place::Behind => return false,
+            Place::Aside => {
+                self.put_aside(core, now, sends);
+                return true;
+            }
+        }
+        let in_flight = in_flight.saturating_add(for_done);
+        let Some(grant) = self.grant(core, now, in_flight, Waiting::Answer, qp) else { return false };
         let read = match &plan {
             Ok(planned) if exposing => match self.expose_next(core, now, (grant, windows), planned, qp) {
                 Ok(read) => read,
@@ -70,7 +84,7 @@ impl Responder {
                     return true;
                 }
                 Err(Room::Memory(room)) => {
-                    self.wait_for(core, now, room);
+                    self.wait_for(core, now, Waiting::Answer, room);
                     return false;
                 }
                 Err(Room::Never) => {
@@ -84,7 +98,6 @@ impl Responder {
         };
         self.credits.finish();
         self.stalled = None;
-        self.in_one = false;
         if let Some((token, _)) = self.answers.pop_front()
             && let Some(call) = self.forget(token)
         {
@@ -96,10 +109,13 @@ impl Responder {
         true
     }
 
-    /// Decides how the next answer travels; `None` if there is none.
-    fn plan_next(&self, core: &Core) -> Option<Result<ReplyPlan, ProtocolError>> {
+    /// Decides how the next answer travels; `None` if there is none. `calls` are messages that our Calls without a reply took.
+    fn plan_next(&self, core: &Core, calls: u32) -> Option<Result<ReplyPlan, ProtocolError>> {
         let (token, answer) = self.answers.front()?;
         let call = self.calls.get(token)?;
+        // Credits that will be there are waited for, once.
+        let allowance =
+            if call.in_turn { Allowance::Now { others: 0 } } else { Allowance::Lasting { others: 0, calls } };
         let plan = |send| match answer {
             Answer::Message { message, flavor_touches_data } => plan_reply(&ReplyInput {
                 codec: core.codec,
@@ -115,7 +131,7 @@ impl Responder {
                     max_segments: core.config.max_segments,
                     max_read_chunks: core.config.max_read_chunks,
                 }),
-                continued: if self.in_one { 1 } else { core.continued_parts(None) },
+                continued: core.continued_parts(allowance),
             }),
             Answer::ChunkError | Answer::Drop | Answer::Lost => Err(ProtocolError::MisplacedChunk),
         };
@@ -183,37 +199,55 @@ impl Responder {
     }
 
     /// The next answer or RDMA_ERROR waits for so much room, and not for ever (rule I6).
-    fn wait_for(&mut self, core: &Core, now: Instant, room: usize) {
+    fn wait_for(&mut self, core: &Core, now: Instant, waiting: Waiting, room: usize) {
         self.wants_memory = Some(room);
-        self.stalled.get_or_insert((after(now, core.config.timeouts.memory), "memory for an answer"));
+        self.stall(waiting).get_or_insert((after(now, core.config.timeouts.memory), "memory for an answer"));
+    }
+
+    /// What leaves meanwhile of the one kind gives the other no more time.
+    const fn stall(&mut self, waiting: Waiting) -> &mut Option<Stall> {
+        match waiting {
+            Waiting::Answer => &mut self.stalled,
+            Waiting::Error => &mut self.stalled_error,
+        }
     }
 
     /// The value for `rdma_credit`, once Receives back it. `in_flight` are Receives that others need. Where messages are counted, the
-    /// value is found when the message leaves, and `sends` have to be free for it.
+    /// value is found when the message leaves, and there has to be a credit for it; [`place`](Self::place) has seen to those for
+    /// more Sends than one.
     fn grant(
         &mut self,
         core: &mut Core,
         now: Instant,
-        (in_flight, sends): (u32, u32),
+        in_flight: u32,
+        waiting: Waiting,
         qp: &dyn Windows,
     ) -> Option<u32> {
         let owed = self.receives_owed().saturating_add(1).saturating_add(in_flight);
         core.post_receives(owed, qp.domain());
         if core.messages.is_some() {
-            if core.may_send(sends) {
+            if core.may_send(1) {
                 return Some(0);
             }
-            self.stalled.get_or_insert((after(now, core.config.timeouts.credits), "credits for an answer"));
+            let deadline = after(now, core.config.timeouts.credits);
+            self.stall(waiting).get_or_insert((deadline, NO_CREDITS));
             return None;
         }
         let spoken_for = in_flight.saturating_add(narrow(self.exposures.count()));
         let grant = self.credits.grant(core.receives.beyond(spoken_for));
         match grant {
             Some(value) => core.stats.credits_granted_to_peer = value,
-            None => self.wait_for(core, now, core.receive_room()),
+            None => self.wait_for(core, now, waiting, core.receive_room()),
         }
         grant
     }
+}
+
+/// What waits to leave.
+#[derive(Clone, Copy)]
+enum Waiting {
+    Answer,
+    Error,
 }
 
 /// Why nothing can be exposed for a reply.
@@ -282,6 +316,7 @@ fn send_reply(
     // A Send that says what was written must not pass the Writes.
     let express = travelled.written == 0 && !long;
     travelled.sent = core.send_continued(&header, &plan.parts, &payload, invalidate, express);
+    core.count_returning(narrow(plan.parts.len()));
     core.stats.replies_sent.count(&travelled);
     tracing::debug!(
         side = %core.side, xid = format_args!("{:#010x}", call.xid), form = ?travelled.form, sent = travelled.sent,

@@ -13,13 +13,13 @@ use crate::testing::*;
 use crate::wire::{
     Body, ChunkLists, Codec, Direction, ErrorBody, Header, ReadSegment, Segment, WriteChunk, v2_p3::V2P3,
 };
-use crate::{Answer, CloseReason, Config, Form, Limits, Side, Timeouts};
+use crate::{Answer, CloseReason, Config, Form, Limits, Side};
 
 /// What a part holds, with Receives of 4096 bytes.
 const PART: usize = 4096 - 20;
 
 /// Client and server that have told each other what they are like.
-fn pair(client: Config, server: Config) -> Pair {
+pub(super) fn pair(client: Config, server: Config) -> Pair {
     let mut pair = Pair::with(FabricConfig::default(), client, server);
     for xid in 0..2 {
         check_reply(0, 0, pair.round_trip(null(xid)));
@@ -27,31 +27,31 @@ fn pair(client: Config, server: Config) -> Pair {
     pair
 }
 
-fn octets(header: &Header, payload: &[u8]) -> Bytes {
+pub(super) fn octets(header: &Header, payload: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
     V2P3.encode(header, &mut out);
     out.extend_from_slice(payload);
     out.freeze()
 }
 
-fn last(xid: u32, payload: &[u8]) -> Bytes {
+pub(super) fn last(xid: u32, payload: &[u8]) -> Bytes {
     octets(&header(xid, MANY, Direction::Call, Body::Message(ChunkLists::default())), payload)
 }
 
-fn middle(xid: u32, payload: &[u8], remaining: usize) -> Bytes {
+pub(super) fn middle(xid: u32, payload: &[u8], remaining: usize) -> Bytes {
     let remaining = u32::try_from(remaining).unwrap();
     octets(&header(xid, MANY, Direction::Call, Body::Middle { remaining }), payload)
 }
 
 /// A peer that has made its first call and was answered.
-fn raw(config: Config) -> Raw {
+pub(super) fn raw(config: Config) -> Raw {
     let mut raw = Raw::new(Side::Server, config);
     raw.send(last(1, &null(1).message.flatten().0));
     raw.received.clear();
     raw
 }
 
-fn sent(raw: &Raw) -> Vec<(Header, Bytes)> {
+pub(super) fn sent(raw: &Raw) -> Vec<(Header, Bytes)> {
     let decode = |message: &Bytes| {
         let (header, len) = V2P3.decode(message, &Limits::default()).unwrap();
         (header, message.slice(len..))
@@ -59,7 +59,7 @@ fn sent(raw: &Raw) -> Vec<(Header, Bytes)> {
     raw.received.iter().map(decode).collect()
 }
 
-fn errors(raw: &Raw) -> Vec<(u32, ErrorBody)> {
+pub(super) fn errors(raw: &Raw) -> Vec<(u32, ErrorBody)> {
     let answers = sent(raw).into_iter();
     answers
         .filter_map(
@@ -73,7 +73,7 @@ fn is_answered(raw: &Raw, xid: u32) -> bool {
     sent(raw).iter().any(|(header, _)| header.xid == xid && matches!(header.body, Body::Message(_)))
 }
 
-fn faults(raw: &Raw, name: &str) -> u64 {
+pub(super) fn faults(raw: &Raw, name: &str) -> u64 {
     raw.end.connection.stats().errors.get(name).copied().unwrap_or(0)
 }
 
@@ -106,7 +106,8 @@ fn v2_07_s6_6_2_a_call_that_does_not_fit_goes_on_in_several_sends() {
 // conformance: v2-07-4.1-3, v2-07-6.3.6-1
 #[test]
 fn v2_07_s6_6_2_nothing_comes_between_the_parts() {
-    for (calls, grant) in [(1, 1), (3, 4), (64, 64)] {
+    // A Call of four Sends needs a peer that takes as many.
+    for (calls, grant) in [(1, 4), (3, 4), (64, 64)] {
         let config = |config: Config| Config { calls, grant, ..config };
         let mut pair = pair(config(client()), config(server()));
         let now = pair.now();
@@ -183,9 +184,9 @@ fn v2_07_s6_6_4_a_reply_that_no_chunk_holds_goes_on() {
     assert_eq!((left, whole), (0, 9000 + 28));
 }
 
-/// The Requester does not take that many messages, and does not change its mind.
+/// The Requester does not take that many messages.
 #[test]
-fn i6_a_reply_does_not_wait_for_ever_for_room_to_go_on() {
+fn i6_a_reply_does_not_wait_for_room_to_go_on_that_will_not_be_there() {
     let mut raw = Raw::new(Side::Server, server());
     let call = |xid: u32, credit, message: &Stream| {
         let header = header(xid, credit, Direction::Call, Body::Message(ChunkLists::default()));
@@ -200,11 +201,6 @@ fn i6_a_reply_does_not_wait_for_ever_for_room_to_go_on() {
     raw.send(call(3, 8, &null(3).message));
     raw.received.clear();
     raw.send(call(4, 5, &list(4, 9000).message));
-    assert!(raw.received.is_empty());
-    let deadline = raw.end.connection.poll_timeout().unwrap();
-    assert_eq!(deadline - raw.fabric.instant(), Timeouts::default().credits);
-    raw.end.connection.handle_timeout(deadline);
-    raw.settle();
     assert!(matches!(errors(&raw)[..], [(4, ErrorBody::ReplyResource { .. })]), "{:?}", sent(&raw));
     assert!(raw.end.closed.is_none());
 }
@@ -306,7 +302,7 @@ fn v2_07_s7_1_4_all_of_a_message_is_discarded_that_does_not_go_on_as_it_began() 
 }
 
 /// All that a domain gives.
-fn pin(domain: &ProtectionDomain) -> Vec<Buffer> {
+pub(super) fn pin(domain: &ProtectionDomain) -> Vec<Buffer> {
     let mut pinned = Vec::new();
     for size in [1 << 20, 1 << 16, 4096, 64] {
         while let Ok(buffer) = domain.allocate(size, 1) {

@@ -48,16 +48,16 @@ fn call(xid: u32) -> Bytes {
     octets(&header(xid, MANY, Direction::Call, Body::Message(ChunkLists::default())), &null(xid).message)
 }
 
-fn operation(xid: u32, exchange: Exchange) -> Bytes {
+pub(super) fn operation(xid: u32, exchange: Exchange) -> Bytes {
     octets(&header(xid, MANY, Direction::Call, Body::Exchange(exchange)), &Stream::new())
 }
 
-fn last_of(values: Vec<Value>) -> Exchange {
+pub(super) fn last_of(values: Vec<Value>) -> Exchange {
     let constant: Subset = (0..values.len()).collect();
     Exchange::Initial { start: values, constant }
 }
 
-fn word(id: u32, word: u32) -> Value {
+pub(super) fn word(id: u32, word: u32) -> Value {
     Value { id, data: Bytes::copy_from_slice(&word.to_be_bytes()) }
 }
 

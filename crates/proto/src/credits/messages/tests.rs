@@ -45,6 +45,29 @@ fn i3_nothing_is_told_that_no_receive_backs() {
     assert_eq!(credits.receives_owed(), 9);
 }
 
+/// What is waited for is what the limit as it was told last leaves, and what comes back of what was sent.
+#[test]
+fn i6_what_will_be_free_is_bounded_by_the_last_limit() {
+    let mut credits = MessageCredits::new(8);
+    credits.limit(10);
+    for _ in 0..6 {
+        assert!(credits.take());
+    }
+    assert_eq!((credits.room(), credits.lasting(0), credits.lasting(2)), (4, 4, 6));
+    credits.count_returning(3);
+    assert_eq!(credits.lasting(2), 9);
+    let _ = credits.grant(9);
+    assert_eq!((credits.room(), credits.lasting(2)), (3, 9));
+    // The peer may have said so before all of it had come, but not twice.
+    credits.limit(8);
+    assert_eq!(credits.lasting(0), 5);
+    credits.limit(8);
+    assert_eq!((credits.lasting(0), credits.lasting(2)), (1, 3));
+    // Two messages have to be given before one is free.
+    credits.limit(5);
+    assert_eq!((credits.lasting(0), credits.lasting(2), credits.lasting(3)), (0, 0, 1));
+}
+
 // conformance: v2-07-4.2.1-5
 #[test]
 fn i4_a_lower_limit_is_followed() {

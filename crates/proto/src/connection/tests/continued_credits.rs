@@ -1,0 +1,287 @@
+//! Messages that go on, and the credits that they wait for (version-two-07 §4.2.1, §6.6.2).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma_xdr::Stream;
+
+use super::continued::{errors, faults, middle, octets, pair, pin, sent};
+use super::version_two_07::{MANY, client, header, last_of, operation, server, word};
+use crate::testing::*;
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody};
+use crate::{Call, CloseReason, Config, Form, Limits, Side, Timeouts};
+
+/// What goes on in three Sends.
+const THREE: usize = 9000;
+
+/// A peer that has made its first call, and takes Calls that go on. What it receives is kept, so that it is known how many
+/// messages that is.
+fn begun(config: Config) -> Raw {
+    let mut raw = Raw::new(Side::Server, config);
+    raw.send(message(1, MANY, Direction::Call, &null(1).message));
+    raw.send(operation(2, last_of(vec![word(5, 2)])));
+    make(&mut raw, null(40));
+    reply(&mut raw, 40, MANY);
+    raw.end.replies.clear();
+    raw
+}
+
+fn message(xid: u32, credit: u32, direction: Direction, message: &Stream) -> Bytes {
+    octets(&header(xid, credit, direction, Body::Message(ChunkLists::default())), &message.flatten().0)
+}
+
+/// The limit that leaves us room for so many messages.
+fn room(raw: &Raw, messages: u32) -> u32 {
+    u32::try_from(raw.received.len()).unwrap() + messages
+}
+
+/// A Call of the peer, which lets us send so many messages.
+fn call(raw: &mut Raw, messages: u32, call: &Call) {
+    let credit = room(raw, messages);
+    raw.send(message(call.xid, credit, Direction::Call, &call.message));
+}
+
+fn grant(raw: &mut Raw, messages: u32) {
+    let credit = room(raw, messages);
+    raw.send(octets(&header(0, credit, Direction::Call, Body::Grant), &[]));
+}
+
+fn reply(raw: &mut Raw, xid: u32, messages: u32) {
+    let credit = room(raw, messages);
+    raw.send(message(xid, credit, Direction::Reply, &super::requester::accepted(xid, &[])));
+}
+
+/// What no codec takes, and is refused.
+fn fault(raw: &mut Raw, xid: u32, messages: u32) {
+    let credit = room(raw, messages);
+    raw.send(message(xid, credit, Direction::Call, &null(xid).message).slice(..18));
+}
+
+/// Answers a Call of the peer that was kept.
+fn answer(raw: &mut Raw, xid: u32) {
+    let place = raw.end.calls.iter().position(|(_, kept, ..)| *kept == xid).unwrap();
+    let (token, _, _, message) = raw.end.calls.remove(place);
+    let now = raw.fabric.instant();
+    raw.end.connection.reply(now, token, serve(message));
+    raw.settle();
+}
+
+fn make(raw: &mut Raw, call: Call) {
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, call).unwrap();
+    raw.settle();
+}
+
+/// Of the messages that left from this one on.
+fn xids(raw: &Raw, from: usize) -> Vec<u32> {
+    sent(raw)[from..].iter().map(|(header, _)| header.xid).collect()
+}
+
+/// 2 and 3 go on in three Sends, and there is room for five: 2 is answered, and 3 waits.
+fn waiting() -> (Raw, usize) {
+    let mut raw = begun(server());
+    raw.end.serving = false;
+    for list in [list(2, THREE), list(3, THREE), null(4), null(5), list(6, THREE)] {
+        call(&mut raw, 5, &list);
+    }
+    let before = raw.received.len();
+    answer(&mut raw, 2);
+    answer(&mut raw, 3);
+    assert_eq!(xids(&raw, before), [2, 2, 2]);
+    (raw, before)
+}
+
+#[test]
+fn v2_07_s6_6_4_an_answer_that_waits_for_credits_stands_aside() {
+    let (mut raw, before) = waiting();
+    answer(&mut raw, 4);
+    assert_eq!(xids(&raw, before), [2, 2, 2, 4], "what fits passes it");
+    answer(&mut raw, 5);
+    assert_eq!(xids(&raw, before), [2, 2, 2, 4], "as long as enough is left for it");
+    grant(&mut raw, 3);
+    assert_eq!(xids(&raw, before), [2, 2, 2, 4, 3, 3, 3]);
+    grant(&mut raw, 1);
+    assert_eq!(xids(&raw, before), [2, 2, 2, 4, 3, 3, 3, 5]);
+    assert!(errors(&raw).is_empty());
+}
+
+#[test]
+fn i6_each_answer_that_stands_aside_has_a_deadline_of_its_own() {
+    let (mut raw, _) = waiting();
+    let began = raw.fabric.instant();
+    raw.fabric.advance(Duration::from_secs(20));
+    answer(&mut raw, 6);
+    for (due, xid) in [(30, 3), (50, 6)] {
+        let deadline = raw.end.connection.poll_timeout().unwrap();
+        assert_eq!(deadline - began, Duration::from_secs(due));
+        raw.end.connection.handle_timeout(deadline);
+        raw.settle();
+        assert!(
+            matches!(errors(&raw).last(), Some((refused, ErrorBody::ReplyResource { .. })) if *refused == xid)
+        );
+    }
+    assert!(raw.end.closed.is_none());
+}
+
+#[test]
+fn i6_an_answer_does_not_wait_for_what_the_peer_once_let_us_send() {
+    let mut raw = begun(server());
+    raw.end.serving = false;
+    call(&mut raw, 100, &list(2, THREE));
+    call(&mut raw, 2, &null(3));
+    answer(&mut raw, 2);
+    assert!(matches!(errors(&raw)[..], [(2, ErrorBody::ReplyResource { .. })]));
+    answer(&mut raw, 3);
+    assert_eq!(xids(&raw, raw.received.len() - 1), [3]);
+}
+
+#[test]
+fn i6_our_own_calls_leave_room_for_an_answer_that_waits() {
+    let (mut raw, before) = waiting();
+    make(&mut raw, null(50));
+    make(&mut raw, null(51));
+    assert_eq!(xids(&raw, before), [2, 2, 2]);
+    // Those of other Calls that are not answered as well.
+    grant(&mut raw, 3);
+    assert_eq!(xids(&raw, before), [2, 2, 2, 3, 3, 3]);
+    grant(&mut raw, 5);
+    assert_eq!(xids(&raw, before), [2, 2, 2, 3, 3, 3, 50, 51]);
+}
+
+#[test]
+fn i6_what_leaves_meanwhile_gives_an_answer_no_more_time() {
+    let (mut raw, _) = waiting();
+    let deadline = raw.end.connection.poll_timeout();
+    raw.fabric.advance(Duration::from_secs(20));
+    fault(&mut raw, 7, 2);
+    answer(&mut raw, 4);
+    assert_eq!(errors(&raw).len(), 1);
+    assert_eq!(raw.end.connection.poll_timeout(), deadline);
+
+    let mut raw = begun(server());
+    call(&mut raw, 0, &null(3));
+    let deadline = raw.end.connection.poll_timeout().unwrap();
+    raw.fabric.advance(Duration::from_secs(20));
+    fault(&mut raw, 7, 1);
+    assert_eq!(errors(&raw).len(), 1);
+    assert_eq!(raw.end.connection.poll_timeout(), Some(deadline));
+    raw.end.connection.handle_timeout(deadline);
+    raw.settle();
+    assert_eq!(raw.end.closed, Some(CloseReason::Timeout("credits for an answer")));
+}
+
+/// What is short now and will not be for long is waited for; what the peer does not take at all is refused.
+#[test]
+fn v2_07_s6_6_2_a_call_in_the_reverse_direction_waits_for_credits_that_come_back() {
+    let mut raw = begun(server());
+    grant(&mut raw, 3);
+    let before = raw.received.len();
+    make(&mut raw, null(50));
+    make(&mut raw, store(51, THREE));
+    make(&mut raw, null(52));
+    assert_eq!(xids(&raw, before), [50, 52], "others pass it");
+    reply(&mut raw, 50, 3);
+    assert_eq!(xids(&raw, before), [50, 52, 51, 51, 51]);
+    make(&mut raw, store(53, THREE));
+    assert_eq!(raw.end.replies.len(), 1);
+    reply(&mut raw, 52, 1);
+    reply(&mut raw, 51, 1);
+    let (_, result) = raw.end.replies.pop().unwrap();
+    assert!(result.unwrap_err().to_string().contains("chunks are not allowed"));
+    assert_eq!(xids(&raw, before).len(), 5);
+}
+
+#[test]
+fn v2_07_s6_6_2_a_call_that_waits_for_credits_is_not_passed_for_ever() {
+    let mut raw = begun(server());
+    grant(&mut raw, 3);
+    let before = raw.received.len();
+    make(&mut raw, null(50));
+    make(&mut raw, store(51, THREE));
+    for xid in 100..140 {
+        make(&mut raw, null(xid));
+    }
+    let mut answered = 0;
+    while !xids(&raw, before).contains(&51) {
+        let left = xids(&raw, before);
+        let outstanding = u32::try_from(left.len() - answered - 1).unwrap();
+        reply(&mut raw, left[answered], 3 - outstanding);
+        answered += 1;
+        assert!(answered < 30, "{left:?}");
+    }
+    assert!(raw.end.replies.iter().all(|(_, reply)| reply.is_ok()));
+}
+
+/// However few messages the peer takes: the reply goes to Receives of ours.
+#[test]
+fn i3_a_reply_in_several_sends_is_bounded_by_our_receives() {
+    let mut pair = pair(Config { grant: 1, ..client() }, server());
+    let now = pair.now();
+    pair.server.connection.call(now, list(60, 20_000)).unwrap();
+    pair.settle();
+    let (_, reply) = pair.server.replies.pop().unwrap();
+    let reply = reply.unwrap();
+    assert_eq!(reply.reply.form, Form::Continued);
+    check_reply(4, 20_000, reply);
+    for (limits, allowed) in [
+        (Limits { continued_len: 10_000, ..server_config().limits }, 10_000),
+        (Limits { continued_parts: 2, ..server_config().limits }, 4076 + 4076),
+    ] {
+        let mut pair = self::pair(client(), Config { limits, ..server() });
+        let now = pair.now();
+        pair.server.connection.call(now, list(60, THREE + 3000)).unwrap();
+        pair.settle();
+        let (_, reply) = pair.server.replies.pop().unwrap();
+        assert_eq!(
+            reply.unwrap_err().to_string(),
+            format!(
+                "the call cannot be sent: reply of up to 12028 bytes: chunks are not allowed, and in several Sends \
+                 {allowed} bytes are taken"
+            )
+        );
+    }
+}
+
+/// As long as the peer has no credit to go on, it is our time that runs.
+#[test]
+fn i6_a_peer_without_credits_is_not_blamed_for_the_rest_of_a_message() {
+    let timeouts = Timeouts {
+        continuation: Duration::from_secs(10),
+        memory: Duration::from_secs(20),
+        ..Timeouts::default()
+    };
+    let begin = || {
+        let mut raw = Raw::new(Side::Server, Config { grant: 4, timeouts: timeouts.clone(), ..server() });
+        raw.send(message(1, MANY, Direction::Call, &null(1).message));
+        let pinned = pin(&raw.end.domain);
+        let told = sent(&raw).iter().map(|(header, _)| header.credit).max().unwrap();
+        for left in (0..told - 1).rev() {
+            raw.send(middle(10, &[0; 4], 4 * usize::try_from(left).unwrap() + 100));
+        }
+        assert_eq!(raw.end.connection.stats().grants_sent, 0);
+        (raw, pinned)
+    };
+    // But for what a message takes to come.
+    let due = |raw: &Raw| {
+        let due = raw.end.connection.poll_timeout().unwrap() - raw.fabric.instant();
+        Duration::from_secs((due + Duration::from_millis(1)).as_secs())
+    };
+    let (mut raw, pinned) = begin();
+    assert_eq!(due(&raw), timeouts.memory);
+    raw.fabric.advance(Duration::from_secs(15));
+    raw.end.connection.handle_timeout(raw.fabric.instant());
+    drop(pinned);
+    raw.settle();
+    assert_eq!((raw.end.connection.stats().grants_sent, due(&raw)), (1, timeouts.continuation));
+    let deadline = raw.end.connection.poll_timeout().unwrap();
+    raw.end.connection.handle_timeout(deadline);
+    raw.settle();
+    assert_eq!(raw.end.closed, Some(CloseReason::Timeout("the rest of a continued message")));
+
+    let (mut raw, _pinned) = begin();
+    let deadline = raw.end.connection.poll_timeout().unwrap();
+    raw.end.connection.handle_timeout(deadline);
+    raw.settle();
+    assert_eq!(raw.end.closed, Some(CloseReason::Timeout("memory for the rest of a continued message")));
+    assert_eq!(faults(&raw, "continuation_memory"), 0);
+}
