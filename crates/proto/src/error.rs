@@ -8,6 +8,7 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::wire::Direction;
+use crate::wire::round_trips::Malformed;
 
 /// Which part of a header did not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -515,6 +516,9 @@ pub enum ProtocolError {
         /// The limit.
         allowed: usize,
     },
+    /// rtrext-02: an operation or property on transmissions that does not decode.
+    #[error(transparent)]
+    RoundTrips(#[from] Malformed),
     /// RFC 8797 §4.1: the tag invalidated must belong to the XID answered.
     #[error("a message for XID {xid:#010x} invalidated a tag of another call")]
     ForeignInvalidation {
@@ -675,6 +679,7 @@ impl ProtocolError {
             Self::ContinuationTooLong { .. } => "continuation_too_long",
             Self::ContinuationMemory { .. } => "continuation_memory",
             Self::TooManyParts { .. } => "too_many_parts",
+            Self::RoundTrips(malformed) => malformed.name(),
             Self::ForeignInvalidation { .. } => "foreign_invalidation",
         }
     }

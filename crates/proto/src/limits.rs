@@ -20,6 +20,16 @@ pub struct Limits {
     pub continued_parts: usize,
     /// Characteristics in one operation, and words in one of its subsets (xcharext-02 §2.1).
     pub characteristics: usize,
+    /// Bulk items that one message has outside of its Payload stream (`xmdp_grpinfo`, rtrext-02 §7.3).
+    pub placed_items: usize,
+    /// Sets of directions for a response in one request (`xmdp_rsdgroup`, rtrext-02 §7.4).
+    pub response_sets: usize,
+    /// Directions in one of these sets.
+    pub items_per_set: usize,
+    /// Target buffer segments that one item goes through (`xmdl_bsnum`, rtrext-02 §7.3).
+    pub target_segments: usize,
+    /// Groups of segments in what a peer says of its Receives (`xmrbuf_groups`, rtrext-02 §7.2).
+    pub buffer_groups: usize,
     /// Operations on characteristics without a Call or reply between them; then the connection ends.
     pub operations: u32,
 }
@@ -43,6 +53,11 @@ impl Default for Limits {
             continued_len: Self::DEFAULT_CONTINUED_LEN,
             continued_parts: 64,
             characteristics: 64,
+            placed_items: 16,
+            response_sets: 16,
+            items_per_set: 16,
+            target_segments: 256,
+            buffer_groups: 16,
             operations: 64,
         }
     }

@@ -8,6 +8,7 @@
 pub mod exchange;
 mod lists;
 mod reader;
+pub mod round_trips;
 pub mod segment;
 pub mod v1;
 pub mod v2_p1;

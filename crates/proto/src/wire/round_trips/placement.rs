@@ -1,0 +1,379 @@
+//! Where the bulk items of a message are, and where those of its response shall be (rtrext-02 §6.2, §7.3, §7.4).
+
+use std::fmt;
+
+use bytes::{BufMut, BytesMut};
+
+use super::words::{WORD, Words, array_len, put_array, put_segments, segments_len};
+use super::{Malformed, ReportedError};
+use crate::wire::Segment;
+
+/// `xmdp_type` (rtrext-02 §6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementType {
+    /// XMPTYPE_EXRW: by RDMA Reads and Writes.
+    Explicit,
+    /// XMPTYPE_TBSN: by Sends, in target buffer segments.
+    Targets,
+    /// XMPTYPE_CHOICE, in the enum XMPTYPE_CHOOSE: the Responder chooses one of the two.
+    Choice,
+    /// XMPTYPE_BYSIZE: the size of the item does.
+    BySize,
+    /// XMPTYPE_TOOSHORT: the item is inline, since it is too short.
+    TooShort,
+    /// XMPTYPE_NOITEM: there was no item.
+    NoItem,
+}
+
+/// The places in which a placement type can stand: the columns of table 1 (rtrext-02 §6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementUse {
+    /// `xmdp_loc` in a request: where an item of it is.
+    RequestLocation,
+    /// `xmdp_rsdloc` in a request: where an item of the response shall be.
+    ResponseDirection,
+    /// `xmdp_loc` in a response: where an item of it is, or why it is not placed.
+    ResponseLocation,
+}
+
+impl fmt::Display for PlacementUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RequestLocation => "a location in a request",
+            Self::ResponseDirection => "a direction for a response",
+            Self::ResponseLocation => "a location in a response",
+        })
+    }
+}
+
+/// What table 1 says of a type in a place (rtrext-02 §6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validity {
+    /// It has a meaning there.
+    Valid,
+    /// It decodes and is reported: [`TransmitRequest::fault`](super::TransmitRequest::fault).
+    SemanticallyInvalid,
+    /// It does not decode: [`Malformed::BadPlacement`].
+    XdrInvalid,
+}
+
+/// What becomes of the memory of a direction when the response is there: the cells of table 2 (rtrext-02 §7.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// DR: the Requester deregisters what the direction named.
+    Deregister,
+    /// NDR: there is nothing to deregister.
+    Nothing,
+    /// The response cannot say this.
+    Invalid,
+}
+
+impl PlacementType {
+    /// All of them, in the order of their words.
+    pub const ALL: [Self; 6] =
+        [Self::Explicit, Self::Targets, Self::Choice, Self::BySize, Self::TooShort, Self::NoItem];
+
+    /// The word on the wire.
+    #[must_use]
+    pub const fn word(self) -> u32 {
+        match self {
+            Self::Explicit => 1,
+            Self::Targets => 2,
+            Self::Choice => 3,
+            Self::BySize => 4,
+            Self::TooShort => 5,
+            Self::NoItem => 6,
+        }
+    }
+
+    /// What the word on the wire says.
+    #[must_use]
+    pub fn of(word: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|placement| placement.word() == word)
+    }
+
+    /// Table 1 (rtrext-02 §6.2).
+    #[must_use]
+    pub const fn validity(self, place: PlacementUse) -> Validity {
+        match (self, place) {
+            (Self::Explicit | Self::Targets, _)
+            | (Self::Choice | Self::BySize, PlacementUse::ResponseDirection)
+            | (Self::TooShort | Self::NoItem, PlacementUse::ResponseLocation) => Validity::Valid,
+            (Self::TooShort | Self::NoItem, PlacementUse::RequestLocation) => Validity::SemanticallyInvalid,
+            (Self::Choice | Self::BySize, PlacementUse::RequestLocation | PlacementUse::ResponseLocation)
+            | (Self::TooShort | Self::NoItem, PlacementUse::ResponseDirection) => Validity::XdrInvalid,
+        }
+    }
+
+    /// Table 2 (rtrext-02 §7.4): what a direction of this type has come to when the response says `result`.
+    #[must_use]
+    pub const fn outcome(self, result: Self) -> Outcome {
+        match (self, result) {
+            (
+                Self::Explicit | Self::Choice | Self::BySize,
+                Self::Explicit | Self::TooShort | Self::NoItem,
+            ) => Outcome::Deregister,
+            (Self::Targets, Self::Targets | Self::TooShort | Self::NoItem)
+            | (Self::Choice | Self::BySize, Self::Targets) => Outcome::Nothing,
+            _ => Outcome::Invalid,
+        }
+    }
+
+    /// Reads the discriminator of a union, which need not have an arm for it.
+    fn decode(words: &mut Words<'_, '_>, place: PlacementUse) -> Result<Self, Malformed> {
+        let value = words.word()?;
+        Self::of(value).ok_or(Malformed::BadPlacement { value, place })
+    }
+}
+
+/// Where a bulk item of this message is (`xmdp_loc`, rtrext-02 §7.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// XMPTYPE_EXRW: memory of the Requester, to be read in a request, written in a response (`xmdl_ex`).
+    Explicit(Vec<Segment>),
+    /// XMPTYPE_TBSN: target buffer segments of the transmissions of the group.
+    Targets {
+        /// `xmdl_offset`: bytes into the first of them.
+        offset: u32,
+        /// `xmdl_bsnum`: their numbers, in the order in which the item goes through them.
+        segments: Vec<u32>,
+    },
+    /// XMPTYPE_TOOSHORT: the item is inline. In a response only.
+    TooShort,
+    /// XMPTYPE_NOITEM: there is no item. In a response only.
+    NoItem,
+}
+
+impl Location {
+    /// Its discriminator.
+    #[must_use]
+    pub const fn placement(&self) -> PlacementType {
+        match self {
+            Self::Explicit(_) => PlacementType::Explicit,
+            Self::Targets { .. } => PlacementType::Targets,
+            Self::TooShort => PlacementType::TooShort,
+            Self::NoItem => PlacementType::NoItem,
+        }
+    }
+
+    fn decode(words: &mut Words<'_, '_>, place: PlacementUse) -> Result<Self, Malformed> {
+        let too_many = |count, allowed| Malformed::TooManyTargets { count, allowed };
+        Ok(match PlacementType::decode(words, place)? {
+            PlacementType::Explicit => Self::Explicit(words.segments()?),
+            PlacementType::Targets => Self::Targets {
+                offset: words.word()?,
+                segments: words.array(words.limits.target_segments, too_many, Words::word)?,
+            },
+            PlacementType::TooShort => Self::TooShort,
+            PlacementType::NoItem => Self::NoItem,
+            other @ (PlacementType::Choice | PlacementType::BySize) => {
+                return Err(Malformed::BadPlacement { value: other.word(), place });
+            }
+        })
+    }
+
+    fn encoded_len(&self) -> usize {
+        WORD + match self {
+            Self::Explicit(segments) => segments_len(segments),
+            Self::Targets { segments, .. } => WORD + array_len(segments.len(), WORD),
+            Self::TooShort | Self::NoItem => 0,
+        }
+    }
+
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u32(self.placement().word());
+        match self {
+            Self::Explicit(segments) => put_segments(segments, out),
+            Self::Targets { offset, segments } => {
+                out.put_u32(*offset);
+                put_array(segments, out, |number, out| out.put_u32(*number));
+            }
+            Self::TooShort | Self::NoItem => {}
+        }
+    }
+}
+
+/// A bulk item that is not in the Payload stream (`xmdp_mitem`, rtrext-02 §7.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedItem {
+    /// `xmdmi_disp`: bytes from the beginning of the virtual XDR stream, in which nothing is excised.
+    pub displacement: u32,
+    /// `xmdmi_length`, bytes.
+    pub length: u32,
+    /// `xmdmi_where`.
+    pub location: Location,
+}
+
+impl PlacedItem {
+    /// An `xmdp_grpinfo`.
+    pub(super) fn decode_all(words: &mut Words<'_, '_>, place: PlacementUse) -> Result<Vec<Self>, Malformed> {
+        let too_many = |count, allowed| Malformed::TooManyPlacedItems { count, allowed };
+        words.array(words.limits.placed_items, too_many, |words| {
+            Ok(Self {
+                displacement: words.word()?,
+                length: words.word()?,
+                location: Location::decode(words, place)?,
+            })
+        })
+    }
+
+    pub(super) fn all_len(items: &[Self]) -> usize {
+        WORD + items.iter().map(|item| 2 * WORD + item.location.encoded_len()).sum::<usize>()
+    }
+
+    pub(super) fn put_all(items: &[Self], out: &mut BytesMut) {
+        put_array(items, out, |item, out| {
+            out.put_u32(item.displacement);
+            out.put_u32(item.length);
+            item.location.put(out);
+        });
+    }
+
+    /// The report for a type that a request cannot have. Table 1 calls it semantically invalid, and no error code is for it:
+    /// it is said as an offset that is the type, where those of a request are valid.
+    pub(super) fn fault_in_request(&self) -> Option<ReportedError> {
+        let placement = self.location.placement();
+        (placement.validity(PlacementUse::RequestLocation) != Validity::Valid).then(|| {
+            ReportedError::Offset {
+                value: placement.word(),
+                least: PlacementType::Explicit.word(),
+                most: PlacementType::Targets.word(),
+            }
+        })
+    }
+}
+
+/// Where a bulk item of the response shall be (`xmdp_rsdloc`, rtrext-02 §7.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResponseLocation {
+    /// XMPTYPE_EXRW: in this memory (`xmdrsdl_ex`).
+    Explicit(Vec<Segment>),
+    /// XMPTYPE_CHOICE: in this memory, or in target buffer segments; the Responder chooses.
+    Choice(Vec<Segment>),
+    /// XMPTYPE_BYSIZE: the same, and the size of the item decides. Which way is not said; read here: items of this many bytes and
+    /// more go by explicit RDMA.
+    BySize {
+        /// `xmdrsdl_dsdov`, bytes.
+        threshold: u32,
+        /// `xmdrsdl_bsex`.
+        segments: Vec<Segment>,
+    },
+    /// XMPTYPE_TBSN: in target buffer segments that the Responder chooses.
+    Targets,
+}
+
+impl ResponseLocation {
+    /// Its discriminator.
+    #[must_use]
+    pub const fn placement(&self) -> PlacementType {
+        match self {
+            Self::Explicit(_) => PlacementType::Explicit,
+            Self::Choice(_) => PlacementType::Choice,
+            Self::BySize { .. } => PlacementType::BySize,
+            Self::Targets => PlacementType::Targets,
+        }
+    }
+
+    fn decode(words: &mut Words<'_, '_>) -> Result<Self, Malformed> {
+        let place = PlacementUse::ResponseDirection;
+        Ok(match PlacementType::decode(words, place)? {
+            PlacementType::Explicit => Self::Explicit(words.segments()?),
+            PlacementType::Choice => Self::Choice(words.segments()?),
+            PlacementType::BySize => Self::BySize { threshold: words.word()?, segments: words.segments()? },
+            PlacementType::Targets => Self::Targets,
+            other @ (PlacementType::TooShort | PlacementType::NoItem) => {
+                return Err(Malformed::BadPlacement { value: other.word(), place });
+            }
+        })
+    }
+
+    fn encoded_len(&self) -> usize {
+        WORD + match self {
+            Self::Explicit(segments) | Self::Choice(segments) => segments_len(segments),
+            Self::BySize { segments, .. } => WORD + segments_len(segments),
+            Self::Targets => 0,
+        }
+    }
+
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u32(self.placement().word());
+        match self {
+            Self::Explicit(segments) | Self::Choice(segments) => put_segments(segments, out),
+            Self::BySize { threshold, segments } => {
+                out.put_u32(*threshold);
+                put_segments(segments, out);
+            }
+            Self::Targets => {}
+        }
+    }
+}
+
+/// What to do with one bulk item of the response (`xmdp_rsditem`, rtrext-02 §7.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseDirection {
+    /// `xmdrsdi_minlen`, bytes: a shorter item stays inline and uses the direction up.
+    pub least_len: u32,
+    /// `xmdrsdi_loc`.
+    pub location: ResponseLocation,
+}
+
+/// Directions for what a part of the request leads to (`xmdp_rsdset`, rtrext-02 §7.4): its items use them in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseSet {
+    /// `xmdrsdr_begin`: where that part begins in the virtual XDR stream of the request, bytes.
+    pub begin: u32,
+    /// `xmdrsdr_end`: where it ends. Whether that is its last byte is not said; read here: the byte behind it.
+    pub end: u32,
+    /// `xmdrsds_items`.
+    pub directions: Vec<ResponseDirection>,
+}
+
+impl ResponseSet {
+    /// An `xmdp_rsdgroup`.
+    pub(super) fn decode_all(words: &mut Words<'_, '_>) -> Result<Vec<Self>, Malformed> {
+        let too_many = |count, allowed| Malformed::TooManyResponseSets { count, allowed };
+        words.array(words.limits.response_sets, too_many, |words| {
+            let (begin, end) = (words.word()?, words.word()?);
+            let too_many = |count, allowed| Malformed::TooManyDirections { count, allowed };
+            let directions = words.array(words.limits.items_per_set, too_many, |words| {
+                Ok(ResponseDirection { least_len: words.word()?, location: ResponseLocation::decode(words)? })
+            })?;
+            Ok(Self { begin, end, directions })
+        })
+    }
+
+    pub(super) fn all_len(sets: &[Self]) -> usize {
+        let set_len = |set: &Self| {
+            let directions = set.directions.iter().map(|item| WORD + item.location.encoded_len());
+            3 * WORD + directions.sum::<usize>()
+        };
+        WORD + sets.iter().map(set_len).sum::<usize>()
+    }
+
+    pub(super) fn put_all(sets: &[Self], out: &mut BytesMut) {
+        put_array(sets, out, |set, out| {
+            out.put_u32(set.begin);
+            out.put_u32(set.end);
+            put_array(&set.directions, out, |item, out| {
+                out.put_u32(item.least_len);
+                item.location.put(out);
+            });
+        });
+    }
+
+    /// The report for ranges that are not disjoint and strictly increasing (rtrext-02 §7.4). No error code is for it: it is said as
+    /// an offset before the first one that is possible.
+    pub(super) fn fault_in_order(sets: &[Self]) -> Option<ReportedError> {
+        let mut reached = 0;
+        for Self { begin, end, .. } in sets {
+            for (value, least) in [(*begin, reached), (*end, *begin)] {
+                if value < least {
+                    return Some(ReportedError::Offset { value, least, most: u32::MAX });
+                }
+            }
+            // An empty range still has its place to itself.
+            reached = (*end).max(begin.saturating_add(1));
+        }
+        None
+    }
+}

@@ -1,0 +1,271 @@
+//! How the receive buffers of a side are made up, so that a Send can be padded to where bulk data belongs (rtrext-02 §7.2, §8.3).
+
+use bytes::{BufMut, BytesMut};
+use thiserror::Error;
+
+use super::Malformed;
+use super::words::{WORD, Words, array_len, put_array};
+use crate::error::ProtocolError;
+use crate::limits::Limits;
+
+/// XMRSFLAG_PLT: a segment in which items can be placed (rtrext-02 §7.2).
+pub const TARGETABLE: u32 = 1;
+
+/// Bytes of an `xmrbs_group`.
+const GROUP_LEN: usize = 4 * WORD;
+
+/// Segments in a row that are alike (`xmrbs_group` with its `xmrbs_seg`, rtrext-02 §7.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferGroup {
+    /// `xmrgrp_count`: how many.
+    pub count: u32,
+    /// `xmrseg_length` of each, bytes.
+    pub length: u32,
+    /// `xmrseg_align`: what the address of each is a multiple of, bytes; 1 for no promise.
+    pub align: u32,
+    /// `xmrseg_flags`: [`TARGETABLE`], and bits that nobody has defined.
+    pub flags: u32,
+}
+
+impl BufferGroup {
+    /// Whether items can be placed in its segments.
+    #[must_use]
+    pub const fn is_targetable(&self) -> bool {
+        self.flags & TARGETABLE != 0
+    }
+
+    fn total(&self) -> u64 {
+        u64::from(self.count) * u64::from(self.length)
+    }
+
+    const fn is_like(&self, other: &Self) -> bool {
+        self.length == other.length && self.align == other.align && self.flags == other.flags
+    }
+}
+
+/// One segment of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferSegment {
+    /// Where it begins in the buffer, bytes.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+    /// What its address is a multiple of.
+    pub align: u32,
+    /// Its number among the targetable segments of its buffer, from 0 on; `None` if it is not one. In a group the numbers go on
+    /// from buffer to buffer, also over those that nothing is placed in (rtrext-02 §6.2).
+    pub target: Option<u64>,
+}
+
+/// What makes a structure one that no buffer can have.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Inconsistent {
+    /// A group has no segments.
+    #[error("group {group} of a buffer has no segments")]
+    NoSegments {
+        /// Its place, from 0 on.
+        group: usize,
+    },
+    /// The segments of a group have no bytes.
+    #[error("segments without bytes in group {group} of a buffer")]
+    NoBytes {
+        /// Its place, from 0 on.
+        group: usize,
+    },
+    /// The alignment is none.
+    #[error("alignment {align} in group {group} of a buffer, which is no power of two")]
+    Alignment {
+        /// Its place, from 0 on.
+        group: usize,
+        /// `xmrseg_align`.
+        align: u32,
+    },
+    /// The segments together are not the buffer; none of them, if it has no groups.
+    #[error("segments of {sum} bytes in a buffer of {total}")]
+    Total {
+        /// What they have together.
+        sum: u128,
+        /// `xmrbuf_length`.
+        total: u32,
+    },
+    /// A segment does not begin at a multiple of its alignment from the beginning of the buffer.
+    #[error("segment at byte {offset} of a buffer, where {align} divides nothing, in group {group}")]
+    Offset {
+        /// The place of its group, from 0 on.
+        group: usize,
+        /// Where it begins.
+        offset: u64,
+        /// `xmrseg_align`.
+        align: u32,
+    },
+}
+
+/// The structure of each receive buffer of a side (`xmrbs_buf`, rtrext-02 §7.2). What a peer sent is as it was; whoever uses it
+/// looks at [`Self::check`] first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BufferStructure {
+    /// `xmrbuf_length`: the whole buffer, bytes.
+    pub total: u32,
+    /// `xmrbuf_groups`, in the order of the buffer.
+    pub groups: Vec<BufferGroup>,
+}
+
+impl BufferStructure {
+    /// What is assumed of a side that tells only its receive size, or not even that: one segment, with no alignment and not to be
+    /// placed in (rtrext-02 §8.1).
+    #[must_use]
+    pub fn default_of(size: u32) -> Self {
+        Self { total: size, groups: vec![BufferGroup { count: 1, length: size, align: 1, flags: 0 }] }
+    }
+
+    /// The structure with these segments and its total length, in as few groups, hence bytes, as there can be: neighbours that are
+    /// alike become one.
+    ///
+    /// # Errors
+    /// Those of [`Self::check`]; [`Inconsistent::Total`] if the buffer would have more than 2^32 - 1 bytes, or none.
+    pub fn new(groups: impl IntoIterator<Item = BufferGroup>) -> Result<Self, Inconsistent> {
+        let mut merged: Vec<BufferGroup> = Vec::new();
+        for group in groups {
+            if let Some(last) = merged.last_mut()
+                && last.is_like(&group)
+                && let Some(count) = last.count.checked_add(group.count)
+            {
+                last.count = count;
+            } else {
+                merged.push(group);
+            }
+        }
+        let mut structure = Self { total: 0, groups: merged };
+        structure.total = u32::try_from(structure.sum()).unwrap_or(u32::MAX);
+        structure.check()?;
+        Ok(structure)
+    }
+
+    /// Bytes of all segments together: what the receive size is taken to be where only this is told (rtrext-02 §8.3).
+    #[must_use]
+    pub fn sum(&self) -> u128 {
+        self.groups.iter().map(|group| u128::from(group.total())).sum()
+    }
+
+    /// Whether a buffer can be like this.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), Inconsistent> {
+        for (group, BufferGroup { count, length, align, .. }) in self.groups.iter().enumerate() {
+            if *count == 0 {
+                return Err(Inconsistent::NoSegments { group });
+            }
+            if *length == 0 {
+                return Err(Inconsistent::NoBytes { group });
+            }
+            if !align.is_power_of_two() {
+                return Err(Inconsistent::Alignment { group, align: *align });
+            }
+        }
+        let (sum, total) = (self.sum(), self.total);
+        if sum != u128::from(total) || total == 0 {
+            return Err(Inconsistent::Total { sum, total });
+        }
+        Ok(())
+    }
+
+    /// Whether a buffer in one piece, which begins at a multiple of every alignment, can be like this. A buffer in several pieces,
+    /// received by a scatter list, keeps its promises without that (rtrext-02 §7.2).
+    ///
+    /// # Errors
+    /// As [`Self::check`], and [`Inconsistent::Offset`].
+    pub fn check_in_one_piece(&self) -> Result<(), Inconsistent> {
+        self.check()?;
+        let mut offset = 0;
+        for (group, BufferGroup { count, length, align, .. }) in self.groups.iter().enumerate() {
+            let (length, step) = (u64::from(*length), u64::from(*align));
+            // If the first two do, all do.
+            for place in [offset, offset + length].into_iter().take(if *count > 1 { 2 } else { 1 }) {
+                if !place.is_multiple_of(step) {
+                    return Err(Inconsistent::Offset { group, offset: place, align: *align });
+                }
+            }
+            offset += u64::from(*count) * length;
+        }
+        Ok(())
+    }
+
+    /// The segments in their order. A peer can tell of as many as its buffer has bytes: none is made before it is asked for.
+    pub fn segments(&self) -> impl Iterator<Item = BufferSegment> + '_ {
+        let mut offset = 0_u64;
+        let mut targets = 0_u64;
+        self.groups.iter().flat_map(|group| (0..group.count).map(move |_| group)).map(move |group| {
+            let target = group.is_targetable().then_some(targets);
+            let segment = BufferSegment { offset, length: group.length, align: group.align, target };
+            offset = offset.saturating_add(u64::from(group.length));
+            targets += u64::from(target.is_some());
+            segment
+        })
+    }
+
+    /// How many segments of one buffer are targetable.
+    #[must_use]
+    pub fn targets(&self) -> u64 {
+        let targetable = self.groups.iter().filter(|group| group.is_targetable());
+        targetable.map(|group| u64::from(group.count)).fold(0, u64::saturating_add)
+    }
+
+    /// The targetable segment with this number among those of one buffer, found without going through the others.
+    #[must_use]
+    pub fn target(&self, number: u64) -> Option<BufferSegment> {
+        let mut offset = 0_u64;
+        let mut before = 0_u64;
+        for group in &self.groups {
+            if group.is_targetable() {
+                let place = number - before;
+                if place < u64::from(group.count) {
+                    let offset = offset.saturating_add(place * u64::from(group.length));
+                    let BufferGroup { length, align, .. } = *group;
+                    return Some(BufferSegment { offset, length, align, target: Some(number) });
+                }
+                before += u64::from(group.count);
+            }
+            offset = offset.saturating_add(group.total());
+        }
+        None
+    }
+
+    /// The value of a property. Whether it is [consistent](Self::check) is not looked at.
+    ///
+    /// # Errors
+    /// [`ProtocolError::RoundTrips`]: truncated, with bytes behind it, or with more groups than
+    /// [`Limits::buffer_groups`](crate::limits::Limits::buffer_groups).
+    pub fn decode(data: &[u8], limits: &Limits) -> Result<Self, ProtocolError> {
+        let mut words = Words::new(data, limits);
+        let total = words.word()?;
+        let too_many = |count, allowed| Malformed::TooManyBufferGroups { count, allowed };
+        let groups = words.array(limits.buffer_groups, too_many, |words| {
+            Ok(BufferGroup {
+                count: words.word()?,
+                length: words.word()?,
+                align: words.word()?,
+                flags: words.word()?,
+            })
+        })?;
+        words.end()?;
+        Ok(Self { total, groups })
+    }
+
+    /// The bytes that [`Self::encode`] appends.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        WORD + array_len(self.groups.len(), GROUP_LEN)
+    }
+
+    /// Appends the value of the property.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_u32(self.total);
+        put_array(&self.groups, out, |group, out| {
+            for word in [group.count, group.length, group.align, group.flags] {
+                out.put_u32(word);
+            }
+        });
+    }
+}

@@ -1,0 +1,48 @@
+//! Operations and properties on transmissions (rtrext-02): decoded or refused. XDR says each in one way only: what decodes must
+//! encode to the same octets, as many as it says. The first octet chooses what the others are.
+#![no_main]
+
+use bytes::BytesMut;
+use libfuzzer_sys::fuzz_target;
+use rpcrdma_proto::Limits;
+use rpcrdma_proto::wire::round_trips::{BufferStructure, Operation, OperationType};
+
+fn operation(kind: OperationType, data: &[u8]) {
+    let Ok(operation) = Operation::decode(kind, data, &Limits::default()) else { return };
+    let mut octets = BytesMut::new();
+    operation.encode(&mut octets);
+    assert_eq!(octets, data);
+    assert_eq!((operation.encoded_len(), operation.kind()), (data.len(), kind));
+    if let Operation::Request(request) = operation {
+        let _ = request.fault();
+    }
+}
+
+fn structure(data: &[u8]) {
+    let Ok(structure) = BufferStructure::decode(data, &Limits::default()) else { return };
+    let mut octets = BytesMut::new();
+    structure.encode(&mut octets);
+    assert_eq!(octets, data);
+    assert_eq!(structure.encoded_len(), data.len());
+    if structure.check().is_ok() {
+        assert_eq!(structure.sum(), u128::from(structure.total));
+        let fewest = BufferStructure::new(structure.groups.iter().copied()).expect("the same buffer");
+        assert!(fewest.encoded_len() <= structure.encoded_len());
+        assert!(fewest.segments().take(1000).eq(structure.segments().take(1000)));
+    }
+    // A peer can tell of billions: one after the other is looked at no further than that.
+    for segment in structure.segments().take(1000) {
+        if let Some(number) = segment.target {
+            assert_eq!(structure.target(number), Some(segment));
+        }
+    }
+    assert_eq!(structure.target(structure.targets()), None);
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((choice, data)) = data.split_first() else { return };
+    match OperationType::ALL.get(usize::from(*choice)) {
+        Some(kind) => operation(*kind, data),
+        None => structure(data),
+    }
+});
