@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_verbs::{
@@ -94,6 +95,8 @@ pub(crate) struct Core {
     pub(crate) peer_reverse: Option<ReverseSupport>,
     /// The longest segment that the peer takes, bytes, and the most in a header, where it has said so.
     pub(crate) peer_segments: (Option<u32>, Option<u32>),
+    /// Until when a Call waits that the peer may come to take, as it has not told yet what it takes.
+    pub(crate) untold: Option<Instant>,
     pub(crate) receives: Receives,
     /// Credits, where they are counted per message (version-two-07 §4.2.1).
     pub(crate) messages: Option<MessageCredits>,
@@ -139,6 +142,7 @@ impl Core {
             send_earlier: thresholds.send,
             peer_reverse: None,
             peer_segments: (None, None),
+            untold: None,
             config,
             side,
             codec,

@@ -460,6 +460,16 @@ fn segments(read: &[PlannedRead]) -> usize {
     read.iter().map(|chunk| chunk.segments.len()).sum()
 }
 
+impl Refusal {
+    /// Whether a peer that takes more or longer segments could have the call.
+    pub(crate) const fn is_of_segments(&self) -> bool {
+        matches!(
+            self,
+            Self::TooManySegments { .. } | Self::TooManySegmentsInAll { .. } | Self::HeaderTooLong { .. }
+        )
+    }
+}
+
 /// All that decides how a reply travels.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyInput<'a> {

@@ -321,6 +321,12 @@ impl Requester {
                 continue;
             };
             match transaction.stage {
+                // Only what it waited for has not come: the peer is taken for one that tells nothing.
+                Stage::Queued if deadline < transaction.caller => {
+                    core.untold = None;
+                    let caller = transaction.caller;
+                    self.set_deadline(xid, caller);
+                }
                 Stage::Queued => {
                     core.stats.timeouts += 1;
                     self.fail_queued(core, xid, CallError::TimedOut);

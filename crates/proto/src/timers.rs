@@ -34,7 +34,7 @@ pub struct Timeouts {
     /// For a connection attempt; then the next one is due.
     pub connect: Duration,
     /// For the answer to the first message of a version that the peer may not speak; then it is taken for one that does not
-    /// (version-two-01 §5.2).
+    /// (version-two-01 §5.2). Also for what the peer tells of itself behind that answer, while a Call waits for it (version-two-07 §5.1).
     pub offer: Duration,
     /// For which a peer is taken for one that speaks Version One only; then a higher version is offered again, on the next
     /// connection.

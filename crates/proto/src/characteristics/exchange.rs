@@ -3,7 +3,12 @@
 //! *Flow control.* No document says what backs these messages, which mostly are not answered (xcharext-02 §2.3). Here each side
 //! keeps [`OPERATION_RECEIVES`](super::OPERATION_RECEIVES) Receives for them beyond those of its credits, whether it takes part or not, and sends one only when the
 //! one before has surely been received: it was answered, a Call sent after it was, or the peer has sent more Calls than it could have without
-//! a reply that followed it. What changes meanwhile is told once, with its last value.
+//! a reply that followed it. What changes meanwhile is told once, with its last value. So on a quiet connection a second update, or a
+//! request behind an update, waits for the next Call of either side: nothing but Calls and replies goes by what it says, and without
+//! one nothing proves that there is a Receive for it. Who wants the answer to a request at once makes a NULL Call.
+//!
+//! *Operations without end* are bounded as nothing else bounds them: `Limits::operations` between two Calls or replies, then the
+//! connection ends. A request with its response is itself a kind of Call (xcharext-02 §2.3), one at a time, and is not counted.
 //!
 //! *Receive sizes* (xcharext-02 §3.1). Going up: new Receives have the new size, and the peer is told when the last smaller one
 //! has been used. Going down, which only the peer can ask for: replies are planned by the lower size at once, smaller Receives
@@ -88,7 +93,7 @@ pub(crate) struct Exchanges {
     pending: Vec<Characteristic>,
     answers: VecDeque<Operation>,
     receive: Option<Resize>,
-    /// Operations received since the last Call or reply.
+    /// Operations received since the last Call or reply, but for requests and their responses.
     storm: u32,
     next_request: u64,
 }
@@ -359,6 +364,7 @@ impl Exchanges {
             });
         }
         let mut effect = Effect::Nothing;
+        let is_answered = matches!(exchange, Exchange::Request { .. } | Exchange::Response { .. });
         match exchange {
             // No profile that is exchanged here tells it in parts.
             Exchange::Part { .. } => return Err(ProtocolError::UnknownOperation { operation: 0 }),
@@ -407,6 +413,9 @@ impl Exchanges {
             }
         }
         self.heard = true;
+        if is_answered {
+            self.storm = self.storm.saturating_sub(1);
+        }
         Ok(effect)
     }
 

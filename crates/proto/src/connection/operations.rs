@@ -32,6 +32,9 @@ impl Connection {
         let peer = exchanges.peer();
         self.core.peer_reverse = Some(peer.reverse);
         self.core.peer_segments = (peer.segment_size, peer.segment_count);
+        if exchanges.is_exchanged().is_some() {
+            self.core.untold = None;
+        }
         self.core.invalidate_peer = self.core.may_invalidate
             && match rules.invalidation {
                 Invalidation::Characteristic => peer.remote_invalidation,

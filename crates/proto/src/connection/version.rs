@@ -12,6 +12,7 @@ use crate::characteristics::exchange::Exchanges;
 use crate::config::Side;
 use crate::error::ProtocolError;
 use crate::private_data::Thresholds;
+use crate::timers::after;
 use crate::versions::FIRST_MESSAGE;
 use crate::wire::{self, CharacteristicsRule, Codec, Fixed, Header, Rules};
 
@@ -35,6 +36,7 @@ impl Connection {
         self.exchanges = None;
         self.core.peer_reverse = None;
         self.core.peer_segments = (None, None);
+        self.core.untold = None;
         let (thresholds, invalidate) = self.announced;
         if codec.rules().profile.is_none() {
             self.core.thresholds = thresholds;
@@ -59,6 +61,11 @@ impl Connection {
             (false, true) => ReverseSupport::Continued,
             (false, false) => ReverseSupport::Inline,
         };
+        // A client has Calls before the server has told its properties, which it does behind its first answer.
+        let told_once = self.core.codec.rules().characteristics == CharacteristicsRule::Once;
+        if told_once && self.core.side == Side::Client {
+            self.core.untold = Some(after(self.last_activity, config.timeouts.offer));
+        }
         let (size, invalidate) = (self.core.receive_len(), self.core.may_invalidate);
         let mut exchanges = Exchanges::new(profile, config, size, reverse, invalidate);
         // A server answers with its own.

@@ -71,6 +71,13 @@ impl Requester {
         };
         let plan = match plan(core, transaction, answers, calls) {
             Ok(plan) => plan,
+            // What the peer takes is not told yet.
+            Err(refusal) if refusal.is_of_segments() && core.untold.is_some() => {
+                if let Some(until) = core.untold.filter(|until| *until < transaction.deadline) {
+                    self.set_deadline(xid, until);
+                }
+                return false;
+            }
             Err(refusal) => {
                 self.fail_queued(core, xid, refusal.into());
                 return true;
@@ -231,6 +238,7 @@ impl Requester {
             Travelled { form: plan.form, sent, read, segments: shape.read_segments, ..Travelled::default() };
         core.stats.calls_sent.count(&transaction.travelled);
         transaction.stage = Stage::Sent;
+        let waited = transaction.deadline != transaction.caller;
         transaction.number = self.credits.sent();
         let call = &transaction.call;
         tracing::debug!(
@@ -239,6 +247,10 @@ impl Requester {
             reply_chunk = plan.reply.is_some(), in_flight = self.credits.in_flight(), granted = self.credits.granted(),
             ?now, "call"
         );
+        if waited {
+            let caller = transaction.caller;
+            self.set_deadline(xid, caller);
+        }
     }
 
     /// Gives back every call that has not left: the connection is closed by its owner.

@@ -435,6 +435,25 @@ fn xcharext_s4_3_a_response_to_no_request_and_an_update_of_what_nobody_knows() {
 }
 
 #[test]
+fn xcharext_s2_3_a_request_and_its_response_are_a_call_and_do_not_end_the_connection() {
+    for profile in EXCHANGING {
+        let limits = Limits { operations: 10, ..Limits::default() };
+        let client = Config { limits: limits.clone(), ..Config::default() };
+        let mut pair = pair(profile, client, Config { limits, ..server_config() });
+        prove(&mut pair);
+        for _ in 0..30 {
+            pair.client.connection.ask(vec![size(4096)]).unwrap();
+            pair.settle();
+        }
+        for end in [&pair.client, &pair.server] {
+            assert!(end.closed.is_none(), "{profile:?} {:?}", end.closed);
+            assert!(end.connection.stats().errors.is_empty());
+        }
+        assert!(pair.client.connection.stats().operations_received > 30);
+    }
+}
+
+#[test]
 fn operations_without_end_end_the_connection() {
     for profile in EXCHANGING {
         let limits = Limits { operations: 10, ..Limits::default() };

@@ -320,6 +320,45 @@ fn v2_07_s5_2_3_and_s5_2_4_segments_are_such_as_the_peer_takes() {
     assert!(pair.server.connection.stats().errors.is_empty());
 }
 
+#[test]
+fn v2_07_s5_2_4_a_call_with_more_segments_than_the_default_waits_for_the_properties() {
+    let many = |xid| write(xid, 3 << 20);
+    for tells in [true, false] {
+        let mut raw = Raw::new(Side::Client, Config { max_segments: 2, ..client() });
+        let make = |raw: &mut Raw, call| {
+            let now = raw.fabric.instant();
+            raw.end.connection.call(now, call).unwrap();
+            raw.settle();
+        };
+        make(&mut raw, null(1));
+        let accepted = super::requester::accepted(1, &[]);
+        let lists = Body::Message(ChunkLists::default());
+        raw.send(octets(&header(1, MANY, Direction::Reply, lists), &accepted));
+        raw.received.clear();
+        raw.end.replies.clear();
+        make(&mut raw, many(2));
+        assert!(raw.received.is_empty() && raw.end.replies.is_empty());
+        if tells {
+            raw.send(operation(0, last_of(vec![word(3, 3 << 19)])));
+            assert_eq!(raw.received.last().unwrap()[..4], [0, 0, 0, 2]);
+            // Its own time goes on as it was.
+            let deadline = raw.end.connection.poll_timeout().unwrap();
+            assert!(deadline - raw.fabric.instant() > Duration::from_secs(59));
+        } else {
+            let deadline = raw.end.connection.poll_timeout().unwrap();
+            assert!(deadline - raw.fabric.instant() <= Duration::from_secs(3));
+            raw.end.connection.handle_timeout(deadline);
+            raw.settle();
+            let (_, result) = raw.end.replies.pop().unwrap();
+            assert!(matches!(result.unwrap_err().error, CallError::Unsendable(_)));
+        }
+        // Once it is known there is nothing to wait for.
+        make(&mut raw, write(3, 4 << 20));
+        let (_, result) = raw.end.replies.pop().unwrap();
+        assert!(matches!(result.unwrap_err().error, CallError::Unsendable(_)));
+    }
+}
+
 // conformance: v2-07-4.6.3-1
 #[test]
 fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
@@ -407,6 +446,18 @@ fn v2_07_s4_2_1_the_grant_is_the_limit_less_what_the_peer_has_taken() {
     reply(&mut raw, 3, sent + 4);
     reply(&mut raw, 4, sent + 4);
     assert_eq!(granted(&raw), 4);
+}
+
+/// What a server says that the Receives of a connection take has all of them in it.
+#[test]
+fn i3_s4_2_1_1_the_receive_for_a_grant_is_counted_with_the_others() {
+    for continued_parts in [1, 8] {
+        let pair = pair(client(), Config { grant: 10, continued_parts, ..server() });
+        let beyond = pair.server.connection.core.config.receives_beyond_calls();
+        let at_rest = u32::try_from(10 + beyond + 1 - continued_parts).unwrap();
+        assert_eq!(pair.server.connection.core.receives.posted(), at_rest);
+        assert_eq!(at_rest, 10 + 2 + 1, "operations, and a GRANT");
+    }
 }
 
 #[test]
