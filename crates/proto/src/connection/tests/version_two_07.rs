@@ -12,7 +12,8 @@ use crate::wire::{
     v2_p3::V2P3,
 };
 use crate::{
-    CallError, Characteristic, CloseReason, Config, Limits, NotExchanged, ReverseSupport, Side, Versions,
+    Call, CallError, Characteristic, CloseReason, Config, Limits, NotExchanged, ReverseSupport, Side,
+    Versions,
 };
 
 pub(super) fn client() -> Config {
@@ -170,22 +171,29 @@ fn v2_07_s7_2_2_a_part_that_is_refused_is_the_last_of_its_sequence() {
     }
 }
 
+fn make(raw: &mut Raw, call: Call) {
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, call).unwrap();
+    raw.settle();
+}
+
+/// A client whose first Call was answered, by a peer that has not told its properties.
+fn answered(config: Config) -> Raw {
+    let mut raw = Raw::new(Side::Client, config);
+    make(&mut raw, null(1));
+    let accepted = super::requester::accepted(1, &[]);
+    let lists = Body::Message(ChunkLists::default());
+    raw.send(octets(&header(1, MANY, Direction::Reply, lists), &accepted));
+    raw.received.clear();
+    raw.end.replies.clear();
+    raw
+}
+
 /// A number parses, whatever it is. The peer is believed: what fits is sent, and the rest refused here, not by it.
 #[test]
 fn v2_07_s7_2_2_a_size_that_parses_is_no_bad_value_however_small() {
     for small in [word(1, 0), word(1, 1000), word(2, 0), word(2, 76), word(3, 0), word(3, 3), word(4, 0)] {
-        let mut raw = Raw::new(Side::Client, client());
-        let make = |raw: &mut Raw, call| {
-            let now = raw.fabric.instant();
-            raw.end.connection.call(now, call).unwrap();
-            raw.settle();
-        };
-        make(&mut raw, null(1));
-        let accepted = super::requester::accepted(1, &[]);
-        let lists = Body::Message(ChunkLists::default());
-        raw.send(octets(&header(1, MANY, Direction::Reply, lists), &accepted));
-        raw.received.clear();
-        raw.end.replies.clear();
+        let mut raw = answered(client());
         raw.send(operation(0, last_of(vec![small.clone(), word(5, 3)])));
         assert!(raw.received.is_empty(), "{small:?} {:?}", raw.received);
         assert_eq!(raw.end.connection.peer_characteristics().unwrap().reverse, ReverseSupport::General);
@@ -324,18 +332,7 @@ fn v2_07_s5_2_3_and_s5_2_4_segments_are_such_as_the_peer_takes() {
 fn v2_07_s5_2_4_a_call_with_more_segments_than_the_default_waits_for_the_properties() {
     let many = |xid| write(xid, 3 << 20);
     for tells in [true, false] {
-        let mut raw = Raw::new(Side::Client, Config { max_segments: 2, ..client() });
-        let make = |raw: &mut Raw, call| {
-            let now = raw.fabric.instant();
-            raw.end.connection.call(now, call).unwrap();
-            raw.settle();
-        };
-        make(&mut raw, null(1));
-        let accepted = super::requester::accepted(1, &[]);
-        let lists = Body::Message(ChunkLists::default());
-        raw.send(octets(&header(1, MANY, Direction::Reply, lists), &accepted));
-        raw.received.clear();
-        raw.end.replies.clear();
+        let mut raw = answered(Config { max_segments: 2, ..client() });
         make(&mut raw, many(2));
         assert!(raw.received.is_empty() && raw.end.replies.is_empty());
         if tells {
