@@ -52,7 +52,12 @@ impl Part {
     pub const fn lists(&self) -> Option<&ChunkLists> {
         match &self.header.body {
             Body::Message(lists) | Body::NoMessage(lists) | Body::Padded { lists, .. } => Some(lists),
-            Body::Done | Body::Error(_) | Body::Exchange(_) | Body::Middle { .. } | Body::Grant => None,
+            Body::Done
+            | Body::Error(_)
+            | Body::Exchange(_)
+            | Body::Middle { .. }
+            | Body::Transmission(_)
+            | Body::Grant => None,
         }
     }
 }
@@ -185,6 +190,7 @@ impl Exchanges {
             | Body::Error(_)
             | Body::Exchange(_)
             | Body::Middle { .. }
+            | Body::Transmission(_)
             | Body::Grant => false,
         };
         let mut part = Part {

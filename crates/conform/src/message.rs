@@ -262,7 +262,7 @@ pub(crate) fn answer(octets: &Bytes, xid: u32) -> Answer {
         }
         Body::Done => Reaction::Odd("an RDMA_DONE".into()),
         // Not in the bytes of Version One.
-        Body::Error(_) | Body::Exchange(_) | Body::Middle { .. } | Body::Grant => {
+        Body::Error(_) | Body::Exchange(_) | Body::Middle { .. } | Body::Transmission(_) | Body::Grant => {
             Reaction::Odd("a message of Version Two".into())
         }
         Body::Padded { .. } => Reaction::Odd("an RDMA_MSGP".into()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rpcrdma_proto::wire::{Fixed, RDMA_DONE, RDMA_ERROR};
+use rpcrdma_proto::wire::{Body, ErrorBody, Fixed, Header, RDMA_DONE, RDMA_ERROR};
 use rpcrdma_proto::{
     Answer, CallId, Config, Connection, Event, Form, IncomingCall, Profile, RefusedKind, ReplyToken, Side,
     Travelled,
@@ -15,7 +15,7 @@ use rpcrdma_verbs::{Buffer, ProtectionDomain, QueuePair, Windows};
 use rpcrdma_xdr::Decoder;
 
 use crate::draw::Draw;
-use crate::ledger::{Kind, credit, kind};
+use crate::ledger::{Kind, credit, decode, kind};
 use crate::link::{Link, Watch};
 use crate::operations::{self, Spoken};
 use crate::peer::Peer;
@@ -68,19 +68,23 @@ impl Watch for Account {
     fn sent(&mut self, message: &Bytes, in_progress: usize) {
         let (header, kind) = kind(self.profile, message);
         match kind {
-            Kind::Call => {
+            Kind::Call { .. } => {
                 assert!(self.used.insert(header.xid), "{:#x} is sent twice (I8)", header.xid);
                 self.out.insert(header.xid);
                 let (out, granted) = (self.out.len(), self.granted.max(1));
                 assert!(out <= granted, "{out} in flight, {granted} granted at the most (I4)");
             }
-            Kind::Reply | Kind::Error => {
+            Kind::Reply { .. } | Kind::Error => {
                 let (credit, backed) = (credit(&header), self.receives + in_progress);
                 assert!((1..=self.most.min(backed)).contains(&credit), "{credit}, backed {backed} (I3)");
             }
-            Kind::Operation { .. } => {}
+            Kind::CallPart | Kind::ReplyPart | Kind::Report | Kind::Operation { .. } => {}
         }
-        if matches!(kind, Kind::Reply | Kind::Error | Kind::Operation { answer: true }) {
+        let answers = matches!(
+            kind,
+            Kind::Reply { .. } | Kind::Error | Kind::Report | Kind::Operation { answer: true }
+        );
+        if answers {
             self.answers += 1;
             assert!(self.answers <= self.answerable, "an answer to nothing, or to an error: {header:?}");
         }
@@ -97,6 +101,14 @@ impl Watch for Account {
             self.answerable += 1;
         }
         if self.used.contains(&fixed.xid) {
+            // rtrext-02 §5.4: a call that is not taken in a transmission group leaves again in plain messages.
+            let refused = matches!(
+                decode(self.profile, message),
+                Ok((Header { body: Body::Error(ErrorBody::Report(_) | ErrorBody::InvalidOption), .. }, _))
+            );
+            if refused {
+                self.used.remove(&fixed.xid);
+            }
             self.out.remove(&fixed.xid);
             self.granted = self.granted.max(usize::try_from(fixed.credit).unwrap());
         }

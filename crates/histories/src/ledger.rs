@@ -1,10 +1,11 @@
 //! Keeps account of one connection's credits from what passes its queue pair, knowing nothing of how the engine counts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use rpcrdma_proto::wire::round_trips::Operation;
 use rpcrdma_proto::wire::v1::V1;
-use rpcrdma_proto::wire::{self, Body, Codec, Exchange, Fixed, Header};
+use rpcrdma_proto::wire::{self, Body, Codec, ErrorBody, Exchange, Fixed, Header};
 use rpcrdma_proto::{Limits, OPERATION_RECEIVES, Profile, ProtocolError};
 
 use crate::link::Watch;
@@ -19,23 +20,46 @@ pub(crate) struct Ledger {
     /// Receives posted and not completed.
     receives: usize,
     /// Our calls on the wire.
-    out: BTreeSet<u32>,
+    out: BTreeMap<u32, Out>,
     /// Every XID of ours that was on this wire.
     used: BTreeSet<u32>,
     /// What the peer granted last.
     granted: Option<usize>,
-    /// The peer's calls that are not answered.
-    received: BTreeSet<u32>,
+    /// The peer's calls that are not answered, with the Sends that each took.
+    received: BTreeMap<u32, usize>,
     /// Operations of the peer whose Receive may not be posted again.
     operations: usize,
+}
+
+/// A call without its reply.
+#[derive(Debug)]
+struct Out {
+    /// Sends that it took.
+    sends: usize,
+    /// Receives that there are for its reply.
+    buffers: usize,
 }
 
 /// What a message is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Call,
-    Reply,
+    /// The first or only transmission of a call.
+    Call {
+        /// Receives that there are for its reply.
+        buffers: usize,
+    },
+    /// The same of a reply.
+    Reply {
+        /// How many there are.
+        transmissions: usize,
+    },
+    /// A later transmission of a call.
+    CallPart,
+    /// A later transmission of a reply.
+    ReplyPart,
     Error,
+    /// Something is wrong with a reply.
+    Report,
     /// An operation on characteristics.
     Operation {
         /// It answers another one.
@@ -52,6 +76,13 @@ pub(crate) fn decode(profile: Option<Profile>, message: &[u8]) -> Result<(Header
     }
 }
 
+const CALL: Kind = Kind::Call { buffers: 1 };
+const REPLY: Kind = Kind::Reply { transmissions: 1 };
+
+fn size(count: u32) -> usize {
+    usize::try_from(count).unwrap()
+}
+
 /// What an endpoint has sent; it sends nothing that does not decode, or that says two things.
 pub(crate) fn kind(profile: Option<Profile>, message: &Bytes) -> (Header, Kind) {
     let (header, length) = decode(profile, message).expect("an endpoint sends what it would accept");
@@ -61,11 +92,22 @@ pub(crate) fn kind(profile: Option<Profile>, message: &Bytes) -> (Header, Kind) 
             let call = message[length + 4..length + 8] == [0; 4];
             let direction = if call { wire::Direction::Call } else { wire::Direction::Reply };
             assert!(said.is_none_or(|said| said == direction), "the header says {said:?}, the message not");
-            if call { Kind::Call } else { Kind::Reply }
+            if call { CALL } else { REPLY }
         }
         Body::NoMessage(lists) => {
             let call = said.map_or(lists.has_position_zero(), |said| said == wire::Direction::Call);
-            if call { Kind::Call } else { Kind::Reply }
+            if call { CALL } else { REPLY }
+        }
+        Body::Transmission(Operation::Request(request)) => {
+            Kind::Call { buffers: size(request.response_buffers).max(1) }
+        }
+        Body::Transmission(Operation::Response(response)) => {
+            Kind::Reply { transmissions: size(response.count) }
+        }
+        Body::Transmission(_) if said == Some(wire::Direction::Call) => Kind::CallPart,
+        Body::Transmission(_) => Kind::ReplyPart,
+        Body::Error(ErrorBody::Report(report)) if report.group().direction == wire::Direction::Reply => {
+            Kind::Report
         }
         Body::Error(_) => Kind::Error,
         Body::Exchange(exchange) => Kind::Operation { answer: matches!(exchange, Exchange::Response { .. }) },
@@ -82,6 +124,12 @@ impl Ledger {
     /// Of an end that speaks Version Two by the first of these, with a peer that speaks it by the second.
     pub(crate) fn new(own: Option<Profile>, peer: Option<Profile>) -> Self {
         Self { profiles: [own, peer], ..Self::default() }
+    }
+
+    fn check_in_flight(&self) {
+        let (sends, granted) =
+            (self.out.values().map(|out| out.sends).sum::<usize>(), self.granted.unwrap_or(1));
+        assert!(sends <= granted, "{sends} in flight, {granted} granted (I4)");
     }
 
     /// A call of the peer is left without an answer.
@@ -101,23 +149,30 @@ impl Watch for Ledger {
         let credit = credit(&header);
         assert!(credit >= 1, "a request or grant is never 0: {header:?}");
         match kind {
-            Kind::Call => {
+            Kind::Call { buffers } => {
                 assert!(
                     self.used.insert(header.xid),
                     "{:#x} is sent twice on one connection (I8)",
                     header.xid
                 );
-                self.out.insert(header.xid);
-                let granted = self.granted.unwrap_or(1);
-                assert!(self.out.len() <= granted, "{} in flight, {granted} granted (I4)", self.out.len());
+                self.out.insert(header.xid, Out { sends: 1, buffers });
+                self.check_in_flight();
             }
-            Kind::Reply | Kind::Error => {
+            // rtrext-02 §4.3: each transmission takes a Receive of the peer.
+            Kind::CallPart => {
+                self.out.get_mut(&header.xid).expect("a call goes on that has begun").sends += 1;
+                self.check_in_flight();
+            }
+            Kind::Reply { .. } | Kind::Error => {
                 // Of the posted Receives, those for replies to our calls are spoken for, and those for operations.
-                let backed = (self.receives + self.operations).saturating_sub(self.out.len() + self.spare);
-                let in_progress = self.received.len();
+                let awaited: usize = self.out.values().map(|out| out.buffers).sum();
+                let backed = (self.receives + self.operations).saturating_sub(awaited + self.spare);
+                let in_progress: usize = self.received.values().sum();
                 assert!(credit <= backed + in_progress, "{credit} > {backed} + {in_progress} (I3)");
                 self.received.remove(&header.xid);
             }
+            Kind::ReplyPart => {}
+            Kind::Report => panic!("both keep to the rules: {header:?}"),
             Kind::Operation { .. } => self.spare = OPERATION_RECEIVES,
         }
     }
@@ -127,13 +182,31 @@ impl Watch for Ledger {
         let Some(message) = message else { return };
         let (header, kind) = kind(self.profiles[1], message);
         match kind {
-            Kind::Call => {
-                self.received.insert(header.xid);
+            Kind::Call { .. } => {
+                self.received.insert(header.xid, 1);
             }
-            Kind::Reply => {
-                self.out.remove(&header.xid);
+            Kind::CallPart => {
+                // The peer has no credit back before the reply; but what begun it may have been refused already.
+                self.received.entry(header.xid).and_modify(|used| *used += 1);
+            }
+            Kind::Reply { transmissions } => {
                 self.granted = Some(credit(&header));
+                match self.out.get_mut(&header.xid) {
+                    Some(out) if transmissions > 1 => {
+                        assert!(transmissions <= out.buffers, "more than there are Receives for (I3)");
+                        out.buffers = transmissions - 1;
+                    }
+                    _ => drop(self.out.remove(&header.xid)),
+                }
             }
+            Kind::ReplyPart => {
+                let out = self.out.get_mut(&header.xid).expect("a reply goes on that has begun");
+                out.buffers -= 1;
+                if out.buffers == 0 {
+                    self.out.remove(&header.xid);
+                }
+            }
+            Kind::Report => panic!("both keep to the rules: {header:?}"),
             Kind::Error => {
                 self.out.remove(&header.xid);
                 // RFC 8166 §3.3.3: the first grant is that of a valid reply.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_proto::{Config, Limits, Profile, Versions};
+use rpcrdma_proto::{BufferStructure, Config, Limits, Profile, Versions};
 use rpcrdma_sim::{CompletionMode, FabricConfig};
 use rpcrdma_verbs::{ConnectParameters, ProtectionDomain};
 
@@ -77,6 +77,10 @@ pub(crate) fn endpoint(draw: &mut Draw<'_>, versions: Versions, exchanges: bool)
     };
     if draw.flag() {
         config.bindings = Some(Arc::new(Table));
+    }
+    // Receives that are long have a place for items.
+    if config.receive_size == 16_384 {
+        config.transmissions.structure = Some(BufferStructure::with_items(3, 4096));
     }
     config.characteristics.enabled = exchanges;
     config.characteristics.most_receive_size = usize::try_from(MOST_RECEIVE).unwrap();

@@ -100,6 +100,8 @@ pub enum Form {
     Reduced,
     /// Several Sends, perhaps with items in chunks (version-two-07 §6.6.2).
     Continued,
+    /// One Send or several, with items where the receiver wants them (rtrext-02 §7).
+    Placed,
     /// RDMA_NOMSG: a Position-Zero Read chunk (a Call) or the Reply chunk (a reply), perhaps with items in other chunks.
     Long,
 }

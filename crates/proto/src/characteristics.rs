@@ -15,10 +15,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
 use crate::error::ProtocolError;
+use crate::limits::Limits;
+use crate::wire::round_trips::{BufferStructure, Property};
 use crate::wire::{Profile, Value};
 
 /// The first of the experimental ids, which go up to the end (xcharext-02 §6.2, version-two-03 §5.4.2).
@@ -56,8 +58,31 @@ pub struct Characteristics {
     pub remote_invalidation: bool,
     /// XCHAR_BRS: what it takes in the reverse direction (xcharext-02 §3.3).
     pub reverse: ReverseSupport,
+    /// What it does with transmission groups (rtrext-02 §8).
+    pub transmissions: Transmissions,
     /// Registered ones, by id ([`Registered`]).
     pub registered: BTreeMap<u32, Bytes>,
+}
+
+/// What a side says of transmission groups: messages in several Sends, or with items where the receiver has room for them
+/// (rtrext-02 §8). The default is what is assumed of one that says nothing: it takes no part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmissions {
+    /// RTRSUPP: the operations that it takes, by the bits of [`round_trips`](crate::wire::round_trips). The draft does not say which way
+    /// they are meant (§8.2).
+    pub support: u32,
+    /// RBSTRUCT: the structure of its Receives; `None` for one segment that nothing can be placed in (§8.3).
+    pub structure: Option<BufferStructure>,
+    /// REQRXLIM: Sends of the longest Call that it takes (§8.4).
+    pub request_limit: u32,
+    /// RESPSXLIM: Sends of the longest reply that it makes (§8.5).
+    pub response_limit: u32,
+}
+
+impl Default for Transmissions {
+    fn default() -> Self {
+        Self { support: 0, structure: None, request_limit: 1, response_limit: 1 }
+    }
 }
 
 impl Default for Characteristics {
@@ -69,6 +94,7 @@ impl Default for Characteristics {
             segment_count: None,
             remote_invalidation: false,
             reverse: ReverseSupport::Inline,
+            transmissions: Transmissions::default(),
             registered: BTreeMap::new(),
         }
     }
@@ -95,7 +121,7 @@ impl Characteristics {
 impl fmt::Display for Characteristics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { receive_size, send_size, segment_size, segment_count, .. } = self;
-        let Self { remote_invalidation, reverse, registered, .. } = self;
+        let Self { remote_invalidation, reverse, transmissions, registered, .. } = self;
         write!(f, "Receives of {receive_size} B")?;
         if let Some(size) = send_size {
             write!(f, ", Sends of {size} B")?;
@@ -112,6 +138,13 @@ impl fmt::Display for Characteristics {
             ReverseSupport::Continued => ", reverse Calls inline or continued",
             ReverseSupport::General => ", reverse Calls with chunks",
         })?;
+        let Transmissions { support, structure, request_limit, response_limit } = transmissions;
+        if *support != 0 {
+            write!(f, ", Calls in {request_limit} Sends, replies in {response_limit}")?;
+        }
+        if let Some(structure) = structure {
+            write!(f, ", {} segments to place items in", structure.targets())?;
+        }
         for (id, data) in registered {
             write!(f, ", {id:#010x}: {} B", data.len())?;
         }
@@ -170,6 +203,14 @@ pub enum Characteristic {
     RemoteInvalidation(bool),
     /// [`Characteristics::reverse`].
     Reverse(ReverseSupport),
+    /// [`Transmissions::support`].
+    TransmissionSupport(u32),
+    /// [`Transmissions::structure`].
+    BufferStructure(BufferStructure),
+    /// [`Transmissions::request_limit`].
+    RequestLimit(u32),
+    /// [`Transmissions::response_limit`].
+    ResponseLimit(u32),
     /// One of [`Characteristics::registered`].
     Registered {
         /// Its id.
@@ -186,7 +227,11 @@ impl Characteristic {
     /// [`ProtocolError::BadCharacteristic`]: too short, too long, or not of its type (xcharext-02 §2.1; that more bytes than its type
     /// has are not valid either is our reading). A number is valid whatever it is (version-two-07 §5.1, §7.2.2: what cannot be parsed): a
     /// peer that takes, or sends, next to nothing is believed, and what does not fit is refused when it is to be sent.
-    pub(crate) fn decode(profile: Profile, value: &Value) -> Result<Option<Self>, ProtocolError> {
+    pub(crate) fn decode(
+        profile: Profile,
+        value: &Value,
+        limits: &Limits,
+    ) -> Result<Option<Self>, ProtocolError> {
         let Value { id, data } = value;
         let bad = || ProtocolError::BadCharacteristic { id: *id, len: data.len() };
         let word = || <[u8; 4]>::try_from(&data[..]).map(u32::from_be_bytes).map_err(|_| bad());
@@ -209,6 +254,12 @@ impl Characteristic {
             Some(Known::Reverse) => {
                 Some(Self::Reverse(ReverseSupport::of(profile, word()?).ok_or_else(bad)?))
             }
+            Some(Known::Transmission(property)) => Some(match property {
+                Property::Support => Self::TransmissionSupport(word()?),
+                Property::BufferStructure => Self::BufferStructure(BufferStructure::decode(data, limits)?),
+                Property::RequestLimit => Self::RequestLimit(word()?),
+                Property::ResponseLimit => Self::ResponseLimit(word()?),
+            }),
             None if *id >= EXPERIMENTAL && has_experimental(profile) => {
                 Some(Self::Registered { id: *id, data: data.clone() })
             }
@@ -226,6 +277,14 @@ impl Characteristic {
             Self::SendSize(size) => (Known::SendSize, word(*size)),
             Self::SegmentSize(size) => (Known::SegmentSize, word(*size)),
             Self::SegmentCount(count) => (Known::SegmentCount, word(*count)),
+            Self::TransmissionSupport(bits) => (Known::Transmission(Property::Support), word(*bits)),
+            Self::BufferStructure(structure) => {
+                let mut data = BytesMut::new();
+                structure.encode(&mut data);
+                (Known::Transmission(Property::BufferStructure), data.freeze())
+            }
+            Self::RequestLimit(limit) => (Known::Transmission(Property::RequestLimit), word(*limit)),
+            Self::ResponseLimit(limit) => (Known::Transmission(Property::ResponseLimit), word(*limit)),
             Self::Registered { id, data } => {
                 return has_experimental(profile).then(|| Value { id: *id, data: data.clone() });
             }
@@ -256,26 +315,34 @@ enum Known {
     SegmentCount,
     RemoteInvalidation,
     Reverse,
+    Transmission(Property),
 }
 
 impl Known {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 10] = [
         Self::SendSize,
         Self::ReceiveSize,
         Self::SegmentSize,
         Self::SegmentCount,
         Self::RemoteInvalidation,
         Self::Reverse,
+        Self::Transmission(Property::Support),
+        Self::Transmission(Property::BufferStructure),
+        Self::Transmission(Property::RequestLimit),
+        Self::Transmission(Property::ResponseLimit),
     ];
 
     const fn id(self, profile: Profile) -> Option<u32> {
+        if let Self::Transmission(property) = self {
+            return property.id(profile);
+        }
         match profile {
             // xcharext-02 §3
             Profile::P1 => match self {
                 Self::ReceiveSize => Some(1),
                 Self::RemoteInvalidation => Some(2),
                 Self::Reverse => Some(3),
-                Self::SendSize | Self::SegmentSize | Self::SegmentCount => None,
+                _ => None,
             },
             // version-two-03 §5.2
             Profile::P2 => match self {
@@ -290,7 +357,7 @@ impl Known {
                 Self::SegmentSize => Some(3),
                 Self::SegmentCount => Some(4),
                 Self::Reverse => Some(5),
-                Self::RemoteInvalidation => None,
+                _ => None,
             },
         }
     }
@@ -310,6 +377,10 @@ impl Characteristics {
             Characteristic::SegmentCount(count) => self.segment_count = Some(count),
             Characteristic::RemoteInvalidation(takes) => self.remote_invalidation = takes,
             Characteristic::Reverse(support) => self.reverse = support,
+            Characteristic::TransmissionSupport(bits) => self.transmissions.support = bits,
+            Characteristic::BufferStructure(structure) => self.transmissions.structure = Some(structure),
+            Characteristic::RequestLimit(limit) => self.transmissions.request_limit = limit,
+            Characteristic::ResponseLimit(limit) => self.transmissions.response_limit = limit,
             Characteristic::Registered { id, data } => {
                 self.registered.insert(id, data);
             }
@@ -325,6 +396,12 @@ impl Characteristics {
             Characteristic::SegmentCount(_) => self.of_kind(Known::SegmentCount)?,
             Characteristic::RemoteInvalidation(_) => self.of_kind(Known::RemoteInvalidation)?,
             Characteristic::Reverse(_) => self.of_kind(Known::Reverse)?,
+            Characteristic::TransmissionSupport(_) => self.of_kind(Known::Transmission(Property::Support))?,
+            Characteristic::BufferStructure(_) => {
+                self.of_kind(Known::Transmission(Property::BufferStructure))?
+            }
+            Characteristic::RequestLimit(_) => self.of_kind(Known::Transmission(Property::RequestLimit))?,
+            Characteristic::ResponseLimit(_) => self.of_kind(Known::Transmission(Property::ResponseLimit))?,
             Characteristic::Registered { id, .. } => {
                 Characteristic::Registered { id: *id, data: self.registered.get(id)?.clone() }
             }
@@ -340,6 +417,18 @@ impl Characteristics {
             Known::SegmentCount => Characteristic::SegmentCount(self.segment_count?),
             Known::RemoteInvalidation => Characteristic::RemoteInvalidation(self.remote_invalidation),
             Known::Reverse => Characteristic::Reverse(self.reverse),
+            Known::Transmission(Property::Support) => {
+                Characteristic::TransmissionSupport(self.transmissions.support)
+            }
+            Known::Transmission(Property::BufferStructure) => {
+                Characteristic::BufferStructure(self.transmissions.structure.clone()?)
+            }
+            Known::Transmission(Property::RequestLimit) => {
+                Characteristic::RequestLimit(self.transmissions.request_limit)
+            }
+            Known::Transmission(Property::ResponseLimit) => {
+                Characteristic::ResponseLimit(self.transmissions.response_limit)
+            }
         })
     }
 
@@ -349,7 +438,11 @@ impl Characteristics {
             .registered
             .iter()
             .map(|(id, data)| Characteristic::Registered { id: *id, data: data.clone() });
-        Known::ALL.into_iter().filter_map(|known| self.of_kind(known)).chain(registered)
+        // Who does nothing with transmissions has nothing to say of them.
+        let silent = self.transmissions == Transmissions::default();
+        let known =
+            Known::ALL.into_iter().filter(move |known| !silent || !matches!(known, Known::Transmission(_)));
+        known.filter_map(|known| self.of_kind(known)).chain(registered)
     }
 }
 

@@ -9,10 +9,12 @@ use crate::binding::Bindings;
 use crate::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::compatibility::Compatibility;
 use crate::credits::messages::SPARE_RECEIVES;
+use crate::groups::TransmissionSettings;
 use crate::limits::Limits;
 use crate::private_data::{PrivateData, announced};
 use crate::timers::Timeouts;
 use crate::versions::Versions;
+use crate::wire::round_trips::BufferStructure;
 use crate::wire::{Codec, CreditRule};
 
 /// Who opened the connection; fixed for its life (RFC 8167 §2).
@@ -79,6 +81,8 @@ pub struct Config {
     pub versions: Versions,
     /// What is done about transport characteristics, where the version has them.
     pub characteristics: Exchanged,
+    /// What is done with transmission groups, where the version has them (rtrext-02).
+    pub transmissions: TransmissionSettings,
     /// Retired forms that are spoken: none, unless the peer is known to speak them.
     pub compatibility: Compatibility,
     /// What is DDP-eligible in the Calls received; `None` leaves it to the argument decoder.
@@ -107,6 +111,7 @@ impl Default for Config {
             reverse_chunks: false,
             versions: Versions::default(),
             characteristics: Exchanged::default(),
+            transmissions: TransmissionSettings::default(),
             compatibility: Compatibility::default(),
             bindings: None,
         }
@@ -145,19 +150,45 @@ impl Config {
             .saturating_add(self.receives_for_messages())
     }
 
-    /// Of those, the ones where credits are counted per message (version-two-07 §4.2.1.1) and messages are continued.
+    /// Of those, the ones where credits are counted per message (version-two-07 §4.2.1.1) and replies come in several Sends.
     pub(crate) fn receives_for_messages(&self) -> usize {
+        let counted = self.versions.codecs().any(|codec| codec.rules().credits == CreditRule::PerMessage);
+        self.receives_for_parts().saturating_add(if counted { SPARE_RECEIVES } else { 0 })
+    }
+
+    /// Of those, the ones for replies in several Sends, beyond the first of each. Who makes no Calls needs none.
+    #[must_use]
+    pub fn receives_for_parts(&self) -> usize {
+        let groups = self.transmissions.enabled;
         let rules = || self.versions.codecs().map(Codec::rules);
-        let counted = rules().any(|rules| rules.credits == CreditRule::PerMessage);
-        let continued = rules().any(|rules| rules.part_header.is_some());
-        let parts = if continued { self.continued_parts.saturating_sub(1) } else { 0 };
-        parts.saturating_add(if counted { SPARE_RECEIVES } else { 0 })
+        let continued = rules().any(|rules| rules.part_header.is_some() || (groups && rules.groups));
+        if continued { self.continued_parts.saturating_sub(1) } else { 0 }
     }
 
     /// Of those, the ones for RDMA_DONEs.
     pub(crate) fn receives_for_dones(&self) -> usize {
         let exposed = self.compatibility.read_read.as_ref().map(|read_read| read_read.exposed_replies);
         exposed.map_or(0, |replies| replies.saturating_add(1))
+    }
+
+    /// Has Receives with this structure, and Sends at least as long: peers that place items do so in these, and items are placed in theirs
+    /// (rtrext-02 §8.3). A structure that is not consistent, or not of a length that can be announced, changes nothing.
+    pub fn place_items(&mut self, structure: BufferStructure) {
+        let size = usize::try_from(structure.total).unwrap_or(usize::MAX);
+        if structure.check().is_ok() && announced(size) == size {
+            self.receive_size = size;
+            self.send_size = self.send_size.max(size);
+            self.transmissions.structure = Some(structure);
+        }
+    }
+
+    /// How our Receives are structured, if that is said: by a structure of their size, in a version with transmission groups.
+    pub(crate) fn structure(&self) -> Option<&BufferStructure> {
+        let TransmissionSettings { enabled, structure, .. } = &self.transmissions;
+        let has_groups = self.versions.codecs().any(|codec| codec.rules().groups);
+        let size = u32::try_from(announced(self.receive_size)).ok();
+        let fits = |structure: &&BufferStructure| structure.check().is_ok() && Some(structure.total) == size;
+        structure.as_ref().filter(|_| *enabled && has_groups).filter(fits)
     }
 
     /// Bytes that a Receive takes at the most: the size that is announced, the least of the versions, or what the peer can ask for.

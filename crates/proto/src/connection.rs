@@ -13,6 +13,7 @@
 
 mod operations;
 mod receiving;
+mod transmissions;
 mod transmitting;
 mod version;
 
@@ -31,6 +32,7 @@ use crate::continuation::Continuation;
 use crate::core::Core;
 use crate::credits::{RequesterCredits, ResponderCredits};
 use crate::event::{Answer, CloseReason, Event, ReplyToken};
+use crate::groups::Groups;
 use crate::private_data::{PrivateData, Thresholds};
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -83,6 +85,8 @@ pub struct Connection {
     exchanges: Option<Exchanges>,
     /// A message of the peer that comes in several Sends.
     continuation: Continuation,
+    /// A message of the peer that comes in a transmission group.
+    groups: Groups,
     /// No answer has left in a version whose thresholds hold after the first.
     first_answer_due: bool,
     /// The XID of the next operation.
@@ -156,6 +160,7 @@ impl Connection {
         let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
         let config = fit_limits(config, capabilities);
         let awaits_version = side == Side::Server && config.versions.profile().is_some();
+        let groups = Groups::new(config.structure());
         let core = Core::new(config, side, codec, thresholds, peer.send_size, invalidate, capabilities);
         let mut connection = Self {
             core,
@@ -170,6 +175,7 @@ impl Connection {
             announced: (thresholds, invalidate),
             exchanges: None,
             continuation: Continuation::default(),
+            groups,
             first_answer_due: false,
             next_operation: FIRST_OPERATION,
         };

@@ -13,6 +13,8 @@ use rpcrdma_verbs::{
     WorkRequest, WrId,
 };
 
+use rpcrdma_xdr::Piece;
+
 use crate::agreement::Agreement;
 use crate::characteristics::ReverseSupport;
 use crate::compatibility::{PaddedMessages, ReadRead};
@@ -23,13 +25,19 @@ use crate::credits::messages::MessageCredits;
 use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event, Post};
 use crate::gather::Gather;
+use crate::groups::geometry::Targets;
 use crate::ids::IdMap;
-use crate::planner::AlignmentRules;
+use crate::planner::{AlignmentRules, GroupPlan};
 use crate::private_data::{Thresholds, announced};
 use crate::reads::{Owner, Reads};
 use crate::receives::Receives;
 use crate::stats::Stats;
-use crate::wire::{Body, ChunkLists, Codec, CreditRule, Direction, Fixed, Header, Invalidation, Segment};
+use crate::wire::round_trips::{
+    Operation, OperationBase, TransmitContinuation, TransmitRequest, TransmitResponse,
+};
+use crate::wire::{
+    Body, ChunkLists, Codec, CreditRule, Direction, Fixed, Header, Invalidation, Segment, operation_len,
+};
 
 /// Room for a header with a few segments, in bytes.
 const SMALL_HEADER: usize = 128;
@@ -77,6 +85,17 @@ pub(crate) enum Origin {
     },
 }
 
+/// What the peer has said of transmission groups (rtrext-02 §8).
+#[derive(Debug)]
+pub(crate) struct PeerGroups {
+    /// Sends of the longest Call that it takes.
+    pub(crate) requests: usize,
+    /// Sends of the longest reply that it makes.
+    pub(crate) responses: usize,
+    /// Where its Receives take items.
+    pub(crate) targets: Targets,
+}
+
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) config: Arc<Config>,
@@ -91,6 +110,12 @@ pub(crate) struct Core {
     pub(crate) invalidate_peer: bool,
     /// Whether a reply may invalidate a window of ours.
     pub(crate) may_invalidate: bool,
+    /// What the peer does with transmission groups, if this side does anything with them.
+    pub(crate) peer_groups: Option<PeerGroups>,
+    /// Where our Receives take items.
+    pub(crate) targets: Targets,
+    /// Where those of a peer do that has said nothing.
+    pub(crate) nowhere: Targets,
     /// What the peer takes in the reverse direction, where it has said so.
     pub(crate) peer_reverse: Option<ReverseSupport>,
     /// The longest segment that the peer takes, bytes, and the most in a header, where it has said so.
@@ -140,6 +165,9 @@ impl Core {
             receive_len: announced(config.receive_size.max(config.versions.least_receive())),
             may_invalidate: config.remote_invalidation && capabilities.remote_invalidation,
             send_earlier: thresholds.send,
+            peer_groups: None,
+            targets: config.structure().map(Targets::of).unwrap_or_default(),
+            nowhere: Targets::default(),
             peer_reverse: None,
             peer_segments: (None, None),
             untold: None,
@@ -247,6 +275,52 @@ impl Core {
     /// Whether messages of ours may be continued.
     fn continues(&self) -> bool {
         self.codec.rules().part_header.is_some() && self.config.continued_parts > 1
+    }
+
+    /// Sends all transmissions of a message, for which there are Receives at the peer; returns the length of all of them, bytes.
+    pub(crate) fn send_group(
+        &mut self,
+        header: &Header,
+        group: GroupPlan,
+        payload: &rpcrdma_xdr::Stream,
+        invalidate: Option<Key>,
+    ) -> usize {
+        let GroupPlan { lead, arrangement, items } = group;
+        let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let initial_type = lead.kind().number(OperationBase::Separate);
+        let lengths: Vec<usize> = arrangement.sends.iter().map(|send| send.payload).collect();
+        let (parts, _) = split(payload, &lengths);
+        let last = arrangement.sends.len().saturating_sub(1);
+        let mut lead = Some(lead);
+        let mut sent = 0;
+        for (number, (send, part)) in arrangement.sends.iter().zip(&parts).enumerate() {
+            let payload_len = narrow(send.payload);
+            let operation = match lead.take() {
+                Some(Operation::Request(request)) => {
+                    Operation::Request(TransmitRequest { payload_len, ..request })
+                }
+                Some(Operation::Response(response)) => {
+                    Operation::Response(TransmitResponse { payload_len, ..response })
+                }
+                _ => {
+                    let number = narrow(number);
+                    Operation::Continuation(TransmitContinuation { number, initial_type, payload_len })
+                }
+            };
+            let mut at = operation_len(&operation) + send.payload;
+            let header = Header { body: Body::Transmission(operation), ..header.clone() };
+            let mut behind = rpcrdma_xdr::Stream::new();
+            part.pieces().iter().for_each(|piece| behind.push(piece.clone()));
+            for run in &send.placed {
+                put_nothing(run.at.saturating_sub(at), &mut behind);
+                let item = items.get(run.item).map(|item| item.slice(run.range.clone())).unwrap_or_default();
+                at = run.at + item.len();
+                behind.push(Piece::Inline(item));
+            }
+            let invalidate = if number == last { invalidate } else { None };
+            sent += self.send(&header, &behind, invalidate, false);
+        }
+        sent
     }
 
     /// Raises the peer's limit by a message that does nothing else, if that is due.
@@ -473,7 +547,7 @@ impl Core {
         gather.push_stream(payload);
         let gather = self.gather(gather);
         // Nothing may come between the parts of a message, so that no Send passes another.
-        let express = express && !self.continues();
+        let express = express && !self.continues() && self.peer_groups.is_none();
         let request = SendRequest { gather, invalidate, solicited: false, express };
         self.post(Origin::Send, WorkRequest::Send(request));
         len
@@ -526,6 +600,17 @@ impl Core {
     pub(crate) fn withdraw(&mut self) {
         self.out.clear();
         self.works.clear();
+    }
+}
+
+/// What lies between the Payload stream and the segment that an item is placed in (rtrext-02 §11: nothing of ours).
+static NOTHING: [u8; 4096] = [0; 4096];
+
+fn put_nothing(mut len: usize, out: &mut rpcrdma_xdr::Stream) {
+    while len > 0 {
+        let now = len.min(NOTHING.len());
+        out.push(Piece::Inline(Bytes::from_static(&NOTHING).slice(..now)));
+        len -= now;
     }
 }
 

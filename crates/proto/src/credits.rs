@@ -24,9 +24,11 @@ pub struct RequesterCredits {
     in_flight: u32,
     /// Calls sent so far.
     sent: u64,
+    /// Credits of Calls in flight beyond the first: of those that left in several Sends.
+    further: u32,
     /// Calls that have their reply and owe an RDMA_DONE.
     owed: u32,
-    /// RDMA_DONEs sent that the peer may not have received: how many Calls were sent before each.
+    /// RDMA_DONEs sent that the peer may not have received, and other Sends that nothing answers: how many Calls were sent before each.
     dones: VecDeque<u64>,
     /// Whether calls can come to owe an RDMA_DONE.
     read_read: bool,
@@ -45,6 +47,7 @@ impl RequesterCredits {
             granted: initial.max(1),
             in_flight: 0,
             sent: 0,
+            further: 0,
             owed: 0,
             dones: VecDeque::new(),
             read_read: false,
@@ -104,7 +107,31 @@ impl RequesterCredits {
     /// Credits of calls without a reply, and of RDMA_DONEs to be sent or not known to have arrived.
     fn taken(&self) -> u32 {
         let dones = u32::try_from(self.dones.len()).unwrap_or(u32::MAX);
-        self.in_flight.saturating_add(self.owed).saturating_add(dones)
+        self.in_flight.saturating_add(self.further).saturating_add(self.owed).saturating_add(dones)
+    }
+
+    /// Sends that a Call may take now, each of which uses a Receive of the peer (rtrext-02 §4.3).
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        if self.available() { self.granted().saturating_sub(self.taken()) } else { 0 }
+    }
+
+    /// Takes credits for the Sends of a Call beyond the one that [`take`](Self::take) took a credit for. There is
+    /// [`room`](Self::room) for them.
+    pub const fn take_further(&mut self, sends: u32) {
+        self.further = self.further.saturating_add(sends);
+    }
+
+    /// Such a Call was answered before all of its Sends may have arrived: their credits are free when a later Call is answered, like
+    /// those of RDMA_DONEs.
+    pub fn leave_unproved(&mut self, sends: u32) {
+        self.release_further(sends);
+        (0..sends).for_each(|_| self.dones.push_back(self.sent));
+    }
+
+    /// Such a Call was answered.
+    pub const fn release_further(&mut self, sends: u32) {
+        self.further = self.further.saturating_sub(sends);
     }
 
     /// Whether a Call may be sent. RFC 8166 §3.3.1.

@@ -8,7 +8,7 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::wire::Direction;
-use crate::wire::round_trips::Malformed;
+use crate::wire::round_trips::{ErrorReport, Malformed};
 
 /// Which part of a header did not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -519,6 +519,9 @@ pub enum ProtocolError {
     /// rtrext-02: an operation or property on transmissions that does not decode.
     #[error(transparent)]
     RoundTrips(#[from] Malformed),
+    /// rtrext-02 §5.4: a transmission group that is not as it has to be.
+    #[error("transmission {} of XID {:#010x}: {}", .0.bad.number, .0.bad.xid, .0.error)]
+    Group(ErrorReport),
     /// RFC 8797 §4.1: the tag invalidated must belong to the XID answered.
     #[error("a message for XID {xid:#010x} invalidated a tag of another call")]
     ForeignInvalidation {
@@ -680,6 +683,7 @@ impl ProtocolError {
             Self::ContinuationMemory { .. } => "continuation_memory",
             Self::TooManyParts { .. } => "too_many_parts",
             Self::RoundTrips(malformed) => malformed.name(),
+            Self::Group(report) => report.error.name(),
             Self::ForeignInvalidation { .. } => "foreign_invalidation",
         }
     }

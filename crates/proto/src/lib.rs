@@ -10,6 +10,7 @@
 //! | [`planner`] | decides how a message travels; nothing else does |
 //! | [`reassembly`] | from a Read list to the chunks of a Call |
 //! | `continuation` | one message in several Sends |
+//! | [`groups`] | the same, and items placed by Sends, in the profiles with transmission groups |
 //! | [`credits`], [`receives`] | flow control: grants, and the Receives that back them |
 //! | [`connection`] | one connection: a requester and a responder on one queue pair |
 //! | [`session`] | the client's side across connections: reconnect and retransmit |
@@ -41,6 +42,7 @@ pub mod credits;
 pub mod error;
 pub mod event;
 mod gather;
+pub mod groups;
 pub mod ids;
 pub mod limits;
 pub mod planner;
@@ -66,13 +68,14 @@ pub use call::{
 };
 pub use characteristics::{
     Characteristic, Characteristics, Disposition, Exchanged, NotExchanged, NotRegistered, Notice,
-    OPERATION_RECEIVES, Registered, ReverseSupport,
+    OPERATION_RECEIVES, Registered, ReverseSupport, Transmissions,
 };
 pub use compatibility::{AlignmentBase, Compatibility, PaddedMessages, ReadRead};
 pub use config::{Config, Side};
 pub use connection::Connection;
 pub use error::ProtocolError;
 pub use event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
+pub use groups::TransmissionSettings;
 pub use ids::{IdMap, IdSet};
 pub use limits::Limits;
 pub use private_data::{PrivateData, Thresholds};
@@ -81,3 +84,4 @@ pub use stats::Stats;
 pub use timers::Timeouts;
 pub use versions::Versions;
 pub use wire::Profile;
+pub use wire::round_trips::{BufferGroup, BufferStructure};

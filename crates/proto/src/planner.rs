@@ -15,6 +15,9 @@ use crate::continuation::{capacity, divide};
 use crate::error::ProtocolError;
 use crate::gather::Gather;
 use crate::wire::{ChunkLists, Codec, Direction, Shape, WriteChunk};
+pub use group::{CallGroups, GroupPlan, ReplyGroups};
+
+mod group;
 
 /// All that decides how a Call travels.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +48,8 @@ pub struct CallInput<'a> {
     pub continued_reply: usize,
     /// Bytes that we take of a reply in several Sends.
     pub continued_reply_len: usize,
+    /// What is possible in transmission groups, where the version has them and the peer takes them.
+    pub groups: Option<CallGroups<'a>>,
 }
 
 /// How opaque data is aligned (RFC 5666 §3.9).
@@ -177,6 +182,8 @@ pub struct CallPlan {
     pub reply: Option<Vec<usize>>,
     /// Bytes copied to join short pieces of a Position-Zero chunk.
     pub copied: CopyCount,
+    /// How the message is divided, if it travels in a transmission group.
+    pub group: Option<GroupPlan>,
 }
 
 impl CallPlan {
@@ -204,6 +211,9 @@ pub struct PlannedRead {
 /// # Errors
 /// [`Refusal`]: no form carries it.
 pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
+    if let Some(plan) = group::plan_call(input) {
+        return Ok(plan);
+    }
     let Offer { write, reply, sends: reply_sends } = offer(input)?;
     let shape = |read_segments, long| Shape {
         direction: Direction::Call,
@@ -217,7 +227,7 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     let whole = |form, padding, inline| {
         let (write, reply) = (write.clone(), reply.clone());
         let (parts, read, copied) = (vec![], vec![], CopyCount::default());
-        CallPlan { form, padding, inline, parts, reply_sends, read, write, reply, copied }
+        CallPlan { form, padding, inline, parts, reply_sends, read, write, reply, copied, group: None }
     };
     if let Some((padding, inline)) = align(input, header) {
         return Ok(whole(Form::Padded, Some(padding), inline));
@@ -239,7 +249,18 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     };
     if let Some((form, parts)) = form {
         let (padding, inline, copied) = (None, rest, CopyCount::default());
-        return Ok(CallPlan { form, padding, inline, parts, reply_sends, read, write, reply, copied });
+        return Ok(CallPlan {
+            form,
+            padding,
+            inline,
+            parts,
+            reply_sends,
+            read,
+            write,
+            reply,
+            copied,
+            group: None,
+        });
     }
     if !input.chunks.allowed {
         return Err(Refusal::CallTooLong { len: header + input.message.len(), allowed: input.send });
@@ -256,7 +277,7 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
         return Err(Refusal::HeaderTooLong { len, allowed: input.send });
     }
     let (form, padding, inline, parts) = (Form::Long, None, Stream::new(), vec![]);
-    Ok(CallPlan { form, padding, inline, parts, reply_sends, read, write, reply, copied })
+    Ok(CallPlan { form, padding, inline, parts, reply_sends, read, write, reply, copied, group: None })
 }
 
 /// The message with its long opaque data aligned, and the two words that say how, if it fits inline behind a header of
@@ -487,6 +508,8 @@ pub struct ReplyInput<'a> {
     pub expose: Option<ChunkRules>,
     /// Sends that the reply may take, where messages can be continued; 1 otherwise.
     pub continued: usize,
+    /// What is possible in transmission groups, if the Call came in one.
+    pub groups: Option<ReplyGroups<'a>>,
 }
 
 /// How a reply travels.
@@ -506,9 +529,17 @@ pub struct ReplyPlan {
     pub parts: Vec<usize>,
     /// Bytes copied to join short pieces of a Position-Zero chunk.
     pub copied: CopyCount,
+    /// How the message is divided, if it travels in a transmission group.
+    pub group: Option<GroupPlan>,
 }
 
 impl ReplyPlan {
+    /// Sends that it takes.
+    #[must_use]
+    pub fn sends(&self) -> usize {
+        self.group.as_ref().map_or(self.parts.len() + 1, GroupPlan::sends)
+    }
+
     /// Bytes that are exposed to the Requester's RDMA Reads.
     #[must_use]
     pub fn exposed(&self) -> usize {
@@ -524,6 +555,9 @@ impl ReplyPlan {
 /// # Errors
 /// [`ProtocolError::WriteChunkTooSmall`] and [`ProtocolError::ReplyTooLong`], answered with ERR_CHUNK.
 pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
+    if let Some(plan) = group::plan_reply(input)? {
+        return Ok(plan);
+    }
     let mut left = Vec::new();
     let mut placed = Vec::new();
     let mut write: Vec<WriteChunk> = Vec::with_capacity(input.offered.write.len());
@@ -572,18 +606,18 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     // RFC 8166 §4.3.3: inline whenever it fits, whatever was offered.
     if header + rest.len() <= input.send {
         let form = if placed.is_empty() { Form::Inline } else { Form::Reduced };
-        return Ok(ReplyPlan { form, lists: unused, placed, read, rest, parts, copied });
+        return Ok(ReplyPlan { form, lists: unused, placed, read, rest, parts, copied, group: None });
     }
     let long = reply.filter(|chunk| len <= chunk.total());
     let long = long.map(|chunk| ChunkLists { reply: Some(chunk.filled(len)), ..unused.clone() });
     if let Some(lists) = long
         && input.codec.header_len(&lists.shape(Direction::Reply)) <= input.send
     {
-        return Ok(ReplyPlan { form: Form::Long, lists, placed, read, rest, parts, copied });
+        return Ok(ReplyPlan { form: Form::Long, lists, placed, read, rest, parts, copied, group: None });
     }
     if let Some(parts) = divide(input.codec, input.send, header, rest.len(), input.continued) {
         let form = Form::Continued;
-        return Ok(ReplyPlan { form, lists: unused, placed, read, rest, parts, copied });
+        return Ok(ReplyPlan { form, lists: unused, placed, read, rest, parts, copied, group: None });
     }
     // RFC 8166 §4.5.3
     expose(input, &left, unused, placed).ok_or_else(|| ProtocolError::ReplyTooLong {
@@ -608,14 +642,23 @@ fn expose(
     let (rest, mut read) = take_out(&rules, left, &reduced).ok()?;
     if header(&read) + rest.len() <= input.send {
         let (parts, copied) = (vec![], CopyCount::default());
-        return Some(ReplyPlan { form: Form::Reduced, lists, placed, read, rest, parts, copied });
+        return Some(ReplyPlan {
+            form: Form::Reduced,
+            lists,
+            placed,
+            read,
+            rest,
+            parts,
+            copied,
+            group: None,
+        });
     }
     // RFC 5666 §5.1: "the first entry in the read chunk list with an XDR position of zero".
     let (zero, copied) = position_zero(&rules, &rest).ok()?;
     read.insert(0, zero);
     let (form, rest, parts) = (Form::Long, Stream::new(), vec![]);
     let fits = header(&read) <= input.send;
-    fits.then_some(ReplyPlan { form, lists, placed, read, rest, parts, copied })
+    fits.then_some(ReplyPlan { form, lists, placed, read, rest, parts, copied, group: None })
 }
 
 fn wide(len: usize) -> u64 {

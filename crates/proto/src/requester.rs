@@ -8,6 +8,7 @@
 //! Under the Read-Read model (RFC 5666 §3.8) a reply may leave data at the peer. It is read into memory of the domain, all of it or
 //! none, by timers of its own, and an RDMA_DONE goes on the call's credit before the call completes.
 
+mod groups;
 mod reply;
 mod transmit;
 
@@ -32,6 +33,7 @@ use crate::reads::{Owner, Pulled};
 use crate::responder::{REPLY, check_prefix};
 use crate::timers::after;
 use crate::wire::ChunkLists;
+use crate::wire::round_trips::{ErrorReport, ResponseDirection};
 
 #[derive(Debug)]
 pub(crate) struct Requester {
@@ -52,6 +54,8 @@ pub(crate) struct Requester {
     set_aside: u32,
     /// Sends beyond one for each Call without a reply: parts of those that went on.
     parts: u32,
+    /// What the peer is to be told about its replies.
+    reports: VecDeque<(u32, ErrorReport)>,
     /// Reservations that are being given up.
     releasing: usize,
     /// Bytes that the next call waits for.
@@ -85,6 +89,14 @@ struct Transaction {
     set_aside: u32,
     /// Sends that it took beyond one.
     parts: u32,
+    /// Credits beyond the first, if it left in several transmissions.
+    further: u32,
+    /// What its reply was told to do with items, if it left in a transmission group.
+    directions: Option<Vec<ResponseDirection>>,
+    /// It leaves in plain messages only: the peer has refused it in a group.
+    plain: bool,
+    /// The peer was told that its reply is not as it has to be.
+    reported: bool,
     windows: Vec<Window>,
     /// Sinks whose memory was the caller's.
     lent: Vec<usize>,
@@ -102,6 +114,15 @@ enum Stage {
     Answered(Answered),
 }
 
+/// Where a result is that memory was offered for, or a place in our Receives.
+#[derive(Debug)]
+enum Written {
+    /// In its Write chunk, so many bytes; if none, inline.
+    Chunk(usize),
+    /// In a Receive (rtrext-02 §7.3).
+    Placed(Bytes),
+}
+
 /// What the peer said; handed out when the windows are closed.
 #[derive(Debug)]
 enum Answered {
@@ -110,8 +131,8 @@ enum Answered {
         inline: Option<Bytes>,
         /// How that is aligned.
         padding: Option<Padding>,
-        /// Bytes in each Write chunk.
-        written: Vec<usize>,
+        /// Where the result for each Write chunk is.
+        written: Vec<Written>,
         /// Bytes in the Reply chunk.
         reply_chunk: usize,
         /// What was read from the peer.
@@ -163,6 +184,7 @@ impl Requester {
             no_window: false,
             set_aside: 0,
             parts: 0,
+            reports: VecDeque::new(),
             releasing: 0,
             wants_memory: None,
         }
@@ -247,6 +269,10 @@ impl Requester {
             number: 0,
             set_aside: 0,
             parts: 0,
+            further: 0,
+            directions: None,
+            plain: false,
+            reported: false,
             windows: vec![],
             lent: vec![],
             offered: ChunkLists::default(),
@@ -530,14 +556,16 @@ impl Transaction {
             Decoder::new(base)
         } else {
             let mut chunks = Vec::with_capacity(written.len());
-            for (index, len) in written.into_iter().enumerate() {
+            for (index, written) in written.into_iter().enumerate() {
                 let offered = self.offered.write.get(index).map_or(0, crate::wire::WriteChunk::total);
-                chunks.push(if offered == 0 {
-                    ReturnedChunk::Empty
-                } else {
-                    let offered = usize::try_from(offered).unwrap_or(usize::MAX);
-                    let data = self.content(Place::Write(index), len).ok_or_else(lost)?;
-                    ReturnedChunk::Filled { data, offered }
+                chunks.push(match written {
+                    Written::Placed(data) => ReturnedChunk::Filled { offered: data.len(), data },
+                    Written::Chunk(_) if offered == 0 => ReturnedChunk::Empty,
+                    Written::Chunk(len) => {
+                        let offered = usize::try_from(offered).unwrap_or(usize::MAX);
+                        let data = self.content(Place::Write(index), len).ok_or_else(lost)?;
+                        ReturnedChunk::Filled { data, offered }
+                    }
                 });
             }
             let rules = WriteChunkRules { accept_padded: roundup, ..WriteChunkRules::default() };

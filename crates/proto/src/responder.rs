@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{Disconnected, Key, Status, TerminateCause};
-use rpcrdma_xdr::{Decoder, Padding};
+use rpcrdma_xdr::{Decoder, Padding, ReadChunk, padded_len};
 
 use self::exposure::Exposures;
 use crate::binding::Bindings;
@@ -29,6 +29,7 @@ use crate::ids::IdMap;
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
 use crate::timers::{after, earlier};
+use crate::wire::round_trips::ResponseDirection;
 use crate::wire::{ChunkLists, Direction, ErrorBody};
 
 /// The first two words of an RPC message: XID and direction.
@@ -103,6 +104,10 @@ struct Incoming {
     /// Its answer was set aside long enough, or has the credits now: it does not wait for more.
     in_turn: bool,
     travelled: Travelled,
+    /// Items of it that lie in our Receives.
+    items: Vec<ReadChunk>,
+    /// What it says of its reply, if it came in a transmission group.
+    group: Option<AskedReply>,
 }
 
 /// A Call as it came.
@@ -120,6 +125,19 @@ pub(crate) struct ReceivedCall {
     pub(crate) continued: bool,
     /// Bytes of the Send, or of all of them.
     pub(crate) len: usize,
+    /// Items of it that lie in our Receives.
+    pub(crate) items: Vec<ReadChunk>,
+    /// What it says of its reply, if it came in a transmission group.
+    pub(crate) group: Option<AskedReply>,
+}
+
+/// What a Call in a transmission group says of its reply (rtrext-02 §7.4, §9.2).
+#[derive(Debug)]
+pub(crate) struct AskedReply {
+    /// What to do with its items, in their order. Which part of the Call each is for is not known here: they are used in order.
+    pub(crate) directions: Vec<ResponseDirection>,
+    /// Receives that there are for it.
+    pub(crate) buffers: u32,
 }
 
 impl Responder {
@@ -210,14 +228,15 @@ impl Responder {
         now: Instant,
         call: ReceivedCall,
     ) -> Result<(), ProtocolError> {
-        let ReceivedCall { xid, lists, invalidate, payload, padding, continued, len } = call;
+        let ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, items, group } = call;
+        let here: usize = items.iter().map(|item| padded_len(item.data.len())).sum();
         // RFC 8167 §5.3
         if core.side == Side::Client && !core.config.reverse_chunks && !lists.is_empty() {
             return Err(ProtocolError::ReverseChunks);
         }
         let layout = match &payload {
             Some(_) if lists.has_position_zero() => return Err(ProtocolError::PositionZeroInMessage),
-            Some(payload) => Layout::new(&lists.read, payload.len(), &core.config.limits)?,
+            Some(payload) => Layout::new(&lists.read, payload.len() + here, &core.config.limits)?,
             // RFC 8166 §4.2.4: without it the Payload has no source.
             None if !lists.has_position_zero() => return Err(ProtocolError::NoPositionZero),
             None => Layout::new(&lists.read, 0, &core.config.limits)?,
@@ -232,6 +251,7 @@ impl Responder {
         }
         let form = match payload {
             None => Form::Long,
+            Some(_) if !items.is_empty() => Form::Placed,
             Some(_) if continued => Form::Continued,
             Some(_) if !layout.chunks.is_empty() => Form::Reduced,
             Some(_) if padding.is_some() => Form::Padded,
@@ -242,7 +262,8 @@ impl Responder {
         let travelled = Travelled { form, sent: len, read, segments, ..Travelled::default() };
         let mut wanted = true;
         if let Some(payload) = &payload {
-            wanted = check_eligible(core.config.bindings.as_deref(), payload, layout.chunks.len())?;
+            let chunks = layout.chunks.len() + items.len();
+            wanted = check_eligible(core.config.bindings.as_deref(), payload, chunks)?;
         }
         count_lists(core, &lists, &travelled);
 
@@ -257,6 +278,8 @@ impl Responder {
             deadline: None,
             in_turn: false,
             travelled,
+            items,
+            group,
         };
         self.calls.insert(token, incoming);
         let pull = if wanted { Pull::new(layout) } else { Pull::default() };
@@ -396,7 +419,7 @@ impl Incoming {
     /// The RPC message, put together.
     fn message(
         &mut self,
-        Pulled { zero, chunks }: Pulled,
+        Pulled { zero, mut chunks }: Pulled,
         bindings: Option<&dyn Bindings>,
     ) -> Result<Decoder, ProtocolError> {
         let base = match self.inline.take() {
@@ -408,6 +431,10 @@ impl Incoming {
                 base
             }
         };
+        if !self.items.is_empty() {
+            chunks.append(&mut self.items);
+            chunks.sort_by_key(|chunk| chunk.position);
+        }
         let message = Decoder::with_read_chunks(base, chunks);
         Ok(match self.padding {
             Some(padding) => message.skip_padding(padding),

@@ -17,6 +17,8 @@ pub struct Messages {
     pub reduced: u64,
     /// Messages that came in several Sends.
     pub continued: u64,
+    /// Messages with items placed by Sends (rtrext-02 §7).
+    pub placed: u64,
     /// RDMA_NOMSG.
     pub long: u64,
     /// RDMA_ERROR.
@@ -38,6 +40,7 @@ impl Messages {
             Form::Padded => self.padded += 1,
             Form::Reduced => self.reduced += 1,
             Form::Continued => self.continued += 1,
+            Form::Placed => self.placed += 1,
             Form::Long => self.long += 1,
         }
         self.send_bytes += wide(travelled.sent);
@@ -85,6 +88,12 @@ pub struct Stats {
     pub exposures_expired: u64,
     /// Parts of messages received, but for the last of each.
     pub parts_received: u64,
+    /// Calls that left in a transmission group, and then, as the peer had refused that, in plain messages.
+    pub sent_plainly: u64,
+    /// Replies of the peer that it was told are not as they have to be (rtrext-02 §5.4).
+    pub reports_sent: u64,
+    /// The same of our replies.
+    pub replies_reported: u64,
     /// Messages sent that only raise the peer's limit (version-two-07 §6.3.2).
     pub grants_sent: u64,
     /// The same received.

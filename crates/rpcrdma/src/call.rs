@@ -254,6 +254,7 @@ impl fmt::Display for Way<'_> {
             Form::Padded => "padded",
             Form::Reduced => "reduced",
             Form::Continued => "continued",
+            Form::Placed => "placed",
             Form::Long => "long",
             _ => "other",
         };

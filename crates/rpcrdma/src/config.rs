@@ -198,7 +198,8 @@ impl ServerConfig {
         let [grant, calls] = [self.protocol.grant, self.protocol.calls]
             .map(|count| usize::try_from(count).unwrap_or(usize::MAX));
         let replies = calls.min(self.max_reverse_calls);
-        let others = self.protocol.receives_beyond_calls();
+        let parts = if replies == 0 { self.protocol.receives_for_parts() } else { 0 };
+        let others = self.protocol.receives_beyond_calls().saturating_sub(parts);
         let receives = grant.saturating_add(replies).saturating_add(others);
         receives.saturating_mul(self.protocol.largest_receive())
     }

@@ -60,9 +60,10 @@ pub use rpcrdma_oncrpc::{
     TransportKind,
 };
 pub use rpcrdma_proto::{
-    Agreement, AlignmentBase, Binding, Characteristic, Characteristics, Compatibility, Config, Disposition,
-    Eligibility, Exchanged, Form, Invalidations, Limits, NotExchanged, NotRegistered, Notice, PaddedMessages,
-    Profile, ReadRead, Registered, ReverseSupport, Sink, Timeouts, Travelled, Versions,
+    Agreement, AlignmentBase, Binding, BufferGroup, BufferStructure, Characteristic, Characteristics,
+    Compatibility, Config, Disposition, Eligibility, Exchanged, Form, Invalidations, Limits, NotExchanged,
+    NotRegistered, Notice, PaddedMessages, Profile, ReadRead, Registered, ReverseSupport, Sink, Timeouts,
+    TransmissionSettings, Transmissions, Travelled, Versions,
 };
 pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
 pub use shares::PeerShares;

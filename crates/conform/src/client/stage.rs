@@ -285,7 +285,11 @@ impl Stage {
             Body::NoMessage(lists) => (lists, None),
             Body::Padded { .. } => return Err(fail("the client sends an RDMA_MSGP")),
             Body::Done => return Err(fail("the client sends an RDMA_DONE")),
-            Body::Error(_) | Body::Exchange(_) | Body::Middle { .. } | Body::Grant => {
+            Body::Error(_)
+            | Body::Exchange(_)
+            | Body::Middle { .. }
+            | Body::Transmission(_)
+            | Body::Grant => {
                 return Ok(Event::Other(arrived.octets));
             }
         };

@@ -22,6 +22,7 @@ use super::{Characteristic, Characteristics, Disposition, NotExchanged, Notice};
 use crate::config::Config;
 use crate::error::ProtocolError;
 use crate::event::Event;
+use crate::limits::Limits;
 use crate::wire::{Body, CharacteristicsRule, Direction, ErrorBody, Exchange, Profile, Rest, Subset, Value};
 
 /// Requests that wait for the one before.
@@ -67,6 +68,7 @@ pub(crate) struct Exchanges {
     sizes: (u32, u32),
     changeable: Vec<u32>,
     may_invalidate: bool,
+    limits: Limits,
     /// What we have told, or shall tell with the first operation.
     ours: Characteristics,
     /// What the peer has told.
@@ -163,6 +165,7 @@ impl Exchanges {
             segment_count: initial.segment_count.map(|_| narrow(limits.segments_per_chunk)),
             remote_invalidation: may_invalidate,
             reverse,
+            transmissions: config.transmissions.told(config),
             registered: exchanged.registered.iter().map(|own| (own.id, own.value.clone())).collect(),
         };
         Self {
@@ -171,11 +174,15 @@ impl Exchanges {
             once: rules.characteristics == CharacteristicsRule::Once,
             in_parts: false,
             sizes: (
-                narrow(exchanged.least_receive_size).max(Characteristics::default().receive_size),
+                narrow(exchanged.least_receive_size)
+                    .max(Characteristics::default().receive_size)
+                    // What items are placed in has to stay.
+                    .max(config.structure().map_or(0, |structure| structure.total)),
                 narrow(exchanged.most_receive_size),
             ),
             changeable: exchanged.registered.iter().filter(|own| own.changeable).map(|own| own.id).collect(),
             may_invalidate,
+            limits: limits.clone(),
             ours,
             peer: initial,
             initial_due: false,
@@ -316,6 +323,11 @@ impl Exchanges {
             Characteristic::RemoteInvalidation(true) if !self.may_invalidate => {
                 Err(NotExchanged::Impossible(value))
             }
+            // Nothing here would follow.
+            Characteristic::TransmissionSupport(_)
+            | Characteristic::BufferStructure(_)
+            | Characteristic::RequestLimit(_)
+            | Characteristic::ResponseLimit(_) => Err(NotExchanged::Impossible(value)),
             value => {
                 self.set(value, false);
                 Ok(Effect::Nothing)
@@ -494,7 +506,7 @@ impl Exchanges {
 
     /// What is registered here is known as well; nothing else is kept of what a peer says.
     fn decode_one(&self, value: &Value) -> Result<Option<Characteristic>, ProtocolError> {
-        match Characteristic::decode(self.profile, value)? {
+        match Characteristic::decode(self.profile, value, &self.limits)? {
             Some(Characteristic::Registered { id, .. }) if !self.ours.registered.contains_key(&id) => {
                 Ok(None)
             }
@@ -585,7 +597,11 @@ impl Exchanges {
             | Characteristic::SendSize(_)
             | Characteristic::SegmentSize(_)
             | Characteristic::SegmentCount(_)
-            | Characteristic::Reverse(_) => false,
+            | Characteristic::Reverse(_)
+            | Characteristic::TransmissionSupport(_)
+            | Characteristic::BufferStructure(_)
+            | Characteristic::RequestLimit(_)
+            | Characteristic::ResponseLimit(_) => false,
         }
     }
 

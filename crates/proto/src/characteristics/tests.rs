@@ -19,7 +19,10 @@ fn each_profile_has_its_numbers() {
     ] {
         assert_eq!(characteristic.encode(profile), expected, "{profile:?} {characteristic:?}");
         if let Some(value) = expected {
-            assert_eq!(Characteristic::decode(profile, &value), Ok(Some(characteristic.clone())));
+            assert_eq!(
+                Characteristic::decode(profile, &value, &Limits::default()),
+                Ok(Some(characteristic.clone()))
+            );
         }
     }
 }
@@ -36,35 +39,45 @@ fn xcharext_s2_1_data_of_a_known_characteristic_is_of_its_type() {
         (3, &[0]),
     ] {
         let bad = ProtocolError::BadCharacteristic { id, len: data.len() };
-        assert_eq!(Characteristic::decode(Profile::P1, &value(id, data)), Err(bad), "{id} {data:?}");
+        assert_eq!(
+            Characteristic::decode(Profile::P1, &value(id, data), &Limits::default()),
+            Err(bad),
+            "{id} {data:?}"
+        );
     }
     assert_eq!(
-        Characteristic::decode(Profile::P1, &value(1, &[0; 4])),
+        Characteristic::decode(Profile::P1, &value(1, &[0; 4]), &Limits::default()),
         Ok(Some(Characteristic::ReceiveSize(0)))
     );
 }
 
 #[test]
 fn xcharext_s2_1_what_is_not_known_is_no_error() {
-    for id in [0, 4, 77, EXPERIMENTAL - 1] {
-        assert_eq!(Characteristic::decode(Profile::P1, &value(id, b"anything")), Ok(None));
+    for id in [0, 8, 77, EXPERIMENTAL - 1] {
+        assert_eq!(
+            Characteristic::decode(Profile::P1, &value(id, b"anything"), &Limits::default()),
+            Ok(None)
+        );
     }
     // What is experimental is handed on.
     for id in [EXPERIMENTAL, u32::MAX] {
         let data = Bytes::from_static(b"anything");
         let expected = Characteristic::Registered { id, data };
-        assert_eq!(Characteristic::decode(Profile::P1, &value(id, b"anything")), Ok(Some(expected)));
+        assert_eq!(
+            Characteristic::decode(Profile::P1, &value(id, b"anything"), &Limits::default()),
+            Ok(Some(expected))
+        );
     }
 }
 
 #[test]
 fn v2_03_s5_1_1_without_data_it_is_the_default() {
     assert_eq!(
-        Characteristic::decode(Profile::P2, &value(1, &[])),
+        Characteristic::decode(Profile::P2, &value(1, &[]), &Limits::default()),
         Ok(Some(Characteristic::ReceiveSize(4096)))
     );
     assert_eq!(
-        Characteristic::decode(Profile::P2, &value(2, &[])),
+        Characteristic::decode(Profile::P2, &value(2, &[]), &Limits::default()),
         Ok(Some(Characteristic::Reverse(ReverseSupport::Inline)))
     );
 }

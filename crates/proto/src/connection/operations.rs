@@ -10,16 +10,20 @@ use rpcrdma_xdr::Stream;
 
 use super::Connection;
 use crate::characteristics::exchange::{Effect, Exchanges, Operation, Progress};
-use crate::characteristics::{Characteristic, Characteristics, NotExchanged};
+use crate::characteristics::{Characteristic, Characteristics, NotExchanged, Transmissions};
+use crate::core::PeerGroups;
 use crate::error::{Action, ProtocolError, Taken};
+use crate::groups::geometry::Targets;
 use crate::private_data::Thresholds;
 use crate::versions::FIRST_MESSAGE;
+use crate::wire::round_trips::{SUPPORT_CONTINUATION, SUPPORT_REQUEST};
 use crate::wire::{Body, CharacteristicsRule, Direction, Exchange, Fixed, Invalidation};
 
 impl Connection {
     /// Makes what was told hold.
     pub(super) fn follow_characteristics(&mut self) {
         let Some(exchanges) = &self.exchanges else { return };
+        let takes_groups = self.takes_groups();
         let rules = self.core.codec.rules();
         let own = self.core.config.send_size.max(rules.default_inline);
         let (mut send, mut earlier) = exchanges.send(own, rules.largest_inline);
@@ -32,6 +36,10 @@ impl Connection {
         let peer = exchanges.peer();
         self.core.peer_reverse = Some(peer.reverse);
         self.core.peer_segments = (peer.segment_size, peer.segment_count);
+        if exchanges.is_exchanged().is_some() {
+            self.core.untold = None;
+        }
+        self.core.peer_groups = peer_groups(&peer.transmissions).filter(|_| takes_groups);
         if exchanges.is_exchanged().is_some() {
             self.core.untold = None;
         }
@@ -204,4 +212,18 @@ impl Connection {
             _ => self.fault(now, error, taken, Some(fixed)),
         }
     }
+}
+
+/// What a peer can do with transmission groups; `None` if that is nothing.
+fn peer_groups(said: &Transmissions) -> Option<PeerGroups> {
+    let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).max(1);
+    let takes = |bits| said.support & bits == bits;
+    // It takes Calls in groups, and makes replies to them.
+    if !takes(SUPPORT_REQUEST) {
+        return None;
+    }
+    let continues = |sends: u32| if takes(SUPPORT_CONTINUATION) { wide(sends) } else { 1 };
+    let targets = said.structure.as_ref().map(Targets::of).unwrap_or_default();
+    let (requests, responses) = (continues(said.request_limit), wide(said.response_limit));
+    Some(PeerGroups { requests, responses, targets })
 }

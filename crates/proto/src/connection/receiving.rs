@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_verbs::{Buffer, Completion, PostErrorKind, Status, Work, WrId};
-use rpcrdma_xdr::{CopyCount, Padding};
+use rpcrdma_xdr::{CopyCount, Padding, ReadChunk};
 
 use super::version::Version;
 use super::{Connection, State};
@@ -19,9 +19,29 @@ use crate::error::{Action, ProtocolError, Taken};
 use crate::event::CloseReason;
 use crate::reads::Owner;
 use crate::requester::Received;
-use crate::responder::{CALL, REPLY, ReceivedCall, rpc_prefix};
+use crate::responder::{AskedReply, CALL, REPLY, ReceivedCall, rpc_prefix};
 use crate::timers::after;
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header};
+
+/// An RPC message that is all there.
+#[derive(Debug, Default)]
+pub(super) struct Arrived {
+    pub(super) lists: ChunkLists,
+    /// What follows the header; `None` for RDMA_NOMSG.
+    pub(super) payload: Option<Bytes>,
+    /// The words of an RDMA_MSGP.
+    pub(super) padded: Option<(u32, u32)>,
+    /// Bytes of the header.
+    pub(super) header_len: usize,
+    /// It came in several Sends.
+    pub(super) continued: bool,
+    /// Bytes of the Send, or of all of them.
+    pub(super) len: usize,
+    /// Items of it that lie in our Receives.
+    pub(super) items: Vec<ReadChunk>,
+    /// What a Call that came in a transmission group says of its reply.
+    pub(super) group: Option<AskedReply>,
+}
 
 impl Connection {
     /// A request or Receive of ours has completed, or a window was flushed.
@@ -196,6 +216,9 @@ impl Connection {
             }
             Err(error) => {
                 self.continuation.broken(fixed.xid, self.core.codec.is_part(fixed.procedure));
+                if matches!(error, ProtocolError::RoundTrips(_)) {
+                    self.groups.undecoded(fixed.xid);
+                }
                 let taken = self.taken_undecoded(&error, fixed);
                 return self.fault(now, error, taken, Some(fixed));
             }
@@ -211,6 +234,7 @@ impl Connection {
         if self.version == Version::Offered && !matches!(header.body, Body::Error(_)) {
             self.settle();
         }
+        self.interrupt_group(&header, fixed);
         if let Some((error, taken)) = self.interrupted(&header, fixed) {
             return self.fault(now, error, taken, Some(fixed));
         }
@@ -256,6 +280,13 @@ impl Connection {
                 return self.handle_part(now, fixed, header.direction.unwrap_or_default(), part, remaining);
             }
             Body::Exchange(exchange) => return self.handle_operation(now, fixed, exchange),
+            Body::Transmission(operation) => {
+                let said = header.direction.unwrap_or_default();
+                return self.handle_transmission(now, fixed, (said, operation), (message, header_len));
+            }
+            Body::Error(ErrorBody::Report(report)) if report.group().direction == Direction::Reply => {
+                return self.reply_reported(now, &report);
+            }
             Body::Error(error) => {
                 if let Some(exchanges) =
                     self.exchanges.as_mut().filter(|exchanges| exchanges.knows(header.xid))
@@ -272,9 +303,22 @@ impl Connection {
                 return;
             }
         };
-        let xid = header.xid;
+        let arrived = Arrived { lists, payload, padded, header_len, continued, len, ..Arrived::default() };
+        self.take(now, fixed, (header.direction, header.invalidate), arrived);
+    }
+
+    /// Takes an RPC message that is all there.
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        fixed: Fixed,
+        (said, invalidate): (Option<Direction>, u32),
+        arrived: Arrived,
+    ) {
+        let Arrived { lists, payload, padded, header_len, continued, len, items, group } = arrived;
+        let Fixed { xid, credit, .. } = fixed;
         // The direction first: a fault of a reply is never answered, one of a Call always (RFC 8166 §4.5).
-        let taken = match self.direction(xid, header.direction, &lists, payload.as_deref()) {
+        let taken = match self.direction(xid, said, &lists, payload.as_deref()) {
             Ok(taken) => taken,
             Err((error, taken)) => return self.fault(now, error, taken, Some(fixed)),
         };
@@ -284,7 +328,7 @@ impl Connection {
         };
         match taken {
             Taken::AsReply => {
-                let credit = self.core.granted(header.credit);
+                let credit = self.core.granted(credit);
                 let received = Received { xid, credit, lists, payload, padding, continued, len };
                 match self.requester.handle_reply(&mut self.core, now, received) {
                     Ok(()) => self.rpc_taken(),
@@ -292,19 +336,12 @@ impl Connection {
                 }
             }
             Taken::AsCall => {
-                if !self.admit(now, Some(header.credit)) {
+                if !self.admit(now, Some(credit)) {
                     return;
                 }
                 self.rpc_taken();
-                let call = ReceivedCall {
-                    xid,
-                    lists,
-                    invalidate: header.invalidate,
-                    payload,
-                    padding,
-                    continued,
-                    len,
-                };
+                let call =
+                    ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, items, group };
                 if let Err(error) = self.responder.handle_call(&mut self.core, now, call) {
                     self.refuse_call(now, error, fixed);
                 }
@@ -366,7 +403,7 @@ impl Connection {
     }
 
     /// A Call or reply was taken: operations on characteristics are counted between those.
-    fn rpc_taken(&mut self) {
+    pub(super) fn rpc_taken(&mut self) {
         if let Some(exchanges) = &mut self.exchanges {
             exchanges.rpc_received();
         }
@@ -443,7 +480,7 @@ impl Connection {
     }
 
     /// Counts a Call against the grant. RFC 8167 §4.1: what it requests is ignored if its direction is only assumed.
-    fn admit(&mut self, now: Instant, requested: Option<u32>) -> bool {
+    pub(super) fn admit(&mut self, now: Instant, requested: Option<u32>) -> bool {
         if let Some(requested) = requested {
             self.responder.credits.request(self.core.granted(requested));
         }
@@ -480,7 +517,7 @@ impl Connection {
     }
 
     /// Answers a Call that was admitted with an RDMA_ERROR.
-    fn refuse_call(&mut self, now: Instant, error: ProtocolError, fixed: Fixed) {
+    pub(super) fn refuse_call(&mut self, now: Instant, error: ProtocolError, fixed: Fixed) {
         tracing::debug!(side = %self.core.side, xid = format_args!("{:#010x}", fixed.xid), %error, "call refused");
         let body = match error.action(Taken::AsCall) {
             // RFC 8166 §4.5.1: with the version of the request.

@@ -42,6 +42,7 @@ impl Connection {
             let in_flight = in_flight.saturating_sub(self.responder.credits.overdrawn());
             let owed = self.responder.receives_owed().saturating_add(in_flight);
             self.continuation.use_domain(qp.domain());
+            self.groups.use_domain(qp.domain());
             let missing = self.core.post_receives(owed, qp.domain());
             if !self.core.is_idle() {
                 continue;
@@ -53,6 +54,9 @@ impl Connection {
             }
             // A server's own Calls wait until the client has said which version is spoken.
             let speaks = self.may_call();
+            if missing == 0 && self.requester.transmit_report(&mut self.core) {
+                continue;
+            }
             let (calls, windows) = (self.requester.sends_out(), self.requester.windows());
             let progress = self.responder.transmit(&mut self.core, now, (in_flight, calls, windows), qp)
                 || self.read_on(now, qp)
@@ -116,6 +120,10 @@ impl Connection {
         if let Some(what) = self.continuation.handle_timeout(now) {
             self.core.fail(CloseReason::Timeout(what));
         }
+        if self.groups.poll_timeout().is_some_and(|deadline| deadline <= now) {
+            self.groups.clear();
+            self.core.fail(CloseReason::Timeout("the rest of a transmission group"));
+        }
         if let State::Closing(deadline) = self.state
             && deadline <= now
         {
@@ -138,7 +146,8 @@ impl Connection {
             State::Aborting | State::Closed => None,
         };
         let halves = earlier(self.requester.poll_timeout(), self.responder.poll_timeout());
-        let parts = if self.state == State::Open { self.continuation.poll_timeout() } else { None };
+        let parts = earlier(self.continuation.poll_timeout(), self.groups.poll_timeout());
+        let parts = parts.filter(|_| self.state == State::Open);
         earlier(earlier(state, parts), earlier(halves, self.core.reads.poll_timeout()))
     }
 
@@ -175,6 +184,7 @@ impl Connection {
         self.responder.handle_disconnected(&reason, self.core.reads.sole());
         self.core.reads.clear();
         self.continuation.clear();
+        self.groups.clear();
         let reason = self.core.failure.take().unwrap_or(CloseReason::Link(reason));
         self.core.withdraw();
         self.requester.handle_disconnected(&mut self.core, &reason);

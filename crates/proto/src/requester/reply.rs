@@ -10,7 +10,7 @@ use bytes::Bytes;
 use rpcrdma_verbs::PoolExhausted;
 use rpcrdma_xdr::{Padding, Stream, padded_len};
 
-use super::{Answered, Requester, Stage, Transaction};
+use super::{Answered, Requester, Stage, Transaction, Written};
 use crate::call::{CallError, Form, Travelled};
 use crate::core::Core;
 use crate::error::{List, ProtocolError};
@@ -72,6 +72,7 @@ impl Requester {
         core.stats.replies_received.count(&travelled);
         core.stats.read_segments += u64::try_from(lists.read.len()).unwrap_or(u64::MAX);
         let pulled = Pulled::default();
+        let written = written.into_iter().map(Written::Chunk).collect();
         let reply = Answered::Reply { inline: payload, padding, written, reply_chunk, pulled, travelled };
         match read {
             Some(layout) => self.read(core, now, (xid, credit), reply, layout),
@@ -168,23 +169,36 @@ impl Requester {
     ) -> Result<(), ProtocolError> {
         self.sent(xid)?;
         core.stats.replies_received.errors += 1;
+        self.credits.grant_by_error(credit);
+        if let Some(transaction) = self.calls.get_mut(&xid) {
+            self.credits.leave_unproved(std::mem::take(&mut transaction.further));
+        }
+        if matches!(error, ErrorBody::Report(_) | ErrorBody::InvalidOption) && self.send_plainly(core, xid) {
+            return Ok(());
+        }
         let error = match error {
             ErrorBody::Version { low, high } => CallError::Version { low, high },
             ErrorBody::Chunk => CallError::Chunk,
             error => CallError::Refused(error),
         };
-        self.credits.grant_by_error(credit);
         self.answer(core, now, xid, None, Answered::Failed(error));
         Ok(())
     }
 
-    fn sent(&self, xid: u32) -> Result<&Transaction, ProtocolError> {
+    pub(super) fn sent(&self, xid: u32) -> Result<&Transaction, ProtocolError> {
         let transaction = self.calls.get(&xid).filter(|call| matches!(call.stage, Stage::Sent));
         transaction.ok_or(ProtocolError::UnknownXid { xid })
     }
 
     /// The call has its answer: its credit is free, its windows are closed (rule I2).
-    fn answer(&mut self, core: &mut Core, now: Instant, xid: u32, credit: Option<u32>, answered: Answered) {
+    pub(super) fn answer(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        xid: u32,
+        credit: Option<u32>,
+        answered: Answered,
+    ) {
         self.credits.release();
         self.credits.cover(self.calls.get(&xid).map_or(0, |call| call.number));
         if let Some(credit) = credit {
@@ -195,6 +209,7 @@ impl Requester {
         if let Some(transaction) = self.calls.get_mut(&xid) {
             self.set_aside = self.set_aside.saturating_sub(std::mem::take(&mut transaction.set_aside));
             self.parts = self.parts.saturating_sub(std::mem::take(&mut transaction.parts));
+            self.credits.release_further(std::mem::take(&mut transaction.further));
             transaction.stage = Stage::Answered(answered);
             core.close_windows(xid, &transaction.windows);
         }

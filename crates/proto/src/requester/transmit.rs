@@ -15,7 +15,8 @@ use crate::characteristics::ReverseSupport;
 use crate::config::Side;
 use crate::core::{Allowance, Core, Origin, allocate_together, segment};
 use crate::event::{CloseReason, Event};
-use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, plan_call};
+use crate::planner::{CallGroups, CallInput, CallPlan, ChunkRules, GroupPlan, Refusal, plan_call};
+use crate::wire::round_trips::{Location, Operation, ResponseDirection, ResponseLocation};
 use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
 
 /// Calls that may pass one that waits for credits for several Sends, while others are awaited whose replies bring some.
@@ -69,7 +70,8 @@ impl Requester {
             self.queue.pop_front();
             return true;
         };
-        let plan = match plan(core, transaction, answers, calls) {
+        let room = (self.credits.room(), self.set_aside);
+        let plan = match plan(core, transaction, answers, calls, room) {
             Ok(plan) => plan,
             // What the peer takes is not told yet.
             Err(refusal) if refusal.is_of_segments() && core.untold.is_some() => {
@@ -83,6 +85,11 @@ impl Requester {
                 return true;
             }
         };
+        // All transmissions of a group leave together, and each uses a Receive of the peer.
+        let sends = narrow(plan.group.as_ref().map_or(1, GroupPlan::sends));
+        if sends > self.credits.room() {
+            return false;
+        }
         // All parts of a message leave together.
         let sends = narrow(plan.parts.len()).saturating_add(1);
         if !core.may_send(left.saturating_add(sends)) {
@@ -227,8 +234,16 @@ impl Requester {
         };
         let mut header = core.header(Direction::Call, xid, self.credits.requested(), body);
         header.invalidate = core.invalidates(&transaction.offered);
+        transaction.directions = None;
         // Windows are bound before any later request leaves, so nothing here depends on what was posted before.
-        let sent = core.send_continued(&header, &plan.parts, &plan.inline, None, true);
+        let sent = if let Some(mut group) = plan.group {
+            transaction.further = narrow(group.sends()).saturating_sub(1);
+            self.credits.take_further(transaction.further);
+            transaction.directions = Some(name_memory(&mut group.lead, &transaction.offered));
+            core.send_group(&header, group, &plan.inline, None)
+        } else {
+            core.send_continued(&header, &plan.parts, &plan.inline, None, true)
+        };
         transaction.set_aside = narrow(plan.reply_sends).saturating_sub(1);
         self.set_aside += transaction.set_aside;
         transaction.parts = narrow(plan.parts.len());
@@ -267,8 +282,15 @@ impl Requester {
     }
 }
 
-/// `answers` are messages that are left, `calls` those that our Calls without a reply took.
-fn plan(core: &Core, transaction: &Transaction, answers: Answers, calls: u32) -> Result<CallPlan, Refusal> {
+/// `answers` are messages that are left, `calls` those that our Calls without a reply took; `room` are credits where a Send takes one, and
+/// `set_aside` the Receives that replies have beyond one each.
+fn plan(
+    core: &Core,
+    transaction: &Transaction,
+    answers: Answers,
+    calls: u32,
+    (room, set_aside): (u32, u32),
+) -> Result<CallPlan, Refusal> {
     let call = &transaction.call;
     let config = &core.config;
     if core.side == Side::Server && core.peer_reverse == Some(ReverseSupport::None) {
@@ -311,6 +333,7 @@ fn plan(core: &Core, transaction: &Transaction, answers: Answers, calls: u32) ->
             continued,
             continued_reply: if continues { core.continued_reply_parts() } else { 1 },
             continued_reply_len: config.limits.continued_len,
+            groups: if transaction.plain { None } else { core.call_groups(room, set_aside) },
         })
     };
     let mut plan = attempt(config.max_segments.min(most))?;
@@ -332,6 +355,46 @@ fn plan(core: &Core, transaction: &Transaction, answers: Answers, calls: u32) ->
         return Err(Refusal::TooManySegments { segments, allowed });
     }
     Ok(plan)
+}
+
+impl Core {
+    /// What is possible in transmission groups for a Call that leaves now: `room` are credits, `set_aside` Receives that are kept for the
+    /// transmissions of other replies. The receive queue has room for one such reply.
+    fn call_groups(&self, room: u32, set_aside: u32) -> Option<CallGroups<'_>> {
+        let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        let peer = self.peer_groups.as_ref()?;
+        let most = self.config.continued_parts.max(1);
+        Some(CallGroups {
+            sends: most.min(peer.requests).min(wide(room)).max(1),
+            reply_sends: if set_aside > 0 { 1 } else { most.min(peer.responses) },
+            theirs: &peer.targets,
+            ours: &self.targets,
+            place_from: self.config.transmissions.place_from,
+        })
+    }
+}
+
+/// Names the memory of a Call in the operation of its first transmission; says what its reply was directed to do.
+fn name_memory(lead: &mut Operation, offered: &ChunkLists) -> Vec<ResponseDirection> {
+    let Operation::Request(request) = lead else { return vec![] };
+    for item in &mut request.placed {
+        if let Location::Explicit(segments) = &mut item.location {
+            let chunk = offered.read.iter().filter(|entry| entry.position == item.displacement);
+            *segments = chunk.map(|entry| entry.segment).collect();
+        }
+    }
+    let mut chunks = offered.write.iter();
+    let mut directions = Vec::new();
+    for direction in request.response.iter_mut().flat_map(|set| &mut set.directions) {
+        if let ResponseLocation::Explicit(segments)
+        | ResponseLocation::Choice(segments)
+        | ResponseLocation::BySize { segments, .. } = &mut direction.location
+        {
+            *segments = chunks.next().map(|chunk| chunk.segments.clone()).unwrap_or_default();
+        }
+        directions.push(direction.clone());
+    }
+    directions
 }
 
 /// Gets all memory of a call together, or none of it.

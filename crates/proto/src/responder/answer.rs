@@ -9,13 +9,13 @@ use rpcrdma_verbs::{PoolExhausted, WindowErrorKind, Windows, WorkRequest};
 use rpcrdma_xdr::Stream;
 
 use super::set_aside::{NO_CREDITS, Place};
-use super::{Fault, Incoming, Responder, Stall, narrow};
+use super::{AskedReply, Fault, Incoming, Responder, Stall, narrow};
 use crate::call::{Form, Travelled};
 use crate::core::{Allowance, Core, Origin, remote};
 use crate::error::ProtocolError;
 use crate::event::Answer;
 use crate::gather::Gather;
-use crate::planner::{ChunkRules, ReplyInput, ReplyPlan, plan_reply};
+use crate::planner::{ChunkRules, ReplyGroups, ReplyInput, ReplyPlan, plan_reply};
 use crate::timers::after;
 use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk};
 
@@ -65,7 +65,7 @@ impl Responder {
         let Some(mut plan) = self.plan_next(core, calls) else { return false };
         let exposing = plan.as_ref().is_ok_and(|plan| !plan.read.is_empty());
         let for_done = narrow(usize::from(exposing));
-        let sends = narrow(plan.as_ref().map_or(1, |plan| plan.parts.len() + 1));
+        let sends = narrow(plan.as_ref().map_or(1, ReplyPlan::sends));
         match self.place(core, calls, sends) {
             Place::Next => {}
             Place::Behind => return false,
@@ -132,6 +132,7 @@ impl Responder {
                     max_read_chunks: core.config.max_read_chunks,
                 }),
                 continued: core.continued_parts(allowance),
+                groups: call.group.as_ref().map(|group| core.reply_groups(group)),
             }),
             Answer::ChunkError | Answer::Drop | Answer::Lost => Err(ProtocolError::MisplacedChunk),
         };
@@ -250,6 +251,20 @@ enum Waiting {
     Error,
 }
 
+impl Core {
+    /// What is possible in transmission groups for the reply to a Call that came in one.
+    fn reply_groups<'a>(&'a self, asked: &'a AskedReply) -> ReplyGroups<'a> {
+        let peer = self.peer_groups.as_ref();
+        let buffers = usize::try_from(asked.buffers).unwrap_or(usize::MAX);
+        ReplyGroups {
+            sends: self.config.continued_parts.min(buffers).max(1),
+            directions: &asked.directions,
+            theirs: peer.map_or(&self.nowhere, |peer| &peer.targets),
+            send: self.thresholds.send,
+        }
+    }
+}
+
 /// Why nothing can be exposed for a reply.
 enum Room {
     /// Others must be done first.
@@ -313,6 +328,15 @@ fn send_reply(
         (Body::Message(plan.lists), plan.rest)
     };
     let header = core.header(Direction::Reply, call.xid, grant, body);
+    if let Some(group) = plan.group {
+        travelled.sent = core.send_group(&header, group, &payload, invalidate);
+        core.stats.replies_sent.count(&travelled);
+        tracing::debug!(
+            side = %core.side, xid = format_args!("{:#010x}", call.xid), form = ?travelled.form,
+            sent = travelled.sent, written = travelled.written, grant, "reply in a transmission group"
+        );
+        return Ok(());
+    }
     // A Send that says what was written must not pass the Writes.
     let express = travelled.written == 0 && !long;
     travelled.sent = core.send_continued(&header, &plan.parts, &payload, invalidate, express);

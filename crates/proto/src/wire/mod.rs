@@ -23,6 +23,7 @@ use crate::error::ProtocolError;
 use crate::limits::Limits;
 pub use exchange::{Exchange, Rest, Subset, Value};
 use reader::Reader;
+use round_trips::{ErrorReport, Operation, OperationBase, OperationType};
 pub use segment::{ChunkLists, ReadSegment, Segment, WriteChunk};
 
 /// Bytes of the part that has the same place and meaning in every version (RFC 8166 §4.2, §7).
@@ -148,6 +149,9 @@ pub enum Body {
         /// `rdma_remaining`: bytes of the Payload stream that come in the messages after this one.
         remaining: u32,
     },
+    /// ROPT_XMTREQ, ROPT_XMTRESP, ROPT_XMTCONT: what follows is told by the operation (rtrext-02 §9). A ROPT_REPTERR is an
+    /// [`ErrorBody::Report`].
+    Transmission(Operation),
     /// RDMA2_GRANT: nothing but `rdma_credit` (version-two-07 §6.3.2).
     Grant,
 }
@@ -205,6 +209,8 @@ pub enum ErrorBody {
         /// Bytes needed in it.
         needed: u32,
     },
+    /// ROPT_REPTERR: what is wrong with a transmission group (rtrext-02 §9.5).
+    Report(ErrorReport),
     /// RDMA2_ERR_VERS_MISMATCH: not the version used before on this connection (version-two-07 §7.1.2).
     VersionMismatch,
 }
@@ -236,6 +242,9 @@ impl fmt::Display for ErrorBody {
             }
             Self::WriteResource { chunk, needed } => {
                 write!(f, "a result does not fit its Write chunk: number {chunk} needs {needed} B")
+            }
+            Self::Report(ErrorReport { bad, error, .. }) => {
+                write!(f, "transmission {} of the message: {error}", bad.number)
             }
             Self::VersionMismatch => f.write_str("another version was used before on this connection"),
         }
@@ -283,6 +292,8 @@ pub struct Rules {
     pub returns_reply_chunk: bool,
     /// Bytes of the header of each part but the last of a message that comes in several Sends; `None` if none does.
     pub part_header: Option<usize>,
+    /// Whether messages can come in transmission groups (rtrext-02).
+    pub groups: bool,
 }
 
 /// The documents that define Version Two, each in its own way.
@@ -404,4 +415,36 @@ fn put_error(code: u32, words: &[u32], out: &mut BytesMut) {
     out.put_u32(RDMA_ERROR);
     out.put_u32(code);
     words.iter().for_each(|word| out.put_u32(*word));
+}
+
+/// The bytes before `rdma_optinfo` of an RDMA2_OPTIONAL: fixed part, `rdma_optdir`, `rdma_opttype`, and the length of what follows.
+const OPTIONAL_LEN: usize = FIXED_LEN + 3 * 4;
+
+/// Bytes of the header of a message with this operation of rtrext-02.
+#[must_use]
+pub fn operation_len(operation: &Operation) -> usize {
+    OPTIONAL_LEN + operation.encoded_len()
+}
+
+/// The body of an RDMA2_OPTIONAL with an operation of rtrext-02; `None` if the number is not one of these.
+fn transmission(
+    number: u32,
+    reader: &mut Reader<'_>,
+    limits: &Limits,
+) -> Option<Result<Body, ProtocolError>> {
+    let kind = OperationType::of(number, OperationBase::Separate)?;
+    let info = exchange::Operands { reader, limits }.opaque();
+    Some(info.and_then(|info| Operation::decode(kind, &info, limits)).map(|operation| match operation {
+        Operation::Report(report) => Body::Error(ErrorBody::Report(report)),
+        operation => Body::Transmission(operation),
+    }))
+}
+
+/// Appends an RDMA2_OPTIONAL from its `rdma_proc` on.
+fn put_transmission(procedure: u32, direction: Direction, operation: &Operation, out: &mut BytesMut) {
+    out.put_u32(procedure);
+    out.put_u32(direction.word());
+    out.put_u32(operation.kind().number(OperationBase::Separate));
+    out.put_u32(u32::try_from(operation.encoded_len()).unwrap_or(u32::MAX));
+    operation.encode(out);
 }

@@ -42,6 +42,7 @@ static RULES: Rules = Rules {
     characteristics: CharacteristicsRule::None,
     returns_reply_chunk: true,
     part_header: None,
+    groups: false,
 };
 
 /// The codec of Version One.
@@ -103,7 +104,11 @@ impl Codec for V1 {
             }
             Body::Done => out.put_u32(RDMA_DONE),
             Body::Error(ErrorBody::Version { low, high }) => put_error(ERR_VERS, &[*low, *high], out),
-            Body::Error(_) | Body::Exchange(_) | Body::Middle { .. } | Body::Grant => {
+            Body::Error(_)
+            | Body::Exchange(_)
+            | Body::Middle { .. }
+            | Body::Transmission(_)
+            | Body::Grant => {
                 put_error(ERR_CHUNK, &[], out);
             }
         }

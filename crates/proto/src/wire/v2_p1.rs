@@ -8,9 +8,11 @@ use bytes::{BufMut, BytesMut};
 use super::exchange::{Exchange, Operands, Rest, put_subset, put_value, put_values};
 use super::lists::{Marks, chunk_lists, lists_len, put_lists};
 use super::reader::Reader;
+use super::round_trips::Operation;
 use super::{
     Body, CharacteristicsRule, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
-    Invalidation, Profile, RDMA_ERROR, Rules, Shape, open, put_error, put_start,
+    Invalidation, Profile, RDMA_ERROR, Rules, Shape, open, put_error, put_start, put_transmission,
+    transmission,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -49,6 +51,7 @@ static RULES: Rules = Rules {
     characteristics: CharacteristicsRule::Exchanged,
     returns_reply_chunk: true,
     part_header: None,
+    groups: true,
 };
 
 /// The codec of this profile.
@@ -77,7 +80,7 @@ impl Codec for V2P1 {
             RDMA_ERROR => (Direction::Reply, Body::Error(error_body(&mut reader)?)),
             RDMA2_OPTIONAL => {
                 let said = direction(&mut reader)?;
-                (said, Body::Exchange(operation(said, &mut reader, limits)?))
+                (said, operation(said, &mut reader, limits)?)
             }
             // RDMA2_CONNPROP to RDMA2_UPDPROP.
             6..=9 => return Err(ProtocolError::OtherProfile { ours: Profile::P1, theirs: Profile::P2 }),
@@ -120,6 +123,13 @@ impl Codec for V2P1 {
             Body::Exchange(exchange) => put_operation(exchange, direction, out),
             Body::Error(ErrorBody::Version { low, high }) => put_error(RDMA2_ERR_VERS, &[*low, *high], out),
             Body::Error(ErrorBody::InvalidOption) => put_error(RDMA2_ERR_INVAL_OPTION, &[], out),
+            Body::Error(ErrorBody::Report(report)) => {
+                let report = Operation::Report(*report);
+                put_transmission(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), &report, out);
+            }
+            Body::Transmission(operation) => {
+                put_transmission(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), operation, out);
+            }
             Body::Error(_) | Body::Padded { .. } | Body::Done | Body::Middle { .. } | Body::Grant => {
                 put_error(RDMA2_ERR_BAD_HEADER, &[], out);
             }
@@ -129,6 +139,7 @@ impl Codec for V2P1 {
     fn refusal(&self, error: &ProtocolError) -> ErrorBody {
         match error {
             ProtocolError::UnknownOperation { .. } => ErrorBody::InvalidOption,
+            ProtocolError::Group(report) => ErrorBody::Report(*report),
             ProtocolError::VersionChanged { used, .. } => ErrorBody::Version { low: *used, high: *used },
             _ => ErrorBody::Chunk,
         }
@@ -150,13 +161,16 @@ fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
     }
 }
 
-/// `rdma_opttype` and `rdma_optinfo`. What follows belongs to nobody and is not looked at: none of the operations has a Payload.
+/// `rdma_opttype` and `rdma_optinfo`. What follows is not looked at here: the operations on characteristics have no Payload.
 ///
 /// Without a Payload `rdma_optdir` says who sends it (version-two-01 §4.2.2): a Requester, but for what answers. What is not known is
 /// refused first, whatever it says of itself (§3.1).
-fn operation(said: Direction, reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, ProtocolError> {
+fn operation(said: Direction, reader: &mut Reader<'_>, limits: &Limits) -> Result<Body, ProtocolError> {
     let mut words = Operands { reader, limits };
     let operation = words.word()?;
+    if let Some(transmission) = transmission(operation, words.reader, limits) {
+        return transmission;
+    }
     if !(ROPT_INITXCH..=ROPT_UPDXCH).contains(&operation) {
         return Err(ProtocolError::UnknownOperation { operation });
     }
@@ -177,7 +191,7 @@ fn operation(said: Direction, reader: &mut Reader<'_>, limits: &Limits) -> Resul
         _ => Exchange::Update { now: vec![words.value()?], clears: words.flag()? },
     };
     words.end()?;
-    Ok(exchange)
+    Ok(Body::Exchange(exchange))
 }
 
 fn put_operation(exchange: &Exchange, direction: u32, out: &mut BytesMut) {

@@ -8,10 +8,12 @@ use bytes::{BufMut, BytesMut};
 use super::exchange::{Exchange, Operands, Rest, put_subset, put_values};
 use super::lists::{Marks, chunk_lists, lists_len, put_lists};
 use super::reader::Reader;
+use super::round_trips::Operation;
 use super::v2_p1::direction;
 use super::{
     Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
-    Invalidation, Profile, RDMA_ERROR, Rules, Shape, open, put_error, put_start,
+    Invalidation, Profile, RDMA_ERROR, Rules, Shape, open, put_error, put_start, put_transmission,
+    transmission,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -50,6 +52,7 @@ static RULES: Rules = Rules {
     characteristics: CharacteristicsRule::Exchanged,
     returns_reply_chunk: true,
     part_header: None,
+    groups: true,
 };
 
 /// The codec of this profile.
@@ -97,6 +100,13 @@ impl Codec for V2P2 {
             Body::Message(lists) => put_chunks(RDMA2_MSG, lists),
             Body::NoMessage(lists) => put_chunks(RDMA2_NOMSG, lists),
             Body::Exchange(exchange) => put_operation(exchange, out),
+            Body::Transmission(operation) => {
+                put_transmission(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), operation, out);
+            }
+            Body::Error(ErrorBody::Report(report)) => {
+                let report = Operation::Report(*report);
+                put_transmission(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), &report, out);
+            }
             Body::Error(error) => match error {
                 ErrorBody::Version { low, high } => put_error(RDMA2_ERR_VERS, &[*low, *high], out),
                 ErrorBody::ReplyResource { segment, needed } => {
@@ -124,6 +134,7 @@ impl Codec for V2P2 {
             ProtocolError::WriteChunkTooSmall { .. } | ProtocolError::ReplyTooLong { .. } => {
                 ErrorBody::ReplyResource { segment: 0, needed: 0 }
             }
+            ProtocolError::Group(report) => ErrorBody::Report(*report),
             ProtocolError::VersionChanged { used, .. } => ErrorBody::Version { low: *used, high: *used },
             _ => ErrorBody::Chunk,
         }
@@ -142,7 +153,10 @@ fn decode(fixed: Fixed, mut reader: Reader<'_>, limits: &Limits) -> Result<(Head
             (Some(direction), invalidate, Body::NoMessage(lists))
         }
         RDMA_ERROR => (Some(Direction::Reply), 0, Body::Error(error_body(&mut reader)?)),
-        RDMA2_OPTIONAL => return Err(optional(&mut reader, limits)),
+        RDMA2_OPTIONAL => {
+            let (direction, body) = optional(&mut reader, limits)?;
+            (Some(direction), 0, body)
+        }
         RDMA2_CONNPROP..=RDMA2_UPDPROP => {
             (None, 0, Body::Exchange(operation(procedure, &mut reader, limits)?))
         }
@@ -173,16 +187,12 @@ fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
     }
 }
 
-/// No operation is known that would come this way.
-fn optional(reader: &mut Reader<'_>, limits: &Limits) -> ProtocolError {
-    let operation = || {
-        direction(reader)?;
-        Operands { reader, limits }.word()
-    };
-    match { operation }() {
-        Ok(operation) => ProtocolError::UnknownOperation { operation },
-        Err(error) => error,
-    }
+/// The operations on transmissions are all that come this way.
+fn optional(reader: &mut Reader<'_>, limits: &Limits) -> Result<(Direction, Body), ProtocolError> {
+    let direction = direction(reader)?;
+    let operation = Operands { reader, limits }.word()?;
+    let body = transmission(operation, reader, limits);
+    Ok((direction, body.unwrap_or(Err(ProtocolError::UnknownOperation { operation }))?))
 }
 
 fn operation(procedure: u32, reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, ProtocolError> {

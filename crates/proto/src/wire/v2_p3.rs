@@ -64,6 +64,7 @@ static RULES: Rules = Rules {
     characteristics: CharacteristicsRule::Once,
     returns_reply_chunk: false,
     part_header: Some(FIXED_LEN + WORD),
+    groups: false,
 };
 
 /// The codec of this profile.
@@ -189,7 +190,9 @@ impl Codec for V2P3 {
                 put_values(start, out);
             }
             Body::Error(error) => put_error_body(error, out),
-            Body::Exchange(_) | Body::Padded { .. } | Body::Done => put_error(RDMA2_ERR_BAD_XDR, &[], out),
+            Body::Exchange(_) | Body::Transmission(_) | Body::Padded { .. } | Body::Done => {
+                put_error(RDMA2_ERR_BAD_XDR, &[], out);
+            }
         }
     }
 
@@ -330,7 +333,9 @@ fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
 fn put_error_body(error: &ErrorBody, out: &mut BytesMut) {
     match error {
         ErrorBody::Version { low, high } => put_error(RDMA2_ERR_VERS, &[*low, *high], out),
-        ErrorBody::Chunk | ErrorBody::InvalidOption => put_error(RDMA2_ERR_BAD_XDR, &[], out),
+        ErrorBody::Chunk | ErrorBody::InvalidOption | ErrorBody::Report(_) => {
+            put_error(RDMA2_ERR_BAD_XDR, &[], out);
+        }
         ErrorBody::BadValue => put_error(RDMA2_ERR_BAD_PROPVAL, &[], out),
         ErrorBody::InvalidProcedure => put_error(RDMA2_ERR_INVAL_HTYPE, &[], out),
         ErrorBody::InvalidContinuation => put_error(RDMA2_ERR_INVAL_CONT, &[], out),

@@ -274,6 +274,21 @@ impl ResponseLocation {
         }
     }
 
+    /// The memory that it offers.
+    #[must_use]
+    pub fn segments(&self) -> &[Segment] {
+        match self {
+            Self::Explicit(segments) | Self::Choice(segments) | Self::BySize { segments, .. } => segments,
+            Self::Targets => &[],
+        }
+    }
+
+    /// Whether the Responder may choose between explicit RDMA and Sends.
+    #[must_use]
+    pub const fn may_choose(&self) -> bool {
+        matches!(self, Self::Choice(_) | Self::BySize { .. })
+    }
+
     fn decode(words: &mut Words<'_, '_>) -> Result<Self, Malformed> {
         let place = PlacementUse::ResponseDirection;
         Ok(match PlacementType::decode(words, place)? {

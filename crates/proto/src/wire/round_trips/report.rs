@@ -115,6 +115,21 @@ impl ReportedError {
         }
     }
 
+    /// A stable name of the code, for counters.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::HeaderType { .. } => "group_header_type",
+            Self::OperationType { .. } => "group_operation_type",
+            Self::Continuation => "group_continuation",
+            Self::Sequence { .. } => "group_sequence",
+            Self::Xid { .. } => "group_xid",
+            Self::Offset { .. } => "group_offset",
+            Self::Target { .. } => "group_target",
+            Self::PayloadLength { .. } => "group_payload_length",
+        }
+    }
+
     fn decode(words: &mut Words<'_, '_>) -> Result<Self, Malformed> {
         let code = words.word()?;
         let mut word = || words.word();
@@ -198,6 +213,12 @@ pub struct ErrorReport {
 }
 
 impl ErrorReport {
+    /// The transmission whose message is lost: where a group was interrupted, the first one of that.
+    #[must_use]
+    pub fn group(&self) -> TransmissionId {
+        self.lead.unwrap_or(self.bad)
+    }
+
     pub(super) fn decode(words: &mut Words<'_, '_>) -> Result<Self, Malformed> {
         let bad = TransmissionId::decode(words)?;
         let lead = match words.word()? {

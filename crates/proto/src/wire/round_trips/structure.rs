@@ -11,6 +11,8 @@ use crate::limits::Limits;
 /// XMRSFLAG_PLT: a segment in which items can be placed (rtrext-02 §7.2).
 pub const TARGETABLE: u32 = 1;
 
+const PAGE: u32 = 4096;
+
 /// Bytes of an `xmrbs_group`.
 const GROUP_LEN: usize = 4 * WORD;
 
@@ -117,6 +119,17 @@ impl BufferStructure {
     #[must_use]
     pub fn default_of(size: u32) -> Self {
         Self { total: size, groups: vec![BufferGroup { count: 1, length: size, align: 1, flags: 0 }] }
+    }
+
+    /// A page for headers and Payload, and so many segments of this length, bytes, at multiples of a page, for items: our Receives begin
+    /// at one.
+    #[must_use]
+    pub fn with_items(count: u32, length: u32) -> Self {
+        let plain = BufferGroup { count: 1, length: PAGE, align: PAGE, flags: 0 };
+        let align = if length.is_multiple_of(PAGE) { PAGE } else { 4 };
+        let items = BufferGroup { count, length, align, flags: TARGETABLE };
+        let total = count.saturating_mul(length).saturating_add(PAGE);
+        Self { total, groups: vec![plain, items] }
     }
 
     /// The structure with these segments and its total length, in as few groups, hence bytes, as there can be: neighbours that are

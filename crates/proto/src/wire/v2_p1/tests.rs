@@ -168,7 +168,7 @@ fn xcharext_s2_1_data_that_runs_past_the_end_is_an_xdr_error() {
 // conformance: v2-01-3.1-1
 #[test]
 fn v2_01_s3_1_an_operation_that_is_not_known() {
-    for operation in [0, 5, 0xffff_ffff_u32] {
+    for operation in [0, 9, 0xffff_ffff_u32] {
         let word = operation.to_be_bytes().map(|octet| format!("{octet:02x}")).join(" ");
         let error = refused(&format!("{FIXED} 00 00 00 05 00 00 00 00 {word} 00 00 00 00"));
         assert_eq!(error, ProtocolError::UnknownOperation { operation });

@@ -1,0 +1,561 @@
+//! What is reported of transmission groups, and what becomes of a message that was (rtrext-02 §5.4, §9.5).
+
+use bytes::{Bytes, BytesMut};
+use rpcrdma_xdr::Stream;
+
+use super::version_two::{EXCHANGING, header_of, last, message_of, operate, raw};
+use crate::groups::TransmissionSettings;
+use crate::testing::*;
+use crate::wire::round_trips::{
+    BufferGroup, BufferStructure, ErrorReport, Location, Operation, PlacedItem, Property, ReportedError,
+    SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE, TARGETABLE, TransmissionId,
+    TransmitContinuation, TransmitRequest, TransmitResponse,
+};
+use crate::wire::{
+    Body, ChunkLists, Direction, ErrorBody, Exchange, Profile, Segment, Subset, Value, operation_len,
+};
+use crate::{CallError, Config, Form, Side, Versions};
+
+const XMTREQ: u32 = 5;
+const XMTRESP: u32 = 6;
+const XMTCONT: u32 = 7;
+const OPTIONAL: u32 = 5;
+
+/// A kilobyte, and two segments of the same size for items.
+fn structured() -> Config {
+    let group = |count, flags| BufferGroup { count, length: 1024, align: 4, flags };
+    let structure = BufferStructure::new([group(1, 0), group(2, TARGETABLE)]).unwrap();
+    let transmissions =
+        TransmissionSettings { structure: Some(structure), ..TransmissionSettings::default() };
+    Config { receive_size: 3072, transmissions, ..server_config() }
+}
+
+/// A server that has had its first call, and answered it.
+fn server(profile: Profile) -> Raw {
+    raw(profile, structured())
+}
+
+fn request(placed: Vec<PlacedItem>, count: u32, payload_len: u32) -> Operation {
+    Operation::Request(TransmitRequest { placed, response: vec![], count, response_buffers: 1, payload_len })
+}
+
+const fn continuation(number: u32, initial_type: u32, payload_len: u32) -> Operation {
+    Operation::Continuation(TransmitContinuation { number, initial_type, payload_len })
+}
+
+/// A transmission with these octets behind its header.
+fn octets(
+    profile: Profile,
+    xid: u32,
+    direction: Direction,
+    operation: Operation,
+    behind: impl AsRef<[u8]>,
+) -> Bytes {
+    let mut out = BytesMut::new();
+    profile.codec().encode(&header_of(xid, direction, Body::Transmission(operation)), &mut out);
+    out.extend_from_slice(behind.as_ref());
+    out.freeze()
+}
+
+fn call(profile: Profile, xid: u32, operation: Operation, behind: impl AsRef<[u8]>) -> Bytes {
+    octets(profile, xid, Direction::Call, operation, behind)
+}
+
+fn plain(profile: Profile, xid: u32) -> Bytes {
+    let header = header_of(xid, Direction::Call, Body::Message(ChunkLists::default()));
+    message_of(profile.codec(), &header, &null(xid).message)
+}
+
+fn narrow(len: usize) -> u32 {
+    u32::try_from(len).unwrap()
+}
+
+const fn id(xid: u32, number: u32) -> TransmissionId {
+    TransmissionId { xid, direction: Direction::Call, number }
+}
+
+/// The reports that the peer received, by the XID of their headers, and the XIDs that were answered.
+fn answers(raw: &Raw, profile: Profile) -> (Vec<(u32, ErrorReport)>, Vec<u32>) {
+    let (mut reports, mut replies) = (vec![], vec![]);
+    for message in &raw.received {
+        let (header, _) = profile.codec().decode(message, &crate::Limits::default()).unwrap();
+        match header.body {
+            Body::Error(ErrorBody::Report(report)) => reports.push((header.xid, report)),
+            Body::Message(_) => replies.push(header.xid),
+            Body::Exchange(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    (reports, replies)
+}
+
+/// Nothing is left of anything, and the connection can be used.
+#[track_caller]
+fn check_usable(mut raw: Raw, profile: Profile) {
+    raw.received.clear();
+    let all = null(70).message.flatten().0;
+    let (first, second) = all.split_at(20);
+    raw.send(call(profile, 70, request(vec![], 2, 20), first));
+    raw.send(call(profile, 70, continuation(1, XMTREQ, narrow(second.len())), second));
+    assert_eq!(answers(&raw, profile), (vec![], vec![70]));
+    assert_eq!((raw.end.closed.clone(), raw.end.connection.in_progress()), (None, 0));
+}
+
+// conformance: rtrext-02-5.4-1
+#[test]
+fn rtrext_s9_5_badhmt_another_message_type_comes_between() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        raw.send(call(profile, 10, request(vec![], 3, 20), &null(10).message.flatten().0[..20]));
+        raw.send(plain(profile, 11));
+        let error = ReportedError::HeaderType { expected: OPTIONAL, seen: 0 };
+        let report = ErrorReport { bad: id(11, 0), lead: Some(id(10, 0)), error };
+        assert_eq!(answers(&raw, profile), (vec![(10, report)], vec![11]), "what came between is answered");
+        // What is left of it is passed over.
+        raw.received.clear();
+        raw.send(call(profile, 10, continuation(1, XMTREQ, 0), []));
+        raw.send(call(profile, 10, continuation(2, XMTREQ, 20), &null(10).message.flatten().0[20..]));
+        assert_eq!(answers(&raw, profile), (vec![], vec![]));
+        check_usable(raw, profile);
+    }
+}
+
+#[test]
+fn rtrext_s9_5_badomt_another_operation_comes_between() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        raw.send(call(profile, 10, request(vec![], 2, 20), &null(10).message.flatten().0[..20]));
+        raw.send(call(profile, 11, request(vec![], 1, 40), null(11).message.flatten().0));
+        let error = ReportedError::OperationType { expected: XMTCONT, seen: XMTREQ };
+        let report = ErrorReport { bad: id(11, 0), lead: Some(id(10, 0)), error };
+        assert_eq!(answers(&raw, profile), (vec![(10, report)], vec![11]));
+        check_usable(raw, profile);
+
+        // §9.4, optxc_itype: it goes on as if it had begun as something else.
+        let mut raw = server(profile);
+        raw.send(call(profile, 10, request(vec![], 2, 20), &null(10).message.flatten().0[..20]));
+        raw.send(call(profile, 10, continuation(1, XMTRESP, 20), &null(10).message.flatten().0[20..]));
+        let error = ReportedError::OperationType { expected: XMTREQ, seen: XMTRESP };
+        let report = ErrorReport { bad: id(10, 1), lead: Some(id(10, 0)), error };
+        assert_eq!(answers(&raw, profile), (vec![(10, report)], vec![]));
+        check_usable(raw, profile);
+    }
+}
+
+#[test]
+fn rtrext_s9_5_badcont_nothing_is_to_be_continued() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        raw.send(call(profile, 10, continuation(1, XMTREQ, 0), []));
+        let report = ErrorReport { bad: id(10, 1), lead: None, error: ReportedError::Continuation };
+        assert_eq!(answers(&raw, profile), (vec![(10, report)], vec![]));
+        check_usable(raw, profile);
+    }
+}
+
+#[test]
+fn rtrext_s9_5_badseq_another_number_is_due() {
+    for profile in EXCHANGING {
+        for number in [0, 2, u32::MAX] {
+            let mut raw = server(profile);
+            raw.send(call(profile, 10, request(vec![], 3, 20), &null(10).message.flatten().0[..20]));
+            raw.send(call(profile, 10, continuation(number, XMTREQ, 0), []));
+            let error = ReportedError::Sequence { expected: 1, seen: number };
+            let lead = (number > 0).then_some(id(10, 0));
+            let report = ErrorReport { bad: id(10, number), lead, error };
+            assert_eq!(answers(&raw, profile), (vec![(10, report)], vec![]));
+            check_usable(raw, profile);
+        }
+        // No group has so many; what else comes of one is passed over.
+        for (count, expected) in [(0, 1), (65, 64), (u32::MAX, 64)] {
+            let mut raw = server(profile);
+            raw.send(call(profile, 10, request(vec![], count, 40), null(10).message.flatten().0));
+            let error = ReportedError::Sequence { expected, seen: count };
+            let report = ErrorReport { bad: id(10, 0), lead: None, error };
+            assert_eq!(answers(&raw, profile), (vec![(10, report)], vec![]));
+            raw.received.clear();
+            if count > 0 {
+                raw.send(call(profile, 10, continuation(1, XMTREQ, 0), []));
+                assert_eq!(answers(&raw, profile), (vec![], vec![]));
+            }
+            check_usable(raw, profile);
+        }
+    }
+}
+
+// conformance: rtrext-02-9.4-1
+#[test]
+fn rtrext_s9_5_badxid_a_group_goes_on_under_its_xid() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        raw.send(call(profile, 10, request(vec![], 2, 20), &null(10).message.flatten().0[..20]));
+        raw.send(call(profile, 11, continuation(1, XMTREQ, 20), &null(10).message.flatten().0[20..]));
+        let error = ReportedError::Xid { expected: 10, seen: 11 };
+        let interrupted = ErrorReport { bad: id(11, 1), lead: Some(id(10, 0)), error };
+        let stray = ErrorReport { bad: id(11, 1), lead: None, error: ReportedError::Continuation };
+        assert_eq!(answers(&raw, profile), (vec![(10, interrupted), (11, stray)], vec![]));
+        check_usable(raw, profile);
+    }
+}
+
+#[test]
+fn rtrext_s9_5_badpl_the_payload_is_in_its_transmission() {
+    for profile in EXCHANGING {
+        for (seen, len) in [(44, 40), (u32::MAX, 40), (38, 40), (4, 0)] {
+            let mut raw = server(profile);
+            raw.send(call(profile, 10, request(vec![], 1, seen), &null(10).message.flatten().0[..len]));
+            let error = ReportedError::PayloadLength { value: seen, least: 0, most: narrow(len) };
+            let report = ErrorReport { bad: id(10, 0), lead: None, error };
+            assert_eq!(answers(&raw, profile), (vec![(10, report)], vec![]));
+            check_usable(raw, profile);
+        }
+    }
+}
+
+/// A WRITE of an item of so many bytes that is said to be here, and the report that it gets.
+fn placed(profile: Profile, length: u32, items: Vec<PlacedItem>) -> ReportedError {
+    let mut raw = server(profile);
+    let all = write(10, usize::try_from(length).unwrap()).message.flatten().0;
+    // Everything up to the data; that is at the beginning of the first segment.
+    let operation = request(items, 1, 44);
+    let mut behind = all[..44].to_vec();
+    behind.resize(1024 - operation_len(&operation), 0);
+    behind.extend_from_slice(&all[44..]);
+    raw.send(call(profile, 10, operation, behind));
+    let (reports, replies) = answers(&raw, profile);
+    assert_eq!((reports.len(), replies), (1, vec![]));
+    let (xid, report) = reports[0];
+    assert_eq!((xid, report.bad, report.lead), (10, id(10, 0), None));
+    check_usable(raw, profile);
+    report.error
+}
+
+fn item(displacement: u32, length: u32, location: Location) -> PlacedItem {
+    PlacedItem { displacement, length, location }
+}
+
+const fn targets(offset: u32, segments: Vec<u32>) -> Location {
+    Location::Targets { offset, segments }
+}
+
+// conformance: rtrext-02-7.3-3, rtrext-02-9.2-1
+#[test]
+fn rtrext_s7_3_an_item_that_is_where_it_is_said_to_be() {
+    for profile in EXCHANGING {
+        for (length, segments) in [(1000, vec![0]), (1024, vec![0]), (2000, vec![0, 1])] {
+            let mut raw = server(profile);
+            let all = write(10, length).message.flatten().0;
+            let operation = request(vec![item(44, narrow(length), targets(0, segments))], 1, 44);
+            let mut behind = all[..44].to_vec();
+            behind.resize(1024 - operation_len(&operation), 0);
+            behind.extend_from_slice(&all[44..]);
+            raw.send(call(profile, 10, operation, behind));
+            assert_eq!(answers(&raw, profile), (vec![], vec![10]), "{length}");
+            check_usable(raw, profile);
+        }
+    }
+}
+
+#[test]
+fn rtrext_s9_5_badtbsn_there_is_no_such_segment() {
+    for profile in EXCHANGING {
+        for number in [2, 3, u32::MAX] {
+            let error = placed(profile, 1000, vec![item(44, 1000, targets(0, vec![number]))]);
+            assert_eq!(error, ReportedError::Target { value: number, least: 0, most: 1 });
+        }
+    }
+}
+
+#[test]
+fn rtrext_s9_5_badoff_an_offset_that_cannot_be() {
+    let segment = Segment { handle: 7, length: 100, offset: 0 };
+    for profile in EXCHANGING {
+        for (items, error) in [
+            // Beyond the segment; and not at a multiple of four, which shows in the value being possible.
+            (vec![item(44, 1000, targets(1024, vec![0]))], (1024, 0, 1024)),
+            (vec![item(44, 1000, targets(u32::MAX, vec![0]))], (u32::MAX, 0, 1024)),
+            (vec![item(44, 1000, targets(2, vec![0]))], (2, 0, 1024)),
+            // It goes on behind its segments, or behind the transmission.
+            (vec![item(44, 1000, targets(512, vec![0]))], (1000, 0, 488)),
+            (vec![item(44, 1000, targets(0, vec![]))], (1000, 0, 0)),
+            (vec![item(44, 1024, targets(0, vec![0]))], (1024, 0, 1000)),
+            // Two in the same place.
+            (
+                vec![item(44, 500, targets(0, vec![0])), item(544, 500, targets(400, vec![0]))],
+                (400, 500, u32::MAX),
+            ),
+            // In the virtual stream: not at a multiple of four, before the end of the one before, behind all of it.
+            (vec![item(42, 1000, targets(0, vec![0]))], (42, 0, 44)),
+            (
+                vec![item(44, 500, targets(0, vec![0])), item(540, 500, targets(500, vec![0]))],
+                (540, 544, 544),
+            ),
+            (vec![item(48, 1000, targets(0, vec![0]))], (48, 0, 44)),
+            // Memory that is not as long as its item.
+            (vec![item(44, 1000, Location::Explicit(vec![segment]))], (1000, 100, 100)),
+            // §6.2, table 1: types that only a response has.
+            (vec![item(44, 1000, Location::TooShort)], (5, 1, 2)),
+            (vec![item(44, 1000, Location::NoItem)], (6, 1, 2)),
+        ] {
+            let (value, least, most) = error;
+            let what = format!("{items:?}");
+            assert_eq!(placed(profile, 1000, items), ReportedError::Offset { value, least, most }, "{what}");
+        }
+    }
+}
+
+/// An item lies behind the Payload of its transmission.
+#[test]
+fn rtrext_s9_5_badoff_an_item_in_the_payload() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        let all = store(10, 1500).message.flatten().0;
+        let operation = request(vec![item(44, 100, targets(0, vec![0]))], 1, narrow(all.len()));
+        let end = operation_len(&operation) + all.len();
+        raw.send(call(profile, 10, operation, all));
+        let error = ReportedError::Offset { value: 0, least: narrow(end - 1024), most: 1024 };
+        let report = ErrorReport { bad: id(10, 0), lead: None, error };
+        assert_eq!(answers(&raw, profile), (vec![(10, report)], vec![]));
+        check_usable(raw, profile);
+    }
+}
+
+/// version-two-01 §3.1: who takes no part knows none of the operations.
+#[test]
+fn rtrext_s5_1_operations_that_are_not_supported() {
+    for profile in EXCHANGING {
+        let transmissions = TransmissionSettings { enabled: false, ..TransmissionSettings::default() };
+        let mut raw = raw(profile, Config { transmissions, ..server_config() });
+        raw.send(call(profile, 10, request(vec![], 1, 40), null(10).message.flatten().0));
+        let (answer, _) = last(&raw, profile);
+        assert_eq!((answer.xid, answer.body), (10, Body::Error(ErrorBody::InvalidOption)));
+        raw.send(plain(profile, 11));
+        assert_eq!(last(&raw, profile).0.xid, 11);
+    }
+}
+
+/// Our client, whose peer does everything that there is; the first call is made and answered.
+fn client(profile: Profile) -> Raw {
+    let mut raw = Raw::new(Side::Client, Config { versions: Versions::two(profile), ..Config::default() });
+    make(&mut raw, null(1));
+    reply(&mut raw, profile, 1, 0);
+    let all = SUPPORT_REQUEST | SUPPORT_RESPONSE | SUPPORT_CONTINUATION;
+    let value = |property: Property, word: u32| Value {
+        id: property.id(profile).unwrap(),
+        data: Bytes::copy_from_slice(&word.to_be_bytes()),
+    };
+    let start = vec![
+        value(Property::Support, all),
+        value(Property::RequestLimit, 8),
+        value(Property::ResponseLimit, 8),
+    ];
+    operate(
+        &mut raw,
+        profile,
+        0x8000_0001,
+        Direction::Call,
+        Exchange::Initial { start, constant: Subset::default() },
+    );
+    raw.received.clear();
+    raw
+}
+
+fn make(raw: &mut Raw, call: crate::Call) {
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, call).unwrap();
+    raw.settle();
+}
+
+/// The result of STORE, or none.
+fn result(xid: u32, words: &[u32]) -> Stream {
+    let mut encoder = rpcrdma_xdr::Encoder::new();
+    [xid, 1, 0, 0, 0, 0].iter().chain(words).for_each(|word| encoder.u32(*word));
+    encoder.finish()
+}
+
+fn reply(raw: &mut Raw, profile: Profile, xid: u32, words: usize) {
+    let header = header_of(xid, Direction::Reply, Body::Message(ChunkLists::default()));
+    raw.send(message_of(profile.codec(), &header, &result(xid, &vec![9000; words])));
+}
+
+fn answer(raw: &mut Raw, profile: Profile, xid: u32, direction: Direction, error: ErrorBody) {
+    let header = header_of(xid, direction, Body::Error(error));
+    raw.send(message_of(profile.codec(), &header, &Stream::new()));
+}
+
+fn bodies(raw: &Raw, profile: Profile) -> Vec<(u32, Body)> {
+    let decode = |message: &Bytes| {
+        let (header, _) = profile.codec().decode(message, &crate::Limits::default()).unwrap();
+        (header.xid, header.body)
+    };
+    raw.received.iter().map(decode).collect()
+}
+
+// conformance: rtrext-02-5.4-2
+/// rtrext-02 §5.4: "the requestor can respond to the error indication by proceeding to send the request using existing facilities".
+#[test]
+fn rtrext_s5_4_a_call_that_is_reported_leaves_again_in_plain_messages() {
+    for profile in EXCHANGING {
+        let error = ReportedError::Sequence { expected: 1, seen: 3 };
+        let report = ErrorReport { bad: id(10, 3), lead: Some(id(10, 0)), error };
+        for refusal in [ErrorBody::Report(report), ErrorBody::InvalidOption] {
+            let mut raw = client(profile);
+            make(&mut raw, store(10, 9000));
+            let sent = bodies(&raw, profile);
+            assert_eq!(sent.len(), 3, "{sent:?}");
+            assert!(sent.iter().all(|(xid, body)| *xid == 10 && matches!(body, Body::Transmission(_))));
+            raw.received.clear();
+            answer(&mut raw, profile, 10, Direction::Reply, refusal);
+            let sent = bodies(&raw, profile);
+            assert!(
+                matches!(&sent[..], [(10, Body::NoMessage(lists))] if lists.has_position_zero()),
+                "{sent:?}"
+            );
+            reply(&mut raw, profile, 10, 1);
+            let (_, result) = raw.end.replies.pop().unwrap();
+            let taken = result.unwrap();
+            assert_eq!(taken.call.form, Form::Long);
+            check_reply(STORE, 9000, taken);
+            assert_eq!(raw.end.connection.stats().sent_plainly, 1);
+        }
+    }
+}
+
+#[test]
+fn rtrext_s5_4_a_call_that_is_refused_in_plain_messages_too_has_failed() {
+    for profile in EXCHANGING {
+        let mut raw = client(profile);
+        make(&mut raw, store(10, 9000));
+        answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::InvalidOption);
+        answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::InvalidOption);
+        let (_, result) = raw.end.replies.pop().unwrap();
+        assert_eq!(result.unwrap_err().error, CallError::Refused(ErrorBody::InvalidOption));
+    }
+}
+
+// conformance: rtrext-02-5.2-1
+/// A reply is reported once, on the credit of its Call, which then ends by what the peer answers.
+#[test]
+fn rtrext_s5_4_a_reply_that_is_not_as_it_has_to_be_is_reported() {
+    for profile in EXCHANGING {
+        let mut raw = client(profile);
+        make(&mut raw, list(10, 9000));
+        let [(10, Body::Transmission(Operation::Request(asked)))] = &bodies(&raw, profile)[..] else {
+            panic!("{:?}", bodies(&raw, profile));
+        };
+        assert_eq!((asked.count, asked.response_buffers), (1, 3));
+        raw.received.clear();
+        let begin = |count| {
+            let response = TransmitResponse { placed: vec![], count, payload_len: 24 };
+            octets(profile, 10, Direction::Reply, Operation::Response(response), result(10, &[]).flatten().0)
+        };
+        raw.send(begin(4));
+        raw.send(begin(4));
+        let bad = TransmissionId { xid: 10, direction: Direction::Reply, number: 0 };
+        let error = ReportedError::Sequence { expected: 3, seen: 4 };
+        let report = ErrorBody::Report(ErrorReport { bad, lead: None, error });
+        assert_eq!(bodies(&raw, profile), [(10, Body::Error(report))]);
+        let (header, _) = last(&raw, profile);
+        assert_eq!(header.direction, Some(Direction::Call));
+        answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Chunk);
+        let (_, result) = raw.end.replies.pop().unwrap();
+        assert_eq!(result.unwrap_err().error, CallError::Chunk);
+        assert_eq!(raw.end.connection.stats().reports_sent, 1);
+    }
+}
+
+// conformance: rtrext-02-9.3-1
+#[test]
+fn rtrext_s9_3_a_reply_put_together_by_hand() {
+    for profile in EXCHANGING {
+        let mut raw = client(profile);
+        make(&mut raw, list(10, 9000));
+        let mut encoder = rpcrdma_xdr::Encoder::new();
+        [10_u32, 1, 0, 0, 0, 0].iter().for_each(|word| encoder.u32(*word));
+        encoder.payload(pattern(3000), MAX, false).unwrap();
+        let all = encoder.finish().flatten().0;
+        for (number, range) in [(0, 0..1000), (1, 1000..1000), (2, 1000..all.len())] {
+            let payload_len = narrow(range.len());
+            let operation = match number {
+                0 => Operation::Response(TransmitResponse { placed: vec![], count: 3, payload_len }),
+                _ => continuation(number, XMTRESP, payload_len),
+            };
+            raw.send(octets(profile, 10, Direction::Reply, operation, &all[range]));
+        }
+        let (_, result) = raw.end.replies.pop().unwrap();
+        let taken = result.unwrap();
+        assert_eq!(taken.reply.form, Form::Continued);
+        check_reply(LIST, 3000, taken);
+    }
+}
+
+// conformance: rtrext-02-9.5-1
+#[test]
+fn rtrext_s9_5_what_does_not_decode_is_no_matter_of_reports() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        let whole = call(profile, 10, request(vec![], 1, 40), []);
+        // The operation is a word shorter than its XDR.
+        let mut cut = whole[..whole.len() - 4].to_vec();
+        cut[27] -= 4;
+        raw.send(cut);
+        let (header, _) = last(&raw, profile);
+        assert_eq!((header.xid, header.body), (10, Body::Error(ErrorBody::Chunk)));
+        check_usable(raw, profile);
+    }
+}
+
+// conformance: rtrext-02-11-2
+#[test]
+fn rtrext_s11_nothing_is_between_the_payload_and_a_place() {
+    for profile in EXCHANGING {
+        let mut raw = client(profile);
+        let structure = structured().transmissions.structure.unwrap();
+        let mut data = BytesMut::new();
+        structure.encode(&mut data);
+        let value = Value { id: Property::BufferStructure.id(profile).unwrap(), data: data.freeze() };
+        let update = Exchange::Update { now: vec![value], clears: false };
+        operate(&mut raw, profile, 0x8000_0002, Direction::Call, update);
+        raw.received.clear();
+        make(&mut raw, write(10, 1024));
+        let (header, payload) = last(&raw, profile);
+        let Body::Transmission(Operation::Request(request)) = header.body else { panic!("{header:?}") };
+        assert_eq!(request.placed, [item(44, 1024, targets(0, vec![0]))]);
+        let payload_len = usize::try_from(request.payload_len).unwrap();
+        let before = raw.received.last().unwrap().len() - payload.len();
+        assert!(payload[payload_len..1024 - before].iter().all(|octet| *octet == 0));
+        assert_eq!(payload.slice(1024 - before..), pattern(1024));
+    }
+}
+
+/// The other side of it: a server whose reply is reported ends the Call.
+#[test]
+fn rtrext_s5_4_who_reports_a_reply_is_answered() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        raw.send(plain(profile, 10));
+        raw.received.clear();
+        let bad = TransmissionId { xid: 10, direction: Direction::Reply, number: 0 };
+        let report = ErrorReport { bad, lead: None, error: ReportedError::Continuation };
+        answer(&mut raw, profile, 10, Direction::Call, ErrorBody::Report(report));
+        let (header, _) = last(&raw, profile);
+        assert_eq!((header.xid, header.body), (10, Body::Error(ErrorBody::Chunk)));
+        assert_eq!(raw.end.connection.stats().replies_reported, 1);
+        check_usable(raw, profile);
+    }
+}
+
+/// Rule I6: a group that does not go on ends the connection, by a timer.
+#[test]
+fn i6_a_group_that_does_not_go_on() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        raw.send(call(profile, 10, request(vec![], 2, 20), &null(10).message.flatten().0[..20]));
+        let due = raw.end.connection.poll_timeout().unwrap();
+        assert!(due <= raw.fabric.instant() + crate::Timeouts::default().continuation);
+        raw.end.connection.handle_timeout(due);
+        raw.settle();
+        let timeout = crate::CloseReason::Timeout("the rest of a transmission group");
+        assert_eq!(raw.end.closed, Some(timeout));
+    }
+}

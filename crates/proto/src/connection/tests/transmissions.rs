@@ -1,0 +1,238 @@
+//! Messages in transmission groups (rtrext-02): in several Sends, and with items where the receiver wants them.
+
+use rpcrdma_sim::FabricConfig;
+
+use super::version_two::EXCHANGING;
+use crate::groups::TransmissionSettings;
+use crate::testing::*;
+use crate::wire::Profile;
+use crate::wire::round_trips::{BufferGroup, BufferStructure, TARGETABLE};
+use crate::{Config, Form, Limits, Versions};
+
+/// Receives of a kilobyte for the Payload and so many segments of this size for items.
+fn structured(segments: u32, length: u32, config: Config) -> Config {
+    let plain = BufferGroup { count: 1, length: 1024, align: 4, flags: 0 };
+    let targets = BufferGroup { count: segments, length, align: 4, flags: TARGETABLE };
+    let structure = BufferStructure::new([plain, targets]).unwrap();
+    let receive_size = usize::try_from(structure.total).unwrap();
+    let transmissions =
+        TransmissionSettings { structure: Some(structure), ..TransmissionSettings::default() };
+    Config { receive_size, send_size: 32 << 10, transmissions, ..config }
+}
+
+/// Client and server of one profile that have told each other what they are like.
+fn pair(profile: Profile, client: Config, server: Config) -> Pair {
+    let client = Config { versions: Versions::two(profile), ..client };
+    let server = Config { versions: Versions::both(profile), ..server };
+    let mut pair = Pair::with(FabricConfig::default(), client, server);
+    for xid in 0..3 {
+        check_reply(0, 0, pair.round_trip(null(xid)));
+    }
+    pair
+}
+
+fn without(config: Config) -> Config {
+    let transmissions = TransmissionSettings { enabled: false, ..TransmissionSettings::default() };
+    Config { transmissions, ..config }
+}
+
+#[track_caller]
+fn check_quiet(pair: &Pair) {
+    for end in [&pair.client, &pair.server] {
+        assert_eq!(end.closed, None);
+        assert!(end.connection.stats().errors.is_empty(), "{:?}", end.connection.stats().errors);
+    }
+    pair.check_no_leak();
+}
+
+// conformance: rtrext-02-9.4-2, rtrext-02-9.4-4
+#[test]
+fn rtrext_s4_2_a_call_that_does_not_fit_goes_on_in_several_sends() {
+    for profile in EXCHANGING {
+        let mut pair = pair(profile, Config::default(), server_config());
+        let mut expected = 0;
+        for (xid, len) in [(10, 2000), (11, 4500), (12, 9000), (13, 30_000)] {
+            check_reply(STORE, len, pair.round_trip(store(xid, len)));
+            expected += u64::from(len > 4096);
+            let (ours, theirs) = (pair.client.connection.stats(), pair.server.connection.stats());
+            assert_eq!((ours.calls_sent.continued, theirs.calls_received.continued), (expected, expected));
+            assert_eq!(ours.calls_sent.send_bytes, theirs.calls_received.send_bytes);
+            assert_eq!(ours.registrations, 0, "no chunk is needed");
+        }
+        // More Sends than this side would like.
+        check_reply(STORE, 40_000, pair.round_trip(store(20, 40_000)));
+        assert_eq!(pair.client.connection.stats().calls_sent.long, 1);
+        check_quiet(&pair);
+    }
+}
+
+#[test]
+fn rtrext_s4_3_a_reply_that_does_not_fit_goes_on_in_several_sends() {
+    for profile in EXCHANGING {
+        let mut pair = pair(profile, Config::default(), server_config());
+        for (xid, len) in [(10, 4500), (11, 9000), (12, 30_000)] {
+            check_reply(LIST, len, pair.round_trip(list(xid, len)));
+        }
+        // What may be long, and is not, comes as it is.
+        let mut short = list(13, 9000);
+        short.message = list(13, 100).message;
+        check_reply(LIST, 100, pair.round_trip(short));
+        let (ours, theirs) = (pair.client.connection.stats(), pair.server.connection.stats());
+        assert_eq!((theirs.replies_sent.continued, ours.replies_received.continued), (3, 3));
+        assert_eq!(ours.registrations, 0, "no chunk is needed");
+        // More Sends than the Responder makes.
+        check_reply(LIST, 40_000, pair.round_trip(list(20, 40_000)));
+        assert_eq!(pair.client.connection.stats().replies_received.long, 1);
+        check_quiet(&pair);
+    }
+}
+
+// conformance: rtrext-02-6.2-4, rtrext-02-8.3-1
+#[test]
+fn rtrext_s7_2_items_of_a_call_lie_where_the_receiver_wants_them() {
+    for profile in EXCHANGING {
+        let client = Config { send_size: 32 << 10, ..Config::default() };
+        let mut pair = pair(profile, client, structured(1, 8192, server_config()));
+        let told = pair.client.connection.peer_characteristics().unwrap();
+        let structure = told.transmissions.structure.as_ref().unwrap();
+        assert_eq!((structure.total, told.receive_size), (9216, 9216));
+        for (xid, len) in [(10, 1024), (11, 4096), (12, 8191), (13, 8192)] {
+            check_reply(WRITE, len, pair.round_trip(write(xid, len)));
+        }
+        let (ours, theirs) = (pair.client.connection.stats(), pair.server.connection.stats());
+        assert_eq!((ours.calls_sent.placed, theirs.calls_received.placed), (4, 4));
+        assert_eq!((ours.registrations, theirs.payload_bytes_copied), (0, 0));
+        // Over several Receives.
+        check_reply(WRITE, 30_000, pair.round_trip(write(14, 30_000)));
+        assert_eq!(pair.server.connection.stats().payload_bytes_copied, 30_000, "joined");
+        check_reply(TWO, 0, pair.round_trip(two(15, 5000, 6000)));
+        assert_eq!(pair.client.connection.stats().calls_sent.placed, 6);
+        // Too much for that.
+        check_reply(WRITE, 100_000, pair.round_trip(write(16, 100_000)));
+        assert_eq!(pair.client.connection.stats().calls_sent.reduced, 1);
+        check_quiet(&pair);
+    }
+}
+
+// conformance: rtrext-02-5.3-2, rtrext-02-7.4-3, rtrext-02-7.4-4, rtrext-02-11-1
+#[test]
+fn rtrext_s7_4_items_of_a_reply_lie_where_the_requester_wants_them() {
+    for profile in EXCHANGING {
+        let server = Config { send_size: 32 << 10, ..server_config() };
+        let mut pair = pair(profile, structured(1, 8192, Config::default()), server);
+        for (xid, len) in [(10, 8192), (11, 8191), (12, 30_000)] {
+            check_reply(READ, len, pair.round_trip(read(xid, len)));
+        }
+        let (ours, theirs) = (pair.client.connection.stats(), pair.server.connection.stats());
+        assert_eq!((theirs.replies_sent.placed, ours.replies_received.placed), (3, 3));
+        assert_eq!(ours.registrations, 0);
+        // Shorter than an item has to be (TOOSHORT), and none at all (NOITEM).
+        let mut short = read(13, 30_000);
+        short.message = read(13, 500).message;
+        check_reply(READ, 500, pair.round_trip(short));
+        let mut none = null(14);
+        none.reply = read(14, 30_000).reply;
+        check_reply(0, 0, pair.round_trip(none));
+        check_reply(BOTH, 0, pair.round_trip(both(15, 6000, 700)));
+        assert_eq!(pair.client.connection.stats().replies_received.placed, 4);
+        // Too much for that.
+        check_reply(READ, 100_000, pair.round_trip(read(16, 100_000)));
+        assert_eq!(pair.client.connection.stats().replies_received.reduced, 1);
+        check_quiet(&pair);
+    }
+}
+
+// conformance: rtrext-02-5.3-1
+#[test]
+fn rtrext_s5_against_a_peer_without_it_all_is_as_before() {
+    for profile in EXCHANGING {
+        for (client, server) in [
+            (structured(2, 8192, Config::default()), without(server_config())),
+            (without(Config::default()), structured(2, 8192, server_config())),
+        ] {
+            let mut pair = pair(profile, client, server);
+            check_reply(STORE, 9000, pair.round_trip(store(10, 9000)));
+            check_reply(LIST, 9000, pair.round_trip(list(11, 9000)));
+            check_reply(WRITE, 50_000, pair.round_trip(write(12, 50_000)));
+            check_reply(READ, 50_000, pair.round_trip(read(13, 50_000)));
+            for end in [&pair.client, &pair.server] {
+                let stats = end.connection.stats();
+                let sent = [&stats.calls_sent, &stats.replies_sent];
+                assert!(sent.iter().all(|sent| (sent.continued, sent.placed) == (0, 0)));
+            }
+            check_quiet(&pair);
+        }
+    }
+}
+
+// conformance: rtrext-02-4.2-1, rtrext-02-4.3-1
+/// rtrext-02 §4.2: "without any intervening message"; §4.3: no credit is overdrawn, and nobody waits for ever.
+#[test]
+fn rtrext_s4_2_nothing_comes_between_the_transmissions() {
+    for profile in EXCHANGING {
+        for (calls, grant) in [(1, 1), (3, 4), (64, 64)] {
+            let config = |config: Config| Config { calls, grant, reverse_chunks: true, ..config };
+            let (client, server) =
+                (structured(1, 4096, Config::default()), structured(1, 4096, server_config()));
+            let mut pair = pair(profile, config(client), config(server));
+            let now = pair.now();
+            for xid in 0..40_u32 {
+                let len = usize::try_from(xid).unwrap() * 400;
+                pair.call(store(100 + xid, len));
+                pair.call(read(200 + xid, 9000));
+                pair.call(write(400 + xid, len));
+                pair.server.connection.call(now, store(300 + xid, len)).unwrap();
+                pair.server.connection.call(now, list(500 + xid, len)).unwrap();
+            }
+            pair.settle();
+            assert_eq!((pair.client.replies.len(), pair.server.replies.len()), (120, 80), "{calls} {grant}");
+            for end in [&pair.client, &pair.server] {
+                let failed = end.replies.iter().find_map(|(_, reply)| reply.as_ref().err());
+                assert!(failed.is_none(), "{calls} {grant}: {failed:?}");
+            }
+            if grant > 8 {
+                let sent = pair.client.connection.stats().calls_sent.clone();
+                assert!(sent.placed > 0 && sent.continued > 0, "{sent:?}");
+            }
+            check_quiet(&pair);
+        }
+    }
+}
+
+// conformance: rtrext-02-8.4-1
+#[test]
+fn rtrext_s8_4_no_call_has_more_transmissions_than_the_responder_takes() {
+    for profile in EXCHANGING {
+        let limits = Limits { continued_parts: 2, ..server_config().limits };
+        let mut pair = pair(profile, Config::default(), Config { limits, ..server_config() });
+        check_reply(STORE, 7000, pair.round_trip(store(10, 7000)));
+        check_reply(STORE, 9000, pair.round_trip(store(11, 9000)));
+        let sent = &pair.client.connection.stats().calls_sent;
+        assert_eq!((sent.continued, sent.long), (1, 1));
+        check_quiet(&pair);
+    }
+}
+
+// conformance: rtrext-02-8.5-1
+#[test]
+fn rtrext_s8_5_no_reply_has_more_transmissions_than_the_responder_makes() {
+    for profile in EXCHANGING {
+        let server = Config { continued_parts: 2, ..server_config() };
+        let mut pair = pair(profile, Config::default(), server);
+        check_reply(LIST, 7000, pair.round_trip(list(10, 7000)));
+        check_reply(LIST, 9000, pair.round_trip(list(11, 9000)));
+        let sent = &pair.server.connection.stats().replies_sent;
+        assert_eq!((sent.continued, sent.long), (1, 1));
+        check_quiet(&pair);
+    }
+}
+
+#[test]
+fn a_call_says_how_it_and_its_reply_travelled() {
+    let mut pair =
+        pair(Profile::P1, structured(1, 8192, Config::default()), structured(1, 8192, server_config()));
+    let reply = pair.round_trip(echo(10, 8000));
+    assert_eq!((reply.call.form, reply.reply.form), (Form::Placed, Form::Placed));
+    check_reply(ECHO, 8000, reply);
+    check_quiet(&pair);
+}

@@ -1,0 +1,232 @@
+//! Messages in transmission groups (rtrext-02 §4, §5.4), from their operations to the message that all of a group is.
+//!
+//! Every transmission of a Call is counted against the grant, as each has used a Receive; when the Call is whole, or given up, one
+//! credit is left for its answer. *On error*: what is wrong with a group is reported to its sender (§5.4). To who made a Call that is the
+//! answer; a reply that is reported is answered by an RDMA_ERROR, so that its Call ends. A message that comes between the
+//! transmissions of a group ends that, and is taken as if it had come alone: the draft does not say what becomes of it.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use rpcrdma_xdr::CopyCount;
+
+use super::Connection;
+use super::receiving::Arrived;
+use crate::error::{ProtocolError, Taken};
+use crate::groups::{Lead, Whole};
+use crate::responder::AskedReply;
+use crate::timers::after;
+use crate::wire::round_trips::{
+    ErrorReport, Location, Operation, OperationBase, OperationType, ReportedError, TransmissionId,
+    TransmitRequest, TransmitResponse,
+};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ReadSegment, WriteChunk};
+
+/// `rdma_proc` of an RDMA2_OPTIONAL.
+const RDMA2_OPTIONAL: u32 = 5;
+/// That of an RDMA2_MSG.
+const RDMA2_MSG: u32 = 0;
+
+impl Connection {
+    /// Whether operations on transmissions are taken.
+    pub(super) fn takes_groups(&self) -> bool {
+        self.core.codec.rules().groups && self.core.config.transmissions.enabled
+    }
+
+    /// If a group has begun that this message is no part of, that is the end of it (rtrext-02 §4.2).
+    pub(super) fn interrupt_group(&mut self, header: &Header, fixed: Fixed) {
+        let Some(((xid, direction), _)) = self.groups.open() else { return };
+        let due = OperationType::Continuation.number(OperationBase::Separate);
+        let said = header.direction.unwrap_or_default();
+        let (number, error) = match &header.body {
+            Body::Transmission(Operation::Continuation(_)) if (fixed.xid, said) == (xid, direction) => return,
+            Body::Transmission(Operation::Continuation(continuation)) => {
+                (continuation.number, ReportedError::Xid { expected: xid, seen: fixed.xid })
+            }
+            Body::Transmission(operation) => {
+                let seen = operation.kind().number(OperationBase::Separate);
+                (0, ReportedError::OperationType { expected: due, seen })
+            }
+            Body::Error(ErrorBody::Report(_)) => {
+                let seen = OperationType::Report.number(OperationBase::Separate);
+                (0, ReportedError::OperationType { expected: due, seen })
+            }
+            _ if fixed.procedure == RDMA2_OPTIONAL => {
+                (0, ReportedError::OperationType { expected: due, seen: 0 })
+            }
+            _ => (0, ReportedError::HeaderType { expected: RDMA2_OPTIONAL, seen: fixed.procedure }),
+        };
+        let by = TransmissionId { xid: fixed.xid, direction: said, number };
+        let Some((id, transmissions, report)) = self.groups.interrupt(by, error) else { return };
+        self.core.stats.fault(&ProtocolError::Group(report));
+        tracing::debug!(side = %self.core.side, error = %ProtocolError::Group(report), "group interrupted");
+        match id {
+            (xid, Direction::Call) => {
+                // One credit is left for the report.
+                self.give_back(transmissions.saturating_sub(1));
+                let version = self.core.codec.rules().version;
+                self.responder.answer_error(xid, version, ErrorBody::Report(report));
+            }
+            (xid, Direction::Reply) => self.requester.report(xid, report),
+        }
+    }
+
+    /// Takes a transmission.
+    pub(super) fn handle_transmission(
+        &mut self,
+        now: Instant,
+        fixed: Fixed,
+        (said, operation): (Direction, Operation),
+        (message, header_len): (Bytes, usize),
+    ) {
+        let taken = Taken::from(said);
+        let number = operation.kind().number(OperationBase::Separate);
+        if !self.takes_groups() {
+            return self.fault(
+                now,
+                ProtocolError::UnknownOperation { operation: number },
+                taken,
+                Some(fixed),
+            );
+        }
+        let id = (fixed.xid, said);
+        let begun = self.groups.open().map_or(0, |(_, transmissions)| transmissions);
+        let checked = match operation {
+            Operation::Request(request) => {
+                self.begin(now, fixed, said, Lead::Request(request), (message, header_len))
+            }
+            Operation::Response(response) => {
+                self.begin(now, fixed, said, Lead::Response(response), (message, header_len))
+            }
+            Operation::Continuation(continuation) if begun > 0 => {
+                self.groups.go_on(continuation, (message, header_len))
+            }
+            Operation::Continuation(continuation) => {
+                if self.groups.passes_over(id, continuation.number) {
+                    return;
+                }
+                let bad = TransmissionId { xid: fixed.xid, direction: said, number: continuation.number };
+                Err(ProtocolError::Group(ErrorReport { bad, lead: None, error: ReportedError::Continuation }))
+            }
+            Operation::Report(_) => Ok(None),
+        };
+        match checked {
+            Ok(None) => {
+                if taken == Taken::AsCall {
+                    self.admit(now, Some(fixed.credit));
+                }
+            }
+            Ok(Some(whole)) => {
+                if taken == Taken::AsCall {
+                    self.give_back(whole.transmissions.saturating_sub(1));
+                }
+                self.take_whole(now, fixed, header_len, whole);
+            }
+            Err(error) => {
+                if taken == Taken::AsCall {
+                    self.give_back(begun);
+                } else if let ProtocolError::Group(report) = &error {
+                    self.requester.report(fixed.xid, *report);
+                }
+                self.fault(now, error, taken, Some(fixed));
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        now: Instant,
+        fixed: Fixed,
+        said: Direction,
+        lead: Lead,
+        message: (Bytes, usize),
+    ) -> Result<Option<Whole>, ProtocolError> {
+        // version-two-01 §4.2.2
+        if lead.direction() != said {
+            return Err(ProtocolError::DirectionMismatch { header: said });
+        }
+        if let Lead::Response(response) = &lead {
+            self.requester.expects(fixed.xid, response)?;
+        }
+        self.groups.begins_anew((fixed.xid, said));
+        let deadline = after(now, self.core.config.timeouts.continuation);
+        self.groups.begin(fixed.xid, lead, message, &self.core.config.limits, deadline)
+    }
+
+    /// Credits of transmissions whose message has one still.
+    fn give_back(&mut self, transmissions: usize) {
+        (0..transmissions).for_each(|_| self.responder.credits.finish());
+    }
+
+    fn take_whole(&mut self, now: Instant, fixed: Fixed, header_len: usize, whole: Whole) {
+        let Whole { lead, payload, items, transmissions, len, joined: (inline, placed) } = whole;
+        self.core.stats.copied(CopyCount { inline, payload: placed });
+        let continued = transmissions > 1;
+        match lead {
+            Lead::Request(TransmitRequest { placed, response, response_buffers, .. }) => {
+                let read = placed.into_iter().flat_map(|item| match item.location {
+                    Location::Explicit(segments) => segments
+                        .into_iter()
+                        .map(|segment| ReadSegment { position: item.displacement, segment, padding: false })
+                        .collect(),
+                    _ => vec![],
+                });
+                let directions: Vec<_> = response.into_iter().flat_map(|set| set.directions).collect();
+                let write = directions
+                    .iter()
+                    .map(|direction| WriteChunk { segments: direction.location.segments().to_vec() })
+                    .collect();
+                let lists = ChunkLists { read: read.collect(), write, reply: None };
+                let group = Some(AskedReply { directions, buffers: response_buffers });
+                let payload = Some(payload);
+                let arrived = Arrived {
+                    lists,
+                    payload,
+                    header_len,
+                    continued,
+                    len,
+                    items,
+                    group,
+                    ..Arrived::default()
+                };
+                self.take(now, fixed, (Some(Direction::Call), 0), arrived);
+            }
+            Lead::Response(TransmitResponse { placed, .. }) => {
+                let credit = self.core.granted(fixed.credit);
+                let taken = self.requester.handle_group_reply(
+                    &mut self.core,
+                    now,
+                    (fixed.xid, credit),
+                    (payload, items, placed),
+                    (continued, len),
+                );
+                match taken {
+                    Ok(()) => self.rpc_taken(),
+                    Err(error) => {
+                        if let ProtocolError::Group(report) = &error {
+                            self.requester.report(fixed.xid, *report);
+                        }
+                        self.fault(now, error, Taken::AsReply, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The peer reports a reply of ours. It is gone, so its Call is answered by an error; the report has come on the Call's credit.
+    pub(super) fn reply_reported(&mut self, now: Instant, report: &ErrorReport) {
+        tracing::debug!(side = %self.core.side, error = %ProtocolError::Group(*report), "reply reported");
+        self.core.stats.replies_reported += 1;
+        if self.admit(now, None) {
+            let version = self.core.codec.rules().version;
+            self.responder.answer_error(report.group().xid, version, ErrorBody::Chunk);
+        }
+    }
+}
+
+impl Lead {
+    /// What a reply has to be an answer to: a Call that came in plain messages has no reply in a group (rtrext-02 §5.2).
+    pub(crate) fn unexpected() -> ReportedError {
+        ReportedError::HeaderType { expected: RDMA2_MSG, seen: RDMA2_OPTIONAL }
+    }
+}

@@ -1,0 +1,473 @@
+//! Messages that travel in transmission groups (rtrext-02): when they do, and what is in which Send.
+//!
+//! A Call does if items of it can be placed in the Responder's Receives, if it goes on in several Sends, or if its reply is to be like
+//! that; else nothing is gained. A reply does if its Call gave directions for its items, or if it is too long for one Send; which
+//! is possible only in answer to a Call that did (§5.2).
+
+use bytes::Bytes;
+use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
+
+use super::{
+    CallInput, CallPlan, Located, PlannedRead, ReplyInput, ReplyPlan, choose_reduced, cut_lengths, locate,
+    segments, take_out, wide,
+};
+use crate::call::Form;
+use crate::error::ProtocolError;
+use crate::groups::geometry::{Arrangement, Bounds, Targets, arrange};
+use crate::wire::round_trips::{
+    Location, Operation, PlacedItem, ResponseDirection, ResponseLocation, ResponseSet, TransmitContinuation,
+    TransmitRequest, TransmitResponse,
+};
+use crate::wire::{ChunkLists, Direction, Segment, Shape, WriteChunk, operation_len};
+
+/// What is possible in transmission groups for a Call.
+#[derive(Clone, Copy, Debug)]
+pub struct CallGroups<'a> {
+    /// Sends that the Call may take.
+    pub(crate) sends: usize,
+    /// Receives that its reply may take.
+    pub(crate) reply_sends: usize,
+    /// Where the Responder's Receives take items.
+    pub(crate) theirs: &'a Targets,
+    /// Where ours do.
+    pub(crate) ours: &'a Targets,
+    /// Items of at least this many bytes are placed.
+    pub(crate) place_from: usize,
+}
+
+/// The same for a reply: what its Call says, and where the Requester's Receives take items.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyGroups<'a> {
+    /// Sends that the reply may take.
+    pub(crate) sends: usize,
+    /// What shall become of its items.
+    pub(crate) directions: &'a [ResponseDirection],
+    /// Where they can be placed.
+    pub(crate) theirs: &'a Targets,
+    /// Bytes of its Sends, where these do not go up to a place for an item.
+    pub(crate) send: usize,
+}
+
+/// A message divided into the transmissions of a group.
+#[derive(Debug)]
+pub struct GroupPlan {
+    /// The operation of the first; segments for explicit RDMA stand in it without handles yet.
+    pub(crate) lead: Operation,
+    /// What is in which Send.
+    pub(crate) arrangement: Arrangement,
+    /// What is placed.
+    pub(crate) items: Vec<Bytes>,
+}
+
+impl GroupPlan {
+    /// How many Sends there are.
+    #[must_use]
+    pub fn sends(&self) -> usize {
+        self.arrangement.sends.len()
+    }
+}
+
+/// Bytes of the header of a later transmission.
+fn further_header() -> usize {
+    let continuation = TransmitContinuation { number: 0, initial_type: 0, payload_len: 0 };
+    operation_len(&Operation::Continuation(continuation))
+}
+
+/// A place for a segment whose memory is not had yet.
+fn unnamed(lengths: &[usize]) -> Vec<Segment> {
+    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    lengths.iter().map(|len| Segment { handle: 0, length: narrow(*len), offset: 0 }).collect()
+}
+
+/// How the reply of a Call in a group is directed.
+struct Directed {
+    /// Segment lengths of each direction that offers memory.
+    write: Vec<Vec<usize>>,
+    set: Vec<ResponseDirection>,
+    receives: usize,
+    /// The reply could not come inline, and needs no memory.
+    gains: bool,
+}
+
+/// Decides whether a Call travels in a group, and how; `None` if a plain message is as good, or the only way.
+pub(super) fn plan_call(input: &CallInput<'_>) -> Option<CallPlan> {
+    let groups = input.groups.filter(|_| input.alignment.is_none() && !input.withhold)?;
+    let directed = direct(input, &groups)?;
+    let pieces = locate(input);
+    let plain = input.codec.header_len(&Shape::default());
+    let fits = plain + input.message.len() <= input.send;
+    let placeable = if groups.theirs.is_empty() || input.flavor_touches_data {
+        vec![]
+    } else {
+        eligible(&pieces, groups.place_from)
+    };
+    let with_items = || place(input, &groups, &directed, &pieces, &placeable);
+    if !placeable.is_empty()
+        && let Some(plan) = with_items()
+    {
+        return Some(plan);
+    }
+    if fits {
+        return if directed.gains { explicit(input, &groups, &directed, &pieces, &[]) } else { None };
+    }
+    // What is DDP-eligible goes by Read chunk, like in a plain message, which does if that is all.
+    let reduced = choose_reduced(&pieces, 1, input.chunks.max_read_chunks);
+    let plan = explicit(input, &groups, &directed, &pieces, &reduced)?;
+    let is_single = plan.group.as_ref().is_some_and(|group| group.sends() == 1);
+    (!is_single || directed.gains).then_some(plan)
+}
+
+/// Pieces of at least `least` bytes that may leave the Payload stream.
+fn eligible(pieces: &[Located<'_>], least: usize) -> Vec<usize> {
+    let is = |located: &Located<'_>| {
+        matches!(located.piece, Piece::Payload { ddp_eligible: true, .. })
+            && located.position.is_multiple_of(4)
+            && u32::try_from(located.position).is_ok()
+            && located.piece.data().len() >= least.max(1)
+    };
+    pieces.iter().enumerate().filter(|(_, located)| is(located)).map(|(index, _)| index).collect()
+}
+
+/// What the Responder is told to do with the reply; `None` if that needs a Reply chunk, which a Call in a group cannot offer (§9.2).
+fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
+    let placed: usize = input.sinks.iter().map(|len| padded_len(*len)).fold(0, usize::saturating_add);
+    let reply_max = padded_len(input.reply_max);
+    let direction = Direction::Reply;
+    let plain = input.codec.header_len(&Shape { direction, ..Shape::default() });
+    let none = Directed { write: vec![], set: vec![], receives: 1, gains: false };
+    let is_placed = |len: &usize| *len >= groups.place_from.max(1);
+    let places = !groups.ours.is_empty() && !input.flavor_touches_data && input.sinks.iter().any(is_placed);
+    if !places && plain.saturating_add(reply_max).saturating_add(placed) <= input.receive {
+        return Some(none);
+    }
+    let nowhere = Targets::default();
+    if input.sinks.iter().all(|len| *len == 0) || input.flavor_touches_data {
+        let header = |_: &[usize]| response_len(&[]);
+        let arranged =
+            arrange(&reply_bounds(input, groups, &nowhere), reply_max.saturating_add(placed), &[], header)?;
+        return Some(Directed { receives: arranged.sends.len(), gains: true, ..none });
+    }
+    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    // An item that is too short for a place stays in the Payload stream.
+    let place_from = groups.place_from.max(1);
+    let short: usize = input.sinks.iter().map(|len| padded_len((*len).min(place_from))).sum();
+    let lengths: Vec<usize> = input.sinks.iter().copied().filter(|len| *len > 0).collect();
+    let header = |counts: &[usize]| {
+        let missing = input.sinks.len() - lengths.len();
+        let locations = counts.iter().map(|count| targets_of(*count));
+        response_len(&locations.chain((0..missing).map(|_| Location::NoItem)).collect::<Vec<_>>())
+    };
+    let targeted =
+        arrange(&reply_bounds(input, groups, groups.ours), reply_max.saturating_add(short), &lengths, header);
+    if let Some(arranged) = targeted.filter(|_| places) {
+        let to = |_: &usize| ResponseDirection {
+            least_len: narrow(place_from),
+            location: ResponseLocation::Targets,
+        };
+        let set = input.sinks.iter().map(to).collect();
+        return Some(Directed { write: vec![], set, receives: arranged.sends.len(), gains: true });
+    }
+    if plain.saturating_add(reply_max).saturating_add(placed) <= input.receive {
+        return Some(none);
+    }
+    if !input.chunks.allowed {
+        return None;
+    }
+    let write: Vec<Vec<usize>> =
+        input.sinks.iter().map(|len| cut_lengths(&input.chunks, *len)).collect::<Result<_, _>>().ok()?;
+    let explicit = |lengths: &Vec<usize>| ResponseLocation::Explicit(unnamed(lengths));
+    let set: Vec<_> =
+        write.iter().map(|lengths| ResponseDirection { least_len: 0, location: explicit(lengths) }).collect();
+    let header = |_: &[usize]| {
+        response_len(&write.iter().map(|lengths| Location::Explicit(unnamed(lengths))).collect::<Vec<_>>())
+    };
+    let arranged = arrange(&reply_bounds(input, groups, &nowhere), reply_max, &[], header)?;
+    let receives = arranged.sends.len();
+    Some(Directed { write, set, receives, gains: receives > 1 })
+}
+
+/// How long the Responder's Sends are is not said, but that every one makes them of the default size. So there are Receives for as many
+/// as it takes then, also while thresholds change.
+fn reply_bounds<'a>(input: &CallInput<'_>, groups: &CallGroups<'_>, targets: &'a Targets) -> Bounds<'a> {
+    let least = input.codec.rules().default_inline.min(input.receive);
+    Bounds {
+        targets,
+        send: targets.longest_send(least),
+        further_header: further_header(),
+        most: groups.reply_sends,
+    }
+}
+
+fn targets_of(count: usize) -> Location {
+    Location::Targets { offset: 0, segments: vec![0; count] }
+}
+
+/// Bytes of the header of the first transmission of a reply with items in these places.
+fn response_len(locations: &[Location]) -> usize {
+    let item = |location: &Location| PlacedItem { displacement: 0, length: 0, location: location.clone() };
+    let placed = locations.iter().map(item).collect();
+    operation_len(&Operation::Response(TransmitResponse { placed, count: 0, payload_len: 0 }))
+}
+
+/// The operation of the first transmission of a Call.
+fn request(input: &CallInput<'_>, directed: &Directed, placed: Vec<PlacedItem>) -> TransmitRequest {
+    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    let all = ResponseSet { begin: 0, end: narrow(input.message.len()), directions: directed.set.clone() };
+    let response = if directed.set.is_empty() { vec![] } else { vec![all] };
+    let response_buffers = narrow(directed.receives);
+    TransmitRequest { placed, response, count: 1, response_buffers, payload_len: 0 }
+}
+
+/// The group with these items placed by Sends.
+fn place(
+    input: &CallInput<'_>,
+    groups: &CallGroups<'_>,
+    directed: &Directed,
+    pieces: &[Located<'_>],
+    placeable: &[usize],
+) -> Option<CallPlan> {
+    let mut payload = Stream::new();
+    let mut items = Vec::new();
+    let mut displacements = Vec::new();
+    for (index, Located { position, piece, .. }) in pieces.iter().enumerate() {
+        if placeable.contains(&index) {
+            displacements.push(u32::try_from(*position).ok()?);
+            items.push(piece.data().clone());
+        } else {
+            payload.push(Piece::clone(piece));
+        }
+    }
+    let lengths: Vec<usize> = items.iter().map(Bytes::len).collect();
+    let placed = |locations: Vec<Location>| -> Vec<PlacedItem> {
+        let places = displacements.iter().zip(&lengths).zip(locations);
+        places
+            .map(|((displacement, length), location)| PlacedItem {
+                displacement: *displacement,
+                length: u32::try_from(*length).unwrap_or(u32::MAX),
+                location,
+            })
+            .collect()
+    };
+    let bounds = Bounds {
+        targets: groups.theirs,
+        send: groups.theirs.longest_send(input.send),
+        further_header: further_header(),
+        most: groups.sends,
+    };
+    let arrangement = arrange(&bounds, payload.len(), &lengths, |counts| {
+        let locations = counts.iter().map(|count| targets_of(*count)).collect();
+        operation_len(&Operation::Request(request(input, directed, placed(locations))))
+    })?;
+    let lie_in = |segments: &Vec<u32>| Location::Targets { offset: 0, segments: segments.clone() };
+    let locations = arrangement.segments.iter().map(lie_in).collect();
+    let lead = request(input, directed, placed(locations));
+    Some(finish(Form::Placed, payload, vec![], lead, arrangement, items, directed))
+}
+
+/// The group with these items in Read chunks.
+fn explicit(
+    input: &CallInput<'_>,
+    groups: &CallGroups<'_>,
+    directed: &Directed,
+    pieces: &[Located<'_>],
+    reduced: &[usize],
+) -> Option<CallPlan> {
+    let (payload, read) = take_out(&input.chunks, pieces, reduced).ok()?;
+    let placed = read.iter().map(|PlannedRead { position, segments }| {
+        let lengths: Vec<usize> = segments.iter().map(Bytes::len).collect();
+        PlacedItem {
+            displacement: *position,
+            length: u32::try_from(lengths.iter().sum::<usize>()).unwrap_or(u32::MAX),
+            location: Location::Explicit(unnamed(&lengths)),
+        }
+    });
+    let lead = request(input, directed, placed.collect());
+    let header = operation_len(&Operation::Request(lead.clone()));
+    let nowhere = Targets::default();
+    let bounds = Bounds {
+        targets: &nowhere,
+        send: groups.theirs.longest_send(input.send),
+        further_header: further_header(),
+        most: groups.sends,
+    };
+    let arrangement = arrange(&bounds, payload.len(), &[], |_| header)?;
+    let form = match (arrangement.sends.len(), segments(&read)) {
+        (1, 0) => Form::Inline,
+        (1, _) => Form::Reduced,
+        _ => Form::Continued,
+    };
+    Some(finish(form, payload, read, lead, arrangement, vec![], directed))
+}
+
+fn finish(
+    form: Form,
+    inline: Stream,
+    read: Vec<PlannedRead>,
+    mut lead: TransmitRequest,
+    arrangement: Arrangement,
+    items: Vec<Bytes>,
+    directed: &Directed,
+) -> CallPlan {
+    lead.count = u32::try_from(arrangement.sends.len()).unwrap_or(u32::MAX);
+    CallPlan {
+        form,
+        padding: None,
+        inline,
+        parts: vec![],
+        reply_sends: directed.receives,
+        read,
+        write: directed.write.clone(),
+        reply: None,
+        copied: CopyCount::default(),
+        group: Some(GroupPlan { lead: Operation::Request(lead), arrangement, items }),
+    }
+}
+
+/// What is done with an item of a reply.
+enum Given<'a> {
+    /// Explicit RDMA, to this direction's memory.
+    Write(&'a Bytes),
+    Place(&'a Bytes),
+    TooShort,
+}
+
+/// Decides how the reply to a Call in a group travels; `None` if a plain message is as good.
+///
+/// # Errors
+/// [`ProtocolError::WriteChunkTooSmall`], [`ProtocolError::ReplyTooLong`]
+pub(super) fn plan_reply(input: &ReplyInput<'_>) -> Result<Option<ReplyPlan>, ProtocolError> {
+    let Some(groups) = input.groups else { return Ok(None) };
+    let direction = Direction::Reply;
+    let plain = input.codec.header_len(&Shape { direction, ..Shape::default() });
+    if groups.directions.is_empty() && plain + input.message.len() <= input.send {
+        return Ok(None);
+    }
+    // Where the Responder may choose, it places as long as there is room.
+    let plan = match attempt(input, &groups, true)? {
+        None if groups.directions.iter().any(|direction| direction.location.may_choose()) => {
+            attempt(input, &groups, false)?
+        }
+        plan => plan,
+    };
+    let len = wide(input.message.len());
+    let inline = wide(input.send.saturating_sub(response_len(&[])));
+    plan.map(Some).ok_or(ProtocolError::ReplyTooLong { len, inline, reply_chunk: 0 })
+}
+
+fn attempt(
+    input: &ReplyInput<'_>,
+    groups: &ReplyGroups<'_>,
+    places: bool,
+) -> Result<Option<ReplyPlan>, ProtocolError> {
+    let places = places && !groups.theirs.is_empty();
+    let mut directions = groups.directions.iter();
+    let mut given: Vec<(usize, Given<'_>)> = Vec::with_capacity(groups.directions.len());
+    let mut rest = Stream::new();
+    let mut position = 0_usize;
+    for piece in input.message.pieces() {
+        let at = position;
+        position = position.saturating_add(piece.len());
+        let eligible =
+            matches!(piece, Piece::Payload { ddp_eligible: true, .. }) && !input.flavor_touches_data;
+        let Some(direction) = (if eligible { directions.next() } else { None }) else {
+            rest.push(piece.clone());
+            continue;
+        };
+        let data = piece.data();
+        let capacity: u64 =
+            direction.location.segments().iter().map(|segment| u64::from(segment.length)).sum();
+        let len = wide(data.len());
+        let is_short = data.is_empty() || len < u64::from(direction.least_len);
+        let placed = match &direction.location {
+            ResponseLocation::Targets => true,
+            ResponseLocation::Choice(_) => places,
+            // Which way the size decides is not said (§6.2): from there on by explicit RDMA.
+            ResponseLocation::BySize { threshold, .. } => len < u64::from(*threshold) && places,
+            ResponseLocation::Explicit(_) => false,
+        };
+        if is_short || (!placed && capacity == 0) {
+            rest.push(piece.clone());
+            given.push((at, Given::TooShort));
+        } else if placed {
+            given.push((at, Given::Place(data)));
+        } else if len > capacity {
+            return Err(ProtocolError::WriteChunkTooSmall { chunk: given.len(), len, capacity });
+        } else {
+            given.push((at, Given::Write(data)));
+        }
+    }
+    let items: Vec<Bytes> = given
+        .iter()
+        .filter_map(|(_, given)| if let Given::Place(data) = given { Some(Bytes::clone(data)) } else { None })
+        .collect();
+    let write: Vec<WriteChunk> = groups
+        .directions
+        .iter()
+        .enumerate()
+        .map(|(index, direction)| {
+            let offered = WriteChunk { segments: direction.location.segments().to_vec() };
+            match given.get(index) {
+                Some((_, Given::Write(data))) => offered.filled(wide(data.len())),
+                _ => offered.filled(0),
+            }
+        })
+        .collect();
+    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    let response = |lie_in: &dyn Fn(usize) -> Vec<u32>| {
+        let mut place = 0;
+        let placed = (0..groups.directions.len()).map(|index| {
+            let (displacement, length, location) = match given.get(index) {
+                None => (0, 0, Location::NoItem),
+                Some((at, Given::TooShort)) => (*at, 0, Location::TooShort),
+                Some((at, Given::Write(data))) => {
+                    let filled = write.get(index).map_or(vec![], |chunk| chunk.segments.clone());
+                    (*at, data.len(), Location::Explicit(filled))
+                }
+                Some((at, Given::Place(data))) => {
+                    place += 1;
+                    (*at, data.len(), Location::Targets { offset: 0, segments: lie_in(place - 1) })
+                }
+            };
+            PlacedItem { displacement: narrow(displacement), length: narrow(length), location }
+        });
+        TransmitResponse { placed: placed.collect(), count: 1, payload_len: 0 }
+    };
+    let lengths: Vec<usize> = items.iter().map(Bytes::len).collect();
+    let bounds = Bounds {
+        targets: groups.theirs,
+        send: groups.theirs.longest_send(groups.send),
+        further_header: further_header(),
+        most: groups.sends,
+    };
+    let arrangement = arrange(&bounds, rest.len(), &lengths, |counts| {
+        let lie_in = |index: usize| vec![0; counts.get(index).copied().unwrap_or(0)];
+        operation_len(&Operation::Response(response(&lie_in)))
+    });
+    let Some(arrangement) = arrangement else { return Ok(None) };
+    let mut lead = response(&|index| arrangement.segments.get(index).cloned().unwrap_or_default());
+    lead.count = narrow(arrangement.sends.len());
+    let placed: Vec<(usize, Bytes)> = given
+        .iter()
+        .enumerate()
+        .filter_map(|(index, (_, given))| match given {
+            Given::Write(data) => Some((index, Bytes::clone(data))),
+            _ => None,
+        })
+        .collect();
+    let form = match (items.is_empty(), arrangement.sends.len(), placed.is_empty()) {
+        (false, ..) => Form::Placed,
+        (true, 1, true) => Form::Inline,
+        (true, 1, false) => Form::Reduced,
+        (true, ..) => Form::Continued,
+    };
+    Ok(Some(ReplyPlan {
+        form,
+        lists: ChunkLists { read: vec![], write, reply: None },
+        placed,
+        read: vec![],
+        rest,
+        parts: vec![],
+        copied: CopyCount::default(),
+        group: Some(GroupPlan { lead: Operation::Response(lead), arrangement, items }),
+    }))
+}

@@ -1,0 +1,150 @@
+//! Calls that left in transmission groups: their replies, and what is done when the peer does not take one (rtrext-02 §5.4, §7.4).
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use rpcrdma_xdr::{ReadChunk, Stream};
+
+use super::{Answered, Requester, Stage, Written};
+use crate::call::{Form, Travelled};
+use crate::core::Core;
+use crate::error::ProtocolError;
+use crate::groups::Lead;
+use crate::reads::Pulled;
+use crate::wire::round_trips::{
+    ErrorReport, Location, Outcome, PlacedItem, ReportedError, ResponseDirection, TransmissionId,
+    TransmitResponse,
+};
+use crate::wire::{Body, Direction, ErrorBody, WriteChunk};
+
+impl Requester {
+    /// Whether a reply in a group may begin so: its Call left in one, and there are Receives for all of it.
+    pub(crate) fn expects(&self, xid: u32, response: &TransmitResponse) -> Result<(), ProtocolError> {
+        let transaction = self.sent(xid)?;
+        let most = transaction.set_aside.saturating_add(1);
+        let error = match &transaction.directions {
+            None => Lead::unexpected(),
+            Some(_) if response.count > most => {
+                ReportedError::Sequence { expected: most, seen: response.count }
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(ProtocolError::Group(report(xid, error)))
+    }
+
+    /// Takes a reply of which all transmissions have come.
+    pub(crate) fn handle_group_reply(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        (xid, credit): (u32, u32),
+        (payload, items, placed): (Bytes, Vec<ReadChunk>, Vec<PlacedItem>),
+        (continued, len): (bool, usize),
+    ) -> Result<(), ProtocolError> {
+        let transaction = self.sent(xid)?;
+        let directions = transaction.directions.as_deref().unwrap_or_default();
+        let results =
+            results(directions, &placed, items).map_err(|error| ProtocolError::Group(report(xid, error)))?;
+        let in_chunks = |result: &Written| if let Written::Chunk(len) = result { *len } else { 0 };
+        let total: usize = results.iter().map(in_chunks).sum();
+        let placed = results.iter().any(|result| matches!(result, Written::Placed(_)));
+        let form = match (placed, continued, total) {
+            (true, ..) => Form::Placed,
+            (false, true, _) => Form::Continued,
+            (false, false, 0) => Form::Inline,
+            (false, false, _) => Form::Reduced,
+        };
+        let travelled = Travelled { form, sent: len, written: total, ..Travelled::default() };
+        core.stats.replies_received.count(&travelled);
+        let reply = Answered::Reply {
+            inline: Some(payload),
+            padding: None,
+            written: results,
+            reply_chunk: 0,
+            pulled: Pulled::default(),
+            travelled,
+        };
+        self.answer(core, now, xid, Some(credit), reply);
+        Ok(())
+    }
+
+    /// The peer shall know that a reply is not as it has to be; once, as the report goes on the credit of its Call.
+    pub(crate) fn report(&mut self, xid: u32, report: ErrorReport) {
+        if let Some(transaction) = self.calls.get_mut(&xid)
+            && matches!(transaction.stage, Stage::Sent)
+            && !transaction.reported
+        {
+            transaction.reported = true;
+            self.reports.push_back((xid, report));
+        }
+    }
+
+    /// Sends a report; `false` if there is none.
+    pub(crate) fn transmit_report(&mut self, core: &mut Core) -> bool {
+        let Some((xid, report)) = self.reports.pop_front() else { return false };
+        let body = Body::Error(ErrorBody::Report(report));
+        let header = core.header(Direction::Call, xid, self.credits.requested(), body);
+        core.send(&header, &Stream::new(), None, false);
+        core.stats.reports_sent += 1;
+        true
+    }
+
+    /// The peer does not take a Call as it left, in a group: it leaves again in plain messages, if nothing of it is open to the peer.
+    pub(super) fn send_plainly(&mut self, core: &mut Core, xid: u32) -> bool {
+        let Some(transaction) = self.calls.get_mut(&xid) else { return false };
+        if transaction.directions.is_none() || transaction.abandoned || !transaction.windows.is_empty() {
+            return false;
+        }
+        self.credits.release();
+        self.credits.cover(transaction.number);
+        self.set_aside = self.set_aside.saturating_sub(std::mem::take(&mut transaction.set_aside));
+        transaction.directions = None;
+        transaction.plain = true;
+        transaction.stage = Stage::Queued;
+        self.queue.push_front(xid);
+        core.stats.sent_plainly += 1;
+        true
+    }
+}
+
+fn report(xid: u32, error: ReportedError) -> ErrorReport {
+    ErrorReport { bad: TransmissionId { xid, direction: Direction::Reply, number: 0 }, lead: None, error }
+}
+
+/// What became of each direction (rtrext-02 §7.4, table 2). No error code is for a result that does not fit its direction: it is
+/// said as an offset.
+fn results(
+    directions: &[ResponseDirection],
+    placed: &[PlacedItem],
+    items: Vec<ReadChunk>,
+) -> Result<Vec<Written>, ReportedError> {
+    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    if placed.len() != directions.len() {
+        let (value, due) = (narrow(placed.len()), narrow(directions.len()));
+        return Err(ReportedError::Offset { value, least: due, most: due });
+    }
+    let mut items = items.into_iter();
+    let mut results = Vec::with_capacity(placed.len());
+    for (direction, PlacedItem { length, location, .. }) in directions.iter().zip(placed) {
+        let (asked, got) = (direction.location.placement(), location.placement());
+        if asked.outcome(got) == Outcome::Invalid {
+            return Err(ReportedError::Offset { value: got.word(), least: asked.word(), most: asked.word() });
+        }
+        results.push(match location {
+            Location::Explicit(segments) => {
+                let offered = WriteChunk { segments: direction.location.segments().to_vec() };
+                let filled = offered.filled(u64::from(*length));
+                if *segments != filled.segments {
+                    let most = u32::try_from(offered.total()).unwrap_or(u32::MAX);
+                    return Err(ReportedError::Offset { value: *length, least: 0, most });
+                }
+                Written::Chunk(usize::try_from(*length).unwrap_or(usize::MAX))
+            }
+            Location::Targets { .. } => {
+                Written::Placed(items.next().map(|item| item.data).unwrap_or_default())
+            }
+            Location::TooShort | Location::NoItem => Written::Chunk(0),
+        });
+    }
+    Ok(results)
+}
