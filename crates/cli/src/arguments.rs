@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use rpcrdma::{Profile, Versions};
+use rpcrdma::{BufferStructure, Profile, Versions};
 use rpcrdma_nfs::client::NfsUrl;
 
 use crate::commands::{bench, conform, copy, exports, ls, names, ping, serve, stat};
@@ -122,6 +122,62 @@ pub(crate) struct Connection {
     /// Which of the documents that define Version Two; both sides have to speak the same [default: p1]
     #[arg(long, value_enum, value_name = "PROFILE", help_heading = "Connection")]
     pub(crate) profile: Option<ProfileName>,
+    #[command(flatten)]
+    pub(crate) sends: Sends,
+}
+
+/// How messages of Version Two are divided among Sends (rtrext-02, version-two-07 §6.6.2).
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct Sends {
+    /// Sends that one message of Version Two is divided into at the most, 1 to 64, instead of RDMA Reads and Writes; with 1 none is,
+    /// with 0 nothing is done of what saves round trips in p1 and p2 [default: 8]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=64), help_heading = SENDS)]
+    pub(crate) continuation: Option<u32>,
+    /// Have room for so many octets of payload in each Receive, a multiple of 4096 up to 249856, so that the other side can place an
+    /// item there by a Send, without RDMA Read or Write; p1 and p2. Each Receive is then so much longer than a page
+    #[arg(long, value_name = "OCTETS", value_parser = placement_size, help_heading = SENDS)]
+    pub(crate) placement: Option<u32>,
+}
+
+const SENDS: &str = "Version Two: round trips";
+
+impl Sends {
+    /// Whether they mean something with these versions.
+    ///
+    /// # Errors
+    /// What does not.
+    pub(crate) fn check(self, versions: Versions) -> Result<(), Failure> {
+        let wrong = match versions.profile() {
+            None if self.continuation.is_some() => "--continuation is about Version Two",
+            None if self.placement.is_some() => "--placement is about Version Two",
+            Some(Profile::P3) if self.placement.is_some() => "--placement has no meaning with --profile p3",
+            _ if self.placement.is_some() && self.continuation == Some(0) => {
+                "--placement has no meaning with --continuation 0"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::usage(wrong))
+    }
+
+    /// Makes them hold.
+    pub(crate) fn apply(self, config: &mut rpcrdma::Config) {
+        if let Some(count) = self.continuation {
+            config.continued_parts = usize::try_from(count.max(1)).unwrap_or(1);
+            config.transmissions.enabled = count > 0;
+        }
+        if let Some(octets) = self.placement {
+            config.place_items(BufferStructure::with_items(1, octets));
+        }
+    }
+}
+
+fn placement_size(text: &str) -> Result<u32, String> {
+    match size(text)? {
+        octets @ 4096..=249_856 if octets.is_multiple_of(4096) => {
+            u32::try_from(octets).map_err(|error| error.to_string())
+        }
+        octets => Err(format!("{octets} is not a multiple of 4096 from 4096 to 249856")),
+    }
 }
 
 impl Connection {
@@ -140,7 +196,8 @@ impl Connection {
         } else if self.insecure_conf_rdma && self.rpcrdma_version == Version::Two {
             "--insecure-conf-rdma is about Version One: Version Two has characteristics for that"
         } else {
-            return Ok(self.rpcrdma_version.with(self.profile.unwrap_or(ProfileName::P1)));
+            let versions = self.rpcrdma_version.with(self.profile.unwrap_or(ProfileName::P1));
+            return self.sends.check(versions).map(|()| versions);
         };
         Err(Failure::usage(wrong))
     }

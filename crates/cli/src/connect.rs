@@ -56,6 +56,7 @@ async fn open(
     config.protocol.receive_size = inline;
     config.protocol.calls = connection.credits;
     config.protocol.versions = versions;
+    connection.sends.apply(&mut config.protocol);
     config.ccp = connection.insecure_conf_rdma.then(rpcrdma::Ccp::insecure);
     config.protocol.timeouts.call = connection.timeout;
     config.protocol.timeouts.connect = connection.timeout;

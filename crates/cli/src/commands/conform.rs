@@ -12,7 +12,7 @@ use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_nfs::client::{Client, NfsUrl};
 use serde::Serialize;
 
-use crate::arguments::{Common, Connection, Proto, Version, host, seconds};
+use crate::arguments::{Common, Connection, Proto, Sends, Version, host, seconds};
 use crate::connect::{self, Servers, describe};
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -158,6 +158,7 @@ impl Conform {
             // What is tested is Version One.
             rpcrdma_version: Version::One,
             profile: None,
+            sends: Sends::default(),
         };
         // Whether anybody is there shows before the first row.
         let rpc = connect::rpc(url, &connection).await?;

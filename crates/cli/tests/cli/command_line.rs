@@ -512,6 +512,17 @@ fn options_about_what_is_not_used_are_refused() {
     for (arguments, said) in [
         (&["ping", "--profile", "p2", "host"][..], "--profile is about Version Two"),
         (&["ping", "--profile", "p2", "--rpcrdma-version", "1", "host"], "--profile is about Version Two"),
+        (&["ping", "--continuation", "4", "host"], "--continuation is about Version Two"),
+        (&["ping", "--placement", "8K", "host"], "--placement is about Version Two"),
+        (
+            &["ping", "--rpcrdma-version", "2", "--profile", "p3", "--placement", "8K", "host"],
+            "--placement has no meaning with --profile p3",
+        ),
+        (
+            &["ping", "--rpcrdma-version", "2", "--continuation", "0", "--placement", "8K", "host"],
+            "--placement has no meaning with --continuation 0",
+        ),
+        (&["ping", "--placement", "5000", "host"], "5000 is not a multiple of 4096 from 4096 to 249856"),
         (&["ping", "--proto", "tcp", "--rpcrdma-version", "auto", "host"], "--rpcrdma-version is about RDMA"),
         (&["ping", "--proto", "tcp", "--insecure-conf-rdma", "host"], "--insecure-conf-rdma is about RDMA"),
         (

@@ -148,6 +148,24 @@ fn a_tree_survives_version_two_by_the_third_document() {
     there_and_back(&["--rpcrdma-version", "2", "--profile", "p3"], &["--profile", "p3"]);
 }
 
+/// rtrext-02: by Sends alone, as far as they go, in one of the two ways, in both, and with a side that has neither.
+#[test]
+fn a_tree_survives_messages_divided_among_sends_and_items_placed_by_them() {
+    let two = ["--rpcrdma-version", "2"];
+    for (client, server) in [
+        (&["--continuation", "16"][..], &["--continuation", "16"][..]),
+        (&["--continuation", "1", "--placement", "64K"], &["--continuation", "1", "--placement", "64K"]),
+        (
+            &["--continuation", "32", "--placement", "8K", "--profile", "p2"],
+            &["--placement", "16K", "--profile", "p2"],
+        ),
+        (&["--placement", "16K"], &["--continuation", "0"]),
+        (&["--continuation", "0"], &["--placement", "16K"]),
+    ] {
+        there_and_back(&[&two, client].concat(), server);
+    }
+}
+
 #[test]
 fn a_tree_survives_the_fallback_to_version_one() {
     there_and_back(&["--rpcrdma-version", "auto"], &["--rpcrdma-version", "1"]);

@@ -9,7 +9,7 @@ use clap::Args;
 use rpcrdma::{PeerShares, ServerConfig, Versions};
 use rpcrdma_iwarp::Timeouts;
 
-use crate::arguments::{inline_size, seconds, size};
+use crate::arguments::{Sends, inline_size, seconds, size};
 use crate::exit::Failure;
 
 /// Room in a Call for what is not payload, in octets.
@@ -58,6 +58,8 @@ pub(super) struct Bounds {
     /// Longest message taken inline, in octets: a multiple of 1024 from 1024 to 262144
     #[arg(long, value_name = "OCTETS", default_value = "4096", value_parser = inline_size, help_heading = CALLS)]
     inline: u32,
+    #[command(flatten)]
+    sends: Sends,
     /// Largest READ and WRITE, in octets, from 4K to 1M
     #[arg(long, value_name = "OCTETS", default_value = "1M", value_parser = max_payload, help_heading = CALLS)]
     pub(super) max_payload: u32,
@@ -146,6 +148,8 @@ impl Bounds {
         protocol.send_size = number(self.inline);
         protocol.receive_size = number(self.inline);
         protocol.grant = self.credits;
+        self.sends.check(versions)?;
+        self.sends.apply(protocol);
         protocol.timeouts.idle = Some(self.idle);
         protocol.limits.read_chunks = number(self.max_read_chunks);
         protocol.limits.write_chunks = number(self.max_write_chunks);

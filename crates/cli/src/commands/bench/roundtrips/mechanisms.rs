@@ -1,10 +1,13 @@
 //! The operations of the round-trip analysis (draft-dnoveck-nfsv4-rpcrdma-rtissues-03 §2, §3) and the ways in which they can travel,
 //! with the counts that the document gives for each.
 
-use rpcrdma::{ClientConfig, ReadRead, ServerConfig};
+use rpcrdma::{BufferStructure, ClientConfig, Profile, ReadRead, ServerConfig, Versions};
 
 /// Octets of data in an operation: what one page of eight needs more than one Send for.
 pub(super) const DATA: usize = 8 << 10;
+
+/// Octets in a Receive for an item: all of the data.
+const PLACE: u32 = 8 << 10;
 
 /// RDMA Reads at a time under the Read-Read model.
 const READS: u16 = 16;
@@ -78,8 +81,21 @@ fn read_read(client: &mut ClientConfig, server: &mut ServerConfig) {
     server.ird = client.ord;
 }
 
+/// Version Two, whose messages go on in several Sends (§3.2).
+fn continued(client: &mut ClientConfig, server: &mut ServerConfig) {
+    client.protocol.versions = Versions::two(Profile::P1);
+    server.protocol.versions = Versions::two(Profile::P1);
+}
+
+/// The same with Receives of both sides in which items can be placed (§3.3).
+fn placed(client: &mut ClientConfig, server: &mut ServerConfig) {
+    continued(client, server);
+    client.protocol.place_items(BufferStructure::with_items(1, PLACE));
+    server.protocol.place_items(BufferStructure::with_items(1, PLACE));
+}
+
 /// All of them, in the order of the document.
-pub(super) const MECHANISMS: [Mechanism; 7] = [
+pub(super) const MECHANISMS: [Mechanism; 12] = [
     Mechanism {
         operation: Operation::Small,
         name: "inline",
@@ -128,5 +144,40 @@ pub(super) const MECHANISMS: [Mechanism; 7] = [
         section: "RFC 5666 §3.8",
         expected: counts(2, 1, 2, true),
         configure: read_read,
+    },
+    Mechanism {
+        operation: Operation::LongCall(DATA),
+        name: "continuation",
+        section: "§3.2",
+        expected: counts(1, 1, 1, false),
+        configure: continued,
+    },
+    Mechanism {
+        operation: Operation::LongReply(DATA),
+        name: "continuation",
+        section: "§3.2",
+        expected: counts(1, 1, 1, false),
+        configure: continued,
+    },
+    Mechanism {
+        operation: Operation::Put(DATA),
+        name: "placement by Send",
+        section: "§3.3",
+        expected: counts(1, 1, 1, false),
+        configure: placed,
+    },
+    Mechanism {
+        operation: Operation::Get(DATA),
+        name: "placement by Send",
+        section: "§3.3",
+        expected: counts(1, 1, 1, false),
+        configure: placed,
+    },
+    Mechanism {
+        operation: Operation::Put(4 * DATA),
+        name: "placement by Sends and continuation",
+        section: "§3.4",
+        expected: counts(1, 1, 1, false),
+        configure: placed,
     },
 ];
