@@ -15,7 +15,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rpcrdma::{AuthSys, ClientConfig, Credential, PeerShares, Server, ServerConfig, ServerMonitor};
+use rpcrdma::{
+    AuthSys, BufferStructure, ClientConfig, Credential, PeerShares, Profile, Server, ServerConfig,
+    ServerMonitor, Versions,
+};
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_nfs::client::{ClientOptions, CopyOptions, Error};
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
@@ -44,8 +47,16 @@ fn nfs_server() -> (NfsServer, PeerShares) {
 
 /// Serves NFS and MOUNT.
 fn serve(rdma: Option<Box<dyn Listener>>, tcp: Option<TcpListener>) -> ServerMonitor {
+    serve_with(ServerConfig::default(), rdma, tcp)
+}
+
+fn serve_with(
+    config: ServerConfig,
+    rdma: Option<Box<dyn Listener>>,
+    tcp: Option<TcpListener>,
+) -> ServerMonitor {
     let (nfs, shares) = nfs_server();
-    let mut builder = Server::builder().config(ServerConfig::default()).shares(shares);
+    let mut builder = Server::builder().config(config).shares(shares);
     builder = builder.program(nfs.nfs_program()).program(nfs.mount_program());
     if let Some(listener) = rdma {
         builder = builder.listen_rdma(listener);
@@ -84,6 +95,23 @@ async fn over_sim(completion_mode: CompletionMode) -> (rpcrdma::Client, ServerMo
     tokio::task::yield_now().await;
     let connector = Arc::new(fabric.connector(SIM_HOST));
     (rpcrdma::Client::rdma(connector, SIM_SERVER, ClientConfig::default()).await.unwrap(), monitor)
+}
+
+/// With Version Two, messages in so many Sends, and Receives with so much room for an item, of client and server.
+async fn over_sim_in_groups(profile: Profile, sides: [(usize, Option<u32>); 2]) -> rpcrdma::Client {
+    let fabric = Fabric::on_tokio(FabricConfig { seed: 11, ..FabricConfig::default() });
+    let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
+    for (protocol, (sends, place)) in [&mut client.protocol, &mut server.protocol].into_iter().zip(sides) {
+        protocol.versions = Versions::two(profile);
+        protocol.continued_parts = sends.max(1);
+        protocol.transmissions.enabled = sends > 0;
+        if let Some(octets) = place {
+            protocol.place_items(BufferStructure::with_items(1, octets));
+        }
+    }
+    serve_with(server, Some(Box::new(fabric.listen(SIM_SERVER).unwrap())), None);
+    tokio::task::yield_now().await;
+    rpcrdma::Client::rdma(Arc::new(fabric.connector(SIM_HOST)), SIM_SERVER, client).await.unwrap()
 }
 
 fn options() -> ClientOptions {
@@ -204,6 +232,24 @@ fn files_of(root: &Path) -> Vec<(String, Vec<u8>)> {
     }
     found.sort();
     found
+}
+
+/// rtrext-02: messages in several Sends and items placed by Sends, each alone and together, and against a side without them.
+#[tokio::test(start_paused = true)]
+async fn over_the_simulated_fabric_with_fewer_round_trips() {
+    for profile in [Profile::P1, Profile::P2] {
+        for sides in [
+            [(16, None), (16, None)],
+            [(1, Some(8192)), (1, Some(65_536))],
+            [(8, Some(65_536)), (32, Some(8192))],
+            [(8, Some(8192)), (0, None)],
+            [(0, None), (8, Some(8192))],
+        ] {
+            let rpc = over_sim_in_groups(profile, sides).await;
+            work(&rpc).await;
+            rpc.close().await;
+        }
+    }
 }
 
 /// A tree stored and fetched back, over RDMA one way and TCP the other.

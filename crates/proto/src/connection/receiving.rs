@@ -21,7 +21,7 @@ use crate::reads::Owner;
 use crate::requester::Received;
 use crate::responder::{AskedReply, CALL, REPLY, ReceivedCall, rpc_prefix};
 use crate::timers::after;
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, FIXED_LEN, Fixed, Header};
 
 /// An RPC message that is all there.
 #[derive(Debug, Default)]
@@ -165,7 +165,14 @@ impl Connection {
     }
 
     /// How a message is taken that did not decode.
-    fn taken_undecoded(&self, error: &ProtocolError, fixed: Fixed) -> Taken {
+    fn taken_undecoded(&self, error: &ProtocolError, fixed: Fixed, message: &[u8]) -> Taken {
+        // The word behind the fixed part says it of every RDMA2_OPTIONAL (version-two-01 §4.2.2).
+        if matches!(error, ProtocolError::RoundTrips(_))
+            && let Some(word) = message.get(FIXED_LEN..).and_then(|rest| rest.first_chunk())
+            && let Some(direction) = Direction::of(u32::from_be_bytes(*word))
+        {
+            return direction.into();
+        }
         let codec = self.core.codec;
         let said = Some(fixed.procedure).filter(|_| fixed.version == codec.rules().version);
         match said.and_then(|procedure| codec.direction_of(procedure)) {
@@ -219,7 +226,7 @@ impl Connection {
                 if matches!(error, ProtocolError::RoundTrips(_)) {
                     self.groups.undecoded(fixed.xid);
                 }
-                let taken = self.taken_undecoded(&error, fixed);
+                let taken = self.taken_undecoded(&error, fixed, &message);
                 return self.fault(now, error, taken, Some(fixed));
             }
         };

@@ -172,9 +172,12 @@ impl Connection {
                     _ => vec![],
                 });
                 let directions: Vec<_> = response.into_iter().flat_map(|set| set.directions).collect();
+                // A place in the Requester's Receives is no chunk (RFC 8167 §5.3).
                 let write = directions
                     .iter()
-                    .map(|direction| WriteChunk { segments: direction.location.segments().to_vec() })
+                    .map(|direction| direction.location.segments())
+                    .filter(|segments| !segments.is_empty())
+                    .map(|segments| WriteChunk { segments: segments.to_vec() })
                     .collect();
                 let lists = ChunkLists { read: read.collect(), write, reply: None };
                 let group = Some(AskedReply { directions, buffers: response_buffers });

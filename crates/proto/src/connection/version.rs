@@ -36,6 +36,7 @@ impl Connection {
         self.exchanges = None;
         self.core.peer_reverse = None;
         self.core.peer_segments = (None, None);
+        self.core.peer_groups = None;
         self.core.untold = None;
         let (thresholds, invalidate) = self.announced;
         if codec.rules().profile.is_none() {

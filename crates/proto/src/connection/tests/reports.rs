@@ -505,6 +505,21 @@ fn rtrext_s9_5_what_does_not_decode_is_no_matter_of_reports() {
     }
 }
 
+/// RFC 8166 §4.5: an error is never answered with an error, nor is a reply.
+#[test]
+fn a_reply_in_a_group_that_does_not_decode_is_discarded() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        let response = TransmitResponse { placed: vec![], count: 1, payload_len: 24 };
+        let whole = octets(profile, 10, Direction::Reply, Operation::Response(response), []);
+        let mut cut = whole[..whole.len() - 4].to_vec();
+        cut[27] -= 4;
+        raw.send(cut);
+        assert_eq!(answers(&raw, profile), (vec![], vec![]));
+        check_usable(raw, profile);
+    }
+}
+
 // conformance: rtrext-02-11-2
 #[test]
 fn rtrext_s11_nothing_is_between_the_payload_and_a_place() {

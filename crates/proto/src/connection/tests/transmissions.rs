@@ -227,6 +227,26 @@ fn rtrext_s8_5_no_reply_has_more_transmissions_than_the_responder_makes() {
     }
 }
 
+/// RFC 8167 §5.3: a client that takes no chunks takes what comes in Sends.
+#[test]
+fn rtrext_s7_4_reverse_calls_without_chunks_have_items_placed_too() {
+    for profile in EXCHANGING {
+        let (client, server) = (structured(1, 8192, Config::default()), structured(1, 8192, server_config()));
+        let mut pair = pair(profile, client, server);
+        let now = pair.now();
+        for (xid, len) in [(30, 8192), (31, 2000)] {
+            pair.server.connection.call(now, echo(xid, len)).unwrap();
+        }
+        pair.settle();
+        for (_, reply) in std::mem::take(&mut pair.server.replies) {
+            let reply = reply.unwrap();
+            assert_eq!((reply.call.form, reply.reply.form), (Form::Placed, Form::Placed));
+        }
+        assert_eq!(pair.client.connection.stats().calls_received.placed, 2);
+        check_quiet(&pair);
+    }
+}
+
 #[test]
 fn a_call_says_how_it_and_its_reply_travelled() {
     let mut pair =
