@@ -72,7 +72,7 @@ pub struct Config {
     pub max_segments: usize,
     /// The most Read chunks at non-zero Positions that a Call is given; items beyond travel with the rest.
     pub max_read_chunks: usize,
-    /// Sends that one message of ours is divided into at the most, where the version continues messages (version-two-07 §6.6.2). With 1
+    /// Sends that one message of ours is divided into at the most, where the version continues messages (version-two-07 §6.6.2, rtrext-02 §4). With 1
     /// none is, and small Sends may pass RDMA Writes then.
     pub continued_parts: usize,
     /// Whether chunks are used and taken in the reverse direction (RFC 8167 §5.3).

@@ -88,6 +88,8 @@ pub(crate) enum Origin {
 /// What the peer has said of transmission groups (rtrext-02 §8).
 #[derive(Debug)]
 pub(crate) struct PeerGroups {
+    /// It takes Calls in groups, unless it has refused one.
+    pub(crate) takes_calls: bool,
     /// Sends of the longest Call that it takes.
     pub(crate) requests: usize,
     /// Sends of the longest reply that it makes.
@@ -112,6 +114,8 @@ pub(crate) struct Core {
     pub(crate) may_invalidate: bool,
     /// What the peer does with transmission groups, if this side does anything with them.
     pub(crate) peer_groups: Option<PeerGroups>,
+    /// The peer has refused a Call in a group as not supported, whatever it says.
+    pub(crate) refuses_groups: bool,
     /// Where our Receives take items.
     pub(crate) targets: Targets,
     /// Where those of a peer do that has said nothing.
@@ -168,6 +172,7 @@ impl Core {
             peer_groups: None,
             targets: config.structure().map(Targets::of).unwrap_or_default(),
             nowhere: Targets::default(),
+            refuses_groups: false,
             peer_reverse: None,
             peer_segments: (None, None),
             untold: None,
@@ -547,7 +552,8 @@ impl Core {
         gather.push_stream(payload);
         let gather = self.gather(gather);
         // Nothing may come between the parts of a message, so that no Send passes another.
-        let express = express && !self.continues() && self.peer_groups.is_none();
+        let groups = self.codec.rules().groups && self.config.transmissions.enabled;
+        let express = express && !self.continues() && !groups;
         let request = SendRequest { gather, invalidate, solicited: false, express };
         self.post(Origin::Send, WorkRequest::Send(request));
         len

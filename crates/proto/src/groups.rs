@@ -175,7 +175,7 @@ impl Groups {
     /// whole message if that is all of it.
     ///
     /// # Errors
-    /// [`ProtocolError::Group`], [`ProtocolError::ContinuationMemory`]; the group is given up.
+    /// [`ProtocolError::Group`]; the group is given up.
     pub(crate) fn begin(
         &mut self,
         xid: u32,
@@ -269,6 +269,22 @@ impl Groups {
         self.give_up((xid, Direction::Call), u32::MAX);
     }
 
+    /// The first transmission of a group of so many was refused for another reason than what is in it.
+    pub(crate) fn refused(&mut self, id: MessageId, count: u32) {
+        if count > 1 {
+            self.give_up(id, count);
+        }
+    }
+
+    /// A message that did not decode has come where a group has to go on: that is its end. Says its message, and how many transmissions of
+    /// it had come.
+    pub(crate) fn broken(&mut self) -> Option<(MessageId, usize)> {
+        let Group { xid, lead, parts, .. } = self.open.take()?;
+        let id = (xid, lead.direction());
+        self.give_up(id, lead.count());
+        Some((id, parts.len()))
+    }
+
     /// A group of this message begins anew: nothing of the one before comes any more.
     pub(crate) fn begins_anew(&mut self, id: MessageId) {
         self.given_up.retain(|(given_up, _)| *given_up != id);
@@ -311,31 +327,26 @@ impl Groups {
         let id = TransmissionId { xid, direction: lead.direction(), number: 0 };
         let mut joined = (0, 0);
         let pieces: Vec<Bytes> = parts.iter().map(|part| part.message.slice(part.payload.clone())).collect();
-        let payload = self.join(&pieces, id.direction, &mut joined.0)?;
+        let payload = self.join(&pieces, id, &mut joined.0)?;
         let runs = find_items(&lead, &parts, &self.targets, payload.len())
             .map_err(|error| report(id, None, error))?;
         let mut items = Vec::with_capacity(runs.len());
         for (position, pieces) in runs {
-            items.push(ReadChunk { position, data: self.join(&pieces, id.direction, &mut joined.1)? });
+            items.push(ReadChunk { position, data: self.join(&pieces, id, &mut joined.1)? });
         }
         let len = parts.iter().map(|part| part.message.len()).sum();
         Ok(Some(Whole { lead, payload, items, transmissions: parts.len(), len, joined }))
     }
 
     /// Pieces as one: as it is, if it is one; else a copy, which is counted.
-    fn join(
-        &self,
-        pieces: &[Bytes],
-        direction: Direction,
-        copied: &mut usize,
-    ) -> Result<Bytes, ProtocolError> {
+    fn join(&self, pieces: &[Bytes], id: TransmissionId, copied: &mut usize) -> Result<Bytes, ProtocolError> {
         if let [] | [_] = pieces {
             return Ok(pieces.first().cloned().unwrap_or_default());
         }
         let len = pieces.iter().map(Bytes::len).sum();
         *copied += len;
         let room = self.domain.as_ref().and_then(|domain| domain.allocate(len, 1).ok());
-        let whole = match (room, direction) {
+        let whole = match (room, id.direction) {
             (Some(mut room), _) => {
                 let mut at = 0;
                 for piece in pieces {
@@ -346,7 +357,11 @@ impl Groups {
                 }
                 room
             }
-            (None, Direction::Call) => return Err(ProtocolError::ContinuationMemory { len }),
+            // There is no memory for it now: what is reported comes again in chunks, which can wait.
+            (None, Direction::Call) => {
+                let value = u32::try_from(len).unwrap_or(u32::MAX);
+                return Err(report(id, None, ReportedError::PayloadLength { value, least: 0, most: 0 }));
+            }
             // There is nobody to ask again.
             (None, Direction::Reply) => Buffer::adopt(pieces.concat()),
         };

@@ -38,6 +38,8 @@ pub(crate) const CALL: u32 = 0;
 pub(crate) const REPLY: u32 = 1;
 /// RFC 5531 §9: xid, mtype, rpcvers, prog, vers, proc.
 const CALL_NUMBERS: usize = 24;
+/// Replies in transmission groups that a report can be about still.
+const IN_GROUPS: usize = 1024;
 /// RFC 5040 §4.8: the type of error of the RDMA layer that refuses key, range or right.
 const REMOTE_PROTECTION: u8 = 1;
 
@@ -66,6 +68,8 @@ pub(crate) struct Responder {
     failed_reads: Vec<u32>,
     /// The same, of earlier connections.
     refused: HashSet<u32>,
+    /// Replies that left in transmission groups, the last ones: what is reported of another is about nothing.
+    in_groups: VecDeque<u32>,
     pub(crate) wants_memory: Option<usize>,
 }
 
@@ -157,8 +161,23 @@ impl Responder {
             reply_lost: false,
             failed_reads: Vec::new(),
             refused: HashSet::new(),
+            in_groups: VecDeque::new(),
             wants_memory: None,
         }
+    }
+
+    /// A reply left in a transmission group.
+    fn left_in_group(&mut self, xid: u32) {
+        self.in_groups.push_back(xid);
+        if self.in_groups.len() > IN_GROUPS {
+            self.in_groups.pop_front();
+        }
+    }
+
+    /// Whether a reply that is reported left in a group and was not reported yet.
+    pub(crate) fn may_be_reported(&mut self, xid: u32) -> bool {
+        let place = self.in_groups.iter().position(|left| *left == xid);
+        place.is_some_and(|place| self.in_groups.remove(place).is_some())
     }
 
     /// Calls that are not answered.

@@ -16,7 +16,7 @@ use crate::error::{Action, ProtocolError, Taken};
 use crate::groups::geometry::Targets;
 use crate::private_data::Thresholds;
 use crate::versions::FIRST_MESSAGE;
-use crate::wire::round_trips::{SUPPORT_CONTINUATION, SUPPORT_REQUEST};
+use crate::wire::round_trips::{BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST};
 use crate::wire::{Body, CharacteristicsRule, Direction, Exchange, Fixed, Invalidation};
 
 impl Connection {
@@ -39,7 +39,8 @@ impl Connection {
         if exchanges.is_exchanged().is_some() {
             self.core.untold = None;
         }
-        self.core.peer_groups = peer_groups(&peer.transmissions).filter(|_| takes_groups);
+        let longest = wide(peer.receive_size).min(rules.largest_inline);
+        self.core.peer_groups = peer_groups(&peer.transmissions, longest).filter(|_| takes_groups);
         if exchanges.is_exchanged().is_some() {
             self.core.untold = None;
         }
@@ -214,16 +215,22 @@ impl Connection {
     }
 }
 
-/// What a peer can do with transmission groups; `None` if that is nothing.
-fn peer_groups(said: &Transmissions) -> Option<PeerGroups> {
+fn wide(size: u32) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+/// What a peer can do with transmission groups; `None` if that is nothing. `longest` are the bytes of the longest Send to it.
+fn peer_groups(said: &Transmissions, longest: usize) -> Option<PeerGroups> {
     let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).max(1);
     let takes = |bits| said.support & bits == bits;
-    // It takes Calls in groups, and makes replies to them.
-    if !takes(SUPPORT_REQUEST) {
-        return None;
-    }
     let continues = |sends: u32| if takes(SUPPORT_CONTINUATION) { wide(sends) } else { 1 };
-    let targets = said.structure.as_ref().map(Targets::of).unwrap_or_default();
-    let (requests, responses) = (continues(said.request_limit), wide(said.response_limit));
-    Some(PeerGroups { requests, responses, targets })
+    // A structure is believed as far as its Receives are (rtrext-02 §8.3: it agrees with their size).
+    let fits = |structure: &&BufferStructure| wide(structure.total) <= longest;
+    let targets = said.structure.as_ref().filter(fits).map(Targets::of).unwrap_or_default();
+    (said.support != 0).then(|| PeerGroups {
+        takes_calls: takes(SUPPORT_REQUEST),
+        requests: continues(said.request_limit),
+        responses: wide(said.response_limit),
+        targets,
+    })
 }

@@ -215,6 +215,8 @@ impl Connection {
         }
         let (header, header_len) = match decoded {
             Ok(decoded) => decoded,
+            // The Call or reply that it was part of is answered as what it had begun.
+            Err(error) if self.break_group(fixed) => return self.fault(now, error, Taken::AsReply, None),
             Err(error @ ProtocolError::VersionChanged { .. }) => {
                 return self.fault(now, error, self.usually(), Some(fixed));
             }

@@ -14,11 +14,12 @@ use super::Connection;
 use super::receiving::Arrived;
 use crate::error::{ProtocolError, Taken};
 use crate::groups::{Lead, Whole};
+use crate::limits::Limits;
 use crate::responder::AskedReply;
 use crate::timers::after;
 use crate::wire::round_trips::{
-    ErrorReport, Location, Operation, OperationBase, OperationType, ReportedError, TransmissionId,
-    TransmitRequest, TransmitResponse,
+    ErrorReport, Location, Operation, OperationBase, OperationType, PlacedItem, ReportedError, ResponseSet,
+    TransmissionId, TransmitRequest, TransmitResponse,
 };
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ReadSegment, WriteChunk};
 
@@ -61,6 +62,10 @@ impl Connection {
         self.core.stats.fault(&ProtocolError::Group(report));
         tracing::debug!(side = %self.core.side, error = %ProtocolError::Group(report), "group interrupted");
         match id {
+            // It begins anew, and is answered as that.
+            (xid, Direction::Call) if (xid, Direction::Call) == (fixed.xid, said) => {
+                self.give_back(transmissions);
+            }
             (xid, Direction::Call) => {
                 // One credit is left for the report.
                 self.give_back(transmissions.saturating_sub(1));
@@ -69,6 +74,27 @@ impl Connection {
             }
             (xid, Direction::Reply) => self.requester.report(xid, report),
         }
+    }
+
+    /// If a group has begun, a message that does not decode is the end of it; whether it has its XID.
+    pub(super) fn break_group(&mut self, fixed: Fixed) -> bool {
+        let Some(((xid, direction), transmissions)) = self.groups.broken() else { return false };
+        let number = u32::try_from(transmissions).unwrap_or(u32::MAX);
+        let report = ErrorReport {
+            bad: TransmissionId { xid: fixed.xid, direction, number },
+            lead: Some(TransmissionId { xid, direction, number: 0 }),
+            error: ReportedError::HeaderType { expected: RDMA2_OPTIONAL, seen: fixed.procedure },
+        };
+        self.core.stats.fault(&ProtocolError::Group(report));
+        match direction {
+            Direction::Call => {
+                self.give_back(transmissions.saturating_sub(1));
+                let version = self.core.codec.rules().version;
+                self.responder.answer_error(xid, version, ErrorBody::Report(report));
+            }
+            Direction::Reply => self.requester.report(xid, report),
+        }
+        xid == fixed.xid
     }
 
     /// Takes a transmission.
@@ -82,6 +108,15 @@ impl Connection {
         let taken = Taken::from(said);
         let number = operation.kind().number(OperationBase::Separate);
         if !self.takes_groups() {
+            // Once is enough.
+            if let Operation::Continuation(continuation) = &operation
+                && self.groups.passes_over((fixed.xid, said), continuation.number)
+            {
+                return;
+            }
+            if let Operation::Request(TransmitRequest { count, .. }) = &operation {
+                self.groups.refused((fixed.xid, said), *count);
+            }
             return self.fault(
                 now,
                 ProtocolError::UnknownOperation { operation: number },
@@ -164,6 +199,9 @@ impl Connection {
         let continued = transmissions > 1;
         match lead {
             Lead::Request(TransmitRequest { placed, response, response_buffers, .. }) => {
+                if let Err(error) = within_limits(&placed, &response, &self.core.config.limits) {
+                    return self.fault(now, error, Taken::AsCall, Some(fixed));
+                }
                 let read = placed.into_iter().flat_map(|item| match item.location {
                     Location::Explicit(segments) => segments
                         .into_iter()
@@ -219,12 +257,45 @@ impl Connection {
     /// The peer reports a reply of ours. It is gone, so its Call is answered by an error; the report has come on the Call's credit.
     pub(super) fn reply_reported(&mut self, now: Instant, report: &ErrorReport) {
         tracing::debug!(side = %self.core.side, error = %ProtocolError::Group(*report), "reply reported");
+        let xid = report.group().xid;
+        // An error is never answered with an error, but for what a report is about (rtrext-02 §5.4).
+        if !self.takes_groups() || !self.responder.may_be_reported(xid) {
+            return self.fault(now, ProtocolError::Group(*report), Taken::AsReply, None);
+        }
         self.core.stats.replies_reported += 1;
         if self.admit(now, None) {
             let version = self.core.codec.rules().version;
-            self.responder.answer_error(report.group().xid, version, ErrorBody::Chunk);
+            self.responder.answer_error(xid, version, ErrorBody::Chunk);
         }
     }
+}
+
+/// The bounds on chunks hold for explicit RDMA in a group too (RFC 8166 §8.1.4).
+fn within_limits(
+    placed: &[PlacedItem],
+    response: &[ResponseSet],
+    limits: &Limits,
+) -> Result<(), ProtocolError> {
+    let mut total = 0_u64;
+    for item in placed {
+        let Location::Explicit(segments) = &item.location else { continue };
+        for segment in segments {
+            let (length, allowed) = (segment.length, limits.read_segment_len);
+            if u64::from(length) > allowed {
+                return Err(ProtocolError::ReadSegmentTooLong { length, allowed });
+            }
+            total = total.saturating_add(u64::from(length));
+        }
+    }
+    if total > limits.read_total {
+        return Err(ProtocolError::ReadListTooLong { total, allowed: limits.read_total });
+    }
+    let offers = response.iter().flat_map(|set| &set.directions);
+    let chunks = offers.filter(|direction| !direction.location.segments().is_empty()).count();
+    if chunks > limits.write_chunks {
+        return Err(ProtocolError::TooManyWriteChunks { allowed: limits.write_chunks });
+    }
+    Ok(())
 }
 
 impl Lead {

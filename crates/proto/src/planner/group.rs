@@ -14,6 +14,7 @@ use super::{
 use crate::call::Form;
 use crate::error::ProtocolError;
 use crate::groups::geometry::{Arrangement, Bounds, Targets, arrange};
+use crate::limits::Limits;
 use crate::wire::round_trips::{
     Location, Operation, PlacedItem, ResponseDirection, ResponseLocation, ResponseSet, TransmitContinuation,
     TransmitRequest, TransmitResponse,
@@ -119,13 +120,15 @@ pub(super) fn plan_call(input: &CallInput<'_>) -> Option<CallPlan> {
 
 /// Pieces of at least `least` bytes that may leave the Payload stream.
 fn eligible(pieces: &[Located<'_>], least: usize) -> Vec<usize> {
+    // As many as everybody takes that has our bounds; with more, it goes as it did.
+    let most = Limits::default().placed_items;
     let is = |located: &Located<'_>| {
         matches!(located.piece, Piece::Payload { ddp_eligible: true, .. })
             && located.position.is_multiple_of(4)
             && u32::try_from(located.position).is_ok()
             && located.piece.data().len() >= least.max(1)
     };
-    pieces.iter().enumerate().filter(|(_, located)| is(located)).map(|(index, _)| index).collect()
+    pieces.iter().enumerate().filter(|(_, located)| is(located)).map(|(index, _)| index).take(most).collect()
 }
 
 /// What the Responder is told to do with the reply; `None` if that needs a Reply chunk, which a Call in a group cannot offer (§9.2).

@@ -81,7 +81,12 @@ impl Requester {
 
     /// Sends a report; `false` if there is none.
     pub(crate) fn transmit_report(&mut self, core: &mut Core) -> bool {
-        let Some((xid, report)) = self.reports.pop_front() else { return false };
+        // Without the Call there is no credit for it.
+        let Some((xid, report)) = std::iter::from_fn(|| self.reports.pop_front())
+            .find(|(xid, _)| self.calls.get(xid).is_some_and(|call| matches!(call.stage, Stage::Sent)))
+        else {
+            return false;
+        };
         let body = Body::Error(ErrorBody::Report(report));
         let header = core.header(Direction::Call, xid, self.credits.requested(), body);
         core.send(&header, &Stream::new(), None, false);

@@ -167,13 +167,21 @@ impl Requester {
         credit: u32,
         error: ErrorBody,
     ) -> Result<(), ProtocolError> {
+        // What is said again of the group that it left in before is about nothing that is sent.
+        let of_group = matches!(error, ErrorBody::Report(_) | ErrorBody::InvalidOption);
+        if of_group && self.sent(xid)?.plain {
+            return Err(ProtocolError::UnknownXid { xid });
+        }
         self.sent(xid)?;
         core.stats.replies_received.errors += 1;
         self.credits.grant_by_error(credit);
         if let Some(transaction) = self.calls.get_mut(&xid) {
             self.credits.leave_unproved(std::mem::take(&mut transaction.further));
         }
-        if matches!(error, ErrorBody::Report(_) | ErrorBody::InvalidOption) && self.send_plainly(core, xid) {
+        if of_group {
+            core.refuses_groups |= error == ErrorBody::InvalidOption;
+        }
+        if of_group && self.send_plainly(core, xid) {
             return Ok(());
         }
         let error = match error {

@@ -70,7 +70,10 @@ impl Requester {
             self.queue.pop_front();
             return true;
         };
-        let room = (self.credits.room(), self.set_aside);
+        // What has chunks to fall back on does not wait for credits or Receives for several Sends; what has not, does.
+        let falls_back = core.side == Side::Client || core.reverse_chunks();
+        let room =
+            if falls_back { (self.credits.room(), self.set_aside) } else { (self.credits.granted(), 0) };
         let plan = match plan(core, transaction, answers, calls, room) {
             Ok(plan) => plan,
             // What the peer takes is not told yet.
@@ -362,7 +365,7 @@ impl Core {
     /// transmissions of other replies. The receive queue has room for one such reply.
     fn call_groups(&self, room: u32, set_aside: u32) -> Option<CallGroups<'_>> {
         let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
-        let peer = self.peer_groups.as_ref()?;
+        let peer = self.peer_groups.as_ref().filter(|peer| peer.takes_calls && !self.refuses_groups)?;
         let most = self.config.continued_parts.max(1);
         Some(CallGroups {
             sends: most.min(peer.requests).min(wide(room)).max(1),

@@ -101,6 +101,9 @@ impl Responder {
         if let Some((token, _)) = self.answers.pop_front()
             && let Some(call) = self.forget(token)
         {
+            if plan.as_ref().is_ok_and(|plan| plan.group.is_some()) {
+                self.left_in_group(call.xid);
+            }
             let sent = plan.and_then(|plan| send_reply(core, &call, plan, read, grant));
             if let Err(refusal) = sent {
                 refuse(core, &call, &refusal, grant);

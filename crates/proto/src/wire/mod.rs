@@ -433,8 +433,14 @@ fn transmission(
     limits: &Limits,
 ) -> Option<Result<Body, ProtocolError>> {
     let kind = OperationType::of(number, OperationBase::Separate)?;
-    let info = exchange::Operands { reader, limits }.opaque();
-    Some(info.and_then(|info| Operation::decode(kind, &info, limits)).map(|operation| match operation {
+    let cut = || ProtocolError::RoundTrips(round_trips::Malformed::Truncated);
+    let info = exchange::Operands { reader, limits }.opaque().map_err(|_| cut());
+    let decoded = info.and_then(|info| Operation::decode(kind, &info, limits)).map_err(|error| match kind {
+        // An error is never answered (RFC 8166 §4.5).
+        OperationType::Report => ProtocolError::ErrorTruncated,
+        _ => error,
+    });
+    Some(decoded.map(|operation| match operation {
         Operation::Report(report) => Body::Error(ErrorBody::Report(report)),
         operation => Body::Transmission(operation),
     }))

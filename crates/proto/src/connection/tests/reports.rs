@@ -8,13 +8,13 @@ use crate::groups::TransmissionSettings;
 use crate::testing::*;
 use crate::wire::round_trips::{
     BufferGroup, BufferStructure, ErrorReport, Location, Operation, PlacedItem, Property, ReportedError,
-    SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE, TARGETABLE, TransmissionId,
-    TransmitContinuation, TransmitRequest, TransmitResponse,
+    ResponseDirection, ResponseLocation, ResponseSet, SUPPORT_CONTINUATION, SUPPORT_REQUEST,
+    SUPPORT_RESPONSE, TARGETABLE, TransmissionId, TransmitContinuation, TransmitRequest, TransmitResponse,
 };
 use crate::wire::{
     Body, ChunkLists, Direction, ErrorBody, Exchange, Profile, Segment, Subset, Value, operation_len,
 };
-use crate::{CallError, Config, Form, Side, Versions};
+use crate::{CallError, Config, Form, Limits, Side, Versions};
 
 const XMTREQ: u32 = 5;
 const XMTRESP: u32 = 6;
@@ -35,8 +35,12 @@ fn server(profile: Profile) -> Raw {
     raw(profile, structured())
 }
 
+const fn bare(count: u32, payload_len: u32) -> TransmitRequest {
+    TransmitRequest { placed: vec![], response: vec![], count, response_buffers: 1, payload_len }
+}
+
 fn request(placed: Vec<PlacedItem>, count: u32, payload_len: u32) -> Operation {
-    Operation::Request(TransmitRequest { placed, response: vec![], count, response_buffers: 1, payload_len })
+    Operation::Request(TransmitRequest { placed, ..bare(count, payload_len) })
 }
 
 const fn continuation(number: u32, initial_type: u32, payload_len: u32) -> Operation {
@@ -426,10 +430,18 @@ fn rtrext_s5_4_a_call_that_is_refused_in_plain_messages_too_has_failed() {
     for profile in EXCHANGING {
         let mut raw = client(profile);
         make(&mut raw, store(10, 9000));
-        answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::InvalidOption);
-        answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::InvalidOption);
+        // What is said of each transmission is about the group.
+        for _ in 0..3 {
+            answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::InvalidOption);
+        }
+        assert_eq!(raw.end.replies.len(), 1, "of the first call");
+        answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Chunk);
         let (_, result) = raw.end.replies.pop().unwrap();
-        assert_eq!(result.unwrap_err().error, CallError::Refused(ErrorBody::InvalidOption));
+        assert_eq!(result.unwrap_err().error, CallError::Chunk);
+        // From then on nothing leaves in a group.
+        raw.received.clear();
+        make(&mut raw, store(11, 9000));
+        assert!(matches!(&bodies(&raw, profile)[..], [(11, Body::NoMessage(_))]));
     }
 }
 
@@ -549,14 +561,90 @@ fn rtrext_s5_4_who_reports_a_reply_is_answered() {
     for profile in EXCHANGING {
         let mut raw = server(profile);
         raw.send(plain(profile, 10));
+        let long = list(11, 9000).message.flatten().0;
+        let asked = TransmitRequest { response_buffers: 8, ..bare(1, narrow(long.len())) };
+        raw.send(call(profile, 11, Operation::Request(asked), long));
         raw.received.clear();
-        let bad = TransmissionId { xid: 10, direction: Direction::Reply, number: 0 };
-        let report = ErrorReport { bad, lead: None, error: ReportedError::Continuation };
-        answer(&mut raw, profile, 10, Direction::Call, ErrorBody::Report(report));
+        // Once, and not about a reply in a plain message.
+        for (xid, answers) in [(10, 0), (11, 1), (11, 1), (12, 1)] {
+            let bad = TransmissionId { xid, direction: Direction::Reply, number: 0 };
+            let report = ErrorReport { bad, lead: None, error: ReportedError::Continuation };
+            answer(&mut raw, profile, xid, Direction::Call, ErrorBody::Report(report));
+            assert_eq!(raw.received.len(), answers, "{xid}");
+        }
         let (header, _) = last(&raw, profile);
-        assert_eq!((header.xid, header.body), (10, Body::Error(ErrorBody::Chunk)));
+        assert_eq!((header.xid, header.body), (11, Body::Error(ErrorBody::Chunk)));
         assert_eq!(raw.end.connection.stats().replies_reported, 1);
         check_usable(raw, profile);
+    }
+}
+
+/// What is between the transmissions of a group and does not decode ends it too; one answer for each XID.
+#[test]
+fn rtrext_s4_2_what_does_not_decode_comes_between() {
+    for profile in EXCHANGING {
+        for (xid, expected) in [(10, vec![10]), (11, vec![10, 11])] {
+            let mut raw = server(profile);
+            let all = null(10).message.flatten().0;
+            raw.send(call(profile, 10, request(vec![], 2, 20), &all[..20]));
+            let mut cut = call(profile, xid, continuation(1, XMTREQ, 20), [])[..36].to_vec();
+            cut[27] -= 4;
+            raw.send(cut);
+            raw.send(call(profile, 10, continuation(1, XMTREQ, 20), &all[20..]));
+            let answered: Vec<u32> = bodies(&raw, profile).into_iter().map(|(xid, _)| xid).collect();
+            assert_eq!(answered, expected);
+            check_usable(raw, profile);
+        }
+    }
+}
+
+/// A structure that is longer than the Receives, or than any Send, is no place for anything (rtrext-02 §8.3).
+#[test]
+fn rtrext_s8_3_a_structure_is_believed_as_far_as_the_receive_size() {
+    for profile in EXCHANGING {
+        for plain in [4096, (1 << 20) - 1024, u32::MAX - 2047] {
+            let mut raw = client(profile);
+            let groups = [(1, plain, 0), (1, 1024, TARGETABLE)];
+            let group = |(count, length, flags)| BufferGroup { count, length, align: 1, flags };
+            let structure = BufferStructure::new(groups.map(group)).unwrap();
+            let mut data = BytesMut::new();
+            structure.encode(&mut data);
+            let value = Value { id: Property::BufferStructure.id(profile).unwrap(), data: data.freeze() };
+            let update = Exchange::Update { now: vec![value], clears: false };
+            operate(&mut raw, profile, 0x8000_0002, Direction::Call, update);
+            raw.received.clear();
+            make(&mut raw, write(10, 1024));
+            assert!(matches!(&bodies(&raw, profile)[..], [(10, Body::Message(_))]), "{plain}");
+        }
+    }
+}
+
+/// RFC 8166 §8.1.4: as for chunks in lists.
+#[test]
+fn i5_explicit_segments_in_a_group_have_the_same_bounds() {
+    for profile in EXCHANGING {
+        let limits =
+            Limits { read_segment_len: 5000, read_total: 8000, write_chunks: 1, ..Limits::default() };
+        let segments = |lengths: &[u32]| {
+            lengths.iter().map(|length| Segment { handle: 7, length: *length, offset: 0 }).collect::<Vec<_>>()
+        };
+        let explicit =
+            |lengths: &[u32]| item(44, lengths.iter().sum(), Location::Explicit(segments(lengths)));
+        let direct = |count: usize| {
+            let location = ResponseLocation::Explicit(segments(&[8]));
+            let directions = vec![ResponseDirection { least_len: 0, location }; count];
+            vec![ResponseSet { begin: 0, end: 44, directions }]
+        };
+        for (placed, response) in
+            [(vec![explicit(&[5001])], vec![]), (vec![explicit(&[4001, 4000])], vec![]), (vec![], direct(2))]
+        {
+            let mut raw = raw(profile, Config { limits: limits.clone(), ..structured() });
+            let asked = TransmitRequest { placed, response, ..bare(1, 44) };
+            raw.send(call(profile, 10, Operation::Request(asked), &write(10, 4).message.flatten().0[..44]));
+            let (header, _) = last(&raw, profile);
+            assert_eq!((header.xid, header.body), (10, Body::Error(ErrorBody::Chunk)));
+            check_usable(raw, profile);
+        }
     }
 }
 
