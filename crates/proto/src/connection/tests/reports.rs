@@ -532,6 +532,24 @@ fn a_reply_in_a_group_that_does_not_decode_is_discarded() {
     }
 }
 
+#[test]
+fn a_report_that_does_not_decode_is_discarded() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        let bad = TransmissionId { xid: 10, direction: Direction::Reply, number: 0 };
+        let report = ErrorReport { bad, lead: None, error: ReportedError::Continuation };
+        let header = header_of(10, Direction::Call, Body::Error(ErrorBody::Report(report)));
+        let whole = message_of(profile.codec(), &header, &Stream::new());
+        // An error code that there is not, and an operation that ends too early.
+        let mut unknown = whole.to_vec();
+        *unknown.last_mut().unwrap() = 77;
+        raw.send(unknown);
+        raw.send(whole.slice(..whole.len() - 4));
+        assert!(raw.received.is_empty());
+        check_usable(raw, profile);
+    }
+}
+
 // conformance: rtrext-02-11-2
 #[test]
 fn rtrext_s11_nothing_is_between_the_payload_and_a_place() {

@@ -247,6 +247,25 @@ fn rtrext_s7_4_reverse_calls_without_chunks_have_items_placed_too() {
     }
 }
 
+/// Where there are no chunks to fall back on, what needs several Sends or Receives waits for them.
+#[test]
+fn reverse_calls_without_chunks_wait_for_their_turn() {
+    for profile in EXCHANGING {
+        let client = Config { grant: 4, ..Config::default() };
+        let mut pair = pair(profile, client, server_config());
+        let now = pair.now();
+        for xid in 30..40 {
+            let call = if xid % 2 == 0 { list(xid, 10_000) } else { store(xid, 10_000) };
+            pair.server.connection.call(now, call).unwrap();
+        }
+        pair.settle();
+        assert_eq!(pair.server.replies.len(), 10);
+        let failed = pair.server.replies.iter().find_map(|(_, reply)| reply.as_ref().err());
+        assert!(failed.is_none(), "{failed:?}");
+        check_quiet(&pair);
+    }
+}
+
 #[test]
 fn a_call_says_how_it_and_its_reply_travelled() {
     let mut pair =
