@@ -137,6 +137,10 @@ pub(crate) struct Sends {
     /// item there by a Send, without RDMA Read or Write; p1 and p2. Each Receive is then so much longer than a page
     #[arg(long, value_name = "OCTETS", value_parser = placement_size, help_heading = SENDS)]
     pub(crate) placement: Option<u32>,
+    /// Put up to so many messages that are ready at the same time into one Send, 1 to 64, and take as many in one; p1 and p2, if the
+    /// other side has this too. It is an experiment: no document defines it [default: 1]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = SENDS)]
+    pub(crate) combine: Option<u32>,
 }
 
 const SENDS: &str = "Version Two: round trips";
@@ -150,6 +154,8 @@ impl Sends {
         let wrong = match versions.profile() {
             None if self.continuation.is_some() => "--continuation is about Version Two",
             None if self.placement.is_some() => "--placement is about Version Two",
+            None if self.combine.is_some() => "--combine is about Version Two",
+            Some(Profile::P3) if self.combine.is_some() => "--combine has no meaning with --profile p3",
             Some(Profile::P3) if self.placement.is_some() => "--placement has no meaning with --profile p3",
             _ if self.placement.is_some() && self.continuation == Some(0) => {
                 "--placement has no meaning with --continuation 0"
@@ -167,6 +173,10 @@ impl Sends {
         }
         if let Some(octets) = self.placement {
             config.place_items(BufferStructure::with_items(1, octets));
+        }
+        if let Some(count) = self.combine {
+            config.combined_messages = usize::try_from(count).unwrap_or(1);
+            config.limits.combined_messages = config.combined_messages;
         }
     }
 }

@@ -15,7 +15,7 @@ use rpcrdma_verbs::{Buffer, ProtectionDomain, QueuePair, Windows};
 use rpcrdma_xdr::Decoder;
 
 use crate::draw::Draw;
-use crate::ledger::{Kind, credit, decode, kind};
+use crate::ledger::{Kind, credit, decode, kind, messages};
 use crate::link::{Link, Watch};
 use crate::operations::{self, Spoken};
 use crate::peer::Peer;
@@ -60,12 +60,8 @@ fn words(mut message: Decoder) -> Vec<u8> {
     std::iter::from_fn(|| message.u32().ok()).flat_map(u32::to_be_bytes).collect()
 }
 
-impl Watch for Account {
-    fn receive_posted(&mut self) {
-        self.receives += 1;
-    }
-
-    fn sent(&mut self, message: &Bytes, in_progress: usize) {
+impl Account {
+    fn message_sent(&mut self, message: &Bytes, in_progress: usize) {
         let (header, kind) = kind(self.profile, message);
         match kind {
             Kind::Call { .. } => {
@@ -90,9 +86,7 @@ impl Watch for Account {
         }
     }
 
-    fn receive_completed(&mut self, message: Option<&Bytes>) {
-        self.receives -= 1;
-        let Some(message) = message else { return };
+    fn message_received(&mut self, message: &Bytes) {
         self.arrived.push(message.clone());
         let Ok(fixed) = Fixed::decode(message) else { return };
         // Of another version only RDMA_ERROR has a known meaning (RFC 8166 §7).
@@ -112,6 +106,22 @@ impl Watch for Account {
             self.out.remove(&fixed.xid);
             self.granted = self.granted.max(usize::try_from(fixed.credit).unwrap());
         }
+    }
+}
+
+impl Watch for Account {
+    fn receive_posted(&mut self) {
+        self.receives += 1;
+    }
+
+    fn sent(&mut self, message: &Bytes, in_progress: usize) {
+        messages(self.profile, message).iter().for_each(|message| self.message_sent(message, in_progress));
+    }
+
+    fn receive_completed(&mut self, message: Option<&Bytes>) {
+        self.receives -= 1;
+        let Some(message) = message else { return };
+        messages(self.profile, message).iter().for_each(|message| self.message_received(message));
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use rpcrdma_proto::wire::round_trips::Operation;
 use rpcrdma_proto::wire::v1::V1;
-use rpcrdma_proto::wire::{self, Body, Codec, ErrorBody, Exchange, Fixed, Header};
+use rpcrdma_proto::wire::{self, Body, Codec, ErrorBody, Exchange, Fixed, Header, combined};
 use rpcrdma_proto::{Limits, OPERATION_RECEIVES, Profile, ProtocolError};
 
 use crate::link::Watch;
@@ -69,11 +69,20 @@ pub(crate) enum Kind {
 
 /// The header of a message of one that speaks Version Two by this profile, if at all; and its length.
 pub(crate) fn decode(profile: Option<Profile>, message: &[u8]) -> Result<(Header, usize), ProtocolError> {
-    let limits = Limits { segments_per_chunk: usize::MAX, ..Limits::default() };
+    let limits = Limits { segments_per_chunk: usize::MAX, combined_messages: 64, ..Limits::default() };
     match profile.filter(|_| Fixed::decode(message).is_ok_and(|fixed| fixed.version == 2)) {
         Some(profile) => profile.codec().decode(message, &limits),
         None => V1.decode(message, &limits),
     }
+}
+
+/// The messages in one Send of one that speaks Version Two by this profile.
+pub(crate) fn messages(profile: Option<Profile>, send: &Bytes) -> Vec<Bytes> {
+    let together = decode(profile, send).ok().and_then(|(header, length)| match header.body {
+        Body::Combined(lengths) => combined::split(&lengths, &send.slice(length..), header.version).ok(),
+        _ => None,
+    });
+    together.unwrap_or_else(|| vec![send.clone()])
 }
 
 const CALL: Kind = Kind::Call { buffers: 1 };
@@ -132,19 +141,7 @@ impl Ledger {
         assert!(sends <= granted, "{sends} in flight, {granted} granted (I4)");
     }
 
-    /// A call of the peer is left without an answer.
-    pub(crate) fn dropped(&mut self, xid: u32) {
-        self.received.remove(&xid);
-    }
-}
-
-impl Watch for Ledger {
-    fn receive_posted(&mut self) {
-        self.receives += 1;
-        self.operations = 0;
-    }
-
-    fn sent(&mut self, message: &Bytes, _in_progress: usize) {
+    fn message_sent(&mut self, message: &Bytes) {
         let (header, kind) = kind(self.profiles[0], message);
         let credit = credit(&header);
         assert!(credit >= 1, "a request or grant is never 0: {header:?}");
@@ -177,9 +174,7 @@ impl Watch for Ledger {
         }
     }
 
-    fn receive_completed(&mut self, message: Option<&Bytes>) {
-        self.receives -= 1;
-        let Some(message) = message else { return };
+    fn message_received(&mut self, message: &Bytes) {
         let (header, kind) = kind(self.profiles[1], message);
         match kind {
             Kind::Call { .. } => {
@@ -214,5 +209,27 @@ impl Watch for Ledger {
             }
             Kind::Operation { .. } => self.operations += 1,
         }
+    }
+
+    /// A call of the peer is left without an answer.
+    pub(crate) fn dropped(&mut self, xid: u32) {
+        self.received.remove(&xid);
+    }
+}
+
+impl Watch for Ledger {
+    fn receive_posted(&mut self) {
+        self.receives += 1;
+        self.operations = 0;
+    }
+
+    fn sent(&mut self, message: &Bytes, _in_progress: usize) {
+        messages(self.profiles[0], message).iter().for_each(|message| self.message_sent(message));
+    }
+
+    fn receive_completed(&mut self, message: Option<&Bytes>) {
+        self.receives -= 1;
+        let Some(message) = message else { return };
+        messages(self.profiles[1], message).iter().for_each(|message| self.message_received(message));
     }
 }

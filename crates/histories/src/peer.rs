@@ -17,7 +17,7 @@ use rpcrdma_verbs::{
 };
 
 use crate::draw::Draw;
-use crate::ledger::decode;
+use crate::ledger::{decode, messages};
 use crate::link::joined;
 use crate::program::{PROGRAM, VERSION};
 
@@ -94,10 +94,9 @@ impl Peer {
             if let Work::Receive { buffers, len, .. } = completion.work
                 && completion.status.is_success()
             {
-                self.received.push(joined(&buffers, len));
-                if self.received.len() > REMEMBERED {
-                    self.received.remove(0);
-                }
+                self.received.extend(messages(self.theirs, &joined(&buffers, len)));
+                let forgotten = self.received.len().saturating_sub(REMEMBERED);
+                self.received.drain(..forgotten);
             }
         }
         true
@@ -116,7 +115,8 @@ impl Peer {
             }
             39..=40 => {
                 let count = draw.below(220);
-                let message = draw.octets(count).into();
+                let together = count % 4 == 3 && matches!(self.profile, Some(Profile::P1 | Profile::P2));
+                let message = if together { self.together(draw) } else { draw.octets(count).into() };
                 self.send(draw, message);
             }
             41..=49 => {
@@ -269,6 +269,26 @@ impl Peer {
         let mut message = self.encoded(draw, xid, Direction::Call, body);
         message.extend_from_slice(&rpc_call(draw, xid));
         message.freeze()
+    }
+
+    /// Several messages in one Send, more or less.
+    fn together(&self, draw: &mut Draw<'_>) -> Bytes {
+        let count = draw.pick(&[2, 3, 8, 9, 1]);
+        let messages: Vec<Bytes> =
+            (0..count).map(|_| if draw.flag() { self.call(draw) } else { self.answer(draw) }).collect();
+        let mut lengths: Vec<u32> =
+            messages.iter().map(|message| u32::try_from(message.len()).unwrap_or(u32::MAX)).collect();
+        if draw.rarely(8) {
+            lengths[0] = draw.pick(&[0, 4, 12, u32::MAX]);
+        }
+        let xid = u32::from(draw.octet());
+        let mut send = self.encoded(draw, xid, Direction::Call, Body::Combined(lengths));
+        for (index, message) in messages.iter().enumerate() {
+            send.extend_from_slice(message);
+            let last = index + 1 == messages.len();
+            send.put_bytes(0, if last { 0 } else { message.len().next_multiple_of(4) - message.len() });
+        }
+        send.freeze()
     }
 
     /// An answer to one of the calls that it got, more or less.

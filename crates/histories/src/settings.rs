@@ -82,6 +82,11 @@ pub(crate) fn endpoint(draw: &mut Draw<'_>, versions: Versions, exchanges: bool)
     if config.receive_size == 16_384 {
         config.transmissions.structure = Some(BufferStructure::with_items(3, 4096));
     }
+    // Who makes many calls puts some of them together.
+    if config.calls == 32 {
+        config.combined_messages = 8;
+        config.limits.combined_messages = 8;
+    }
     config.characteristics.enabled = exchanges;
     config.characteristics.most_receive_size = usize::try_from(MOST_RECEIVE).unwrap();
     config.timeouts.idle = draw.pick(&[None, Some(Duration::from_secs(20))]);

@@ -21,7 +21,7 @@ use thiserror::Error;
 use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::wire::round_trips::{BufferStructure, Property};
-use crate::wire::{Profile, Value};
+use crate::wire::{Profile, Value, combined};
 
 /// The first of the experimental ids, which go up to the end (xcharext-02 §6.2, version-two-03 §5.4.2).
 pub const EXPERIMENTAL: u32 = 0xffff_ff00;
@@ -60,6 +60,8 @@ pub struct Characteristics {
     pub reverse: ReverseSupport,
     /// What it does with transmission groups (rtrext-02 §8).
     pub transmissions: Transmissions,
+    /// RPC-over-RDMA messages that it takes in one Send ([`combined`]); 1 is said by silence.
+    pub combined: u32,
     /// Registered ones, by id ([`Registered`]).
     pub registered: BTreeMap<u32, Bytes>,
 }
@@ -95,6 +97,7 @@ impl Default for Characteristics {
             remote_invalidation: false,
             reverse: ReverseSupport::Inline,
             transmissions: Transmissions::default(),
+            combined: 1,
             registered: BTreeMap::new(),
         }
     }
@@ -121,7 +124,7 @@ impl Characteristics {
 impl fmt::Display for Characteristics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { receive_size, send_size, segment_size, segment_count, .. } = self;
-        let Self { remote_invalidation, reverse, transmissions, registered, .. } = self;
+        let Self { remote_invalidation, reverse, transmissions, combined, registered, .. } = self;
         write!(f, "Receives of {receive_size} B")?;
         if let Some(size) = send_size {
             write!(f, ", Sends of {size} B")?;
@@ -144,6 +147,9 @@ impl fmt::Display for Characteristics {
         }
         if let Some(structure) = structure {
             write!(f, ", {} segments to place items in", structure.targets())?;
+        }
+        if *combined > 1 {
+            write!(f, ", {combined} messages in a Send")?;
         }
         for (id, data) in registered {
             write!(f, ", {id:#010x}: {} B", data.len())?;
@@ -211,6 +217,8 @@ pub enum Characteristic {
     RequestLimit(u32),
     /// [`Transmissions::response_limit`].
     ResponseLimit(u32),
+    /// [`Characteristics::combined`].
+    Combined(u32),
     /// One of [`Characteristics::registered`].
     Registered {
         /// Its id.
@@ -260,6 +268,7 @@ impl Characteristic {
                 Property::RequestLimit => Self::RequestLimit(word()?),
                 Property::ResponseLimit => Self::ResponseLimit(word()?),
             }),
+            Some(Known::Combined) => Some(Self::Combined(word()?)),
             None if *id >= EXPERIMENTAL && has_experimental(profile) => {
                 Some(Self::Registered { id: *id, data: data.clone() })
             }
@@ -285,6 +294,7 @@ impl Characteristic {
             }
             Self::RequestLimit(limit) => (Known::Transmission(Property::RequestLimit), word(*limit)),
             Self::ResponseLimit(limit) => (Known::Transmission(Property::ResponseLimit), word(*limit)),
+            Self::Combined(messages) => (Known::Combined, word(*messages)),
             Self::Registered { id, data } => {
                 return has_experimental(profile).then(|| Value { id: *id, data: data.clone() });
             }
@@ -316,10 +326,11 @@ enum Known {
     RemoteInvalidation,
     Reverse,
     Transmission(Property),
+    Combined,
 }
 
 impl Known {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::SendSize,
         Self::ReceiveSize,
         Self::SegmentSize,
@@ -330,11 +341,15 @@ impl Known {
         Self::Transmission(Property::BufferStructure),
         Self::Transmission(Property::RequestLimit),
         Self::Transmission(Property::ResponseLimit),
+        Self::Combined,
     ];
 
     const fn id(self, profile: Profile) -> Option<u32> {
         if let Self::Transmission(property) = self {
             return property.id(profile);
+        }
+        if matches!(self, Self::Combined) {
+            return if has_experimental(profile) { Some(combined::CHARACTERISTIC) } else { None };
         }
         match profile {
             // xcharext-02 §3
@@ -381,6 +396,7 @@ impl Characteristics {
             Characteristic::BufferStructure(structure) => self.transmissions.structure = Some(structure),
             Characteristic::RequestLimit(limit) => self.transmissions.request_limit = limit,
             Characteristic::ResponseLimit(limit) => self.transmissions.response_limit = limit,
+            Characteristic::Combined(messages) => self.combined = messages,
             Characteristic::Registered { id, data } => {
                 self.registered.insert(id, data);
             }
@@ -402,6 +418,7 @@ impl Characteristics {
             }
             Characteristic::RequestLimit(_) => self.of_kind(Known::Transmission(Property::RequestLimit))?,
             Characteristic::ResponseLimit(_) => self.of_kind(Known::Transmission(Property::ResponseLimit))?,
+            Characteristic::Combined(_) => self.of_kind(Known::Combined)?,
             Characteristic::Registered { id, .. } => {
                 Characteristic::Registered { id: *id, data: self.registered.get(id)?.clone() }
             }
@@ -417,6 +434,7 @@ impl Characteristics {
             Known::SegmentCount => Characteristic::SegmentCount(self.segment_count?),
             Known::RemoteInvalidation => Characteristic::RemoteInvalidation(self.remote_invalidation),
             Known::Reverse => Characteristic::Reverse(self.reverse),
+            Known::Combined => Characteristic::Combined(self.combined),
             Known::Transmission(Property::Support) => {
                 Characteristic::TransmissionSupport(self.transmissions.support)
             }
@@ -440,8 +458,12 @@ impl Characteristics {
             .map(|(id, data)| Characteristic::Registered { id: *id, data: data.clone() });
         // Who does nothing with transmissions has nothing to say of them.
         let silent = self.transmissions == Transmissions::default();
-        let known =
-            Known::ALL.into_iter().filter(move |known| !silent || !matches!(known, Known::Transmission(_)));
+        let alone = self.combined <= 1;
+        let known = Known::ALL.into_iter().filter(move |known| match known {
+            Known::Transmission(_) => !silent,
+            Known::Combined => !alone,
+            _ => true,
+        });
         known.filter_map(|known| self.of_kind(known)).chain(registered)
     }
 }
@@ -501,8 +523,8 @@ pub enum NotRegistered {
         /// The id.
         id: u32,
     },
-    /// The id is registered already.
-    #[error("id {id:#010x} is registered already")]
+    /// The id is registered already, or one of ours ([`combined::CHARACTERISTIC`]).
+    #[error("id {id:#010x} is in use already")]
     Twice {
         /// The id.
         id: u32,
@@ -526,6 +548,9 @@ impl Registered {
     pub fn new(id: u32, value: Bytes, changeable: bool) -> Result<Self, NotRegistered> {
         if id < EXPERIMENTAL {
             return Err(NotRegistered::NotExperimental { id });
+        }
+        if id == combined::CHARACTERISTIC {
+            return Err(NotRegistered::Twice { id });
         }
         if value.len() > REGISTERED_MAX {
             return Err(NotRegistered::TooLong { len: value.len() });

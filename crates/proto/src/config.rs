@@ -75,6 +75,9 @@ pub struct Config {
     /// Sends that one message of ours is divided into at the most, where the version continues messages (version-two-07 §6.6.2, rtrext-02 §4). With 1
     /// none is, and small Sends may pass RDMA Writes then.
     pub continued_parts: usize,
+    /// RPC-over-RDMA messages that we put into one Send at the most, if the peer takes that
+    /// ([`combined`](crate::wire::combined)), and this side too ([`Limits::combined_messages`]). With 1 each has its own.
+    pub combined_messages: usize,
     /// Whether chunks are used and taken in the reverse direction (RFC 8167 §5.3).
     pub reverse_chunks: bool,
     /// The versions that are spoken. A client begins with the highest.
@@ -108,6 +111,7 @@ impl Default for Config {
             max_segments: 16,
             max_read_chunks: 1,
             continued_parts: 8,
+            combined_messages: 1,
             reverse_chunks: false,
             versions: Versions::default(),
             characteristics: Exchanged::default(),

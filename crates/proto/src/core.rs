@@ -17,6 +17,7 @@ use rpcrdma_xdr::Piece;
 
 use crate::agreement::Agreement;
 use crate::characteristics::ReverseSupport;
+use crate::combine::{BETWEEN, Combine, Waiting};
 use crate::compatibility::{PaddedMessages, ReadRead};
 use crate::config::{Config, Side};
 use crate::continuation::split;
@@ -32,6 +33,7 @@ use crate::private_data::{Thresholds, announced};
 use crate::reads::{Owner, Reads};
 use crate::receives::Receives;
 use crate::stats::Stats;
+use crate::wire::combined::aligned;
 use crate::wire::round_trips::{
     Operation, OperationBase, TransmitContinuation, TransmitRequest, TransmitResponse,
 };
@@ -120,6 +122,8 @@ pub(crate) struct Core {
     pub(crate) targets: Targets,
     /// Where those of a peer do that has said nothing.
     pub(crate) nowhere: Targets,
+    /// Messages that leave together.
+    pub(crate) combine: Combine,
     /// What the peer takes in the reverse direction, where it has said so.
     pub(crate) peer_reverse: Option<ReverseSupport>,
     /// The longest segment that the peer takes, bytes, and the most in a header, where it has said so.
@@ -173,6 +177,7 @@ impl Core {
             targets: config.structure().map(Targets::of).unwrap_or_default(),
             nowhere: Targets::default(),
             refuses_groups: false,
+            combine: Combine::default(),
             peer_reverse: None,
             peer_segments: (None, None),
             untold: None,
@@ -392,6 +397,7 @@ impl Core {
     }
 
     pub(crate) fn post_command(&mut self, command: Post) {
+        self.send_combined();
         self.out.push_back(command);
     }
 
@@ -547,8 +553,81 @@ impl Core {
         let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
         self.codec.encode(header, &mut encoded);
         let len = encoded.len() + payload.len();
+        if self.combine.takes(&header.body, invalidate.is_some()) {
+            let (xid, credit) = (header.xid, header.credit);
+            let direction = header.direction.unwrap_or_default();
+            let payload = payload.clone();
+            self.combine_or_post(Waiting { xid, direction, credit, header: encoded, payload, express });
+        } else {
+            self.send_combined();
+            self.post_encoded(encoded, payload, invalidate, express);
+        }
+        len
+    }
+
+    /// Lets a message wait for others, or posts it after those that wait.
+    fn combine_or_post(&mut self, message: Waiting) {
+        // Whichever of the two a reply is planned by.
+        let room = self.thresholds.send.min(self.send_earlier);
+        if !self.combine.fits(message.len(), room) {
+            self.send_combined();
+        }
+        if self.combine.fits(message.len(), room) {
+            self.combine.push(message);
+        } else {
+            self.post_encoded(message.header, &message.payload, None, message.express);
+        }
+    }
+
+    /// Posts the messages that wait for others, in one Send; `false` if there are none.
+    pub(crate) fn send_combined(&mut self) -> bool {
+        let mut messages = self.combine.take();
+        if messages.len() < 2 {
+            let Some(message) = messages.pop() else { return false };
+            self.post_encoded(message.header, &message.payload, None, message.express);
+            return true;
+        }
+        let lengths = messages.iter().map(|message| u32::try_from(message.len()).unwrap_or(u32::MAX));
+        let body = Body::Combined(lengths.collect());
+        let (first, last) = (messages.first(), messages.last());
+        let header = Header {
+            xid: first.map_or(0, |first| first.xid),
+            version: self.codec.rules().version,
+            credit: last.map_or(0, |last| last.credit),
+            direction: first.map(|first| first.direction),
+            invalidate: 0,
+            body,
+        };
+        self.stats.sends_combined += 1;
+        self.stats.messages_combined += u64::try_from(messages.len()).unwrap_or(u64::MAX);
+        tracing::debug!(side = %self.side, messages = messages.len(), "messages in one Send");
+        let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
+        self.codec.encode(&header, &mut encoded);
+        let mut behind = rpcrdma_xdr::Stream::new();
+        let express = messages.iter().all(|message| message.express);
+        let last = messages.len().saturating_sub(1);
+        for (index, message) in messages.into_iter().enumerate() {
+            let len = message.len();
+            behind.push(Piece::Inline(message.header.freeze()));
+            message.payload.pieces().iter().for_each(|piece| behind.push(piece.clone()));
+            if index < last {
+                behind.push(Piece::Inline(BETWEEN.slice(..aligned(len) - len)));
+            }
+        }
+        self.post_encoded(encoded, &behind, None, express);
+        true
+    }
+
+    fn post_encoded(
+        &mut self,
+        header: BytesMut,
+        payload: &rpcrdma_xdr::Stream,
+        invalidate: Option<Key>,
+        express: bool,
+    ) {
+        self.stats.sends += 1;
         let mut gather = Gather::default();
-        gather.push(encoded.freeze(), false);
+        gather.push(header.freeze(), false);
         gather.push_stream(payload);
         let gather = self.gather(gather);
         // Nothing may come between the parts of a message, so that no Send passes another.
@@ -556,7 +635,6 @@ impl Core {
         let express = express && !self.continues() && !groups;
         let request = SendRequest { gather, invalidate, solicited: false, express };
         self.post(Origin::Send, WorkRequest::Send(request));
-        len
     }
 
     /// A gather list that the provider takes; counts what is copied for it.
@@ -595,6 +673,7 @@ impl Core {
 
     /// Takes back what was not posted yet, so that the next command is the next thing to be done.
     pub(crate) fn withdraw_commands(&mut self) {
+        self.combine.take();
         for post in std::mem::take(&mut self.out) {
             if let Post::Work(id, _) | Post::Receive(id, _) = post {
                 self.works.remove(&id);
@@ -604,6 +683,7 @@ impl Core {
 
     /// Forgets everything: the connection is over.
     pub(crate) fn withdraw(&mut self) {
+        self.combine.take();
         self.out.clear();
         self.works.clear();
     }

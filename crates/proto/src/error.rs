@@ -7,8 +7,8 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::wire::Direction;
 use crate::wire::round_trips::{ErrorReport, Malformed};
+use crate::wire::{Direction, combined};
 
 /// Which part of a header did not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -522,6 +522,12 @@ pub enum ProtocolError {
     /// rtrext-02 §5.4: a transmission group that is not as it has to be.
     #[error("transmission {} of XID {:#010x}: {}", .0.bad.number, .0.bad.xid, .0.error)]
     Group(ErrorReport),
+    /// The peer refuses a Send of several messages, which it has said that it takes.
+    #[error("several messages in one Send are refused by a peer that says that it takes them")]
+    CombinedRefused,
+    /// A Send of several messages that is not as it says.
+    #[error(transparent)]
+    Combined(#[from] combined::Malformed),
     /// RFC 8797 §4.1: the tag invalidated must belong to the XID answered.
     #[error("a message for XID {xid:#010x} invalidated a tag of another call")]
     ForeignInvalidation {
@@ -572,6 +578,9 @@ impl ProtocolError {
             Self::CreditsExceeded { .. }
             | Self::LimitExceeded { .. }
             | Self::ForeignInvalidation { .. }
+            // Calls were in it that can have no answer (RFC 8166 §4.5.4).
+            | Self::Combined(_)
+            | Self::CombinedRefused
             | Self::TooManyOperations { .. } => Action::Close,
             // RFC 8166 §4.5 (too short), §4.6.2 (RDMA_DONE), §4.2.4 and §4.5 (an error is never answered).
             Self::ShortMessage { .. }
@@ -684,6 +693,8 @@ impl ProtocolError {
             Self::TooManyParts { .. } => "too_many_parts",
             Self::RoundTrips(malformed) => malformed.name(),
             Self::Group(report) => report.error.name(),
+            Self::Combined(_) => "combined",
+            Self::CombinedRefused => "combined_refused",
             Self::ForeignInvalidation { .. } => "foreign_invalidation",
         }
     }

@@ -33,6 +33,7 @@ pub mod agreement;
 pub mod binding;
 pub mod call;
 pub mod characteristics;
+mod combine;
 pub mod compatibility;
 pub mod config;
 pub mod connection;

@@ -30,6 +30,8 @@ pub struct Limits {
     pub target_segments: usize,
     /// Groups of segments in what a peer says of its Receives (`xmrbuf_groups`, rtrext-02 §7.2).
     pub buffer_groups: usize,
+    /// RPC-over-RDMA messages in one Send ([`combined`](crate::wire::combined)). With 1 that is not taken, and the peer is told nothing of it.
+    pub combined_messages: usize,
     /// Operations on characteristics without a Call or reply between them; then the connection ends.
     pub operations: u32,
 }
@@ -58,6 +60,7 @@ impl Default for Limits {
             items_per_set: 16,
             target_segments: 256,
             buffer_groups: 16,
+            combined_messages: 1,
             operations: 64,
         }
     }

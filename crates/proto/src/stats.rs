@@ -94,6 +94,14 @@ pub struct Stats {
     pub reports_sent: u64,
     /// The same of our replies.
     pub replies_reported: u64,
+    /// Sends, whatever is in them.
+    pub sends: u64,
+    /// Sends that carried several messages ([`combined`](crate::wire::combined)).
+    pub sends_combined: u64,
+    /// The messages in them.
+    pub messages_combined: u64,
+    /// Receives that held several messages.
+    pub receives_combined: u64,
     /// Messages sent that only raise the peer's limit (version-two-07 §6.3.2).
     pub grants_sent: u64,
     /// The same received.

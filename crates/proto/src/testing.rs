@@ -15,7 +15,7 @@ use rpcrdma_verbs::{
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
 
 use crate::binding::{Bindings, Eligibility};
-use crate::wire::{Body, Codec, CreditRule, Header, v1::V1};
+use crate::wire::{Body, Codec, CreditRule, Header, combined, v1::V1};
 use crate::{
     Answer, Call, CallFailure, CallId, CloseReason, Config, Connection, Event, IncomingReply, Limits, Notice,
     Post, ReplyShape, ReplyToken, Side, Sink, Travelled,
@@ -262,8 +262,16 @@ impl End {
     /// Rule I3, at each answer that leaves: credits that Calls in progress do not use have a Receive at the queue pair.
     fn check_grant(&self, request: &WorkRequest) {
         let WorkRequest::Send(send) = request else { return };
-        let message = send.gather.concat();
-        let Ok((header, len)) = self.connection.codec().decode(&message, &Limits::default()) else { return };
+        self.check_grant_of(&send.gather.concat().into());
+    }
+
+    fn check_grant_of(&self, message: &Bytes) {
+        let limits = Limits { combined_messages: 64, ..Limits::default() };
+        let Ok((header, len)) = self.connection.codec().decode(message, &limits) else { return };
+        if let Body::Combined(lengths) = &header.body {
+            let messages = combined::split(lengths, &message.slice(len..), header.version).unwrap();
+            return messages.iter().for_each(|message| self.check_grant_of(message));
+        }
         // Where messages are counted: what the peer may send still, and a GRANT.
         if self.connection.codec().rules().credits == CreditRule::PerMessage {
             let outstanding = header.credit.wrapping_sub(self.received).cast_signed();
@@ -286,27 +294,32 @@ impl End {
         }
     }
 
+    /// Gives something to the queue pair.
+    pub(crate) fn post(&mut self, post: Post) {
+        match post {
+            Post::Work(id, request) => {
+                self.check_grant(&request);
+                if let Err(error) = self.qp.post(id, request) {
+                    self.connection.handle_post_error(id, &error.kind);
+                }
+            }
+            Post::Receive(id, memory) => {
+                self.receives += 1;
+                if let Err(error) = self.qp.post_receive(id, memory) {
+                    self.connection.handle_post_error(id, &error.kind);
+                }
+            }
+            Post::Disconnect => self.qp.disconnect(),
+            Post::Abort => self.qp.abort(),
+        }
+    }
+
     /// Everything that can be done now; whether anything was.
     pub(crate) fn pump(&mut self, now: Instant) -> bool {
         let mut progress = false;
         while let Some(post) = self.connection.poll_transmit(now, &mut self.qp) {
             progress = true;
-            match post {
-                Post::Work(id, request) => {
-                    self.check_grant(&request);
-                    if let Err(error) = self.qp.post(id, request) {
-                        self.connection.handle_post_error(id, &error.kind);
-                    }
-                }
-                Post::Receive(id, memory) => {
-                    self.receives += 1;
-                    if let Err(error) = self.qp.post_receive(id, memory) {
-                        self.connection.handle_post_error(id, &error.kind);
-                    }
-                }
-                Post::Disconnect => self.qp.disconnect(),
-                Post::Abort => self.qp.abort(),
-            }
+            self.post(post);
         }
         let mut completions = Vec::new();
         let mut cx = Context::from_waker(Waker::noop());

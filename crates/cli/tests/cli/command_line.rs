@@ -514,6 +514,11 @@ fn options_about_what_is_not_used_are_refused() {
         (&["ping", "--profile", "p2", "--rpcrdma-version", "1", "host"], "--profile is about Version Two"),
         (&["ping", "--continuation", "4", "host"], "--continuation is about Version Two"),
         (&["ping", "--placement", "8K", "host"], "--placement is about Version Two"),
+        (&["ping", "--combine", "8", "host"], "--combine is about Version Two"),
+        (
+            &["ping", "--rpcrdma-version", "2", "--profile", "p3", "--combine", "8", "host"],
+            "--combine has no meaning with --profile p3",
+        ),
         (
             &["ping", "--rpcrdma-version", "2", "--profile", "p3", "--placement", "8K", "host"],
             "--placement has no meaning with --profile p3",

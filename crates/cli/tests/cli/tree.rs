@@ -148,7 +148,8 @@ fn a_tree_survives_version_two_by_the_third_document() {
     there_and_back(&["--rpcrdma-version", "2", "--profile", "p3"], &["--profile", "p3"]);
 }
 
-/// rtrext-02: by Sends alone, as far as they go, in one of the two ways, in both, and with a side that has neither.
+/// rtrext-02: by Sends alone, as far as they go, in one of the two ways, in both, and with a side that has neither; and several
+/// messages in one Send.
 #[test]
 fn a_tree_survives_messages_divided_among_sends_and_items_placed_by_them() {
     let two = ["--rpcrdma-version", "2"];
@@ -159,6 +160,7 @@ fn a_tree_survives_messages_divided_among_sends_and_items_placed_by_them() {
             &["--continuation", "32", "--placement", "8K", "--profile", "p2"],
             &["--placement", "16K", "--profile", "p2"],
         ),
+        (&["--combine", "16", "--placement", "16K"], &["--combine", "8"]),
         (&["--placement", "16K"], &["--continuation", "0"]),
         (&["--continuation", "0"], &["--placement", "16K"]),
     ] {

@@ -166,6 +166,7 @@ impl Exchanges {
             remote_invalidation: may_invalidate,
             reverse,
             transmissions: config.transmissions.told(config),
+            combined: narrow(limits.combined_messages.max(1)),
             registered: exchanged.registered.iter().map(|own| (own.id, own.value.clone())).collect(),
         };
         Self {
@@ -327,7 +328,8 @@ impl Exchanges {
             Characteristic::TransmissionSupport(_)
             | Characteristic::BufferStructure(_)
             | Characteristic::RequestLimit(_)
-            | Characteristic::ResponseLimit(_) => Err(NotExchanged::Impossible(value)),
+            | Characteristic::ResponseLimit(_)
+            | Characteristic::Combined(_) => Err(NotExchanged::Impossible(value)),
             value => {
                 self.set(value, false);
                 Ok(Effect::Nothing)
@@ -601,7 +603,8 @@ impl Exchanges {
             | Characteristic::TransmissionSupport(_)
             | Characteristic::BufferStructure(_)
             | Characteristic::RequestLimit(_)
-            | Characteristic::ResponseLimit(_) => false,
+            | Characteristic::ResponseLimit(_)
+            | Characteristic::Combined(_) => false,
         }
     }
 

@@ -21,7 +21,7 @@ use crate::reads::Owner;
 use crate::requester::Received;
 use crate::responder::{AskedReply, CALL, REPLY, ReceivedCall, rpc_prefix};
 use crate::timers::after;
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, FIXED_LEN, Fixed, Header};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, FIXED_LEN, Fixed, Header, combined};
 
 /// An RPC message that is all there.
 #[derive(Debug, Default)]
@@ -232,6 +232,16 @@ impl Connection {
                 return self.fault(now, error, taken, Some(fixed));
             }
         };
+        if let Body::Combined(lengths) = &header.body {
+            let messages = combined::split(lengths, &message.slice(header_len..), fixed.version);
+            return match messages {
+                Ok(messages) => {
+                    self.core.stats.receives_combined += 1;
+                    messages.into_iter().for_each(|message| self.handle_message(now, message));
+                }
+                Err(error) => self.fault(now, error.into(), Taken::AsCall, None),
+            };
+        }
         let len = message.len();
         let is_part = matches!(header.body, Body::Middle { .. });
         if (is_part || matches!(header.body, Body::Message(_)))
@@ -288,6 +298,8 @@ impl Connection {
                 let part = message.slice(header_len..);
                 return self.handle_part(now, fixed, header.direction.unwrap_or_default(), part, remaining);
             }
+            // Taken apart above.
+            Body::Combined(_) => return,
             Body::Exchange(exchange) => return self.handle_operation(now, fixed, exchange),
             Body::Transmission(operation) => {
                 let said = header.direction.unwrap_or_default();

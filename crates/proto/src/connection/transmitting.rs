@@ -76,7 +76,8 @@ impl Connection {
                 if missing > 0 && self.responder.wants_memory.is_none() {
                     self.responder.wants_memory = Some(self.core.receive_room());
                 }
-                if self.core.is_idle() {
+                // Nothing more is ready, so nothing waits for more.
+                if !self.core.send_combined() && self.core.is_idle() {
                     return None;
                 }
             }

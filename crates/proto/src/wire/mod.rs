@@ -5,6 +5,7 @@
 //! received bytes, encoding appends to the caller's. Every refusal is a [`ProtocolError`]; what is answered, if anything,
 //! is decided in one place, [`ProtocolError::action`].
 
+pub mod combined;
 pub mod exchange;
 mod lists;
 mod reader;
@@ -152,6 +153,8 @@ pub enum Body {
     /// ROPT_XMTREQ, ROPT_XMTRESP, ROPT_XMTCONT: what follows is told by the operation (rtrext-02 §9). A ROPT_REPTERR is an
     /// [`ErrorBody::Report`].
     Transmission(Operation),
+    /// Several messages in one Send, with these lengths; they follow the header ([`combined`]).
+    Combined(Vec<u32>),
     /// RDMA2_GRANT: nothing but `rdma_credit` (version-two-07 §6.3.2).
     Grant,
 }
@@ -426,12 +429,20 @@ pub fn operation_len(operation: &Operation) -> usize {
     OPTIONAL_LEN + operation.encoded_len()
 }
 
-/// The body of an RDMA2_OPTIONAL with an operation of rtrext-02; `None` if the number is not one of these.
+/// The body of an RDMA2_OPTIONAL with an operation of rtrext-02, or with several messages; `None` if the number is neither.
 fn transmission(
     number: u32,
     reader: &mut Reader<'_>,
     limits: &Limits,
 ) -> Option<Result<Body, ProtocolError>> {
+    if number == combined::OPERATION && limits.combined_messages > 1 {
+        let malformed = |_| ProtocolError::Combined(combined::Malformed::Lengths);
+        let info = exchange::Operands { reader, limits }.opaque().map_err(malformed);
+        let lengths = info.and_then(|info| {
+            combined::lengths(&info, limits.combined_messages).map_err(ProtocolError::Combined)
+        });
+        return Some(lengths.map(Body::Combined));
+    }
     let kind = OperationType::of(number, OperationBase::Separate)?;
     let cut = || ProtocolError::RoundTrips(round_trips::Malformed::Truncated);
     let info = exchange::Operands { reader, limits }.opaque().map_err(|_| cut());
@@ -444,6 +455,14 @@ fn transmission(
         Operation::Report(report) => Body::Error(ErrorBody::Report(report)),
         operation => Body::Transmission(operation),
     }))
+}
+
+/// Appends an RDMA2_OPTIONAL of several messages from its `rdma_proc` on.
+fn put_combined(procedure: u32, direction: Direction, lengths: &[u32], out: &mut BytesMut) {
+    out.put_u32(procedure);
+    out.put_u32(direction.word());
+    out.put_u32(combined::OPERATION);
+    combined::put(lengths, out);
 }
 
 /// Appends an RDMA2_OPTIONAL from its `rdma_proc` on.

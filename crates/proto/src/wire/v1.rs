@@ -108,6 +108,7 @@ impl Codec for V1 {
             | Body::Exchange(_)
             | Body::Middle { .. }
             | Body::Transmission(_)
+            | Body::Combined(_)
             | Body::Grant => {
                 put_error(ERR_CHUNK, &[], out);
             }

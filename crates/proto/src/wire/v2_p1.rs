@@ -11,8 +11,8 @@ use super::reader::Reader;
 use super::round_trips::Operation;
 use super::{
     Body, CharacteristicsRule, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
-    Invalidation, Profile, RDMA_ERROR, Rules, Shape, open, put_error, put_start, put_transmission,
-    transmission,
+    Invalidation, Profile, RDMA_ERROR, Rules, Shape, open, put_combined, put_error, put_start,
+    put_transmission, transmission,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -126,6 +126,9 @@ impl Codec for V2P1 {
             Body::Error(ErrorBody::Report(report)) => {
                 let report = Operation::Report(*report);
                 put_transmission(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), &report, out);
+            }
+            Body::Combined(lengths) => {
+                put_combined(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), lengths, out);
             }
             Body::Transmission(operation) => {
                 put_transmission(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), operation, out);

@@ -12,8 +12,8 @@ use super::round_trips::Operation;
 use super::v2_p1::direction;
 use super::{
     Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
-    Invalidation, Profile, RDMA_ERROR, Rules, Shape, open, put_error, put_start, put_transmission,
-    transmission,
+    Invalidation, Profile, RDMA_ERROR, Rules, Shape, open, put_combined, put_error, put_start,
+    put_transmission, transmission,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -100,6 +100,9 @@ impl Codec for V2P2 {
             Body::Message(lists) => put_chunks(RDMA2_MSG, lists),
             Body::NoMessage(lists) => put_chunks(RDMA2_NOMSG, lists),
             Body::Exchange(exchange) => put_operation(exchange, out),
+            Body::Combined(lengths) => {
+                put_combined(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), lengths, out);
+            }
             Body::Transmission(operation) => {
                 put_transmission(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), operation, out);
             }

@@ -190,7 +190,11 @@ impl Codec for V2P3 {
                 put_values(start, out);
             }
             Body::Error(error) => put_error_body(error, out),
-            Body::Exchange(_) | Body::Transmission(_) | Body::Padded { .. } | Body::Done => {
+            Body::Exchange(_)
+            | Body::Transmission(_)
+            | Body::Combined(_)
+            | Body::Padded { .. }
+            | Body::Done => {
                 put_error(RDMA2_ERR_BAD_XDR, &[], out);
             }
         }

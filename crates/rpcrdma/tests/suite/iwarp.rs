@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use crate::support::{TestProgram, count, echo, get, get_call, pattern, program, put, sleep_call};
 use bytes::Bytes;
-use rpcrdma::{CallError, Client, ClientConfig, Form, PeerShares, Server, ServerConfig, ServerMonitor, Sink};
+use rpcrdma::{
+    CallError, Client, ClientConfig, Form, PeerShares, Profile, Server, ServerConfig, ServerMonitor, Sink,
+    Versions,
+};
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use rpcrdma_verbs::Buffer;
 use tokio::io::AsyncWriteExt;
@@ -26,9 +29,12 @@ struct Running {
 }
 
 async fn serve(program: Arc<TestProgram>, shares: Option<PeerShares>) -> Running {
+    serve_with(ServerConfig::default(), program, shares).await
+}
+
+async fn serve_with(config: ServerConfig, program: Arc<TestProgram>, shares: Option<PeerShares>) -> Running {
     let listener = IwarpListener::bind(([127, 0, 0, 1], 0).into(), Config::default()).await.unwrap();
-    let mut server =
-        Server::builder().config(ServerConfig::default()).program(program).listen_rdma(Box::new(listener));
+    let mut server = Server::builder().config(config).program(program).listen_rdma(Box::new(listener));
     if let Some(shares) = shares {
         server = server.shares(shares);
     }
@@ -172,4 +178,61 @@ async fn i6_a_stream_that_is_not_mpa_harms_no_other() {
         echo(&client, b"unharmed").await.unwrap();
     }
     server.end(client).await;
+}
+
+/// A server of every version, and a client of these.
+async fn connected_in(client: Versions, combined: usize) -> (Running, Client) {
+    let mut config = ServerConfig::default();
+    config.protocol.versions = client;
+    config.protocol.combined_messages = combined;
+    config.protocol.limits.combined_messages = combined;
+    let protocol = config.protocol.clone();
+    let server = serve_with(config, program(), None).await;
+    let config = ClientConfig { protocol, ..ClientConfig::default() };
+    let client = Client::rdma(Arc::new(IwarpConnector::default()), server.address, config).await.unwrap();
+    // Everything is told and granted then.
+    for _ in 0..3 {
+        client.null(crate::support::PROGRAM, 1).await.unwrap();
+    }
+    (server, client)
+}
+
+async fn at_once(client: &Client, count: usize) -> rpcrdma::ConnectionStats {
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        let client = client.clone();
+        calls.spawn(async move { client.null(crate::support::PROGRAM, 1).await });
+    }
+    for reply in calls.join_all().await {
+        reply.unwrap();
+    }
+    client.connection_stats().unwrap()
+}
+
+#[tokio::test]
+async fn calls_that_are_made_together_share_system_calls_in_every_version() {
+    let two = [Profile::P1, Profile::P2, Profile::P3].map(Versions::two);
+    for versions in [Versions::ONE].into_iter().chain(two) {
+        let (server, client) = connected_in(versions, 1).await;
+        let before = client.connection_stats().unwrap();
+        let after = at_once(&client, 32).await;
+        assert!(after.protocol.sends - before.protocol.sends >= 32);
+        // The first call is alone when it is made, and so drives the connection itself.
+        let calls = after.link.send_calls - before.link.send_calls;
+        assert!(calls <= 8, "{calls} system calls for 32 Sends");
+        server.end(client).await;
+    }
+}
+
+#[tokio::test]
+async fn calls_that_are_made_together_share_sends_if_both_sides_take_that() {
+    for profile in [Profile::P1, Profile::P2] {
+        let (server, client) = connected_in(Versions::two(profile), 16).await;
+        let before = client.connection_stats().unwrap();
+        let after = at_once(&client, 33).await;
+        let sends = after.protocol.sends - before.protocol.sends;
+        assert!(sends <= 6, "{sends} Sends for 33 Calls");
+        assert!(after.protocol.sends_combined >= 2 && after.protocol.receives_combined >= 1);
+        server.end(client).await;
+    }
 }

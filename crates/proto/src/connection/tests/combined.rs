@@ -1,0 +1,421 @@
+//! Several messages in one Send ([`wire::combined`](crate::wire::combined)), which rtissues-03 §4 thinks of.
+
+use bytes::{Bytes, BytesMut};
+use rpcrdma_sim::FabricConfig;
+
+use super::version_two::{EXCHANGING, faults, header_of, message_of, operate, raw};
+use crate::characteristics::{EXPERIMENTAL, Registered};
+use crate::error::ProtocolError;
+use crate::testing::*;
+use crate::wire::combined::{CHARACTERISTIC, Malformed, OPERATION};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Exchange, Profile, Subset, Value};
+use crate::{CallId, CloseReason, Config, Limits, Post, Side, Versions};
+
+fn combining(messages: usize, config: Config) -> Config {
+    let limits = Limits { combined_messages: messages, ..config.limits.clone() };
+    Config { combined_messages: messages, limits, ..config }
+}
+
+/// Client and server of one profile that have told each other what they are like.
+fn pair(profile: Profile, client: Config, server: Config) -> Pair {
+    let client = Config { versions: Versions::two(profile), ..client };
+    let server = Config { versions: Versions::both(profile), ..server };
+    let mut pair = Pair::with(FabricConfig::default(), client, server);
+    for xid in 0..3 {
+        check_reply(0, 0, pair.round_trip(null(xid)));
+    }
+    pair
+}
+
+/// Makes calls at one time, which are answered at one time; all replies, in the order of the calls.
+fn at_once(pair: &mut Pair, calls: Vec<crate::Call>) -> Vec<crate::IncomingReply> {
+    let ids = hold(pair, calls);
+    answer_all(pair);
+    pair.server.serving = true;
+    pair.settle();
+    let mut replies = std::mem::take(&mut pair.client.replies);
+    assert_eq!(replies.len(), ids.len());
+    replies.sort_by_key(|(id, _)| ids.iter().position(|wanted| wanted == id));
+    replies.into_iter().map(|(_, reply)| reply.unwrap()).collect()
+}
+
+fn nulls(count: u32) -> Vec<crate::Call> {
+    (0..count).map(|xid| null(100 + xid)).collect()
+}
+
+fn sends(pair: &Pair) -> (u64, u64) {
+    (pair.client.connection.stats().sends, pair.server.connection.stats().sends)
+}
+
+#[track_caller]
+fn check_quiet(pair: &Pair) {
+    for end in [&pair.client, &pair.server] {
+        assert_eq!(end.closed, None);
+        assert!(end.connection.stats().errors.is_empty(), "{:?}", end.connection.stats().errors);
+    }
+    pair.check_no_leak();
+}
+
+#[test]
+fn calls_that_are_made_together_leave_together_and_so_do_their_replies() {
+    for profile in EXCHANGING {
+        let mut pair = pair(profile, combining(8, Config::default()), combining(8, server_config()));
+        assert_eq!(pair.client.connection.peer_characteristics().unwrap().combined, 8);
+        let before = sends(&pair);
+        for reply in at_once(&mut pair, nulls(20)) {
+            check_reply(0, 0, reply);
+        }
+        let after = sends(&pair);
+        assert_eq!((after.0 - before.0, after.1 - before.1), (3, 3), "8, 8, and 4 in a Send");
+        let (ours, theirs) = (pair.client.connection.stats(), pair.server.connection.stats());
+        assert_eq!((ours.sends_combined, ours.messages_combined, ours.receives_combined), (3, 20, 3));
+        assert_eq!((theirs.sends_combined, theirs.messages_combined, theirs.receives_combined), (3, 20, 3));
+        assert_eq!(theirs.calls_received.inline, 23);
+        // One alone is as ever.
+        check_reply(0, 0, pair.round_trip(null(7)));
+        assert_eq!(pair.client.connection.stats().sends_combined, 3);
+        check_quiet(&pair);
+    }
+}
+
+#[test]
+fn nothing_is_combined_unless_both_sides_say_that_they_take_it() {
+    for profile in EXCHANGING {
+        let sending_only = |config| Config { combined_messages: 8, ..config };
+        let taking_only = |config: Config| Config { combined_messages: 1, ..combining(8, config) };
+        for (client, server, expected) in [
+            (combining(8, Config::default()), server_config(), (0, 0)),
+            (Config::default(), combining(8, server_config()), (0, 0)),
+            (sending_only(Config::default()), combining(8, server_config()), (0, 0)),
+            (taking_only(Config::default()), combining(8, server_config()), (0, 4)),
+            (combining(4, Config::default()), combining(2, server_config()), (2, 2)),
+        ] {
+            let mut pair = pair(profile, client, server);
+            at_once(&mut pair, nulls(4));
+            let (ours, theirs) = (pair.client.connection.stats(), pair.server.connection.stats());
+            let seen = (
+                ours.messages_combined / ours.sends_combined.max(1),
+                theirs.messages_combined / theirs.sends_combined.max(1),
+            );
+            assert_eq!(seen, expected, "{profile:?}");
+            check_quiet(&pair);
+        }
+    }
+}
+
+#[test]
+fn no_send_is_longer_than_the_peer_takes() {
+    for profile in EXCHANGING {
+        let mut pair = pair(profile, combining(8, Config::default()), combining(8, server_config()));
+        let before = sends(&pair);
+        let lengths = [1900, 1901, 1902, 3900, 1, 30, 1000, 1000, 1000, 1000, 4000];
+        let calls = lengths.iter().zip(100..).map(|(len, xid)| store(xid, *len)).collect();
+        for (reply, len) in at_once(&mut pair, calls).into_iter().zip(lengths) {
+            check_reply(STORE, len, reply);
+        }
+        // 1900 and 1901, 1902 alone, 3900 alone, 1 to the second 1000, three others, 4000 alone.
+        assert_eq!(sends(&pair).0 - before.0, 6);
+        // Replies that have to be apart: two of a kilobyte and a half at the most.
+        let calls = (200..206).map(|xid| list(xid, 1500)).collect();
+        let before = sends(&pair);
+        for reply in at_once(&mut pair, calls) {
+            check_reply(LIST, 1500, reply);
+        }
+        assert_eq!(sends(&pair).1 - before.1, 3);
+        check_quiet(&pair);
+    }
+}
+
+#[test]
+fn messages_with_chunks_and_in_groups_go_with_others_or_between_them() {
+    for profile in EXCHANGING {
+        let mut pair = pair(profile, combining(16, Config::default()), combining(16, server_config()));
+        let calls = vec![
+            null(100),
+            write(101, 30_000),
+            null(102),
+            store(103, 9000),
+            null(104),
+            read(105, 50_000),
+            read(106, 100),
+            list(107, 9000),
+            echo(108, 20_000),
+            null(109),
+        ];
+        let expected = [
+            (0, 0),
+            (3, 30_000),
+            (0, 0),
+            (5, 9000),
+            (0, 0),
+            (2, 50_000),
+            (2, 100),
+            (4, 9000),
+            (1, 20_000),
+            (0, 0),
+        ];
+        for (reply, (procedure, len)) in at_once(&mut pair, calls).into_iter().zip(expected) {
+            check_reply(procedure, len, reply);
+        }
+        let stats = pair.client.connection.stats();
+        assert_eq!(stats.calls_sent.continued, 1);
+        assert!(stats.sends_combined >= 2, "before the group, and behind it");
+        assert!(stats.remote_invalidations > 0, "a reply that invalidates comes alone");
+        check_quiet(&pair);
+    }
+}
+
+#[test]
+fn both_directions_share_a_send() {
+    for profile in EXCHANGING {
+        let mut pair = pair(profile, combining(16, Config::default()), combining(16, server_config()));
+        check_reply(0, 0, {
+            let now = pair.now();
+            pair.server.connection.call(now, null(1)).unwrap();
+            pair.settle();
+            pair.server.replies.pop().unwrap().1.unwrap()
+        });
+        hold(&mut pair, nulls(3));
+        answer_all(&mut pair);
+        let now = pair.now();
+        for call in nulls(2) {
+            pair.server.connection.call(now, call).unwrap();
+        }
+        let before = sends(&pair).1;
+        pair.settle();
+        assert_eq!(sends(&pair).1 - before, 1, "three replies and two Calls");
+        assert_eq!((pair.client.replies.len(), pair.server.replies.len()), (3, 2));
+        check_quiet(&pair);
+    }
+}
+
+#[test]
+fn what_waits_for_others_leaves_before_the_connection_closes() {
+    for profile in EXCHANGING {
+        let mut pair = pair(profile, combining(8, Config::default()), combining(8, server_config()));
+        hold(&mut pair, nulls(3));
+        answer_all(&mut pair);
+        // The answers are ready, and make room for Receives, which go first.
+        let now = pair.now();
+        let sent = pair.server.connection.stats().sends;
+        let first = pair.server.connection.poll_transmit(now, &mut pair.server.qp).unwrap();
+        assert!(matches!(first, Post::Receive(..)), "{first:?}");
+        pair.server.post(first);
+        assert_eq!(pair.server.connection.stats().sends, sent);
+        pair.server.connection.close(now);
+        pair.settle();
+        assert_eq!(pair.server.connection.stats().sends, sent + 1);
+        let (answered, lost): (Vec<_>, Vec<_>) =
+            pair.client.replies.iter().map(|(_, reply)| reply.is_ok()).partition(|answered| *answered);
+        assert_eq!((answered.len(), lost.len()), (3, 0));
+        assert_eq!(pair.server.closed, Some(CloseReason::Local));
+    }
+}
+
+/// Makes calls that the server has not answered yet.
+fn hold(pair: &mut Pair, calls: Vec<crate::Call>) -> Vec<CallId> {
+    pair.server.serving = false;
+    let now = pair.now();
+    let ids = calls.into_iter().map(|call| pair.client.connection.call(now, call).unwrap()).collect();
+    pair.settle();
+    ids
+}
+
+/// Answers them at one time.
+fn answer_all(pair: &mut Pair) {
+    let now = pair.now();
+    for (token, _, _, message) in std::mem::take(&mut pair.server.calls) {
+        pair.server.connection.reply(now, token, serve(message));
+    }
+}
+
+/// Messages in one Send, as somebody might make it.
+fn together(profile: Profile, lengths: &[u32], behind: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    let header = header_of(100, Direction::Call, Body::Combined(lengths.to_vec()));
+    profile.codec().encode(&header, &mut out);
+    out.extend_from_slice(behind);
+    out.freeze()
+}
+
+fn plain(profile: Profile, xid: u32) -> Bytes {
+    let header = header_of(xid, Direction::Call, Body::Message(ChunkLists::default()));
+    message_of(profile.codec(), &header, &null(xid).message)
+}
+
+fn narrow(len: usize) -> u32 {
+    u32::try_from(len).unwrap()
+}
+
+#[test]
+fn the_octets_are_those_of_the_description() {
+    let header = |profile: Profile| {
+        let mut out = BytesMut::new();
+        profile.codec().encode(&header_of(0x11, Direction::Reply, Body::Combined(vec![24, 17])), &mut out);
+        out
+    };
+    let expected: Vec<u8> = [0x11, 2, 8, 5, 1, OPERATION, 12, 2, 24, 17]
+        .iter()
+        .flat_map(|word: &u32| word.to_be_bytes())
+        .collect();
+    for profile in EXCHANGING {
+        let octets = header(profile);
+        assert_eq!(octets, expected, "{profile:?}");
+        let limits = Limits { combined_messages: 2, ..Limits::default() };
+        let (decoded, len) = profile.codec().decode(&octets, &limits).unwrap();
+        assert_eq!((decoded.body, len), (Body::Combined(vec![24, 17]), 40));
+        let unknown = profile.codec().decode(&octets, &Limits::default());
+        assert_eq!(unknown.unwrap_err(), ProtocolError::UnknownOperation { operation: OPERATION });
+    }
+    // The profile without operations says that it cannot, which harms nobody.
+    let none = Profile::P3.codec().decode(&header(Profile::P3), &Limits::default()).unwrap().0;
+    assert!(matches!(none.body, Body::Error(_)));
+}
+
+#[test]
+fn each_message_is_answered_as_if_it_had_come_alone() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, combining(8, server_config()));
+        let (good, odd) = (plain(profile, 100), plain(profile, 101));
+        // One whose lists are none between two good ones, and one that is a byte longer than a multiple of four.
+        let mut bad = plain(profile, 102).to_vec();
+        let at = if profile == Profile::P1 { 20 } else { 24 };
+        bad[at..at + 4].copy_from_slice(&9_u32.to_be_bytes());
+        let odd = [&odd[..], &[0]].concat();
+        let behind = [&good[..], &bad, &odd, &[0; 3], &good[..]].concat();
+        let lengths = [good.len(), bad.len(), odd.len(), good.len()].map(narrow);
+        let mut again = together(profile, &lengths, &behind).to_vec();
+        // The last has another XID.
+        let at = again.len() - good.len();
+        again[at..].copy_from_slice(&plain(profile, 103));
+        raw.send(again);
+        let answers: Vec<(u32, bool)> = raw
+            .received
+            .iter()
+            .map(|message| profile.codec().decode(message, &Limits::default()).unwrap().0)
+            .map(|header| (header.xid, matches!(header.body, Body::Error(ErrorBody::Chunk))))
+            .collect();
+        assert_eq!(answers.iter().filter(|(_, error)| *error).collect::<Vec<_>>(), [&(102, true)]);
+        let mut xids: Vec<u32> = answers.iter().map(|(xid, _)| *xid).collect();
+        xids.sort_unstable();
+        assert_eq!(xids, [100, 101, 102, 103]);
+        assert_eq!(raw.end.closed, None);
+    }
+}
+
+#[test]
+fn rfc8166_s4_5_4_a_send_that_is_not_as_it_says_ends_the_connection() {
+    for profile in EXCHANGING {
+        let (one, two) = (plain(profile, 100), plain(profile, 101));
+        let both = [&one[..], &two[..]].concat();
+        let (a, b) = (narrow(one.len()), narrow(two.len()));
+        let there = both.len();
+        let mut foreign = both.clone();
+        foreign[4..8].copy_from_slice(&1_u32.to_be_bytes());
+        let mut operation = both.clone();
+        operation[one.len() + 12..one.len() + 16].copy_from_slice(&5_u32.to_be_bytes());
+        let nine: Vec<u8> = one.repeat(9);
+        for (lengths, behind, error) in [
+            (vec![], &both, Malformed::Count { count: 0, allowed: 8 }),
+            (vec![a], &one.to_vec(), Malformed::Count { count: 1, allowed: 8 }),
+            (vec![a; 9], &nine, Malformed::Count { count: 9, allowed: 8 }),
+            (vec![a, b + 4], &both, Malformed::Total { said: u64::from(a + b + 4), there }),
+            (vec![a, b - 4], &both, Malformed::Total { said: u64::from(a + b - 4), there }),
+            (vec![a, u32::MAX], &both, Malformed::Total { said: u64::from(a) + u64::from(u32::MAX), there }),
+            (vec![12, a + b - 12], &both, Malformed::Short { index: 0, len: 12 }),
+            (vec![a, b, 0], &both, Malformed::Short { index: 2, len: 0 }),
+            (vec![a, b], &foreign, Malformed::Version { index: 0, version: 1 }),
+            (vec![a, b], &operation, Malformed::Operation { index: 1 }),
+        ] {
+            let mut raw = raw(profile, combining(8, server_config()));
+            raw.send(together(profile, &lengths, behind));
+            assert_eq!(raw.end.closed, Some(ProtocolError::Combined(error).into()), "{profile:?} {error}");
+            assert!(raw.received.is_empty(), "none of them is carried out");
+        }
+        // The lengths themselves are cut off.
+        let mut raw = raw(profile, combining(8, server_config()));
+        raw.send(together(profile, &[a, b], &both).slice(..34));
+        assert_eq!(raw.end.closed, Some(ProtocolError::Combined(Malformed::Lengths).into()));
+    }
+}
+
+#[test]
+fn i4_credits_count_messages_and_not_sends() {
+    for profile in EXCHANGING {
+        let config = Config { grant: 3, early_calls: 1, ..combining(8, server_config()) };
+        let mut raw = raw(profile, config);
+        raw.end.serving = false;
+        let calls: Vec<Bytes> = (100..104).map(|xid| plain(profile, xid)).collect();
+        let lengths: Vec<u32> = calls.iter().map(|call| narrow(call.len())).collect();
+        raw.send(together(profile, &lengths[..3], &calls[..3].concat()));
+        assert_eq!((raw.end.calls.len(), raw.end.closed.clone()), (3, None));
+        let mut raw = super::version_two::raw(
+            profile,
+            Config { grant: 3, early_calls: 1, ..combining(8, server_config()) },
+        );
+        raw.end.serving = false;
+        raw.send(together(profile, &lengths, &calls.concat()));
+        assert!(
+            matches!(
+                &raw.end.closed,
+                Some(CloseReason::Protocol(ProtocolError::CreditsExceeded { granted: 3 }))
+            ),
+            "{:?}",
+            raw.end.closed
+        );
+    }
+}
+
+#[test]
+fn who_does_not_take_it_says_so_and_goes_on() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, server_config());
+        let call = plain(profile, 100);
+        raw.send(together(profile, &[narrow(call.len()); 2], &call.repeat(2)));
+        let (header, _) = profile.codec().decode(&raw.received[0], &Limits::default()).unwrap();
+        assert_eq!((header.xid, header.body), (100, Body::Error(ErrorBody::InvalidOption)));
+        assert_eq!((faults(&raw, "unknown_operation"), raw.end.closed.clone()), (1, None));
+        raw.received.clear();
+        raw.send(plain(profile, 101));
+        assert_eq!(raw.received.len(), 1);
+    }
+}
+
+#[test]
+fn who_refuses_what_it_has_said_to_take_is_left() {
+    for profile in EXCHANGING {
+        let config = Config { versions: Versions::two(profile), ..combining(8, Config::default()) };
+        let mut raw = Raw::new(Side::Client, config);
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, null(1)).unwrap();
+        raw.settle();
+        let reply = |xid: u32| {
+            let header = header_of(xid, Direction::Reply, Body::Message(ChunkLists::default()));
+            let mut octets =
+                BytesMut::from(&message_of(profile.codec(), &header, &rpcrdma_xdr::Stream::new())[..]);
+            [xid, 1, 0, 0, 0, 0].iter().for_each(|word| octets.extend_from_slice(&word.to_be_bytes()));
+            octets.freeze()
+        };
+        let said = Value { id: CHARACTERISTIC, data: Bytes::copy_from_slice(&4_u32.to_be_bytes()) };
+        let initial = Exchange::Initial { start: vec![said], constant: Subset::default() };
+        operate(&mut raw, profile, 0, Direction::Call, initial);
+        raw.send(reply(1));
+        assert_eq!(raw.end.replies.len(), 1);
+        raw.received.clear();
+        for call in nulls(3) {
+            raw.end.connection.call(now, call).unwrap();
+        }
+        raw.settle();
+        assert_eq!(raw.received.len(), 1, "all three in one Send");
+        let error = header_of(100, Direction::Reply, Body::Error(ErrorBody::InvalidOption));
+        raw.send(message_of(profile.codec(), &error, &rpcrdma_xdr::Stream::new()));
+        assert_eq!(raw.end.closed, Some(ProtocolError::CombinedRefused.into()));
+    }
+}
+
+#[test]
+fn the_id_of_the_characteristic_is_taken() {
+    assert!(CHARACTERISTIC >= EXPERIMENTAL);
+    let refused = Registered::new(CHARACTERISTIC, Bytes::new(), false);
+    assert_eq!(refused, Err(crate::characteristics::NotRegistered::Twice { id: CHARACTERISTIC }));
+}
