@@ -3,10 +3,10 @@
 //! decode.
 #![no_main]
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use rpcrdma_proto::reassembly::Layout;
-use rpcrdma_proto::wire::{Body, Codec, Direction, Header};
+use rpcrdma_proto::wire::{Body, Codec, Direction, Header, combined};
 use rpcrdma_proto::{Limits, Profile};
 
 fn encoded(codec: &dyn Codec, header: &Header) -> BytesMut {
@@ -16,7 +16,7 @@ fn encoded(codec: &dyn Codec, header: &Header) -> BytesMut {
 }
 
 fn check(codec: &dyn Codec, data: &[u8]) {
-    let limits = Limits::default();
+    let limits = Limits { combined_messages: 16, ..Limits::default() };
     let (header, length) = match codec.decode(data, &limits) {
         Ok(decoded) => decoded,
         Err(error) => {
@@ -38,6 +38,13 @@ fn check(codec: &dyn Codec, data: &[u8]) {
         assert_eq!(codec.header_len(&lists.shape(header.direction.unwrap_or_default())), length);
         if let Ok(layout) = Layout::new(&lists.read, data.len() - length, &limits) {
             assert!(layout.zero.iter().chain(&layout.chunks).count() <= limits.read_chunks);
+        }
+    }
+    if let Body::Combined(lengths) = &header.body {
+        let behind = Bytes::copy_from_slice(data.get(length..).unwrap_or_default());
+        if let Ok(messages) = combined::split(lengths, &behind, header.version) {
+            assert!((2..=limits.combined_messages).contains(&messages.len()));
+            assert!(messages.iter().zip(lengths).all(|(message, len)| u32::try_from(message.len()) == Ok(*len)));
         }
     }
     assert_eq!(codec.decode(&octets, &limits), Ok((header, length)));

@@ -57,6 +57,7 @@ impl Part {
             | Body::Exchange(_)
             | Body::Middle { .. }
             | Body::Transmission(_)
+            | Body::Combined(_)
             | Body::Grant => None,
         }
     }
@@ -191,6 +192,7 @@ impl Exchanges {
             | Body::Exchange(_)
             | Body::Middle { .. }
             | Body::Transmission(_)
+            | Body::Combined(_)
             | Body::Grant => false,
         };
         let mut part = Part {

@@ -289,6 +289,7 @@ impl Stage {
             | Body::Exchange(_)
             | Body::Middle { .. }
             | Body::Transmission(_)
+            | Body::Combined(_)
             | Body::Grant => {
                 return Ok(Event::Other(arrived.octets));
             }

@@ -415,7 +415,7 @@ fn who_refuses_what_it_has_said_to_take_is_left() {
 
 #[test]
 fn the_id_of_the_characteristic_is_taken() {
-    assert!(CHARACTERISTIC >= EXPERIMENTAL);
+    const { assert!(CHARACTERISTIC >= EXPERIMENTAL) };
     let refused = Registered::new(CHARACTERISTIC, Bytes::new(), false);
     assert_eq!(refused, Err(crate::characteristics::NotRegistered::Twice { id: CHARACTERISTIC }));
 }
