@@ -6,7 +6,7 @@
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use rpcrdma_proto::reassembly::Layout;
-use rpcrdma_proto::wire::{Body, Codec, Direction, Header, combined};
+use rpcrdma_proto::wire::{Body, Codec, Direction, Fixed, Header, combined};
 use rpcrdma_proto::{Limits, Profile};
 
 fn encoded(codec: &dyn Codec, header: &Header) -> BytesMut {
@@ -42,7 +42,8 @@ fn check(codec: &dyn Codec, data: &[u8]) {
     }
     if let Body::Combined(lengths) = &header.body {
         let behind = Bytes::copy_from_slice(data.get(length..).unwrap_or_default());
-        if let Ok(messages) = combined::split(lengths, &behind, header.version) {
+        let fixed = Fixed::decode(data).expect("a header that decodes begins so");
+        if let Ok(messages) = combined::split(lengths, &behind, fixed) {
             assert!((2..=limits.combined_messages).contains(&messages.len()));
             assert!(messages.iter().zip(lengths).all(|(message, len)| u32::try_from(message.len()) == Ok(*len)));
         }

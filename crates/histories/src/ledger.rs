@@ -79,7 +79,10 @@ pub(crate) fn decode(profile: Option<Profile>, message: &[u8]) -> Result<(Header
 /// The messages in one Send of one that speaks Version Two by this profile.
 pub(crate) fn messages(profile: Option<Profile>, send: &Bytes) -> Vec<Bytes> {
     let together = decode(profile, send).ok().and_then(|(header, length)| match header.body {
-        Body::Combined(lengths) => combined::split(&lengths, &send.slice(length..), header.version).ok(),
+        Body::Combined(lengths) => {
+            let fixed = Fixed::decode(send).ok()?;
+            combined::split(&lengths, &send.slice(length..), fixed).ok()
+        }
         _ => None,
     });
     together.unwrap_or_else(|| vec![send.clone()])

@@ -7,8 +7,8 @@ use rpcrdma_proto::Profile;
 use rpcrdma_proto::characteristics::EXPERIMENTAL;
 use rpcrdma_proto::wire::v1::V1;
 use rpcrdma_proto::wire::{
-    Body, ChunkLists, Codec, Direction, ErrorBody, Exchange, Header, ReadSegment, Rest, Segment, Subset,
-    Value, WriteChunk,
+    Body, ChunkLists, Codec, Direction, ErrorBody, Exchange, Fixed, Header, ReadSegment, Rest, Segment,
+    Subset, Value, WriteChunk, combined,
 };
 use rpcrdma_sim::SimQueuePair;
 use rpcrdma_verbs::{
@@ -281,7 +281,7 @@ impl Peer {
         if draw.rarely(8) {
             lengths[0] = draw.pick(&[0, 4, 12, u32::MAX]);
         }
-        let xid = u32::from(draw.octet());
+        let xid = messages.first().and_then(|first| Fixed::decode(first).ok()).map_or(0, |fixed| fixed.xid);
         let mut send = self.encoded(draw, xid, Direction::Call, Body::Combined(lengths));
         for (index, message) in messages.iter().enumerate() {
             send.extend_from_slice(message);
@@ -420,7 +420,7 @@ fn put_reply(draw: &mut Draw<'_>, xid: u32, message: &mut BytesMut) {
 fn values(draw: &mut Draw<'_>) -> Vec<Value> {
     let count = draw.pick(&[1, 1, 2, 3, 0, 40]);
     let value = |_| {
-        let id = draw.pick(&[1, 1, 2, 3, EXPERIMENTAL, u32::MAX, 0, 77]);
+        let id = draw.pick(&[1, 1, 2, 3, EXPERIMENTAL, combined::CHARACTERISTIC, 0, 77]);
         let data = if draw.rarely(8) {
             let len = draw.below(40);
             draw.octets(len)

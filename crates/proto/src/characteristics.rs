@@ -23,7 +23,8 @@ use crate::limits::Limits;
 use crate::wire::round_trips::{BufferStructure, Property};
 use crate::wire::{Profile, Value, combined};
 
-/// The first of the experimental ids, which go up to the end (xcharext-02 §6.2, version-two-03 §5.4.2).
+/// The first of the experimental ids, which go up to the end (xcharext-02 §6.2, version-two-03 §5.4.2). One of them is ours:
+/// [`combined::CHARACTERISTIC`].
 pub const EXPERIMENTAL: u32 = 0xffff_ff00;
 
 /// The longest data of a characteristic of one's own, bytes.

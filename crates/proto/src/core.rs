@@ -17,7 +17,7 @@ use rpcrdma_xdr::Piece;
 
 use crate::agreement::Agreement;
 use crate::characteristics::ReverseSupport;
-use crate::combine::{BETWEEN, Combine, Waiting};
+use crate::combine::{BETWEEN, Combine, Room, Waiting};
 use crate::compatibility::{PaddedMessages, ReadRead};
 use crate::config::{Config, Side};
 use crate::continuation::split;
@@ -392,6 +392,10 @@ impl Core {
     }
 
     pub(crate) fn post(&mut self, origin: Origin, request: WorkRequest) {
+        // No message waits for the transfers of another.
+        if matches!(request, WorkRequest::Write { .. } | WorkRequest::Read { .. }) {
+            self.send_combined();
+        }
         let id = self.id(origin, cost(&request));
         self.out.push_back(Post::Work(id, request));
     }
@@ -553,7 +557,10 @@ impl Core {
         let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
         self.codec.encode(header, &mut encoded);
         let len = encoded.len() + payload.len();
-        if self.combine.takes(&header.body, invalidate.is_some()) {
+        // Nothing may come between the parts of a message, so that no Send passes another.
+        let groups = self.codec.rules().groups && self.config.transmissions.enabled;
+        let express = express && !self.continues() && !groups;
+        if self.combine.takes(header, invalidate.is_some(), self.codec.rules().version) {
             let (xid, credit) = (header.xid, header.credit);
             let direction = header.direction.unwrap_or_default();
             let payload = payload.clone();
@@ -568,11 +575,11 @@ impl Core {
     /// Lets a message wait for others, or posts it after those that wait.
     fn combine_or_post(&mut self, message: Waiting) {
         // Whichever of the two a reply is planned by.
-        let room = self.thresholds.send.min(self.send_earlier);
-        if !self.combine.fits(message.len(), room) {
+        let room = Room { len: self.thresholds.send.min(self.send_earlier), entries: self.max_sge };
+        if !self.combine.fits(&message, room) {
             self.send_combined();
         }
-        if self.combine.fits(message.len(), room) {
+        if self.combine.fits(&message, room) {
             self.combine.push(message);
         } else {
             self.post_encoded(message.header, &message.payload, None, message.express);
@@ -604,7 +611,7 @@ impl Core {
         let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
         self.codec.encode(&header, &mut encoded);
         let mut behind = rpcrdma_xdr::Stream::new();
-        let express = messages.iter().all(|message| message.express);
+        let express = first.is_some_and(|first| first.express);
         let last = messages.len().saturating_sub(1);
         for (index, message) in messages.into_iter().enumerate() {
             let len = message.len();
@@ -630,9 +637,6 @@ impl Core {
         gather.push(header.freeze(), false);
         gather.push_stream(payload);
         let gather = self.gather(gather);
-        // Nothing may come between the parts of a message, so that no Send passes another.
-        let groups = self.codec.rules().groups && self.config.transmissions.enabled;
-        let express = express && !self.continues() && !groups;
         let request = SendRequest { gather, invalidate, solicited: false, express };
         self.post(Origin::Send, WorkRequest::Send(request));
     }

@@ -11,6 +11,12 @@ const JOIN_MAX: usize = 1024;
 
 const PAD: Bytes = Bytes::from_static(&[0; 3]);
 
+/// Entries of a gather list that a stream takes at the most, its short pieces joined.
+pub(crate) fn entries(stream: &Stream) -> usize {
+    // A short run before each long piece.
+    stream.pieces().iter().filter(|piece| piece.data().len() > JOIN_MAX).count() * 2
+}
+
 /// A gather list in the making.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {

@@ -19,6 +19,7 @@ use crate::call::{Call, CallError, CallFailure, CallId, IncomingReply, Refused, 
 use crate::characteristics::{Characteristic, NotExchanged, Notice};
 use crate::config::{Config, Side};
 use crate::connection::Connection;
+use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
 use crate::ids::{IdMap, IdSet};
 use crate::stats::Stats;
@@ -727,6 +728,12 @@ impl Session {
                 Event::Closed(reason) => {
                     self.connection = None;
                     self.offer = None;
+                    if matches!(reason, CloseReason::Protocol(ProtocolError::CombinedRefused)) {
+                        // It is an experiment, whose numbers may mean something else to this peer.
+                        let config = Arc::make_mut(&mut self.config);
+                        config.combined_messages = 1;
+                        config.limits.combined_messages = 1;
+                    }
                     // version-two-01 §5.2: the first message was lost, or its refusal was.
                     if let State::Offering(_) = self.state {
                         let wanted = self.config.keep_connected || !self.waiting.is_empty();

@@ -15,7 +15,7 @@ use rpcrdma_verbs::{
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
 
 use crate::binding::{Bindings, Eligibility};
-use crate::wire::{Body, Codec, CreditRule, Header, combined, v1::V1};
+use crate::wire::{Body, Codec, CreditRule, Fixed, Header, combined, v1::V1};
 use crate::{
     Answer, Call, CallFailure, CallId, CloseReason, Config, Connection, Event, IncomingReply, Limits, Notice,
     Post, ReplyShape, ReplyToken, Side, Sink, Travelled,
@@ -269,7 +269,8 @@ impl End {
         let limits = Limits { combined_messages: 64, ..Limits::default() };
         let Ok((header, len)) = self.connection.codec().decode(message, &limits) else { return };
         if let Body::Combined(lengths) = &header.body {
-            let messages = combined::split(lengths, &message.slice(len..), header.version).unwrap();
+            let messages =
+                combined::split(lengths, &message.slice(len..), Fixed::decode(message).unwrap()).unwrap();
             return messages.iter().for_each(|message| self.check_grant_of(message));
         }
         // Where messages are counted: what the peer may send still, and a GRANT.

@@ -42,7 +42,8 @@ impl Connection {
         let longest = wide(peer.receive_size).min(rules.largest_inline);
         self.core.peer_groups = peer_groups(&peer.transmissions, longest).filter(|_| takes_groups);
         let limits = &self.core.config.limits;
-        let both = if limits.combined_messages > 1 { wide(peer.combined) } else { 1 };
+        let takes = limits.combined_messages > 1 && !self.first_answer_due;
+        let both = if takes { wide(peer.combined) } else { 1 };
         self.core.combine.set_most(self.core.config.combined_messages.min(both));
         self.core.invalidate_peer = self.core.may_invalidate
             && match rules.invalidation {

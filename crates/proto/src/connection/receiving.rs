@@ -233,7 +233,7 @@ impl Connection {
             }
         };
         if let Body::Combined(lengths) = &header.body {
-            let messages = combined::split(lengths, &message.slice(header_len..), fixed.version);
+            let messages = combined::split(lengths, &message.slice(header_len..), fixed);
             return match messages {
                 Ok(messages) => {
                     self.core.stats.receives_combined += 1;
@@ -315,6 +315,13 @@ impl Connection {
                     exchanges.handle_refusal(&mut self.core.events);
                     self.core.stats.operations_refused += 1;
                     return self.follow_characteristics();
+                }
+                if error == ErrorBody::InvalidOption
+                    && self.core.combine.is_used()
+                    && !self.requester.in_group(header.xid)
+                {
+                    // Which other messages were in that Send is not known any more.
+                    return self.fault(now, ProtocolError::CombinedRefused, Taken::AsReply, None);
                 }
                 let credit = self.core.granted(header.credit);
                 let taken = self.requester.handle_error(&mut self.core, now, header.xid, credit, error);

@@ -37,6 +37,7 @@ impl Connection {
         self.core.peer_reverse = None;
         self.core.peer_segments = (None, None);
         self.core.peer_groups = None;
+        self.core.combine.set_most(1);
         self.core.untold = None;
         let (thresholds, invalidate) = self.announced;
         if codec.rules().profile.is_none() {

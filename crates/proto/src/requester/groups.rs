@@ -94,6 +94,11 @@ impl Requester {
         true
     }
 
+    /// Whether a Call of this XID leaves or left in a group.
+    pub(crate) fn in_group(&self, xid: u32) -> bool {
+        self.calls.get(&xid).is_some_and(|call| call.plain || call.directions.is_some())
+    }
+
     /// The peer does not take a Call as it left, in a group: it leaves again in plain messages, if nothing of it is open to the peer.
     pub(super) fn send_plainly(&mut self, core: &mut Core, xid: u32) -> bool {
         let Some(transaction) = self.calls.get_mut(&xid) else { return false };

@@ -172,12 +172,7 @@ impl Requester {
         if of_group && self.sent(xid)?.plain {
             return Err(ProtocolError::UnknownXid { xid });
         }
-        let in_group = self.sent(xid)?.directions.is_some();
-        if error == ErrorBody::InvalidOption && !in_group && core.stats.sends_combined > 0 {
-            // Which other Calls were in that Send is not known any more; all are sent again on the next connection.
-            core.fail(ProtocolError::CombinedRefused.into());
-            return Ok(());
-        }
+        self.sent(xid)?;
         core.stats.replies_received.errors += 1;
         self.credits.grant_by_error(credit);
         if let Some(transaction) = self.calls.get_mut(&xid) {

@@ -14,12 +14,14 @@
 //!
 //! Where the Payload would be follow the messages, in that order, each with a header of its own, as it would be in a Send of its own;
 //! each but the first begins at a multiple of four bytes behind the one before, with zeroes between. There are at least two. None is an
-//! RDMA2_OPTIONAL itself, and none is of another version. The XID and direction of the header around them are those of the first, its
-//! credit value that of the last. What the receiver does with a message is what it would do had it come alone, and credits
+//! operation itself, and none is of another version. The XID and direction of the header around them are those of the first, its
+//! credit value that of the last; of these only the XID is looked at. What the receiver does with a message is what it would do had it come alone, and credits
 //! count as then.
 //!
 //! *On error*: a [`Malformed`]. Nothing is taken of a Send that is not as it says, and as its Calls could have no answer the connection
 //! ends (RFC 8166 §4.5.4).
+
+use std::ops::RangeInclusive;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use thiserror::Error;
@@ -34,8 +36,8 @@ pub const OPERATION: u32 = 0xffff_ffc1;
 /// The characteristic that says how many messages a side takes in one Send: a word, 1 by default.
 pub const CHARACTERISTIC: u32 = 0xffff_ffc1;
 
-/// `rdma_proc` of an RDMA2_OPTIONAL, in both profiles that have operations.
-const RDMA2_OPTIONAL: u32 = 5;
+/// `rdma_proc` of all operations: RDMA2_OPTIONAL, and in P2 RDMA2_CONNPROP to RDMA2_UPDPROP.
+const OPERATIONS: RangeInclusive<u32> = 5..=9;
 const WORD: usize = 4;
 
 /// What is wrong with a Send of several messages.
@@ -78,8 +80,26 @@ pub enum Malformed {
         version: u32,
     },
     /// One is an operation.
-    #[error("message {index} is an RDMA2_OPTIONAL, which cannot be in a Send with others")]
+    #[error(
+        "message {index} is an operation, by its type {procedure}, which cannot be in a Send with others"
+    )]
     Operation {
+        /// Which one, from 0.
+        index: usize,
+        /// Its `rdma_proc`.
+        procedure: u32,
+    },
+    /// The first has not the XID that the Send says.
+    #[error("XID {first:#010x} in the first message of a Send under XID {said:#010x}")]
+    Xid {
+        /// `rdma_xid` of the Send.
+        said: u32,
+        /// That of the first message.
+        first: u32,
+    },
+    /// What is between two is not zero.
+    #[error("octets that are not zero behind message {index}")]
+    Between {
         /// Which one, from 0.
         index: usize,
     },
@@ -118,11 +138,11 @@ pub(super) fn lengths(info: &[u8], allowed: usize) -> Result<Vec<u32>, Malformed
     (0..count).map(|_| reader.u32().ok_or(Malformed::Lengths)).collect()
 }
 
-/// The messages in what follows the header.
+/// The messages in what follows a header that begins so.
 ///
 /// # Errors
 /// [`Malformed`]
-pub fn split(lengths: &[u32], behind: &Bytes, version: u32) -> Result<Vec<Bytes>, Malformed> {
+pub fn split(lengths: &[u32], behind: &Bytes, header: Fixed) -> Result<Vec<Bytes>, Malformed> {
     let last = lengths.len().saturating_sub(1);
     let room = |(index, len): (usize, &u32)| {
         let len = u64::from(*len);
@@ -139,13 +159,19 @@ pub fn split(lengths: &[u32], behind: &Bytes, version: u32) -> Result<Vec<Bytes>
         // All of them are there, by their sum.
         let len = usize::try_from(*len).unwrap_or(usize::MAX).min(rest.len());
         let message = rest.split_to(len);
-        drop(rest.split_to((aligned(len) - len).min(rest.len())));
+        let between = rest.split_to((aligned(len) - len).min(rest.len()));
         let fixed = Fixed::decode(&message).map_err(|_| Malformed::Short { index, len })?;
-        if fixed.version != version {
+        if fixed.version != header.version {
             return Err(Malformed::Version { index, version: fixed.version });
         }
-        if fixed.procedure == RDMA2_OPTIONAL {
-            return Err(Malformed::Operation { index });
+        if OPERATIONS.contains(&fixed.procedure) {
+            return Err(Malformed::Operation { index, procedure: fixed.procedure });
+        }
+        if index == 0 && fixed.xid != header.xid {
+            return Err(Malformed::Xid { said: header.xid, first: fixed.xid });
+        }
+        if between.iter().any(|octet| *octet != 0) {
+            return Err(Malformed::Between { index });
         }
         messages.push(message);
     }
@@ -155,6 +181,8 @@ pub fn split(lengths: &[u32], behind: &Bytes, version: u32) -> Result<Vec<Bytes>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const HEADER: Fixed = Fixed { xid: 7, version: 2, credit: 1, procedure: 5 };
 
     fn message(procedure: u32, len: usize) -> Vec<u8> {
         let mut out: Vec<u8> = [7_u32, 2, 1, procedure].iter().flat_map(|word| word.to_be_bytes()).collect();
@@ -201,8 +229,10 @@ mod tests {
     fn messages_begin_at_multiples_of_four() {
         let (first, second) = (message(0, 17), message(1, 22));
         let behind: Bytes = [&first[..], &[0; 3], &second[..]].concat().into();
-        let messages = split(&[17, 22], &behind, 2).unwrap();
-        assert_eq!(messages, [Bytes::from(first), Bytes::from(second)]);
+        let messages = split(&[17, 22], &behind, HEADER).unwrap();
+        assert_eq!(messages, [Bytes::from(first.clone()), Bytes::from(second.clone())]);
+        let behind: Bytes = [&first[..], &[0, 0, 1], &second[..]].concat().into();
+        assert_eq!(split(&[17, 22], &behind, HEADER), Err(Malformed::Between { index: 0 }));
     }
 
     #[test]
@@ -211,13 +241,19 @@ mod tests {
         let behind: Bytes = [&first[..], &second[..]].concat().into();
         for lengths in [[20, 20], [20, 28], [24, 24], [u32::MAX, u32::MAX]] {
             assert!(
-                matches!(split(&lengths, &behind, 2), Err(Malformed::Total { there: 44, .. })),
+                matches!(split(&lengths, &behind, HEADER), Err(Malformed::Total { there: 44, .. })),
                 "{lengths:?}"
             );
         }
-        assert_eq!(split(&[12, 32], &behind, 2), Err(Malformed::Short { index: 0, len: 12 }));
-        assert_eq!(split(&[20, 24], &behind, 3), Err(Malformed::Version { index: 0, version: 2 }));
-        let operation: Bytes = [&first[..], &message(5, 24)[..]].concat().into();
-        assert_eq!(split(&[20, 24], &operation, 2), Err(Malformed::Operation { index: 1 }));
+        assert_eq!(split(&[12, 32], &behind, HEADER), Err(Malformed::Short { index: 0, len: 12 }));
+        let other = Fixed { version: 3, ..HEADER };
+        assert_eq!(split(&[20, 24], &behind, other), Err(Malformed::Version { index: 0, version: 2 }));
+        let other = Fixed { xid: 8, ..HEADER };
+        assert_eq!(split(&[20, 24], &behind, other), Err(Malformed::Xid { said: 8, first: 7 }));
+        for procedure in 5..=9 {
+            let operation: Bytes = [&first[..], &message(procedure, 24)[..]].concat().into();
+            let error = Malformed::Operation { index: 1, procedure };
+            assert_eq!(split(&[20, 24], &operation, HEADER), Err(error));
+        }
     }
 }

@@ -2,13 +2,16 @@
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_sim::FabricConfig;
+use rpcrdma_verbs::WorkRequest;
+use rpcrdma_xdr::Stream;
 
 use super::version_two::{EXCHANGING, faults, header_of, message_of, operate, raw};
 use crate::characteristics::{EXPERIMENTAL, Registered};
 use crate::error::ProtocolError;
 use crate::testing::*;
 use crate::wire::combined::{CHARACTERISTIC, Malformed, OPERATION};
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Exchange, Profile, Subset, Value};
+use crate::wire::round_trips::{Operation, TransmitRequest};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Exchange, Fixed, Profile, Subset, Value};
 use crate::{CallId, CloseReason, Config, Limits, Post, Side, Versions};
 
 fn combining(messages: usize, config: Config) -> Config {
@@ -18,9 +21,13 @@ fn combining(messages: usize, config: Config) -> Config {
 
 /// Client and server of one profile that have told each other what they are like.
 fn pair(profile: Profile, client: Config, server: Config) -> Pair {
+    pair_on(FabricConfig::default(), profile, client, server)
+}
+
+fn pair_on(fabric: FabricConfig, profile: Profile, client: Config, server: Config) -> Pair {
     let client = Config { versions: Versions::two(profile), ..client };
     let server = Config { versions: Versions::both(profile), ..server };
-    let mut pair = Pair::with(FabricConfig::default(), client, server);
+    let mut pair = Pair::with(fabric, client, server);
     for xid in 0..3 {
         check_reply(0, 0, pair.round_trip(null(xid)));
     }
@@ -212,6 +219,52 @@ fn what_waits_for_others_leaves_before_the_connection_closes() {
     }
 }
 
+#[test]
+fn no_message_waits_for_the_transfers_of_another() {
+    for profile in EXCHANGING {
+        let client = combining(8, Config { remote_invalidation: false, ..Config::default() });
+        let mut pair = pair(profile, client, combining(8, server_config()));
+        hold(&mut pair, vec![null(100), null(101), read(102, 50_000), null(103), read(104, 50_000)]);
+        answer_all(&mut pair);
+        let now = pair.now();
+        let mut order = String::new();
+        while let Some(post) = pair.server.connection.poll_transmit(now, &mut pair.server.qp) {
+            order.push(match &post {
+                Post::Work(_, WorkRequest::Send(_)) => 'S',
+                Post::Work(_, WorkRequest::Write { .. }) => 'W',
+                _ => '.',
+            });
+            pair.server.post(post);
+        }
+        order.retain(|post| post != '.');
+        // Both that are ready; then the first READ with the one behind it; then the second.
+        assert_eq!(order, "SWSWS", "{profile:?}");
+        assert_eq!(pair.server.connection.stats().messages_combined, 4);
+        pair.settle();
+        assert_eq!(pair.client.replies.len(), 5);
+        check_quiet(&pair);
+    }
+}
+
+#[test]
+fn no_more_is_gathered_than_the_queue_pair_takes() {
+    for profile in EXCHANGING {
+        let mut fabric = FabricConfig::default();
+        fabric.capabilities.max_sge = 9;
+        let big = |config| combining(32, Config { send_size: 65_536, receive_size: 65_536, ..config });
+        let mut pair = pair_on(fabric, profile, big(Config::default()), big(server_config()));
+        let calls = (100..120).map(|xid| store(xid, 1500)).collect();
+        let copied = pair.client.connection.stats().inline_bytes_copied;
+        for reply in at_once(&mut pair, calls) {
+            check_reply(STORE, 1500, reply);
+        }
+        let copied = pair.client.connection.stats().inline_bytes_copied - copied;
+        assert!(copied < 20 * 1500, "{copied}: headers are, what is long is not");
+        assert!(pair.client.connection.stats().sends_combined > 1);
+        check_quiet(&pair);
+    }
+}
+
 /// Makes calls that the server has not answered yet.
 fn hold(pair: &mut Pair, calls: Vec<crate::Call>) -> Vec<CallId> {
     pair.server.serving = false;
@@ -325,7 +378,7 @@ fn rfc8166_s4_5_4_a_send_that_is_not_as_it_says_ends_the_connection() {
             (vec![12, a + b - 12], &both, Malformed::Short { index: 0, len: 12 }),
             (vec![a, b, 0], &both, Malformed::Short { index: 2, len: 0 }),
             (vec![a, b], &foreign, Malformed::Version { index: 0, version: 1 }),
-            (vec![a, b], &operation, Malformed::Operation { index: 1 }),
+            (vec![a, b], &operation, Malformed::Operation { index: 1, procedure: 5 }),
         ] {
             let mut raw = raw(profile, combining(8, server_config()));
             raw.send(together(profile, &lengths, behind));
@@ -381,6 +434,19 @@ fn who_does_not_take_it_says_so_and_goes_on() {
     }
 }
 
+/// The peer says that it takes four.
+fn tell(raw: &mut Raw, profile: Profile) {
+    let said = Value { id: CHARACTERISTIC, data: Bytes::copy_from_slice(&4_u32.to_be_bytes()) };
+    let initial = Exchange::Initial { start: vec![said], constant: Subset::default() };
+    operate(raw, profile, 0, Direction::Call, initial);
+    raw.received.clear();
+}
+
+fn refuse(raw: &mut Raw, profile: Profile, xid: u32) {
+    let error = header_of(xid, Direction::Reply, Body::Error(ErrorBody::InvalidOption));
+    raw.send(message_of(profile.codec(), &error, &Stream::new()));
+}
+
 #[test]
 fn who_refuses_what_it_has_said_to_take_is_left() {
     for profile in EXCHANGING {
@@ -389,17 +455,11 @@ fn who_refuses_what_it_has_said_to_take_is_left() {
         let now = raw.fabric.instant();
         raw.end.connection.call(now, null(1)).unwrap();
         raw.settle();
-        let reply = |xid: u32| {
-            let header = header_of(xid, Direction::Reply, Body::Message(ChunkLists::default()));
-            let mut octets =
-                BytesMut::from(&message_of(profile.codec(), &header, &rpcrdma_xdr::Stream::new())[..]);
-            [xid, 1, 0, 0, 0, 0].iter().for_each(|word| octets.extend_from_slice(&word.to_be_bytes()));
-            octets.freeze()
-        };
-        let said = Value { id: CHARACTERISTIC, data: Bytes::copy_from_slice(&4_u32.to_be_bytes()) };
-        let initial = Exchange::Initial { start: vec![said], constant: Subset::default() };
-        operate(&mut raw, profile, 0, Direction::Call, initial);
-        raw.send(reply(1));
+        let header = header_of(1, Direction::Reply, Body::Message(ChunkLists::default()));
+        let mut reply = BytesMut::from(&message_of(profile.codec(), &header, &Stream::new())[..]);
+        [1_u32, 1, 0, 0, 0, 0].iter().for_each(|word| reply.extend_from_slice(&word.to_be_bytes()));
+        tell(&mut raw, profile);
+        raw.send(reply.freeze());
         assert_eq!(raw.end.replies.len(), 1);
         raw.received.clear();
         for call in nulls(3) {
@@ -407,9 +467,88 @@ fn who_refuses_what_it_has_said_to_take_is_left() {
         }
         raw.settle();
         assert_eq!(raw.received.len(), 1, "all three in one Send");
-        let error = header_of(100, Direction::Reply, Body::Error(ErrorBody::InvalidOption));
-        raw.send(message_of(profile.codec(), &error, &rpcrdma_xdr::Stream::new()));
+        refuse(&mut raw, profile, 100);
         assert_eq!(raw.end.closed, Some(ProtocolError::CombinedRefused.into()));
+        assert_eq!(faults(&raw, "combined_refused"), 1);
+    }
+}
+
+#[test]
+fn who_refuses_replies_that_it_has_said_to_take_is_left_too() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, combining(8, server_config()));
+        tell(&mut raw, profile);
+        let calls = [plain(profile, 100), plain(profile, 101)];
+        raw.send(together(profile, &calls.each_ref().map(|call| narrow(call.len())), &calls.concat()));
+        assert_eq!((raw.received.len(), raw.end.connection.stats().messages_combined), (1, 2));
+        refuse(&mut raw, profile, 100);
+        assert_eq!(raw.end.closed, Some(ProtocolError::CombinedRefused.into()));
+    }
+}
+
+/// An ERR_VERS has the version of the request (RFC 8166 §4.5.1), so it goes alone.
+#[test]
+fn rfc8166_s4_5_1_an_err_vers_is_in_no_send_with_others() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, combining(8, server_config()));
+        tell(&mut raw, profile);
+        raw.end.serving = false;
+        raw.send(plain(profile, 100));
+        raw.send(plain(profile, 101));
+        let mut other = plain(profile, 102).to_vec();
+        other[4..8].copy_from_slice(&3_u32.to_be_bytes());
+        let now = raw.fabric.instant();
+        for (token, _, _, message) in std::mem::take(&mut raw.end.calls) {
+            raw.end.connection.reply(now, token, serve(message));
+        }
+        raw.send(other);
+        let versions: Vec<u32> =
+            raw.received.iter().map(|message| Fixed::decode(message).unwrap().version).collect();
+        assert_eq!(versions, [2, 3], "two replies, and the refusal");
+        assert_eq!(raw.end.connection.stats().messages_combined, 2);
+        assert_eq!(raw.end.closed, None);
+    }
+}
+
+/// rtrext-02 §4.2: it is the end of a group, and taken as if it had come alone.
+#[test]
+fn a_send_of_several_between_the_transmissions_of_a_group_is_taken() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, combining(8, server_config()));
+        let request = TransmitRequest {
+            placed: vec![],
+            response: vec![],
+            count: 2,
+            response_buffers: 1,
+            payload_len: 20,
+        };
+        let mut first = BytesMut::new();
+        let body = Body::Transmission(Operation::Request(request));
+        profile.codec().encode(&header_of(50, Direction::Call, body), &mut first);
+        first.extend_from_slice(&null(50).message.flatten().0[..20]);
+        raw.send(first.freeze());
+        let calls = [plain(profile, 100), plain(profile, 101)];
+        raw.send(together(profile, &calls.each_ref().map(|call| narrow(call.len())), &calls.concat()));
+        let xids: Vec<u32> = raw.received.iter().map(|message| Fixed::decode(message).unwrap().xid).collect();
+        assert_eq!(xids, [50, 100, 101], "a report, and two replies");
+        assert_eq!(raw.end.closed, None);
+    }
+}
+
+#[test]
+fn what_waits_is_lost_when_the_connection_is_given_up() {
+    for profile in EXCHANGING {
+        let mut pair = pair(profile, combining(8, Config::default()), combining(8, server_config()));
+        hold(&mut pair, nulls(3));
+        answer_all(&mut pair);
+        let now = pair.now();
+        let first = pair.server.connection.poll_transmit(now, &mut pair.server.qp).unwrap();
+        pair.server.post(first);
+        let sent = pair.server.connection.stats().sends;
+        pair.server.connection.give_up();
+        pair.settle();
+        assert_eq!(pair.server.connection.stats().sends, sent);
+        assert!(pair.client.replies.iter().all(|(_, reply)| reply.is_err()));
     }
 }
 

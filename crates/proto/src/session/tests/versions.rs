@@ -186,3 +186,34 @@ fn v2_07_s7_3_an_error_makes_good_for_connections_that_came_to_nothing() {
         assert!(pause <= SECOND * 11 / 10, "{pause:?} after {xid} connections");
     }
 }
+
+/// What was an experiment is over with a peer that refuses it.
+#[test]
+fn after_a_refusal_no_messages_share_a_send() {
+    let mut world = world(Versions::two(Profile::P1), Versions::two(Profile::P1));
+    let limits = crate::Limits { combined_messages: 4, ..crate::Limits::default() };
+    let config = Config { combined_messages: 4, limits: limits.clone(), ..Config::default() };
+    world.session = Session::new(Arc::new(Config { versions: Versions::two(Profile::P1), ..config }), 0);
+    let server = Config { limits, ..Config::clone(&world.server_config) };
+    world.server_config = Arc::new(server);
+    calls(&mut world, 1..3);
+    calls(&mut world, 3..20);
+    let combined = |world: &World| world.session.connection().unwrap().stats().sends_combined;
+    assert!(combined(&world) > 0);
+    let error = crate::wire::Header {
+        xid: 77,
+        version: 2,
+        credit: 8,
+        direction: Some(crate::wire::Direction::Reply),
+        invalidate: 0,
+        body: crate::wire::Body::Error(crate::wire::ErrorBody::InvalidOption),
+    };
+    let mut octets = bytes::BytesMut::new();
+    Profile::P1.codec().encode(&error, &mut octets);
+    let send = rpcrdma_verbs::SendRequest { gather: vec![octets.freeze()], ..Default::default() };
+    let server = world.server.as_mut().unwrap();
+    server.qp.post(rpcrdma_verbs::WrId(u64::MAX), rpcrdma_verbs::WorkRequest::Send(send)).unwrap();
+    calls(&mut world, 30..33);
+    calls(&mut world, 33..50);
+    assert_eq!((combined(&world), world.attempts.len()), (0, 2));
+}
