@@ -28,8 +28,10 @@ pub struct RequesterCredits {
     further: u32,
     /// Calls that have their reply and owe an RDMA_DONE.
     owed: u32,
-    /// RDMA_DONEs sent that the peer may not have received, and other Sends that nothing answers: how many Calls were sent before each.
+    /// RDMA_DONEs sent that the peer may not have received: how many Calls were sent before each.
     dones: VecDeque<u64>,
+    /// The same of Sends of Calls that were answered before all of them may have arrived.
+    unproved: VecDeque<u64>,
     /// Whether calls can come to owe an RDMA_DONE.
     read_read: bool,
     /// The last of the Calls that have their reply, by its number.
@@ -50,6 +52,7 @@ impl RequesterCredits {
             further: 0,
             owed: 0,
             dones: VecDeque::new(),
+            unproved: VecDeque::new(),
             read_read: false,
             answered: 0,
             told: false,
@@ -105,15 +108,20 @@ impl RequesterCredits {
     }
 
     /// Credits of calls without a reply, and of RDMA_DONEs to be sent or not known to have arrived.
-    fn taken(&self) -> u32 {
+    fn in_use(&self) -> u32 {
         let dones = u32::try_from(self.dones.len()).unwrap_or(u32::MAX);
         self.in_flight.saturating_add(self.further).saturating_add(self.owed).saturating_add(dones)
+    }
+
+    /// Those, and the ones of other Sends that are not known to have arrived.
+    fn taken(&self) -> u32 {
+        self.in_use().saturating_add(u32::try_from(self.unproved.len()).unwrap_or(u32::MAX))
     }
 
     /// Sends that a Call may take now, each of which uses a Receive of the peer (rtrext-02 §4.3).
     #[must_use]
     pub fn room(&self) -> u32 {
-        if self.available() { self.granted().saturating_sub(self.taken()) } else { 0 }
+        if self.available() { self.granted().saturating_sub(self.taken()).max(1) } else { 0 }
     }
 
     /// Takes credits for the Sends of a Call beyond the one that [`take`](Self::take) took a credit for. There is
@@ -126,7 +134,7 @@ impl RequesterCredits {
     /// those of RDMA_DONEs.
     pub fn leave_unproved(&mut self, sends: u32) {
         self.release_further(sends);
-        (0..sends).for_each(|_| self.dones.push_back(self.sent));
+        (0..sends).for_each(|_| self.unproved.push_back(self.sent));
     }
 
     /// Such a Call was answered.
@@ -135,11 +143,15 @@ impl RequesterCredits {
     }
 
     /// Whether a Call may be sent. RFC 8166 §3.3.1.
+    ///
+    /// One always may if nothing but unproved Sends stand against it, which can be more than a lower grant: the peer had granted those,
+    /// and what it granted with its answer comes on top of them. Only the answer to another Call proves them.
     #[must_use]
     pub fn available(&self) -> bool {
         let (taken, granted) = (self.taken(), self.granted());
         let last = self.read_read && taken > 0 && taken + 1 == granted;
-        taken < granted && (!last || !self.dones.is_empty())
+        let proves = self.in_use() == 0;
+        (taken < granted || proves) && (!last || proves || !self.dones.is_empty())
     }
 
     /// Whether every credit is with an RDMA_DONE that was sent: nothing will ever free one.
@@ -163,8 +175,10 @@ impl RequesterCredits {
     /// The Call that was the `number`th to be sent has its reply: RDMA_DONEs sent before it have arrived.
     pub fn cover(&mut self, number: u64) {
         self.answered = self.answered.max(number);
-        while self.dones.front().is_some_and(|before| *before < number) {
-            self.dones.pop_front();
+        for sent in [&mut self.dones, &mut self.unproved] {
+            while sent.front().is_some_and(|before| *before < number) {
+                sent.pop_front();
+            }
         }
     }
 
@@ -195,6 +209,8 @@ pub struct ResponderCredits {
     wanted: u32,
     highest: u32,
     in_progress: u32,
+    /// Of those, transmissions of Calls that are not whole yet.
+    parts: u32,
     accepted: u64,
 }
 
@@ -203,7 +219,8 @@ impl ResponderCredits {
     #[must_use]
     pub fn new(most: u32, initial: u32) -> Self {
         let most = most.max(1);
-        Self { most, wanted: initial.clamp(1, most), highest: initial.max(1), in_progress: 0, accepted: 0 }
+        let wanted = initial.clamp(1, most);
+        Self { most, wanted, highest: initial.max(1), in_progress: 0, parts: 0, accepted: 0 }
     }
 
     /// A Call asks for `requested` credits.
@@ -228,6 +245,24 @@ impl ResponderCredits {
         true
     }
 
+    /// A transmission arrived of a Call that is not whole yet, or was given up; `false` as for a Call. It is none itself.
+    #[must_use]
+    pub const fn accept_part(&mut self) -> bool {
+        if self.in_progress >= self.highest {
+            return false;
+        }
+        self.in_progress += 1;
+        self.parts += 1;
+        true
+    }
+
+    /// So many of these need no credit any more: their Call is whole and has one, or was given up.
+    pub fn give_back(&mut self, parts: u32) {
+        let parts = parts.min(self.parts);
+        self.parts -= parts;
+        self.in_progress = self.in_progress.saturating_sub(parts);
+    }
+
     /// A Call arrived that is bounded otherwise ([`messages`]).
     pub const fn count(&mut self) {
         self.in_progress += 1;
@@ -247,7 +282,7 @@ impl ResponderCredits {
         self.highest
     }
 
-    /// Calls that are not answered yet.
+    /// Calls that are not answered yet, and transmissions of those that are not whole.
     #[must_use]
     pub const fn in_progress(&self) -> u32 {
         self.in_progress
@@ -256,7 +291,7 @@ impl ResponderCredits {
     /// Of those that have come, how many are not in progress any more.
     #[must_use]
     pub fn finished(&self) -> u64 {
-        self.accepted.saturating_sub(u64::from(self.in_progress))
+        self.accepted.saturating_sub(u64::from(self.in_progress.saturating_sub(self.parts)))
     }
 
     /// Calls that have come so far.

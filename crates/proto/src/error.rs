@@ -528,6 +528,16 @@ pub enum ProtocolError {
     /// A Send of several messages that is not as it says.
     #[error(transparent)]
     Combined(#[from] combined::Malformed),
+    /// A message in several transmissions that is longer than what is taken.
+    #[error("message of {len} bytes in a transmission group, {allowed} are taken")]
+    GroupTooLong {
+        /// What its sender is told.
+        report: ErrorReport,
+        /// Its length, as far as it is known: Payload stream, and items in Receives.
+        len: u64,
+        /// The limit.
+        allowed: usize,
+    },
     /// RFC 8797 §4.1: the tag invalidated must belong to the XID answered.
     #[error("a message for XID {xid:#010x} invalidated a tag of another call")]
     ForeignInvalidation {
@@ -595,6 +605,15 @@ impl ProtocolError {
             _ if taken == Taken::AsReply => Action::Discard,
             Self::UnsupportedVersion { .. } | Self::VersionChanged { .. } => Action::AnswerVersion,
             _ => Action::Answer,
+        }
+    }
+
+    /// What the sender of a transmission group is told (rtrext-02 §5.4).
+    #[must_use]
+    pub const fn report(&self) -> Option<ErrorReport> {
+        match self {
+            Self::Group(report) | Self::GroupTooLong { report, .. } => Some(*report),
+            _ => None,
         }
     }
 
@@ -695,6 +714,7 @@ impl ProtocolError {
             Self::Group(report) => report.error.name(),
             Self::Combined(_) => "combined",
             Self::CombinedRefused => "combined_refused",
+            Self::GroupTooLong { .. } => "group_too_long",
             Self::ForeignInvalidation { .. } => "foreign_invalidation",
         }
     }

@@ -4,10 +4,12 @@
 //! that were taken out of its Payload stream. *Sending*: `geometry` says what goes into which Send; the planner asks, and all Sends of
 //! a group are posted at once, so that nothing comes between them. *Receiving*: `Groups` holds the group that has begun, one at
 //! a time, in the Receives that it came in, until the last of them is there. Then an item is handed out as the part of the Receive that
-//! it lies in; one that lies in several is joined, and so is the Payload stream of several, in memory of the domain.
+//! it lies in; one that lies in several is joined, and so is the Payload stream of several, in memory of the domain. So that a message
+//! holds no more Receives than it fills, an item is copied out of one of several that would be held for less than half of it.
 //!
-//! *On error*: what breaks the rules of the extension is a [`ProtocolError::Group`], whose report goes to the sender (§5.4); the group
-//! is given up, and what else comes of it is passed over without another word. A group that does not go on has a timer (rule I6).
+//! *On error*: what breaks the rules of the extension is a [`ProtocolError::Group`], whose report goes to the sender (§5.4), and so does
+//! that of a message beyond our bound, a [`ProtocolError::GroupTooLong`]; the group is given up, and what else comes of it is passed over
+//! without another word, each transmission once. A group that does not go on has a timer (rule I6).
 
 pub(crate) mod geometry;
 
@@ -24,6 +26,7 @@ use crate::characteristics::Transmissions;
 use crate::config::Config;
 use crate::error::ProtocolError;
 use crate::limits::Limits;
+use crate::private_data::announced;
 use crate::wire::Direction;
 use crate::wire::round_trips::{
     BufferStructure, ErrorReport, Location, OperationBase, OperationType, PlacedItem, ReportedError,
@@ -57,10 +60,12 @@ impl TransmissionSettings {
             return Transmissions::default();
         }
         let narrow = |sends: usize| u32::try_from(sends.max(1)).unwrap_or(u32::MAX);
+        // Who keeps to it never goes beyond the length that is taken.
+        let of_length = config.limits.continued_len / announced(config.receive_size).max(1);
         Transmissions {
             support: SUPPORT_REQUEST | SUPPORT_RESPONSE | SUPPORT_CONTINUATION,
             structure: config.structure().cloned(),
-            request_limit: narrow(config.limits.continued_parts),
+            request_limit: narrow(config.limits.continued_parts.min(of_length)),
             response_limit: narrow(config.continued_parts),
         }
     }
@@ -139,7 +144,19 @@ struct Group {
     xid: u32,
     lead: Lead,
     parts: Vec<Part>,
+    /// Bytes that have come of the Payload stream.
+    payload: usize,
+    /// Bytes that all of it may have.
+    most: usize,
     deadline: Instant,
+}
+
+/// What is left of a group that was given up.
+#[derive(Debug)]
+struct GivenUp {
+    id: MessageId,
+    /// The least number that can come, and the one behind the last.
+    left: Range<u32>,
 }
 
 /// A transmission that has come.
@@ -156,8 +173,7 @@ pub(crate) struct Groups {
     /// Where items can be in our Receives.
     targets: Targets,
     open: Option<Group>,
-    /// With how many transmissions they have.
-    given_up: VecDeque<(MessageId, u32)>,
+    given_up: VecDeque<GivenUp>,
     domain: Option<ProtectionDomain>,
 }
 
@@ -175,7 +191,7 @@ impl Groups {
     /// whole message if that is all of it.
     ///
     /// # Errors
-    /// [`ProtocolError::Group`]; the group is given up.
+    /// [`ProtocolError::Group`], [`ProtocolError::GroupTooLong`]; the group is given up.
     pub(crate) fn begin(
         &mut self,
         xid: u32,
@@ -185,18 +201,22 @@ impl Groups {
         deadline: Instant,
     ) -> Result<Option<Whole>, ProtocolError> {
         let id = (xid, lead.direction());
+        let bad = TransmissionId { xid, direction: id.1, number: 0 };
+        let most = limits.continued_len;
         let checked = check_lead(&lead, limits)
             .and_then(|()| payload(&message, header, lead.payload_len()))
-            .map_err(|error| report(TransmissionId { xid, direction: id.1, number: 0 }, None, error));
+            .map_err(|error| report(bad, None, error))
+            .and_then(|payload| check_len(&lead, payload.len(), most, (bad, None)).map(|()| payload));
         match checked {
             Ok(payload) => {
-                self.open = Some(Group { xid, lead, parts: vec![Part { message, payload }], deadline });
+                let (len, parts) = (payload.len(), vec![Part { message, payload }]);
+                self.open = Some(Group { xid, lead, parts, payload: len, most, deadline });
                 self.finish()
             }
             Err(error) => {
-                if lead.count() > 1 {
-                    self.give_up(id, lead.count());
-                }
+                // As many as a group has; beyond that each is as good as a new one.
+                let most = u32::try_from(limits.continued_parts).unwrap_or(u32::MAX);
+                self.give_up(id, 1..lead.count().min(most));
                 Err(error)
             }
         }
@@ -214,6 +234,8 @@ impl Groups {
         let Some(group) = &mut self.open else { return Ok(None) };
         let TransmitContinuation { number, initial_type, payload_len } = continuation;
         let due = u32::try_from(group.parts.len()).unwrap_or(u32::MAX);
+        let first = TransmissionId { xid: group.xid, direction: group.lead.direction(), number: 0 };
+        let (bad, lead) = (TransmissionId { number, ..first }, (number > 0).then_some(first));
         let checked = if number != due {
             Err(ReportedError::Sequence { expected: due, seen: number })
         } else if initial_type != group.lead.initial_type() {
@@ -222,14 +244,23 @@ impl Groups {
         } else {
             payload(&message, header, payload_len)
         };
+        let checked = checked.map_err(|error| report(bad, lead, error)).and_then(|payload| {
+            let len = group.payload.saturating_add(payload.len());
+            check_len(&group.lead, len, group.most, (bad, lead)).map(|()| (payload, len))
+        });
         match checked {
-            Ok(payload) => {
+            Ok((payload, len)) => {
                 group.parts.push(Part { message, payload });
+                group.payload = len;
                 self.finish()
             }
             Err(error) => {
-                let is_last = number.checked_add(1) == Some(group.lead.count());
-                Err(self.refuse(number, error, is_last))
+                let count = group.lead.count();
+                let came = if (due..count).contains(&number) { number } else { due };
+                let left = came.saturating_add(1)..count;
+                self.open = None;
+                self.give_up((bad.xid, bad.direction), left);
+                Err(error)
             }
         }
     }
@@ -246,34 +277,34 @@ impl Groups {
         by: TransmissionId,
         error: ReportedError,
     ) -> Option<(MessageId, usize, ErrorReport)> {
-        let Group { xid, lead, parts, .. } = self.open.take()?;
-        let id = (xid, lead.direction());
-        self.give_up(id, lead.count());
-        let lead = TransmissionId { xid, direction: id.1, number: 0 };
-        Some((id, parts.len(), ErrorReport { bad: by, lead: Some(lead), error }))
+        let (id, transmissions) = self.broken()?;
+        let lead = TransmissionId { xid: id.0, direction: id.1, number: 0 };
+        Some((id, transmissions, ErrorReport { bad: by, lead: Some(lead), error }))
     }
 
-    /// Whether a later transmission belongs to what was given up, which it does up to the last one.
+    /// Whether a later transmission belongs to what was given up: each of them does once, in their order, up to the last one.
     pub(crate) fn passes_over(&mut self, id: MessageId, number: u32) -> bool {
-        let Some(place) = self.given_up.iter().position(|(given_up, _)| *given_up == id) else {
-            return false;
-        };
-        if self.given_up.get(place).is_some_and(|(_, count)| number.checked_add(1) == Some(*count)) {
-            self.given_up.remove(place);
+        let belongs = |given_up: &GivenUp| given_up.id == id && given_up.left.contains(&number);
+        let Some(place) = self.given_up.iter().position(belongs) else { return false };
+        if let Some(GivenUp { left, .. }) = self.given_up.get_mut(place) {
+            left.start = number.saturating_add(1);
+            if left.start >= left.end {
+                self.given_up.remove(place);
+            }
         }
         true
     }
 
-    /// The first transmission of a Call did not decode: how many belong to it is not known.
-    pub(crate) fn undecoded(&mut self, xid: u32) {
-        self.give_up((xid, Direction::Call), u32::MAX);
+    /// The first transmission of a Call did not decode: how many belong to it is not known, but how many may.
+    pub(crate) fn undecoded(&mut self, xid: u32, limits: &Limits) {
+        let most = u32::try_from(limits.continued_parts).unwrap_or(u32::MAX);
+        self.give_up((xid, Direction::Call), 1..most);
     }
 
     /// The first transmission of a group of so many was refused for another reason than what is in it.
-    pub(crate) fn refused(&mut self, id: MessageId, count: u32) {
-        if count > 1 {
-            self.give_up(id, count);
-        }
+    pub(crate) fn refused(&mut self, id: MessageId, count: u32, limits: &Limits) {
+        let most = u32::try_from(limits.continued_parts).unwrap_or(u32::MAX);
+        self.give_up(id, 1..count.min(most));
     }
 
     /// A message that did not decode has come where a group has to go on: that is its end. Says its message, and how many transmissions of
@@ -281,13 +312,13 @@ impl Groups {
     pub(crate) fn broken(&mut self) -> Option<(MessageId, usize)> {
         let Group { xid, lead, parts, .. } = self.open.take()?;
         let id = (xid, lead.direction());
-        self.give_up(id, lead.count());
+        self.give_up(id, u32::try_from(parts.len()).unwrap_or(u32::MAX)..lead.count());
         Some((id, parts.len()))
     }
 
     /// A group of this message begins anew: nothing of the one before comes any more.
     pub(crate) fn begins_anew(&mut self, id: MessageId) {
-        self.given_up.retain(|(given_up, _)| *given_up != id);
+        self.given_up.retain(|given_up| given_up.id != id);
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
@@ -299,25 +330,16 @@ impl Groups {
         *self = Self::default();
     }
 
-    fn give_up(&mut self, id: MessageId, count: u32) {
+    /// Transmissions of these numbers are left of it.
+    fn give_up(&mut self, id: MessageId, left: Range<u32>) {
         self.begins_anew(id);
-        self.given_up.push_back((id, count));
+        if left.is_empty() {
+            return;
+        }
+        self.given_up.push_back(GivenUp { id, left });
         if self.given_up.len() > GIVEN_UP {
             self.given_up.pop_front();
         }
-    }
-
-    /// Gives the open group up for what is wrong in one of its transmissions.
-    fn refuse(&mut self, number: u32, error: ReportedError, is_last: bool) -> ProtocolError {
-        let Some(Group { xid, lead, .. }) = self.open.take() else {
-            return ProtocolError::ShortPayload { len: 0, least: 0 };
-        };
-        let direction = lead.direction();
-        if !is_last {
-            self.give_up((xid, direction), lead.count());
-        }
-        let first = TransmissionId { xid, direction, number: 0 };
-        report(TransmissionId { xid, direction, number }, (number > 0).then_some(first), error)
     }
 
     /// The whole message, if all of it is there.
@@ -330,19 +352,50 @@ impl Groups {
         let payload = self.join(&pieces, id, &mut joined.0)?;
         let runs = find_items(&lead, &parts, &self.targets, payload.len())
             .map_err(|error| report(id, None, error))?;
+        let scarce = self.scarcely_filled(parts.len(), &runs);
         let mut items = Vec::with_capacity(runs.len());
         for (position, pieces) in runs {
-            items.push(ReadChunk { position, data: self.join(&pieces, id, &mut joined.1)? });
+            let copies = matches!(&pieces[..], [(transmission, _)] if scarce.contains(transmission));
+            let pieces: Vec<Bytes> = pieces.into_iter().map(|(_, piece)| piece).collect();
+            let data = match &pieces[..] {
+                [_] if copies => self.copy(&pieces, id, &mut joined.1)?,
+                pieces => self.join(pieces, id, &mut joined.1)?,
+            };
+            items.push(ReadChunk { position, data });
         }
         let len = parts.iter().map(|part| part.message.len()).sum();
         Ok(Some(Whole { lead, payload, items, transmissions: parts.len(), len, joined }))
     }
 
-    /// Pieces as one: as it is, if it is one; else a copy, which is counted.
+    /// Transmissions of a group of so many whose Receives would be held for less than half of what is in them. A message of one holds
+    /// that in any form.
+    fn scarcely_filled(&self, transmissions: usize, runs: &Runs) -> Vec<usize> {
+        let mut held = vec![0_usize; transmissions];
+        for (_, pieces) in runs {
+            if let [(transmission, data)] = &pieces[..]
+                && let Some(held) = held.get_mut(*transmission)
+            {
+                *held = held.saturating_add(data.len());
+            }
+        }
+        let half = if transmissions > 1 { self.targets.receive().div_ceil(2) } else { 0 };
+        held.iter()
+            .enumerate()
+            .filter(|(_, held)| **held < half)
+            .map(|(transmission, _)| transmission)
+            .collect()
+    }
+
+    /// Pieces as one: as it is, if it is one; else a copy.
     fn join(&self, pieces: &[Bytes], id: TransmissionId, copied: &mut usize) -> Result<Bytes, ProtocolError> {
         if let [] | [_] = pieces {
             return Ok(pieces.first().cloned().unwrap_or_default());
         }
+        self.copy(pieces, id, copied)
+    }
+
+    /// Pieces as one, in memory of their own; counted.
+    fn copy(&self, pieces: &[Bytes], id: TransmissionId, copied: &mut usize) -> Result<Bytes, ProtocolError> {
         let len = pieces.iter().map(Bytes::len).sum();
         *copied += len;
         let room = self.domain.as_ref().and_then(|domain| domain.allocate(len, 1).ok());
@@ -386,6 +439,30 @@ fn check_lead(lead: &Lead, limits: &Limits) -> Result<(), ReportedError> {
     }
 }
 
+/// A message that comes in several Sends, and so may have to be put together, is within `most` bytes: those of the Payload stream so
+/// far, and of all items in Receives. `said` is what would be wrong, and the first transmission; no error code is for the length
+/// of a message, which is said as that of a Payload.
+fn check_len(
+    lead: &Lead,
+    payload: usize,
+    most: usize,
+    (bad, first): (TransmissionId, Option<TransmissionId>),
+) -> Result<(), ProtocolError> {
+    let wide = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
+    let in_receives = |item: &PlacedItem| match item.location {
+        Location::Targets { .. } => u64::from(item.length),
+        _ => 0,
+    };
+    let len = lead.placed().iter().map(in_receives).fold(wide(payload), u64::saturating_add);
+    if lead.count() == 1 || len <= wide(most) {
+        return Ok(());
+    }
+    let narrow = |len: u64| u32::try_from(len).unwrap_or(u32::MAX);
+    let error = ReportedError::PayloadLength { value: narrow(len), least: 0, most: narrow(wide(most)) };
+    let report = ErrorReport { bad, lead: first, error };
+    Err(ProtocolError::GroupTooLong { report, len, allowed: most })
+}
+
 /// Where the part of the Payload stream is in a transmission.
 fn payload(message: &Bytes, header: usize, len: u32) -> Result<Range<usize>, ReportedError> {
     let available = message.len().saturating_sub(header);
@@ -396,8 +473,8 @@ fn payload(message: &Bytes, header: usize, len: u32) -> Result<Range<usize>, Rep
     }
 }
 
-/// The pieces of each item that is placed in our Receives, with its displacement.
-type Runs = Vec<(u32, Vec<Bytes>)>;
+/// The pieces of each item that is placed in our Receives, with the transmission of each, and its displacement.
+type Runs = Vec<(u32, Vec<(usize, Bytes)>)>;
 
 /// Finds the items of a whole group, and checks where they are; `payload` bytes are the whole Payload stream.
 fn find_items(lead: &Lead, parts: &[Part], targets: &Targets, payload: usize) -> Result<Runs, ReportedError> {
@@ -450,7 +527,7 @@ fn find_item(
     parts: &[Part],
     targets: &Targets,
     used: &mut Vec<(usize, Range<usize>, u32)>,
-) -> Result<Vec<Bytes>, ReportedError> {
+) -> Result<Vec<(usize, Bytes)>, ReportedError> {
     let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     let mut pieces = Vec::with_capacity(segments.len());
     let mut left = usize::try_from(length).unwrap_or(usize::MAX);
@@ -475,7 +552,7 @@ fn find_item(
         }
         if end > start {
             used.push((transmission, start..end, narrow(skip)));
-            pieces.push(message.slice(start..end));
+            pieces.push((transmission, message.slice(start..end)));
         }
         found += end - start;
         left -= end - start;

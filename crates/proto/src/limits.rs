@@ -14,7 +14,7 @@ pub struct Limits {
     pub read_segment_len: u64,
     /// Bytes of all Read segments of one Call together: the most memory that one Call makes this side allocate.
     pub read_total: u64,
-    /// Bytes of one message that comes in several Sends (version-two-07 §6.6.2).
+    /// Bytes of one message that comes in several Sends (version-two-07 §6.6.2, rtrext-02 §4): Payload stream, and items placed by Sends.
     pub continued_len: usize,
     /// Sends that one message comes in: each keeps a Receive until the last is there. With 1 there are none.
     pub continued_parts: usize,

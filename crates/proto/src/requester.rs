@@ -325,10 +325,10 @@ impl Requester {
         }
     }
 
-    /// Ends a call that was never sent.
+    /// Ends a call that waits to be sent.
     fn fail_queued(&mut self, core: &mut Core, xid: u32, error: CallError) {
         if let Some(transaction) = self.calls.get(&xid) {
-            let result = Err(CallFailure::permanent(error, false));
+            let result = Err(CallFailure::permanent(error, transaction.has_left()));
             core.events.push_back(Event::Reply { id: transaction.id, result });
             self.forget(xid);
         }
@@ -490,7 +490,7 @@ impl Requester {
             } else {
                 transaction.restore_sinks();
                 let error = CallError::ConnectionLost(reason.clone());
-                let sent = !matches!(transaction.stage, Stage::Queued);
+                let sent = transaction.has_left();
                 Err(CallFailure { error, call: Some(transaction.call), sent })
             };
             core.events.push_back(Event::Reply { id, result });
@@ -499,6 +499,11 @@ impl Requester {
 }
 
 impl Transaction {
+    /// Whether it has left, perhaps in a group that the peer did not take: it leaves again then.
+    const fn has_left(&self) -> bool {
+        self.plain || !matches!(self.stage, Stage::Queued)
+    }
+
     fn is_closed(&self) -> bool {
         matches!(self.stage, Stage::Answered(_)) && self.windows.iter().all(|window| !window.open)
     }

@@ -216,7 +216,9 @@ impl Connection {
         let (header, header_len) = match decoded {
             Ok(decoded) => decoded,
             // The Call or reply that it was part of is answered as what it had begun.
-            Err(error) if self.break_group(fixed) => return self.fault(now, error, Taken::AsReply, None),
+            Err(error) if self.break_group(now, fixed) => {
+                return self.fault(now, error, Taken::AsReply, None);
+            }
             Err(error @ ProtocolError::VersionChanged { .. }) => {
                 return self.fault(now, error, self.usually(), Some(fixed));
             }
@@ -226,7 +228,7 @@ impl Connection {
             Err(error) => {
                 self.continuation.broken(fixed.xid, self.core.codec.is_part(fixed.procedure));
                 if matches!(error, ProtocolError::RoundTrips(_)) {
-                    self.groups.undecoded(fixed.xid);
+                    self.groups.undecoded(fixed.xid, &self.core.config.limits);
                 }
                 let taken = self.taken_undecoded(&error, fixed, &message);
                 return self.fault(now, error, taken, Some(fixed));
@@ -253,7 +255,7 @@ impl Connection {
         if self.version == Version::Offered && !matches!(header.body, Body::Error(_)) {
             self.settle();
         }
-        self.interrupt_group(&header, fixed);
+        self.interrupt_group(now, &header, fixed);
         if let Some((error, taken)) = self.interrupted(&header, fixed) {
             return self.fault(now, error, taken, Some(fixed));
         }

@@ -1,7 +1,7 @@
 //! Messages in transmission groups (rtrext-02 §4, §5.4), from their operations to the message that all of a group is.
 //!
-//! Every transmission of a Call is counted against the grant, as each has used a Receive; when the Call is whole, or given up, one
-//! credit is left for its answer. *On error*: what is wrong with a group is reported to its sender (§5.4). To who made a Call that is the
+//! Every transmission of a Call is counted against the grant, as each has used a Receive, also one that is passed over; when the Call is
+//! whole, or given up, one credit is left for its answer. *On error*: what is wrong with a group is reported to its sender (§5.4). To who made a Call that is the
 //! answer; a reply that is reported is answered by an RDMA_ERROR, so that its Call ends. A message that comes between the
 //! transmissions of a group ends that, and is taken as if it had come alone: the draft does not say what becomes of it.
 
@@ -13,7 +13,7 @@ use rpcrdma_xdr::CopyCount;
 use super::Connection;
 use super::receiving::Arrived;
 use crate::error::{ProtocolError, Taken};
-use crate::groups::{Lead, Whole};
+use crate::groups::{Lead, MessageId, Whole};
 use crate::limits::Limits;
 use crate::responder::AskedReply;
 use crate::timers::after;
@@ -35,7 +35,7 @@ impl Connection {
     }
 
     /// If a group has begun that this message is no part of, that is the end of it (rtrext-02 §4.2).
-    pub(super) fn interrupt_group(&mut self, header: &Header, fixed: Fixed) {
+    pub(super) fn interrupt_group(&mut self, now: Instant, header: &Header, fixed: Fixed) {
         let Some(((xid, direction), _)) = self.groups.open() else { return };
         let due = OperationType::Continuation.number(OperationBase::Separate);
         let said = header.direction.unwrap_or_default();
@@ -66,18 +66,45 @@ impl Connection {
             (xid, Direction::Call) if (xid, Direction::Call) == (fixed.xid, said) => {
                 self.give_back(transmissions);
             }
-            (xid, Direction::Call) => {
-                // One credit is left for the report.
-                self.give_back(transmissions.saturating_sub(1));
-                let version = self.core.codec.rules().version;
-                self.responder.answer_error(xid, version, ErrorBody::Report(report));
-            }
+            (xid, Direction::Call) => self.report_call(now, xid, transmissions, report),
             (xid, Direction::Reply) => self.requester.report(xid, report),
         }
     }
 
+    /// Reports a Call of which so many transmissions had come; on one of their credits.
+    fn report_call(&mut self, now: Instant, xid: u32, transmissions: usize, report: ErrorReport) {
+        self.give_back(transmissions);
+        if self.admit(now, None) {
+            let version = self.core.codec.rules().version;
+            self.responder.answer_error(xid, version, ErrorBody::Report(report));
+        }
+    }
+
+    /// Counts a transmission of a Call that is not whole against the grant.
+    fn admit_part(&mut self, now: Instant, requested: Option<u32>) -> bool {
+        if let Some(requested) = requested {
+            self.responder.credits.request(requested);
+        }
+        let admitted = self.responder.credits.accept_part();
+        if !admitted {
+            let granted = self.responder.credits.highest();
+            self.fault(now, ProtocolError::CreditsExceeded { granted }, Taken::AsCall, None);
+        }
+        admitted
+    }
+
+    /// Whether a transmission is of what was given up. It has used a Receive all the same: the peer needs a credit for it, which is
+    /// free at once.
+    fn passes_over(&mut self, now: Instant, id: MessageId, number: u32) -> bool {
+        let passes = self.groups.passes_over(id, number);
+        if passes && id.1 == Direction::Call && self.admit_part(now, None) {
+            self.give_back(1);
+        }
+        passes
+    }
+
     /// If a group has begun, a message that does not decode is the end of it; whether it has its XID.
-    pub(super) fn break_group(&mut self, fixed: Fixed) -> bool {
+    pub(super) fn break_group(&mut self, now: Instant, fixed: Fixed) -> bool {
         let Some(((xid, direction), transmissions)) = self.groups.broken() else { return false };
         let number = u32::try_from(transmissions).unwrap_or(u32::MAX);
         let report = ErrorReport {
@@ -87,11 +114,7 @@ impl Connection {
         };
         self.core.stats.fault(&ProtocolError::Group(report));
         match direction {
-            Direction::Call => {
-                self.give_back(transmissions.saturating_sub(1));
-                let version = self.core.codec.rules().version;
-                self.responder.answer_error(xid, version, ErrorBody::Report(report));
-            }
+            Direction::Call => self.report_call(now, xid, transmissions, report),
             Direction::Reply => self.requester.report(xid, report),
         }
         xid == fixed.xid
@@ -110,12 +133,12 @@ impl Connection {
         if !self.takes_groups() {
             // Once is enough.
             if let Operation::Continuation(continuation) = &operation
-                && self.groups.passes_over((fixed.xid, said), continuation.number)
+                && self.passes_over(now, (fixed.xid, said), continuation.number)
             {
                 return;
             }
             if let Operation::Request(TransmitRequest { count, .. }) = &operation {
-                self.groups.refused((fixed.xid, said), *count);
+                self.groups.refused((fixed.xid, said), *count, &self.core.config.limits);
             }
             return self.fault(
                 now,
@@ -137,7 +160,7 @@ impl Connection {
                 self.groups.go_on(continuation, (message, header_len))
             }
             Operation::Continuation(continuation) => {
-                if self.groups.passes_over(id, continuation.number) {
+                if self.passes_over(now, id, continuation.number) {
                     return;
                 }
                 let bad = TransmissionId { xid: fixed.xid, direction: said, number: continuation.number };
@@ -148,7 +171,7 @@ impl Connection {
         match checked {
             Ok(None) => {
                 if taken == Taken::AsCall {
-                    self.admit(now, Some(fixed.credit));
+                    self.admit_part(now, Some(fixed.credit));
                 }
             }
             Ok(Some(whole)) => {
@@ -160,8 +183,8 @@ impl Connection {
             Err(error) => {
                 if taken == Taken::AsCall {
                     self.give_back(begun);
-                } else if let ProtocolError::Group(report) = &error {
-                    self.requester.report(fixed.xid, *report);
+                } else if let Some(report) = error.report() {
+                    self.requester.report(fixed.xid, report);
                 }
                 self.fault(now, error, taken, Some(fixed));
             }
@@ -190,7 +213,7 @@ impl Connection {
 
     /// Credits of transmissions whose message has one still.
     fn give_back(&mut self, transmissions: usize) {
-        (0..transmissions).for_each(|_| self.responder.credits.finish());
+        self.responder.credits.give_back(u32::try_from(transmissions).unwrap_or(u32::MAX));
     }
 
     fn take_whole(&mut self, now: Instant, fixed: Fixed, header_len: usize, whole: Whole) {
@@ -244,8 +267,8 @@ impl Connection {
                 match taken {
                     Ok(()) => self.rpc_taken(),
                     Err(error) => {
-                        if let ProtocolError::Group(report) = &error {
-                            self.requester.report(fixed.xid, *report);
+                        if let Some(report) = error.report() {
+                            self.requester.report(fixed.xid, report);
                         }
                         self.fault(now, error, Taken::AsReply, None);
                     }

@@ -41,6 +41,11 @@ impl Targets {
         threshold.max(self.total)
     }
 
+    /// Bytes of a Receive; 0 if items cannot be placed in it.
+    pub(crate) const fn receive(&self) -> usize {
+        self.total
+    }
+
     pub(crate) const fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }

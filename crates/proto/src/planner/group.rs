@@ -34,6 +34,8 @@ pub struct CallGroups<'a> {
     pub(crate) ours: &'a Targets,
     /// Items of at least this many bytes are placed.
     pub(crate) place_from: usize,
+    /// Bytes that we take of a reply in several Sends.
+    pub(crate) reply_len: usize,
 }
 
 /// The same for a reply: what its Call says, and where the Requester's Receives take items.
@@ -45,8 +47,6 @@ pub struct ReplyGroups<'a> {
     pub(crate) directions: &'a [ResponseDirection],
     /// Where they can be placed.
     pub(crate) theirs: &'a Targets,
-    /// Bytes of its Sends, where these do not go up to a place for an item.
-    pub(crate) send: usize,
 }
 
 /// A message divided into the transmissions of a group.
@@ -144,10 +144,15 @@ fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
         return Some(none);
     }
     let nowhere = Targets::default();
+    // What is put together is bounded.
+    let taken = |arranged: &Arrangement, len: usize| arranged.sends.len() == 1 || len <= groups.reply_len;
     if input.sinks.iter().all(|len| *len == 0) || input.flavor_touches_data {
         let header = |_: &[usize]| response_len(&[]);
-        let arranged =
-            arrange(&reply_bounds(input, groups, &nowhere), reply_max.saturating_add(placed), &[], header)?;
+        let whole = reply_max.saturating_add(placed);
+        let arranged = arrange(&reply_bounds(input, groups, &nowhere), whole, &[], header)?;
+        if !taken(&arranged, whole) {
+            return None;
+        }
         return Some(Directed { receives: arranged.sends.len(), gains: true, ..none });
     }
     let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
@@ -162,7 +167,8 @@ fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
     };
     let targeted =
         arrange(&reply_bounds(input, groups, groups.ours), reply_max.saturating_add(short), &lengths, header);
-    if let Some(arranged) = targeted.filter(|_| places) {
+    let most = lengths.iter().fold(reply_max.saturating_add(short), |sum, len| sum.saturating_add(*len));
+    if let Some(arranged) = targeted.filter(|arranged| places && taken(arranged, most)) {
         let to = |_: &usize| ResponseDirection {
             least_len: narrow(place_from),
             location: ResponseLocation::Targets,
@@ -186,7 +192,7 @@ fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
     };
     let arranged = arrange(&reply_bounds(input, groups, &nowhere), reply_max, &[], header)?;
     let receives = arranged.sends.len();
-    Some(Directed { write, set, receives, gains: receives > 1 })
+    taken(&arranged, reply_max).then_some(Directed { write, set, receives, gains: receives > 1 })
 }
 
 /// How long the Responder's Sends are is not said, but that every one makes them of the default size. So there are Receives for as many
@@ -438,7 +444,7 @@ fn attempt(
     let lengths: Vec<usize> = items.iter().map(Bytes::len).collect();
     let bounds = Bounds {
         targets: groups.theirs,
-        send: groups.theirs.longest_send(groups.send),
+        send: groups.theirs.longest_send(input.send),
         further_header: further_header(),
         most: groups.sends,
     };

@@ -277,8 +277,9 @@ impl Requester {
         for xid in aside.chain(std::mem::take(&mut self.queue)) {
             if let Some(transaction) = self.calls.remove(&xid) {
                 self.deadlines.remove(&(transaction.deadline, xid));
+                let sent = transaction.has_left();
                 let result =
-                    Err(CallFailure { error: CallError::Closed, call: Some(transaction.call), sent: false });
+                    Err(CallFailure { error: CallError::Closed, call: Some(transaction.call), sent });
                 core.events.push_back(Event::Reply { id: transaction.id, result });
             }
         }
@@ -369,10 +370,15 @@ impl Core {
         let most = self.config.continued_parts.max(1);
         Some(CallGroups {
             sends: most.min(peer.requests).min(wide(room)).max(1),
-            reply_sends: if set_aside > 0 { 1 } else { most.min(peer.responses) },
+            reply_sends: if set_aside > 0 {
+                1
+            } else {
+                most.min(peer.responses).min(self.config.limits.continued_parts).max(1)
+            },
             theirs: &peer.targets,
             ours: &self.targets,
             place_from: self.config.transmissions.place_from,
+            reply_len: self.config.limits.continued_len,
         })
     }
 }

@@ -263,7 +263,6 @@ impl Core {
             sends: self.config.continued_parts.min(buffers).max(1),
             directions: &asked.directions,
             theirs: peer.map_or(&self.nowhere, |peer| &peer.targets),
-            send: self.thresholds.send,
         }
     }
 }

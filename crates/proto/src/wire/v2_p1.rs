@@ -142,7 +142,9 @@ impl Codec for V2P1 {
     fn refusal(&self, error: &ProtocolError) -> ErrorBody {
         match error {
             ProtocolError::UnknownOperation { .. } => ErrorBody::InvalidOption,
-            ProtocolError::Group(report) => ErrorBody::Report(*report),
+            ProtocolError::Group(report) | ProtocolError::GroupTooLong { report, .. } => {
+                ErrorBody::Report(*report)
+            }
             ProtocolError::VersionChanged { used, .. } => ErrorBody::Version { low: *used, high: *used },
             _ => ErrorBody::Chunk,
         }

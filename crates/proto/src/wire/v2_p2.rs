@@ -137,7 +137,9 @@ impl Codec for V2P2 {
             ProtocolError::WriteChunkTooSmall { .. } | ProtocolError::ReplyTooLong { .. } => {
                 ErrorBody::ReplyResource { segment: 0, needed: 0 }
             }
-            ProtocolError::Group(report) => ErrorBody::Report(*report),
+            ProtocolError::Group(report) | ProtocolError::GroupTooLong { report, .. } => {
+                ErrorBody::Report(*report)
+            }
             ProtocolError::VersionChanged { used, .. } => ErrorBody::Version { low: *used, high: *used },
             _ => ErrorBody::Chunk,
         }

@@ -16,13 +16,13 @@ use crate::wire::{
 };
 use crate::{CallError, Config, Form, Limits, Side, Versions};
 
-const XMTREQ: u32 = 5;
-const XMTRESP: u32 = 6;
-const XMTCONT: u32 = 7;
-const OPTIONAL: u32 = 5;
+pub(super) const XMTREQ: u32 = 5;
+pub(super) const XMTRESP: u32 = 6;
+pub(super) const XMTCONT: u32 = 7;
+pub(super) const OPTIONAL: u32 = 5;
 
 /// A kilobyte, and two segments of the same size for items.
-fn structured() -> Config {
+pub(super) fn structured() -> Config {
     let group = |count, flags| BufferGroup { count, length: 1024, align: 4, flags };
     let structure = BufferStructure::new([group(1, 0), group(2, TARGETABLE)]).unwrap();
     let transmissions =
@@ -31,24 +31,24 @@ fn structured() -> Config {
 }
 
 /// A server that has had its first call, and answered it.
-fn server(profile: Profile) -> Raw {
+pub(super) fn server(profile: Profile) -> Raw {
     raw(profile, structured())
 }
 
-const fn bare(count: u32, payload_len: u32) -> TransmitRequest {
+pub(super) const fn bare(count: u32, payload_len: u32) -> TransmitRequest {
     TransmitRequest { placed: vec![], response: vec![], count, response_buffers: 1, payload_len }
 }
 
-fn request(placed: Vec<PlacedItem>, count: u32, payload_len: u32) -> Operation {
+pub(super) fn request(placed: Vec<PlacedItem>, count: u32, payload_len: u32) -> Operation {
     Operation::Request(TransmitRequest { placed, ..bare(count, payload_len) })
 }
 
-const fn continuation(number: u32, initial_type: u32, payload_len: u32) -> Operation {
+pub(super) const fn continuation(number: u32, initial_type: u32, payload_len: u32) -> Operation {
     Operation::Continuation(TransmitContinuation { number, initial_type, payload_len })
 }
 
 /// A transmission with these octets behind its header.
-fn octets(
+pub(super) fn octets(
     profile: Profile,
     xid: u32,
     direction: Direction,
@@ -61,25 +61,25 @@ fn octets(
     out.freeze()
 }
 
-fn call(profile: Profile, xid: u32, operation: Operation, behind: impl AsRef<[u8]>) -> Bytes {
+pub(super) fn call(profile: Profile, xid: u32, operation: Operation, behind: impl AsRef<[u8]>) -> Bytes {
     octets(profile, xid, Direction::Call, operation, behind)
 }
 
-fn plain(profile: Profile, xid: u32) -> Bytes {
+pub(super) fn plain(profile: Profile, xid: u32) -> Bytes {
     let header = header_of(xid, Direction::Call, Body::Message(ChunkLists::default()));
     message_of(profile.codec(), &header, &null(xid).message)
 }
 
-fn narrow(len: usize) -> u32 {
+pub(super) fn narrow(len: usize) -> u32 {
     u32::try_from(len).unwrap()
 }
 
-const fn id(xid: u32, number: u32) -> TransmissionId {
+pub(super) const fn id(xid: u32, number: u32) -> TransmissionId {
     TransmissionId { xid, direction: Direction::Call, number }
 }
 
 /// The reports that the peer received, by the XID of their headers, and the XIDs that were answered.
-fn answers(raw: &Raw, profile: Profile) -> (Vec<(u32, ErrorReport)>, Vec<u32>) {
+pub(super) fn answers(raw: &Raw, profile: Profile) -> (Vec<(u32, ErrorReport)>, Vec<u32>) {
     let (mut reports, mut replies) = (vec![], vec![]);
     for message in &raw.received {
         let (header, _) = profile.codec().decode(message, &crate::Limits::default()).unwrap();
@@ -95,7 +95,7 @@ fn answers(raw: &Raw, profile: Profile) -> (Vec<(u32, ErrorReport)>, Vec<u32>) {
 
 /// Nothing is left of anything, and the connection can be used.
 #[track_caller]
-fn check_usable(mut raw: Raw, profile: Profile) {
+pub(super) fn check_usable(mut raw: Raw, profile: Profile) {
     raw.received.clear();
     let all = null(70).message.flatten().0;
     let (first, second) = all.split_at(20);
@@ -234,11 +234,11 @@ fn placed(profile: Profile, length: u32, items: Vec<PlacedItem>) -> ReportedErro
     report.error
 }
 
-fn item(displacement: u32, length: u32, location: Location) -> PlacedItem {
+pub(super) fn item(displacement: u32, length: u32, location: Location) -> PlacedItem {
     PlacedItem { displacement, length, location }
 }
 
-const fn targets(offset: u32, segments: Vec<u32>) -> Location {
+pub(super) const fn targets(offset: u32, segments: Vec<u32>) -> Location {
     Location::Targets { offset, segments }
 }
 
@@ -339,8 +339,12 @@ fn rtrext_s5_1_operations_that_are_not_supported() {
 }
 
 /// Our client, whose peer does everything that there is; the first call is made and answered.
-fn client(profile: Profile) -> Raw {
-    let mut raw = Raw::new(Side::Client, Config { versions: Versions::two(profile), ..Config::default() });
+pub(super) fn client(profile: Profile) -> Raw {
+    client_with(profile, Config::default())
+}
+
+pub(super) fn client_with(profile: Profile, config: Config) -> Raw {
+    let mut raw = Raw::new(Side::Client, Config { versions: Versions::two(profile), ..config });
     make(&mut raw, null(1));
     reply(&mut raw, profile, 1, 0);
     let all = SUPPORT_REQUEST | SUPPORT_RESPONSE | SUPPORT_CONTINUATION;
@@ -364,30 +368,30 @@ fn client(profile: Profile) -> Raw {
     raw
 }
 
-fn make(raw: &mut Raw, call: crate::Call) {
+pub(super) fn make(raw: &mut Raw, call: crate::Call) {
     let now = raw.fabric.instant();
     raw.end.connection.call(now, call).unwrap();
     raw.settle();
 }
 
 /// The result of STORE, or none.
-fn result(xid: u32, words: &[u32]) -> Stream {
+pub(super) fn result(xid: u32, words: &[u32]) -> Stream {
     let mut encoder = rpcrdma_xdr::Encoder::new();
     [xid, 1, 0, 0, 0, 0].iter().chain(words).for_each(|word| encoder.u32(*word));
     encoder.finish()
 }
 
-fn reply(raw: &mut Raw, profile: Profile, xid: u32, words: usize) {
+pub(super) fn reply(raw: &mut Raw, profile: Profile, xid: u32, words: usize) {
     let header = header_of(xid, Direction::Reply, Body::Message(ChunkLists::default()));
     raw.send(message_of(profile.codec(), &header, &result(xid, &vec![9000; words])));
 }
 
-fn answer(raw: &mut Raw, profile: Profile, xid: u32, direction: Direction, error: ErrorBody) {
+pub(super) fn answer(raw: &mut Raw, profile: Profile, xid: u32, direction: Direction, error: ErrorBody) {
     let header = header_of(xid, direction, Body::Error(error));
     raw.send(message_of(profile.codec(), &header, &Stream::new()));
 }
 
-fn bodies(raw: &Raw, profile: Profile) -> Vec<(u32, Body)> {
+pub(super) fn bodies(raw: &Raw, profile: Profile) -> Vec<(u32, Body)> {
     let decode = |message: &Bytes| {
         let (header, _) = profile.codec().decode(message, &crate::Limits::default()).unwrap();
         (header.xid, header.body)

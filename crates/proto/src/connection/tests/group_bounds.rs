@@ -1,0 +1,360 @@
+//! What transmission groups may cost a receiver, and what they cost their sender in credits (rtrext-02 §4.3).
+
+use bytes::Bytes;
+use rpcrdma_verbs::{ProtectionDomain, QueuePair};
+use rpcrdma_xdr::Stream;
+
+use super::reports::{
+    OPTIONAL, XMTREQ, XMTRESP, answer, answers, bare, bodies, call, check_usable, client, client_with,
+    continuation, id, item, make, narrow, octets, plain, request, server, structured, targets,
+};
+use super::version_two::{EXCHANGING, faults, header_of, last, message_of, raw};
+use crate::limits::Limits;
+use crate::testing::*;
+use crate::wire::round_trips::{
+    ErrorReport, Operation, ReportedError, TransmissionId, TransmitRequest, TransmitResponse,
+};
+use crate::wire::{Body, Direction, ErrorBody, Profile};
+use crate::{CallError, Config, Form, Side, Versions};
+
+fn bounded(continued_len: usize) -> Config {
+    let limits = Limits { continued_len, ..server_config().limits };
+    Config { limits, ..structured() }
+}
+
+/// A STORE in three Sends of a kilobyte.
+fn in_three(profile: Profile, xid: u32) -> [Bytes; 3] {
+    let all = store(xid, 2956).message.flatten().0;
+    assert_eq!(all.len(), 3000);
+    [
+        call(profile, xid, request(vec![], 3, 1000), &all[..1000]),
+        call(profile, xid, continuation(1, XMTREQ, 1000), &all[1000..2000]),
+        call(profile, xid, continuation(2, XMTREQ, 1000), &all[2000..]),
+    ]
+}
+
+/// rtrext-02 §4.2: the Payload streams of a group are one, whose length our limit bounds as it does in P3.
+#[test]
+fn rtrext_s4_2_a_call_in_several_sends_is_as_long_as_is_taken() {
+    for profile in EXCHANGING {
+        for (most, reported) in [(1996, Some((1, 2000))), (2996, Some((2, 3000))), (3000, None)] {
+            let mut raw = raw(profile, bounded(most));
+            in_three(profile, 10).into_iter().for_each(|send| raw.send(send));
+            let expected: Vec<_> = reported
+                .map(|(number, value)| {
+                    let error = ReportedError::PayloadLength { value, least: 0, most: narrow(most) };
+                    (10, ErrorReport { bad: id(10, number), lead: Some(id(10, 0)), error })
+                })
+                .into_iter()
+                .collect();
+            let replies = if reported.is_some() { vec![] } else { vec![10] };
+            assert_eq!(answers(&raw, profile), (expected, replies), "{most}");
+            assert_eq!(faults(&raw, "group_too_long"), u64::from(reported.is_some()));
+            check_usable(raw, profile);
+        }
+    }
+}
+
+/// What lies in Receives counts, and is known from the first transmission on.
+#[test]
+fn rtrext_s7_3_items_in_receives_count_for_the_length_of_a_message() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, bounded(2000));
+        let lead = request(vec![item(44, 1960, targets(0, vec![0, 1]))], 2, 44);
+        raw.send(call(profile, 10, lead, &write(10, 1960).message.flatten().0[..44]));
+        let error = ReportedError::PayloadLength { value: 2004, least: 0, most: 2000 };
+        let report = ErrorReport { bad: id(10, 0), lead: None, error };
+        assert_eq!(answers(&raw, profile), (vec![(10, report)], vec![]));
+        raw.received.clear();
+        raw.send(call(profile, 10, continuation(1, XMTREQ, 0), []));
+        assert_eq!(answers(&raw, profile), (vec![], vec![]));
+        check_usable(raw, profile);
+    }
+}
+
+/// rtrext-02 §8.4: a peer that keeps to the limit in transmissions never meets the one in bytes.
+#[test]
+fn rtrext_s8_4_no_more_transmissions_are_told_than_there_is_room_for() {
+    for profile in EXCHANGING {
+        for (continued_len, limit) in [(1000, 1), (9000, 2), (Limits::DEFAULT_CONTINUED_LEN, 64)] {
+            let limits = Limits { continued_len, ..server_config().limits };
+            let client = Config { versions: Versions::two(profile), ..Config::default() };
+            let server = Config { versions: Versions::both(profile), limits, ..server_config() };
+            let mut pair = Pair::with(rpcrdma_sim::FabricConfig::default(), client, server);
+            (0..3).for_each(|xid| check_reply(0, 0, pair.round_trip(null(xid))));
+            let told = pair.client.connection.peer_characteristics().unwrap().transmissions.request_limit;
+            assert_eq!(told, limit);
+            for len in [4500, 7000, 9000] {
+                check_reply(STORE, len, pair.round_trip(store(10, len)));
+            }
+            assert!(pair.server.connection.stats().errors.is_empty());
+        }
+    }
+}
+
+#[test]
+fn rtrext_s4_2_a_reply_in_several_sends_is_as_long_as_is_taken() {
+    for profile in EXCHANGING {
+        let with = |continued_len| {
+            let limits = Limits { continued_len, ..Limits::default() };
+            client_with(profile, Config { limits, ..Config::default() })
+        };
+        // What may be longer is not asked for.
+        let mut raw = with(9000);
+        make(&mut raw, list(10, 9000));
+        assert!(
+            matches!(&bodies(&raw, profile)[..], [(10, Body::Message(lists))] if lists.reply.is_some()),
+            "{:?}",
+            bodies(&raw, profile)
+        );
+        // And what is, is reported. Three Receives hold more.
+        let mut raw = with(10_000);
+        make(&mut raw, list(10, 9000));
+        raw.received.clear();
+        for number in 0..3 {
+            let operation = match number {
+                0 => Operation::Response(TransmitResponse { placed: vec![], count: 3, payload_len: 4000 }),
+                _ => continuation(number, XMTRESP, 4000),
+            };
+            raw.send(octets(profile, 10, Direction::Reply, operation, vec![0; 4000]));
+        }
+        let first = TransmissionId { xid: 10, direction: Direction::Reply, number: 0 };
+        let error = ReportedError::PayloadLength { value: 12_000, least: 0, most: 10_000 };
+        let bad = TransmissionId { number: 2, ..first };
+        let report = ErrorBody::Report(ErrorReport { bad, lead: Some(first), error });
+        assert_eq!(bodies(&raw, profile), [(10, Body::Error(report))]);
+        answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Chunk);
+        let (_, result) = raw.end.replies.pop().unwrap();
+        assert_eq!(result.unwrap_err().error, CallError::Chunk);
+    }
+}
+
+/// Rule I6: an item of four octets does not hold a Receive.
+#[test]
+fn i6_a_call_holds_no_more_receives_than_it_fills() {
+    for profile in EXCHANGING {
+        for (len, copied, receives) in [(4, 8, 0), (1024, 2048, 0), (2048, 0, 2)] {
+            let structure = crate::wire::round_trips::BufferStructure::new([(1024, 0), (2048, 1)].map(
+                |(length, flags)| crate::wire::round_trips::BufferGroup { count: 1, length, align: 4, flags },
+            ));
+            let mut config = server_config();
+            config.place_items(structure.unwrap());
+            config.receive_size = 3072;
+            let mut raw = raw(profile, config);
+            raw.end.serving = false;
+            let before = raw.end.domain.usage().in_use;
+            // Of two items each lies in a Receive of its own.
+            let data = usize::try_from(len).unwrap();
+            let all = two(10, data, data).message.flatten().0;
+            let second = 48 + len;
+            let places = vec![item(44, len, targets(0, vec![1])), item(second, len, targets(0, vec![2]))];
+            raw.send(call(profile, 10, request(places, 3, 44), &all[..44]));
+            for number in [1, 2] {
+                let operation = continuation(number, XMTREQ, if number == 1 { 4 } else { 0 });
+                let mut behind = if number == 1 { all[44 + data..48 + data].to_vec() } else { vec![] };
+                behind.resize(1024 - crate::wire::operation_len(&operation), 0);
+                behind.extend_from_slice(&pattern(data));
+                raw.send(call(profile, 10, operation, behind));
+            }
+            assert_eq!(answers(&raw, profile), (vec![], vec![]));
+            // The Receive for the Call's credit is not posted before it is answered.
+            let room = ProtectionDomain::room_for(3072);
+            let held = raw.end.domain.usage().in_use + room - before;
+            let small = 2 * ProtectionDomain::room_for(data) + ProtectionDomain::room_for(48);
+            let most = if receives == 0 { small } else { receives * room + ProtectionDomain::room_for(48) };
+            assert!(held <= most, "{len}: {held} {most}");
+            assert_eq!(raw.end.connection.stats().payload_bytes_copied, copied);
+            let (token, _, travelled, mut message) = raw.end.calls.pop().unwrap();
+            assert_eq!(travelled.form, Form::Placed);
+            (0..10).for_each(|_| assert!(message.u32().is_ok()));
+            assert_eq!([(); 2].map(|()| message.payload(MAX).unwrap()), [pattern(data), pattern(data)]);
+            message.finish().unwrap();
+            let now = raw.fabric.instant();
+            let done = crate::Answer::message(super::reports::result(10, &[]));
+            raw.end.connection.reply(now, token, done);
+            raw.end.serving = true;
+            raw.settle();
+            assert_eq!(answers(&raw, profile), (vec![], vec![10]));
+            assert!(raw.end.domain.usage().in_use <= before + room);
+        }
+    }
+}
+
+/// rtrext-02 §4.3: each transmission has used a Receive, whatever becomes of it.
+#[test]
+fn i4_what_is_passed_over_needs_a_credit_and_comes_once() {
+    let begun = |raw: &mut Raw, profile| {
+        raw.send(call(profile, 10, request(vec![], 3, 3), [0; 4]));
+        let error = ReportedError::PayloadLength { value: 3, least: 0, most: 4 };
+        let report = ErrorReport { bad: id(10, 0), lead: None, error };
+        assert_eq!(answers(raw, profile), (vec![(10, report)], vec![]));
+        raw.received.clear();
+    };
+    for profile in EXCHANGING {
+        // The second time it is one more that continues nothing, and is answered, on a credit.
+        let mut twice = server(profile);
+        begun(&mut twice, profile);
+        twice.send(call(profile, 10, continuation(1, XMTREQ, 0), []));
+        assert!(twice.received.is_empty());
+        twice.send(call(profile, 10, continuation(1, XMTREQ, 0), []));
+        let stray = ErrorReport { bad: id(10, 1), lead: None, error: ReportedError::Continuation };
+        assert_eq!(answers(&twice, profile), (vec![(10, stray)], vec![]));
+        check_usable(twice, profile);
+
+        // All credits are used otherwise.
+        let mut beyond = raw(profile, Config { grant: 2, early_calls: 1, ..structured() });
+        begun(&mut beyond, profile);
+        beyond.end.serving = false;
+        beyond.send(plain(profile, 11));
+        beyond.send(call(profile, 10, continuation(1, XMTREQ, 0), []));
+        assert_eq!(beyond.end.closed, None, "there is one left");
+        beyond.send(plain(profile, 12));
+        beyond.send(call(profile, 10, continuation(2, XMTREQ, 0), []));
+        assert_eq!(faults(&beyond, "credits_exceeded"), 1);
+        assert!(beyond.end.closed.is_some());
+    }
+}
+
+/// version-two-01 §5.1: the sizes of the first message hold until it is answered, in however many transmissions it came.
+#[test]
+fn v2_01_s5_1_transmissions_are_no_answers() {
+    for profile in EXCHANGING {
+        let config = Config { versions: Versions::both(profile), ..structured() };
+        let mut raw = Raw::new(Side::Server, config);
+        raw.end.serving = false;
+        let all = null(10).message.flatten().0;
+        raw.send(call(profile, 10, request(vec![], 2, 20), &all[..20]));
+        raw.send(call(profile, 10, continuation(1, XMTREQ, 20), &all[20..]));
+        assert_eq!(raw.end.connection.thresholds().send, 1024);
+        let (token, _, _, message) = raw.end.calls.pop().unwrap();
+        let now = raw.fabric.instant();
+        raw.end.connection.reply(now, token, serve(message));
+        raw.settle();
+        assert_eq!(raw.end.connection.thresholds().send, 4096);
+        raw.end.serving = true;
+        raw.received.clear();
+        check_usable(raw, profile);
+    }
+}
+
+fn refusal(profile: Profile, xid: u32, credit: u32) -> Bytes {
+    let error = ReportedError::Sequence { expected: 1, seen: 3 };
+    let report = ErrorReport { bad: id(xid, 3), lead: Some(id(xid, 0)), error };
+    let header = header_of(xid, Direction::Reply, Body::Error(ErrorBody::Report(report)));
+    message_of(profile.codec(), &crate::wire::Header { credit, ..header }, &Stream::new())
+}
+
+/// A report that lowers the grant below the Sends that it is about: the Call leaves again, and nothing is stuck.
+#[test]
+fn rtrext_s4_3_a_lower_grant_does_not_count_sends_of_a_higher_one() {
+    for profile in EXCHANGING {
+        let mut raw = client(profile);
+        make(&mut raw, store(10, 9000));
+        assert_eq!(bodies(&raw, profile).len(), 3);
+        raw.received.clear();
+        raw.send(refusal(profile, 10, 1));
+        assert!(matches!(&bodies(&raw, profile)[..], [(10, Body::NoMessage(_))]), "{:?}", raw.end.closed);
+        // One at a time, until that is answered.
+        raw.received.clear();
+        make(&mut raw, null(11));
+        assert!(raw.received.is_empty());
+        super::reports::reply(&mut raw, profile, 10, 1);
+        assert!(matches!(&bodies(&raw, profile)[..], [(11, Body::Message(_))]));
+        super::reports::reply(&mut raw, profile, 11, 0);
+        assert_eq!((raw.end.closed.clone(), raw.end.replies.len()), (None, 3));
+    }
+}
+
+/// Who gets a call back that has left in a group has to know that it has.
+#[test]
+fn a_call_that_waits_to_leave_again_has_left() {
+    for profile in EXCHANGING {
+        let mut raw = client(profile);
+        make(&mut raw, null(9));
+        make(&mut raw, store(10, 9000));
+        raw.received.clear();
+        raw.send(refusal(profile, 10, 1));
+        assert!(raw.received.is_empty(), "it waits for the credit of the other");
+        raw.peer.abort();
+        raw.settle();
+        let sent = |(_, result): &(_, Result<_, crate::CallFailure>)| match result {
+            Ok(_) => None,
+            Err(failure) => Some((failure.call.as_ref().unwrap().xid, failure.sent)),
+        };
+        let failed: Vec<_> = raw.end.replies.iter().filter_map(sent).collect();
+        assert_eq!(failed, [(9, true), (10, true)]);
+    }
+}
+
+/// A Requester that counts on a size that was told before has directions too (xcharext-02 §3.1).
+#[test]
+fn rtrext_s5_2_a_long_reply_keeps_its_length_while_the_size_is_lowered() {
+    use crate::planner::{ReplyGroups, ReplyInput, plan_reply};
+    use crate::wire::round_trips::{ResponseDirection, ResponseLocation};
+    let mut encoder = rpcrdma_xdr::Encoder::new();
+    [10_u32, 1, 0, 0, 0, 0].iter().for_each(|word| encoder.u32(*word));
+    encoder.payload(pattern(9000), MAX, true).unwrap();
+    let message = encoder.finish();
+    let directions = [ResponseDirection { least_len: 10_000, location: ResponseLocation::Targets }];
+    let theirs = crate::groups::geometry::Targets::default();
+    for profile in EXCHANGING {
+        let plan = |send| {
+            plan_reply(&ReplyInput {
+                codec: profile.codec(),
+                message: &message,
+                flavor_touches_data: false,
+                send,
+                offered: &crate::wire::ChunkLists::default(),
+                expose: None,
+                continued: 1,
+                groups: Some(ReplyGroups { sends: 1, directions: &directions, theirs: &theirs }),
+            })
+        };
+        assert!(plan(4096).is_err());
+        assert_eq!(plan(16_384).unwrap().sends(), 1);
+    }
+}
+
+/// An unknown number of transmissions follows one that does not decode: not more than a group may have.
+#[test]
+fn rtrext_s4_2_what_follows_a_request_that_does_not_decode() {
+    for profile in EXCHANGING {
+        let mut raw = raw(
+            profile,
+            Config { limits: Limits { continued_parts: 3, ..Limits::default() }, ..structured() },
+        );
+        let whole = call(profile, 10, Operation::Request(TransmitRequest { ..bare(9, 0) }), []);
+        let mut cut = whole[..whole.len() - 4].to_vec();
+        cut[27] -= 4;
+        raw.send(cut);
+        assert_eq!(last(&raw, profile).0.body, Body::Error(ErrorBody::Chunk));
+        raw.received.clear();
+        for number in [1, 2] {
+            raw.send(call(profile, 10, continuation(number, XMTREQ, 0), []));
+            assert!(raw.received.is_empty(), "{number}");
+        }
+        raw.send(call(profile, 10, continuation(3, XMTREQ, 0), []));
+        let stray = ErrorReport { bad: id(10, 3), lead: None, error: ReportedError::Continuation };
+        assert_eq!(answers(&raw, profile), (vec![(10, stray)], vec![]));
+        check_usable(raw, profile);
+    }
+}
+
+/// What comes between the transmissions of a Call needs a credit beside those that they have.
+#[test]
+fn i4_an_interrupted_call_leaves_one_credit_for_its_report() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, Config { grant: 3, early_calls: 1, ..structured() });
+        for xid in [10, 20, 30] {
+            raw.send(call(profile, xid, request(vec![], 4, 20), &null(xid).message.flatten().0[..20]));
+            raw.send(call(profile, xid, continuation(1, XMTREQ, 0), []));
+            raw.send(plain(profile, xid + 1));
+            let error = ReportedError::HeaderType { expected: OPTIONAL, seen: 0 };
+            let report = ErrorReport { bad: id(xid + 1, 0), lead: Some(id(xid, 0)), error };
+            assert_eq!(answers(&raw, profile), (vec![(xid, report)], vec![xid + 1]));
+            assert_eq!(raw.end.connection.in_progress(), 0);
+            raw.received.clear();
+        }
+        check_usable(raw, profile);
+    }
+}
