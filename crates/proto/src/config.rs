@@ -35,6 +35,21 @@ impl fmt::Display for Side {
     }
 }
 
+/// Where chunks have to be taken: the three choices that rtissues-03 §3.5 names for a protocol that has other means as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChunkSupport {
+    /// By every Responder, in both directions. Who calls counts on it, whatever a client says of what it takes.
+    Required,
+    /// By every server; by a client if it wants ([`Config::reverse_chunks`]) and says so, where it can. As RFC 8166 and 8167 have it.
+    #[default]
+    Forward,
+    /// By nobody. What is not declared is a matter of the two owners; in the reverse direction as above.
+    Optional {
+        /// A client uses chunks for its Calls, or a server takes them there.
+        forward: bool,
+    },
+}
+
 /// Settings of a connection. Shared by all connections of a client or server.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -80,6 +95,8 @@ pub struct Config {
     pub combined_messages: usize,
     /// Whether chunks are used and taken in the reverse direction (RFC 8167 §5.3).
     pub reverse_chunks: bool,
+    /// Where chunks have to be taken. Without them messages are inline, in several Sends, or placed by Sends, or are refused.
+    pub chunks: ChunkSupport,
     /// The versions that are spoken. A client begins with the highest.
     pub versions: Versions,
     /// What is done about transport characteristics, where the version has them.
@@ -113,6 +130,7 @@ impl Default for Config {
             continued_parts: 8,
             combined_messages: 1,
             reverse_chunks: false,
+            chunks: ChunkSupport::Forward,
             versions: Versions::default(),
             characteristics: Exchanged::default(),
             transmissions: TransmissionSettings::default(),
@@ -165,8 +183,15 @@ impl Config {
     pub fn receives_for_parts(&self) -> usize {
         let groups = self.transmissions.enabled;
         let rules = || self.versions.codecs().map(Codec::rules);
-        let continued = rules().any(|rules| rules.part_header.is_some() || (groups && rules.groups));
+        let continued =
+            rules().any(|rules| rules.part_header.is_some() || (groups && rules.groups.is_some()));
         if continued { self.continued_parts.saturating_sub(1) } else { 0 }
+    }
+
+    /// Whether chunks are taken in the reverse direction, by a client, or perhaps used, by a server.
+    #[must_use]
+    pub fn takes_reverse_chunks(&self) -> bool {
+        self.reverse_chunks || self.chunks == ChunkSupport::Required
     }
 
     /// Of those, the ones for RDMA_DONEs.
@@ -189,7 +214,7 @@ impl Config {
     /// How our Receives are structured, if that is said: by a structure of their size, in a version with transmission groups.
     pub(crate) fn structure(&self) -> Option<&BufferStructure> {
         let TransmissionSettings { enabled, structure, .. } = &self.transmissions;
-        let has_groups = self.versions.codecs().any(|codec| codec.rules().groups);
+        let has_groups = self.versions.codecs().any(|codec| codec.rules().groups.is_some());
         let size = u32::try_from(announced(self.receive_size)).ok();
         let fits = |structure: &&BufferStructure| structure.check().is_ok() && Some(structure.total) == size;
         structure.as_ref().filter(|_| *enabled && has_groups).filter(fits)

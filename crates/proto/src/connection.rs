@@ -160,7 +160,7 @@ impl Connection {
         let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
         let config = fit_limits(config, capabilities);
         let awaits_version = side == Side::Server && config.versions.profile().is_some();
-        let groups = Groups::new(config.structure());
+        let groups = Groups::new(&config);
         let core = Core::new(config, side, codec, thresholds, peer.send_size, invalidate, capabilities);
         let mut connection = Self {
             core,

@@ -19,7 +19,7 @@ use crate::agreement::Agreement;
 use crate::characteristics::ReverseSupport;
 use crate::combine::{BETWEEN, Combine, Room, Waiting};
 use crate::compatibility::{PaddedMessages, ReadRead};
-use crate::config::{Config, Side};
+use crate::config::{ChunkSupport, Config, Side};
 use crate::continuation::split;
 use crate::credits::RequesterCredits;
 use crate::credits::messages::MessageCredits;
@@ -34,9 +34,7 @@ use crate::reads::{Owner, Reads};
 use crate::receives::Receives;
 use crate::stats::Stats;
 use crate::wire::combined::aligned;
-use crate::wire::round_trips::{
-    Operation, OperationBase, TransmitContinuation, TransmitRequest, TransmitResponse,
-};
+use crate::wire::round_trips::{Operation, TransmitContinuation, TransmitRequest, TransmitResponse};
 use crate::wire::{
     Body, ChunkLists, Codec, CreditRule, Direction, Fixed, Header, Invalidation, Segment, operation_len,
 };
@@ -92,6 +90,8 @@ pub(crate) enum Origin {
 pub(crate) struct PeerGroups {
     /// It takes Calls in groups, unless it has refused one.
     pub(crate) takes_calls: bool,
+    /// It places items of its replies by Sends, where it is told to (§5.3).
+    pub(crate) places: bool,
     /// Sends of the longest Call that it takes.
     pub(crate) requests: usize,
     /// Sends of the longest reply that it makes.
@@ -297,7 +297,7 @@ impl Core {
     ) -> usize {
         let GroupPlan { lead, arrangement, items } = group;
         let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-        let initial_type = lead.kind().number(OperationBase::Separate);
+        let initial_type = lead.kind().number(self.codec.rules().groups.unwrap_or_default());
         let lengths: Vec<usize> = arrangement.sends.iter().map(|send| send.payload).collect();
         let (parts, _) = split(payload, &lengths);
         let last = arrangement.sends.len().saturating_sub(1);
@@ -453,9 +453,27 @@ impl Core {
     }
 
     /// Whether a server's Calls may have chunks (RFC 8167 §5.3); where the client has said so, as it says (xcharext-02 §3.3).
-    pub(crate) fn reverse_chunks(&self) -> bool {
+    fn reverse_chunks(&self) -> bool {
         self.config.reverse_chunks
             && self.peer_reverse.is_none_or(|reverse| reverse == ReverseSupport::General)
+    }
+
+    /// Whether Calls of ours may have chunks (rtissues-03 §3.5).
+    pub(crate) fn uses_chunks(&self) -> bool {
+        match (self.config.chunks, self.side) {
+            (ChunkSupport::Required, _) | (ChunkSupport::Forward, Side::Client) => true,
+            (ChunkSupport::Optional { forward }, Side::Client) => forward,
+            (ChunkSupport::Forward | ChunkSupport::Optional { .. }, Side::Server) => self.reverse_chunks(),
+        }
+    }
+
+    /// Whether those of the peer may.
+    pub(crate) fn takes_chunks(&self) -> bool {
+        match (self.config.chunks, self.side) {
+            (_, Side::Client) => self.config.takes_reverse_chunks(),
+            (ChunkSupport::Required | ChunkSupport::Forward, Side::Server) => true,
+            (ChunkSupport::Optional { forward }, Side::Server) => forward,
+        }
     }
 
     /// Bytes that each Receive holds from now on.
@@ -558,7 +576,7 @@ impl Core {
         self.codec.encode(header, &mut encoded);
         let len = encoded.len() + payload.len();
         // Nothing may come between the parts of a message, so that no Send passes another.
-        let groups = self.codec.rules().groups && self.config.transmissions.enabled;
+        let groups = self.codec.rules().groups.is_some() && self.config.transmissions.enabled;
         let express = express && !self.continues() && !groups;
         if self.combine.takes(header, invalidate.is_some(), self.codec.rules().version) {
             let (xid, credit) = (header.xid, header.credit);

@@ -249,6 +249,9 @@ pub enum ProtocolError {
     /// RFC 8167 §5.3.
     #[error("chunks are not supported in the reverse direction")]
     ReverseChunks,
+    /// rtissues-03 §3.5: chunks in the forward direction where they were not taken.
+    #[error("chunks in a Call of the forward direction, where they are not taken")]
+    ForwardChunks,
     /// The Call needs more memory than the domain can ever give.
     #[error("{len} bytes of Read chunks exceed the memory of this side")]
     ExceedsMemory {
@@ -669,6 +672,7 @@ impl ProtocolError {
             Self::NotEligible { .. } => "not_eligible",
             Self::MisplacedChunk => "misplaced_chunk",
             Self::ReverseChunks => "reverse_chunks",
+            Self::ForwardChunks => "forward_chunks",
             Self::ExceedsMemory { .. } => "exceeds_memory",
             Self::EarlierReadFailed { .. } => "earlier_read_failed",
             Self::ReadsNotAgreed => "reads_not_agreed",

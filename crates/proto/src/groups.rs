@@ -34,11 +34,55 @@ use crate::wire::round_trips::{
     TransmitRequest, TransmitResponse,
 };
 
-/// What a side does with transmission groups, in the profiles of Version Two that have them.
+/// The two features of the extension (rtissues-03 §3.5), as far as one that sends decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Messages go on in several Sends, up to [`Config::continued_parts`].
+    pub continuation: bool,
+    /// DDP-eligible items are placed by Sends.
+    pub placement: bool,
+}
+
+impl Features {
+    /// Both.
+    pub const ALL: Self = Self { continuation: true, placement: true };
+    /// Neither.
+    pub const NONE: Self = Self { continuation: false, placement: false };
+}
+
+/// What a Call asks for items of its reply (`xmdp_rsdloc`, rtrext-02 §7.4), if they can be placed in our Receives. Memory for RDMA Writes
+/// is offered only if chunks are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplyPlacement {
+    /// XMPTYPE_EXRW: RDMA Writes, as if they could not.
+    Explicit,
+    /// XMPTYPE_TBSN: Sends. No memory is needed, so there is nothing to invalidate.
+    #[default]
+    Targets,
+    /// XMPTYPE_CHOICE: either, as the Responder likes.
+    Choice,
+    /// XMPTYPE_BYSIZE: RDMA Writes for items of this many bytes or more, Sends for others.
+    BySize(u32),
+}
+
+/// What a side does with transmission groups, in the profiles of Version Two that have them. What it tells the peer agrees with it, and it
+/// keeps to what the peer tells; the two need not be alike, nor what is sent and what is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransmissionSettings {
     /// Take part: say what is supported, and use it. Without it the operations are refused as not supported (version-two-01 §3.1).
     pub enabled: bool,
+    /// Take Calls in groups: in how many Sends, [`Limits::continued_parts`] says. Without it they are refused as not supported, and
+    /// it is not said that they were (RTRS_XREQ).
+    pub takes_calls: bool,
+    /// What is used for Calls, of what the peer says that it takes.
+    pub calls: Features,
+    /// What is used for replies, if their Calls allow it. Without placement that is not said to be possible (RTRS_XRESP), and without
+    /// continuation that they have more than one Send (RESPSXLIM).
+    pub replies: Features,
+    /// Take replies in several Sends.
+    pub continued_replies: bool,
+    /// Where items of replies shall be.
+    pub asked: ReplyPlacement,
     /// How our Receives are structured, so that peers can place items in them. It has to be as long as they are
     /// ([`Config::receive_size`]), and to be consistent ([`BufferStructure::check`]), else it is as if there was none. `None`: nothing is
     /// placed.
@@ -49,7 +93,16 @@ pub struct TransmissionSettings {
 
 impl Default for TransmissionSettings {
     fn default() -> Self {
-        Self { enabled: true, structure: None, place_from: 1024 }
+        Self {
+            enabled: true,
+            takes_calls: true,
+            calls: Features::ALL,
+            replies: Features::ALL,
+            continued_replies: true,
+            asked: ReplyPlacement::default(),
+            structure: None,
+            place_from: 1024,
+        }
     }
 }
 
@@ -62,11 +115,15 @@ impl TransmissionSettings {
         let narrow = |sends: usize| u32::try_from(sends.max(1)).unwrap_or(u32::MAX);
         // Who keeps to it never goes beyond the length that is taken.
         let of_length = config.limits.continued_len / announced(config.receive_size).max(1);
+        let bit = |bit, set: bool| if set { bit } else { 0 };
+        let continued = config.limits.continued_parts > 1 && (self.takes_calls || self.continued_replies);
         Transmissions {
-            support: SUPPORT_REQUEST | SUPPORT_RESPONSE | SUPPORT_CONTINUATION,
+            support: bit(SUPPORT_REQUEST, self.takes_calls)
+                | bit(SUPPORT_RESPONSE, self.replies.placement)
+                | bit(SUPPORT_CONTINUATION, continued),
             structure: config.structure().cloned(),
             request_limit: narrow(config.limits.continued_parts.min(of_length)),
-            response_limit: narrow(config.continued_parts),
+            response_limit: if self.replies.continuation { narrow(config.continued_parts) } else { 1 },
         }
     }
 }
@@ -107,12 +164,12 @@ impl Lead {
     }
 
     /// What `optxc_itype` of the others has to be.
-    const fn initial_type(&self) -> u32 {
+    const fn initial_type(&self, base: OperationBase) -> u32 {
         match self {
             Self::Request(_) => OperationType::Request,
             Self::Response(_) => OperationType::Response,
         }
-        .number(OperationBase::Separate)
+        .number(base)
     }
 
     pub(crate) const fn direction(&self) -> Direction {
@@ -172,14 +229,17 @@ struct Part {
 pub(crate) struct Groups {
     /// Where items can be in our Receives.
     targets: Targets,
+    /// Which numbers the operations have.
+    base: OperationBase,
     open: Option<Group>,
     given_up: VecDeque<GivenUp>,
     domain: Option<ProtectionDomain>,
 }
 
 impl Groups {
-    pub(crate) fn new(structure: Option<&BufferStructure>) -> Self {
-        Self { targets: structure.map(Targets::of).unwrap_or_default(), ..Self::default() }
+    pub(crate) fn new(config: &Config) -> Self {
+        let targets = config.structure().map(Targets::of).unwrap_or_default();
+        Self { targets, base: config.versions.operations(), ..Self::default() }
     }
 
     /// The connection's memory, as soon as it is known.
@@ -238,8 +298,8 @@ impl Groups {
         let (bad, lead) = (TransmissionId { number, ..first }, (number > 0).then_some(first));
         let checked = if number != due {
             Err(ReportedError::Sequence { expected: due, seen: number })
-        } else if initial_type != group.lead.initial_type() {
-            let expected = group.lead.initial_type();
+        } else if initial_type != group.lead.initial_type(self.base) {
+            let expected = group.lead.initial_type(self.base);
             Err(ReportedError::OperationType { expected, seen: initial_type })
         } else {
             payload(&message, header, payload_len)

@@ -72,17 +72,17 @@ pub use characteristics::{
     OPERATION_RECEIVES, Registered, ReverseSupport, Transmissions,
 };
 pub use compatibility::{AlignmentBase, Compatibility, PaddedMessages, ReadRead};
-pub use config::{Config, Side};
+pub use config::{ChunkSupport, Config, Side};
 pub use connection::Connection;
 pub use error::ProtocolError;
 pub use event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
-pub use groups::TransmissionSettings;
+pub use groups::{Features, ReplyPlacement, TransmissionSettings};
 pub use ids::{IdMap, IdSet};
 pub use limits::Limits;
 pub use private_data::{PrivateData, Thresholds};
 pub use session::{Action, Session, SessionEvent, SessionStats};
 pub use stats::Stats;
 pub use timers::Timeouts;
-pub use versions::Versions;
+pub use versions::{OperationNumbers, Versions};
 pub use wire::Profile;
-pub use wire::round_trips::{BufferGroup, BufferStructure};
+pub use wire::round_trips::{BufferGroup, BufferStructure, OperationBase};

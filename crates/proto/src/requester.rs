@@ -119,6 +119,8 @@ enum Stage {
 enum Written {
     /// In its Write chunk, so many bytes; if none, inline.
     Chunk(usize),
+    /// Inline, whatever memory there was (rtrext-02 §7.4, XMPTYPE_TOOSHORT).
+    Inline,
     /// In a Receive (rtrext-02 §7.3).
     Placed(Bytes),
 }
@@ -565,6 +567,7 @@ impl Transaction {
                 let offered = self.offered.write.get(index).map_or(0, crate::wire::WriteChunk::total);
                 chunks.push(match written {
                     Written::Placed(data) => ReturnedChunk::Filled { offered: data.len(), data },
+                    Written::Inline => ReturnedChunk::Empty,
                     Written::Chunk(_) if offered == 0 => ReturnedChunk::Empty,
                     Written::Chunk(len) => {
                         let offered = usize::try_from(offered).unwrap_or(usize::MAX);

@@ -250,8 +250,11 @@ impl Responder {
         let ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, items, group } = call;
         let here: usize = items.iter().map(|item| padded_len(item.data.len())).sum();
         // RFC 8167 §5.3
-        if core.side == Side::Client && !core.config.reverse_chunks && !lists.is_empty() {
-            return Err(ProtocolError::ReverseChunks);
+        if !core.takes_chunks() && !lists.is_empty() {
+            return Err(match core.side {
+                Side::Client => ProtocolError::ReverseChunks,
+                Side::Server => ProtocolError::ForwardChunks,
+            });
         }
         let layout = match &payload {
             Some(_) if lists.has_position_zero() => return Err(ProtocolError::PositionZeroInMessage),

@@ -8,6 +8,9 @@
 //! falls back to Version One when the server refuses the version, on the same connection, or when the connection is lost
 //! meanwhile, on the next one. A server takes the version of the first message that it understands, and keeps to it.
 
+use thiserror::Error;
+
+use crate::wire::round_trips::{OperationBase, OperationType};
 use crate::wire::{Codec, Profile, v1::V1};
 
 /// Bytes of the first message in a version that the peer may not speak (version-two-01 §5).
@@ -18,22 +21,60 @@ pub const FIRST_MESSAGE: usize = 1024;
 pub struct Versions {
     one: bool,
     two: Option<Profile>,
+    operations: OperationBase,
+}
+
+/// Why the operations on transmissions cannot have these numbers.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OperationNumbers {
+    /// xcharext-02 §4: in P1 the numbers 1 to 4 are those of operations on characteristics.
+    #[error(
+        "the operations on transmissions cannot begin with {first} in P1, where those on characteristics do"
+    )]
+    Taken {
+        /// The first of them.
+        first: u32,
+    },
+    /// Version One and P3 have no such operations.
+    #[error("only P1 and P2 of Version Two have operations on transmissions")]
+    None,
 }
 
 impl Versions {
     /// Version One only (RFC 8166).
-    pub const ONE: Self = Self { one: true, two: None };
+    pub const ONE: Self = Self { one: true, two: None, operations: OperationBase::Separate };
 
     /// Version Two only, by this document.
     #[must_use]
     pub const fn two(profile: Profile) -> Self {
-        Self { one: false, two: Some(profile) }
+        Self { one: false, two: Some(profile), operations: OperationBase::Separate }
     }
 
     /// Version One, and Version Two by this document.
     #[must_use]
     pub const fn both(profile: Profile) -> Self {
-        Self { one: true, two: Some(profile) }
+        Self { one: true, two: Some(profile), operations: OperationBase::Separate }
+    }
+
+    /// The same, with other numbers for the operations on transmissions; both sides have to have the same ones.
+    ///
+    /// # Errors
+    /// [`OperationNumbers`]: others have these numbers, or there are no such operations.
+    pub const fn with_operations(self, operations: OperationBase) -> Result<Self, OperationNumbers> {
+        match (self.two, operations) {
+            (None | Some(Profile::P3), _) => Err(OperationNumbers::None),
+            (Some(Profile::P1), OperationBase::Tables) => {
+                Err(OperationNumbers::Taken { first: OperationType::Request.number(operations) })
+            }
+            _ => Ok(Self { operations, ..self }),
+        }
+    }
+
+    /// Which numbers the operations on transmissions have.
+    #[must_use]
+    pub const fn operations(&self) -> OperationBase {
+        self.operations
     }
 
     /// How Version Two is spoken, if it is.
@@ -51,7 +92,8 @@ impl Versions {
     /// The codecs, highest version first.
     pub(crate) fn codecs(self) -> impl Iterator<Item = &'static dyn Codec> {
         let one: Option<&'static dyn Codec> = if self.one { Some(&V1) } else { None };
-        self.two.map(Profile::codec).into_iter().chain(one)
+        let two = self.two.map(|profile| profile.codec_with(self.operations));
+        two.into_iter().chain(one)
     }
 
     /// The codec of a version, if it is spoken.

@@ -61,9 +61,10 @@ pub use rpcrdma_oncrpc::{
 };
 pub use rpcrdma_proto::{
     Agreement, AlignmentBase, Binding, BufferGroup, BufferStructure, Characteristic, Characteristics,
-    Compatibility, Config, Disposition, Eligibility, Exchanged, Form, Invalidations, Limits, NotExchanged,
-    NotRegistered, Notice, PaddedMessages, Profile, ReadRead, Registered, ReverseSupport, Sink, Timeouts,
-    TransmissionSettings, Transmissions, Travelled, Versions,
+    ChunkSupport, Compatibility, Config, Disposition, Eligibility, Exchanged, Features, Form, Invalidations,
+    Limits, NotExchanged, NotRegistered, Notice, OperationBase, OperationNumbers, PaddedMessages, Profile,
+    ReadRead, Registered, ReplyPlacement, ReverseSupport, Sink, Timeouts, TransmissionSettings,
+    Transmissions, Travelled, Versions,
 };
 pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
 pub use shares::PeerShares;

@@ -527,6 +527,15 @@ fn options_about_what_is_not_used_are_refused() {
             &["ping", "--rpcrdma-version", "2", "--continuation", "0", "--placement", "8K", "host"],
             "--placement has no meaning with --continuation 0",
         ),
+        (&["ping", "--opttype-base", "1", "host"], "--opttype-base is about Version Two"),
+        (
+            &["ping", "--rpcrdma-version", "2", "--opttype-base", "1", "host"],
+            "the operations on transmissions cannot begin with 1 in P1",
+        ),
+        (
+            &["ping", "--rpcrdma-version", "2", "--profile", "p3", "--opttype-base", "5", "host"],
+            "only P1 and P2 of Version Two have operations on transmissions",
+        ),
         (&["ping", "--placement", "5000", "host"], "5000 is not a multiple of 4096 from 4096 to 249856"),
         (&["ping", "--proto", "tcp", "--rpcrdma-version", "auto", "host"], "--rpcrdma-version is about RDMA"),
         (&["ping", "--proto", "tcp", "--insecure-conf-rdma", "host"], "--insecure-conf-rdma is about RDMA"),

@@ -16,7 +16,7 @@ use crate::error::{Action, ProtocolError, Taken};
 use crate::groups::geometry::Targets;
 use crate::private_data::Thresholds;
 use crate::versions::FIRST_MESSAGE;
-use crate::wire::round_trips::{BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST};
+use crate::wire::round_trips::{BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE};
 use crate::wire::{Body, CharacteristicsRule, Direction, Exchange, Fixed, Invalidation};
 
 impl Connection {
@@ -230,6 +230,7 @@ fn peer_groups(said: &Transmissions, longest: usize) -> Option<PeerGroups> {
     let targets = said.structure.as_ref().filter(fits).map(Targets::of).unwrap_or_default();
     (said.support != 0).then(|| PeerGroups {
         takes_calls: takes(SUPPORT_REQUEST),
+        places: takes(SUPPORT_RESPONSE),
         requests: continues(said.request_limit),
         responses: wide(said.response_limit),
         targets,

@@ -31,13 +31,19 @@ const RDMA2_MSG: u32 = 0;
 impl Connection {
     /// Whether operations on transmissions are taken.
     pub(super) fn takes_groups(&self) -> bool {
-        self.core.codec.rules().groups && self.core.config.transmissions.enabled
+        self.core.codec.rules().groups.is_some() && self.core.config.transmissions.enabled
+    }
+
+    /// Which numbers the operations have.
+    fn operation_base(&self) -> OperationBase {
+        self.core.codec.rules().groups.unwrap_or_default()
     }
 
     /// If a group has begun that this message is no part of, that is the end of it (rtrext-02 §4.2).
     pub(super) fn interrupt_group(&mut self, now: Instant, header: &Header, fixed: Fixed) {
         let Some(((xid, direction), _)) = self.groups.open() else { return };
-        let due = OperationType::Continuation.number(OperationBase::Separate);
+        let base = self.operation_base();
+        let due = OperationType::Continuation.number(base);
         let said = header.direction.unwrap_or_default();
         let (number, error) = match &header.body {
             Body::Transmission(Operation::Continuation(_)) if (fixed.xid, said) == (xid, direction) => return,
@@ -45,11 +51,11 @@ impl Connection {
                 (continuation.number, ReportedError::Xid { expected: xid, seen: fixed.xid })
             }
             Body::Transmission(operation) => {
-                let seen = operation.kind().number(OperationBase::Separate);
+                let seen = operation.kind().number(base);
                 (0, ReportedError::OperationType { expected: due, seen })
             }
             Body::Error(ErrorBody::Report(_)) => {
-                let seen = OperationType::Report.number(OperationBase::Separate);
+                let seen = OperationType::Report.number(base);
                 (0, ReportedError::OperationType { expected: due, seen })
             }
             _ if fixed.procedure == RDMA2_OPTIONAL => {
@@ -129,8 +135,10 @@ impl Connection {
         (message, header_len): (Bytes, usize),
     ) {
         let taken = Taken::from(said);
-        let number = operation.kind().number(OperationBase::Separate);
-        if !self.takes_groups() {
+        let number = operation.kind().number(self.operation_base());
+        let settings = &self.core.config.transmissions;
+        let refused = matches!(operation, Operation::Request(_)) && !settings.takes_calls;
+        if !self.takes_groups() || refused {
             // Once is enough.
             if let Operation::Continuation(continuation) = &operation
                 && self.passes_over(now, (fixed.xid, said), continuation.number)

@@ -58,7 +58,7 @@ impl Connection {
         let Some(profile) = self.core.codec.rules().profile else { return };
         let config = &self.core.config;
         let continues = self.core.codec.rules().part_header.is_some() && config.limits.continued_parts > 1;
-        let reverse = match (config.reverse_chunks, continues) {
+        let reverse = match (config.takes_reverse_chunks(), continues) {
             (true, _) => ReverseSupport::General,
             (false, true) => ReverseSupport::Continued,
             (false, false) => ReverseSupport::Inline,

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::call::Form;
 use crate::error::ProtocolError;
+use crate::groups::ReplyPlacement;
 use crate::groups::geometry::{Arrangement, Bounds, Targets, arrange};
 use crate::limits::Limits;
 use crate::wire::round_trips::{
@@ -32,6 +33,10 @@ pub struct CallGroups<'a> {
     pub(crate) theirs: &'a Targets,
     /// Where ours do.
     pub(crate) ours: &'a Targets,
+    /// Whether the Responder does what it is told with items of its replies.
+    pub(crate) directs: bool,
+    /// What it is told, where our Receives take items.
+    pub(crate) asked: ReplyPlacement,
     /// Items of at least this many bytes are placed.
     pub(crate) place_from: usize,
     /// Bytes that we take of a reply in several Sends.
@@ -43,6 +48,8 @@ pub struct CallGroups<'a> {
 pub struct ReplyGroups<'a> {
     /// Sends that the reply may take.
     pub(crate) sends: usize,
+    /// Whether items are placed by Sends, where that is allowed.
+    pub(crate) places: bool,
     /// What shall become of its items.
     pub(crate) directions: &'a [ResponseDirection],
     /// Where they can be placed.
@@ -155,44 +162,92 @@ fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
         }
         return Some(Directed { receives: arranged.sends.len(), gains: true, ..none });
     }
-    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-    // An item that is too short for a place stays in the Payload stream.
-    let place_from = groups.place_from.max(1);
-    let short: usize = input.sinks.iter().map(|len| padded_len((*len).min(place_from))).sum();
-    let lengths: Vec<usize> = input.sinks.iter().copied().filter(|len| *len > 0).collect();
-    let header = |counts: &[usize]| {
-        let missing = input.sinks.len() - lengths.len();
-        let locations = counts.iter().map(|count| targets_of(*count));
-        response_len(&locations.chain((0..missing).map(|_| Location::NoItem)).collect::<Vec<_>>())
-    };
-    let targeted =
-        arrange(&reply_bounds(input, groups, groups.ours), reply_max.saturating_add(short), &lengths, header);
-    let most = lengths.iter().fold(reply_max.saturating_add(short), |sum, len| sum.saturating_add(*len));
-    if let Some(arranged) = targeted.filter(|arranged| places && taken(arranged, most)) {
-        let to = |_: &usize| ResponseDirection {
-            least_len: narrow(place_from),
-            location: ResponseLocation::Targets,
-        };
-        let set = input.sinks.iter().map(to).collect();
-        return Some(Directed { write: vec![], set, receives: arranged.sends.len(), gains: true });
+    if places
+        && groups.directs
+        && let Some(directed) = into_receives(input, groups, reply_max)
+    {
+        return Some(directed);
     }
     if plain.saturating_add(reply_max).saturating_add(placed) <= input.receive {
         return Some(none);
     }
-    if !input.chunks.allowed {
+    if !input.chunks.allowed || !groups.directs {
         return None;
     }
-    let write: Vec<Vec<usize>> =
-        input.sinks.iter().map(|len| cut_lengths(&input.chunks, *len)).collect::<Result<_, _>>().ok()?;
+    let write = memory(input)?;
     let explicit = |lengths: &Vec<usize>| ResponseLocation::Explicit(unnamed(lengths));
     let set: Vec<_> =
         write.iter().map(|lengths| ResponseDirection { least_len: 0, location: explicit(lengths) }).collect();
-    let header = |_: &[usize]| {
-        response_len(&write.iter().map(|lengths| Location::Explicit(unnamed(lengths))).collect::<Vec<_>>())
-    };
+    let header = |_: &[usize]| response_len(&written(&write));
     let arranged = arrange(&reply_bounds(input, groups, &nowhere), reply_max, &[], header)?;
     let receives = arranged.sends.len();
     taken(&arranged, reply_max).then_some(Directed { write, set, receives, gains: receives > 1 })
+}
+
+/// Items of the reply may be placed in our Receives; `None` if there are too few. Where the Responder has a choice there is memory too.
+fn into_receives(input: &CallInput<'_>, groups: &CallGroups<'_>, reply_max: usize) -> Option<Directed> {
+    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    let asked = if input.chunks.allowed { groups.asked } else { ReplyPlacement::Targets };
+    let (write, threshold) = match asked {
+        ReplyPlacement::Explicit | ReplyPlacement::Targets => (vec![], None),
+        ReplyPlacement::Choice => (memory(input)?, None),
+        ReplyPlacement::BySize(threshold) => (memory(input)?, Some(threshold)),
+    };
+    let longest = threshold
+        .map_or(usize::MAX, |threshold| usize::try_from(threshold.saturating_sub(1)).unwrap_or(usize::MAX));
+    // An item that is too short for a place stays in the Payload stream.
+    let place_from = groups.place_from.max(1);
+    let short: usize = input.sinks.iter().map(|len| padded_len((*len).min(place_from))).sum();
+    let payload = reply_max.saturating_add(short);
+    let lengths: Vec<usize> =
+        input.sinks.iter().map(|len| (*len).min(longest)).filter(|len| *len > 0).collect();
+    // Whichever of the two places is the longer one to name.
+    let explicit = written(&write);
+    let named = |index: usize, count: usize| {
+        let longer = |other: &&Location| {
+            let len = |location: &Location| response_len(std::slice::from_ref(location));
+            len(other) > len(&targets_of(count))
+        };
+        explicit.get(index).filter(longer).cloned().unwrap_or_else(|| targets_of(count))
+    };
+    let header = |counts: &[usize]| {
+        let mut counts = counts.iter().copied();
+        let count = |len: &usize| if (*len).min(longest) > 0 { counts.next() } else { None };
+        let counts = input.sinks.iter().map(count).map(|count| count.unwrap_or(1));
+        response_len(&counts.enumerate().map(|(index, count)| named(index, count)).collect::<Vec<_>>())
+    };
+    let bounds = reply_bounds(input, groups, groups.ours);
+    let sends = |payload, lengths: &[usize]| Some(arrange(&bounds, payload, lengths, header)?.sends.len());
+    let receives = match lengths[..] {
+        // One item is either too short or placed.
+        [_] => sends(reply_max, &lengths)?.max(sends(payload, &[])?),
+        _ => sends(payload, &lengths)?,
+    };
+    let most = lengths.iter().fold(payload, |sum, len| sum.saturating_add(*len));
+    if receives > 1 && most > groups.reply_len {
+        return None;
+    }
+    let to = |index: usize| {
+        let segments = || unnamed(write.get(index).map_or(&[], Vec::as_slice));
+        let location = match (asked, threshold) {
+            (ReplyPlacement::Choice, _) => ResponseLocation::Choice(segments()),
+            (_, Some(threshold)) => ResponseLocation::BySize { threshold, segments: segments() },
+            _ => ResponseLocation::Targets,
+        };
+        ResponseDirection { least_len: narrow(place_from), location }
+    };
+    let set = (0..input.sinks.len()).map(to).collect();
+    Some(Directed { write, set, receives, gains: true })
+}
+
+/// Segment lengths of memory for each item of the reply; `None` if it takes too many.
+fn memory(input: &CallInput<'_>) -> Option<Vec<Vec<usize>>> {
+    input.sinks.iter().map(|len| cut_lengths(&input.chunks, *len)).collect::<Result<_, _>>().ok()
+}
+
+/// Items of a reply that are all written there.
+fn written(memory: &[Vec<usize>]) -> Vec<Location> {
+    memory.iter().map(|lengths| Location::Explicit(unnamed(lengths))).collect()
 }
 
 /// How long the Responder's Sends are is not said, but that every one makes them of the default size. So there are Receives for as many
@@ -351,12 +406,11 @@ pub(super) fn plan_reply(input: &ReplyInput<'_>) -> Result<Option<ReplyPlan>, Pr
     if groups.directions.is_empty() && plain + input.message.len() <= input.send {
         return Ok(None);
     }
-    // Where the Responder may choose, it places as long as there is room.
-    let plan = match attempt(input, &groups, true)? {
-        None if groups.directions.iter().any(|direction| direction.location.may_choose()) => {
-            attempt(input, &groups, false)?
-        }
-        plan => plan,
+    // As long as there is room. Where the Responder may choose, there is memory for what does not go so; else it stays inline.
+    let placed = if groups.places { attempt(input, &groups, true)? } else { None };
+    let plan = match placed {
+        None => attempt(input, &groups, false)?,
+        placed => placed,
     };
     let len = wide(input.message.len());
     let inline = wide(input.send.saturating_sub(response_len(&[])));
@@ -388,8 +442,7 @@ fn attempt(
         let len = wide(data.len());
         let is_short = data.is_empty() || len < u64::from(direction.least_len);
         let placed = match &direction.location {
-            ResponseLocation::Targets => true,
-            ResponseLocation::Choice(_) => places,
+            ResponseLocation::Targets | ResponseLocation::Choice(_) => places,
             // Which way the size decides is not said (§6.2): from there on by explicit RDMA.
             ResponseLocation::BySize { threshold, .. } => len < u64::from(*threshold) && places,
             ResponseLocation::Explicit(_) => false,

@@ -153,7 +153,8 @@ fn results(
             Location::Targets { .. } => {
                 Written::Placed(items.next().map(|item| item.data).unwrap_or_default())
             }
-            Location::TooShort | Location::NoItem => Written::Chunk(0),
+            Location::TooShort => Written::Inline,
+            Location::NoItem => Written::Chunk(0),
         });
     }
     Ok(results)

@@ -15,6 +15,7 @@ use crate::characteristics::ReverseSupport;
 use crate::config::Side;
 use crate::core::{Allowance, Core, Origin, allocate_together, segment};
 use crate::event::{CloseReason, Event};
+use crate::groups::ReplyPlacement;
 use crate::planner::{CallGroups, CallInput, CallPlan, ChunkRules, GroupPlan, Refusal, plan_call};
 use crate::wire::round_trips::{Location, Operation, ResponseDirection, ResponseLocation};
 use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
@@ -71,7 +72,7 @@ impl Requester {
             return true;
         };
         // What has chunks to fall back on does not wait for credits or Receives for several Sends; what has not, does.
-        let falls_back = core.side == Side::Client || core.reverse_chunks();
+        let falls_back = core.uses_chunks();
         let room =
             if falls_back { (self.credits.room(), self.set_aside) } else { (self.credits.granted(), 0) };
         let plan = match plan(core, transaction, answers, calls, room) {
@@ -306,7 +307,7 @@ fn plan(
     let (longest, most) = (narrow(core.peer_segments.0), narrow(core.peer_segments.1));
     // Of segments without an octet it takes none.
     let most = if longest == 0 { 0 } else { most };
-    let allowed = core.side == Side::Client || core.reverse_chunks();
+    let allowed = core.uses_chunks();
     let continues = core.side == Side::Client || core.peer_reverse >= Some(ReverseSupport::Continued);
     let continued = match (continues, allowed) {
         (false, _) => 1,
@@ -367,17 +368,21 @@ impl Core {
     fn call_groups(&self, room: u32, set_aside: u32) -> Option<CallGroups<'_>> {
         let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let peer = self.peer_groups.as_ref().filter(|peer| peer.takes_calls && !self.refuses_groups)?;
+        let settings = &self.config.transmissions;
         let most = self.config.continued_parts.max(1);
+        let own = if settings.calls.continuation { most } else { 1 };
+        let awaited = if settings.continued_replies && set_aside == 0 { most } else { 1 };
+        let awaited = awaited.min(self.config.limits.continued_parts).min(peer.responses).max(1);
+        let asks = peer.places && settings.asked != ReplyPlacement::Explicit;
         Some(CallGroups {
-            sends: most.min(peer.requests).min(wide(room)).max(1),
-            reply_sends: if set_aside > 0 {
-                1
-            } else {
-                most.min(peer.responses).min(self.config.limits.continued_parts).max(1)
-            },
-            theirs: &peer.targets,
-            ours: &self.targets,
-            place_from: self.config.transmissions.place_from,
+            sends: own.min(peer.requests).min(wide(room)).max(1),
+            reply_sends: awaited,
+            theirs: if settings.calls.placement { &peer.targets } else { &self.nowhere },
+            ours: if asks { &self.targets } else { &self.nowhere },
+            // Who makes such replies for nothing else makes them in several Sends.
+            directs: peer.places || peer.responses > 1,
+            asked: settings.asked,
+            place_from: settings.place_from,
             reply_len: self.config.limits.continued_len,
         })
     }

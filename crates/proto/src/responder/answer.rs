@@ -259,8 +259,10 @@ impl Core {
     fn reply_groups<'a>(&'a self, asked: &'a AskedReply) -> ReplyGroups<'a> {
         let peer = self.peer_groups.as_ref();
         let buffers = usize::try_from(asked.buffers).unwrap_or(usize::MAX);
+        let settings = self.config.transmissions.replies;
         ReplyGroups {
-            sends: self.config.continued_parts.min(buffers).max(1),
+            sends: if settings.continuation { self.config.continued_parts.min(buffers).max(1) } else { 1 },
+            places: settings.placement,
             directions: &asked.directions,
             theirs: peer.map_or(&self.nowhere, |peer| &peer.targets),
         }

@@ -295,8 +295,8 @@ pub struct Rules {
     pub returns_reply_chunk: bool,
     /// Bytes of the header of each part but the last of a message that comes in several Sends; `None` if none does.
     pub part_header: Option<usize>,
-    /// Whether messages can come in transmission groups (rtrext-02).
-    pub groups: bool,
+    /// Which numbers the operations on transmissions have (rtrext-02 §9.1); `None` if there are none.
+    pub groups: Option<OperationBase>,
 }
 
 /// The documents that define Version Two, each in its own way.
@@ -312,13 +312,19 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Its codec.
+    /// Its codec, with the operations on transmissions under the numbers that do not stand in the way of others.
     #[must_use]
     pub const fn codec(self) -> &'static dyn Codec {
-        match self {
-            Self::P1 => &v2_p1::V2P1,
-            Self::P2 => &v2_p2::V2P2,
-            Self::P3 => &v2_p3::V2P3,
+        self.codec_with(OperationBase::Separate)
+    }
+
+    /// Its codec, with the operations on transmissions under these numbers, if they can have others.
+    pub(crate) const fn codec_with(self, operations: OperationBase) -> &'static dyn Codec {
+        match (self, operations) {
+            (Self::P1, _) => &v2_p1::V2P1,
+            (Self::P2, OperationBase::Separate) => &v2_p2::V2P2(OperationBase::Separate),
+            (Self::P2, OperationBase::Tables) => &v2_p2::V2P2(OperationBase::Tables),
+            (Self::P3, _) => &v2_p3::V2P3,
         }
     }
 }
@@ -431,7 +437,7 @@ pub fn operation_len(operation: &Operation) -> usize {
 
 /// The body of an RDMA2_OPTIONAL with an operation of rtrext-02, or with several messages; `None` if the number is neither.
 fn transmission(
-    number: u32,
+    (number, base): (u32, OperationBase),
     reader: &mut Reader<'_>,
     limits: &Limits,
 ) -> Option<Result<Body, ProtocolError>> {
@@ -443,7 +449,7 @@ fn transmission(
         });
         return Some(lengths.map(Body::Combined));
     }
-    let kind = OperationType::of(number, OperationBase::Separate)?;
+    let kind = OperationType::of(number, base)?;
     let cut = || ProtocolError::RoundTrips(round_trips::Malformed::Truncated);
     let info = exchange::Operands { reader, limits }.opaque().map_err(|_| cut());
     let decoded = info.and_then(|info| Operation::decode(kind, &info, limits)).map_err(|error| match kind {
@@ -466,10 +472,15 @@ fn put_combined(procedure: u32, direction: Direction, lengths: &[u32], out: &mut
 }
 
 /// Appends an RDMA2_OPTIONAL from its `rdma_proc` on.
-fn put_transmission(procedure: u32, direction: Direction, operation: &Operation, out: &mut BytesMut) {
+fn put_transmission(
+    (procedure, base): (u32, OperationBase),
+    direction: Direction,
+    operation: &Operation,
+    out: &mut BytesMut,
+) {
     out.put_u32(procedure);
     out.put_u32(direction.word());
-    out.put_u32(operation.kind().number(OperationBase::Separate));
+    out.put_u32(operation.kind().number(base));
     out.put_u32(u32::try_from(operation.encoded_len()).unwrap_or(u32::MAX));
     operation.encode(out);
 }

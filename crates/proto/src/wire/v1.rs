@@ -42,7 +42,7 @@ static RULES: Rules = Rules {
     characteristics: CharacteristicsRule::None,
     returns_reply_chunk: true,
     part_header: None,
-    groups: false,
+    groups: None,
 };
 
 /// The codec of Version One.

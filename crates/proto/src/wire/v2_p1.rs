@@ -8,7 +8,7 @@ use bytes::{BufMut, BytesMut};
 use super::exchange::{Exchange, Operands, Rest, put_subset, put_value, put_values};
 use super::lists::{Marks, chunk_lists, lists_len, put_lists};
 use super::reader::Reader;
-use super::round_trips::Operation;
+use super::round_trips::{Operation, OperationBase};
 use super::{
     Body, CharacteristicsRule, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
     Invalidation, Profile, RDMA_ERROR, Rules, Shape, open, put_combined, put_error, put_start,
@@ -51,7 +51,8 @@ static RULES: Rules = Rules {
     characteristics: CharacteristicsRule::Exchanged,
     returns_reply_chunk: true,
     part_header: None,
-    groups: true,
+    // Those from 1 on are operations on characteristics (xcharext-02 §4).
+    groups: Some(OperationBase::Separate),
 };
 
 /// The codec of this profile.
@@ -125,13 +126,23 @@ impl Codec for V2P1 {
             Body::Error(ErrorBody::InvalidOption) => put_error(RDMA2_ERR_INVAL_OPTION, &[], out),
             Body::Error(ErrorBody::Report(report)) => {
                 let report = Operation::Report(*report);
-                put_transmission(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), &report, out);
+                put_transmission(
+                    (RDMA2_OPTIONAL, OperationBase::Separate),
+                    header.direction.unwrap_or_default(),
+                    &report,
+                    out,
+                );
             }
             Body::Combined(lengths) => {
                 put_combined(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), lengths, out);
             }
             Body::Transmission(operation) => {
-                put_transmission(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), operation, out);
+                put_transmission(
+                    (RDMA2_OPTIONAL, OperationBase::Separate),
+                    header.direction.unwrap_or_default(),
+                    operation,
+                    out,
+                );
             }
             Body::Error(_) | Body::Padded { .. } | Body::Done | Body::Middle { .. } | Body::Grant => {
                 put_error(RDMA2_ERR_BAD_HEADER, &[], out);
@@ -173,7 +184,7 @@ fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
 fn operation(said: Direction, reader: &mut Reader<'_>, limits: &Limits) -> Result<Body, ProtocolError> {
     let mut words = Operands { reader, limits };
     let operation = words.word()?;
-    if let Some(transmission) = transmission(operation, words.reader, limits) {
+    if let Some(transmission) = transmission((operation, OperationBase::Separate), words.reader, limits) {
         return transmission;
     }
     if !(ROPT_INITXCH..=ROPT_UPDXCH).contains(&operation) {

@@ -8,7 +8,7 @@ use bytes::{BufMut, BytesMut};
 use super::exchange::{Exchange, Operands, Rest, put_subset, put_values};
 use super::lists::{Marks, chunk_lists, lists_len, put_lists};
 use super::reader::Reader;
-use super::round_trips::Operation;
+use super::round_trips::{Operation, OperationBase};
 use super::v2_p1::direction;
 use super::{
     Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
@@ -40,28 +40,36 @@ const WORD: usize = 4;
 /// Direction, handle and three absent lists behind the fixed part.
 const LEAST_MESSAGE: usize = FIXED_LEN + 5 * WORD;
 
-static RULES: Rules = Rules {
-    version: VERSION,
-    profile: Some(Profile::P2),
-    name: "Version Two (P2)",
-    default_inline: 4096,
-    largest_inline: 262_144,
-    initial_credits: 1,
-    invalidation: Invalidation::PerCall,
-    credits: CreditRule::PerTransaction,
-    characteristics: CharacteristicsRule::Exchanged,
-    returns_reply_chunk: true,
-    part_header: None,
-    groups: true,
-};
+static RULES: Rules = rules(OperationBase::Separate);
+static RULES_BY_TABLES: Rules = rules(OperationBase::Tables);
 
-/// The codec of this profile.
+const fn rules(operations: OperationBase) -> Rules {
+    Rules {
+        version: VERSION,
+        profile: Some(Profile::P2),
+        name: "Version Two (P2)",
+        default_inline: 4096,
+        largest_inline: 262_144,
+        initial_credits: 1,
+        invalidation: Invalidation::PerCall,
+        credits: CreditRule::PerTransaction,
+        characteristics: CharacteristicsRule::Exchanged,
+        returns_reply_chunk: true,
+        part_header: None,
+        groups: Some(operations),
+    }
+}
+
+/// The codec of this profile, with operations on transmissions under these numbers.
 #[derive(Clone, Copy, Debug)]
-pub struct V2P2;
+pub struct V2P2(pub OperationBase);
 
 impl Codec for V2P2 {
     fn rules(&self) -> &'static Rules {
-        &RULES
+        match self.0 {
+            OperationBase::Separate => &RULES,
+            OperationBase::Tables => &RULES_BY_TABLES,
+        }
     }
 
     fn decode(&self, message: &[u8], limits: &Limits) -> Result<(Header, usize), ProtocolError> {
@@ -69,7 +77,7 @@ impl Codec for V2P2 {
             RDMA2_MSG | RDMA2_NOMSG => LEAST_MESSAGE,
             _ => FIXED_LEN,
         })?;
-        decode(fixed, reader, limits).map_err(|error| match error {
+        decode(fixed, reader, (self.0, limits)).map_err(|error| match error {
             // In P1 the lists begin a word earlier, so that the last of them is where the RPC message begins, with its XID.
             ProtocolError::BadDiscriminator { list: List::Reply, value }
                 if value == fixed.xid && fixed.procedure == RDMA2_MSG =>
@@ -104,11 +112,21 @@ impl Codec for V2P2 {
                 put_combined(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), lengths, out);
             }
             Body::Transmission(operation) => {
-                put_transmission(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), operation, out);
+                put_transmission(
+                    (RDMA2_OPTIONAL, self.0),
+                    header.direction.unwrap_or_default(),
+                    operation,
+                    out,
+                );
             }
             Body::Error(ErrorBody::Report(report)) => {
                 let report = Operation::Report(*report);
-                put_transmission(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), &report, out);
+                put_transmission(
+                    (RDMA2_OPTIONAL, self.0),
+                    header.direction.unwrap_or_default(),
+                    &report,
+                    out,
+                );
             }
             Body::Error(error) => match error {
                 ErrorBody::Version { low, high } => put_error(RDMA2_ERR_VERS, &[*low, *high], out),
@@ -146,7 +164,11 @@ impl Codec for V2P2 {
     }
 }
 
-fn decode(fixed: Fixed, mut reader: Reader<'_>, limits: &Limits) -> Result<(Header, usize), ProtocolError> {
+fn decode(
+    fixed: Fixed,
+    mut reader: Reader<'_>,
+    (operations, limits): (OperationBase, &Limits),
+) -> Result<(Header, usize), ProtocolError> {
     let Fixed { xid, version, credit, procedure } = fixed;
     let (direction, invalidate, body) = match procedure {
         RDMA2_MSG => {
@@ -159,7 +181,7 @@ fn decode(fixed: Fixed, mut reader: Reader<'_>, limits: &Limits) -> Result<(Head
         }
         RDMA_ERROR => (Some(Direction::Reply), 0, Body::Error(error_body(&mut reader)?)),
         RDMA2_OPTIONAL => {
-            let (direction, body) = optional(&mut reader, limits)?;
+            let (direction, body) = optional(&mut reader, operations, limits)?;
             (Some(direction), 0, body)
         }
         RDMA2_CONNPROP..=RDMA2_UPDPROP => {
@@ -193,10 +215,14 @@ fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
 }
 
 /// The operations on transmissions are all that come this way.
-fn optional(reader: &mut Reader<'_>, limits: &Limits) -> Result<(Direction, Body), ProtocolError> {
+fn optional(
+    reader: &mut Reader<'_>,
+    operations: OperationBase,
+    limits: &Limits,
+) -> Result<(Direction, Body), ProtocolError> {
     let direction = direction(reader)?;
     let operation = Operands { reader, limits }.word()?;
-    let body = transmission(operation, reader, limits);
+    let body = transmission((operation, operations), reader, limits);
     Ok((direction, body.unwrap_or(Err(ProtocolError::UnknownOperation { operation }))?))
 }
 

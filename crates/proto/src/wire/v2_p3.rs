@@ -64,7 +64,7 @@ static RULES: Rules = Rules {
     characteristics: CharacteristicsRule::Once,
     returns_reply_chunk: false,
     part_header: Some(FIXED_LEN + WORD),
-    groups: false,
+    groups: None,
 };
 
 /// The codec of this profile.

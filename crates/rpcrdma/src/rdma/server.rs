@@ -46,7 +46,9 @@ pub(crate) async fn set_up(
         // The client pulls Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8). And to say 0 in
         // CONF_RDMA is to forbid Read chunks altogether (RFC 5666 §6.2).
         ird: config.ird.max(u16::from(
-            protocol.reverse_chunks || protocol.compatibility.read_read.is_some() || config.ccp.is_some(),
+            protocol.takes_reverse_chunks()
+                || protocol.compatibility.read_read.is_some()
+                || config.ccp.is_some(),
         )),
         ord: config.ord,
         max_send_wr: config.max_send_wr,

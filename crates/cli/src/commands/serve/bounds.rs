@@ -144,11 +144,10 @@ impl Bounds {
         };
         config.stall = self.stall.unwrap_or(config.stall);
         let protocol = &mut config.protocol;
-        protocol.versions = versions;
+        protocol.versions = self.sends.check(versions)?;
         protocol.send_size = number(self.inline);
         protocol.receive_size = number(self.inline);
         protocol.grant = self.credits;
-        self.sends.check(versions)?;
         self.sends.apply(protocol);
         protocol.timeouts.idle = Some(self.idle);
         protocol.limits.read_chunks = number(self.max_read_chunks);

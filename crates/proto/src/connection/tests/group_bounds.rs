@@ -307,7 +307,12 @@ fn rtrext_s5_2_a_long_reply_keeps_its_length_while_the_size_is_lowered() {
                 offered: &crate::wire::ChunkLists::default(),
                 expose: None,
                 continued: 1,
-                groups: Some(ReplyGroups { sends: 1, directions: &directions, theirs: &theirs }),
+                groups: Some(ReplyGroups {
+                    sends: 1,
+                    places: true,
+                    directions: &directions,
+                    theirs: &theirs,
+                }),
             })
         };
         assert!(plan(4096).is_err());

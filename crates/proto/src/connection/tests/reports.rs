@@ -347,16 +347,7 @@ pub(super) fn client_with(profile: Profile, config: Config) -> Raw {
     let mut raw = Raw::new(Side::Client, Config { versions: Versions::two(profile), ..config });
     make(&mut raw, null(1));
     reply(&mut raw, profile, 1, 0);
-    let all = SUPPORT_REQUEST | SUPPORT_RESPONSE | SUPPORT_CONTINUATION;
-    let value = |property: Property, word: u32| Value {
-        id: property.id(profile).unwrap(),
-        data: Bytes::copy_from_slice(&word.to_be_bytes()),
-    };
-    let start = vec![
-        value(Property::Support, all),
-        value(Property::RequestLimit, 8),
-        value(Property::ResponseLimit, 8),
-    ];
+    let start = told_support(profile);
     operate(
         &mut raw,
         profile,
@@ -366,6 +357,30 @@ pub(super) fn client_with(profile: Profile, config: Config) -> Raw {
     );
     raw.received.clear();
     raw
+}
+
+/// That a side does everything that there is.
+fn told_support(profile: Profile) -> Vec<Value> {
+    let all = SUPPORT_REQUEST | SUPPORT_RESPONSE | SUPPORT_CONTINUATION;
+    let value = |property: Property, word: u32| Value {
+        id: property.id(profile).unwrap(),
+        data: Bytes::copy_from_slice(&word.to_be_bytes()),
+    };
+    vec![value(Property::Support, all), value(Property::RequestLimit, 8), value(Property::ResponseLimit, 8)]
+}
+
+/// The same, with Receives that are structured so.
+pub(super) fn told_groups(profile: Profile, structure: &BufferStructure) -> Vec<Value> {
+    let mut told = told_support(profile);
+    told.push(told_structure(profile, structure));
+    told
+}
+
+/// How the Receives of one side are structured, as it is told.
+fn told_structure(profile: Profile, structure: &BufferStructure) -> Value {
+    let mut data = BytesMut::new();
+    structure.encode(&mut data);
+    Value { id: Property::BufferStructure.id(profile).unwrap(), data: data.freeze() }
 }
 
 pub(super) fn make(raw: &mut Raw, call: crate::Call) {
@@ -560,9 +575,7 @@ fn rtrext_s11_nothing_is_between_the_payload_and_a_place() {
     for profile in EXCHANGING {
         let mut raw = client(profile);
         let structure = structured().transmissions.structure.unwrap();
-        let mut data = BytesMut::new();
-        structure.encode(&mut data);
-        let value = Value { id: Property::BufferStructure.id(profile).unwrap(), data: data.freeze() };
+        let value = told_structure(profile, &structure);
         let update = Exchange::Update { now: vec![value], clears: false };
         operate(&mut raw, profile, 0x8000_0002, Direction::Call, update);
         raw.received.clear();
@@ -629,9 +642,7 @@ fn rtrext_s8_3_a_structure_is_believed_as_far_as_the_receive_size() {
             let groups = [(1, plain, 0), (1, 1024, TARGETABLE)];
             let group = |(count, length, flags)| BufferGroup { count, length, align: 1, flags };
             let structure = BufferStructure::new(groups.map(group)).unwrap();
-            let mut data = BytesMut::new();
-            structure.encode(&mut data);
-            let value = Value { id: Property::BufferStructure.id(profile).unwrap(), data: data.freeze() };
+            let value = told_structure(profile, &structure);
             let update = Exchange::Update { now: vec![value], clears: false };
             operate(&mut raw, profile, 0x8000_0002, Direction::Call, update);
             raw.received.clear();

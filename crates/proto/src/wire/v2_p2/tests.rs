@@ -3,6 +3,8 @@ use bytes::{Bytes, BytesMut};
 use super::*;
 use crate::wire::{ReadSegment, Segment, Subset, Value};
 
+const V2P2: super::V2P2 = super::V2P2(OperationBase::Separate);
+
 fn bytes(hex: &str) -> Vec<u8> {
     hex.split_whitespace().map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect()
 }
