@@ -54,6 +54,8 @@ fn wrong_command_lines_are_told_what_to_type() {
         (vec!["ping", "h/path"], "HOST:PORT"),
         (vec!["ping", "h", "-i", "-1"], "unexpected argument"),
         (vec!["bench", "--rounds", "0"], "1..=99"),
+        (vec!["bench", "roundtrips", "--distance", "0"], "not from 0.001 to 20000"),
+        (vec!["bench", "roundtrips", "--svg", "f", "--distance", "1"], "cannot be used with"),
         (vec!["--proto", "udp", "ls", host], "--proto"),
         (vec!["ls", host, "--proto", "udp"], "rdma, tcp"),
     ] {

@@ -79,7 +79,7 @@ pub(crate) struct Bench {
     operations: Option<u32>,
 }
 
-/// What is measured on no machine at all.
+/// What is about the protocol, not about this machine.
 #[derive(Debug, Subcommand)]
 enum Other {
     /// Count the round trips of each way in which an operation can travel, on a simulated link

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rpcrdma::{Client, ClientConfig, Server, ServerConfig, Timeouts};
+use rpcrdma::{Client, Server, Timeouts};
 use rpcrdma_sim::{Delivery, Fabric, FabricConfig, MessageKind, Side};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
@@ -20,8 +20,6 @@ use crate::exit::Failure;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
-/// Memory of each side, in octets.
-const MEMORY: usize = 64 << 20;
 /// Virtual time passes in steps of a millisecond, so everything is so much slower than it is said to be: a step is a tenth of a
 /// microsecond.
 const SLOWNESS: u32 = 10_000;
@@ -79,6 +77,9 @@ pub(super) fn virtual_time() -> Result<Runtime, Failure> {
         .map_err(failed("start a runtime on virtual time"))
 }
 
+/// For small messages that are still on their way when an operation is over, at any bandwidth.
+const SETTLE: Duration = Duration::from_secs(1000);
+
 /// What no step takes.
 const PATIENCE: Duration = Duration::from_secs(1_000_000);
 
@@ -91,6 +92,7 @@ fn patient() -> Timeouts {
         &mut timeouts.rdma_read,
         &mut timeouts.memory,
         &mut timeouts.credits,
+        &mut timeouts.continuation,
         &mut timeouts.invalidate,
         &mut timeouts.done,
         &mut timeouts.connect,
@@ -106,6 +108,7 @@ fn patient() -> Timeouts {
 /// Carries one operation out, on a connection that was used before.
 pub(super) async fn measure(mechanism: &Mechanism, link: LinkModel) -> Result<Measured, Failure> {
     let latency = link.latency * SLOWNESS;
+    let settle = latency * 4 + SETTLE;
     let fabric = Fabric::on_tokio(FabricConfig {
         latency,
         bandwidth: link.bandwidth.map(|bandwidth| (bandwidth / u64::from(SLOWNESS)).max(1)),
@@ -114,11 +117,9 @@ pub(super) async fn measure(mechanism: &Mechanism, link: LinkModel) -> Result<Me
         setup_timeout: PATIENCE,
         ..FabricConfig::default()
     });
-    let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
-    (client.memory, server.memory) = (MEMORY, MEMORY);
+    let (mut client, mut server) = mechanism.configs();
     client.protocol.timeouts = patient();
     server.protocol.timeouts = patient();
-    (mechanism.configure)(&mut client, &mut server);
     let listener = fabric.listen(SERVER).map_err(failed("listen on the fabric"))?;
     let server = Server::builder()
         .config(server)
@@ -133,7 +134,7 @@ pub(super) async fn measure(mechanism: &Mechanism, link: LinkModel) -> Result<Me
     // What a connection says once has been said then: credits, a version, characteristics.
     for _ in 0..2 {
         carry_out(&client, Operation::Small).await.map_err(failed("call"))?;
-        tokio::time::sleep(latency * 4).await;
+        tokio::time::sleep(settle).await;
     }
     let seen = Arc::new(Mutex::new(Vec::<Delivery>::new()));
     let taps = Arc::clone(&seen);
@@ -143,7 +144,7 @@ pub(super) async fn measure(mechanism: &Mechanism, link: LinkModel) -> Result<Me
     let elapsed = began.elapsed();
     let until_result = seen.lock().unwrap_or_else(PoisonError::into_inner).len();
     // What comes after the result, as an RDMA_DONE, counts as messages.
-    tokio::time::sleep(latency * 4).await;
+    tokio::time::sleep(settle).await;
     let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
     client.close().await;
     serving.abort();
@@ -183,14 +184,14 @@ fn evaluate(seen: &[Delivery], until_result: usize, elapsed: Duration, latency: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::mechanisms::MECHANISMS;
+    use super::super::mechanisms::{LARGE, MECHANISMS};
     use super::*;
 
     /// rtissues-03 §2, §3, and what follows from RFC 5666 §3.8: the counts of the document, from elapsed time.
     #[test]
     fn rtissues_s2_s3_every_mechanism_has_the_counts_of_the_document() {
         let link = LinkModel { latency: Duration::from_millis(1), bandwidth: None };
-        for mechanism in &MECHANISMS {
+        for mechanism in MECHANISMS.iter().chain(&LARGE) {
             let measured = virtual_time().unwrap().block_on(measure(mechanism, link)).unwrap();
             let what = format!("{} by {}: {measured:?}", mechanism.operation.name(), mechanism.name);
             assert_eq!(measured.counts(), Some(mechanism.expected), "{what}");
@@ -205,6 +206,22 @@ mod tests {
             MECHANISMS.iter().find(|mechanism| matches!(mechanism.operation, Operation::Put(_))).unwrap();
         let measured = virtual_time().unwrap().block_on(measure(put, link)).unwrap();
         assert_eq!((measured.wire_round_trips, measured.messages), (3, 4));
+    }
+
+    /// No timer runs out on the slowest link there is: with the distance an operation takes as many round trips more as the document
+    /// counts, and transmission what it takes.
+    #[test]
+    fn slow_transmission_adds_no_round_trip() {
+        let bandwidth = Some(125_000);
+        for mechanism in MECHANISMS.iter().chain(&LARGE) {
+            let [near, far] = [0, 100].map(|milliseconds| {
+                let link = LinkModel { latency: Duration::from_millis(milliseconds), bandwidth };
+                virtual_time().unwrap().block_on(measure(mechanism, link)).unwrap().elapsed
+            });
+            let round_trips = (far - near).as_secs_f64() / 0.2;
+            let counted = mechanism.expected.round_trips as f64;
+            assert!((round_trips - counted).abs() < 1e-3, "{}: {near:?}, {far:?}", mechanism.name);
+        }
     }
 
     /// With a bandwidth the time of transmission comes on top.

@@ -1,7 +1,8 @@
 //! The operations of the round-trip analysis (draft-dnoveck-nfsv4-rpcrdma-rtissues-03 §2, §3) and the ways in which they can travel,
 //! with the counts that the document gives for each.
 
-use rpcrdma::{BufferStructure, ClientConfig, Profile, ReadRead, ServerConfig, Versions};
+use rpcrdma::{BufferStructure, ClientConfig, Config, Profile, ReadRead, ServerConfig, Versions};
+use serde::Serialize;
 
 /// Octets of data in an operation: what one page of eight needs more than one Send for.
 pub(super) const DATA: usize = 8 << 10;
@@ -9,8 +10,20 @@ pub(super) const DATA: usize = 8 << 10;
 /// Octets in a Receive for an item: all of the data.
 const PLACE: u32 = 8 << 10;
 
+/// Octets of data in a large operation: what NFS clients write at a time.
+pub(super) const LARGE_DATA: usize = 1 << 20;
+
+/// Octets of it in each Send.
+const LARGE_PART: u32 = 64 << 10;
+
+/// Sends in which a large operation may go: those for the data, and some for what is around it.
+const LARGE_PARTS: usize = 32;
+
 /// RDMA Reads at a time under the Read-Read model.
 const READS: u16 = 16;
+
+/// Memory of each side, in octets.
+const MEMORY: usize = 64 << 20;
 
 /// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +78,29 @@ pub(super) struct Mechanism {
     pub(super) configure: fn(&mut ClientConfig, &mut ServerConfig),
 }
 
+/// Which way of which operation, as results name it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Way {
+    pub(super) operation: &'static str,
+    pub(super) mechanism: &'static str,
+    /// Of the document.
+    pub(super) section: &'static str,
+}
+
+impl Mechanism {
+    pub(super) const fn way(&self) -> Way {
+        Way { operation: self.operation.name(), mechanism: self.name, section: self.section }
+    }
+
+    /// What both sides are told.
+    pub(super) fn configs(&self) -> (ClientConfig, ServerConfig) {
+        let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
+        (client.memory, server.memory) = (MEMORY, MEMORY);
+        (self.configure)(&mut client, &mut server);
+        (client, server)
+    }
+}
+
 const fn counts(round_trips: u64, responder: usize, requester: usize, registers: bool) -> Counts {
     Counts { round_trips, responder, requester, registers }
 }
@@ -93,6 +129,63 @@ fn placed(client: &mut ClientConfig, server: &mut ServerConfig) {
     client.protocol.place_items(BufferStructure::with_items(1, PLACE));
     server.protocol.place_items(BufferStructure::with_items(1, PLACE));
 }
+
+/// [`continued`] with longer Sends, and more of them.
+fn continued_large(client: &mut ClientConfig, server: &mut ServerConfig) {
+    continued(client, server);
+    for protocol in [&mut client.protocol, &mut server.protocol] {
+        let part = usize::try_from(LARGE_PART).unwrap_or(usize::MAX);
+        (protocol.send_size, protocol.receive_size) = (part, part);
+        take_large(protocol);
+    }
+}
+
+/// [`placed`] with longer Receives, and more of them.
+fn placed_large(client: &mut ClientConfig, server: &mut ServerConfig) {
+    continued(client, server);
+    for protocol in [&mut client.protocol, &mut server.protocol] {
+        protocol.place_items(BufferStructure::with_items(1, LARGE_PART));
+        take_large(protocol);
+    }
+}
+
+/// Sends and takes messages in [`LARGE_PARTS`] Sends of the length that Receives have.
+fn take_large(protocol: &mut Config) {
+    protocol.continued_parts = LARGE_PARTS;
+    protocol.limits.continued_len = LARGE_PARTS * protocol.receive_size;
+}
+
+/// The ways of a WRITE of [`LARGE_DATA`], and of a Call as long.
+pub(super) const LARGE: [Mechanism; 4] = [
+    Mechanism {
+        operation: Operation::Put(LARGE_DATA),
+        name: "Read chunk",
+        section: "§2.2",
+        expected: counts(2, 2, 1, true),
+        configure: defaults,
+    },
+    Mechanism {
+        operation: Operation::LongCall(LARGE_DATA),
+        name: "Position-Zero Read chunk",
+        section: "§2.2",
+        expected: counts(2, 2, 1, true),
+        configure: defaults,
+    },
+    Mechanism {
+        operation: Operation::LongCall(LARGE_DATA),
+        name: "continuation",
+        section: "§3.2",
+        expected: counts(1, 1, 1, false),
+        configure: continued_large,
+    },
+    Mechanism {
+        operation: Operation::Put(LARGE_DATA),
+        name: "placement by Sends and continuation",
+        section: "§3.4",
+        expected: counts(1, 1, 1, false),
+        configure: placed_large,
+    },
+];
 
 /// All of them, in the order of the document.
 pub(super) const MECHANISMS: [Mechanism; 12] = [

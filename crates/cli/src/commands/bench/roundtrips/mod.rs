@@ -1,17 +1,22 @@
 //! `rpcrdma bench roundtrips`: what each way of an operation costs in round trips, messages, interrupts and registrations, measured
 //! on the simulated fabric with a link as long as one likes.
 
+mod distances;
 mod measure;
 mod mechanisms;
+mod plot;
 mod program;
+mod svg;
+mod table;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
 
 use self::measure::{LinkModel, Measured, measure, virtual_time};
 use self::mechanisms::{MECHANISMS, Mechanism};
+use self::table::{Document, Row};
 use crate::arguments::Common;
 use crate::exit::Failure;
 use crate::output::{self, Text};
@@ -33,8 +38,13 @@ a connection that was used before.
   rtissues-03   the section of draft-dnoveck-nfsv4-rpcrdma-rtissues-03 that counts round trips, interrupts and registrations of \
 this, and whether these are the same
 
+--svg measures something else: the time that a WRITE, and a long Call, of 8 KiB and of 1 MiB takes from the call to its result, with \
+that of transmission, in each way in which it can travel, at distances from 0 to 1000 km. It draws these curves into a file, with \
+the lines of one and two round trips of the link, and prints them. Equal bandwidths make equal files.
+
 --json prints {kilometres, gigabits, rows: [{operation, mechanism, section, round_trips, wire_round_trips, messages, \
-responder_interrupts, requester_interrupts, keys, octets, microseconds, as_expected}]}; microseconds with the time of transmission.";
+responder_interrupts, requester_interrupts, keys, octets, microseconds, as_expected}]}; microseconds with the time of transmission. \
+With --svg: {gigabits, panels: [{octets, curves: [{operation, mechanism, section, points: [{kilometres, microseconds}]}]}]}.";
 
 /// Count the round trips of each way in which an operation can travel.
 #[derive(Debug, Args)]
@@ -46,6 +56,9 @@ pub(super) struct Roundtrips {
     /// Bandwidth of the link, each way, in gigabits a second, 0.001 to 1000
     #[arg(long, value_name = "GIGABITS", default_value = "40", value_parser = |text: &str| within(text, 0.001, 1000.0))]
     bandwidth: f64,
+    /// Draw time by distance into this file instead, in SVG
+    #[arg(long, value_name = "FILE", conflicts_with = "distance")]
+    svg: Option<PathBuf>,
 }
 
 fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
@@ -57,103 +70,64 @@ fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Document {
-    kilometres: f64,
-    gigabits: f64,
-    rows: Vec<Row>,
-}
-
-/// One way of one operation.
-#[derive(Debug, Serialize)]
-struct Row {
-    operation: &'static str,
-    mechanism: &'static str,
-    section: &'static str,
-    round_trips: f64,
-    wire_round_trips: usize,
-    messages: usize,
-    responder_interrupts: usize,
-    requester_interrupts: usize,
-    keys: usize,
-    octets: usize,
-    microseconds: f64,
-    /// Whether the document counts the same.
-    as_expected: bool,
-}
-
-impl Row {
-    fn new(mechanism: &Mechanism, measured: &Measured, elapsed: Duration) -> Self {
-        Self {
-            operation: mechanism.operation.name(),
-            mechanism: mechanism.name,
-            section: mechanism.section,
-            round_trips: measured.round_trips,
-            wire_round_trips: measured.wire_round_trips,
-            messages: measured.messages,
-            responder_interrupts: measured.responder,
-            requester_interrupts: measured.requester,
-            keys: measured.registrations,
-            octets: measured.octets,
-            microseconds: elapsed.as_secs_f64() * 1e6,
-            as_expected: measured.counts() == Some(mechanism.expected),
+impl Roundtrips {
+    pub(super) fn run(&self, common: Common) -> Result<(), Failure> {
+        match &self.svg {
+            Some(file) => self.draw(file, common),
+            None => self.count(common),
         }
     }
 
-    fn line(&self) -> String {
-        let interrupts = format!("{} + {}", self.responder_interrupts, self.requester_interrupts);
-        let equal = if self.as_expected { "=" } else { "not" };
-        let document = format!("{equal} {}", self.section);
-        format!(
-            "| {:30} | {:49} | {:11.2} | {:4} | {:8} | {interrupts:10} | {:4} | {:6} | {:9.1} us | {document:15} |",
-            self.operation,
-            self.mechanism,
-            self.round_trips,
-            self.wire_round_trips,
-            self.messages,
-            self.keys,
-            self.octets,
-            self.microseconds
-        )
+    /// Octets a second.
+    fn bandwidth(&self) -> u64 {
+        // Below 2^53: nothing is lost that could be measured.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the option")]
+        let bandwidth = (self.bandwidth * GIGABIT) as u64;
+        bandwidth
     }
-}
 
-const HEAD: &str = "\
-| operation                      | mechanism                                         | round trips | wire | messages | interrupts | keys | octets |         time | rtissues-03     |
-| ------------------------------ | ------------------------------------------------- | ----------: | ---: | -------: | ---------- | ---: | -----: | -----------: | --------------- |";
-
-impl Roundtrips {
-    pub(super) fn run(&self, common: Common) -> Result<(), Failure> {
-        let latency = Duration::from_secs_f64(self.distance * NANOSECONDS_PER_KILOMETRE / 1e9);
+    fn count(&self, common: Common) -> Result<(), Failure> {
+        let kilometres = self.distance;
+        let latency = latency(kilometres);
         let rows = MECHANISMS
             .iter()
             .map(|mechanism| {
-                // A number of octets a second below 2^53: nothing is lost that could be measured.
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "bounded by the option"
-                )]
-                let bandwidth = (self.bandwidth * GIGABIT) as u64;
                 let counted = on_link(mechanism, LinkModel { latency, bandwidth: None })?;
-                let timed = on_link(mechanism, LinkModel { latency, bandwidth: Some(bandwidth) })?;
+                let timed = on_link(mechanism, LinkModel { latency, bandwidth: Some(self.bandwidth()) })?;
                 Ok(Row::new(mechanism, &counted, timed.elapsed))
             })
             .collect::<Result<Vec<_>, Failure>>()?;
         if common.json {
-            return output::json(&Document { kilometres: self.distance, gigabits: self.bandwidth, rows });
+            return output::json(&Document { kilometres, gigabits: self.bandwidth, rows });
         }
         let mut text = Text::stdout();
         text.line(format_args!(
-            "{} km, {:.1} us there and back; {} Gb/s\n",
-            self.distance,
+            "{kilometres} km, {:.1} us there and back; {} Gb/s\n",
             latency.as_secs_f64() * 2e6,
             self.bandwidth
         ))?;
-        text.line(HEAD)?;
+        text.line(table::HEAD)?;
         rows.iter().try_for_each(|row| text.line(row.line()))?;
         text.flush()
     }
+
+    /// `--svg`
+    fn draw(&self, file: &Path, common: Common) -> Result<(), Failure> {
+        let curves = distances::measure(self.bandwidth(), self.bandwidth)?;
+        std::fs::write(file, plot::draw(&curves))
+            .map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))?;
+        if common.json {
+            return output::json(&curves);
+        }
+        let mut text = Text::stdout();
+        curves.lines().into_iter().try_for_each(|line| text.line(line))?;
+        text.flush()
+    }
+}
+
+/// Of a link so long, one way.
+fn latency(kilometres: f64) -> Duration {
+    Duration::from_secs_f64(kilometres * NANOSECONDS_PER_KILOMETRE / 1e9)
 }
 
 /// A runtime for each: time begins anew.

@@ -1,0 +1,116 @@
+//! A writer of SVG: elements, one a line, with what they say escaped.
+
+use std::fmt::{Display, Write};
+
+/// A coordinate or a length, in tenths of a unit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Units(pub(super) f64);
+
+impl Display for Units {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the sign of a zero.
+        let tenths = (self.0 * 10.0).round() + 0.0;
+        write!(f, "{}", tenths / 10.0)
+    }
+}
+
+/// Name and value.
+pub(super) type Attribute<'a> = (&'static str, &'a dyn Display);
+
+/// A picture that is being written.
+#[derive(Debug, Default)]
+pub(super) struct Svg {
+    text: String,
+    open: Vec<&'static str>,
+}
+
+impl Svg {
+    /// Begins an element that others are in.
+    pub(super) fn begin(&mut self, name: &'static str, attributes: &[Attribute<'_>]) {
+        self.start(name, attributes);
+        self.text.push_str(">\n");
+        self.open.push(name);
+    }
+
+    /// Ends the element that was begun last.
+    pub(super) fn end(&mut self) {
+        if let Some(name) = self.open.pop() {
+            self.put(format_args!("</{name}>\n"));
+        }
+    }
+
+    /// An element with nothing in it.
+    pub(super) fn element(&mut self, name: &'static str, attributes: &[Attribute<'_>]) {
+        self.start(name, attributes);
+        self.text.push_str("/>\n");
+    }
+
+    /// An element with text in it.
+    pub(super) fn text(&mut self, name: &'static str, attributes: &[Attribute<'_>], text: &str) {
+        self.start(name, attributes);
+        self.put(format_args!(">{}</{name}>\n", Escaped(text)));
+    }
+
+    /// All of it; what is open ends.
+    pub(super) fn finish(mut self) -> String {
+        while !self.open.is_empty() {
+            self.end();
+        }
+        self.text
+    }
+
+    fn start(&mut self, name: &'static str, attributes: &[Attribute<'_>]) {
+        self.put(format_args!("<{name}"));
+        for (name, value) in attributes {
+            self.put(format_args!(" {name}=\"{}\"", Escaped(&value.to_string())));
+        }
+    }
+
+    fn put(&mut self, what: impl Display) {
+        // Writing to a String does not fail.
+        let _ = write!(self.text, "{what}");
+    }
+}
+
+/// Text as XML has it, between tags and in attributes.
+struct Escaped<'a>(&'a str);
+
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                // XML 1.0 has no other control characters.
+                c if c.is_control() && !matches!(c, '\n' | '\t') => f.write_str("\u{fffd}")?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_escaped() {
+        let mut svg = Svg::default();
+        svg.begin("g", &[("id", &"a\"b&c")]);
+        svg.text("text", &[("x", &Units(1.25))], "a < b > c\u{1b}");
+        svg.element("path", &[("d", &"M0 0")]);
+        assert_eq!(
+            svg.finish(),
+            "<g id=\"a&quot;b&amp;c\">\n<text x=\"1.3\">a &lt; b &gt; c\u{fffd}</text>\n<path d=\"M0 0\"/>\n</g>\n"
+        );
+    }
+
+    #[test]
+    fn coordinates_are_short() {
+        let shown = [0.0, -0.01, 12.0, 12.34, -3.96].map(|value| Units(value).to_string());
+        assert_eq!(shown, ["0", "0", "12", "12.3", "-4"]);
+    }
+}
