@@ -56,6 +56,10 @@ fn wrong_command_lines_are_told_what_to_type() {
         (vec!["bench", "--rounds", "0"], "1..=99"),
         (vec!["bench", "roundtrips", "--distance", "0"], "not from 0.001 to 20000"),
         (vec!["bench", "roundtrips", "--svg", "f", "--distance", "1"], "cannot be used with"),
+        (vec!["bench", "roundtrips", "--iwarp", "--bandwidth", "1"], "cannot be used with"),
+        (vec!["bench", "roundtrips", "--iwarp", "--delay", "5", "--distance", "1"], "cannot be used with"),
+        (vec!["bench", "roundtrips", "--iwarp", "--delay", "0.5"], "not from 1 to 1000"),
+        (vec!["bench", "roundtrips", "--delay", "5"], "--iwarp"),
         (vec!["--proto", "udp", "ls", host], "--proto"),
         (vec!["ls", host, "--proto", "udp"], "rdma, tcp"),
     ] {

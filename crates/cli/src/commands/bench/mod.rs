@@ -82,7 +82,7 @@ pub(crate) struct Bench {
 /// What is about the protocol, not about this machine.
 #[derive(Debug, Subcommand)]
 enum Other {
-    /// Count the round trips of each way in which an operation can travel, on a simulated link
+    /// Count the round trips of each way in which an operation can travel, on a simulated link or through a delay line
     Roundtrips(Roundtrips),
 }
 
