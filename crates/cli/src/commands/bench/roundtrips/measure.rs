@@ -224,6 +224,20 @@ mod tests {
         }
     }
 
+    /// rtissues-03 §4: calls that are made at once share Sends, and so do their replies.
+    #[test]
+    fn rtissues_s4_messages_that_are_ready_together_share_sends() {
+        let link = LinkModel { latency: Duration::from_millis(1), bandwidth: None };
+        let several =
+            MECHANISMS.iter().filter(|mechanism| matches!(mechanism.operation, Operation::Several(_)));
+        let messages: Vec<usize> = several
+            .map(|mechanism| virtual_time().unwrap().block_on(measure(mechanism, link)).unwrap().messages)
+            .collect();
+        let [alone, together] = messages[..] else { panic!("{messages:?}") };
+        // The first call leaves before there is another.
+        assert!(alone == 16 && together <= 4, "{messages:?}");
+    }
+
     /// With a bandwidth the time of transmission comes on top.
     #[test]
     fn time_of_transmission_is_not_a_round_trip() {

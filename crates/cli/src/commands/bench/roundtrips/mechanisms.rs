@@ -7,6 +7,9 @@ use serde::Serialize;
 /// Octets of data in an operation: what one page of eight needs more than one Send for.
 pub(super) const DATA: usize = 8 << 10;
 
+/// Calls that are made at once.
+const SEVERAL: usize = 8;
+
 /// Octets in a Receive for an item: all of the data.
 const PLACE: u32 = 8 << 10;
 
@@ -30,6 +33,8 @@ const MEMORY: usize = 64 << 20;
 pub(super) enum Operation {
     /// A short Call, a short reply.
     Small,
+    /// So many of these at once.
+    Several(usize),
     /// A Call with so many octets of a DDP-eligible argument, as NFS WRITE.
     Put(usize),
     /// A reply with so many octets of a DDP-eligible result, as NFS READ.
@@ -44,6 +49,7 @@ impl Operation {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Small => "small call, small reply",
+            Self::Several(_) => "8 small calls at once",
             Self::Put(_) => "call with placed data (WRITE)",
             Self::Get(_) => "reply with placed data (READ)",
             Self::LongCall(_) => "long call",
@@ -130,6 +136,15 @@ fn placed(client: &mut ClientConfig, server: &mut ServerConfig) {
     server.protocol.place_items(BufferStructure::with_items(1, PLACE));
 }
 
+/// Version Two, with messages that share Sends (§4).
+fn combined(client: &mut ClientConfig, server: &mut ServerConfig) {
+    continued(client, server);
+    for protocol in [&mut client.protocol, &mut server.protocol] {
+        protocol.combined_messages = SEVERAL;
+        protocol.limits.combined_messages = SEVERAL;
+    }
+}
+
 /// [`continued`] with longer Sends, and more of them.
 fn continued_large(client: &mut ClientConfig, server: &mut ServerConfig) {
     continued(client, server);
@@ -188,7 +203,7 @@ pub(super) const LARGE: [Mechanism; 4] = [
 ];
 
 /// All of them, in the order of the document.
-pub(super) const MECHANISMS: [Mechanism; 12] = [
+pub(super) const MECHANISMS: [Mechanism; 14] = [
     Mechanism {
         operation: Operation::Small,
         name: "inline",
@@ -272,5 +287,19 @@ pub(super) const MECHANISMS: [Mechanism; 12] = [
         section: "§3.4",
         expected: counts(1, 1, 1, false),
         configure: placed,
+    },
+    Mechanism {
+        operation: Operation::Several(SEVERAL),
+        name: "inline",
+        section: "§4",
+        expected: counts(1, 1, 1, false),
+        configure: defaults,
+    },
+    Mechanism {
+        operation: Operation::Several(SEVERAL),
+        name: "inline, messages in one Send",
+        section: "§4",
+        expected: counts(1, 1, 1, false),
+        configure: combined,
     },
 ];

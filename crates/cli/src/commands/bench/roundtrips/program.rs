@@ -1,11 +1,13 @@
 //! An RPC program whose calls and replies are as long, and as eligible for placement, as they are asked to be.
 
+use std::future::{Future as _, poll_fn};
 use std::ops::RangeInclusive;
+use std::task::Poll;
 
 use bytes::Bytes;
 use rpcrdma::{
     Binding, Call, CallContext, CallError, CallFailure, Client, Eligibility, Procedure, Program,
-    ResponseFuture, Sink, Transfer,
+    ResponseFuture, Sink,
 };
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
 
@@ -70,7 +72,7 @@ impl Binding for Transfers {
 }
 
 /// Carries out an operation.
-pub(super) async fn carry_out(client: &Client, operation: Operation) -> Result<Transfer, CallError> {
+pub(super) async fn carry_out(client: &Client, operation: Operation) -> Result<(), CallError> {
     let call = |procedure| Call::new(PROGRAM, VERSION, procedure);
     let data = |len: usize, eligible| {
         let mut arguments = Encoder::new();
@@ -83,11 +85,33 @@ pub(super) async fn carry_out(client: &Client, operation: Operation) -> Result<T
         arguments.finish()
     };
     let call = match operation {
-        Operation::Small => return client.null(PROGRAM, VERSION).await,
+        Operation::Small => return client.null(PROGRAM, VERSION).await.map(drop),
+        Operation::Several(count) => return several(client, count).await,
         Operation::Put(len) => call(PUT).arguments(data(len, true)?),
         Operation::Get(len) => call(GET).arguments(length(len)).results(4).sink(Sink::Pool(len)),
         Operation::LongCall(len) => call(TELL).arguments(data(len, false)?),
         Operation::LongReply(len) => call(ASK).arguments(length(len)).results(len.saturating_add(8)),
     };
-    Ok(client.call(call).await?.travelled)
+    client.call(call).await.map(drop)
+}
+
+/// Makes calls at once and waits for all replies.
+async fn several(client: &Client, count: usize) -> Result<(), CallError> {
+    let mut calls: Vec<_> = (0..count).map(|_| Box::pin(client.null(PROGRAM, VERSION))).collect();
+    poll_fn(|cx| {
+        let mut error = None;
+        calls.retain_mut(|call| match call.as_mut().poll(cx) {
+            Poll::Pending => true,
+            Poll::Ready(result) => {
+                error = error.take().or(result.err());
+                false
+            }
+        });
+        match error {
+            Some(error) => Poll::Ready(Err(error)),
+            None if calls.is_empty() => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
+    })
+    .await
 }
