@@ -64,6 +64,11 @@ impl Combine {
         self.most = most;
     }
 
+    /// Whether none waits.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Whether a message like that may leave with others, where `version` is spoken.
     pub(crate) const fn takes(&self, header: &Header, invalidates: bool, version: u32) -> bool {
         let alone = matches!(header.body, Body::Error(ErrorBody::Report(_)))

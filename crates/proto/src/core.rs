@@ -605,12 +605,22 @@ impl Core {
     }
 
     /// Posts the messages that wait for others, in one Send; `false` if there are none.
+    #[inline]
     pub(crate) fn send_combined(&mut self) -> bool {
+        let waits = !self.combine.is_empty();
+        if waits {
+            self.post_combined();
+        }
+        waits
+    }
+
+    fn post_combined(&mut self) {
         let mut messages = self.combine.take();
         if messages.len() < 2 {
-            let Some(message) = messages.pop() else { return false };
-            self.post_encoded(message.header, &message.payload, None, message.express);
-            return true;
+            if let Some(message) = messages.pop() {
+                self.post_encoded(message.header, &message.payload, None, message.express);
+            }
+            return;
         }
         let lengths = messages.iter().map(|message| u32::try_from(message.len()).unwrap_or(u32::MAX));
         let body = Body::Combined(lengths.collect());
@@ -640,7 +650,6 @@ impl Core {
             }
         }
         self.post_encoded(encoded, &behind, None, express);
-        true
     }
 
     fn post_encoded(
