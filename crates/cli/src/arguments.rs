@@ -167,14 +167,23 @@ impl FirstOperation {
     }
 }
 
+/// What a Receive has beside the room of `--placement`, in octets.
+const PAGE: u32 = 4096;
+
 const SENDS: &str = "Version Two: round trips";
 
 impl Sends {
-    /// Whether they mean something with these versions; the versions with what they say of them.
+    /// Whether they mean something with these versions and this inline size; the versions with what they say of them.
     ///
     /// # Errors
     /// What does not.
-    pub(crate) fn check(self, versions: Versions) -> Result<Versions, Failure> {
+    pub(crate) fn check(self, versions: Versions, inline: u32) -> Result<Versions, Failure> {
+        if let Some(octets) = self.placement
+            && inline > octets.saturating_add(PAGE)
+        {
+            let wrong = format!("--inline {inline} is longer than the Receives of --placement {octets}");
+            return Err(Failure::usage(wrong));
+        }
         let wrong = match versions.profile() {
             None if self.continuation.is_some() => "--continuation is about Version Two",
             None if self.placement.is_some() => "--placement is about Version Two",
@@ -184,6 +193,9 @@ impl Sends {
             Some(Profile::P3) if self.placement.is_some() => "--placement has no meaning with --profile p3",
             _ if self.placement.is_some() && self.continuation == Some(0) => {
                 "--placement has no meaning with --continuation 0"
+            }
+            _ if self.opttype_base.is_some() && self.continuation == Some(0) => {
+                "--opttype-base has no meaning with --continuation 0"
             }
             _ => {
                 let Some(first) = self.opttype_base else { return Ok(versions) };
@@ -202,6 +214,11 @@ impl Sends {
         }
         if let Some(octets) = self.placement {
             config.place_items(BufferStructure::with_items(1, octets));
+            // Longer Receives are not fewer Sends.
+            let limits = &mut config.limits;
+            let most = usize::try_from(limits.read_total).unwrap_or(usize::MAX).max(limits.continued_len);
+            let wanted = config.continued_parts.saturating_mul(config.receive_size);
+            limits.continued_len = limits.continued_len.max(wanted.min(most));
         }
         if let Some(count) = self.combine {
             config.combined_messages = usize::try_from(count).unwrap_or(1);
@@ -236,7 +253,7 @@ impl Connection {
             "--insecure-conf-rdma is about Version One: Version Two has characteristics for that"
         } else {
             let versions = self.rpcrdma_version.with(self.profile.unwrap_or(ProfileName::P1));
-            return self.sends.check(versions);
+            return self.sends.check(versions, self.inline);
         };
         Err(Failure::usage(wrong))
     }

@@ -87,6 +87,8 @@ pub struct Connection {
     continuation: Continuation,
     /// A message of the peer that comes in a transmission group.
     groups: Groups,
+    /// The XID of the message before, if it was an operation that is not known here.
+    unknown_operation: Option<u32>,
     /// No answer has left in a version whose thresholds hold after the first.
     first_answer_due: bool,
     /// The XID of the next operation.
@@ -176,6 +178,7 @@ impl Connection {
             exchanges: None,
             continuation: Continuation::default(),
             groups,
+            unknown_operation: None,
             first_answer_due: false,
             next_operation: FIRST_OPERATION,
         };

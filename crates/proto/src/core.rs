@@ -576,7 +576,7 @@ impl Core {
         self.codec.encode(header, &mut encoded);
         let len = encoded.len() + payload.len();
         // Nothing may come between the parts of a message, so that no Send passes another.
-        let groups = self.codec.rules().groups.is_some() && self.config.transmissions.enabled;
+        let groups = self.peer_groups.is_some() && self.config.continued_parts > 1;
         let express = express && !self.continues() && !groups;
         if self.combine.takes(header, invalidate.is_some(), self.codec.rules().version) {
             let (xid, credit) = (header.xid, header.credit);

@@ -542,6 +542,10 @@ fn options_about_what_is_not_used_are_refused() {
             &["ping", "--rpcrdma-version", "2", "--profile", "p3", "--opttype-base", "5", "host"],
             "only P1 and P2 of Version Two have operations on transmissions",
         ),
+        (
+            &["ping", "--rpcrdma-version", "2", "--inline", "16K", "--placement", "8K", "host"],
+            "--inline 16384 is longer than the Receives of --placement 8192",
+        ),
         (&["ping", "--placement", "5000", "host"], "5000 is not a multiple of 4096 from 4096 to 249856"),
         (&["ping", "--proto", "tcp", "--rpcrdma-version", "auto", "host"], "--rpcrdma-version is about RDMA"),
         (&["ping", "--proto", "tcp", "--insecure-conf-rdma", "host"], "--insecure-conf-rdma is about RDMA"),

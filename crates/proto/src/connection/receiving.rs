@@ -223,6 +223,13 @@ impl Connection {
                 return self.fault(now, error, self.usually(), Some(fixed));
             }
             Err(error) if self.exchanges.is_some() && error.is_of_operation() => {
+                // What goes on of a message that was refused is refused with it: one answer for each XID.
+                let unknown = matches!(error, ProtocolError::UnknownOperation { .. });
+                let refused = self.unknown_operation.replace(fixed.xid);
+                if unknown && refused == Some(fixed.xid) {
+                    return self.core.stats.fault(&error);
+                }
+                self.unknown_operation = self.unknown_operation.filter(|_| unknown);
                 return self.operation_undecoded(now, fixed, error);
             }
             Err(error) => {
@@ -234,6 +241,7 @@ impl Connection {
                 return self.fault(now, error, taken, Some(fixed));
             }
         };
+        self.unknown_operation = None;
         if let Body::Combined(lengths) = &header.body {
             let messages = combined::split(lengths, &message.slice(header_len..), fixed);
             return match messages {

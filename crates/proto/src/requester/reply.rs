@@ -172,7 +172,7 @@ impl Requester {
         if of_group && self.sent(xid)?.plain {
             return Err(ProtocolError::UnknownXid { xid });
         }
-        self.sent(xid)?;
+        let of_group = self.sent(xid)?.directions.is_some() && of_group;
         core.stats.replies_received.errors += 1;
         self.credits.grant_by_error(credit);
         if let Some(transaction) = self.calls.get_mut(&xid) {

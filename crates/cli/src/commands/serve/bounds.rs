@@ -144,11 +144,10 @@ impl Bounds {
         };
         config.stall = self.stall.unwrap_or(config.stall);
         let protocol = &mut config.protocol;
-        protocol.versions = self.sends.check(versions)?;
+        protocol.versions = self.sends.check(versions, self.inline)?;
         protocol.send_size = number(self.inline);
         protocol.receive_size = number(self.inline);
         protocol.grant = self.credits;
-        self.sends.apply(protocol);
         protocol.timeouts.idle = Some(self.idle);
         protocol.limits.read_chunks = number(self.max_read_chunks);
         protocol.limits.write_chunks = number(self.max_write_chunks);
@@ -156,6 +155,7 @@ impl Bounds {
         let arguments = self.arguments()?;
         protocol.limits.read_total = arguments as u64;
         protocol.limits.read_segment_len = arguments as u64;
+        self.sends.apply(protocol);
         config.max_record = arguments;
         // NFSv3 never calls its clients.
         config.max_reverse_calls = 0;

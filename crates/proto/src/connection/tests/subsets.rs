@@ -288,6 +288,51 @@ fn rtrext_s9_1_the_operations_have_the_numbers_that_both_sides_were_told() {
     }
 }
 
+/// A message that is refused is refused once, in however many Sends it came.
+#[test]
+fn v2_01_s3_1_a_group_with_other_numbers_is_refused_once() {
+    let theirs = Versions::both(Profile::P2).with_operations(OperationBase::Tables).unwrap();
+    let client = Config { versions: Versions::two(Profile::P2), ..Config::default() };
+    let server = Config { versions: theirs, ..server_config() };
+    let mut pair = Pair::with(FabricConfig::default(), client, server);
+    (0..3).for_each(|xid| check_reply(0, 0, pair.round_trip(null(xid))));
+    check_reply(STORE, 30_000, pair.round_trip(store(10, 30_000)));
+    let (ours, theirs) = (pair.client.connection.stats(), pair.server.connection.stats());
+    assert_eq!((ours.calls_sent.continued, ours.sent_plainly, ours.calls_sent.long), (1, 1, 1));
+    assert_eq!(ours.replies_received.errors, 1);
+    assert_eq!((theirs.errors["unknown_operation"], theirs.operations_received), (8, 2), "its own, and one");
+    check_reply(STORE, 30_000, pair.round_trip(store(11, 30_000)));
+    assert_eq!(pair.client.connection.stats().calls_sent.continued, 1, "no other is tried");
+    assert_eq!((pair.client.closed.clone(), pair.server.closed.clone()), (None, None));
+    pair.check_no_leak();
+}
+
+/// Only a message in several Sends is in the way of what is express.
+#[test]
+fn small_messages_pass_transfers_where_no_group_can_be() {
+    for (parts, express) in [(8, false), (1, true)] {
+        let client = Config { versions: Versions::two(Profile::P1), ..Config::default() };
+        let server =
+            Config { versions: Versions::both(Profile::P1), continued_parts: parts, ..server_config() };
+        let mut pair = Pair::with(FabricConfig::default(), client, server);
+        (0..3).for_each(|xid| check_reply(0, 0, pair.round_trip(null(xid))));
+        pair.server.serving = false;
+        pair.call(null(10));
+        pair.settle();
+        let now = pair.now();
+        let (token, _, _, message) = pair.server.calls.pop().unwrap();
+        pair.server.connection.reply(now, token, serve(message));
+        let posts = std::iter::from_fn(|| pair.server.connection.poll_transmit(now, &mut pair.server.qp));
+        let sends: Vec<bool> = posts
+            .filter_map(|post| match post {
+                crate::Post::Work(_, rpcrdma_verbs::WorkRequest::Send(send)) => Some(send.express),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sends, [express], "{parts}");
+    }
+}
+
 /// The numbers on the wire, and in what is reported.
 #[test]
 fn rtrext_s9_2_the_numbers_of_the_tables_are_on_the_wire() {

@@ -47,8 +47,11 @@ impl DelayLine {
         let accepting = tokio::spawn(async move {
             // A connection that cannot be led on ends, and its client sees that.
             while let Ok((near, _)) = listener.accept().await {
-                if let Ok(far) = tokio::net::TcpStream::connect(to).await {
-                    let _ = lead(near, far, delay, &kept);
+                let before = locked(&kept).len();
+                if let Ok(far) = tokio::net::TcpStream::connect(to).await
+                    && lead(near, far, delay, &kept).is_err()
+                {
+                    cut(locked(&kept).drain(before..));
                 }
             }
         });
@@ -64,10 +67,14 @@ impl DelayLine {
 impl Drop for DelayLine {
     fn drop(&mut self) {
         self.accepting.abort();
-        for stream in locked(&self.streams).drain(..) {
-            // It may be over already.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        cut(locked(&self.streams).drain(..));
+    }
+}
+
+fn cut(streams: impl Iterator<Item = TcpStream>) {
+    for stream in streams {
+        // It may be over already.
+        let _ = stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -99,8 +106,15 @@ fn lead(
 fn fill(mut from: TcpStream, held: &Held) {
     let mut block = vec![0; BLOCK];
     loop {
-        // A connection that was cut ends too.
-        let len = from.read(&mut block).unwrap_or(0);
+        let len = match from.read(&mut block) {
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => {
+                // Who drains it sees that nothing more can be written, or the end that follows.
+                let _ = from.shutdown(Shutdown::Both);
+                0
+            }
+        };
         let data = block.get(..len).unwrap_or(&[]).to_vec();
         let arrived = Instant::now();
         if !held.put(Block { arrived, data }) {

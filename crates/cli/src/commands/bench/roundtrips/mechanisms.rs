@@ -283,7 +283,7 @@ pub(super) const MECHANISMS: [Mechanism; 14] = [
     },
     Mechanism {
         operation: Operation::Put(4 * DATA),
-        name: "placement by Sends and continuation",
+        name: "placement by Sends and continuation, 32 KiB",
         section: "§3.4",
         expected: counts(1, 1, 1, false),
         configure: placed,

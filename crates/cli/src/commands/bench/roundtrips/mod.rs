@@ -61,6 +61,8 @@ round_trips, confirmed, document, as_expected}]}.";
 const DISTANCE: f64 = 100.0;
 /// Of the delay line one way, if nothing else is said: large against what the machine adds.
 const DELAY: Duration = Duration::from_millis(20);
+/// The least of it.
+const LEAST_DELAY: Duration = Duration::from_millis(1);
 /// Through the delay line, of each.
 const OPERATIONS: usize = 11;
 
@@ -153,6 +155,13 @@ impl Roundtrips {
     fn confirm(&self, common: Common) -> Result<(), Failure> {
         let asked = self.delay.map(|milliseconds| Duration::from_secs_f64(milliseconds / 1e3));
         let delay = asked.or(self.distance.map(latency)).unwrap_or(DELAY);
+        if delay < LEAST_DELAY {
+            let milliseconds = delay.as_secs_f64() * 1e3;
+            let wrong = format!(
+                "--distance: {milliseconds} ms one way, at least 1 ms can be told from what the machine adds"
+            );
+            return Err(Failure::usage(wrong));
+        }
         let rows = confirm_all(delay)?;
         let milliseconds = delay.as_secs_f64() * 1e3;
         let checked = rows.iter().try_for_each(confirm::Row::check);
