@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_proto::{BufferStructure, Config, Limits, Profile, Versions};
+use rpcrdma_proto::{BufferStructure, Config, Limits, Profile, ReplyPlacement, Versions};
 use rpcrdma_sim::{CompletionMode, FabricConfig};
 use rpcrdma_verbs::{ConnectParameters, ProtectionDomain};
 
@@ -82,6 +82,17 @@ pub(crate) fn endpoint(draw: &mut Draw<'_>, versions: Versions, exchanges: bool)
     if config.receive_size == 16_384 {
         config.transmissions.structure = Some(BufferStructure::with_items(3, 4096));
     }
+    // And sides differ in what they support.
+    let transmissions = &mut config.transmissions;
+    transmissions.asked = match config.max_segments {
+        2 => ReplyPlacement::BySize(2000),
+        300 => ReplyPlacement::Choice,
+        _ => ReplyPlacement::Targets,
+    };
+    transmissions.calls.placement = config.reduce_from.is_none();
+    transmissions.calls.continuation = config.early_calls > 1;
+    transmissions.replies.placement = config.max_segment_len > 1024;
+    transmissions.continued_replies = config.max_read_chunks == 1;
     // Who makes many calls puts some of them together.
     if config.calls == 32 {
         config.combined_messages = 8;
