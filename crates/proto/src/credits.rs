@@ -124,6 +124,13 @@ impl RequesterCredits {
         if self.available() { self.granted().saturating_sub(self.taken()).max(1) } else { 0 }
     }
 
+    /// The same for a Call that has no other way than in several Sends. If nothing but unproved Sends stands against it, it has all that is
+    /// granted: waiting would prove nothing.
+    #[must_use]
+    pub fn room_in_turn(&self) -> u32 {
+        if self.in_use() == 0 { self.granted() } else { self.room() }
+    }
+
     /// Takes credits for the Sends of a Call beyond the one that [`take`](Self::take) took a credit for. There is
     /// [`room`](Self::room) for them.
     pub const fn take_further(&mut self, sends: u32) {

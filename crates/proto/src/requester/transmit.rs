@@ -91,7 +91,7 @@ impl Requester {
         };
         // All transmissions of a group leave together, and each uses a Receive of the peer.
         let sends = narrow(plan.group.as_ref().map_or(1, GroupPlan::sends));
-        if sends > self.credits.room() {
+        if sends > if falls_back { self.credits.room() } else { self.credits.room_in_turn() } {
             return false;
         }
         // All parts of a message leave together.

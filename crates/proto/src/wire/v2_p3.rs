@@ -224,7 +224,9 @@ impl Codec for V2P3 {
             // §7.3.1: more arguments than the procedure has.
             ProtocolError::NotEligible { eligible, .. } => ErrorBody::ReadChunks { most: word(*eligible) },
             // §4.6.4: an error of §7.3.
-            ProtocolError::ReverseChunks | ProtocolError::ReadsNotAgreed => ErrorBody::ReadChunks { most: 0 },
+            ProtocolError::ReverseChunks | ProtocolError::ForwardChunks | ProtocolError::ReadsNotAgreed => {
+                ErrorBody::ReadChunks { most: 0 }
+            }
             ProtocolError::TooManyWriteChunks { allowed } => ErrorBody::WriteChunks { most: word(*allowed) },
             ProtocolError::TooManySegments { allowed, .. }
             | ProtocolError::TooManyReadSegments { allowed } => ErrorBody::Segments { most: word(*allowed) },

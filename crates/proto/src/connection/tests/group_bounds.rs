@@ -265,6 +265,28 @@ fn rtrext_s4_3_a_lower_grant_does_not_count_sends_of_a_higher_one() {
     }
 }
 
+/// Nor does what has no other way than in several Sends wait for credits that nothing would free.
+#[test]
+fn rtrext_s4_3_without_chunks_a_call_does_not_wait_for_what_nothing_proves() {
+    for profile in EXCHANGING {
+        let chunks = crate::ChunkSupport::Optional { forward: false };
+        let mut raw = client_with(profile, Config { chunks, ..Config::default() });
+        make(&mut raw, store(10, 9000));
+        raw.send(refusal(profile, 10, 3));
+        let (_, result) = raw.end.replies.pop().unwrap();
+        let failure = result.unwrap_err();
+        assert!(matches!(failure.error, CallError::Unsendable(_)) && failure.sent, "{failure:?}");
+        raw.received.clear();
+        make(&mut raw, store(11, 9000));
+        assert_eq!(bodies(&raw, profile).len(), 3);
+        raw.received.clear();
+        make(&mut raw, null(12));
+        assert!(raw.received.is_empty(), "it waits");
+        super::reports::reply(&mut raw, profile, 11, 1);
+        assert!(matches!(&bodies(&raw, profile)[..], [(12, Body::Message(_))]));
+    }
+}
+
 /// Who gets a call back that has left in a group has to know that it has.
 #[test]
 fn a_call_that_waits_to_leave_again_has_left() {
