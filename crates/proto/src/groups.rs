@@ -26,7 +26,6 @@ use crate::characteristics::Transmissions;
 use crate::config::Config;
 use crate::error::ProtocolError;
 use crate::limits::Limits;
-use crate::private_data::announced;
 use crate::wire::Direction;
 use crate::wire::round_trips::{
     BufferStructure, ErrorReport, Location, OperationBase, OperationType, PlacedItem, ReportedError,
@@ -114,7 +113,7 @@ impl TransmissionSettings {
         }
         let narrow = |sends: usize| u32::try_from(sends.max(1)).unwrap_or(u32::MAX);
         // Who keeps to it never goes beyond the length that is taken.
-        let of_length = config.limits.continued_len / announced(config.receive_size).max(1);
+        let of_length = config.limits.continued_len / config.largest_receive().max(1);
         let bit = |bit, set: bool| if set { bit } else { 0 };
         let continued = config.limits.continued_parts > 1 && (self.takes_calls || self.continued_replies);
         Transmissions {
@@ -122,8 +121,17 @@ impl TransmissionSettings {
                 | bit(SUPPORT_RESPONSE, self.replies.placement)
                 | bit(SUPPORT_CONTINUATION, continued),
             structure: config.structure().cloned(),
-            request_limit: narrow(config.limits.continued_parts.min(of_length)),
-            response_limit: if self.replies.continuation { narrow(config.continued_parts) } else { 1 },
+            request_limit: if self.takes_calls {
+                narrow(config.limits.continued_parts.min(of_length))
+            } else {
+                1
+            },
+            // What came in plain messages has no reply in a group.
+            response_limit: if self.takes_calls && self.replies.continuation {
+                narrow(config.continued_parts)
+            } else {
+                1
+            },
         }
     }
 }

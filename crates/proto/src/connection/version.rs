@@ -65,7 +65,9 @@ impl Connection {
         };
         // A client has Calls before the server has told its properties, which it does behind its first answer.
         let told_once = self.core.codec.rules().characteristics == CharacteristicsRule::Once;
-        if told_once && self.core.side == Side::Client {
+        // Without chunks what fits no Send goes by what the server tells only.
+        let goes_by_it = told_once || (!self.core.uses_chunks() && config.characteristics.enabled);
+        if goes_by_it && self.core.side == Side::Client {
             self.core.untold = Some(after(self.last_activity, config.timeouts.offer));
         }
         let (size, invalidate) = (self.core.receive_len(), self.core.may_invalidate);

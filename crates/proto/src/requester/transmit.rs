@@ -78,7 +78,7 @@ impl Requester {
         let plan = match plan(core, transaction, answers, calls, room) {
             Ok(plan) => plan,
             // What the peer takes is not told yet.
-            Err(refusal) if refusal.is_of_segments() && core.untold.is_some() => {
+            Err(refusal) if core.untold.is_some() && (refusal.is_of_segments() || !falls_back) => {
                 if let Some(until) = core.untold.filter(|until| *until < transaction.deadline) {
                     self.set_deadline(xid, until);
                 }

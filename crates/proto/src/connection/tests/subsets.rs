@@ -223,6 +223,29 @@ fn rtissues_s3_5_chunks_in_either_direction() {
     }
 }
 
+/// What a client without chunks has to say at once waits for what the server tells of itself.
+#[test]
+fn rtissues_s3_5_without_chunks_a_first_call_waits_for_what_is_told() {
+    for profile in EXCHANGING {
+        let chunks = ChunkSupport::Optional { forward: false };
+        let client = Config { versions: Versions::two(profile), chunks, ..Config::default() };
+        let server = Config { versions: Versions::both(profile), ..server_config() };
+        let mut pair = Pair::with(FabricConfig::default(), client, server);
+        pair.call(null(1));
+        check_reply(STORE, 9000, pair.round_trip(store(2, 9000)));
+        assert_eq!(pair.client.connection.stats().calls_sent.continued, 1);
+        // Who tells nothing is not waited for without end.
+        let mut silent = server_config();
+        silent.characteristics.enabled = false;
+        let client = Config { versions: Versions::two(profile), chunks, ..Config::default() };
+        let server = Config { versions: Versions::both(profile), ..silent };
+        let mut pair = Pair::with(FabricConfig::default(), client, server);
+        check_reply(0, 0, pair.round_trip(null(1)));
+        let failure = pair.outcome(store(2, 9000)).unwrap_err();
+        assert!(matches!(failure.error, CallError::Unsendable(Refusal::CallTooLong { .. })), "{failure:?}");
+    }
+}
+
 /// A server that takes no chunks says so to who uses them, and goes on.
 #[test]
 fn rtissues_s3_5_chunks_that_are_not_taken_are_refused() {
