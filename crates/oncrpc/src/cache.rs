@@ -93,11 +93,15 @@ impl Key {
             hasher.write_u32(user.gid);
             user.gids.iter().for_each(|gid| hasher.write_u32(*gid));
         }
+        let mut first = [0; CHECKSUM_LEN];
+        let mut left = &mut first[..];
         for part in arguments.peek(CHECKSUM_LEN) {
-            for byte in part {
-                hasher.write_u8(byte);
-            }
+            let (here, behind) = left.split_at_mut(part.len().min(left.len()));
+            here.copy_from_slice(part.get(..here.len()).unwrap_or_default());
+            left = behind;
         }
+        let seen = CHECKSUM_LEN - left.len();
+        hasher.write(first.get(..seen).unwrap_or_default());
         Self { peer: peer.to_canonical(), xid, call, checksum: hasher.finish() }
     }
 }
