@@ -81,7 +81,7 @@ pub use ids::{IdMap, IdSet};
 pub use limits::Limits;
 pub use private_data::{PrivateData, Thresholds};
 pub use session::{Action, Session, SessionEvent, SessionStats};
-pub use stats::Stats;
+pub use stats::{Messages, Stats};
 pub use timers::Timeouts;
 pub use versions::{OperationNumbers, Versions};
 pub use wire::Profile;

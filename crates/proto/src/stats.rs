@@ -1,12 +1,13 @@
 //! What happened on a connection, counted.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::call::{Form, Travelled};
 use crate::error::ProtocolError;
 
-/// Messages of one direction.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Messages of one direction, by the form that the planner chose (or the peer's).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Messages {
     /// RDMA_MSG that carry everything inline.
@@ -15,9 +16,9 @@ pub struct Messages {
     pub padded: u64,
     /// RDMA_MSG with items in chunks.
     pub reduced: u64,
-    /// Messages that came in several Sends.
+    /// Messages in several Sends without an item placed by one.
     pub continued: u64,
-    /// Messages with items placed by Sends (rtrext-02 §7).
+    /// Messages with items placed by Sends, of one or of several (rtrext-02 §7).
     pub placed: u64,
     /// RDMA_NOMSG.
     pub long: u64,
@@ -33,7 +34,56 @@ pub struct Messages {
     pub reply_chunk_bytes: u64,
 }
 
+/// How many there were of each form, as "3 inline, 1 placed".
+impl fmt::Display for Messages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let forms = [
+            (self.inline, "inline"),
+            (self.padded, "padded"),
+            (self.reduced, "reduced"),
+            (self.continued, "continued"),
+            (self.placed, "placed"),
+            (self.long, "long"),
+            (self.errors, "errors"),
+        ];
+        let mut comma = "";
+        for (count, form) in forms.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, "{comma}{count} {form}")?;
+            comma = ", ";
+        }
+        if comma.is_empty() { f.write_str("none") } else { Ok(()) }
+    }
+}
+
 impl Messages {
+    /// What was counted after `earlier`, a state of the same counters.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        self.joined(earlier, u64::saturating_sub)
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.joined(other, u64::saturating_add)
+    }
+
+    fn joined(&self, other: &Self, join: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            inline: join(self.inline, other.inline),
+            padded: join(self.padded, other.padded),
+            reduced: join(self.reduced, other.reduced),
+            continued: join(self.continued, other.continued),
+            placed: join(self.placed, other.placed),
+            long: join(self.long, other.long),
+            errors: join(self.errors, other.errors),
+            send_bytes: join(self.send_bytes, other.send_bytes),
+            read_bytes: join(self.read_bytes, other.read_bytes),
+            write_bytes: join(self.write_bytes, other.write_bytes),
+            reply_chunk_bytes: join(self.reply_chunk_bytes, other.reply_chunk_bytes),
+        }
+    }
+
     pub(crate) fn count(&mut self, travelled: &Travelled) {
         match travelled.form {
             Form::Inline => self.inline += 1,
@@ -171,5 +221,24 @@ mod tests {
         assert_eq!(messages.padded, 1);
         assert_eq!((messages.send_bytes, messages.read_bytes), (14, 21));
         assert_eq!((messages.write_bytes, messages.reply_chunk_bytes), (35, 49));
+    }
+
+    #[test]
+    fn counters_of_several_connections_add_up() {
+        let mut earlier = Messages::default();
+        let mut now = Messages::default();
+        let forms = [Form::Inline, Form::Padded, Form::Reduced, Form::Continued, Form::Placed, Form::Long];
+        for (times, form) in (1..).zip(forms) {
+            let travelled = Travelled { form, sent: 2, read: 3, written: 5, reply_chunk: 7, segments: 1 };
+            earlier.count(&travelled);
+            (0..=times).for_each(|_| now.count(&travelled));
+        }
+        let between = now.since(&earlier);
+        assert_eq!((between.inline, between.padded, between.reduced), (1, 2, 3));
+        assert_eq!((between.continued, between.placed, between.long), (4, 5, 6));
+        assert_eq!(between.plus(&earlier), now);
+        assert_eq!(between.to_string(), "1 inline, 2 padded, 3 reduced, 4 continued, 5 placed, 6 long");
+        assert_eq!(Messages::default().to_string(), "none");
+        assert_eq!(earlier.since(&now), Messages::default());
     }
 }

@@ -45,6 +45,7 @@ pub mod rpcbind;
 mod server;
 mod shares;
 mod tcp;
+mod totals;
 mod trace;
 mod workers;
 mod xid;
@@ -62,8 +63,8 @@ pub use rpcrdma_oncrpc::{
 pub use rpcrdma_proto::{
     Agreement, AlignmentBase, Binding, BufferGroup, BufferStructure, Characteristic, Characteristics,
     ChunkSupport, Compatibility, Config, Disposition, Eligibility, Exchanged, Features, Form, Invalidations,
-    Limits, NotExchanged, NotRegistered, Notice, OperationBase, OperationNumbers, PaddedMessages, Profile,
-    ReadRead, Registered, ReplyPlacement, ReverseSupport, Sink, Timeouts, TransmissionSettings,
+    Limits, Messages, NotExchanged, NotRegistered, Notice, OperationBase, OperationNumbers, PaddedMessages,
+    Profile, ReadRead, Registered, ReplyPlacement, ReverseSupport, Sink, Timeouts, TransmissionSettings,
     Transmissions, Travelled, Versions,
 };
 pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};

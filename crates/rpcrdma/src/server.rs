@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rpcrdma_oncrpc::RegisterError;
-use rpcrdma_proto::{Binding, Config};
-use rpcrdma_verbs::{Listener, ProtectionDomain};
+use rpcrdma_proto::{Binding, Config, Messages};
+use rpcrdma_verbs::{Counters, Listener, ProtectionDomain};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -31,6 +31,7 @@ use crate::programs::Programs;
 use crate::rdma::failed_reads::FailedReads;
 use crate::refusals::Refusals;
 use crate::shares::PeerShares;
+use crate::totals::Totals;
 use crate::{rdma, tcp};
 
 /// Serves RPC programs; see the module's introduction.
@@ -94,6 +95,14 @@ pub struct ServerStats {
     /// Octets that were copied between the RDMA links and the memory of calls. Providers may copy what travels by Send; of
     /// payload in chunks nothing is.
     pub payload_bytes_copied: u64,
+    /// Other octets of messages that RPC-over-RDMA copied: short pieces that leave together, and what came in several Sends.
+    pub inline_bytes_copied: u64,
+    /// Calls that came by RDMA, by the form that their client chose: inline, with chunks, long, in several Sends, placed.
+    pub calls_received: Messages,
+    /// The replies to them, by the form that this side chose.
+    pub replies_sent: Messages,
+    /// The counters of all RDMA links together.
+    pub link: Counters,
 }
 
 /// What all connections of a server share.
@@ -109,14 +118,10 @@ pub(crate) struct Shared {
     accepted: AtomicU64,
     calls: AtomicU64,
     agreed: AtomicU64,
-    copied: AtomicU64,
+    pub(crate) totals: Totals,
 }
 
 impl Shared {
-    pub(crate) fn count_copied(&self, octets: u64) {
-        self.copied.fetch_add(octets, Ordering::Relaxed);
-    }
-
     pub(crate) fn count_agreed(&self) {
         self.agreed.fetch_add(1, Ordering::Relaxed);
     }
@@ -322,7 +327,7 @@ impl ServerBuilder {
             accepted: AtomicU64::new(0),
             calls: AtomicU64::new(0),
             agreed: AtomicU64::new(0),
-            copied: AtomicU64::new(0),
+            totals: Totals::default(),
             config,
         };
         Ok(Server { shared: Arc::new(shared), rdma: self.rdma, tcp: self.tcp })
@@ -340,6 +345,7 @@ impl ServerMonitor {
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let shared = &self.shared;
+        let sums = shared.totals.get();
         ServerStats {
             connections: shared.admission.connections(),
             accepted: shared.accepted.load(Ordering::Relaxed),
@@ -348,7 +354,11 @@ impl ServerMonitor {
             agreed: shared.agreed.load(Ordering::Relaxed),
             reverse_calls: shared.backchannels.calls(),
             memory_in_use: shared.shares.domain().usage().in_use,
-            payload_bytes_copied: shared.copied.load(Ordering::Relaxed),
+            payload_bytes_copied: sums.copied.saturating_add(sums.link.payload_bytes_copied),
+            inline_bytes_copied: sums.copied_inline,
+            calls_received: sums.calls,
+            replies_sent: sums.replies,
+            link: sums.link,
         }
     }
 }

@@ -124,6 +124,37 @@ pub struct Counters {
     pub remote_invalidations: u64,
 }
 
+impl Counters {
+    /// What was counted after `earlier`, a state of the same counters.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        self.joined(earlier, u64::saturating_sub)
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.joined(other, u64::saturating_add)
+    }
+
+    fn joined(&self, other: &Self, join: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            link_bytes_sent: join(self.link_bytes_sent, other.link_bytes_sent),
+            link_bytes_received: join(self.link_bytes_received, other.link_bytes_received),
+            payload_bytes_copied: join(self.payload_bytes_copied, other.payload_bytes_copied),
+            message_bytes_copied: join(self.message_bytes_copied, other.message_bytes_copied),
+            tagged_bytes_received: join(self.tagged_bytes_received, other.tagged_bytes_received),
+            segments_sent: join(self.segments_sent, other.segments_sent),
+            segments_received: join(self.segments_received, other.segments_received),
+            send_calls: join(self.send_calls, other.send_calls),
+            receive_calls: join(self.receive_calls, other.receive_calls),
+            windows_bound: join(self.windows_bound, other.windows_bound),
+            local_invalidations: join(self.local_invalidations, other.local_invalidations),
+            remote_invalidations: join(self.remote_invalidations, other.remote_invalidations),
+        }
+    }
+}
+
 /// Why a request was not queued. Gives it back.
 #[derive(Debug, Error)]
 #[error("{kind}")]

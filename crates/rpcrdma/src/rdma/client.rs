@@ -379,6 +379,10 @@ impl State {
                 let ended = link.ended();
                 progress = link.advance(&mut self.session, now.into_std(), cx);
                 if link.ended() && !ended {
+                    if let Some(stats) = self.session.connection_stats() {
+                        let (calls, replies) = (&stats.calls_sent, &stats.replies_received);
+                        tracing::info!(target: "rpcrdma::forms", %calls, %replies, "RDMA connection over");
+                    }
                     self.copied_before += self.copied_now();
                 }
             }

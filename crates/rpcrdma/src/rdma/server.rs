@@ -27,6 +27,7 @@ use crate::backchannel::Reverse;
 use crate::ccp::server::Configurator;
 use crate::handlers::HandlerPanicked;
 use crate::server::{Phase, Shared, StopSignal};
+use crate::totals::Sums;
 
 /// Calls taken in one round before their replies are posted.
 const CALLS_PER_ROUND: usize = 16;
@@ -104,8 +105,8 @@ struct Served {
     reverse: Reverse,
     timer: Pin<Box<Sleep>>,
     phase: Phase,
-    /// Payload copied so far, as it was counted last.
-    copied: u64,
+    /// What was counted last.
+    counted: Sums,
     /// The version was traced.
     version_told: bool,
 }
@@ -143,7 +144,7 @@ impl Served {
             ccp,
             timer: Box::pin(sleep_until(now)),
             phase: Phase::Run,
-            copied: 0,
+            counted: Sums::default(),
             version_told: false,
         }
     }
@@ -188,20 +189,18 @@ impl Served {
             }
             progress |= self.tick(now, cx);
             if !progress {
-                self.count_copies();
+                self.count();
                 return Poll::Pending;
             }
         }
-        self.count_copies();
+        self.count();
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    fn count_copies(&mut self) {
-        let copied = self.connection.stats().payload_bytes_copied
-            + self.link.queue_pair.counters().payload_bytes_copied;
-        self.shared.count_copied(copied - self.copied);
-        self.copied = copied;
+    fn count(&mut self) {
+        let now = Sums::of(self.connection.stats(), self.link.queue_pair.counters());
+        self.shared.totals.add(now, &mut self.counted);
     }
 
     /// Sets the timer; `true` if it was due. It may ring before the deadline, which saves setting it anew with every message.
@@ -268,7 +267,9 @@ impl Served {
     }
 
     fn end(&mut self, reason: String) {
-        self.count_copies();
+        self.count();
+        let Sums { calls, replies, .. } = self.counted;
+        tracing::info!(target: "rpcrdma::forms", peer = ?self.peer, %calls, %replies, "RDMA connection over");
         self.reverse.end(reason);
         self.shared.failed_reads.put(self.peer, self.connection.failed_reads(), Instant::now());
     }
