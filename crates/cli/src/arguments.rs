@@ -130,11 +130,11 @@ pub(crate) struct Connection {
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Sends {
     /// Sends that one message of Version Two is divided into at the most, 1 to 64, instead of RDMA Reads and Writes; with 1 none is,
-    /// with 0 nothing is done of what saves round trips in p1 and p2 [default: 8]
+    /// with 0 nothing is done of what saves round trips in p1 and p2 [default: 8, and 3 for replies that can have a Reply chunk]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=64), help_heading = SENDS)]
     pub(crate) continuation: Option<u32>,
     /// Have room for so many octets of payload in each Receive, a multiple of 4096 up to 249856, so that the other side can place an
-    /// item there by a Send, without RDMA Read or Write; p1 and p2. Each Receive is then so much longer than a page
+    /// item there by a Send, without RDMA Read or Write; p1 and p2. Each Receive is then so much longer than 1 KiB
     #[arg(long, value_name = "OCTETS", value_parser = placement_size, help_heading = SENDS)]
     pub(crate) placement: Option<u32>,
     /// Put up to so many messages that are ready at the same time into one Send, 1 to 64, and take as many in one; p1 and p2, if the
@@ -211,6 +211,7 @@ impl Sends {
         if let Some(count) = self.continuation {
             config.continued_parts = usize::try_from(count.max(1)).unwrap_or(1);
             config.transmissions.enabled = count > 0;
+            config.transmissions.reply_sends = config.continued_parts;
         }
         if let Some(octets) = self.placement {
             config.place_items(BufferStructure::with_items(1, octets));

@@ -80,7 +80,11 @@ pub(crate) fn endpoint(draw: &mut Draw<'_>, versions: Versions, exchanges: bool)
     }
     // Receives that are long have a place for items.
     if config.receive_size == 16_384 {
-        config.transmissions.structure = Some(BufferStructure::with_items(3, 4096));
+        config.transmissions.structure = Some(BufferStructure::behind_head(4096, 3, 4096));
+        // As much as there can be of what is not done where it costs too much.
+        config.transmissions.place_from = 1024;
+        config.transmissions.join_up_to = usize::MAX;
+        config.transmissions.reply_sends = usize::MAX;
     }
     // And sides differ in what they support.
     let transmissions = &mut config.transmissions;

@@ -105,6 +105,7 @@ async fn over_sim_in_groups(profile: Profile, sides: [(usize, Option<u32>); 2]) 
         protocol.versions = Versions::two(profile);
         protocol.continued_parts = sends.max(1);
         protocol.transmissions.enabled = sends > 0;
+        protocol.transmissions.reply_sends = sends.max(1);
         if let Some(octets) = place {
             protocol.place_items(BufferStructure::with_items(1, octets));
         }

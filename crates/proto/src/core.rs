@@ -292,18 +292,22 @@ impl Core {
         &mut self,
         header: &Header,
         group: GroupPlan,
-        payload: &rpcrdma_xdr::Stream,
+        payload: rpcrdma_xdr::Stream,
         invalidate: Option<Key>,
     ) -> usize {
         let GroupPlan { lead, arrangement, items } = group;
         let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
         let initial_type = lead.kind().number(self.codec.rules().groups.unwrap_or_default());
-        let lengths: Vec<usize> = arrangement.sends.iter().map(|send| send.payload).collect();
-        let (parts, _) = split(payload, &lengths);
+        let parts = if arrangement.sends.len() == 1 {
+            vec![payload]
+        } else {
+            let lengths: Vec<usize> = arrangement.sends.iter().map(|send| send.payload).collect();
+            split(&payload, &lengths).0
+        };
         let last = arrangement.sends.len().saturating_sub(1);
         let mut lead = Some(lead);
         let mut sent = 0;
-        for (number, (send, part)) in arrangement.sends.iter().zip(&parts).enumerate() {
+        for (number, (send, mut behind)) in arrangement.sends.iter().zip(parts).enumerate() {
             let payload_len = narrow(send.payload);
             let operation = match lead.take() {
                 Some(Operation::Request(request)) => {
@@ -318,9 +322,9 @@ impl Core {
                 }
             };
             let mut at = operation_len(&operation) + send.payload;
-            let header = Header { body: Body::Transmission(operation), ..header.clone() };
-            let mut behind = rpcrdma_xdr::Stream::new();
-            part.pieces().iter().for_each(|piece| behind.push(piece.clone()));
+            let Header { xid, version, credit, direction, invalidate: named, .. } = *header;
+            let body = Body::Transmission(operation);
+            let header = Header { xid, version, credit, direction, invalidate: named, body };
             for run in &send.placed {
                 put_nothing(run.at.saturating_sub(at), &mut behind);
                 let item = items.get(run.item).map(|item| item.slice(run.range.clone())).unwrap_or_default();

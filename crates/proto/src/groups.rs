@@ -86,8 +86,15 @@ pub struct TransmissionSettings {
     /// ([`Config::receive_size`]), and to be consistent ([`BufferStructure::check`]), else it is as if there was none. `None`: nothing is
     /// placed.
     pub structure: Option<BufferStructure>,
-    /// DDP-eligible items of at least this many bytes are placed in the peer's Receives, if these have room for them.
+    /// DDP-eligible items of at least this many bytes are placed in the peer's Receives, if these have room for them. Shorter ones go
+    /// inline, as far as that is long enough, which costs less.
     pub place_from: usize,
+    /// Items that lie in several Receives are joined, by a copy. Those of more than this many bytes take explicit RDMA instead, if they
+    /// may.
+    pub join_up_to: usize,
+    /// Sends that a reply may come in at the most, if the Call could offer memory for it instead: RDMA Writes take no more round trips,
+    /// and need no copy. Beyond [`Config::continued_parts`] it has no effect.
+    pub reply_sends: usize,
 }
 
 impl Default for TransmissionSettings {
@@ -100,7 +107,9 @@ impl Default for TransmissionSettings {
             continued_replies: true,
             asked: ReplyPlacement::default(),
             structure: None,
-            place_from: 1024,
+            place_from: 4096,
+            join_up_to: 64 << 10,
+            reply_sends: 3,
         }
     }
 }
@@ -416,8 +425,13 @@ impl Groups {
         let Some(Group { xid, lead, parts, .. }) = self.open.take_if(complete) else { return Ok(None) };
         let id = TransmissionId { xid, direction: lead.direction(), number: 0 };
         let mut joined = (0, 0);
-        let pieces: Vec<Bytes> = parts.iter().map(|part| part.message.slice(part.payload.clone())).collect();
-        let payload = self.join(&pieces, id, &mut joined.0)?;
+        let payload = if let [part] = &parts[..] {
+            part.message.slice(part.payload.clone())
+        } else {
+            let pieces: Vec<Bytes> =
+                parts.iter().map(|part| part.message.slice(part.payload.clone())).collect();
+            self.join(&pieces, id, &mut joined.0)?
+        };
         let runs = find_items(&lead, &parts, &self.targets, payload.len())
             .map_err(|error| report(id, None, error))?;
         let scarce = self.scarcely_filled(parts.len(), &runs);
@@ -438,6 +452,9 @@ impl Groups {
     /// Transmissions of a group of so many whose Receives would be held for less than half of what is in them. A message of one holds
     /// that in any form.
     fn scarcely_filled(&self, transmissions: usize, runs: &Runs) -> Vec<usize> {
+        if transmissions < 2 {
+            return vec![];
+        }
         let mut held = vec![0_usize; transmissions];
         for (_, pieces) in runs {
             if let [(transmission, data)] = &pieces[..]
@@ -446,7 +463,7 @@ impl Groups {
                 *held = held.saturating_add(data.len());
             }
         }
-        let half = if transmissions > 1 { self.targets.receive().div_ceil(2) } else { 0 };
+        let half = self.targets.receive().div_ceil(2);
         held.iter()
             .enumerate()
             .filter(|(_, held)| **held < half)

@@ -107,7 +107,7 @@ pub(crate) struct Bounds<'a> {
 /// The Payload stream is cut at multiples of this, bytes.
 const UNIT: usize = 4;
 
-/// Divides a message of `payload` bytes and items of these lengths, none of them empty; `first_header` says how long the header of the first Send is
+/// Divides a message of `payload` bytes and items of these lengths, none of them without bytes; `first_header` says how long the header of the first Send is
 /// if items lie in so many segments each. `None` if that takes more Sends than there may be.
 pub(crate) fn arrange(
     bounds: &Bounds<'_>,
@@ -119,11 +119,11 @@ pub(crate) fn arrange(
     // A longer header can push an item into other segments, and those make it longer; never shorter.
     loop {
         let arrangement = fill(bounds, payload, items, first_header(&counts))?;
-        let lie_in: Vec<usize> = arrangement.segments.iter().map(Vec::len).collect();
-        if lie_in.iter().zip(&counts).all(|(now, counted)| now <= counted) {
+        let lie_in = || arrangement.segments.iter().map(Vec::len);
+        if lie_in().zip(&counts).all(|(now, counted)| now <= *counted) {
             return Some(arrangement);
         }
-        counts.iter_mut().zip(lie_in).for_each(|(counted, now)| *counted = now.max(*counted));
+        counts.iter_mut().zip(lie_in()).for_each(|(counted, now)| *counted = now.max(*counted));
     }
 }
 

@@ -20,7 +20,9 @@ use crate::wire::round_trips::{
     Location, Operation, PlacedItem, ResponseDirection, ResponseLocation, ResponseSet, TransmitContinuation,
     TransmitRequest, TransmitResponse,
 };
-use crate::wire::{ChunkLists, Direction, Segment, Shape, WriteChunk, operation_len};
+use crate::wire::{
+    ChunkLists, Direction, Segment, Shape, WriteChunk, operation_len, request_len, response_len,
+};
 
 /// What is possible in transmission groups for a Call.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +41,18 @@ pub struct CallGroups<'a> {
     pub(crate) asked: ReplyPlacement,
     /// Items of at least this many bytes are placed.
     pub(crate) place_from: usize,
+    /// And of at most this many, if they lie in several Receives.
+    pub(crate) join_up_to: usize,
     /// Bytes that we take of a reply in several Sends.
     pub(crate) reply_len: usize,
+}
+
+impl CallGroups<'_> {
+    /// Whether items of these lengths are worth it to be placed like this: what lies in several Receives is copied.
+    fn is_worth_it(&self, arrangement: &Arrangement, lengths: &[usize]) -> bool {
+        let lie_in = arrangement.segments.iter().map(Vec::len);
+        lengths.iter().zip(lie_in).all(|(len, segments)| segments < 2 || *len <= self.join_up_to)
+    }
 }
 
 /// The same for a reply: what its Call says, and where the Requester's Receives take items.
@@ -154,7 +166,7 @@ fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
     // What is put together is bounded.
     let taken = |arranged: &Arrangement, len: usize| arranged.sends.len() == 1 || len <= groups.reply_len;
     if input.sinks.iter().all(|len| *len == 0) || input.flavor_touches_data {
-        let header = |_: &[usize]| response_len(&[]);
+        let header = |_: &[usize]| response_with(std::iter::empty());
         let whole = reply_max.saturating_add(placed);
         let arranged = arrange(&reply_bounds(input, groups, &nowhere), whole, &[], header)?;
         if !taken(&arranged, whole) {
@@ -178,7 +190,7 @@ fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
     let explicit = |lengths: &Vec<usize>| ResponseLocation::Explicit(unnamed(lengths));
     let set: Vec<_> =
         write.iter().map(|lengths| ResponseDirection { least_len: 0, location: explicit(lengths) }).collect();
-    let header = |_: &[usize]| response_len(&written(&write));
+    let header = |_: &[usize]| response_with(written(&write));
     let arranged = arrange(&reply_bounds(input, groups, &nowhere), reply_max, &[], header)?;
     let receives = arranged.sends.len();
     taken(&arranged, reply_max).then_some(Directed { write, set, receives, gains: receives > 1 })
@@ -187,6 +199,7 @@ fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
 /// Items of the reply may be placed in our Receives; `None` if there are too few. Where the Responder has a choice there is memory too.
 fn into_receives(input: &CallInput<'_>, groups: &CallGroups<'_>, reply_max: usize) -> Option<Directed> {
     let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    let plain = response_with(std::iter::empty());
     let asked = if input.chunks.allowed { groups.asked } else { ReplyPlacement::Targets };
     let (write, threshold) = match asked {
         ReplyPlacement::Explicit | ReplyPlacement::Targets => (vec![], None),
@@ -202,22 +215,22 @@ fn into_receives(input: &CallInput<'_>, groups: &CallGroups<'_>, reply_max: usiz
     let lengths: Vec<usize> =
         input.sinks.iter().map(|len| (*len).min(longest)).filter(|len| *len > 0).collect();
     // Whichever of the two places is the longer one to name.
-    let explicit = written(&write);
+    let explicit: Vec<usize> =
+        written(&write).map(|location| response_with([location].into_iter()) - plain).collect();
     let named = |index: usize, count: usize| {
-        let longer = |other: &&Location| {
-            let len = |location: &Location| response_len(std::slice::from_ref(location));
-            len(other) > len(&targets_of(count))
-        };
-        explicit.get(index).filter(longer).cloned().unwrap_or_else(|| targets_of(count))
+        explicit.get(index).copied().unwrap_or(0).max(PlacedItem::len_in_targets(count))
     };
     let header = |counts: &[usize]| {
         let mut counts = counts.iter().copied();
         let count = |len: &usize| if (*len).min(longest) > 0 { counts.next() } else { None };
         let counts = input.sinks.iter().map(count).map(|count| count.unwrap_or(1));
-        response_len(&counts.enumerate().map(|(index, count)| named(index, count)).collect::<Vec<_>>())
+        plain + counts.enumerate().map(|(index, count)| named(index, count)).sum::<usize>()
     };
     let bounds = reply_bounds(input, groups, groups.ours);
-    let sends = |payload, lengths: &[usize]| Some(arrange(&bounds, payload, lengths, header)?.sends.len());
+    let sends = |payload, lengths: &[usize]| {
+        let arranged = arrange(&bounds, payload, lengths, header)?;
+        groups.is_worth_it(&arranged, lengths).then_some(arranged.sends.len())
+    };
     let receives = match lengths[..] {
         // One item is either too short or placed.
         [_] => sends(reply_max, &lengths)?.max(sends(payload, &[])?),
@@ -246,8 +259,8 @@ fn memory(input: &CallInput<'_>) -> Option<Vec<Vec<usize>>> {
 }
 
 /// Items of a reply that are all written there.
-fn written(memory: &[Vec<usize>]) -> Vec<Location> {
-    memory.iter().map(|lengths| Location::Explicit(unnamed(lengths))).collect()
+fn written(memory: &[Vec<usize>]) -> impl Iterator<Item = Location> {
+    memory.iter().map(|lengths| Location::Explicit(unnamed(lengths)))
 }
 
 /// How long the Responder's Sends are is not said, but that every one makes them of the default size. So there are Receives for as many
@@ -262,15 +275,15 @@ fn reply_bounds<'a>(input: &CallInput<'_>, groups: &CallGroups<'_>, targets: &'a
     }
 }
 
-fn targets_of(count: usize) -> Location {
-    Location::Targets { offset: 0, segments: vec![0; count] }
+/// What items that lie in so many segments each add to a header, bytes.
+fn placed_len(counts: &[usize]) -> usize {
+    counts.iter().map(|count| PlacedItem::len_in_targets(*count)).sum()
 }
 
 /// Bytes of the header of the first transmission of a reply with items in these places.
-fn response_len(locations: &[Location]) -> usize {
-    let item = |location: &Location| PlacedItem { displacement: 0, length: 0, location: location.clone() };
-    let placed = locations.iter().map(item).collect();
-    operation_len(&Operation::Response(TransmitResponse { placed, count: 0, payload_len: 0 }))
+fn response_with(locations: impl Iterator<Item = Location>) -> usize {
+    let placed = locations.map(|location| PlacedItem { displacement: 0, length: 0, location }).collect();
+    response_len(&TransmitResponse { placed, count: 0, payload_len: 0 })
 }
 
 /// The operation of the first transmission of a Call.
@@ -291,40 +304,37 @@ fn place(
     placeable: &[usize],
 ) -> Option<CallPlan> {
     let mut payload = Stream::new();
-    let mut items = Vec::new();
-    let mut displacements = Vec::new();
+    let mut items = Vec::with_capacity(placeable.len());
+    let mut lengths = Vec::with_capacity(placeable.len());
+    let mut placed = Vec::with_capacity(placeable.len());
     for (index, Located { position, piece, .. }) in pieces.iter().enumerate() {
         if placeable.contains(&index) {
-            displacements.push(u32::try_from(*position).ok()?);
-            items.push(piece.data().clone());
+            let data = piece.data();
+            placed.push(PlacedItem {
+                displacement: u32::try_from(*position).ok()?,
+                length: u32::try_from(data.len()).ok()?,
+                location: Location::NoItem,
+            });
+            lengths.push(data.len());
+            items.push(data.clone());
         } else {
             payload.push(Piece::clone(piece));
         }
     }
-    let lengths: Vec<usize> = items.iter().map(Bytes::len).collect();
-    let placed = |locations: Vec<Location>| -> Vec<PlacedItem> {
-        let places = displacements.iter().zip(&lengths).zip(locations);
-        places
-            .map(|((displacement, length), location)| PlacedItem {
-                displacement: *displacement,
-                length: u32::try_from(*length).unwrap_or(u32::MAX),
-                location,
-            })
-            .collect()
-    };
     let bounds = Bounds {
         targets: groups.theirs,
         send: groups.theirs.longest_send(input.send),
         further_header: further_header(),
         most: groups.sends,
     };
-    let arrangement = arrange(&bounds, payload.len(), &lengths, |counts| {
-        let locations = counts.iter().map(|count| targets_of(*count)).collect();
-        operation_len(&Operation::Request(request(input, directed, placed(locations))))
-    })?;
-    let lie_in = |segments: &Vec<u32>| Location::Targets { offset: 0, segments: segments.clone() };
-    let locations = arrangement.segments.iter().map(lie_in).collect();
-    let lead = request(input, directed, placed(locations));
+    let mut lead = request(input, directed, vec![]);
+    let without = request_len(&lead);
+    let mut arrangement = arrange(&bounds, payload.len(), &lengths, |counts| without + placed_len(counts))
+        .filter(|arrangement| groups.is_worth_it(arrangement, &lengths))?;
+    for (item, segments) in placed.iter_mut().zip(std::mem::take(&mut arrangement.segments)) {
+        item.location = Location::Targets { offset: 0, segments };
+    }
+    lead.placed = placed;
     Some(finish(Form::Placed, payload, vec![], lead, arrangement, items, directed))
 }
 
@@ -346,7 +356,7 @@ fn explicit(
         }
     });
     let lead = request(input, directed, placed.collect());
-    let header = operation_len(&Operation::Request(lead.clone()));
+    let header = request_len(&lead);
     let nowhere = Targets::default();
     let bounds = Bounds {
         targets: &nowhere,
@@ -413,7 +423,7 @@ pub(super) fn plan_reply(input: &ReplyInput<'_>) -> Result<Option<ReplyPlan>, Pr
         placed => placed,
     };
     let len = wide(input.message.len());
-    let inline = wide(input.send.saturating_sub(response_len(&[])));
+    let inline = wide(input.send.saturating_sub(response_with(std::iter::empty())));
     plan.map(Some).ok_or(ProtocolError::ReplyTooLong { len, inline, reply_chunk: 0 })
 }
 
@@ -475,38 +485,39 @@ fn attempt(
         })
         .collect();
     let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-    let response = |lie_in: &dyn Fn(usize) -> Vec<u32>| {
-        let mut place = 0;
-        let placed = (0..groups.directions.len()).map(|index| {
-            let (displacement, length, location) = match given.get(index) {
+    let placed: Vec<PlacedItem> = (0..groups.directions.len())
+        .map(|index| {
+            let (at, length, location) = match given.get(index) {
                 None => (0, 0, Location::NoItem),
                 Some((at, Given::TooShort)) => (*at, 0, Location::TooShort),
                 Some((at, Given::Write(data))) => {
                     let filled = write.get(index).map_or(vec![], |chunk| chunk.segments.clone());
                     (*at, data.len(), Location::Explicit(filled))
                 }
-                Some((at, Given::Place(data))) => {
-                    place += 1;
-                    (*at, data.len(), Location::Targets { offset: 0, segments: lie_in(place - 1) })
-                }
+                // In which segments is found out below.
+                Some((at, Given::Place(data))) => (*at, data.len(), Location::NoItem),
             };
-            PlacedItem { displacement: narrow(displacement), length: narrow(length), location }
-        });
-        TransmitResponse { placed: placed.collect(), count: 1, payload_len: 0 }
-    };
+            PlacedItem { displacement: narrow(at), length: narrow(length), location }
+        })
+        .collect();
+    let mut lead = TransmitResponse { placed, count: 1, payload_len: 0 };
     let lengths: Vec<usize> = items.iter().map(Bytes::len).collect();
+    let nowhere = lengths.len() * PlacedItem::LEN_NOWHERE;
+    let others = response_len(&lead).saturating_sub(nowhere);
     let bounds = Bounds {
         targets: groups.theirs,
         send: groups.theirs.longest_send(input.send),
         further_header: further_header(),
         most: groups.sends,
     };
-    let arrangement = arrange(&bounds, rest.len(), &lengths, |counts| {
-        let lie_in = |index: usize| vec![0; counts.get(index).copied().unwrap_or(0)];
-        operation_len(&Operation::Response(response(&lie_in)))
-    });
-    let Some(arrangement) = arrangement else { return Ok(None) };
-    let mut lead = response(&|index| arrangement.segments.get(index).cloned().unwrap_or_default());
+    let arrangement = arrange(&bounds, rest.len(), &lengths, |counts| others + placed_len(counts));
+    let Some(mut arrangement) = arrangement else { return Ok(None) };
+    let is_placed =
+        |(index, _): &(usize, &mut PlacedItem)| matches!(given.get(*index), Some((_, Given::Place(_))));
+    let lying = lead.placed.iter_mut().enumerate().filter(is_placed).map(|(_, item)| item);
+    for (item, segments) in lying.zip(std::mem::take(&mut arrangement.segments)) {
+        item.location = Location::Targets { offset: 0, segments };
+    }
     lead.count = narrow(arrangement.sends.len());
     let placed: Vec<(usize, Bytes)> = given
         .iter()

@@ -32,6 +32,19 @@ pub(crate) struct Answers {
     pub(crate) awaited: u32,
 }
 
+/// What there is for a Call and its reply in transmission groups.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// Credits, of which each Send takes one.
+    sends: u32,
+    /// Sends that a reply is asked for at the most, rather than given memory.
+    replies: usize,
+    /// Bytes of an item that lies in several Receives, at the most.
+    joined: usize,
+    /// Receives that are kept for the transmissions of other replies.
+    set_aside: u32,
+}
+
 /// Memory to be exposed, in the order of the header.
 type Exposure = (Place, u32, WindowMemory);
 
@@ -67,14 +80,23 @@ impl Requester {
         if !self.credits.available() || self.no_window || !core.may_send(left.saturating_add(1)) {
             return false;
         }
+        let share = self.share();
         let Some(transaction) = self.calls.get_mut(&xid) else {
             self.queue.pop_front();
             return true;
         };
         // What has chunks to fall back on does not wait for credits or Receives for several Sends; what has not, does.
         let falls_back = core.uses_chunks();
-        let room =
-            if falls_back { (self.credits.room(), self.set_aside) } else { (self.credits.granted(), 0) };
+        let room = if falls_back {
+            Room {
+                sends: self.credits.room().min(share),
+                replies: core.config.transmissions.reply_sends,
+                joined: core.config.transmissions.join_up_to,
+                set_aside: self.set_aside,
+            }
+        } else {
+            Room { sends: self.credits.granted(), replies: usize::MAX, joined: usize::MAX, set_aside: 0 }
+        };
         let plan = match plan(core, transaction, answers, calls, room) {
             Ok(plan) => plan,
             // What the peer takes is not told yet.
@@ -151,6 +173,14 @@ impl Requester {
             first.passed = first.passed.saturating_add(1);
         }
         true
+    }
+
+    /// Credits that a Call may take for its Sends if it could leave in one: those of all, divided among the Calls that are in flight or
+    /// wait to be. With many at a time no round trip of one of them is waited for, but credits are, and each Send costs more than a
+    /// segment of an RDMA Read.
+    fn share(&self) -> u32 {
+        let waiting = narrow(self.queue.len().saturating_add(self.aside.len()));
+        (self.credits.granted() / self.credits.in_flight().saturating_add(waiting).max(1)).max(1)
     }
 
     /// The first call that was set aside is next, if it can leave, or never will; `false` if nothing passes it any more.
@@ -244,7 +274,7 @@ impl Requester {
             transaction.further = narrow(group.sends()).saturating_sub(1);
             self.credits.take_further(transaction.further);
             transaction.directions = Some(name_memory(&mut group.lead, &transaction.offered));
-            core.send_group(&header, group, &plan.inline, None)
+            core.send_group(&header, group, plan.inline, None)
         } else {
             core.send_continued(&header, &plan.parts, &plan.inline, None, true)
         };
@@ -287,14 +317,13 @@ impl Requester {
     }
 }
 
-/// `answers` are messages that are left, `calls` those that our Calls without a reply took; `room` are credits where a Send takes one, and
-/// `set_aside` the Receives that replies have beyond one each.
+/// `answers` are messages that are left, `calls` those that our Calls without a reply took.
 fn plan(
     core: &Core,
     transaction: &Transaction,
     answers: Answers,
     calls: u32,
-    (room, set_aside): (u32, u32),
+    room: Room,
 ) -> Result<CallPlan, Refusal> {
     let call = &transaction.call;
     let config = &core.config;
@@ -338,7 +367,7 @@ fn plan(
             continued,
             continued_reply: if continues { core.continued_reply_parts() } else { 1 },
             continued_reply_len: config.limits.continued_len,
-            groups: if transaction.plain { None } else { core.call_groups(room, set_aside) },
+            groups: if transaction.plain { None } else { core.call_groups(room) },
         })
     };
     let mut plan = attempt(config.max_segments.min(most))?;
@@ -363,19 +392,19 @@ fn plan(
 }
 
 impl Core {
-    /// What is possible in transmission groups for a Call that leaves now: `room` are credits, `set_aside` Receives that are kept for the
-    /// transmissions of other replies. The receive queue has room for one such reply.
-    fn call_groups(&self, room: u32, set_aside: u32) -> Option<CallGroups<'_>> {
+    /// What is possible in transmission groups for a Call that leaves now. The receive queue has room for one reply in several Sends.
+    fn call_groups(&self, room: Room) -> Option<CallGroups<'_>> {
         let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let peer = self.peer_groups.as_ref().filter(|peer| peer.takes_calls && !self.refuses_groups)?;
         let settings = &self.config.transmissions;
         let most = self.config.continued_parts.max(1);
         let own = if settings.calls.continuation { most } else { 1 };
-        let awaited = if settings.continued_replies && set_aside == 0 { most } else { 1 };
+        let awaited =
+            if settings.continued_replies && room.set_aside == 0 { most.min(room.replies) } else { 1 };
         let awaited = awaited.min(self.config.limits.continued_parts).min(peer.responses).max(1);
         let asks = peer.places && settings.asked != ReplyPlacement::Explicit;
         Some(CallGroups {
-            sends: own.min(peer.requests).min(wide(room)).max(1),
+            sends: own.min(peer.requests).min(wide(room.sends)).max(1),
             reply_sends: awaited,
             theirs: if settings.calls.placement { &peer.targets } else { &self.nowhere },
             ours: if asks { &self.targets } else { &self.nowhere },
@@ -383,6 +412,7 @@ impl Core {
             directs: peer.places || peer.responses > 1,
             asked: settings.asked,
             place_from: settings.place_from,
+            join_up_to: room.joined,
             reply_len: self.config.limits.continued_len,
         })
     }

@@ -333,7 +333,7 @@ fn send_reply(
     };
     let header = core.header(Direction::Reply, call.xid, grant, body);
     if let Some(group) = plan.group {
-        travelled.sent = core.send_group(&header, group, &payload, invalidate);
+        travelled.sent = core.send_group(&header, group, payload, invalidate);
         core.stats.replies_sent.count(&travelled);
         tracing::debug!(
             side = %core.side, xid = format_args!("{:#010x}", call.xid), form = ?travelled.form,

@@ -24,7 +24,7 @@ use crate::error::ProtocolError;
 use crate::limits::Limits;
 pub use exchange::{Exchange, Rest, Subset, Value};
 use reader::Reader;
-use round_trips::{ErrorReport, Operation, OperationBase, OperationType};
+use round_trips::{ErrorReport, Operation, OperationBase, OperationType, TransmitRequest, TransmitResponse};
 pub use segment::{ChunkLists, ReadSegment, Segment, WriteChunk};
 
 /// Bytes of the part that has the same place and meaning in every version (RFC 8166 §4.2, §7).
@@ -428,6 +428,16 @@ fn put_error(code: u32, words: &[u32], out: &mut BytesMut) {
 
 /// The bytes before `rdma_optinfo` of an RDMA2_OPTIONAL: fixed part, `rdma_optdir`, `rdma_opttype`, and the length of what follows.
 const OPTIONAL_LEN: usize = FIXED_LEN + 3 * 4;
+
+/// Bytes of the header of the first transmission of a Call.
+pub(crate) fn request_len(request: &TransmitRequest) -> usize {
+    OPTIONAL_LEN + request.encoded_len()
+}
+
+/// The same of a reply.
+pub(crate) fn response_len(response: &TransmitResponse) -> usize {
+    OPTIONAL_LEN + response.encoded_len()
+}
 
 /// Bytes of the header of a message with this operation of rtrext-02.
 #[must_use]

@@ -153,6 +153,10 @@ pub struct TransmitRequest {
 }
 
 impl TransmitRequest {
+    pub(super) fn encoded_len(&self) -> usize {
+        PlacedItem::all_len(&self.placed) + ResponseSet::all_len(&self.response) + 3 * WORD
+    }
+
     /// What is wrong with it that decodes: a location of a type that only responses have (rtrext-02 §6.2, table 1), or ranges
     /// of the response sets that are not disjoint and strictly increasing (§7.4). The draft has no error codes of their own for
     /// either; they are said as bad offsets.
@@ -172,6 +176,12 @@ pub struct TransmitResponse {
     pub count: u32,
     /// `optxrs_pslen`: bytes of the Payload stream in this transmission.
     pub payload_len: u32,
+}
+
+impl TransmitResponse {
+    pub(super) fn encoded_len(&self) -> usize {
+        PlacedItem::all_len(&self.placed) + 2 * WORD
+    }
 }
 
 /// ROPT_XMTCONT (`optxmt_cont`, rtrext-02 §9.4): a later transmission of either.
@@ -244,10 +254,8 @@ impl Operation {
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         match self {
-            Self::Request(TransmitRequest { placed, response, .. }) => {
-                PlacedItem::all_len(placed) + ResponseSet::all_len(response) + 3 * WORD
-            }
-            Self::Response(TransmitResponse { placed, .. }) => PlacedItem::all_len(placed) + 2 * WORD,
+            Self::Request(request) => request.encoded_len(),
+            Self::Response(response) => response.encoded_len(),
             Self::Continuation(_) => 3 * WORD,
             Self::Report(report) => report.encoded_len(),
         }

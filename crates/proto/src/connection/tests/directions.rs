@@ -26,6 +26,8 @@ fn placing(length: u32, asked: ReplyPlacement, config: Config) -> Config {
     let mut config = config;
     config.place_items(BufferStructure::new([group(1024, 0), group(length, TARGETABLE)]).unwrap());
     config.transmissions.asked = asked;
+    config.transmissions.place_from = 1024;
+    config.transmissions.reply_sends = config.continued_parts;
     config
 }
 

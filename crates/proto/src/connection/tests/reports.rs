@@ -340,7 +340,8 @@ fn rtrext_s5_1_operations_that_are_not_supported() {
 
 /// Our client, whose peer does everything that there is; the first call is made and answered.
 pub(super) fn client(profile: Profile) -> Raw {
-    client_with(profile, Config::default())
+    let transmissions = TransmissionSettings { place_from: 1024, ..TransmissionSettings::default() };
+    client_with(profile, Config { transmissions, ..Config::default() })
 }
 
 pub(super) fn client_with(profile: Profile, config: Config) -> Raw {

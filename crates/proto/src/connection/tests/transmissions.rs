@@ -15,13 +15,23 @@ fn structured(segments: u32, length: u32, config: Config) -> Config {
     let targets = BufferGroup { count: segments, length, align: 4, flags: TARGETABLE };
     let structure = BufferStructure::new([plain, targets]).unwrap();
     let receive_size = usize::try_from(structure.total).unwrap();
-    let transmissions =
-        TransmissionSettings { structure: Some(structure), ..TransmissionSettings::default() };
+    let transmissions = TransmissionSettings {
+        structure: Some(structure),
+        place_from: 1024,
+        ..TransmissionSettings::default()
+    };
     Config { receive_size, send_size: 32 << 10, transmissions, ..config }
 }
 
-/// Client and server of one profile that have told each other what they are like.
-fn pair(profile: Profile, client: Config, server: Config) -> Pair {
+/// Client and server of one profile that have told each other what they are like. Replies are continued as long as there may be Sends.
+fn pair(profile: Profile, mut client: Config, server: Config) -> Pair {
+    client.transmissions.reply_sends = client.continued_parts;
+    client.transmissions.place_from = 1024;
+    pair_as_told(profile, client, server)
+}
+
+/// The same, with replies as they are by default.
+fn pair_as_told(profile: Profile, client: Config, server: Config) -> Pair {
     let client = Config { versions: Versions::two(profile), ..client };
     let server = Config { versions: Versions::both(profile), ..server };
     let mut pair = Pair::with(FabricConfig::default(), client, server);
@@ -170,7 +180,7 @@ fn rtrext_s5_against_a_peer_without_it_all_is_as_before() {
 #[test]
 fn rtrext_s4_2_nothing_comes_between_the_transmissions() {
     for profile in EXCHANGING {
-        for (calls, grant) in [(1, 1), (3, 4), (64, 64)] {
+        for (calls, grant) in [(1, 1), (3, 4), (400, 400)] {
             let config = |config: Config| Config { calls, grant, reverse_chunks: true, ..config };
             let (client, server) =
                 (structured(1, 4096, Config::default()), structured(1, 4096, server_config()));
@@ -191,11 +201,88 @@ fn rtrext_s4_2_nothing_comes_between_the_transmissions() {
                 assert!(failed.is_none(), "{calls} {grant}: {failed:?}");
             }
             if grant > 8 {
-                let sent = pair.client.connection.stats().calls_sent.clone();
+                let sent = pair.client.connection.stats().calls_sent;
                 assert!(sent.placed > 0 && sent.continued > 0, "{sent:?}");
             }
             check_quiet(&pair);
         }
+    }
+}
+
+/// Each Send of a Call takes a credit: with many Calls at a time none takes what others could leave on, where it has another way.
+#[test]
+fn rtrext_s4_3_a_call_takes_no_more_credits_than_its_share() {
+    for profile in EXCHANGING {
+        let mut pair = pair(profile, Config::default(), Config { grant: 12, ..server_config() });
+        // 9000 bytes take three Sends.
+        for (first, calls, continued, long) in [(10, 1, 1, 0), (20, 4, 5, 0), (30, 6, 5, 6)] {
+            for xid in first..first + calls {
+                pair.call(store(xid, 9000));
+            }
+            pair.settle();
+            let sent = &pair.client.connection.stats().calls_sent;
+            assert_eq!((sent.continued, sent.long), (continued, long), "{calls} at a time");
+        }
+        check_quiet(&pair);
+    }
+}
+
+/// What RDMA Writes can carry without another round trip takes few Sends.
+#[test]
+fn a_reply_that_can_have_a_reply_chunk_comes_in_few_sends() {
+    for profile in EXCHANGING {
+        let mut pair = pair_as_told(profile, Config::default(), server_config());
+        let few = 4096 * Config::default().transmissions.reply_sends;
+        for (xid, len, continued, long) in [(10, few - 1000, 1, 0), (11, few, 1, 1), (12, 30_000, 1, 2)] {
+            check_reply(LIST, len, pair.round_trip(list(xid, len)));
+            let sent = &pair.server.connection.stats().replies_sent;
+            assert_eq!((sent.continued, sent.long), (continued, long), "{len}");
+        }
+        check_quiet(&pair);
+    }
+}
+
+/// An item in several Receives is joined: one that is long takes explicit RDMA, which does without a copy.
+#[test]
+fn long_items_that_lie_in_several_receives_take_explicit_rdma() {
+    for profile in EXCHANGING {
+        let most = Config::default().transmissions.join_up_to;
+        let config = |config| structured(1, 48 << 10, config);
+        let mut pair = pair(profile, config(Config::default()), config(server_config()));
+        for (xid, len, placed, reduced) in
+            [(10, 48 << 10, 1, 0), (20, most, 2, 0), (30, most + 1, 2, 1), (40, 1 << 20, 2, 2)]
+        {
+            check_reply(WRITE, len, pair.round_trip(write(xid, len)));
+            check_reply(READ, len, pair.round_trip(read(xid + 1, len)));
+            let ours = pair.client.connection.stats();
+            assert_eq!((ours.calls_sent.placed, ours.replies_received.placed), (placed, placed), "{len}");
+            assert_eq!((ours.calls_sent.reduced, ours.replies_received.reduced), (reduced, reduced), "{len}");
+        }
+        check_quiet(&pair);
+    }
+}
+
+/// An item is placed, or stays inline if it is too short: what comes before its place need not hold both, so one Receive is enough for
+/// each reply, and many come at a time.
+#[test]
+fn rtrext_s7_4_a_reply_with_one_item_takes_one_receive() {
+    for profile in EXCHANGING {
+        let config = structured(1, 8192, Config::default());
+        let mut pair = pair(profile, config, Config { send_size: 32 << 10, ..server_config() });
+        for xid in 10..40 {
+            pair.call(read(xid, 8192));
+        }
+        // Inline, and as long as that may be.
+        for xid in 40..50 {
+            let mut short = read(xid, 8192);
+            short.message = read(xid, 1020).message;
+            pair.call(short);
+        }
+        pair.settle();
+        assert!(pair.client.replies.iter().all(|(_, reply)| reply.is_ok()));
+        let received = &pair.client.connection.stats().replies_received;
+        assert_eq!((received.placed, received.inline), (30, 10 + 3));
+        check_quiet(&pair);
     }
 }
 

@@ -11,7 +11,9 @@ use crate::limits::Limits;
 /// XMRSFLAG_PLT: a segment in which items can be placed (rtrext-02 §7.2).
 pub const TARGETABLE: u32 = 1;
 
-const PAGE: u32 = 4096;
+/// What our Receives begin at a multiple of, bytes.
+#[expect(clippy::cast_possible_truncation, reason = "a constant that is small")]
+const OUR_ALIGN: u32 = rpcrdma_verbs::RECEIVE_ALIGN as u32;
 
 /// Bytes of an `xmrbs_group`.
 const GROUP_LEN: usize = 4 * WORD;
@@ -114,6 +116,9 @@ pub struct BufferStructure {
 }
 
 impl BufferStructure {
+    /// Bytes for headers and Payload before the first place for an item, in our Receives: a sender fills up what is left of it.
+    pub const HEAD: u32 = 1024;
+
     /// What is assumed of a side that tells only its receive size, or not even that: one segment, with no alignment and not to be
     /// placed in (rtrext-02 §8.1).
     #[must_use]
@@ -121,14 +126,19 @@ impl BufferStructure {
         Self { total: size, groups: vec![BufferGroup { count: 1, length: size, align: 1, flags: 0 }] }
     }
 
-    /// A page for headers and Payload, and so many segments of this length, bytes, at multiples of a page, for items: our Receives begin
-    /// at one.
+    /// [`Self::HEAD`] bytes for headers and Payload, and so many segments of this length, bytes, for items.
     #[must_use]
     pub fn with_items(count: u32, length: u32) -> Self {
-        let plain = BufferGroup { count: 1, length: PAGE, align: PAGE, flags: 0 };
-        let align = if length.is_multiple_of(PAGE) { PAGE } else { 4 };
-        let items = BufferGroup { count, length, align, flags: TARGETABLE };
-        let total = count.saturating_mul(length).saturating_add(PAGE);
+        Self::behind_head(Self::HEAD, count, length)
+    }
+
+    /// The same with a head of this length, bytes. What is said of alignment is no more than what holds of our Receives.
+    #[must_use]
+    pub fn behind_head(head: u32, count: u32, length: u32) -> Self {
+        let align = |offsets: u32| OUR_ALIGN.min(1 << offsets.trailing_zeros().min(31));
+        let plain = BufferGroup { count: 1, length: head, align: OUR_ALIGN, flags: 0 };
+        let items = BufferGroup { count, length, align: align(head | length), flags: TARGETABLE };
+        let total = count.saturating_mul(length).saturating_add(head);
         Self { total, groups: vec![plain, items] }
     }
 
@@ -280,5 +290,21 @@ impl BufferStructure {
                 out.put_u32(word);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// rtrext-02 §7.2: no more is promised than Receives of ours keep, wherever they begin.
+    #[test]
+    fn rtrext_s7_2_our_receives_are_aligned_as_it_is_said() {
+        for (head, count, length) in [(1024, 1, 4096), (1024, 3, 8192), (4096, 2, 1028), (1024, 1, 96)] {
+            let structure = BufferStructure::behind_head(head, count, length);
+            assert_eq!(structure.check_in_one_piece(), Ok(()), "{structure:?}");
+            assert!(structure.groups.iter().all(|group| group.align <= OUR_ALIGN), "{structure:?}");
+            assert_eq!(structure.total, head + count * length);
+        }
     }
 }

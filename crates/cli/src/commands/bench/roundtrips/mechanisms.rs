@@ -30,7 +30,7 @@ const MEMORY: usize = 64 << 20;
 
 /// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(in crate::commands::bench) enum Operation {
     /// A short Call, a short reply.
     Small,
     /// So many of these at once.
@@ -168,6 +168,8 @@ fn placed_large(client: &mut ClientConfig, server: &mut ServerConfig) {
 fn take_large(protocol: &mut Config) {
     protocol.continued_parts = LARGE_PARTS;
     protocol.limits.continued_len = LARGE_PARTS * protocol.receive_size;
+    // What is to be counted, whether it is what would be chosen or not.
+    protocol.transmissions.join_up_to = usize::MAX;
 }
 
 /// The ways of a WRITE of [`LARGE_DATA`], and of a Call as long.
