@@ -1,5 +1,6 @@
 //! `rpcrdma bench`: throughput, latency and memory as ratios to plain TCP, measured in the same run.
 
+mod mechanisms;
 mod memory;
 mod nfs;
 mod processor;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use self::mechanisms::Mechanisms;
 use self::nfs::NfsStreams;
 use self::processor::Processors;
 use self::roundtrips::Roundtrips;
@@ -79,9 +81,11 @@ pub(crate) struct Bench {
     operations: Option<u32>,
 }
 
-/// What is about the protocol, not about this machine.
+/// What is about the protocol.
 #[derive(Debug, Subcommand)]
 enum Other {
+    /// Measure the ways in which a call or a reply can travel, on the loopback interface
+    Mechanisms(Mechanisms),
     /// Count the round trips of each way in which an operation can travel, on a simulated link or through a delay line
     Roundtrips(Roundtrips),
 }
@@ -106,8 +110,10 @@ struct Effort {
 
 impl Bench {
     pub(crate) fn run(&self, common: Common) -> Result<(), Failure> {
-        if let Some(Other::Roundtrips(roundtrips)) = &self.other {
-            return roundtrips.run(common);
+        match &self.other {
+            Some(Other::Mechanisms(mechanisms)) => return mechanisms.run(common),
+            Some(Other::Roundtrips(roundtrips)) => return roundtrips.run(common),
+            None => {}
         }
         let effort = Effort {
             rounds: self.rounds.unwrap_or(if self.quick { 3 } else { 7 }),

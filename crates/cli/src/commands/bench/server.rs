@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use rpcrdma::{PeerShares, Server, ServerConfig};
+use rpcrdma::{PeerShares, Server, ServerConfig, ServerMonitor};
 use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
@@ -14,6 +14,7 @@ use rustix::thread::{Pid, gettid};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use super::roundtrips::Transfers;
 use super::{MEMORY_EXPORT, failed, tcp, verbs};
 use crate::exit::Failure;
 
@@ -34,6 +35,7 @@ pub(super) struct Addresses {
 /// A running server; it stops when dropped.
 pub(super) struct BenchServer {
     pub(super) addresses: Addresses,
+    pub(super) monitor: ServerMonitor,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -55,15 +57,15 @@ impl BenchServer {
                 let result = {
                     let mut config = ServerConfig::default();
                     configure(&mut config);
-                    serve(&directory, &state, config, stopped, |addresses| drop(tell.send(Ok(addresses))))
+                    serve(&directory, &state, config, stopped, |ready| drop(tell.send(Ok(ready))))
                 };
                 if let Err(failure) = result {
                     drop(tell.send(Err(failure)));
                 }
             })
             .map_err(failed("start the server's thread"))?;
-        let addresses = told.recv().map_err(failed("start the server"))??;
-        Ok(Self { addresses, stop: Some(stop), thread: Some(thread) })
+        let (addresses, monitor) = told.recv().map_err(failed("start the server"))??;
+        Ok(Self { addresses, monitor, stop: Some(stop), thread: Some(thread) })
     }
 }
 
@@ -82,7 +84,7 @@ fn serve(
     state: &Path,
     config: ServerConfig,
     stopped: oneshot::Receiver<()>,
-    ready: impl FnOnce(Addresses),
+    ready: impl FnOnce((Addresses, ServerMonitor)),
 ) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -123,13 +125,14 @@ fn serve(
             .shares(shares)
             .program(nfs.nfs_program())
             .program(nfs.mount_program())
+            .program(Arc::new(Transfers))
             .listen_rdma(Box::new(nfs_rdma))
             .listen_tcp(nfs_tcp)
             .build()
             .map_err(failed("serve"))?;
         tokio::spawn(tcp::serve(base));
         tokio::spawn(verbs::serve(Box::new(raw), ProtectionDomain::new(POOL)));
-        ready(addresses);
+        ready((addresses, server.monitor()));
         // A dropped sender stops the server.
         server.serve(async { drop(stopped.await) }).await.map_err(failed("serve"))
     })

@@ -14,11 +14,19 @@ pub(super) enum Target {
 }
 
 impl Target {
-    fn is_met(self, ratio: f64) -> bool {
+    pub(super) fn is_met(self, ratio: f64) -> bool {
         match self {
             Self::AtLeast(bound) => ratio >= bound,
             Self::AtMost(bound) => ratio <= bound,
             Self::None => true,
+        }
+    }
+
+    pub(super) fn show(self) -> String {
+        match self {
+            Self::AtLeast(bound) => format!(">= {bound:.2}"),
+            Self::AtMost(bound) => format!("<= {bound:.2}"),
+            Self::None => String::new(),
         }
     }
 }
@@ -102,16 +110,8 @@ impl Row {
             ratio,
             ratio_least: ratios.iter().copied().fold(f64::INFINITY, f64::min),
             ratio_most: ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-            target: self.target(),
+            target: self.target.show(),
             met: self.target.is_met(ratio),
-        }
-    }
-
-    fn target(&self) -> String {
-        match self.target {
-            Target::AtLeast(bound) => format!(">= {bound:.2}"),
-            Target::AtMost(bound) => format!("<= {bound:.2}"),
-            Target::None => String::new(),
         }
     }
 

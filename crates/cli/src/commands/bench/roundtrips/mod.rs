@@ -18,7 +18,9 @@ use clap::Args;
 
 use self::confirm::confirm;
 use self::measure::{LinkModel, Measured, measure, virtual_time};
+pub(super) use self::mechanisms::Operation;
 use self::mechanisms::{MECHANISMS, Mechanism};
+pub(super) use self::program::{Transfers, carry_out};
 use self::table::{Document, Row};
 use crate::arguments::Common;
 use crate::commands::bench::failed;

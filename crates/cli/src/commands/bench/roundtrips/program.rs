@@ -28,7 +28,7 @@ const ASK: u32 = 4;
 const MAX: usize = 16 << 20;
 
 #[derive(Debug)]
-pub(super) struct Transfers;
+pub(in crate::commands::bench) struct Transfers;
 
 impl Transfers {
     fn serve(procedure: u32, mut arguments: Decoder) -> Result<Stream, CallFailure> {
@@ -72,7 +72,10 @@ impl Binding for Transfers {
 }
 
 /// Carries out an operation.
-pub(super) async fn carry_out(client: &Client, operation: Operation) -> Result<(), CallError> {
+pub(in crate::commands::bench) async fn carry_out(
+    client: &Client,
+    operation: Operation,
+) -> Result<(), CallError> {
     let call = |procedure| Call::new(PROGRAM, VERSION, procedure);
     let data = |len: usize, eligible| {
         let mut arguments = Encoder::new();

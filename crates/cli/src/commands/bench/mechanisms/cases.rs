@@ -1,0 +1,255 @@
+//! What is measured: operations, each in several ways, the first of which is explicit RDMA.
+
+use rpcrdma::{BufferStructure, Config, Profile, Versions};
+
+use crate::commands::bench::table::Target;
+
+/// What is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    /// NFS WRITE of so many octets, to a file system in memory.
+    Write(u32),
+    /// NFS READ, from there.
+    Read(u32),
+    /// A Call with so many octets that are not DDP-eligible.
+    LongCall(u32),
+    /// A reply with so many octets that are not DDP-eligible.
+    LongReply(u32),
+}
+
+impl Task {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Write(_) => "WRITE",
+            Self::Read(_) => "READ",
+            Self::LongCall(_) => "long call",
+            Self::LongReply(_) => "long reply",
+        }
+    }
+
+    pub(super) const fn octets(self) -> u32 {
+        match self {
+            Self::Write(octets) | Self::Read(octets) | Self::LongCall(octets) | Self::LongReply(octets) => {
+                octets
+            }
+        }
+    }
+
+    /// Whether the data is in the reply.
+    pub(super) const fn is_in_reply(self) -> bool {
+        matches!(self, Self::Read(_) | Self::LongReply(_))
+    }
+}
+
+/// Room for items in each Receive, in octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) head: u32,
+    pub(super) item: u32,
+}
+
+/// What both sides are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Setting {
+    /// The inline size, unless there is room for items, which says it.
+    pub(super) inline: usize,
+    /// Sends of one message; with 1 and without room nothing travels in transmission groups.
+    pub(super) parts: usize,
+    /// The same of a reply that could have a Reply chunk.
+    pub(super) replies: usize,
+    /// The shortest item that is placed, and the longest in several Receives, in octets.
+    pub(super) place: (usize, usize),
+    pub(super) room: Option<Room>,
+}
+
+/// The inline size of the defaults.
+const INLINE: usize = 4096;
+
+/// Explicit RDMA.
+pub(super) const EXPLICIT: Setting =
+    Setting { inline: INLINE, parts: 1, replies: 1, place: (1, usize::MAX), room: None };
+
+impl Setting {
+    const fn inline(inline: usize) -> Self {
+        Self { inline, ..EXPLICIT }
+    }
+
+    const fn continued(parts: usize) -> Self {
+        Self { parts, replies: parts, ..EXPLICIT }
+    }
+
+    const fn placed(head: u32, item: u32) -> Self {
+        Self { room: Some(Room { head, item }), ..Self::continued(PARTS) }
+    }
+
+    /// What both sides do if they are told nothing but the version, and perhaps a room for items.
+    fn defaults(item: Option<u32>) -> Self {
+        let Config { send_size, continued_parts, transmissions, .. } = Config::default();
+        Self {
+            inline: send_size,
+            parts: continued_parts,
+            replies: transmissions.reply_sends,
+            place: (transmissions.place_from, transmissions.join_up_to),
+            room: item.map(|item| Room { head: HEAD, item }),
+        }
+    }
+
+    pub(super) fn apply(self, config: &mut Config) {
+        config.versions = Versions::two(Profile::P1);
+        config.send_size = self.inline;
+        config.receive_size = self.inline;
+        config.continued_parts = self.parts;
+        config.transmissions.reply_sends = self.replies;
+        (config.transmissions.place_from, config.transmissions.join_up_to) = self.place;
+        config.transmissions.enabled = self.parts > 1 || self.room.is_some();
+        // What is to be measured is taken, too.
+        if self.place.1 == usize::MAX {
+            config.limits.continued_len = config.limits.continued_len.max(LONGEST_MESSAGE);
+        }
+        if let Some(Room { head, item }) = self.room {
+            config.place_items(BufferStructure::behind_head(head, 1, item));
+        }
+    }
+}
+
+/// A way, and what is wanted of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Way {
+    pub(super) name: String,
+    pub(super) setting: Setting,
+    pub(super) target: Target,
+}
+
+/// An operation, and the ways in which it is carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Case {
+    pub(super) task: Task,
+    pub(super) ways: Vec<Way>,
+}
+
+impl Case {
+    fn new(task: Task) -> Self {
+        let name = match task {
+            Task::Write(_) => "Read chunk",
+            Task::Read(_) => "Write chunk",
+            Task::LongCall(_) => "Position-Zero Read chunk",
+            Task::LongReply(_) => "Reply chunk",
+        };
+        let base = Way { name: name.to_owned(), setting: EXPLICIT, target: Target::None };
+        Self { task, ways: vec![base] }
+    }
+
+    fn way(mut self, name: impl Into<String>, setting: Setting, target: Target) -> Self {
+        self.ways.push(Way { name: name.into(), setting, target });
+        self
+    }
+}
+
+/// What comes before the place for an item in the defaults.
+const HEAD: u32 = BufferStructure::HEAD;
+/// Octets of the longest message in several Sends, with room.
+const LONGEST_MESSAGE: usize = 2 << 20;
+const KIB: u32 = 1 << 10;
+/// Sends of one message in the defaults.
+const PARTS: usize = 8;
+/// The longest room for an item that fits the longest Receive.
+const LONGEST_ITEM: u32 = 240 * KIB;
+
+/// The ways beside explicit RDMA, with what is wanted of them.
+pub(super) fn ways() -> Vec<Case> {
+    let chosen = "the planner's choice";
+    let mut cases = Vec::new();
+    for (len, target) in [(4 * KIB, Target::AtLeast(1.5)), (8 * KIB, Target::AtLeast(1.5))] {
+        let inline = Setting::inline(16 << 10);
+        cases.push(
+            Case::new(Task::Write(len)).way("placement", Setting::defaults(Some(8 * KIB)), target).way(
+                "inline of 16 KiB",
+                inline,
+                Target::None,
+            ),
+        );
+        cases.push(
+            Case::new(Task::Read(len)).way("placement", Setting::defaults(Some(8 * KIB)), Target::None).way(
+                "inline of 16 KiB",
+                inline,
+                Target::None,
+            ),
+        );
+    }
+    for task in [Task::LongCall(16 * KIB), Task::LongReply(16 * KIB)] {
+        cases.push(
+            Case::new(task)
+                .way("continuation", Setting::continued(PARTS), Target::None)
+                .way(chosen, Setting::defaults(None), Target::AtLeast(1.0))
+                .way("inline of 24 KiB", Setting::inline(24 << 10), Target::None),
+        );
+    }
+    for task in [Task::Write(1 << 20), Task::Read(1 << 20)] {
+        cases.push(
+            Case::new(task).way("placement, 5 Sends", Setting::placed(HEAD, LONGEST_ITEM), Target::None).way(
+                chosen,
+                Setting::defaults(Some(LONGEST_ITEM)),
+                Target::AtLeast(1.0),
+            ),
+        );
+    }
+    cases
+}
+
+/// Items by their length: where placement is worth it.
+pub(super) fn sweep_placement() -> Vec<Case> {
+    let case = |task| {
+        let room = |item: u32| format!("placement in {} KiB", item / KIB);
+        let sizes = [8 * KIB, 64 * KIB];
+        sizes.into_iter().fold(Case::new(task), |case, item| {
+            case.way(room(item), Setting::placed(HEAD, item), Target::None)
+        })
+    };
+    let lengths = [256, 512, KIB, 2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 256 * KIB];
+    lengths.into_iter().flat_map(|len| [case(Task::Write(len)), case(Task::Read(len))]).collect()
+}
+
+/// Messages by their length and by the number of Sends that they may take.
+pub(super) fn sweep_continuation() -> Vec<Case> {
+    let case = |task| {
+        [2, 4, 8, 16, 32].into_iter().fold(Case::new(task), |case, parts| {
+            case.way(format!("up to {parts} Sends"), Setting::continued(parts), Target::None)
+        })
+    };
+    let lengths = [6 * KIB, 12 * KIB, 16 * KIB, 24 * KIB, 32 * KIB, 64 * KIB, 120 * KIB];
+    lengths.into_iter().flat_map(|len| [case(Task::LongCall(len)), case(Task::LongReply(len))]).collect()
+}
+
+/// Lengths of what comes before the place for an item.
+pub(super) fn sweep_head() -> Vec<Case> {
+    let case = |task| {
+        [KIB, 2 * KIB, 4 * KIB, 8 * KIB].into_iter().fold(Case::new(task), |case, head| {
+            let setting = Setting::placed(head, 8 * KIB);
+            case.way(format!("head of {} KiB", head / KIB), setting, Target::None)
+        })
+    };
+    [KIB, 4 * KIB, 8 * KIB]
+        .into_iter()
+        .flat_map(|len| [case(Task::Write(len)), case(Task::Read(len))])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What cannot be announced would change nothing, and be measured as something else.
+    #[test]
+    fn every_setting_takes_effect() {
+        for case in [ways(), sweep_placement(), sweep_continuation(), sweep_head()].concat() {
+            assert_eq!(case.ways[0].setting, EXPLICIT);
+            for Way { name, setting, .. } in case.ways {
+                let mut config = Config::default();
+                setting.apply(&mut config);
+                assert_eq!(config.transmissions.structure.is_some(), setting.room.is_some(), "{name}");
+                let size = setting.room.map_or(setting.inline, |room| (room.head + room.item) as usize);
+                assert_eq!((config.receive_size, config.send_size), (size, size), "{name}");
+            }
+        }
+    }
+}

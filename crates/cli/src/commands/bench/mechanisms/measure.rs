@@ -1,0 +1,233 @@
+//! Clients and servers of each setting, and what a number of calls costs them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rpcrdma::{ClientConfig, Messages, ServerMonitor};
+use rpcrdma_iwarp::IwarpConnector;
+use rpcrdma_nfs::client::{Client, ClientOptions, Procedures};
+use rpcrdma_nfs::wire::{FileHandle, ReadArgs, SetAttributes, StableHow, WriteArgs};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::task::JoinSet;
+
+use super::cases::{Setting, Task};
+use crate::commands::bench::roundtrips::{Operation, carry_out};
+use crate::commands::bench::server::BenchServer;
+use crate::commands::bench::{MEMORY_EXPORT, failed};
+use crate::exit::Failure;
+
+/// Length of the file that is read and written, in octets.
+const FILE: u32 = 8 << 20;
+/// Octets of one WRITE while it is made.
+const PIECE: u32 = 1 << 20;
+
+/// What a time cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Cost {
+    pub(super) calls: u64,
+    pub(super) elapsed: Duration,
+    /// Of the processors.
+    pub(super) client: Duration,
+    pub(super) server: Duration,
+    pub(super) counted: Counted,
+}
+
+impl Cost {
+    pub(super) fn plus(&self, other: &Self) -> Self {
+        Self {
+            calls: self.calls + other.calls,
+            elapsed: self.elapsed + other.elapsed,
+            client: self.client + other.client,
+            server: self.server + other.server,
+            counted: self.counted.joined(&other.counted, u64::saturating_add, Messages::plus),
+        }
+    }
+
+    /// Calls a second.
+    pub(super) fn rate(&self) -> f64 {
+        to_float(self.calls) / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// So much of something for each call.
+    pub(super) fn each(&self, count: u64) -> f64 {
+        to_float(count) / to_float(self.calls.max(1))
+    }
+}
+
+/// Counts below 2^53.
+#[expect(clippy::cast_precision_loss, reason = "nothing is measured for so long")]
+pub(super) fn to_float(count: u64) -> f64 {
+    count as f64
+}
+
+/// Counters of both sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Octets that were copied on the way between socket and application, headers and pads included.
+    pub(super) copied: u64,
+    /// Windows.
+    pub(super) keys: u64,
+    /// System calls on the sockets.
+    pub(super) system_calls: u64,
+    /// How the Calls of the client went.
+    pub(super) sent: Messages,
+    /// How the replies came.
+    pub(super) received: Messages,
+}
+
+impl Counted {
+    fn joined(
+        &self,
+        other: &Self,
+        join: impl Fn(u64, u64) -> u64,
+        messages: impl Fn(&Messages, &Messages) -> Messages,
+    ) -> Self {
+        Self {
+            copied: join(self.copied, other.copied),
+            keys: join(self.keys, other.keys),
+            system_calls: join(self.system_calls, other.system_calls),
+            sent: messages(&self.sent, &other.sent),
+            received: messages(&self.received, &other.received),
+        }
+    }
+}
+
+/// A client of one setting, and its server.
+pub(super) struct Subject {
+    pub(super) setting: Setting,
+    server: BenchServer,
+    rpc: rpcrdma::Client,
+    procedures: Procedures,
+    file: FileHandle,
+    data: Bytes,
+}
+
+impl Subject {
+    pub(super) async fn start(directory: &Path, state: &Path, setting: Setting) -> Result<Self, Failure> {
+        let server = BenchServer::start(directory, state, move |config| setting.apply(&mut config.protocol))?;
+        let mut config = ClientConfig::default();
+        setting.apply(&mut config.protocol);
+        let to = server.addresses.nfs_rdma;
+        let rpc = rpcrdma::Client::rdma(Arc::new(IwarpConnector::default()), to, config)
+            .await
+            .map_err(failed("connect"))?;
+        let client =
+            Client::mount(&rpc, MEMORY_EXPORT, ClientOptions::default()).await.map_err(failed("mount"))?;
+        let file = client.create("/file", SetAttributes::default()).await.map_err(failed("create"))?;
+        let (file, procedures) = (file.handle(), client.procedures().clone());
+        let subject =
+            Self { setting, server, rpc, procedures, file, data: vec![0x5a; PIECE as usize].into() };
+        for index in 0..FILE / PIECE {
+            subject.caller(Task::Write(PIECE)).call(index).await?;
+        }
+        Ok(subject)
+    }
+
+    fn caller(&self, task: Task) -> Caller {
+        let data = self.data.slice(..self.data.len().min(task.octets() as usize));
+        let (rpc, procedures) = (self.rpc.clone(), self.procedures.clone());
+        Caller { task, rpc, procedures, file: self.file, data }
+    }
+
+    /// Calls for so long, so many at a time.
+    pub(super) async fn run(&self, task: Task, depth: u32, time: Duration) -> Result<Cost, Failure> {
+        let before = self.counted()?;
+        let (process, thread) = (cpu(ClockId::ProcessCPUTime), cpu(ClockId::ThreadCPUTime));
+        let start = Instant::now();
+        let mut callers = JoinSet::new();
+        for index in 0..depth {
+            let caller = self.caller(task);
+            callers.spawn(async move {
+                let mut calls = 0_u32;
+                while start.elapsed() < time {
+                    caller.call(index.wrapping_add(calls)).await?;
+                    calls = calls.wrapping_add(1);
+                }
+                Ok::<u32, Failure>(calls)
+            });
+        }
+        let mut calls = 0;
+        while let Some(ended) = callers.join_next().await {
+            calls += u64::from(ended.map_err(failed("run the benchmark"))??);
+        }
+        let elapsed = start.elapsed();
+        let client = cpu(ClockId::ThreadCPUTime).saturating_sub(thread);
+        let both = cpu(ClockId::ProcessCPUTime).saturating_sub(process);
+        let messages = |now: &Messages, before: &Messages| now.since(before);
+        let counted = self.counted()?.joined(&before, u64::saturating_sub, messages);
+        Ok(Cost { calls, elapsed, client, server: both.saturating_sub(client), counted })
+    }
+
+    fn counted(&self) -> Result<Counted, Failure> {
+        let lost = || Failure::failed("the connection was lost");
+        let client = self.rpc.connection_stats().ok_or_else(lost)?;
+        let server = self.monitor().stats();
+        let links = client.link.plus(&server.link);
+        let protocol = &client.protocol;
+        Ok(Counted {
+            copied: protocol.payload_bytes_copied
+                + protocol.inline_bytes_copied
+                + client.link.payload_bytes_copied
+                + server.payload_bytes_copied
+                + server.inline_bytes_copied
+                + links.message_bytes_copied,
+            keys: links.windows_bound,
+            system_calls: links.send_calls + links.receive_calls,
+            sent: protocol.calls_sent,
+            received: protocol.replies_received,
+        })
+    }
+
+    const fn monitor(&self) -> &ServerMonitor {
+        &self.server.monitor
+    }
+}
+
+/// Makes one call after the other.
+struct Caller {
+    task: Task,
+    rpc: rpcrdma::Client,
+    procedures: Procedures,
+    file: FileHandle,
+    data: Bytes,
+}
+
+impl Caller {
+    /// One call, at the index-th place of the file if it is about that.
+    async fn call(&self, index: u32) -> Result<(), Failure> {
+        let (file, count) = (self.file, self.task.octets());
+        let offset = u64::from(index % (FILE / count.max(1)).max(1)) * u64::from(count);
+        let len = count as usize;
+        match self.task {
+            Task::Write(_) => {
+                let data = self.data.clone();
+                let arguments = WriteArgs { file, offset, count, stable: StableHow::Unstable, data };
+                self.procedures.write(&arguments).await.map(drop).map_err(failed("write"))
+            }
+            Task::Read(_) => {
+                let arguments = ReadArgs { file, offset, count };
+                let read = self.procedures.read(&arguments).await.map_err(failed("read"))?;
+                if read.data.len() == len {
+                    Ok(())
+                } else {
+                    Err(Failure::failed(format!("{} octets read, {len} expected", read.data.len())))
+                }
+            }
+            Task::LongCall(_) => self.carry_out(Operation::LongCall(len)).await,
+            Task::LongReply(_) => self.carry_out(Operation::LongReply(len)).await,
+        }
+    }
+
+    async fn carry_out(&self, operation: Operation) -> Result<(), Failure> {
+        carry_out(&self.rpc, operation).await.map(drop).map_err(failed("call"))
+    }
+}
+
+/// Time that the processors gave.
+fn cpu(of: ClockId) -> Duration {
+    let time = clock_gettime(of);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
