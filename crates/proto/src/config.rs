@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rpcrdma_verbs::MAX_ALIGN;
 
 use crate::binding::Bindings;
 use crate::characteristics::{Exchanged, OPERATION_RECEIVES};
@@ -216,7 +217,9 @@ impl Config {
         let TransmissionSettings { enabled, structure, .. } = &self.transmissions;
         let has_groups = self.versions.codecs().any(|codec| codec.rules().groups.is_some());
         let size = u32::try_from(announced(self.receive_size)).ok();
-        let fits = |structure: &&BufferStructure| structure.check().is_ok() && Some(structure.total) == size;
+        let fits = |structure: &&BufferStructure| {
+            structure.check().is_ok() && structure.align() <= MAX_ALIGN && Some(structure.total) == size
+        };
         structure.as_ref().filter(|_| *enabled && has_groups).filter(fits)
     }
 

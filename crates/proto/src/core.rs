@@ -34,7 +34,9 @@ use crate::reads::{Owner, Reads};
 use crate::receives::Receives;
 use crate::stats::Stats;
 use crate::wire::combined::aligned;
-use crate::wire::round_trips::{Operation, TransmitContinuation, TransmitRequest, TransmitResponse};
+use crate::wire::round_trips::{
+    BufferStructure, Operation, TransmitContinuation, TransmitRequest, TransmitResponse,
+};
 use crate::wire::{
     Body, ChunkLists, Codec, CreditRule, Direction, Fixed, Header, Invalidation, Segment, operation_len,
 };
@@ -147,6 +149,8 @@ pub(crate) struct Core {
     pub(crate) agreement: Option<Agreement>,
     /// Bytes that each Receive holds from now on.
     receive_len: usize,
+    /// What their memory begins at a multiple of, bytes.
+    receive_align: usize,
     /// Windows of exposed replies.
     pub(crate) exposed_windows: usize,
     max_sge: usize,
@@ -175,6 +179,7 @@ impl Core {
             send_earlier: thresholds.send,
             peer_groups: None,
             targets: config.structure().map(Targets::of).unwrap_or_default(),
+            receive_align: config.structure().map_or(1, BufferStructure::align),
             nowhere: Targets::default(),
             refuses_groups: false,
             combine: Combine::default(),
@@ -450,7 +455,8 @@ impl Core {
         while self.receives.missing(owed) > 0 {
             let Ok(reserved) = domain.reserve(self.receive_len) else { break };
             let id = self.id(Origin::Receive, 0);
-            self.out.push_back(Post::Receive(id, ReceiveMemory::Pooled(reserved)));
+            let memory = ReceiveMemory::Pooled(reserved.aligned(self.receive_align));
+            self.out.push_back(Post::Receive(id, memory));
             self.receives.post();
         }
         self.receives.missing(owed)

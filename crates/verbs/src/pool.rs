@@ -24,7 +24,7 @@ const MIN_CLASS: usize = 1 << 10;
 const PAGE_ALIGNED_CLASS: usize = 1 << 16;
 /// Alignment of other Buffers for which no larger one was asked.
 const SMALL_ALIGN: usize = 64;
-/// Memory of pooled Receives begins at multiples of so many octets, or larger ones.
+/// Memory of pooled Receives begins at multiples of so many octets, or of more where that was asked for.
 pub const RECEIVE_ALIGN: usize = SMALL_ALIGN;
 /// No domain is larger than this, so that sums of sizes cannot overflow.
 const MAX_LIMIT: usize = isize::MAX as usize / 4;
@@ -185,7 +185,7 @@ impl ProtectionDomain {
     /// # Errors
     /// As [`allocate`](Self::allocate).
     pub fn reserve(&self, len: usize) -> Result<Reserved, PoolExhausted> {
-        Ok(Reserved { len, reservation: Reservation::charge(&self.pool, len)? })
+        Ok(Reserved { len, align: 1, reservation: Reservation::charge(&self.pool, len)? })
     }
 
     /// Ready when [`allocate`](Self::allocate) of `len` octets has a chance; otherwise the task is woken when a
@@ -342,6 +342,7 @@ fn class_of(len: usize) -> Option<usize> {
 #[derive(Debug)]
 pub struct Reserved {
     len: usize,
+    align: usize,
     reservation: Reservation,
 }
 
@@ -358,10 +359,16 @@ impl Reserved {
         self.len == 0
     }
 
+    /// The same for a Buffer that begins at a multiple of `align`: a power of two, at most [`MAX_ALIGN`]. What is not changes nothing.
+    #[must_use]
+    pub fn aligned(self, align: usize) -> Self {
+        if align.is_power_of_two() && align <= MAX_ALIGN { Self { align, ..self } } else { self }
+    }
+
     /// The Buffer.
     #[must_use]
     pub fn into_buffer(self) -> Buffer {
-        self.reservation.into_buffer(self.len, 1)
+        self.reservation.into_buffer(self.len, self.align)
     }
 }
 
@@ -502,6 +509,21 @@ mod tests {
         assert_eq!(domain.usage().in_use, 0);
         drop(domain.reserve(4096).unwrap());
         assert_eq!(domain.usage().in_use, 0);
+    }
+
+    #[test]
+    fn a_reserved_buffer_begins_where_it_was_asked_to() {
+        let domain = ProtectionDomain::new(1 << 20);
+        // Memory that is reused too, and that of others is not mixed up with it.
+        for _ in 0..3 {
+            for align in [1, 64, 1024, MAX_ALIGN] {
+                let buffer = domain.reserve(9216).unwrap().aligned(align).into_buffer();
+                assert_eq!(buffer.as_ptr().align_offset(align), 0);
+            }
+        }
+        for none in [0, 48, 2 * MAX_ALIGN] {
+            assert_eq!(domain.reserve(100).unwrap().aligned(none).into_buffer().len(), 100);
+        }
     }
 
     #[test]

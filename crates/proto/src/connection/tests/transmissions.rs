@@ -362,3 +362,33 @@ fn a_call_says_how_it_and_its_reply_travelled() {
     check_reply(ECHO, 8000, reply);
     check_quiet(&pair);
 }
+
+/// An item is where the structure says, in memory too: at a page, if that is what the structure says.
+#[test]
+fn rtrext_s7_2_items_are_aligned_to_pages_if_receives_are() {
+    for profile in EXCHANGING {
+        for (head, align) in [(1024, 1024), (4096, 4096)] {
+            let mut server = server_config();
+            server.place_items(BufferStructure::behind_head(head, 1, 8192));
+            let client = Config { send_size: 32 << 10, ..Config::default() };
+            let mut pair = pair(profile, client, server);
+            let told = pair.client.connection.peer_characteristics().unwrap();
+            assert_eq!(told.transmissions.structure.as_ref().map(BufferStructure::align), Some(align));
+            pair.server.serving = false;
+            for xid in 10..14 {
+                pair.call(write(xid, 8192));
+                pair.settle();
+                let (token, _, travelled, mut message) = pair.server.calls.pop().unwrap();
+                assert_eq!(travelled.form, Form::Placed);
+                for _ in 0..10 {
+                    message.u32().unwrap();
+                }
+                let item = message.payload(MAX).unwrap();
+                assert_eq!((item.as_ptr().align_offset(align), item), (0, pattern(8192)));
+                let now = pair.now();
+                pair.server.connection.reply(now, token, crate::Answer::ChunkError);
+                pair.settle();
+            }
+        }
+    }
+}

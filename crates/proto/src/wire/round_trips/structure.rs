@@ -11,9 +11,9 @@ use crate::limits::Limits;
 /// XMRSFLAG_PLT: a segment in which items can be placed (rtrext-02 §7.2).
 pub const TARGETABLE: u32 = 1;
 
-/// What our Receives begin at a multiple of, bytes.
+/// What our Receives can begin at a multiple of, bytes: a page.
 #[expect(clippy::cast_possible_truncation, reason = "a constant that is small")]
-const OUR_ALIGN: u32 = rpcrdma_verbs::RECEIVE_ALIGN as u32;
+const OUR_ALIGN: u32 = rpcrdma_verbs::MAX_ALIGN as u32;
 
 /// Bytes of an `xmrbs_group`.
 const GROUP_LEN: usize = 4 * WORD;
@@ -132,14 +132,23 @@ impl BufferStructure {
         Self::behind_head(Self::HEAD, count, length)
     }
 
-    /// The same with a head of this length, bytes. What is said of alignment is no more than what holds of our Receives.
+    /// The same with a head of this length, bytes. Items are aligned as far as these lengths allow, to a page at the most: to that with
+    /// a head of 4096, and items as long as pages.
     #[must_use]
     pub fn behind_head(head: u32, count: u32, length: u32) -> Self {
-        let align = |offsets: u32| OUR_ALIGN.min(1 << offsets.trailing_zeros().min(31));
-        let plain = BufferGroup { count: 1, length: head, align: OUR_ALIGN, flags: 0 };
-        let items = BufferGroup { count, length, align: align(head | length), flags: TARGETABLE };
+        let offsets = if count > 1 { head | length } else { head };
+        let align = OUR_ALIGN.min(1 << offsets.trailing_zeros().min(31));
+        let plain = BufferGroup { count: 1, length: head, align, flags: 0 };
+        let items = BufferGroup { count, length, align, flags: TARGETABLE };
         let total = count.saturating_mul(length).saturating_add(head);
         Self { total, groups: vec![plain, items] }
+    }
+
+    /// What a buffer has to begin at a multiple of, so that all segments are aligned as it says, bytes.
+    #[must_use]
+    pub fn align(&self) -> usize {
+        let most = self.groups.iter().map(|group| group.align).max();
+        most.and_then(|align| usize::try_from(align).ok()).unwrap_or(1)
     }
 
     /// The structure with these segments and its total length, in as few groups, hence bytes, as there can be: neighbours that are
@@ -300,8 +309,17 @@ mod tests {
     /// rtrext-02 §7.2: no more is promised than Receives of ours keep, wherever they begin.
     #[test]
     fn rtrext_s7_2_our_receives_are_aligned_as_it_is_said() {
-        for (head, count, length) in [(1024, 1, 4096), (1024, 3, 8192), (4096, 2, 1028), (1024, 1, 96)] {
+        for (head, count, length, align) in [
+            (1024, 1, 4096, 1024),
+            (1024, 3, 8192, 1024),
+            (4096, 2, 1028, 4),
+            (1024, 1, 96, 1024),
+            (4096, 1, 96, 4096),
+            (4096, 3, 8192, 4096),
+            (65_536, 1, 65_536, 4096),
+        ] {
             let structure = BufferStructure::behind_head(head, count, length);
+            assert_eq!(structure.align(), align);
             assert_eq!(structure.check_in_one_piece(), Ok(()), "{structure:?}");
             assert!(structure.groups.iter().all(|group| group.align <= OUR_ALIGN), "{structure:?}");
             assert_eq!(structure.total, head + count * length);
