@@ -45,7 +45,9 @@ fn check(codec: &dyn Codec, data: &[u8]) {
         let fixed = Fixed::decode(data).expect("a header that decodes begins so");
         if let Ok(messages) = combined::split(lengths, &behind, fixed) {
             assert!((2..=limits.combined_messages).contains(&messages.len()));
-            assert!(messages.iter().zip(lengths).all(|(message, len)| u32::try_from(message.len()) == Ok(*len)));
+            assert!(
+                messages.iter().zip(lengths).all(|(message, len)| u32::try_from(message.len()) == Ok(*len))
+            );
         }
     }
     assert_eq!(codec.decode(&octets, &limits), Ok((header, length)));
