@@ -213,6 +213,7 @@ impl Connection {
         if let Err(error) = self.core.count_received(is_grant, Some(fixed)) {
             return self.fault(now, error, self.usually(), None);
         }
+        let unknown_before = self.unknown_operation.take();
         let (header, header_len) = match decoded {
             Ok(decoded) => decoded,
             // The Call or reply that it was part of is answered as what it had begun.
@@ -224,12 +225,12 @@ impl Connection {
             }
             Err(error) if self.exchanges.is_some() && error.is_of_operation() => {
                 // What goes on of a message that was refused is refused with it: one answer for each XID.
-                let unknown = matches!(error, ProtocolError::UnknownOperation { .. });
-                let refused = self.unknown_operation.replace(fixed.xid);
-                if unknown && refused == Some(fixed.xid) {
-                    return self.core.stats.fault(&error);
+                if matches!(error, ProtocolError::UnknownOperation { .. }) {
+                    self.unknown_operation = Some(fixed.xid);
+                    if unknown_before == Some(fixed.xid) {
+                        return self.core.stats.fault(&error);
+                    }
                 }
-                self.unknown_operation = self.unknown_operation.filter(|_| unknown);
                 return self.operation_undecoded(now, fixed, error);
             }
             Err(error) => {
@@ -241,7 +242,6 @@ impl Connection {
                 return self.fault(now, error, taken, Some(fixed));
             }
         };
-        self.unknown_operation = None;
         if let Body::Combined(lengths) = &header.body {
             let messages = combined::split(lengths, &message.slice(header_len..), fixed);
             return match messages {

@@ -41,9 +41,10 @@ impl Connection {
             let in_flight = self.requester.receives_owed().saturating_add(operations);
             let in_flight = in_flight.saturating_sub(self.responder.credits.overdrawn());
             let owed = self.responder.receives_owed().saturating_add(in_flight);
-            self.continuation.use_domain(qp.domain());
-            self.groups.use_domain(qp.domain());
-            let missing = self.core.post_receives(owed, qp.domain());
+            let domain = qp.domain();
+            self.continuation.use_domain(domain);
+            self.groups.use_domain(domain);
+            let missing = self.core.post_receives(owed, domain);
             if !self.core.is_idle() {
                 continue;
             }

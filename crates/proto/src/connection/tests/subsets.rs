@@ -330,6 +330,27 @@ fn v2_01_s3_1_a_group_with_other_numbers_is_refused_once() {
     pair.check_no_leak();
 }
 
+/// What is between two operations that are not known, whatever it is, makes the second one an operation of its own.
+#[test]
+fn v2_01_s3_1_an_operation_that_comes_again_later_is_refused_again() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, server_config());
+        let mut unknown =
+            super::reports::call(profile, 10, super::reports::request(vec![], 2, 20), []).to_vec();
+        unknown[20..24].copy_from_slice(&77_u32.to_be_bytes());
+        let mut broken = unknown.clone();
+        broken[12..16].copy_from_slice(&99_u32.to_be_bytes());
+        let answers = |raw: &Raw| raw.received.len();
+        raw.send(unknown.clone());
+        raw.send(unknown.clone());
+        assert_eq!(answers(&raw), 1, "one for both");
+        raw.send(broken);
+        assert_eq!(answers(&raw), 2);
+        raw.send(unknown);
+        assert_eq!((answers(&raw), raw.end.closed.clone()), (3, None));
+    }
+}
+
 /// Only a message in several Sends is in the way of what is express.
 #[test]
 fn small_messages_pass_transfers_where_no_group_can_be() {
