@@ -14,9 +14,12 @@
 //! changed is reported in failure too ([`Outcome`]).
 
 mod directory;
+mod location;
 mod memory;
 mod permission;
 mod state;
+#[cfg(test)]
+pub(crate) mod testing;
 mod types;
 
 use std::ops::ControlFlow;
@@ -24,11 +27,12 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 pub use directory::{DirectoryFs, DirectoryOptions, HandleSource, OpenError, WriteVerifier};
+pub use location::Location;
 pub use memory::{MemoryFs, MemoryOptions};
 pub use state::{StateDirectory, StateError};
 pub use types::{
     Access, Attributes, Before, Change, CreateHow, DeviceNumber, Entry, FILE_ID_MAX, FileId, FileKind, Found,
-    FsError, Identity, LINK_TARGET_MAX, Linked, Listing, LookupName, NAME_MAX, Name, Node, Outcome,
+    FsError, Identity, LINK_TARGET_MAX, Linked, Listing, LookupName, NAME_MAX, Name, Node, Outcome, Place,
     Properties, ReadResult, Renamed, SetAttributes, SetTime, Special, Stability, Statistics, Timestamp,
     WriteResult,
 };
@@ -48,6 +52,21 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// The id of the root directory.
     fn root(&self) -> FileId;
+
+    /// Where the root is, for comparison with other trees. `None`: nothing in this tree can be in another one, or that is not
+    /// known.
+    fn location(&self) -> Option<&Location> {
+        None
+    }
+
+    /// Whether a directory still lies below the root, with none of `borders` (roots of other exports) on the way there. True
+    /// of what is no directory: a file can have several names, and only a name is in a tree.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`], [`FsError::BadId`], [`FsError::Io`].
+    fn is_within(&self, _id: &FileId, _borders: &[Place]) -> Result<bool, FsError> {
+        Ok(true)
+    }
 
     /// What this file system can do.
     ///

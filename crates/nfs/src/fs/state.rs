@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
+use super::location::Location;
+
 const KEY_FILE: &str = "handle-key";
 const KEY_SIZE: usize = 16;
 const PRIVATE_FILE: u32 = 0o600;
@@ -181,11 +183,18 @@ impl StateDirectory {
     }
 }
 
-/// Whether `path`, of which the end need not exist, is `export` or lies below it.
+/// Whether `path`, of which the end need not exist, is `export` or lies below it, by whatever mounts.
 fn lies_inside(path: &Path, export: &Path) -> bool {
     let Ok(export) = fs::canonicalize(export) else { return false };
     let existing = path.ancestors().find_map(|ancestor| fs::canonicalize(ancestor).ok());
-    existing.is_some_and(|existing| existing.starts_with(&export))
+    existing.is_some_and(|existing| {
+        // The one by its path, the other by what a bind mount shows under another path.
+        existing.starts_with(&export)
+            || matches!(
+                (Location::of_path(&export), Location::of_path(&existing)),
+                (Ok(export), Ok(state)) if export.contains(&state)
+            )
+    })
 }
 
 fn check_private(path: &Path, metadata: &fs::Metadata, secret: bool) -> Result<(), StateError> {
@@ -279,6 +288,19 @@ mod tests {
     #[test]
     fn there_is_no_place_outside_of_everything() {
         assert!(matches!(StateDirectory::open_default(&[Path::new("/")]), Err(StateError::NoPlace)));
+    }
+
+    #[test]
+    fn state_inside_an_export_is_found_through_a_bind_mount() {
+        let test = "fs::state::tests::state_inside_an_export_is_found_through_a_bind_mount";
+        let (hidden, shown) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let bound = crate::fs::testing::with_bind_mount(test, hidden.path(), shown.path());
+        let Some((hidden, shown)) = bound else { return };
+        for (state, export) in [(&hidden, &shown), (&shown, &hidden)] {
+            let state = StateDirectory::open(&state.join("state")).unwrap();
+            let refused = state.check_outside(export);
+            assert!(matches!(refused, Err(StateError::InsideExport { .. })), "{refused:?}");
+        }
     }
 
     #[test]

@@ -198,6 +198,15 @@ pub struct DeviceNumber {
     pub minor: u32,
 }
 
+/// Tells an object from all others of this machine while it exists, whichever [`FileSystem`](super::FileSystem) leads to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The file system that it is on.
+    pub file_system: DeviceNumber,
+    /// Its inode number there.
+    pub number: u64,
+}
+
 /// What is known about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
@@ -219,6 +228,8 @@ pub struct Attributes {
     pub device: DeviceNumber,
     /// The inode number. Never 0 (RFC 1813 §3.3.16).
     pub number: u64,
+    /// Where it is; `None` where no second file system can lead to it.
+    pub place: Option<Place>,
     /// Last access.
     pub accessed: Timestamp,
     /// Last change of the contents.

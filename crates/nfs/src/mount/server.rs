@@ -18,8 +18,8 @@ use super::{
     DirPath, ExportNode, Exports, Groups, MAX_MOUNT_PATH, MOUNT_PROGRAM, MOUNT_VERSION, MountBody, MountList,
     MountName, MountOk, MountProcedure, MountResult, MountStatus,
 };
-use crate::fs::{FileId, FileKind, FsError, Identity, LookupName};
-use crate::server::{Served, Shared};
+use crate::fs::{FileId, FileKind, FsError, LookupName};
+use crate::server::{Caller, Crossing, Exports as ServedExports, Served, Shared};
 
 /// Mounts remembered for DUMP; the oldest is forgotten first.
 pub const MOUNTS_MAX: usize = 1024;
@@ -85,23 +85,37 @@ fn status(error: FsError) -> MountStatus {
     }
 }
 
-/// Walks from the root of an export. Links are not followed, and nothing leads upwards.
-fn walk(served: &Served, who: &Identity, path: &[Vec<u8>]) -> Result<FileId, FsError> {
-    let file_system = &served.export.file_system;
+/// Walks from the root of an export, into others if the path leads there. Links are not followed, and nothing leads upwards.
+fn walk(
+    exports: &ServedExports,
+    served: &Arc<Served>,
+    caller: &Caller,
+    path: &[Vec<u8>],
+) -> Result<(Arc<Served>, FileId), FsError> {
+    let mut served = Arc::clone(served);
     let mut at = served.root;
-    let mut kind = file_system.attributes(&at)?.kind;
+    let mut kind = served.export.file_system.attributes(&at)?.kind;
     for component in path {
         match LookupName::new(component)? {
             LookupName::SelfEntry => {}
             LookupName::Parent => return Err(FsError::AccessDenied),
             name @ LookupName::Entry(_) => {
-                let found = file_system.lookup(who, &at, name)?.node;
-                at = found.id;
+                let who = served.export.identity(&caller.credential);
+                let found = served.export.file_system.lookup(&who, &at, name)?.node;
                 kind = found.attributes.kind;
+                at = found.id;
+                match exports.crossing(&served, &found.attributes, caller) {
+                    Crossing::Stays => {}
+                    Crossing::Enters(inner) => {
+                        served = Arc::clone(inner);
+                        at = served.root;
+                    }
+                    Crossing::Closed => return Err(FsError::AccessDenied),
+                }
             }
         }
     }
-    if kind == FileKind::Directory { Ok(at) } else { Err(FsError::NotDirectory) }
+    if kind == FileKind::Directory { Ok((served, at)) } else { Err(FsError::NotDirectory) }
 }
 
 impl MountProgram {
@@ -115,13 +129,14 @@ impl MountProgram {
         Box::pin(async move {
             let path: DirPath = arguments.decode_all()?;
             let peer = context.peer.map(|peer| peer.ip());
-            let results = match mount(&shared, &context, peer, path.as_bytes()).await {
+            let address = context.peer;
+            let results = match mount(&shared, Caller::from(context), path.as_bytes()).await {
                 Ok(results) => MountResult::Ok(results),
                 Err(status) => MountResult::Fail(status),
             };
             let granted = matches!(results, MountResult::Ok(_));
             // With `?`, which escapes what a line of a log must not have.
-            tracing::info!(?path, peer = ?context.peer, granted, "mount");
+            tracing::info!(?path, peer = ?address, granted, "mount");
             if let (true, Some(peer)) = (granted, peer) {
                 shared.mounts.add(peer, path.as_bytes());
             }
@@ -167,27 +182,22 @@ impl MountProgram {
     }
 }
 
-async fn mount(
-    shared: &Arc<Shared>,
-    context: &CallContext,
-    peer: Option<IpAddr>,
-    path: &[u8],
-) -> Result<MountOk, MountStatus> {
+async fn mount(shared: &Arc<Shared>, caller: Caller, path: &[u8]) -> Result<MountOk, MountStatus> {
     // RFC 1813 §5.1.2: MNTPATHLEN.
     if path.len() > MAX_MOUNT_PATH {
         return Err(MountStatus::NameTooLong);
     }
     let (served, rest) = shared.exports.find(path).ok_or(MountStatus::NoEnt)?;
-    if !served.export.admits(peer) {
+    if !served.admits(&caller) {
         return Err(MountStatus::Acces);
     }
-    let who = served.export.identity(&context.credential);
     let rest: Vec<Vec<u8>> = rest.into_iter().map(<[u8]>::to_vec).collect();
-    let job_served = Arc::clone(served);
-    let walked = shared.blocking(&served.export.file_system, move || walk(&job_served, &who, &rest)).await;
-    let id = walked.ok_or(MountStatus::ServerFault)?.map_err(status)?;
+    let (job_shared, job_served) = (Arc::clone(shared), Arc::clone(served));
+    let job = move || walk(&job_shared.exports, &job_served, &caller, &rest);
+    let walked = shared.blocking(&served.export.file_system, job).await;
+    let (entered, id) = walked.ok_or(MountStatus::ServerFault)?.map_err(status)?;
     Ok(MountOk {
-        handle: shared.exports.seal(served, &id),
+        handle: shared.exports.seal(&entered, &id),
         auth_flavors: vec![flavor::AUTH_SYS, flavor::AUTH_NONE],
     })
 }

@@ -68,12 +68,13 @@ impl Serve for ReaddirplusArgs {
         let mut entries: Vec<DirEntryPlus> = Vec::new();
         let verifier = u64::from_be_bytes(self.verifier);
         let listed = at.fs().read_directory(&at.who, &at.id, self.cookie, verifier, true, &mut |found| {
+            let seen = found.node.as_ref().and_then(|node| at.found(found.name, node).ok());
             let entry = DirEntryPlus {
                 fileid: found.number,
                 name: FileName::new(found.name),
                 cookie: found.cookie,
-                attributes: found.node.as_ref().map(|node| at.attributes(&node.attributes)),
-                handle: found.node.as_ref().map(|node| at.seal(&node.id)),
+                attributes: seen.as_ref().map(|(_, attributes)| *attributes),
+                handle: seen.as_ref().map(|(handle, _)| *handle),
             };
             let fits = match names_left.checked_sub(entry.dir_size()) {
                 Some(rest) => {

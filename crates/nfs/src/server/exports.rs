@@ -1,5 +1,16 @@
-//! What is exported, to whom, and as whom they act.
+//! What is exported, to whom, and as whom they act; and which export an object belongs to.
+//!
+//! **Exports inside of one another.** An object belongs to the export whose root is the nearest above the name by which a
+//! client reaches it. So a name that stands for the root of another export is a border ([`Exports::crossing`]): it leads into
+//! that export, under that one's rules, and into none if the caller is not admitted there. The handle that a client gets is
+//! sealed for the export entered, and a handle is good for its own export only.
+//!
+//! Directories can be moved over a border by a local user, so the place of a directory is checked with each call
+//! ([`FileSystem::is_within`]). The exports inside of one are part of its number: handles from before they were there are stale.
+//! A file has no other place than those of its names. A file with names in two exports belongs to both, and a handle of a file
+//! stays good wherever a local user moves that file.
 
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -7,8 +18,9 @@ use ipnet::IpNet;
 use rpcrdma_oncrpc::Credential;
 use thiserror::Error;
 
+use super::caller::Caller;
 use super::handle::{ExportId, HandleKey};
-use crate::fs::{FileId, FileSystem, Identity, NAME_MAX};
+use crate::fs::{Attributes, FileId, FileSystem, FsError, Identity, NAME_MAX, Place};
 use crate::mount::MAX_MOUNT_PATH;
 use crate::wire::{FileHandle, Status};
 
@@ -103,6 +115,25 @@ pub enum ExportError {
     /// Two of one name.
     #[error("two exports named {0:?}")]
     Duplicate(String),
+    /// The root cannot be looked at.
+    #[error("export {name:?}: {error}")]
+    Root {
+        /// The export.
+        name: String,
+        /// What its file system said.
+        error: FsError,
+    },
+    /// The rules of one could not be kept if it lies in the other.
+    #[error(
+        "exports {first:?} and {second:?} are on one file system, and whether one lies inside of the other cannot be \
+         seen without the list of mounts (/proc/self/mountinfo): serve them by servers of their own"
+    )]
+    Overlap {
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+    },
 }
 
 /// An export that is served.
@@ -110,12 +141,44 @@ pub(crate) struct Served {
     pub(crate) export: Export,
     pub(crate) id: ExportId,
     pub(crate) root: FileId,
+    place: Option<Place>,
+    /// Roots of other exports, if one lies in the other.
+    borders: Vec<Place>,
+}
+
+impl Served {
+    /// Whether another export lies in this one, or this one in another.
+    pub(crate) fn overlaps(&self) -> bool {
+        !self.borders.is_empty()
+    }
+
+    /// Whether an object still is in this export: in it, and in none inside of it.
+    pub(crate) fn holds(&self, id: &FileId) -> Result<bool, FsError> {
+        if self.overlaps() { self.export.file_system.is_within(id, &self.borders) } else { Ok(true) }
+    }
+
+    /// Whether a caller may use it.
+    pub(crate) fn admits(&self, caller: &Caller) -> bool {
+        self.export.admits(caller.peer)
+    }
+}
+
+/// Where a name leads from an export.
+pub(crate) enum Crossing<'a> {
+    /// It stays there.
+    Stays,
+    /// To the root of this one.
+    Enters(&'a Arc<Served>),
+    /// To the root of one that does not admit the caller.
+    Closed,
 }
 
 /// All exports of a server and the key of its handles.
 pub(crate) struct Exports {
     key: HandleKey,
     served: Vec<Arc<Served>>,
+    /// By the places of their roots, in the order in which they were given.
+    roots: HashMap<Place, Vec<Arc<Served>>>,
 }
 
 fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -129,9 +192,37 @@ fn is_name(name: &str) -> bool {
     rest.is_empty() || rest.split('/').all(part)
 }
 
+/// The number of an export among all of them, and its borders: the roots of all others, if any of them overlaps it.
+fn overlap(key: &HandleKey, one: &Served, all: &[Served]) -> Result<(ExportId, Vec<Place>), ExportError> {
+    let mut inner: BTreeSet<&[u8]> = BTreeSet::new();
+    let mut overlaps = false;
+    let others = || all.iter().filter(|other| other.place.is_some() && other.place != one.place);
+    for other in others().filter(|_| one.place.is_some()) {
+        match (one.export.file_system.location(), other.export.file_system.location()) {
+            (Some(here), Some(there)) => {
+                if here.contains(there) {
+                    inner.insert(other.root.as_bytes());
+                    overlaps = true;
+                }
+                overlaps |= there.contains(here);
+            }
+            _ if one.place.map(|place| place.file_system) == other.place.map(|place| place.file_system) => {
+                return Err(ExportError::Overlap {
+                    first: one.export.name.clone(),
+                    second: other.export.name.clone(),
+                });
+            }
+            _ => {}
+        }
+    }
+    let id = key.export_id(one.export.name.as_bytes(), &one.root, &inner);
+    let borders = if overlaps { others().filter_map(|other| other.place).collect() } else { Vec::new() };
+    Ok((id, borders))
+}
+
 impl Exports {
     pub(crate) fn new(key: HandleKey, exports: Vec<Export>) -> Result<Self, ExportError> {
-        let mut served: Vec<Arc<Served>> = Vec::new();
+        let mut served: Vec<Served> = Vec::new();
         for export in exports {
             if !is_name(&export.name) {
                 return Err(ExportError::Name(export.name));
@@ -140,14 +231,46 @@ impl Exports {
                 return Err(ExportError::NameTooLong { length: export.name.len() });
             }
             let root = export.file_system.root();
-            let id = key.export_id(export.name.as_bytes(), &root);
-            // A collision of numbers would mix handles up; it is as unlikely as it would be bad.
-            if served.iter().any(|other| other.export.name == export.name || other.id == id) {
-                return Err(ExportError::Duplicate(export.name));
-            }
-            served.push(Arc::new(Served { export, id, root }));
+            let attributes = export.file_system.attributes(&root);
+            let place =
+                attributes.map_err(|error| ExportError::Root { name: export.name.clone(), error })?.place;
+            let id = key.export_id(export.name.as_bytes(), &root, &BTreeSet::new());
+            served.push(Served { export, id, root, place, borders: Vec::new() });
         }
-        Ok(Self { key, served })
+        let overlaps: Vec<(ExportId, Vec<Place>)> =
+            served.iter().map(|one| overlap(&key, one, &served)).collect::<Result<_, _>>()?;
+        for (one, (id, borders)) in served.iter_mut().zip(overlaps) {
+            (one.id, one.borders) = (id, borders);
+        }
+        for (number, one) in served.iter().enumerate() {
+            // A collision of numbers would mix handles up; it is as unlikely as it would be bad.
+            let same = |other: &Served| other.export.name == one.export.name || other.id == one.id;
+            if served.iter().take(number).any(same) {
+                return Err(ExportError::Duplicate(one.export.name.clone()));
+            }
+        }
+        let served: Vec<Arc<Served>> = served.into_iter().map(Arc::new).collect();
+        let mut roots: HashMap<Place, Vec<Arc<Served>>> = HashMap::new();
+        for one in &served {
+            if let Some(place) = one.place {
+                roots.entry(place).or_default().push(Arc::clone(one));
+            }
+        }
+        Ok(Self { key, served, roots })
+    }
+
+    /// Where an object that was found in an export leads a caller. Of several exports of one directory, the first that
+    /// admits the caller is entered: each of them the caller could mount.
+    pub(crate) fn crossing(&self, from: &Served, found: &Attributes, caller: &Caller) -> Crossing<'_> {
+        if found.place == from.place {
+            return Crossing::Stays;
+        }
+        match found.place.and_then(|place| self.roots.get(&place)) {
+            None => Crossing::Stays,
+            Some(exports) => {
+                exports.iter().find(|inner| inner.admits(caller)).map_or(Crossing::Closed, Crossing::Enters)
+            }
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Served>> {

@@ -8,6 +8,7 @@
 //! no further check that its object was ever shown to somebody. The key is in the state directory and the export's
 //! number follows from its name and root, so handles outlive the server.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
@@ -68,10 +69,13 @@ impl HandleKey {
         hasher.finish128().as_bytes()
     }
 
-    /// The number of the export of this name with this root: the same after a restart, another for another directory.
+    /// The number of the export of this name with this root, in which exports with the roots `inner` lie: the same after a
+    /// restart, another for another directory. A handle can be of an object inside of an export that was not one yet: so the
+    /// number changes with them, and handles of before are stale.
     #[must_use]
-    pub(super) fn export_id(&self, name: &[u8], root: &FileId) -> ExportId {
-        let tag = self.tag(b'e', &[name, root.as_bytes()]);
+    pub(super) fn export_id(&self, name: &[u8], root: &FileId, inner: &BTreeSet<&[u8]>) -> ExportId {
+        let parts: Vec<&[u8]> = [name, root.as_bytes()].into_iter().chain(inner.iter().copied()).collect();
+        let tag = self.tag(b'e', &parts);
         ExportId(tag.first_chunk().map_or(0, |octets| u64::from_be_bytes(*octets)))
     }
 
@@ -129,9 +133,12 @@ mod tests {
     #[test]
     fn exports_of_other_names_or_roots_have_other_numbers() {
         let (a, b) = (FileId::new(b"a").unwrap(), FileId::new(b"b").unwrap());
-        assert_eq!(key().export_id(b"/x", &a), key().export_id(b"/x", &a));
-        assert_ne!(key().export_id(b"/x", &a), key().export_id(b"/x", &b));
-        assert_ne!(key().export_id(b"/x", &a), key().export_id(b"/y", &a));
+        let none = BTreeSet::new();
+        let number = |name: &[u8], root, inner| key().export_id(name, root, inner);
+        assert_eq!(number(b"/x", &a, &none), number(b"/x", &a, &none));
+        assert_ne!(number(b"/x", &a, &none), number(b"/x", &b, &none));
+        assert_ne!(number(b"/x", &a, &none), number(b"/y", &a, &none));
+        assert_ne!(number(b"/x", &a, &none), number(b"/x", &a, &BTreeSet::from([b.as_bytes()])));
     }
 
     proptest! {

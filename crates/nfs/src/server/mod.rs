@@ -14,6 +14,7 @@
 //! **Errors.** Arguments that do not decode are GARBAGE_ARGS; whatever else is wrong has an NFS status.
 #![allow(clippy::result_large_err, reason = "a failure carries attributes, and is as large as a success")]
 
+mod caller;
 mod convert;
 mod counters;
 mod data;
@@ -26,25 +27,25 @@ mod memory;
 mod namespace;
 mod object;
 
-use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+pub(crate) use caller::Caller;
 pub use counters::{NfsCounters, ProcedureCount};
+pub(crate) use exports::{Crossing, Exports, Served};
 pub use exports::{Export, ExportError, NOBODY, Squash};
-pub(crate) use exports::{Exports, Served};
 pub use handle::{ExportId, HandleKey};
 use io::IoThreads;
 use rpcrdma::PeerShares;
-use rpcrdma_oncrpc::{CallContext, CallFailure, Credential, Procedure, Program, ResponseFuture};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::{Binding, Eligibility};
 use rpcrdma_verbs::ProtectionDomain;
 use rpcrdma_xdr::{Decoder, Stream, encode};
 use tracing::Instrument;
 
-use crate::fs::{Attributes, Change, FileId, FileSystem, FsError, Identity};
+use crate::fs::{Attributes, Change, FileId, FileSystem, FsError, Identity, LookupName, Name, Node};
 use crate::mount::server::{MountProgram, MountTable};
 use crate::wire::{
     self, AccessArgs, CommitArgs, CreateArgs, FileHandle, FsinfoArgs, FsstatArgs, GetattrArgs, LinkArgs,
@@ -159,6 +160,7 @@ pub(crate) struct At {
     shared: Arc<Shared>,
     served: Arc<Served>,
     id: FileId,
+    caller: Caller,
     who: Identity,
 }
 
@@ -166,11 +168,11 @@ impl Shared {
     /// Opens a handle for a caller.
     fn enter(self: &Arc<Self>, handle: &FileHandle, caller: &Caller) -> Result<At, Status> {
         let (served, id) = self.exports.open(handle)?;
-        if !served.export.admits(caller.peer) {
+        if !served.admits(caller) {
             return Err(Status::Acces);
         }
         let who = served.export.identity(&caller.credential);
-        Ok(At { shared: Arc::clone(self), served: Arc::clone(served), id, who })
+        Ok(At { shared: Arc::clone(self), served: Arc::clone(served), id, caller: caller.clone(), who })
     }
 
     /// Runs `job` where the file system allows it. `None` if it panicked.
@@ -193,11 +195,55 @@ impl At {
         if self.served.export.read_only { Err(Status::Rofs) } else { Ok(()) }
     }
 
+    /// Refuses a handle of a directory that has come to lie outside of its export.
+    fn check_place(&self, id: &FileId) -> Result<(), Status> {
+        if self.served.holds(id)? { Ok(()) } else { Err(Status::Stale) }
+    }
+
     /// The object of a second handle, which must be of the same export.
     fn sibling(&self, handle: &FileHandle) -> Result<FileId, Status> {
         let (served, id) = self.shared.exports.open(handle)?;
         // RFC 1813 §3.3.14, §3.3.15: both on the same file system.
-        if served.id == self.served.id { Ok(id) } else { Err(Status::Xdev) }
+        if served.id != self.served.id {
+            return Err(Status::Xdev);
+        }
+        self.check_place(&id)?;
+        Ok(id)
+    }
+
+    /// What a name of this directory stands for, as the caller may see it: in this export, or the root of the one that the
+    /// name leads into.
+    fn found(&self, name: &[u8], node: &Node) -> Result<(FileHandle, wire::Attributes), Status> {
+        match self.shared.exports.crossing(&self.served, &node.attributes, &self.caller) {
+            Crossing::Closed => Err(Status::Acces),
+            Crossing::Enters(inner) => Ok((
+                self.shared.exports.seal(inner, &inner.root),
+                convert::attributes(&node.attributes, inner.id.as_fsid()),
+            )),
+            Crossing::Stays => {
+                if name == b".." {
+                    self.check_place(&node.id)?;
+                }
+                Ok((self.seal(&node.id), self.attributes(&node.attributes)))
+            }
+        }
+    }
+
+    /// Refuses to take away a name that stands for the root of another export, as the kernel does for a mount point.
+    fn removable(&self, directory: &FileId, name: Name<'_>) -> Result<(), Status> {
+        if !self.served.overlaps() {
+            return Ok(());
+        }
+        match self.fs().lookup(&self.who, directory, LookupName::Entry(name)) {
+            Ok(found) => {
+                match self.shared.exports.crossing(&self.served, &found.node.attributes, &self.caller) {
+                    Crossing::Stays => Ok(()),
+                    Crossing::Enters(_) | Crossing::Closed => Err(Status::Acces),
+                }
+            }
+            // The operation will say what is wrong.
+            Err(_) => Ok(()),
+        }
     }
 
     fn seal(&self, id: &FileId) -> FileHandle {
@@ -238,16 +284,13 @@ trait Serve: NfsCall + Send + 'static {
     fn serve(self, at: &At) -> Served3<Self>;
 }
 
-/// Where a call comes from.
-struct Caller {
-    peer: Option<IpAddr>,
-    credential: Credential,
-}
-
-impl From<CallContext> for Caller {
-    fn from(context: CallContext) -> Self {
-        Self { peer: context.peer.map(|peer: SocketAddr| peer.ip()), credential: context.credential }
-    }
+/// Serves a call whose object is still in its export.
+fn in_place<C>(call: C, at: &At) -> Served3<C>
+where
+    C: Serve<Fail: Default>,
+{
+    at.check_place(&at.id).map_err(|status| (status, C::Fail::default()))?;
+    call.serve(at)
 }
 
 /// NFS version 3 as an RPC program.
@@ -284,7 +327,7 @@ impl NfsProgram {
                 Err(status) => return finish::<C>(&shared, Err((status, C::Fail::default()))),
             };
             let file_system = Arc::clone(&at.served.export.file_system);
-            let results = shared.blocking(&file_system, move || call.serve(&at)).await;
+            let results = shared.blocking(&file_system, move || in_place(call, &at)).await;
             finish::<C>(&shared, results.ok_or(CallFailure::SystemError)?)
         };
         Box::pin(respond.instrument(span))
@@ -312,7 +355,9 @@ impl NfsProgram {
             let (job_shared, span) = (Arc::clone(&shared), tracing::Span::current());
             // Entries take several times the memory of their encoding: they end with the job, of which there are few.
             let job = move || {
-                span.in_scope(|| finish::<C>(&job_shared, call.serve(&at)).map(|results| room.keep(&results)))
+                span.in_scope(|| {
+                    finish::<C>(&job_shared, in_place(call, &at)).map(|results| room.keep(&results))
+                })
             };
             shared.blocking(&file_system, job).await.ok_or(CallFailure::SystemError)?
         };

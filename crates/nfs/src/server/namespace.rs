@@ -1,7 +1,7 @@
 //! CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK (RFC 1813 §3.3.8 to §3.3.15).
 
 use super::{At, Serve, Served3, convert};
-use crate::fs::{self, DeviceNumber, FsError, Name, Node, Outcome, Special};
+use crate::fs::{self, DeviceNumber, FileId, FsError, Name, Node, Outcome, Special};
 use crate::wire::{
     CreateArgs, CreateHow, FileHandle, LinkArgs, LinkAttributes, MkdirArgs, MknodArgs, MknodData, NewObject,
     RemoveArgs, RenameArgs, RenameWcc, RmdirArgs, SetAttributes, SpecData, Status, SymlinkArgs, WccData,
@@ -36,9 +36,11 @@ fn new_name<'a>(at: &At, name: &'a [u8]) -> Result<Name<'a>, Status> {
 }
 
 /// A name of something that goes, in an export that can be changed.
-fn old_name<'a>(at: &At, name: &'a [u8]) -> Result<Name<'a>, Status> {
+fn old_name<'a>(at: &At, directory: &FileId, name: &'a [u8]) -> Result<Name<'a>, Status> {
     at.writable()?;
-    Ok(Name::for_removal(name)?)
+    let name = Name::for_removal(name)?;
+    at.removable(directory, name)?;
+    Ok(name)
 }
 
 /// Makes anything but a regular file.
@@ -125,7 +127,8 @@ impl Serve for RemoveArgs {
     }
 
     fn serve(self, at: &At) -> Served3<Self> {
-        let name = old_name(at, self.object.name.as_bytes()).map_err(|status| (status, at.untouched()))?;
+        let name =
+            old_name(at, &at.id, self.object.name.as_bytes()).map_err(|status| (status, at.untouched()))?;
         changed(at, &at.fs().remove(&at.who, &at.id, name))
     }
 }
@@ -136,7 +139,8 @@ impl Serve for RmdirArgs {
     }
 
     fn serve(self, at: &At) -> Served3<Self> {
-        let name = old_name(at, self.object.name.as_bytes()).map_err(|status| (status, at.untouched()))?;
+        let name =
+            old_name(at, &at.id, self.object.name.as_bytes()).map_err(|status| (status, at.untouched()))?;
         changed(at, &at.fs().remove_directory(&at.who, &at.id, name))
     }
 }
@@ -148,9 +152,10 @@ impl Serve for RenameArgs {
 
     fn serve(self, at: &At) -> Served3<Self> {
         let prepare = || {
-            let from = old_name(at, self.from.name.as_bytes())?;
-            let to = old_name(at, self.to.name.as_bytes())?;
-            Ok((from, at.sibling(&self.to.dir)?, to))
+            let from = old_name(at, &at.id, self.from.name.as_bytes())?;
+            let directory = at.sibling(&self.to.dir)?;
+            let to = old_name(at, &directory, self.to.name.as_bytes())?;
+            Ok((from, directory, to))
         };
         let (from, directory, to) = prepare()
             .map_err(|status| (status, RenameWcc { from_dir: at.untouched(), to_dir: WccData::default() }))?;

@@ -4,7 +4,7 @@ use super::{At, Serve, Served3, convert};
 use crate::fs::{Access, LookupName};
 use crate::wire::{
     AccessArgs, AccessOk, FileHandle, GetattrArgs, LookupArgs, LookupOk, ReadlinkArgs, ReadlinkOk,
-    SetattrArgs,
+    SetattrArgs, Status,
 };
 
 impl Serve for GetattrArgs {
@@ -49,13 +49,16 @@ impl Serve for LookupArgs {
     fn serve(self, at: &At) -> Served3<Self> {
         let found =
             LookupName::new(self.what.name.as_bytes()).and_then(|name| at.fs().lookup(&at.who, &at.id, name));
-        match found {
-            Ok(found) => Ok(LookupOk {
-                object: at.seal(&found.node.id),
-                attributes: Some(at.attributes(&found.node.attributes)),
-                dir_attributes: found.directory.as_ref().map(|attributes| at.attributes(attributes)),
+        let seen = found.map_err(Status::from).and_then(|found| {
+            at.found(self.what.name.as_bytes(), &found.node).map(|seen| (seen, found.directory))
+        });
+        match seen {
+            Ok(((object, attributes), directory)) => Ok(LookupOk {
+                object,
+                attributes: Some(attributes),
+                dir_attributes: directory.as_ref().map(|attributes| at.attributes(attributes)),
             }),
-            Err(error) => Err((error.into(), at.post_op())),
+            Err(status) => Err((status, at.post_op())),
         }
     }
 }

@@ -72,7 +72,8 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with = "tcp")]
     no_tcp: bool,
     /// Export DIR under NAME; may be given several times. Options: ro, rw, allow=CIDR (several: who may mount; default
-    /// everybody), squash=root|all|none (who becomes nobody; default root)
+    /// everybody), squash=root|all|none (who becomes nobody; default root). A directory inside of another export keeps its own
+    /// options, also for clients that come by way of the other one
     #[arg(long, value_name = "NAME=DIR[,OPTION]...")]
     export: Vec<ExportOption>,
     /// Export everything read-only

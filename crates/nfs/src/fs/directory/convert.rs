@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{AtFlags, FileType, Mode, Statx, StatxFlags, StatxTimestamp, Timespec, statx};
 use rustix::io::Errno;
 
-use crate::fs::types::{Attributes, DeviceNumber, FileKind, FsError, Timestamp};
+use crate::fs::types::{Attributes, DeviceNumber, FileKind, FsError, Place, Timestamp};
 
 const SECTOR: u64 = 512;
 
@@ -91,22 +91,17 @@ pub(super) fn attributes(stat: &Statx) -> Attributes {
         used: stat.stx_blocks.saturating_mul(SECTOR),
         device,
         number: stat.stx_ino,
+        place: Some(Place::from(stat)),
         accessed: timestamp(&stat.stx_atime),
         modified: timestamp(&stat.stx_mtime),
         changed: timestamp(&stat.stx_ctime),
     }
 }
 
-/// What tells two objects apart while both exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    device: (u32, u32),
-    number: u64,
-}
-
 impl From<&Statx> for Place {
     fn from(stat: &Statx) -> Self {
-        Self { device: (stat.stx_dev_major, stat.stx_dev_minor), number: stat.stx_ino }
+        let file_system = DeviceNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor };
+        Self { file_system, number: stat.stx_ino }
     }
 }
 

@@ -16,9 +16,9 @@ use rpcrdma_sys::{KernelHandle, handle_of, open_by_handle};
 use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, openat2};
 use rustix::io::Errno;
 
-use super::convert::{Place, stat};
+use super::convert::stat;
 use super::map::{Key, Path, PathMap};
-use crate::fs::types::{FILE_ID_MAX, FileId, FileKind, FsError};
+use crate::fs::types::{FILE_ID_MAX, FileId, FileKind, FsError, Place};
 
 /// A descriptor that names and grants nothing.
 pub(super) const NAMING: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

@@ -9,10 +9,10 @@ use rustix::fs::{OFlags, RawDir, SeekFrom, seek};
 use rustix::io::Errno;
 
 use super::DirectoryFs;
-use super::convert::{Place, attributes, stat};
+use super::convert::{attributes, stat};
 use super::ids::Object;
 use crate::fs::EntrySink;
-use crate::fs::types::{Entry, FileId, FsError, Identity, Listing, Name, Node};
+use crate::fs::types::{Entry, FileId, FsError, Identity, Listing, Name, Node, Place};
 
 /// Room for the entries of one system call, in octets.
 const BATCH: usize = 32 * 1024;

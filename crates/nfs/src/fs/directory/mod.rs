@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use convert::{Place, attributes, mode_bits, stat, timespec};
+use convert::{attributes, mode_bits, stat, timespec};
 use identity::Actor;
 use ids::{Ids, NAMING, Object, WALK};
 use map::{Generation, PathMap};
@@ -55,10 +55,10 @@ use super::permission::{SET_GROUP_ID, SET_USER_ID};
 use super::state::{StateDirectory, StateError};
 use super::types::{
     Access, Attributes, Before, Change, CreateHow, FileId, FileKind, Found, FsError, Identity, Linked,
-    Listing, LookupName, Name, Node, Outcome, Properties, ReadResult, Renamed, SetAttributes, SetTime,
+    Listing, LookupName, Name, Node, Outcome, Place, Properties, ReadResult, Renamed, SetAttributes, SetTime,
     Special, Stability, Statistics, Timestamp, WriteResult,
 };
-use super::{EntrySink, FileSystem};
+use super::{EntrySink, FileSystem, Location};
 
 /// Locks that keep the attributes before and after a change together; one object always has the same.
 const STRIPES: usize = 64;
@@ -132,6 +132,7 @@ pub enum OpenError {
 pub struct DirectoryFs {
     root: Object,
     root_id: FileId,
+    location: Option<Location>,
     proc_fds: OwnedFd,
     ids: Ids,
     actor: Actor,
@@ -160,6 +161,9 @@ impl DirectoryFs {
         let root = Object::new(named).map_err(at_root)?;
         let proc_fds = open(c"/proc/self/fd", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| OpenError::Proc(errno.into()))?;
+        let location = Location::of(&mount)
+            .map_err(|error| tracing::warn!(path = %path.display(), %error, "overlaps of exports cannot be seen here"))
+            .ok();
         let properties = probe::properties(&mount);
         // FUSE gives out handles that end when the kernel forgets the inode.
         let lasting = !probe::is_fuse(&mount);
@@ -191,6 +195,7 @@ impl DirectoryFs {
         Ok(Self {
             root,
             root_id,
+            location,
             proc_fds,
             ids,
             actor,
@@ -262,43 +267,51 @@ impl DirectoryFs {
         Ok(Node { id: self.ids.id_of(object, parent)?, attributes: attributes(&object.stat) })
     }
 
+    /// One directory up, on the same file system.
+    fn climb(from: &Object) -> Result<Object, FsError> {
+        let up = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        let fd =
+            openat2(from, c"..", NAMING | OFlags::DIRECTORY, Mode::empty(), up).map_err(
+                |errno| match errno {
+                    Errno::XDEV => FsError::AccessDenied,
+                    other => other.into(),
+                },
+            )?;
+        Ok(Object::new(fd)?)
+    }
+
     /// The parent of a directory that is not the root.
     fn parent(&self, who: &Identity, directory: &Object) -> Result<Object, FsError> {
-        let up = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        let climb = |from: &Object| -> Result<Object, FsError> {
-            let fd =
-                openat2(from, c"..", NAMING | OFlags::DIRECTORY, Mode::empty(), up).map_err(|errno| {
-                    match errno {
-                        Errno::XDEV => FsError::AccessDenied,
-                        other => other.into(),
-                    }
-                })?;
-            Ok(Object::new(fd)?)
-        };
         let parent = {
             let _acting = self.actor.act_as(who)?;
-            climb(directory)?
+            Self::climb(directory)?
         };
         // Somebody may have moved the directory out of the tree: then what is above it is none of the client's
         // business.
+        if self.is_below_root(&parent, &[])? { Ok(parent) } else { Err(FsError::AccessDenied) }
+    }
+
+    /// Whether a directory is the root or has it above, with none of `borders` before.
+    fn is_below_root(&self, directory: &Object, borders: &[Place]) -> Result<bool, FsError> {
         let root = Place::from(&self.root.stat);
-        let mut at = Place::from(&parent.stat);
+        let mut at = Place::from(&directory.stat);
         let mut above: Option<Object> = None;
         let mut climbed = 0;
         while at != root {
             climbed += 1;
-            if climbed > CLIMB_MAX {
-                return Err(FsError::AccessDenied);
+            if borders.contains(&at) || climbed > CLIMB_MAX {
+                return Ok(false);
             }
-            let next = climb(above.as_ref().unwrap_or(&parent))?;
+            let next = Self::climb(above.as_ref().unwrap_or(directory))?;
             let place = Place::from(&next.stat);
+            // The root of the file system is its own parent.
             if place == at {
-                return Err(FsError::AccessDenied);
+                return Ok(false);
             }
             at = place;
             above = Some(next);
         }
-        Ok(parent)
+        Ok(true)
     }
 
     fn stripe(&self, id: &FileId) -> usize {
@@ -411,6 +424,24 @@ impl FileSystem for DirectoryFs {
 
     fn root(&self) -> FileId {
         self.root_id
+    }
+
+    fn location(&self) -> Option<&Location> {
+        self.location.as_ref()
+    }
+
+    fn is_within(&self, id: &FileId, borders: &[Place]) -> Result<bool, FsError> {
+        let object = self.object(id)?;
+        if object.kind() != FileKind::Directory {
+            return Ok(true);
+        }
+        match self.is_below_root(&object, borders) {
+            // The way up ends at another mount, or at a directory that this process may not search. With the map the object
+            // was found on its way down from the root: then the names that were learnt there, which lead into no other
+            // export, are what counts.
+            Err(FsError::AccessDenied) => Ok(matches!(self.ids, Ids::Map(_))),
+            known => known,
+        }
     }
 
     fn properties(&self) -> Result<Properties, FsError> {

@@ -12,11 +12,11 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::DirectoryFs;
-use super::convert::{Place, attributes, mode_bits, stat};
+use super::convert::{attributes, mode_bits, stat};
 use super::ids::{Object, WALK};
 use crate::fs::types::{
     Attributes, Before, Change, CreateHow, FileId, FileKind, FsError, Identity, LINK_TARGET_MAX, Linked,
-    Name, Node, Renamed, SetAttributes, SetTime, Special, Timestamp,
+    Name, Node, Place, Renamed, SetAttributes, SetTime, Special, Timestamp,
 };
 
 const DEFAULT_FILE_MODE: u32 = 0o644;

@@ -147,6 +147,7 @@ impl Inode {
             used,
             device,
             number: self.number,
+            place: None,
             accessed: self.accessed,
             modified: self.modified,
             changed: self.changed,

@@ -1,0 +1,36 @@
+//! Helpers of tests in several modules.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Tells the second run where the bind mount is.
+const BOUND: &str = "RPCRDMA_TEST_BIND_MOUNT";
+
+/// Runs the test of this name once more, in a mount namespace of its own where `hidden` is also `shown`. `Some` in the second
+/// run, which does the testing; in the first one `None`, also where mounts cannot be made.
+pub(crate) fn with_bind_mount(test: &str, hidden: &Path, shown: &Path) -> Option<(PathBuf, PathBuf)> {
+    if let Ok(bound) = std::env::var(BOUND) {
+        let (hidden, shown) = bound.split_once(':').unwrap();
+        return Some((hidden.into(), shown.into()));
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root makes mounts");
+        return None;
+    }
+    let namespace = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).args([hidden, shown]);
+        command
+    };
+    if !namespace("mount --bind \"$1\" \"$2\"").status().is_ok_and(|status| status.success()) {
+        println!("skipped: this machine lets root make no mounts");
+        return None;
+    }
+    let status = namespace("mount --bind \"$1\" \"$2\" && exec \"$3\" --exact \"$4\"")
+        .arg(std::env::current_exe().unwrap())
+        .arg(test)
+        .env(BOUND, format!("{}:{}", hidden.display(), shown.display()))
+        .status();
+    assert!(status.unwrap().success(), "in the namespace");
+    None
+}

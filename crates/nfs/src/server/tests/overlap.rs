@@ -1,0 +1,325 @@
+//! Exports whose directories lie in one another, or are the same one.
+
+use std::fs;
+
+use super::*;
+use crate::fs::testing;
+use crate::mount::MountStatus;
+
+/// An address that the inner export admits.
+const INSIDER: &str = "203.0.113.1:700";
+
+/// A tree that is exported as `/`, with the directory `secret` in it, which is exported as `/inner`.
+struct Trees {
+    handles: HandleSource,
+    places: (TempDir, TempDir),
+    state: StateDirectory,
+}
+
+impl Trees {
+    fn new(handles: HandleSource) -> Self {
+        let places = places();
+        let state = StateDirectory::open(places.1.path()).unwrap();
+        let trees = Self { handles, places, state };
+        fs::create_dir_all(trees.path("secret/deep")).unwrap();
+        fs::create_dir_all(trees.path("open/below")).unwrap();
+        fs::write(trees.path("secret/file"), "classified").unwrap();
+        fs::write(trees.path("open/file"), "public").unwrap();
+        trees
+    }
+
+    /// With the kernel's handles, where they can be had, and with the map.
+    fn all() -> Vec<Self> {
+        [HandleSource::Automatic, HandleSource::Map].map(Self::new).into()
+    }
+
+    fn path(&self, below: &str) -> std::path::PathBuf {
+        self.places.0.path().join(below)
+    }
+
+    fn directory(&self, below: &str) -> Arc<DirectoryFs> {
+        self.directory_at(&self.path(below))
+    }
+
+    fn directory_at(&self, path: &Path) -> Arc<DirectoryFs> {
+        let options =
+            DirectoryOptions { handles: self.handles, sync_metadata: false, ..DirectoryOptions::default() };
+        Arc::new(DirectoryFs::open(path, &self.state, options).unwrap())
+    }
+
+    fn outer(&self) -> Export {
+        Export { squash: Squash::Nobody, ..Export::new("/", self.directory("")) }
+    }
+
+    fn inner(&self) -> Export {
+        let allow = vec!["203.0.113.0/24".parse().unwrap()];
+        Export { squash: Squash::Nobody, allow, ..Export::new("/inner", self.directory("secret")) }
+    }
+
+    fn serve(&self, exports: Vec<Export>) -> Bed {
+        let name = if self.handles == HandleSource::Map { "map" } else { "directory" };
+        Bed::serving(name, exports, HandleKey::from_state(&self.state))
+    }
+
+    /// Both, with a change of the inner one.
+    fn serve_with(&self, tune: impl FnOnce(&mut Export)) -> Bed {
+        let mut inner = self.inner();
+        tune(&mut inner);
+        self.serve(vec![self.outer(), inner])
+    }
+}
+
+impl Bed {
+    async fn entry(&self, dir: FileHandle, name: &str) -> DirEntryPlus {
+        let arguments =
+            ReaddirplusArgs { dir, cookie: 0, verifier: [0; 8], dircount: 1 << 14, maxcount: 1 << 14 };
+        let listed = self.call(&arguments).await.unwrap();
+        listed.reply.entries.into_iter().find(|entry| entry.name.as_bytes() == name.as_bytes()).unwrap()
+    }
+
+    async fn text(&self, file: FileHandle) -> Result<String, Status> {
+        self.read(file, 0, 100).await.map(|read| String::from_utf8(read.data.to_vec()).unwrap())
+    }
+
+    async fn mounted_at(&self, path: &str) -> Result<FileHandle, MountStatus> {
+        match self.mnt(path).await {
+            MountResult::Ok(mounted) => Ok(mounted.handle),
+            MountResult::Fail(status) => Err(status),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_export_inside_of_another_is_closed_from_there_too() {
+    for trees in Trees::all() {
+        let mut bed = trees.serve_with(|_| {});
+        let name = bed.name;
+        assert_eq!(bed.lookup(bed.root, "secret").await, Err(Status::Acces), "{name}");
+        let entry = bed.entry(bed.root, "secret").await;
+        assert_eq!((entry.handle, entry.attributes), (None, None), "{name}");
+        for path in ["/secret", "/secret/deep", "/inner", "/inner/deep"] {
+            assert_eq!(bed.mounted_at(path).await, Err(MountStatus::Acces), "{name} {path}");
+        }
+        // For those who are admitted, the way from the outer one leads to the inner one, by whatever name.
+        bed.peer = INSIDER.parse().unwrap();
+        let inner = bed.server.root_handle("/inner").unwrap();
+        assert_eq!(bed.lookup(bed.root, "secret").await, Ok(inner), "{name}");
+        let entry = bed.entry(bed.root, "secret").await;
+        assert_eq!(entry.handle, Some(inner), "{name}");
+        let fsid = bed.getattr(inner).await.unwrap().fsid;
+        assert_eq!(entry.attributes.map(|attributes| attributes.fsid), Some(fsid), "{name}");
+        assert_ne!(bed.getattr(bed.root).await.unwrap().fsid, fsid, "{name}");
+        let deep = bed.lookup(inner, "deep").await.unwrap();
+        for (path, handle) in
+            [("/secret", inner), ("/inner", inner), ("/secret/deep", deep), ("/inner/deep", deep)]
+        {
+            assert_eq!(bed.mounted_at(path).await, Ok(handle), "{name} {path}");
+        }
+        // Its root is a root: nothing leads upwards.
+        assert_eq!(bed.lookup(inner, "..").await, Ok(inner), "{name}");
+        assert_eq!(bed.lookup(deep, "..").await, Ok(inner), "{name}");
+        let file = bed.lookup(inner, "file").await.unwrap();
+        assert_eq!(bed.text(file).await.unwrap(), "classified", "{name}");
+        bed.peer = "192.0.2.1:700".parse().unwrap();
+        for handle in [inner, deep, file] {
+            assert_eq!(bed.getattr(handle).await, Err(Status::Acces), "{name}");
+        }
+    }
+}
+
+/// Exported by a path that does not lie in the outer export.
+#[tokio::test]
+async fn an_export_is_found_inside_of_another_through_a_bind_mount() {
+    let test = "server::tests::overlap::an_export_is_found_inside_of_another_through_a_bind_mount";
+    let (tree, shown) = places();
+    fs::create_dir(tree.path().join("secret")).unwrap();
+    let Some((hidden, shown)) = testing::with_bind_mount(test, &tree.path().join("secret"), shown.path())
+    else {
+        return;
+    };
+    for handles in [HandleSource::Automatic, HandleSource::Map] {
+        let trees = Trees::new(handles);
+        let outer = Export { file_system: trees.directory_at(hidden.parent().unwrap()), ..trees.outer() };
+        let open = trees.serve(vec![outer.clone()]);
+        let secret = open.lookup(open.root, "secret").await.unwrap();
+        let inner = Export { file_system: trees.directory_at(&shown), ..trees.inner() };
+        let bed = trees.serve(vec![outer, inner]);
+        assert_eq!(bed.lookup(bed.root, "secret").await, Err(Status::Acces), "{}", bed.name);
+        assert_eq!(bed.getattr(secret).await, Err(Status::Stale), "{}", bed.name);
+    }
+}
+
+#[tokio::test]
+async fn what_is_read_only_stays_so_by_way_of_the_export_around_it() {
+    for trees in Trees::all() {
+        let bed = trees.serve_with(|inner| {
+            inner.allow.clear();
+            inner.read_only = true;
+        });
+        let name = bed.name;
+        let secret = bed.lookup(bed.root, "secret").await.unwrap();
+        let file = bed.lookup(secret, "file").await.unwrap();
+        assert_eq!(bed.write(file, 0, b"x").await.unwrap_err(), Status::Rofs, "{name}");
+        assert_eq!(bed.remove(secret, "file").await, Some(Status::Rofs), "{name}");
+        let open = bed.lookup(bed.root, "open").await.unwrap();
+        bed.make_file(open, "new", 0o600).await;
+    }
+}
+
+#[tokio::test]
+async fn callers_are_squashed_as_the_inner_export_says() {
+    for trees in Trees::all() {
+        let bed = trees.serve_with(|inner| {
+            inner.allow.clear();
+            inner.squash = Squash::Everybody;
+        });
+        if !super::objects::acts_as_callers() {
+            println!("skipped: callers do not act as themselves here");
+            return;
+        }
+        fs::set_permissions(trees.path("secret"), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+            .unwrap();
+        let secret = bed.lookup(bed.root, "secret").await.unwrap();
+        let made = bed.make_file(secret, "new", 0o600).await;
+        assert_eq!(bed.getattr(made).await.unwrap().uid, NOBODY, "{}", bed.name);
+    }
+}
+
+#[tokio::test]
+async fn nothing_goes_from_one_export_to_another() {
+    for trees in Trees::all() {
+        let bed = trees.serve_with(|inner| inner.allow.clear());
+        let name = bed.name;
+        let secret = bed.lookup(bed.root, "secret").await.unwrap();
+        let open = bed.lookup(bed.root, "open").await.unwrap();
+        let (public, file) =
+            (bed.lookup(open, "file").await.unwrap(), bed.lookup(secret, "file").await.unwrap());
+        for (from, to) in [((secret, "file"), (open, "x")), ((open, "file"), (secret, "x"))] {
+            assert_eq!(bed.rename(from, to).await, Some(Status::Xdev), "{name}");
+        }
+        for (file, place) in [(file, place(open, "x")), (public, place(secret, "x"))] {
+            assert_eq!(bed.status(&LinkArgs { file, link: place }).await, Some(Status::Xdev), "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_root_of_an_export_is_not_changed_by_way_of_another() {
+    for trees in Trees::all() {
+        fs::remove_dir_all(trees.path("secret/deep")).unwrap();
+        fs::remove_file(trees.path("secret/file")).unwrap();
+        let bed = trees.serve_with(|_| {});
+        let (name, root) = (bed.name, bed.root);
+        assert_eq!(
+            bed.status(&RmdirArgs { object: place(root, "secret") }).await,
+            Some(Status::Acces),
+            "{name}"
+        );
+        assert_eq!(bed.rename((root, "secret"), (root, "other")).await, Some(Status::Acces), "{name}");
+        bed.make_directory(root, "empty", 0o755).await;
+        assert_eq!(bed.rename((root, "empty"), (root, "secret")).await, Some(Status::Acces), "{name}");
+        assert!(trees.path("secret").is_dir() && trees.path("empty").is_dir(), "{name}");
+        // What is above it may be moved: the border goes with its directory.
+        bed.make_directory(root, "above", 0o755).await;
+        fs::rename(trees.path("secret"), trees.path("above/secret")).unwrap();
+        assert_eq!(bed.rename((root, "above"), (root, "moved")).await, None, "{name}");
+        let moved = bed.lookup(root, "moved").await.unwrap();
+        assert_eq!(bed.lookup(moved, "secret").await, Err(Status::Acces), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn handles_from_before_an_export_was_inside_are_stale() {
+    for trees in Trees::all() {
+        let bed = trees.serve(vec![trees.outer()]);
+        let name = bed.name;
+        let secret = bed.lookup(bed.root, "secret").await.unwrap();
+        let file = bed.lookup(secret, "file").await.unwrap();
+        assert_eq!(bed.text(file).await.unwrap(), "classified", "{name}");
+        drop(bed);
+        let bed = trees.serve_with(|_| {});
+        for handle in [secret, file] {
+            assert_eq!(bed.getattr(handle).await, Err(Status::Stale), "{name}");
+            assert_eq!(bed.text(handle).await, Err(Status::Stale), "{name}");
+        }
+        // Those of now outlive the server, whatever the order of the exports.
+        let open = bed.lookup(bed.root, "open").await.unwrap();
+        drop(bed);
+        let bed = trees.serve(vec![trees.inner(), trees.outer()]);
+        assert!(bed.getattr(open).await.is_ok(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_was_moved_over_the_border_takes_no_handle_with_it() {
+    for trees in Trees::all() {
+        let mut bed = trees.serve_with(|_| {});
+        let name = bed.name;
+        let open = bed.lookup(bed.root, "open").await.unwrap();
+        let below = bed.lookup(open, "below").await.unwrap();
+        fs::rename(trees.path("open"), trees.path("secret/open")).unwrap();
+        for handle in [open, below] {
+            assert_eq!(bed.getattr(handle).await, Err(Status::Stale), "{name}");
+            for path in ["..", "file"] {
+                assert_eq!(bed.lookup(handle, path).await, Err(Status::Stale), "{name} {path}");
+            }
+            let made = create(handle, "new", CreateHow::Unchecked(SetAttributes::default()));
+            assert_eq!(bed.status(&made).await, Some(Status::Stale), "{name}");
+            let moved = bed.rename((bed.root, "x"), (handle, "x")).await;
+            assert_eq!(moved, Some(Status::Stale), "{name}");
+        }
+        // Nor does one of the inner export lead out.
+        bed.peer = INSIDER.parse().unwrap();
+        let inner = bed.server.root_handle("/inner").unwrap();
+        let deep = bed.lookup(inner, "deep").await.unwrap();
+        fs::rename(trees.path("secret/deep"), trees.path("deep")).unwrap();
+        for path in ["..", "."] {
+            assert_eq!(bed.lookup(deep, path).await, Err(Status::Stale), "{name} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_directory_under_two_names_has_the_rules_of_each() {
+    for trees in Trees::all() {
+        let directory = trees.directory("");
+        let door = |name: &str| Export { squash: Squash::Nobody, ..Export::new(name, directory.clone()) };
+        let read_only = Export { read_only: true, ..door("/ro") };
+        let bed = trees.serve(vec![door("/"), read_only]);
+        let [write, read] = ["/", "/ro"].map(|export| bed.server.root_handle(export).unwrap());
+        assert_eq!(bed.lookup(write, "..").await, Ok(write));
+        assert_eq!(bed.lookup(read, ".").await, Ok(read));
+        let [written, shown] = [bed.lookup(write, "open").await, bed.lookup(read, "open").await];
+        bed.make_file(written.unwrap(), "new", 0o600).await;
+        assert_eq!(bed.remove(shown.unwrap(), "new").await, Some(Status::Rofs));
+    }
+}
+
+#[tokio::test]
+async fn of_two_exports_of_an_inner_directory_the_first_that_admits_is_entered() {
+    for trees in Trees::all() {
+        let closed = trees.inner();
+        let open = Export { read_only: true, ..Export::new("/public", closed.file_system.clone()) };
+        let mut bed = trees.serve(vec![trees.outer(), closed, open]);
+        let [inner, public] = ["/inner", "/public"].map(|export| bed.server.root_handle(export).unwrap());
+        assert_eq!(bed.lookup(bed.root, "secret").await, Ok(public), "{}", bed.name);
+        bed.peer = INSIDER.parse().unwrap();
+        assert_eq!(bed.lookup(bed.root, "secret").await, Ok(inner), "{}", bed.name);
+    }
+}
+
+#[tokio::test]
+async fn a_file_with_a_name_in_both_trees_follows_the_export_of_the_name() {
+    for trees in Trees::all() {
+        fs::hard_link(trees.path("secret/file"), trees.path("open/shared")).unwrap();
+        let mut bed = trees.serve_with(|inner| inner.read_only = true);
+        let open = bed.lookup(bed.root, "open").await.unwrap();
+        let shared = bed.lookup(open, "shared").await.unwrap();
+        assert_eq!(bed.text(shared).await.unwrap(), "classified", "{}", bed.name);
+        assert_eq!(bed.write(shared, 0, b"x").await.unwrap().count, 1, "{}", bed.name);
+        bed.peer = INSIDER.parse().unwrap();
+        let inner = bed.server.root_handle("/inner").unwrap();
+        let file = bed.lookup(inner, "file").await.unwrap();
+        assert_eq!(bed.write(file, 0, b"y").await.unwrap_err(), Status::Rofs, "{}", bed.name);
+    }
+}
