@@ -224,7 +224,11 @@ impl RecordWriter {
         length
     }
 
-    fn push_part(&mut self, part: Bytes) {
+    /// Adds octets of records whose headers are among them.
+    pub fn push_part(&mut self, part: Bytes) {
+        if part.is_empty() {
+            return;
+        }
         self.remaining += part.len();
         self.parts.push_back(part);
     }

@@ -71,14 +71,14 @@ impl Default for ClientConfig {
 /// What a [`Server`](crate::Server) grants and allows.
 ///
 /// # Memory
-/// Receives, payload, and TCP records longer than a read-ahead block all come out of one pool of
+/// Receives, payload, and over TCP records, calls in progress and replies all come out of one pool of
 /// [`memory`](Self::memory) octets, which is the bound. Each RDMA connection sets at most `grant × receive_size` of it aside
 /// for Receives, and when its client is called (RFC 8167) `calls × receive_size` for the replies (and, under the Read-Read
 /// model, one Receive for each reply that is exposed); a software provider takes
 /// that memory only while messages arrive. What is left for payload is at least
 /// `memory − max_connections × (grant + calls) × receive_size`: 368 MiB with the defaults. Beside the pool there is the state of each
-/// connection, some ten KiB, and up to [`max_queued`](Self::max_queued) octets of replies that a TCP client does not take. An
-/// exhausted pool makes callers wait, then refuses; it never grows.
+/// connection, some ten KiB. An exhausted pool makes callers wait, then refuses; it never grows. Programs take the memory of long
+/// results from the pool themselves: [`ServerBuilder::program`](crate::ServerBuilder::program).
 ///
 /// Of the pool, all connections from one address together, and the programs that answer them, hold at most
 /// [`memory_per_peer`](Self::memory_per_peer). A peer that reads slowly or never answers our RDMA Reads thus uses up its own

@@ -261,6 +261,10 @@ impl ServerBuilder {
     }
 
     /// Serves this program on every listener.
+    ///
+    /// A client that takes no replies makes the server keep them. Short ones count against the share of the client's address. A
+    /// program should take the memory of longer results (more than 2 KiB in one piece) from that share itself, before it makes them:
+    /// [`PeerShares::of`]. Else the pool does not bound them.
     #[must_use]
     pub fn program(mut self, program: Arc<dyn Binding>) -> Self {
         self.programs.push(program);

@@ -1,9 +1,15 @@
-//! Records on a TCP stream (RFC 5531 §11): reading and writing without copying payloads.
+//! Records on a TCP stream (RFC 5531 §11): reading and writing without copying long payloads.
 //!
-//! The source takes short records from a read-ahead block, and reads a long fragment straight into memory of the
-//! protection domain, so that all connections together stay within its limit (which is why it isn't `oncrpc`'s reader,
-//! whose memory is its own). An idle connection holds no memory. The sink sends queued records by vectored writes from where
-//! their pieces lie.
+//! Everything that a peer makes a server hold comes from the [`ProtectionDomain`] of that peer, which bounds it (I6). These are the
+//! read-ahead block, each fragment, the record, and the replies that the peer has not taken. (Therefore the reader isn't
+//! `oncrpc`'s, whose memory is its own.) An idle connection holds no memory.
+//!
+//! *Reading.* The source copies short fragments out of a read-ahead block, which then serves the next ones. It reads long ones
+//! straight into memory of their own. A source without memory reads nothing.
+//!
+//! *Writing.* The sink copies the short pieces of a reply, and its header, into one run of memory of the domain. Several short
+//! replies share a run. A long piece leaves from where it lies. [`RecordSource::next_with_room`] sets [`CALL_ROOM`] octets aside
+//! before a call begins, so that its reply finds memory whatever the others hold.
 //!
 //! *Who owns which buffer.* A finished record is [`Bytes`]; its memory goes back when the last slice is dropped. Queued
 //! pieces are shared and released as they are written.
@@ -15,17 +21,29 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
-use rpcrdma_oncrpc::record::{FragmentHeader, HEADER_LEN, RecordWriter};
-use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain};
+use bytes::{Buf, Bytes};
+use rpcrdma_oncrpc::record::{FRAGMENT_MAX, FragmentHeader, HEADER_LEN, RecordWriter};
+use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain, Reserved};
 use rpcrdma_xdr::Stream;
 use thiserror::Error;
 use tokio::net::TcpStream;
-use tokio::task::coop::consume_budget;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 /// Size of the read-ahead block, in octets.
 const READ_AHEAD: usize = 16 << 10;
+/// Fragments up to this length, header included, are waited for in the read-ahead block, in octets.
+const SHORT_FRAGMENT: usize = 4 << 10;
+/// Room of a call in progress in the share of its peer, beside its record, in octets: first for the state of its handler, then for
+/// its reply.
+pub(crate) const CALL_ROOM: usize = 4 << 10;
+/// Longest piece of a reply that is copied together with its neighbours, in octets.
+const SHORT_PIECE: usize = 2 << 10;
+/// Longest run of memory for several short replies, in octets.
+const RUN_MAX: usize = 16 << 10;
+/// Reads of the socket and records taken, together, before other tasks have their turn (I6). The number is small because a client
+/// with many connections takes as many turns.
+const STEPS_PER_TURN: u32 = 4;
 /// Fragments of one record that are accepted; current peers send one.
 const MAX_FRAGMENTS: usize = 256;
 /// Pieces given to one vectored write.
@@ -72,6 +90,12 @@ pub(crate) enum RecordError {
         /// Octets that wait.
         queued: usize,
     },
+    /// The share of the peer's address had no memory for too long.
+    #[error("no memory for a record for {limit:?}: the peer's address holds all it may")]
+    NoMemory {
+        /// The limit.
+        limit: Duration,
+    },
     /// The record will never fit the memory limit.
     #[error("no memory for a record: {0}")]
     Memory(PoolExhausted),
@@ -83,7 +107,7 @@ pub(crate) struct RecordSource {
     domain: ProtectionDomain,
     max_record: usize,
     stall_limit: Duration,
-    ahead: BytesMut,
+    ahead: ReadAhead,
     /// Finished fragments of the record under way.
     parts: Vec<Bytes>,
     parts_len: usize,
@@ -93,6 +117,52 @@ pub(crate) struct RecordSource {
     complete: bool,
     /// When the record under way must be there.
     deadline: Option<Instant>,
+    /// Steps since the last wait.
+    turn: u32,
+}
+
+/// Octets that belong to no fragment yet.
+#[derive(Debug, Default)]
+struct ReadAhead {
+    /// [`READ_AHEAD`] octets, or none.
+    block: Option<Buffer>,
+    start: usize,
+    end: usize,
+}
+
+impl ReadAhead {
+    fn octets(&self) -> &[u8] {
+        self.block.as_ref().and_then(|block| block.get(self.start..self.end)).unwrap_or_default()
+    }
+
+    fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.start = (self.start + count).min(self.end);
+    }
+
+    fn fill(&mut self, block: Buffer) {
+        *self = Self { block: Some(block), start: 0, end: 0 };
+    }
+
+    /// Gives the block back.
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Where to read to; what was read already moves to the front if there is no room behind it.
+    fn room(&mut self) -> &mut [u8] {
+        let Some(block) = &mut self.block else { return &mut [] };
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == block.len() {
+            block.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        block.get_mut(self.end..).unwrap_or_default()
+    }
 }
 
 #[derive(Debug)]
@@ -109,36 +179,58 @@ impl RecordSource {
             domain,
             max_record,
             stall_limit,
-            ahead: BytesMut::new(),
+            ahead: ReadAhead::default(),
             parts: Vec::new(),
             parts_len: 0,
             fragment: None,
             complete: false,
             deadline: None,
+            turn: 0,
         }
     }
 
     /// The next record; `None` at the end of the stream. Cancel safe.
     pub(crate) async fn next(&mut self, stream: &TcpStream) -> Result<Option<Bytes>, RecordError> {
-        // A peer that sends fast enough never makes this wait for the socket: other tasks get their turn all the same (I6).
-        consume_budget().await;
-        while !self.complete {
+        if !self.read_record(stream).await? {
+            return Ok(None);
+        }
+        self.join().await.map(Some)
+    }
+
+    /// As [`next`](Self::next), with [`CALL_ROOM`] for the call that the record is; waits until there is that.
+    pub(crate) async fn next_with_room(
+        &mut self,
+        stream: &TcpStream,
+    ) -> Result<Option<(Bytes, Reserved)>, RecordError> {
+        if !self.read_record(stream).await? {
+            return Ok(None);
+        }
+        let room = self.obtain(CALL_ROOM, |domain| domain.reserve(CALL_ROOM)).await?;
+        Ok(Some((self.join().await?, room)))
+    }
+
+    /// Reads until the record is complete; `false` at the end of the stream.
+    async fn read_record(&mut self, stream: &TcpStream) -> Result<bool, RecordError> {
+        loop {
+            // A peer that sends fast enough never makes this wait for the socket.
+            if self.turn >= STEPS_PER_TURN {
+                self.turn = 0;
+                yield_now().await;
+            }
+            if self.complete {
+                return Ok(true);
+            }
             match self.take_fragment().await? {
                 Some(last) => self.complete = last,
                 None if self.read_some(stream).await? => {}
                 None => {
                     return match self.received() {
-                        0 => Ok(None),
+                        0 => Ok(false),
                         received => Err(RecordError::Truncated { received }),
                     };
                 }
             }
         }
-        let record = self.join().await?;
-        self.complete = false;
-        self.deadline = None;
-        self.parts_len = 0;
-        Ok(Some(record))
     }
 
     /// Tells that nothing is read for now, which is not the peer's fault: the time for a record begins anew.
@@ -146,14 +238,9 @@ impl RecordSource {
         self.deadline = None;
     }
 
-    /// Octets for which the read-ahead block should have room.
-    fn wanted(&self) -> usize {
-        self.header().map_or(READ_AHEAD / 8, |(length, _)| length.clamp(HEADER_LEN, READ_AHEAD))
-    }
-
     /// Length of the fragment at the start of the read-ahead block, and whether it is its record's last.
     fn header(&self) -> Option<(usize, bool)> {
-        let FragmentHeader { length, last } = FragmentHeader::decode(*self.ahead.first_chunk()?);
+        let FragmentHeader { length, last } = FragmentHeader::decode(*self.ahead.octets().first_chunk()?);
         Some((length, last))
     }
 
@@ -180,21 +267,28 @@ impl RecordSource {
         if total > self.max_record {
             return Err(RecordError::TooLong { length: total, max: self.max_record });
         }
-        if self.ahead.len() - HEADER_LEN >= length {
-            let _ = self.ahead.split_to(HEADER_LEN);
-            let part = self.ahead.split_to(length).freeze();
-            self.add_part(part);
+        if length == 0 {
+            self.ahead.advance(HEADER_LEN);
+            self.add_part(Bytes::new());
             return Ok(Some(last));
         }
-        if length + HEADER_LEN > READ_AHEAD {
-            let mut buffer = self.allocate(length).await?;
-            let start = self.ahead.split_off(HEADER_LEN);
-            if let Some(target) = buffer.get_mut(..start.len()) {
-                target.copy_from_slice(&start);
-            }
-            self.ahead = BytesMut::new();
-            self.fragment = Some(Fragment { last, buffer, filled: start.len() });
+        let filled = length.min(self.ahead.len() - HEADER_LEN);
+        if filled < length && length + HEADER_LEN <= SHORT_FRAGMENT {
+            return Ok(None);
         }
+        let mut buffer = self.allocate(length).await?;
+        self.ahead.advance(HEADER_LEN);
+        if let (Some(target), Some(source)) = (buffer.get_mut(..filled), self.ahead.octets().get(..filled)) {
+            target.copy_from_slice(source);
+        }
+        self.ahead.advance(filled);
+        if filled == length {
+            self.add_part(buffer.freeze());
+            return Ok(Some(last));
+        }
+        // Nothing is read ahead until the fragment is there.
+        self.ahead.clear();
+        self.fragment = Some(Fragment { last, buffer, filled });
         Ok(None)
     }
 
@@ -206,34 +300,37 @@ impl RecordSource {
     /// Reads once from the stream, waiting if there is nothing; `false` at its end.
     async fn read_some(&mut self, stream: &TcpStream) -> Result<bool, RecordError> {
         loop {
+            if self.fragment.is_none() && self.ahead.block.is_none() {
+                // Between records: no memory is held, and the peer may take its time.
+                if self.received() == 0 {
+                    self.deadline = None;
+                    stream.readable().await?;
+                }
+                let block = self.allocate(READ_AHEAD).await?;
+                self.ahead.fill(block);
+            }
             let result = match &mut self.fragment {
                 Some(fragment) => {
                     let target = fragment.buffer.get_mut(fragment.filled..).unwrap_or_default();
                     stream.try_read(target).inspect(|count| fragment.filled += count)
                 }
-                None => {
-                    if self.ahead.capacity() - self.ahead.len() < self.wanted() {
-                        self.ahead.reserve(READ_AHEAD);
-                    }
-                    stream.try_read_buf(&mut self.ahead)
-                }
+                None => stream.try_read(self.ahead.room()).inspect(|count| self.ahead.end += count),
             };
             match result {
                 Ok(0) => return Ok(false),
                 Ok(_) => {
+                    self.turn += 1;
                     self.deadline();
                     return Ok(true);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.turn = 0,
                 Err(error) => return Err(error.into()),
             }
             if self.received() == 0 {
-                // Between records: no memory is held, and the peer may take its time.
-                self.ahead = BytesMut::new();
-                self.deadline = None;
-                stream.readable().await?;
+                self.ahead.clear();
             } else {
-                self.in_time(stream.readable()).await??;
+                let limit = self.stall_limit;
+                self.in_time(stream.readable()).await.ok_or(RecordError::ReadStalled { limit })??;
             }
         }
     }
@@ -243,43 +340,58 @@ impl RecordSource {
         *self.deadline.get_or_insert_with(|| super::after(Instant::now(), self.stall_limit))
     }
 
-    async fn in_time<F: Future>(&mut self, future: F) -> Result<F::Output, RecordError> {
-        timeout_at(self.deadline(), future)
-            .await
-            .map_err(|_| RecordError::ReadStalled { limit: self.stall_limit })
+    /// `None` if it was not ready when the record under way had to be there.
+    async fn in_time<F: Future>(&mut self, future: F) -> Option<F::Output> {
+        timeout_at(self.deadline(), future).await.ok()
     }
 
-    /// Memory for a long fragment or a record of several; waits for it as long as the record may take.
     async fn allocate(&mut self, length: usize) -> Result<Buffer, RecordError> {
+        self.obtain(length, |domain| domain.allocate(length, 1)).await
+    }
+
+    /// Takes memory of the domain for `length` octets; waits for it as long as the record may take.
+    async fn obtain<T>(
+        &mut self,
+        length: usize,
+        take: impl Fn(&ProtectionDomain) -> Result<T, PoolExhausted>,
+    ) -> Result<T, RecordError> {
         let domain = self.domain.clone();
         loop {
-            match domain.allocate(length, 1) {
-                Ok(buffer) => return Ok(buffer),
+            match take(&domain) {
+                Ok(taken) => return Ok(taken),
                 Err(PoolExhausted::InUse { .. } | PoolExhausted::Unfair { .. }) => {
-                    self.in_time(poll_fn(|cx| domain.poll_available(cx, length))).await?;
+                    let limit = self.stall_limit;
+                    let available = poll_fn(|cx| domain.poll_available(cx, length));
+                    self.in_time(available).await.ok_or(RecordError::NoMemory { limit })?;
                 }
                 Err(error) => return Err(RecordError::Memory(error)),
             }
         }
     }
 
-    /// One run of memory for the record. Several fragments are copied together, into memory of the domain, which bounds it; no
+    /// Ends the record and returns it in one run of memory. Several fragments are copied together, into memory of the domain; no
     /// current peer sends them. Cancel safe: the parts stay until there is memory.
     async fn join(&mut self) -> Result<Bytes, RecordError> {
         self.parts.retain(|part| !part.is_empty());
-        if self.parts.len() < 2 {
-            return Ok(self.parts.pop().unwrap_or_default());
-        }
-        let mut buffer = self.allocate(self.parts_len).await?;
-        let mut at = 0;
-        for part in self.parts.drain(..) {
-            let end = at + part.len();
-            if let Some(room) = buffer.get_mut(at..end) {
-                room.copy_from_slice(&part);
+        let record = if self.parts.len() < 2 {
+            self.parts.pop().unwrap_or_default()
+        } else {
+            let mut buffer = self.allocate(self.parts_len).await?;
+            let mut at = 0;
+            for part in self.parts.drain(..) {
+                let end = at + part.len();
+                if let Some(room) = buffer.get_mut(at..end) {
+                    room.copy_from_slice(&part);
+                }
+                at = end;
             }
-            at = end;
-        }
-        Ok(buffer.freeze())
+            buffer.freeze()
+        };
+        self.turn += 1;
+        self.complete = false;
+        self.deadline = None;
+        self.parts_len = 0;
+        Ok(record)
     }
 }
 
@@ -287,33 +399,155 @@ impl RecordSource {
 #[derive(Debug)]
 pub(crate) struct RecordSink {
     queue: RecordWriter,
+    /// Short replies behind those in the queue.
+    run: Option<Run>,
+    /// Replies wait for which the domain had no memory.
+    overdrawn: bool,
     stall_limit: Duration,
     /// When something was last written, or first queued.
     progress: Instant,
 }
 
+/// Memory of the domain with short replies, which others can be added to.
+#[derive(Debug)]
+struct Run {
+    buffer: Buffer,
+    sent: usize,
+    filled: usize,
+}
+
+impl Run {
+    fn new(buffer: Buffer) -> Self {
+        Self { buffer, sent: 0, filled: 0 }
+    }
+
+    fn octets(&self) -> &[u8] {
+        self.buffer.get(self.sent..self.filled).unwrap_or_default()
+    }
+
+    /// Copies the message with its header, if there is room.
+    fn add(&mut self, message: &Stream) -> bool {
+        let end = self.filled + HEADER_LEN + message.len();
+        let Some(room) = self.buffer.get_mut(self.filled..end) else { return false };
+        let Some((head, body)) = room.split_at_mut_checked(HEADER_LEN) else { return false };
+        head.copy_from_slice(&FragmentHeader { length: message.len(), last: true }.encode());
+        // The room is as long as the message.
+        if message.copy_to(body).is_err() {
+            return false;
+        }
+        self.filled = end;
+        true
+    }
+}
+
 impl RecordSink {
     /// A sink whose peer must take something every `stall_limit`.
     pub(crate) fn new(stall_limit: Duration) -> Self {
-        Self { queue: RecordWriter::new(), stall_limit, progress: Instant::now() }
+        let queue = RecordWriter::new();
+        Self { queue, run: None, overdrawn: false, stall_limit, progress: Instant::now() }
     }
 
     /// Octets that wait.
     pub(crate) fn queued(&self) -> usize {
-        self.queue.remaining()
+        self.queue.remaining() + self.run.as_ref().map_or(0, |run| run.octets().len())
     }
 
-    /// Queues a message as one record.
+    /// Whether replies wait that count against no share: until they have left, no call may begin.
+    pub(crate) const fn is_overdrawn(&self) -> bool {
+        self.overdrawn
+    }
+
+    /// Queues a message as one record. Its memory stays where it is and is counted by whoever made it.
     pub(crate) fn push(&mut self, message: &Stream) {
-        if !self.queue.has_remaining() {
+        self.begin();
+        self.seal();
+        self.queue.push(message);
+    }
+
+    /// Queues a reply as one record. Short pieces move to memory of `domain`, or to `room`, which the call had set aside. A piece
+    /// of more than [`SHORT_PIECE`] octets stays where it is: programs take the memory of long results from the share themselves
+    /// ([`ServerBuilder::program`](crate::ServerBuilder::program)).
+    pub(crate) fn push_reply(&mut self, message: &Stream, room: Reserved, domain: &ProtectionDomain) {
+        let pieces = || message.gather().map(|piece| (piece.len() <= SHORT_PIECE, piece));
+        let short: usize = pieces().filter_map(|(short, piece)| short.then_some(piece.len())).sum();
+        if message.len() > FRAGMENT_MAX {
+            return self.push(message);
+        }
+        let waiting = self.queued();
+        self.begin();
+        if short == message.len() {
+            if self.run.as_mut().is_some_and(|run| run.add(message)) {
+                return;
+            }
+            self.seal();
+            let length = HEADER_LEN + short;
+            // The more waits, the more is to come.
+            let buffer = self.memory(length.max(waiting.min(RUN_MAX)), length, room, domain);
+            let mut run = Run::new(buffer);
+            run.add(message);
+            self.run = Some(run);
+            return;
+        }
+        self.seal();
+        let length = HEADER_LEN + short;
+        let mut buffer = self.memory(length, length, room, domain);
+        buffer.truncate(length);
+        let mut at = HEADER_LEN;
+        if let Some(head) = buffer.get_mut(..HEADER_LEN) {
+            head.copy_from_slice(&FragmentHeader { length: message.len(), last: true }.encode());
+        }
+        for (_, piece) in pieces().filter(|(short, _)| *short) {
+            if let Some(target) = buffer.get_mut(at..at + piece.len()) {
+                target.copy_from_slice(&piece);
+            }
+            at += piece.len();
+        }
+        let mut copied = buffer.freeze();
+        // Short pieces lie in the copy in the order of the message.
+        let mut run = HEADER_LEN;
+        for (short, piece) in pieces() {
+            if short {
+                run += piece.len();
+            } else {
+                self.queue.push_part(copied.split_to(std::mem::take(&mut run).min(copied.len())));
+                self.queue.push_part(piece);
+            }
+        }
+        self.queue.push_part(copied);
+    }
+
+    /// Memory for `wanted` octets, or at least for `least`.
+    fn memory(&mut self, wanted: usize, least: usize, room: Reserved, domain: &ProtectionDomain) -> Buffer {
+        if let Ok(buffer) = domain.allocate(wanted, 1) {
+            return buffer;
+        }
+        if least <= room.len() {
+            return room.into_buffer();
+        }
+        drop(room);
+        domain.allocate(least, 1).unwrap_or_else(|_| {
+            self.overdrawn = true;
+            Buffer::adopt(vec![0; least])
+        })
+    }
+
+    fn begin(&mut self) {
+        if self.queued() == 0 {
             self.progress = Instant::now();
         }
-        self.queue.push(message);
+    }
+
+    /// Moves the run to the queue: what comes now is not short.
+    fn seal(&mut self) {
+        if let Some(Run { mut buffer, sent, filled }) = self.run.take() {
+            buffer.truncate(filled);
+            self.queue.push_part(buffer.freeze().slice(sent..));
+        }
     }
 
     /// Writes until the queue is empty. Cancel safe.
     pub(crate) async fn flush(&mut self, stream: &TcpStream) -> Result<(), RecordError> {
-        while self.queue.has_remaining() {
+        while self.queued() > 0 {
             if !self.write_some(stream)? {
                 let limit = self.stall_limit;
                 timeout_at(super::after(self.progress, limit), stream.writable())
@@ -327,15 +561,33 @@ impl RecordSink {
     /// Writes once; `false` if the stream takes nothing now.
     fn write_some(&mut self, stream: &TcpStream) -> Result<bool, RecordError> {
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-        let count = self.queue.chunks_vectored(&mut slices);
+        let mut count = self.queue.chunks_vectored(&mut slices);
+        if let (Some(run), Some(slice)) = (&self.run, slices.get_mut(count)) {
+            *slice = IoSlice::new(run.octets());
+            count += 1;
+        }
         match stream.try_write_vectored(slices.get(..count).unwrap_or_default()) {
             Ok(written) => {
-                self.queue.advance(written);
+                self.wrote(written);
                 self.progress = Instant::now();
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    fn wrote(&mut self, count: usize) {
+        let of_queue = count.min(self.queue.remaining());
+        self.queue.advance(of_queue);
+        if let Some(run) = &mut self.run {
+            run.sent += count - of_queue;
+            if run.octets().is_empty() {
+                self.run = None;
+            }
+        }
+        if self.queued() == 0 {
+            self.overdrawn = false;
         }
     }
 }
@@ -401,5 +653,86 @@ mod tests {
         };
         let ((), record) = tokio::join!(rest, source.next(&far));
         assert_eq!(record.unwrap().unwrap(), [1, 2, 3, 4][..]);
+    }
+
+    fn message(length: usize) -> Stream {
+        Stream::from(Bytes::from(vec![0x77; length]))
+    }
+
+    /// The octets that a sink sends for replies of these lengths.
+    fn expected(lengths: &[usize]) -> Vec<u8> {
+        let record = |&length: &usize| {
+            let header = FragmentHeader { length, last: true }.encode();
+            [&header[..], &vec![0x77; length]].concat()
+        };
+        lengths.iter().flat_map(record).collect()
+    }
+
+    fn room(domain: &ProtectionDomain) -> Reserved {
+        domain.reserve(CALL_ROOM).unwrap()
+    }
+
+    #[tokio::test]
+    async fn i6_queued_replies_count_for_what_they_cost() {
+        let domain = ProtectionDomain::new(1 << 20);
+        let mut sink = RecordSink::new(Duration::from_secs(30));
+        let lengths = [28, 28, 2044, 28, 100_000, 28, 2048, 2052, 28].repeat(3);
+        for length in &lengths {
+            let room = room(&domain);
+            sink.push_reply(&message(*length), room, &domain);
+        }
+        // Long pieces are their program's.
+        let long: usize = lengths.iter().filter(|length| **length > SHORT_PIECE).sum();
+        let least = sink.queued() - long;
+        assert!(domain.usage().in_use >= least, "{} of {least}", domain.usage().in_use);
+        assert!(!sink.is_overdrawn());
+        let (near, mut far) = pair().await;
+        let read = async {
+            let mut all = vec![0; expected(&lengths).len()];
+            tokio::io::AsyncReadExt::read_exact(&mut far, &mut all).await.unwrap();
+            assert!(all == expected(&lengths));
+        };
+        let (flushed, ()) = tokio::join!(sink.flush(&near), read);
+        flushed.unwrap();
+        assert_eq!((sink.queued(), domain.usage().in_use), (0, 0));
+    }
+
+    #[test]
+    fn i6_many_small_replies_cost_hardly_more_than_their_octets() {
+        let domain = ProtectionDomain::new(4 << 20);
+        let mut sink = RecordSink::new(Duration::from_secs(30));
+        for _ in 0..10_000 {
+            let room = room(&domain);
+            sink.push_reply(&message(28), room, &domain);
+        }
+        let (cost, octets) = (domain.usage().in_use, sink.queued());
+        assert!((octets..octets + (octets >> 2)).contains(&cost), "{cost} for {octets}");
+    }
+
+    #[tokio::test]
+    async fn i6_a_reply_finds_the_room_of_its_call_and_a_longer_one_stops_the_next_call() {
+        let domain = ProtectionDomain::new(1 << 16);
+        let [first, second] = [room(&domain), room(&domain)];
+        let rest: Vec<_> = std::iter::from_fn(|| domain.allocate(1024, 1).ok()).collect();
+        let mut sink = RecordSink::new(Duration::from_secs(30));
+        sink.push_reply(&message(2048), first, &domain);
+        assert!(!sink.is_overdrawn());
+        // Its short pieces are longer than the room.
+        let both = {
+            let mut both = message(2048);
+            both.append(message(2048));
+            both
+        };
+        sink.push_reply(&both, second, &domain);
+        assert!(sink.is_overdrawn());
+        let (near, mut far) = pair().await;
+        let mut all = vec![0; expected(&[2048, 4096]).len()];
+        let (flushed, read) =
+            tokio::join!(sink.flush(&near), tokio::io::AsyncReadExt::read_exact(&mut far, &mut all));
+        (flushed.unwrap(), read.unwrap());
+        assert!(all == expected(&[2048, 4096]));
+        assert!(!sink.is_overdrawn());
+        drop(rest);
+        assert_eq!(domain.usage().in_use, 0);
     }
 }

@@ -2,7 +2,12 @@
 //!
 //! Calls are answered in the order in which their handlers end. Back-pressure is by not reading: a connection with
 //! [`max_calls`](crate::ServerConfig::max_calls) in progress, or with more than
-//! [`max_queued`](crate::ServerConfig::max_queued) octets of replies that the client does not take, reads no further call.
+//! [`max_queued`](crate::ServerConfig::max_queued) octets of replies that the client does not take, reads no further call. Records,
+//! calls in progress and replies count against the share of the client's address ([`PeerShares`](crate::PeerShares)). A connection
+//! whose address has used its share up reads nothing.
+//!
+//! No circle of waiting is possible there. A call begins with room for itself and its reply, and needs no more to end. Replies
+//! wait for the client alone, and incomplete records have a time limit.
 //!
 //! *Who owns which buffer.* A call's record belongs to its handler, a reply's pieces to the writer until written.
 //!
@@ -15,6 +20,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use rpcrdma_oncrpc::{Outcome, Peer, TransportKind};
+use rpcrdma_verbs::{ProtectionDomain, Reserved};
 use rpcrdma_xdr::Decoder;
 use thiserror::Error;
 use tokio::net::TcpStream;
@@ -58,6 +64,8 @@ struct InProgress {
     served: Option<Traced>,
     /// Octets of its record.
     length: usize,
+    /// Memory of its address's share, for its reply.
+    room: Reserved,
 }
 
 struct Connection<'a> {
@@ -65,6 +73,7 @@ struct Connection<'a> {
     peer: SocketAddr,
     shared: Arc<Shared>,
     stop: StopSignal,
+    domain: ProtectionDomain,
     reader: RecordSource,
     writer: RecordSink,
     handlers: Handlers<InProgress, Outcome>,
@@ -84,11 +93,12 @@ impl<'a> Connection<'a> {
     ) -> Self {
         let config = &shared.config;
         let domain = shared.shares.of(Some(peer.ip()));
-        let reader = RecordSource::new(domain, config.max_record, config.stall);
+        let reader = RecordSource::new(domain.clone(), config.max_record, config.stall);
         let writer = RecordSink::new(config.stall);
         Self {
             stream,
             peer,
+            domain,
             reader,
             writer,
             shared,
@@ -109,7 +119,8 @@ impl<'a> Connection<'a> {
             }
             let may_read = !self.draining
                 && self.handlers.len() < config.max_calls
-                && self.writer.queued() <= config.max_queued;
+                && self.writer.queued() <= config.max_queued
+                && !self.writer.is_overdrawn();
             if !may_read {
                 self.reader.pause();
             }
@@ -122,15 +133,15 @@ impl<'a> Connection<'a> {
                 },
                 next = poll_fn(|cx| self.handlers.poll_next(cx)), if busy => {
                     if let Some((call, outcome)) = next {
-                        self.answer(&call, outcome?);
+                        self.answer(call, outcome?);
                     }
                 }
                 flushed = self.writer.flush(self.stream), if queued => {
                     flushed?;
                     self.active = Instant::now();
                 }
-                record = self.reader.next(self.stream), if may_read => match record? {
-                    Some(record) => self.start(record).await?,
+                record = self.reader.next_with_room(self.stream), if may_read => match record? {
+                    Some((record, room)) => self.start(record, room).await?,
                     None => self.draining = true,
                 },
                 () = sleep_until(super::after(self.active, config.tcp_idle)), if !busy && !queued => return Ok(()),
@@ -138,13 +149,13 @@ impl<'a> Connection<'a> {
         }
     }
 
-    async fn start(&mut self, record: Bytes) -> Result<(), HandlerPanicked> {
+    async fn start(&mut self, record: Bytes, room: Reserved) -> Result<(), HandlerPanicked> {
         self.active = Instant::now();
         self.shared.count_call();
         let peer = Peer { address: Some(self.peer), transport: TransportKind::Tcp, attached: None };
         let length = record.len();
         let message = Decoder::new(record);
-        let call = InProgress { served: Traced::new(&message, self.active), length };
+        let call = InProgress { served: Traced::new(&message, self.active), length, room };
         let (programs, now) = (Arc::clone(&self.shared.programs), self.active.into_std());
         let mut new = Some((call, || programs.dispatch(peer, message, now)));
         let done = poll_fn(|cx| {
@@ -154,12 +165,12 @@ impl<'a> Connection<'a> {
         .await?
         .flatten();
         if let Some((call, outcome)) = done {
-            self.answer(&call, outcome);
+            self.answer(call, outcome);
         }
         Ok(())
     }
 
-    fn answer(&mut self, call: &InProgress, outcome: Outcome) {
+    fn answer(&mut self, call: InProgress, outcome: Outcome) {
         self.shared.programs.trace(
             Some(self.peer),
             call.served,
@@ -167,7 +178,7 @@ impl<'a> Connection<'a> {
             &format_args!("{} B by TCP", call.length),
         );
         match outcome {
-            Outcome::Reply(reply) => self.writer.push(&reply),
+            Outcome::Reply(reply) => self.writer.push_reply(&reply, call.room, &self.domain),
             Outcome::ChunkViolation(error) => {
                 tracing::warn!(peer = %self.peer, %error, "chunk violation on TCP, where no chunks exist");
             }

@@ -21,3 +21,4 @@ mod refusals;
 mod rpcbind;
 mod sim;
 mod tcp;
+mod tcp_memory;

@@ -1,0 +1,214 @@
+//! What clients over TCP make the server hold counts against the share of their address: records, calls in progress, replies.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::support::{ECHO, PROGRAM, SLEEP, TestProgram, program};
+use rpcrdma::rpcbind::RpcbindService;
+use rpcrdma::{PeerShares, Server, ServerConfig, ServerMonitor};
+use rpcrdma_oncrpc::rpcbind::{Netid, Registration, procedure};
+use rpcrdma_verbs::ProtectionDomain;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// The share of one address in these tests, in octets.
+const SHARE: usize = 1 << 20;
+
+struct Running {
+    address: SocketAddr,
+    monitor: ServerMonitor,
+    shares: PeerShares,
+    program: Arc<TestProgram>,
+}
+
+impl Running {
+    /// What an address holds.
+    fn held(&self, last: u8) -> usize {
+        self.shares.of(Some(host(last))).usage().in_use
+    }
+}
+
+fn host(last: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, 0, last).into()
+}
+
+async fn serve() -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shares = PeerShares::new(ProtectionDomain::new(4 * SHARE), SHARE);
+    let program = program();
+    let service =
+        |netid| Registration { program: PROGRAM, version: 1, netid, address, owner: "test".to_owned() };
+    let rpcbind = RpcbindService::new(vec![service(Netid::Tcp), service(Netid::Rdma)]);
+    let server = Server::builder()
+        .config(ServerConfig::default())
+        .shares(shares.clone())
+        .program(Arc::clone(&program) as _)
+        .program(Arc::new(rpcbind))
+        .listen_tcp(listener)
+        .build()
+        .unwrap();
+    let monitor = server.monitor();
+    tokio::spawn(server.serve(std::future::pending()));
+    Running { address, monitor, shares, program }
+}
+
+/// A connection from 127.0.0.`last`, for which the system keeps few octets.
+async fn connect(last: u8, to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.bind((host(last), 0).into()).unwrap();
+    socket.connect(to).await.unwrap()
+}
+
+/// A call as a record; its arguments are words.
+fn record([program, version, procedure]: [u32; 3], arguments: &[u32]) -> Vec<u8> {
+    let header = [7, 0, 2, program, version, procedure, 0, 0, 0, 0];
+    let words = header.iter().chain(arguments);
+    let mut octets =
+        (0x8000_0000 | u32::try_from(4 * (header.len() + arguments.len())).unwrap()).to_be_bytes().to_vec();
+    octets.extend(words.flat_map(|word| word.to_be_bytes()));
+    octets
+}
+
+fn echo(length: u32) -> Vec<u8> {
+    let mut arguments = vec![length];
+    arguments.resize(1 + usize::try_from(length / 4).unwrap(), 0x5a5a_5a5a);
+    record([PROGRAM, 1, ECHO], &arguments)
+}
+
+/// Waits for something that other tasks bring about.
+async fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let wait = async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// Reads a record.
+async fn reply(stream: &mut TcpStream) -> Vec<u8> {
+    let length = usize::try_from(stream.read_u32().await.unwrap() & 0x7fff_ffff).unwrap();
+    let mut record = vec![0; length];
+    stream.read_exact(&mut record).await.unwrap();
+    record
+}
+
+/// Sends calls until nobody takes more of them, so that their replies fill the share; none is read.
+fn flood(to: &Running, connections: usize, call: &[u8]) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for _ in 0..connections {
+        let (address, calls) = (to.address, call.repeat(16));
+        tasks.spawn(async move {
+            let mut stream = connect(2, address).await;
+            while stream.write_all(&calls).await.is_ok() {}
+        });
+    }
+    tasks
+}
+
+#[tokio::test]
+async fn i6_calls_in_progress_count_against_the_share_of_their_address() {
+    let server = serve().await;
+    let mut stream = connect(2, server.address).await;
+    for _ in 0..20 {
+        stream.write_all(&record([PROGRAM, 1, SLEEP], &[60_000])).await.unwrap();
+    }
+    until("20 calls", || server.program.calls.load(Ordering::SeqCst) == 20).await;
+    assert!(server.held(2) >= 20 * 4096, "{}", server.held(2));
+    drop(stream);
+    // The handlers go on, and so does what they hold.
+    until("the end of the connection", || server.held(2) < 20 * 4096 + (16 << 10)).await;
+    assert!(server.held(2) >= 20 * 4096, "{}", server.held(2));
+}
+
+#[tokio::test]
+async fn i6_records_of_short_fragments_count_against_the_share_of_their_address() {
+    for fragment in [300_u32, 5000, 12_000] {
+        let server = serve().await;
+        let mut octets = fragment.to_be_bytes().to_vec();
+        octets.resize(4 + usize::try_from(fragment).unwrap(), 0);
+        let mut stream = connect(2, server.address).await;
+        for _ in 0..8 {
+            stream.write_all(&octets).await.unwrap();
+        }
+        let least = 8 * usize::try_from(fragment).unwrap();
+        until("the record counts", || server.held(2) >= least).await;
+        drop(stream);
+        until("its end", || server.held(2) == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn i6_replies_that_nobody_takes_stop_their_address_alone() {
+    let dump = [rpcrdma_oncrpc::rpcbind::PROGRAM, 4, procedure::DUMP];
+    for call in [echo(400), echo(8000), record(dump, &[])] {
+        let server = serve().await;
+        let attack = flood(&server, 8, &call);
+        until("its share is used up", || server.held(2) >= SHARE - (SHARE >> 3)).await;
+        // Others are served meanwhile.
+        let mut other = connect(3, server.address).await;
+        for _ in 0..20 {
+            other.write_all(&echo(400)).await.unwrap();
+            assert_eq!(reply(&mut other).await.len(), 24 + 4 + 400);
+        }
+        assert!(server.held(2) <= SHARE, "{}", server.held(2));
+        drop(attack);
+        until("all of it is given back", || server.monitor.stats().memory_in_use == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn i6_who_reads_late_gets_every_reply() {
+    const CALLS: usize = 4000;
+    let server = serve().await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..8 {
+        let stream = connect(2, server.address).await;
+        let (mut read, mut write) = stream.into_split();
+        tasks.spawn(async move {
+            for _ in 0..CALLS {
+                write.write_all(&echo(1000)).await.unwrap();
+            }
+            // Until the replies are read.
+            std::future::pending().await
+        });
+        let (held, share) = (server.shares.of(Some(host(2))), SHARE);
+        tasks.spawn(async move {
+            until("the share is used up", || held.usage().in_use >= share / 2).await;
+            let mut reply = vec![0; CALLS * (4 + 24 + 4 + 1000)];
+            read.read_exact(&mut reply).await.unwrap();
+            for record in reply.chunks(4 + 24 + 4 + 1000) {
+                assert_eq!(record[..12], [0x80, 0, 4, 4, 0, 0, 0, 7, 0, 0, 0, 1]);
+                assert!(record[32..].iter().all(|octet| *octet == 0x5a));
+            }
+        });
+    }
+    for _ in 0..8 {
+        timeout(Duration::from_secs(60), tasks.join_next()).await.unwrap().unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn i6_a_call_without_memory_waits_for_its_own_address() {
+    let server = serve().await;
+    // All that the address may have, but for the read-ahead block of one connection.
+    let share = server.shares.of(Some(host(2)));
+    let mut held: Vec<_> = std::iter::from_fn(|| share.allocate(1 << 14, 1).ok()).collect();
+    drop(held.pop());
+    let mut waiting = connect(2, server.address).await;
+    waiting.write_all(&echo(400)).await.unwrap();
+    let mut other = connect(3, server.address).await;
+    for _ in 0..50 {
+        other.write_all(&echo(400)).await.unwrap();
+        reply(&mut other).await;
+    }
+    assert_eq!(server.monitor.stats().calls, 50, "the call of the first one has not begun");
+    held.clear();
+    assert_eq!(reply(&mut waiting).await.len(), 24 + 4 + 400);
+}
