@@ -2,17 +2,17 @@
 //! handle.
 //!
 //! Version 3 only: versions 1 and 2 give out handles of NFS version 2, which is not served. Who mounted what is kept
-//! for DUMP alone: in memory, bounded, and believed by nobody.
+//! for DUMP alone: in memory, bounded for each host and for all, and believed by nobody.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rpcrdma_oncrpc::auth::flavor;
 use rpcrdma_oncrpc::{CallContext, CallFailure, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::Binding;
-use rpcrdma_xdr::{Decoder, Stream, encode};
+use rpcrdma_xdr::{Decoder, Encode, Stream, encode};
 
 use super::{
     DirPath, ExportNode, Exports, Groups, MAX_MOUNT_PATH, MOUNT_PROGRAM, MOUNT_VERSION, MountBody, MountList,
@@ -21,48 +21,73 @@ use super::{
 use crate::fs::{FileId, FileKind, FsError, LookupName};
 use crate::server::{Caller, Crossing, Exports as ServedExports, Served, Shared};
 
-/// Mounts remembered for DUMP; the oldest is forgotten first.
+/// Mounts remembered for DUMP. When there are more, the host with the most loses its oldest one.
 pub const MOUNTS_MAX: usize = 1024;
+/// Of these, mounts of one host; it loses its oldest one when it has more.
+pub const MOUNTS_PER_HOST: usize = 64;
 
-/// Who mounted what.
+/// Paths that each host mounted, in one spelling each, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct MountTable {
-    mounts: Mutex<VecDeque<(IpAddr, Vec<u8>)>>,
+    hosts: Mutex<BTreeMap<IpAddr, VecDeque<Vec<u8>>>>,
+}
+
+/// The one spelling of a path: no empty and no "." component.
+fn canonical(path: &[u8]) -> Vec<u8> {
+    let mut spelt = Vec::with_capacity(path.len());
+    for component in path.split(|octet| *octet == b'/').filter(|part| !matches!(part, [] | [b'.'])) {
+        spelt.push(b'/');
+        spelt.extend_from_slice(component);
+    }
+    if spelt.is_empty() {
+        spelt.push(b'/');
+    }
+    spelt
 }
 
 impl MountTable {
-    fn change(&self, change: impl FnOnce(&mut VecDeque<(IpAddr, Vec<u8>)>)) {
-        change(&mut self.mounts.lock().unwrap_or_else(PoisonError::into_inner));
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, VecDeque<Vec<u8>>>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, host: IpAddr, path: &[u8]) {
-        self.change(|mounts| {
-            mounts.retain(|(other, mounted)| (*other, mounted.as_slice()) != (host, path));
-            if mounts.len() >= MOUNTS_MAX {
-                mounts.pop_front();
-            }
-            mounts.push_back((host, path.to_vec()));
-        });
+        let path = canonical(path);
+        let mut hosts = self.lock();
+        let paths = hosts.entry(host.to_canonical()).or_default();
+        paths.retain(|mounted| *mounted != path);
+        if paths.len() >= MOUNTS_PER_HOST {
+            paths.pop_front();
+        }
+        paths.push_back(path);
+        let total: usize = hosts.values().map(VecDeque::len).sum();
+        if total > MOUNTS_MAX
+            && let Some(most) = hosts.values_mut().max_by_key(|paths| paths.len())
+        {
+            most.pop_front();
+            hosts.retain(|_, paths| !paths.is_empty());
+        }
     }
 
     fn remove(&self, host: IpAddr, path: Option<&[u8]>) {
-        self.change(|mounts| {
-            mounts.retain(|(other, mounted)| *other != host || path.is_some_and(|path| path != mounted));
-        });
+        let (host, path) = (host.to_canonical(), path.map(canonical));
+        let mut hosts = self.lock();
+        if let Some(paths) = hosts.get_mut(&host) {
+            paths.retain(|mounted| path.as_ref().is_some_and(|path| path != mounted));
+            if paths.is_empty() {
+                hosts.remove(&host);
+            }
+        }
     }
 
     fn list(&self) -> MountList {
-        let mut list = MountList::default();
-        self.change(|mounts| {
-            list.mounts = mounts
-                .iter()
-                .map(|(host, path)| MountBody {
-                    hostname: MountName::new(host.to_string()),
-                    directory: DirPath::new(path.clone()),
-                })
-                .collect();
+        let hosts = self.lock();
+        let mounts = hosts.iter().flat_map(|(host, paths)| {
+            paths.iter().map(|path| MountBody {
+                hostname: MountName::new(host.to_string()),
+                directory: DirPath::new(path.clone()),
+            })
         });
-        list
+        MountList { mounts: mounts.collect() }
     }
 }
 
@@ -155,6 +180,23 @@ impl MountProgram {
         Exports { exports: self.shared.exports.iter().map(node).collect() }
     }
 
+    /// A list takes room for its results from the share of the caller's address first, as those of NFS do.
+    fn list<T: Encode + Send + Sync + 'static>(
+        &self,
+        context: &CallContext,
+        arguments: Decoder,
+        list: impl Fn(&Self) -> T + Send + 'static,
+    ) -> ResponseFuture {
+        let this = Self { shared: Arc::clone(&self.shared) };
+        let peer = context.peer.map(|peer| peer.ip());
+        Box::pin(async move {
+            arguments.finish()?;
+            let length = encode(&list(&this))?.len();
+            let room = this.shared.room(peer, length).await.ok_or(CallFailure::SystemError)?;
+            Ok(room.keep(&encode(&list(&this))?))
+        })
+    }
+
     fn unmount(&self, context: &CallContext, path: Option<&[u8]>) -> Stream {
         if let Some(peer) = context.peer {
             self.shared.mounts.remove(peer.ip(), path);
@@ -174,8 +216,6 @@ impl MountProgram {
         }
         arguments.finish()?;
         match procedure {
-            MountProcedure::Dump => Ok(encode(&self.shared.mounts.list())?),
-            MountProcedure::Export => Ok(encode(&self.exports())?),
             MountProcedure::UmntAll => Ok(self.unmount(context, None)),
             _ => Ok(Stream::default()),
         }
@@ -220,6 +260,8 @@ impl Program for MountProgram {
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         match MountProcedure::from_number(context.procedure) {
             Some(MountProcedure::Mnt) => self.mount(context, arguments),
+            Some(MountProcedure::Dump) => self.list(&context, arguments, |this| this.shared.mounts.list()),
+            Some(MountProcedure::Export) => self.list(&context, arguments, Self::exports),
             Some(procedure) => Box::pin(std::future::ready(self.simple(procedure, &context, arguments))),
             None => Box::pin(std::future::ready(Err(CallFailure::ProcedureUnavailable))),
         }

@@ -8,6 +8,7 @@
 use std::future::poll_fn;
 use std::net::IpAddr;
 
+use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain, Reserved};
 use rpcrdma_xdr::{Piece, Stream};
 
@@ -17,7 +18,7 @@ use super::{BUFFER_WAIT, Shared};
 const BUFFER_ALIGN: usize = 64;
 
 /// Room for results whose length is not known yet.
-pub(super) struct Room {
+pub(crate) struct Room {
     domain: ProtectionDomain,
     reserved: Reserved,
 }
@@ -32,7 +33,7 @@ impl Shared {
     }
 
     /// Room for results of up to `length` octets.
-    pub(super) async fn room(&self, peer: Option<IpAddr>, length: usize) -> Option<Room> {
+    pub(crate) async fn room(&self, peer: Option<IpAddr>, length: usize) -> Option<Room> {
         let domain = self.shares.of(peer);
         let reserved = obtain(&domain, length, |domain| domain.reserve(length)).await?;
         Some(Room { domain, reserved })
@@ -65,8 +66,20 @@ async fn obtain<T>(
 }
 
 impl Room {
+    /// Moves octets here; they are not more than the room is for. One copy.
+    pub(crate) fn hold(self, octets: &[u8]) -> Option<Bytes> {
+        // Few octets in a room for many would hold more than they are.
+        let mut buffer = match self.domain.allocate(octets.len(), BUFFER_ALIGN) {
+            Ok(buffer) => buffer,
+            Err(_) => self.reserved.into_buffer(),
+        };
+        buffer.get_mut(..octets.len())?.copy_from_slice(octets);
+        buffer.truncate(octets.len());
+        Some(buffer.freeze())
+    }
+
     /// Moves encoded results here, but for a head of a few octets if they are longer than the room. One copy.
-    pub(super) fn keep(self, results: &Stream) -> Stream {
+    pub(crate) fn keep(self, results: &Stream) -> Stream {
         let (octets, _) = results.flatten();
         let head = octets.len().saturating_sub(self.reserved.len()).next_multiple_of(4).min(octets.len());
         let body = octets.slice(head..);

@@ -6,7 +6,7 @@
 //!
 //! **Buffers.** READ allocates a buffer from the share of the caller's address ([`PeerShares`]), the file system fills it,
 //! and it becomes the results' payload: the RDMA Write takes it from there, nothing copies it. WRITE hands the received
-//! payload to the file system as it lies. Listings are as long as READs, so READDIR and READDIRPLUS take room for their results
+//! payload to the file system as it lies. Listings are as long as READs, so READDIR and READDIRPLUS (and READLINK, DUMP, EXPORT) take room for their results
 //! there too, before they begin (`memory`). So the memory of the server's own is at most the domain's limit, and one address
 //! holds at most its share; a call that finds either used up waits for [`BUFFER_WAIT`] and is then put off with
 //! NFS3ERR_JUKEBOX.
@@ -49,7 +49,7 @@ use crate::fs::{Attributes, Change, FileId, FileSystem, FsError, Identity, Looku
 use crate::mount::server::{MountProgram, MountTable};
 use crate::wire::{
     self, AccessArgs, CommitArgs, CreateArgs, FileHandle, FsinfoArgs, FsstatArgs, GetattrArgs, LinkArgs,
-    LookupArgs, MAX_PAYLOAD, MkdirArgs, MknodArgs, NFS_PROGRAM, NFS_VERSION, NfsCall, NfsProcedure,
+    LookupArgs, MAX_PATH, MAX_PAYLOAD, MkdirArgs, MknodArgs, NFS_PROGRAM, NFS_VERSION, NfsCall, NfsProcedure,
     NfsResult, PathconfArgs, ReadArgs, ReaddirArgs, ReaddirplusArgs, ReadlinkArgs, RemoveArgs, RenameArgs,
     RmdirArgs, SetattrArgs, Status, SymlinkArgs, WccData, WriteArgs,
 };
@@ -364,6 +364,34 @@ impl NfsProgram {
         Box::pin(respond.instrument(span))
     }
 
+    /// READLINK takes room for the longest target first, and moves the target there.
+    fn readlink(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+        let shared = Arc::clone(&self.shared);
+        let span = tracing::debug_span!("nfs", procedure = ReadlinkArgs::PROCEDURE.name(), xid = context.xid);
+        let respond = async move {
+            let call: ReadlinkArgs = arguments.decode_all()?;
+            let caller = Caller::from(context);
+            let refuse = |status| finish::<ReadlinkArgs>(&shared, Err((status, None)));
+            let at = match shared.enter(&call.symlink, &caller) {
+                Ok(at) => at,
+                Err(status) => return refuse(status),
+            };
+            let Some(room) = shared.room(caller.peer, MAX_PATH).await else {
+                return refuse(Status::Jukebox);
+            };
+            let file_system = Arc::clone(&at.served.export.file_system);
+            let job = move || {
+                let mut results = call.serve(&at)?;
+                // The file system gave more than a path can be.
+                results.data = room.hold(&results.data).ok_or((Status::ServerFault, results.attributes))?;
+                Ok(results)
+            };
+            let results = shared.blocking(&file_system, job).await;
+            finish::<ReadlinkArgs>(&shared, results.ok_or(CallFailure::SystemError)?)
+        };
+        Box::pin(respond.instrument(span))
+    }
+
     /// READ waits for a buffer first, and tries without an I/O thread.
     fn read(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
@@ -407,7 +435,7 @@ impl Program for NfsProgram {
             NfsProcedure::Setattr => self.serve::<SetattrArgs>(context, arguments),
             NfsProcedure::Lookup => self.serve::<LookupArgs>(context, arguments),
             NfsProcedure::Access => self.serve::<AccessArgs>(context, arguments),
-            NfsProcedure::Readlink => self.serve::<ReadlinkArgs>(context, arguments),
+            NfsProcedure::Readlink => self.readlink(context, arguments),
             NfsProcedure::Read => self.read(context, arguments),
             NfsProcedure::Write => self.serve::<WriteArgs>(context, arguments),
             NfsProcedure::Create => self.serve::<CreateArgs>(context, arguments),

@@ -113,3 +113,75 @@ async fn the_list_of_mounts_is_bounded() {
     let list: MountList = bed.mount_call(MountProcedure::Dump, &()).await;
     assert_eq!(list.mounts.len(), crate::mount::server::MOUNTS_MAX);
 }
+
+#[tokio::test]
+async fn i6_spellings_of_one_path_are_one_mount() {
+    let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);
+    bed.make_directory(bed.root, "dir", 0o755).await;
+    for path in ["/dir", "//dir", "/./dir/", "dir", "/dir/././/"] {
+        bed.mounted(path).await.unwrap();
+    }
+    // The host through a dual-stack socket.
+    bed.peer = "[::ffff:192.0.2.1]:7".parse().unwrap();
+    bed.mounted("/dir//").await.unwrap();
+    let list: MountList = bed.mount_call(MountProcedure::Dump, &()).await;
+    assert_eq!(list.mounts.len(), 1);
+    assert_eq!(list.mounts[0].directory, DirPath::new("/dir"));
+    bed.mount_call::<()>(MountProcedure::Umnt, &DirPath::new("dir/.")).await;
+    let list: MountList = bed.mount_call(MountProcedure::Dump, &()).await;
+    assert_eq!(list.mounts, []);
+}
+
+#[tokio::test]
+async fn i6_one_host_pushes_out_no_mounts_of_others() {
+    use crate::mount::server::{MOUNTS_MAX, MOUNTS_PER_HOST};
+    let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);
+    for number in 0..=MOUNTS_PER_HOST {
+        bed.make_directory(bed.root, &format!("{number}"), 0o755).await;
+    }
+    bed.peer = "198.51.100.7:1".parse().unwrap();
+    bed.mounted("/").await.unwrap();
+    // Many hosts with as many mounts as each may have.
+    for host in 0..32 {
+        bed.peer = SocketAddr::from(([10, 0, 0, host], 1));
+        for number in 0..=MOUNTS_PER_HOST {
+            bed.mounted(&format!("/{number}")).await.unwrap();
+        }
+    }
+    let list: MountList = bed.mount_call(MountProcedure::Dump, &()).await;
+    assert_eq!(list.mounts.len(), MOUNTS_MAX);
+    let of =
+        |host: &str| list.mounts.iter().filter(|mount| mount.hostname.as_bytes() == host.as_bytes()).count();
+    assert_eq!(of("198.51.100.7"), 1);
+    assert!((0..32).all(|host| of(&format!("10.0.0.{host}")) > 0), "each has some");
+}
+
+#[tokio::test]
+async fn i6_lists_of_mounts_and_link_targets_hold_memory_of_their_clients_share() {
+    let bed = Bed::memory_with(MemoryOptions::default(), untuned);
+    let symlink = bed.make_link(bed.root, "link", &"t/".repeat(2000)).await;
+    bed.mounted("/").await.unwrap();
+    let share = bed.server.shared.shares.of(Some(bed.peer.ip()));
+    let in_use = || share.usage().in_use;
+    let mount = |procedure: MountProcedure| [MOUNT_PROGRAM, MOUNT_VERSION, procedure.number()];
+    let dump = bed.reply(mount(MountProcedure::Dump), &()).await;
+    assert!(in_use() >= 20, "{}", in_use());
+    let before = in_use();
+    let export = bed.reply(mount(MountProcedure::Export), &()).await;
+    assert!(in_use() > before, "{}", in_use());
+    let before = in_use();
+    let readlink = [NFS_PROGRAM, NFS_VERSION, NfsProcedure::Readlink.number()];
+    let target = bed.reply(readlink, &ReadlinkArgs { symlink }).await;
+    assert!(in_use() >= before + 4000, "{}", in_use());
+    drop((dump, export, target));
+    assert_eq!(in_use(), 0);
+    // Who takes none has no more: the lists fail, a target is put off; another address is served.
+    let held: Vec<_> = std::iter::from_fn(|| share.allocate(1, 1).ok()).collect();
+    tokio::time::pause();
+    bed.rpc(mount(MountProcedure::Dump), &()).await.unwrap_err();
+    assert_eq!(bed.status(&ReadlinkArgs { symlink }).await, Some(Status::Jukebox));
+    let other = Bed { peer: "192.0.2.9:700".parse().unwrap(), ..bed };
+    other.rpc(mount(MountProcedure::Dump), &()).await.unwrap();
+    assert_eq!(other.status(&ReadlinkArgs { symlink }).await, None);
+    drop(held);
+}
