@@ -1,0 +1,181 @@
+//! Attacks over RDMA: floods of calls, and connections whose link takes none of the replies.
+//!
+//! The calls are those of the ordinary client, so that they keep to its credits. A relay carries the link, from an address of its
+//! choice; it can stop taking what the server sends.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpcrdma::{Call as RpcCall, Client, ClientConfig, Sink};
+use rpcrdma_iwarp::IwarpConnector;
+use rpcrdma_nfs::wire::{FileHandle, GetattrArgs, NFS_PROGRAM, NFS_VERSION, NfsCall, ReadArgs};
+use rpcrdma_xdr::{Encode, encode};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::Failure;
+use crate::{flood, hoard, rpc};
+
+/// A call that is made again and again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call {
+    /// WRITE of so many octets, FILE_SYNC, to one file.
+    Write(FileHandle, u32),
+    /// READDIRPLUS of a large directory.
+    List(FileHandle),
+    /// LOOKUP of a name that is not there.
+    Lookup(FileHandle),
+    /// GETATTR.
+    Getattr(FileHandle),
+    /// READ of 1 MiB.
+    Read(FileHandle),
+}
+
+fn nfs<C: NfsCall + Encode>(arguments: &C, results: usize) -> Result<RpcCall, Failure> {
+    Ok(RpcCall::new(NFS_PROGRAM, NFS_VERSION, C::PROCEDURE.number())
+        .arguments(encode(arguments)?)
+        .results(results))
+}
+
+impl Call {
+    fn call(self, number: u32) -> Result<RpcCall, Failure> {
+        match self {
+            Self::Write(file, count) => nfs(&flood::write(file, number, count), 256),
+            Self::List(dir) => nfs(&hoard::list(dir), 1 << 20),
+            Self::Lookup(dir) => nfs(&flood::lookup(dir, number), 512),
+            Self::Getattr(object) => nfs(&GetattrArgs { object }, 256),
+            Self::Read(file) => {
+                let arguments = ReadArgs { file, offset: 0, count: 1 << 20 };
+                Ok(nfs(&arguments, 256)?.sink(Sink::Pool(1 << 20)))
+            }
+        }
+    }
+}
+
+/// A relay to the server from 127.0.0.`source`; it takes nothing more of the server once `deaf` is true.
+async fn relay(to: SocketAddr, source: u8, deaf: watch::Receiver<bool>) -> Result<SocketAddr, Failure> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let deaf = deaf.clone();
+            tokio::spawn(async move {
+                // An error ends the link on both sides.
+                let _ = pass(near, to, source, deaf).await;
+            });
+        }
+    });
+    Ok(address)
+}
+
+async fn pass(
+    near: TcpStream,
+    to: SocketAddr,
+    source: u8,
+    mut deaf: watch::Receiver<bool>,
+) -> Result<(), Failure> {
+    near.set_nodelay(true)?;
+    let far = rpc::connect_narrow(source, to).await?;
+    let (mut near_read, mut near_write) = near.into_split();
+    let (mut far_read, mut far_write) = far.into_split();
+    let up = async {
+        tokio::io::copy(&mut near_read, &mut far_write).await?;
+        Ok::<_, Failure>(())
+    };
+    let down = async {
+        let heard = async {
+            // Without a sender the attack is over.
+            let _ = deaf.wait_for(|deaf| *deaf).await;
+        };
+        tokio::select! {
+            copied = tokio::io::copy(&mut far_read, &mut near_write) => drop(copied?),
+            () = heard => std::future::pending().await,
+        }
+        near_write.shutdown().await?;
+        Ok::<_, Failure>(())
+    };
+    tokio::try_join!(up, down)?;
+    Ok(())
+}
+
+async fn client(address: SocketAddr) -> Result<Client, Failure> {
+    let mut config = ClientConfig { memory: 128 << 20, ..ClientConfig::default() };
+    config.protocol.timeouts.connect = Duration::from_secs(5);
+    Ok(Client::rdma(Arc::new(IwarpConnector::default()), address, config).await?)
+}
+
+/// `count` connections from 127.0.0.`source` keep `window` calls in flight each.
+pub(crate) async fn flood(
+    to: SocketAddr,
+    source: u8,
+    count: u32,
+    window: u32,
+    call: Call,
+    length: Duration,
+) -> Result<(), Failure> {
+    let (hearing, deaf) = watch::channel(false);
+    let address = relay(to, source, deaf).await?;
+    let work = async {
+        let mut tasks = JoinSet::new();
+        for number in 0..count {
+            let Ok(client) = client(address).await else { continue };
+            for lane in 0..window {
+                let client = client.clone();
+                tasks.spawn(async move {
+                    let mut number = number << 20 | lane << 12;
+                    while let Ok(call) = call.call(number) {
+                        // An error of one call is no reason to leave the server alone.
+                        let _ = client.call(call).await;
+                        number += 1;
+                    }
+                });
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+    };
+    let _ = timeout(length, work).await;
+    drop(hearing);
+    Ok(())
+}
+
+/// `count` connections of each address take no reply; each has as many calls in flight as it has credits.
+pub(crate) async fn unread(
+    to: SocketAddr,
+    sources: std::ops::RangeInclusive<u8>,
+    count: u32,
+    call: Call,
+    length: Duration,
+) -> Result<(), Failure> {
+    let (hearing, deaf) = watch::channel(false);
+    let work = async {
+        let mut tasks = JoinSet::new();
+        let mut clients = Vec::new();
+        for source in sources {
+            let address = relay(to, source, deaf.clone()).await?;
+            for _ in 0..count {
+                let Ok(client) = client(address).await else { continue };
+                // The first reply brings the credits.
+                let null = RpcCall::new(NFS_PROGRAM, NFS_VERSION, 0);
+                if client.call(null).await.is_ok() {
+                    clients.push(client);
+                }
+            }
+        }
+        hearing.send(true)?;
+        for client in clients {
+            for number in 0..64 {
+                let (client, call) = (client.clone(), call.call(number)?);
+                tasks.spawn(async move { client.call(call).await });
+            }
+        }
+        sleep(length).await;
+        Ok::<_, Failure>(())
+    };
+    // Setting many connections up takes time of its own.
+    timeout(length + Duration::from_secs(20), work).await??;
+    Ok(())
+}
