@@ -5,6 +5,7 @@
 //! for it: by RFC 8267 §4.1 the reply to every procedure of NFS version 3 is predictable, and a client that offers
 //! too little is wrong.
 
+use rpcrdma_oncrpc::CacheLimits;
 use rpcrdma_proto::Eligibility;
 
 use crate::mount::{MAX_AUTH_FLAVORS, MountProcedure};
@@ -54,6 +55,9 @@ const HANDLE: usize = 4 + MAX_HANDLE;
 const POST_OP_HANDLE: usize = 4 + HANDLE;
 const NEW_OBJECT: usize = STATUS + POST_OP_HANDLE + POST_OP_ATTR + WCC_DATA;
 
+/// Most octets of an RPC reply in front of the results, with a verifier of 400 octets (RFC 5531 §8.2, §9).
+const REPLY_HEADER: usize = 24 + 400;
+
 /// Most bytes offered for the lists that DUMP and EXPORT of MOUNT return. They have no limit in the protocol; a
 /// longer list of exports is asked for again over TCP.
 pub const MAX_MOUNT_LIST: usize = 256 << 10;
@@ -70,7 +74,9 @@ macro_rules! fixed {
             fn largest_results(&self) -> LargestResults {
                 LargestResults::plain($bytes)
             }
-        })*
+        }
+        // All procedures that are not idempotent are here: the reply cache keeps their replies, however long.
+        const _: () = assert!(REPLY_HEADER + $bytes <= CacheLimits::REPLY_LEN);)*
     };
 }
 

@@ -1,56 +1,92 @@
 //! The duplicate request cache: a retransmitted call is executed once and gets the reply of that execution.
 //!
-//! Calls are known again by the peer's address *without port* (a client reconnects from another port), XID, program,
-//! version, procedure, and a checksum of the caller's identity and the first [`CHECKSUM_LEN`] argument bytes. A repeat of a call in progress
-//! waits for it; a repeat of a finished one gets the kept reply. Only calls of procedures that aren't idempotent come
-//! here, and only small replies are kept: [`CacheLimits`].
+//! A call is known by the peer's address *without port*, since a client reconnects from another one. XID, program, version and
+//! procedure count too, and a checksum of the caller's identity and the first [`CHECKSUM_LEN`] argument octets. A repeat of a
+//! call in progress waits for it; a repeat of a finished one gets the kept reply. Calls of idempotent procedures never come
+//! here ([`Effect`]). A reply longer than [`CacheLimits::reply_len`] is not kept, but the call is: its repeat is refused,
+//! never executed.
+//!
+//! # How long a reply is kept
+//! A client repeats a call whose reply it did not receive, after the loss of the connection, on any connection from its
+//! address. So a reply can go when its client must have it. Replies arrive in the order in which they leave. A client with
+//! `G` credits that misses a reply misses all that left after it, and has at most `G` Calls without a reply. If that reply
+//! was the `k`th to leave, the client can therefore have sent `G + k - 1` Calls at most: Call `G + k` proves that it has
+//! the reply. The transport does this sum, with the highest grant that ever left ([`ReplyWindow::advance`]); TCP grants no
+//! credits, so a named count of Calls takes their place.
+//!
+//! | a reply is | from | to |
+//! | --- | --- | --- |
+//! | awaited | the end of its execution, by a connection that is open | its proof, or the end of the connection |
+//! | orphaned | the end of its connection | a repeat, which another connection awaits; or [`CacheLimits::age`] later |
+//! | proven | its proof | [`CacheLimits::age`] later, or until the memory is of better use |
+//!
+//! Nothing proves an orphan but its repeat: a client may send new Calls before it repeats old ones. Proven replies stay
+//! because an older connection can still hold a copy of a Call that has not been read.
+//!
+//! # Memory
+//! [`CacheLimits::memory`] has two halves, one for [`Effect::Data`] and one for [`Effect::State`], so that any number of
+//! WRITEs leaves the reply of a REMOVE alone. In a full half proven replies go first, then others: each time the oldest of
+//! the address that holds most. So an address that holds no more than its equal part loses nothing to others. A reply that
+//! goes without proof or time is counted ([`CacheCounters::evicted`]) and logged: its repeat would be executed again.
 //!
 //! *Who owns which buffer:* kept replies are copies, so that they never hold a pool buffer. *What happens on error:*
 //! an execution that is given up ([`Execution`] dropped) wakes all who wait for it with [`Outcome::Drop`]; the next
-//! repeat is then executed. A kept reply can be evicted early by the limits; its repeat is executed again.
+//! repeat is then executed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod kept;
+mod shelf;
+mod slot;
+
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use rpcrdma_xdr::{Decoder, Piece, Stream};
+use rpcrdma_xdr::{Decoder, Stream};
 
+use self::kept::{Kept, Unproven};
+pub use self::slot::Repeat;
+use self::slot::Slot;
 use crate::auth::Credential;
 use crate::dispatch::Outcome;
+use crate::program::Effect;
 
-/// Argument bytes that go into a call's checksum.
+/// Argument octets that go into a call's checksum.
 pub const CHECKSUM_LEN: usize = 256;
+
+/// Octets that a kept reply counts for beside its own length: keys, indexes, deadlines.
+pub const ENTRY_COST: usize = 1024;
+
+/// Time between two log lines about early evictions, at least.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// Bounds of a [`ReplyCache`]. Calls in progress are bounded by the credits of their connections, not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Most replies kept.
-    pub entries: usize,
-    /// Most replies kept for one peer, so that one can't push out the others'.
-    pub entries_per_peer: usize,
-    /// Most bytes of all kept replies together.
-    pub bytes: usize,
-    /// Longest reply kept, in bytes. A longer one is only shared with the repeats that wait for it.
+    /// Memory of all kept replies, in octets: each counts for its length and [`ENTRY_COST`]. One half is for
+    /// [`Effect::Data`], the other for [`Effect::State`].
+    pub memory: usize,
+    /// Longest reply kept, in octets. Of a longer one only the call is remembered: its repeat gets SYSTEM_ERR.
     pub reply_len: usize,
-    /// How long a reply is kept, from the arrival of its call.
+    /// How long a reply is kept after its execution, after the end of the connection by which it left, and after its proof.
     pub age: Duration,
 }
 
+impl CacheLimits {
+    /// Default of [`memory`](Self::memory): room for some 100,000 replies of NFS, three times the credits of 512
+    /// connections with 64 each.
+    pub const MEMORY: usize = 128 << 20;
+    /// Default of [`reply_len`](Self::reply_len): the longest reply of a procedure of NFSv3 that is not idempotent has less
+    /// than 800 octets, its verifier included.
+    pub const REPLY_LEN: usize = 2048;
+    /// Default of [`age`](Self::age).
+    pub const AGE: Duration = Duration::from_secs(120);
+}
+
 impl Default for CacheLimits {
-    /// 8192 replies, 1024 of one peer, 4 MiB in all, 2048 bytes each, for two minutes.
     fn default() -> Self {
-        Self {
-            entries: 8192,
-            entries_per_peer: 1024,
-            bytes: 4 << 20,
-            reply_len: 2048,
-            age: Duration::from_secs(120),
-        }
+        Self { memory: Self::MEMORY, reply_len: Self::REPLY_LEN, age: Self::AGE }
     }
 }
 
@@ -63,9 +99,15 @@ pub struct CacheCounters {
     pub waited: u64,
     /// Repeats answered with a kept reply.
     pub replayed: u64,
+    /// Repeats refused, because the reply was too long to be kept.
+    pub refused: u64,
     /// Executions given up without an outcome.
     pub abandoned: u64,
-    /// Replies dropped because of a limit other than age.
+    /// Replies that a later Call proved to be received.
+    pub proven: u64,
+    /// Replies dropped without proof, when their time was over.
+    pub expired: u64,
+    /// Replies dropped without proof and before their time, for want of memory.
     pub evicted: u64,
     /// Replies too long to be kept.
     pub too_long: u64,
@@ -73,14 +115,14 @@ pub struct CacheCounters {
 
 /// By what a call is known again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct CacheKey {
     peer: IpAddr,
     xid: u32,
     call: [u32; 3],
     checksum: u64,
 }
 
-impl Key {
+impl CacheKey {
     /// The key of a call: `call` is program, version and procedure, `arguments` stands at the first argument. Who calls
     /// counts too: nobody gets a reply that was made for another user of the same host.
     pub fn new(peer: IpAddr, xid: u32, call: [u32; 3], credential: &Credential, arguments: &Decoder) -> Self {
@@ -115,28 +157,31 @@ pub enum Admission {
     Wait(Repeat),
     /// It was executed: this is its reply.
     Replay(Stream),
+    /// It was executed, but its reply was too long to be kept.
+    Refuse,
 }
 
-/// Kept replies in the order of their calls' arrival; the number makes equal times distinct.
-type Age = (Instant, u64);
+/// Names the [`ReplyWindow`] of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WindowId(u64);
 
 #[derive(Debug)]
-enum Entry {
-    InProgress(Arc<Slot>),
-    Done { reply: Stream },
-}
-
-#[derive(Debug, Default)]
 struct State {
-    entries: HashMap<Key, Entry>,
-    ages: BTreeMap<Age, Key>,
-    peers: HashMap<IpAddr, BTreeSet<Age>>,
-    bytes: usize,
-    next: u64,
+    running: HashMap<CacheKey, Arc<Slot>>,
+    kept: Kept,
+    next_window: u64,
+    /// The latest time that anybody told.
+    now: Option<Instant>,
     counters: CacheCounters,
+    /// Early evictions that were not logged yet, and when others were.
+    untold: u64,
+    told: Option<Instant>,
 }
 
 /// The cache, shared by all connections of a server. See the module's introduction.
+///
+/// It knows the time from [`admit`](Self::admit) and [`expire`](Self::expire) only: what happens between two of these
+/// counts as having happened at the later one.
 #[derive(Debug)]
 pub struct ReplyCache {
     limits: CacheLimits,
@@ -145,8 +190,18 @@ pub struct ReplyCache {
 
 impl ReplyCache {
     /// An empty cache.
+    #[must_use]
     pub fn new(limits: CacheLimits) -> Self {
-        Self { limits, state: Mutex::default() }
+        let state = State {
+            running: HashMap::new(),
+            kept: Kept::new(limits.memory, limits.age),
+            next_window: 0,
+            now: None,
+            counters: CacheCounters::default(),
+            untold: 0,
+            told: None,
+        };
+        Self { limits, state: Mutex::new(state) }
     }
 
     /// The limits it was made with.
@@ -154,9 +209,9 @@ impl ReplyCache {
         &self.limits
     }
 
-    /// Replies kept.
+    /// Calls whose replies are kept.
     pub fn len(&self) -> usize {
-        self.lock().ages.len()
+        self.lock().kept.len()
     }
 
     /// Whether no reply is kept.
@@ -164,9 +219,9 @@ impl ReplyCache {
         self.len() == 0
     }
 
-    /// Bytes of all kept replies.
-    pub fn bytes(&self) -> usize {
-        self.lock().bytes
+    /// Octets that all kept replies count for.
+    pub fn memory(&self) -> usize {
+        self.lock().kept.memory()
     }
 
     /// What it did up to now.
@@ -174,49 +229,74 @@ impl ReplyCache {
         self.lock().counters
     }
 
-    /// Drops replies that are too old. [`admit`](Self::admit) does it too; a server without calls may want to.
+    /// Drops replies whose time is over. [`admit`](Self::admit) does it too; a server without calls may want to.
     pub fn expire(&self, now: Instant) {
-        self.lock().expire(now, self.limits.age);
+        self.lock().expire(now);
     }
 
-    /// Looks a call up that arrived at `now`, and notes it as in progress if it is new.
-    pub fn admit(self: &Arc<Self>, key: Key, now: Instant) -> Admission {
+    /// The window of a connection that begins.
+    pub fn window(self: &Arc<Self>) -> ReplyWindow {
+        let mut state = self.lock();
+        let id = WindowId(state.next_window);
+        state.next_window += 1;
+        state.kept.open(id);
+        ReplyWindow { cache: Arc::clone(self), id, next: u64::MAX }
+    }
+
+    /// Looks a call up that arrived at `now`, and notes it as in progress if it is new. `window` is that of the connection
+    /// that brought it; without one, its reply is kept for [`CacheLimits::age`].
+    pub fn admit(
+        self: &Arc<Self>,
+        key: CacheKey,
+        effect: Effect,
+        window: Option<WindowId>,
+        now: Instant,
+    ) -> Admission {
         let mut state = self.lock();
         let state = &mut *state;
-        state.expire(now, self.limits.age);
-        match state.entries.get(&key) {
-            Some(Entry::InProgress(slot)) => {
-                state.counters.waited += 1;
-                Admission::Wait(Repeat { slot: Arc::clone(slot), place: None })
-            }
-            Some(Entry::Done { reply }) => {
+        state.expire(now);
+        if let Some(slot) = state.running.get(&key) {
+            state.counters.waited += 1;
+            return Admission::Wait(Repeat::new(Arc::clone(slot)));
+        }
+        match state.kept.get(&key) {
+            Some(Some(reply)) => {
                 state.counters.replayed += 1;
                 Admission::Replay(reply.clone())
+            }
+            Some(None) => {
+                state.counters.refused += 1;
+                Admission::Refuse
             }
             None => {
                 state.counters.executed += 1;
                 let slot = Arc::new(Slot::default());
-                state.entries.insert(key, Entry::InProgress(Arc::clone(&slot)));
-                Admission::Execute(Execution { cache: Arc::clone(self), key, arrived: now, slot: Some(slot) })
+                state.running.insert(key, Arc::clone(&slot));
+                Admission::Execute(Execution {
+                    cache: Arc::clone(self),
+                    key,
+                    effect,
+                    window,
+                    slot: Some(slot),
+                })
             }
         }
     }
 
-    fn keep(&self, key: Key, arrived: Instant, reply: &Stream) {
+    fn keep(&self, execution: &Execution, reply: &Stream) {
+        let Execution { key, effect, window, .. } = *execution;
         let mut state = self.lock();
-        state.entries.remove(&key);
-        if reply.len() > self.limits.reply_len {
+        let state = &mut *state;
+        state.running.remove(&key);
+        let short = reply.len() <= self.limits.reply_len;
+        if !short {
             state.counters.too_long += 1;
             tracing::debug!(xid = key.xid, length = reply.len(), "reply too long to be kept");
-            return;
         }
-        let age = (arrived, state.next);
-        state.next += 1;
-        state.bytes += reply.len();
-        state.ages.insert(age, key);
-        state.peers.entry(key.peer).or_default().insert(age);
-        state.entries.insert(key, Entry::Done { reply: copy(reply) });
-        state.evict(key.peer, &self.limits);
+        state.kept.keep(key, effect, window, short.then_some(reply));
+        for evicted in state.kept.make_room(effect) {
+            state.evicted(evicted.peer);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -231,80 +311,76 @@ impl Default for ReplyCache {
 }
 
 impl State {
-    fn expire(&mut self, now: Instant, age: Duration) {
-        while let Some(&oldest) = self.ages.keys().next()
-            && now.saturating_duration_since(oldest.0) >= age
-        {
-            self.remove(oldest);
-        }
+    fn expire(&mut self, now: Instant) {
+        // Connections read their clocks each for itself.
+        let now = *self.now.insert(self.now.map_or(now, |before| before.max(now)));
+        let Unproven(expired) = self.kept.expire(now);
+        self.counters.expired += expired;
     }
 
-    /// Brings everything back under the limits after a reply for `peer` was added.
-    fn evict(&mut self, peer: IpAddr, limits: &CacheLimits) {
-        while let Some(ages) = self.peers.get(&peer)
-            && ages.len() > limits.entries_per_peer
-            && let Some(&oldest) = ages.first()
-        {
-            self.counters.evicted += 1;
-            self.remove(oldest);
+    /// A reply went too early.
+    fn evicted(&mut self, peer: IpAddr) {
+        self.counters.evicted += 1;
+        self.untold += 1;
+        let quiet =
+            |told: Instant| self.now.is_some_and(|now| now.saturating_duration_since(told) < TOLD_EVERY);
+        if self.told.is_some_and(quiet) {
+            return;
         }
-        while (self.ages.len() > limits.entries || self.bytes > limits.bytes)
-            && let Some(&oldest) = self.ages.keys().next()
-        {
-            self.counters.evicted += 1;
-            self.remove(oldest);
-        }
-    }
-
-    fn remove(&mut self, age: Age) {
-        let Some(key) = self.ages.remove(&age) else { return };
-        if let Some(Entry::Done { reply }) = self.entries.remove(&key) {
-            self.bytes -= reply.len();
-        }
-        if let Some(ages) = self.peers.get_mut(&key.peer) {
-            ages.remove(&age);
-            if ages.is_empty() {
-                self.peers.remove(&key.peer);
-            }
-        }
+        self.told = self.now;
+        let replies = std::mem::take(&mut self.untold);
+        tracing::warn!(
+            %peer, replies,
+            "the reply cache is full: replies were dropped that their client may not have; a repeat of such a call would be \
+             executed again"
+        );
     }
 }
 
-/// The same pieces in memory of their own.
-fn copy(reply: &Stream) -> Stream {
-    let mut copied = Stream::new();
-    for piece in reply.pieces() {
-        let data = Bytes::copy_from_slice(piece.data());
-        copied.push(match piece {
-            Piece::Inline(_) => Piece::Inline(data),
-            Piece::Payload { ddp_eligible, .. } => Piece::Payload { data, ddp_eligible: *ddp_eligible },
-        });
-    }
-    copied
-}
-
-/// Where those who wait for a call in progress meet its execution.
-#[derive(Debug, Default)]
-struct Slot(Mutex<SlotState>);
-
-#[derive(Debug, Default)]
-struct SlotState {
-    outcome: Option<Outcome>,
-    wakers: BTreeMap<u64, Waker>,
+/// The replies of one open connection that its client may not have received; see the module's introduction. Dropping it is
+/// the end of the connection.
+#[derive(Debug)]
+pub struct ReplyWindow {
+    cache: Arc<ReplyCache>,
+    id: WindowId,
+    /// The number of Calls that proves something next.
     next: u64,
 }
 
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, SlotState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl ReplyWindow {
+    /// The name by which [`ReplyCache::admit`] knows it.
+    #[must_use]
+    pub const fn id(&self) -> WindowId {
+        self.id
     }
 
-    fn resolve(&self, outcome: Outcome) {
-        let mut state = self.lock();
-        state.outcome = Some(outcome);
-        let wakers = std::mem::take(&mut state.wakers);
+    /// So many Calls of all kinds have come by this connection, and these replies have left since the last time, in this
+    /// order. With each goes the number of Calls that proves it. Replies that are not kept are ignored.
+    pub fn advance(&mut self, calls: u64, left: impl IntoIterator<Item = (CacheKey, u64)>) {
+        let mut left = left.into_iter().peekable();
+        if left.peek().is_none() && calls < self.next {
+            return;
+        }
+        let mut state = self.cache.lock();
+        for (key, proof) in left {
+            state.kept.leave(key, self.id, proof);
+        }
+        let (proven, next) = state.kept.prove(self.id, calls);
+        state.counters.proven += proven;
+        // Proven replies have less room.
+        for effect in [Effect::Data, Effect::State] {
+            for evicted in state.kept.make_room(effect) {
+                state.evicted(evicted.peer);
+            }
+        }
         drop(state);
-        wakers.into_values().for_each(Waker::wake);
+        self.next = next;
+    }
+}
+
+impl Drop for ReplyWindow {
+    fn drop(&mut self) {
+        self.cache.lock().kept.close(self.id);
     }
 }
 
@@ -313,16 +389,17 @@ impl Slot {
 #[derive(Debug)]
 pub struct Execution {
     cache: Arc<ReplyCache>,
-    key: Key,
-    arrived: Instant,
+    key: CacheKey,
+    effect: Effect,
+    window: Option<WindowId>,
     slot: Option<Arc<Slot>>,
 }
 
 impl Execution {
-    /// Gives the outcome to all who wait, and keeps it if it is a small reply.
+    /// Gives the outcome to all who wait, and keeps it if it is a reply.
     pub fn complete(mut self, outcome: &Outcome) {
         if let Outcome::Reply(reply) = outcome {
-            self.cache.keep(self.key, self.arrived, reply);
+            self.cache.keep(&self, reply);
             self.resolve(outcome.clone());
         } else {
             self.give_up(outcome.clone());
@@ -330,7 +407,7 @@ impl Execution {
     }
 
     fn give_up(&mut self, outcome: Outcome) {
-        self.cache.lock().entries.remove(&self.key);
+        self.cache.lock().running.remove(&self.key);
         self.resolve(outcome);
     }
 
@@ -346,41 +423,6 @@ impl Drop for Execution {
         if self.slot.is_some() {
             self.cache.lock().counters.abandoned += 1;
             self.give_up(Outcome::Drop);
-        }
-    }
-}
-
-/// Waits for the execution of the same call elsewhere; resolves to its outcome.
-#[derive(Debug)]
-pub struct Repeat {
-    slot: Arc<Slot>,
-    /// Under which number our waker is kept.
-    place: Option<u64>,
-}
-
-impl Future for Repeat {
-    type Output = Outcome;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let this = &mut *self;
-        let mut state = this.slot.lock();
-        if let Some(outcome) = &state.outcome {
-            return Poll::Ready(outcome.clone());
-        }
-        let place = *this.place.get_or_insert_with(|| {
-            let place = state.next;
-            state.next += 1;
-            place
-        });
-        state.wakers.insert(place, cx.waker().clone());
-        Poll::Pending
-    }
-}
-
-impl Drop for Repeat {
-    fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.slot.lock().wakers.remove(&place);
         }
     }
 }

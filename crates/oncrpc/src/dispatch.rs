@@ -2,7 +2,7 @@
 //!
 //! The dispatcher checks in this order: RPC version, credential, program, version, procedure, protection where the procedure
 //! requires it; the program then decodes its arguments. Procedure 0 of every program takes and returns nothing, needs no credential (RFC 5531 §12) and is
-//! answered here. A call of a procedure that isn't idempotent passes the [`ReplyCache`].
+//! answered here. A call of a procedure that is not [`Effect::Idempotent`] passes the [`ReplyCache`].
 //!
 //! *Who owns which buffer:* the message belongs to the decoder that goes to the program; the reply is the caller's.
 //! *What happens on error:* every fault of a call becomes an [`Outcome`]; nothing here ends a connection.
@@ -19,7 +19,7 @@
 //! use std::time::Instant;
 //!
 //! use rpcrdma_oncrpc::{
-//!     CallContext, CallHeader, Dispatcher, OpaqueAuth, Outcome, Peer, Procedure, Program, ReplyHeader,
+//!     CallContext, CallHeader, Dispatcher, Effect, OpaqueAuth, Outcome, Peer, Procedure, Program, ReplyHeader,
 //!     ResponseFuture, TransportKind,
 //! };
 //! use rpcrdma_xdr::{Decoder, encode};
@@ -37,7 +37,7 @@
 //!     }
 //!
 //!     fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
-//!         (procedure == 1).then_some(Procedure { name: "DOUBLE", idempotent: true })
+//!         (procedure == 1).then_some(Procedure { name: "DOUBLE", effect: Effect::Idempotent })
 //!     }
 //!
 //!     fn call(&self, _: CallContext, arguments: Decoder) -> ResponseFuture {
@@ -60,7 +60,7 @@
 //!     verifier: OpaqueAuth::none(),
 //! };
 //! let (message, _) = header.with_arguments(encode(&21u32)?)?.flatten();
-//! let peer = Peer { address: None, transport: TransportKind::Tcp, attached: None };
+//! let peer = Peer { address: None, transport: TransportKind::Tcp, window: None, attached: None };
 //! let outcome = pin!(dispatcher.dispatch(peer, Decoder::new(message), Instant::now()));
 //! let Poll::Ready(Outcome::Reply(reply)) = outcome.poll(&mut Context::from_waker(Waker::noop())) else {
 //!     return Err("no reply".into());
@@ -83,13 +83,13 @@ use rpcrdma_xdr::{DecodeError, Decoder, Stream};
 use thiserror::Error;
 
 use crate::auth::{Credential, flavor};
-use crate::cache::{Admission, Execution, Key, Repeat, ReplyCache};
+use crate::cache::{Admission, CacheKey, Execution, Repeat, ReplyCache, WindowId};
 use crate::integrity::Integrity;
 use crate::message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, RejectReason, ReplyBody, ReplyHeader,
 };
 use crate::program::{
-    Attached, CallContext, CallFailure, Program, ResponseFuture, TransportKind, accepted_by_default,
+    Attached, CallContext, CallFailure, Effect, Program, ResponseFuture, TransportKind, accepted_by_default,
 };
 
 /// What to do about a received message.
@@ -111,6 +111,8 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// By what the message came.
     pub transport: TransportKind,
+    /// The window of its connection in the reply cache ([`ReplyCache::window`]). Without one, replies are kept for a time.
+    pub window: Option<WindowId>,
     /// What handlers get with each call ([`CallContext::attached`]).
     pub attached: Option<Attached>,
 }
@@ -251,19 +253,30 @@ impl Dispatcher {
         }
 
         let mut execution = None;
-        if !known.idempotent
+        let mut key = None;
+        if known.effect != Effect::Idempotent
             && let Some(address) = peer.address
         {
-            let key = Key::new(address.ip(), xid, [number, version, procedure], &credential, &arguments);
-            match self.cache.admit(key, now) {
+            let call = [number, version, procedure];
+            let known_by = CacheKey::new(address.ip(), xid, call, &credential, &arguments);
+            key = Some(known_by);
+            match self.cache.admit(known_by, known.effect, peer.window, now) {
                 Admission::Execute(guard) => execution = Some(guard),
                 Admission::Wait(repeat) => {
                     tracing::debug!(xid, procedure = known.name, "repeat of a call in progress");
-                    return Ok(DispatchFuture(State::Repeat(repeat)));
+                    return Ok(DispatchFuture { state: State::Repeat(repeat), key });
                 }
                 Admission::Replay(reply) => {
                     tracing::debug!(xid, procedure = known.name, "repeat answered from the reply cache");
-                    return Ok(DispatchFuture::ready(Outcome::Reply(reply)));
+                    return Ok(DispatchFuture { state: State::Ready(Some(Outcome::Reply(reply))), key });
+                }
+                Admission::Refuse => {
+                    tracing::warn!(
+                        xid,
+                        procedure = known.name,
+                        "repeat of a call whose reply was too long to be kept"
+                    );
+                    return Err(Failure::Call(CallFailure::SystemError));
                 }
             }
         }
@@ -278,7 +291,7 @@ impl Dispatcher {
             attached: peer.attached,
         };
         let response = program.call(context, arguments);
-        Ok(DispatchFuture(State::Running { xid, response, execution, integrity }))
+        Ok(DispatchFuture { state: State::Running { xid, response, execution, integrity }, key })
     }
 }
 
@@ -364,11 +377,21 @@ enum State {
 }
 
 /// Resolves to the [`Outcome`] of one message. Not to be polled after that.
-pub struct DispatchFuture(State);
+pub struct DispatchFuture {
+    state: State,
+    key: Option<CacheKey>,
+}
 
 impl DispatchFuture {
     const fn ready(outcome: Outcome) -> Self {
-        Self(State::Ready(Some(outcome)))
+        Self { state: State::Ready(Some(outcome)), key: None }
+    }
+
+    /// By what the reply cache knows the call, if the call passes it: for
+    /// [`ReplyWindow::advance`](crate::ReplyWindow::advance) when the reply leaves.
+    #[must_use]
+    pub const fn key(&self) -> Option<CacheKey> {
+        self.key
     }
 }
 
@@ -376,7 +399,7 @@ impl Future for DispatchFuture {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        match &mut self.0 {
+        match &mut self.state {
             State::Ready(outcome) => Poll::Ready(outcome.take().unwrap_or(Outcome::Drop)),
             State::Repeat(repeat) => Pin::new(repeat).poll(cx),
             State::Running { xid, response, execution, integrity } => {

@@ -28,10 +28,12 @@ pub mod record;
 pub mod rpcbind;
 
 pub use auth::{AuthSys, Credential, OpaqueAuth};
-pub use cache::{CacheCounters, CacheLimits, ReplyCache};
+pub use cache::{CacheCounters, CacheKey, CacheLimits, ENTRY_COST, ReplyCache, ReplyWindow, WindowId};
 pub use dispatch::{DispatchFuture, Dispatcher, Outcome, Peer, RegisterError};
 pub use integrity::Integrity;
 pub use message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, Refused, RejectReason, ReplyBody, ReplyHeader,
 };
-pub use program::{Attached, CallContext, CallFailure, Procedure, Program, ResponseFuture, TransportKind};
+pub use program::{
+    Attached, CallContext, CallFailure, Effect, Procedure, Program, ResponseFuture, TransportKind,
+};

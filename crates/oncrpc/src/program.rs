@@ -83,13 +83,25 @@ pub struct CallContext {
     pub attached: Option<Attached>,
 }
 
+/// Kind of change that the execution of a procedure makes. It decides whether the reply cache keeps the replies, and in which budget: many
+/// calls of one kind leave the replies of the other alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Nothing, or nothing that a second execution at any later time would do harm to. Replies are not kept.
+    Idempotent,
+    /// Contents, in bulk, for instance WRITE of NFS. A late second execution would undo what others wrote meanwhile.
+    Data,
+    /// Anything else, for instance REMOVE and RENAME of NFS. A second execution has another result, or does harm.
+    State,
+}
+
 /// A procedure's name and nature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Procedure {
     /// For logs and counters.
     pub name: &'static str,
-    /// Whether it may be executed twice for one call without harm. If not, the reply cache keeps its replies.
-    pub idempotent: bool,
+    /// Kind of change that its execution makes.
+    pub effect: Effect,
 }
 
 /// Why a call has no results.

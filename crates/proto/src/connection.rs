@@ -48,7 +48,8 @@ const FIRST_OPERATION: u32 = 0x8000_0000;
 /// There are four kinds of method:
 ///
 /// 1. *Getters* look: [`side`](Self::side), [`stats`](Self::stats), [`wants_memory`](Self::wants_memory),
-///    [`in_progress`](Self::in_progress), [`thresholds`](Self::thresholds), [`agreement`](Self::agreement).
+///    [`in_progress`](Self::in_progress), [`thresholds`](Self::thresholds), [`agreement`](Self::agreement),
+///    [`calls_received`](Self::calls_received), [`calls_that_prove`](Self::calls_that_prove).
 /// 2. *Commands* of the owner: [`call`](Self::call), [`abandon`](Self::abandon), [`reply`](Self::reply),
 ///    [`close`](Self::close), [`give_up`](Self::give_up), [`refuse`](Self::refuse), [`keep`](Self::keep),
 ///    [`agree`](Self::agree).
@@ -316,9 +317,30 @@ impl Connection {
         self.responder.next_token = first;
     }
 
-    /// Whether a Call of the peer waits for its answer.
-    pub(crate) fn has_call(&self, token: ReplyToken) -> bool {
+    /// Whether a Call of the peer waits for its answer, or that waits to be posted.
+    #[must_use]
+    pub fn has_call(&self, token: ReplyToken) -> bool {
         self.responder.has_call(token)
+    }
+
+    /// Calls of the peer that have come.
+    #[must_use]
+    pub const fn calls_received(&self) -> u64 {
+        self.responder.credits.accepted()
+    }
+
+    /// When this number of Calls has come ([`calls_received`](Self::calls_received)), the peer has received all inline answers
+    /// that were posted up to now. No other Send passes an inline answer, so a peer that misses one misses all later ones.
+    ///
+    /// Where credits are counted per Call, a peer with `highest` credits that misses an answer has at most `highest` Calls
+    /// without one. Where messages are counted, it can send no more of them than it was told.
+    #[must_use]
+    pub fn calls_that_prove(&self) -> u64 {
+        let credits = &self.responder.credits;
+        match &self.core.messages {
+            None => credits.finished().saturating_add(credits.highest().into()),
+            Some(messages) => credits.accepted().saturating_add(u64::from(messages.outstanding()) + 1),
+        }
     }
 
     /// Takes a call. It waits for credits, windows and memory as long as its time allows; it is never refused for them.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use rpcrdma::{
-    Binding, Call, CallContext, CallFailure, Client, ClientConfig, Eligibility, Procedure, Program,
+    Binding, Call, CallContext, CallFailure, Client, ClientConfig, Effect, Eligibility, Procedure, Program,
     ResponseFuture, Server, Sink,
 };
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
@@ -56,7 +56,8 @@ impl Program for Store {
     fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
         // PUT says whether there was a blob before: executed twice it would say so falsely.
         let name = ["NULL", "PUT", "GET"].get(usize::try_from(procedure).ok()?)?;
-        Some(Procedure { name, idempotent: procedure == GET })
+        let effect = if procedure == GET { Effect::Idempotent } else { Effect::Data };
+        Some(Procedure { name, effect })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

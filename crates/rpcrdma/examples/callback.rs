@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rpcrdma::{
-    Backchannel, Binding, Call, CallContext, CallFailure, Client, ClientConfig, ConnectionContext, Procedure,
-    Program, ResponseFuture, Server,
+    Backchannel, Binding, Call, CallContext, CallFailure, Client, ClientConfig, ConnectionContext, Effect,
+    Procedure, Program, ResponseFuture, Server,
 };
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_verbs::{Connector, Listener};
@@ -52,7 +52,7 @@ impl Program for Board {
 
     fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
         let name = ["NULL", "SUBSCRIBE", "POST"].get(usize::try_from(procedure).ok()?)?;
-        Some(Procedure { name, idempotent: false })
+        Some(Procedure { name, effect: Effect::State })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
@@ -84,7 +84,7 @@ impl Program for Reader {
     }
 
     fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
-        (procedure == NOTE).then_some(Procedure { name: "NOTE", idempotent: false })
+        (procedure == NOTE).then_some(Procedure { name: "NOTE", effect: Effect::State })
     }
 
     fn call(&self, _context: CallContext, arguments: Decoder) -> ResponseFuture {

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use rpcrdma_iwarp::IwarpConnector;
+use rpcrdma_oncrpc::CacheCounters;
 use rpcrdma_proto::{
     Agreement, Binding, Characteristic, Characteristics, Disposition, NotExchanged, Notice, Profile, Stats,
     Thresholds,
@@ -82,6 +83,8 @@ pub struct ClientStats {
     pub not_agreed: u64,
     /// Calls of the server that were received, in the reverse direction.
     pub served: u64,
+    /// What the cache of replies to those did.
+    pub reply_cache: CacheCounters,
     /// Octets of the client's memory in use.
     pub memory_in_use: usize,
     /// Octets that were copied between the RDMA link and the memory of calls. Providers may copy what travels by Send; of

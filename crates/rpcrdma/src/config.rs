@@ -113,6 +113,9 @@ pub struct ServerConfig {
     pub max_record: usize,
     /// Calls in progress on one TCP connection; the next is read when one of them is answered.
     pub max_calls: usize,
+    /// Calls that a TCP client is taken to have without a reply at the most: TCP has no credits. When so many have come
+    /// behind a reply, the reply cache may forget it. A client with more of them can have a call executed twice.
+    pub tcp_calls: usize,
     /// Octets of replies that may wait on one TCP connection; no further call is read while more wait.
     pub max_queued: usize,
     /// Without a call for this long, a TCP connection is closed (RFC 5531 leaves it to the server; common are 6 min).
@@ -158,6 +161,7 @@ impl Default for ServerConfig {
             max_send_wr: 1024,
             max_record: (1 << 20) + (64 << 10),
             max_calls: 64,
+            tcp_calls: Self::TCP_CALLS,
             max_queued: 4 << 20,
             tcp_idle: Duration::from_secs(360),
             stall: Duration::from_secs(30),
@@ -178,6 +182,8 @@ impl ServerConfig {
     /// Default of the time without a call after which an RDMA connection is closed. Longer than the 5 minutes after which
     /// Linux closes an idle one itself.
     pub const RDMA_IDLE: Duration = Duration::from_secs(600);
+    /// Default of the Calls that a TCP client is taken to have without a reply.
+    pub const TCP_CALLS: usize = 1024;
     /// Default of the Calls in the reverse direction that a client is asked to take at a time.
     pub const REVERSE_CALLS: u32 = 8;
 

@@ -5,10 +5,15 @@
 //!
 //! *What happens on error.* Every fault of a call becomes an [`Outcome`](rpcrdma_oncrpc::Outcome).
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
-use rpcrdma_oncrpc::{CacheLimits, DispatchFuture, Dispatcher, Peer, Program, RegisterError, ReplyCache};
+use rpcrdma_oncrpc::{
+    CacheCounters, CacheKey, CacheLimits, DispatchFuture, Dispatcher, Outcome, Peer, Program, RegisterError,
+    ReplyCache, ReplyWindow,
+};
 use rpcrdma_proto::{Binding, BindingTable};
 use rpcrdma_xdr::Decoder;
 
@@ -33,8 +38,23 @@ impl Programs {
     }
 
     /// Serves one message; see [`Dispatcher::dispatch`].
-    pub(crate) fn dispatch(&self, peer: Peer, message: Decoder, now: Instant) -> DispatchFuture {
-        self.dispatcher.dispatch(peer, message, now)
+    pub(crate) fn dispatch(&self, peer: Peer, message: Decoder, now: Instant) -> Dispatch {
+        Dispatch(self.dispatcher.dispatch(peer, message, now))
+    }
+
+    /// The window of a new connection in the reply cache.
+    pub(crate) fn window(&self) -> ReplyWindow {
+        self.dispatcher.cache().window()
+    }
+
+    /// What the reply cache did.
+    pub(crate) fn cache_counters(&self) -> CacheCounters {
+        self.dispatcher.cache().counters()
+    }
+
+    /// Octets that the replies in the cache count for.
+    pub(crate) fn cache_memory(&self) -> usize {
+        self.dispatcher.cache().memory()
     }
 
     /// The procedure's name, for traces; empty if it is not served.
@@ -48,5 +68,20 @@ impl Programs {
             Some(served) => served.procedure(version, procedure).map_or("", |procedure| procedure.name),
             None => "",
         }
+    }
+}
+
+/// What becomes of a call, and by what the reply cache knows its reply, if it does.
+pub(crate) type Dispatched = (Outcome, Option<CacheKey>);
+
+/// Resolves to what became of a call. Not to be polled after that.
+pub(crate) struct Dispatch(DispatchFuture);
+
+impl Future for Dispatch {
+    type Output = Dispatched;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Dispatched> {
+        let key = self.0.key();
+        Pin::new(&mut self.0).poll(cx).map(|outcome| (outcome, key))
     }
 }

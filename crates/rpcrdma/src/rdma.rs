@@ -6,9 +6,11 @@
 //! | `service` | Calls of the peer, at either end |
 //! | `client` | calls of a client, on one connection after the other |
 //! | `server` | one connection of the server |
+//! | `departures` | replies on their way, for the reply cache |
 //! | `failed_reads` | what connections of a peer could not read, for those that follow |
 
 pub(crate) mod client;
+mod departures;
 pub(crate) mod failed_reads;
 mod link;
 pub(crate) mod server;

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rpcrdma_oncrpc::RegisterError;
+use rpcrdma_oncrpc::{CacheCounters, RegisterError};
 use rpcrdma_proto::{Binding, Config, Messages};
 use rpcrdma_verbs::{Counters, Listener, ProtectionDomain};
 use thiserror::Error;
@@ -103,6 +103,11 @@ pub struct ServerStats {
     pub replies_sent: Messages,
     /// The counters of all RDMA links together.
     pub link: Counters,
+    /// What the reply cache did. Replies evicted there, without proof and before their time, mean that a call could be
+    /// executed twice.
+    pub reply_cache: CacheCounters,
+    /// Octets that the replies in the cache count for, of those of [`ServerConfig::reply_cache`].
+    pub reply_cache_memory: usize,
 }
 
 /// What all connections of a server share.
@@ -363,6 +368,8 @@ impl ServerMonitor {
             calls_received: sums.calls,
             replies_sent: sums.replies,
             link: sums.link,
+            reply_cache: shared.programs.cache_counters(),
+            reply_cache_memory: shared.programs.cache_memory(),
         }
     }
 }

@@ -39,6 +39,7 @@ fn wrong_command_lines_are_told_what_to_type() {
         (vec!["serve", "/", "--max-segments", "15"], "16..=4096"),
         (vec!["serve", "/", "--memory", "1M"], "1048576 is less than 16777216 (16M)"),
         (vec!["serve", "/", "--memory-per-peer", "1G"], "more than --memory"),
+        (vec!["serve", "/", "--reply-cache", "1M"], "1048576 is less than 2097152 (2M)"),
         (vec!["serve", "/", "--listen", "localhost"], "invalid socket address"),
         (vec!["serve", "/", "--tcp", "127.0.0.1:0", "--no-tcp"], "cannot be used with"),
         (vec!["ls"], "<URL>"),
@@ -107,6 +108,7 @@ fn i6_help_shows_every_limit_of_a_server() {
         ("--max-segments", "COUNT", "[default: 256]"),
         ("--memory", "OCTETS", "[default: 512M]"),
         ("--memory-per-peer", "OCTETS", "[default: a quarter]"),
+        ("--reply-cache", "OCTETS", "[default: 128M]"),
     ] {
         let (_, rest) =
             help.split_once(&format!("{option} <{unit}>")).unwrap_or_else(|| panic!("{option} in {unit}"));

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rpcrdma_oncrpc::auth::flavor;
-use rpcrdma_oncrpc::{CallContext, CallFailure, Procedure, Program, ResponseFuture};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Effect, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::Binding;
 use rpcrdma_xdr::{Decoder, Encode, Stream, encode};
 
@@ -254,7 +254,7 @@ impl Program for MountProgram {
     fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
         // Each can be repeated: RFC 1813 §5.2 keeps no state that matters.
         MountProcedure::from_number(procedure)
-            .map(|procedure| Procedure { name: procedure.name(), idempotent: true })
+            .map(|procedure| Procedure { name: procedure.name(), effect: Effect::Idempotent })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

@@ -420,7 +420,7 @@ impl Program for NfsProgram {
 
     fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
         let procedure = NfsProcedure::from_number(procedure)?;
-        Some(Procedure { name: procedure.name(), idempotent: procedure.is_idempotent() })
+        Some(Procedure { name: procedure.name(), effect: procedure.effect() })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rpcrdma_oncrpc::Effect;
 use rpcrdma_xdr::{Decode, Encode};
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
 };
 
 macro_rules! procedures {
-    ($($variant:ident = $number:literal, $name:literal, $idempotent:literal;)*) => {
+    ($($variant:ident = $number:literal, $name:literal, $effect:ident;)*) => {
         /// A procedure of NFS version 3 (RFC 1813 §3).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum NfsProcedure {
@@ -44,12 +45,11 @@ macro_rules! procedures {
                 }
             }
 
-            /// Whether executing it again, at any later time, is the same as once (RFC 1813 §4.5): if not, its replies
-            /// belong in the duplicate request cache. WRITE is among those: repeated late, it would undo a WRITE that
-            /// came between.
-            pub fn is_idempotent(self) -> bool {
+            /// Kind of change that its execution makes (RFC 1813 §4.5). The duplicate request cache keeps the replies of all but the
+            /// idempotent ones. WRITE is among those that it keeps: repeated late, it would undo a WRITE that came between.
+            pub fn effect(self) -> Effect {
                 match self {
-                    $(Self::$variant => $idempotent,)*
+                    $(Self::$variant => Effect::$effect,)*
                 }
             }
         }
@@ -57,28 +57,28 @@ macro_rules! procedures {
 }
 
 procedures! {
-    Null = 0, "NULL", true;
-    Getattr = 1, "GETATTR", true;
-    Setattr = 2, "SETATTR", false;
-    Lookup = 3, "LOOKUP", true;
-    Access = 4, "ACCESS", true;
-    Readlink = 5, "READLINK", true;
-    Read = 6, "READ", true;
-    Write = 7, "WRITE", false;
-    Create = 8, "CREATE", false;
-    Mkdir = 9, "MKDIR", false;
-    Symlink = 10, "SYMLINK", false;
-    Mknod = 11, "MKNOD", false;
-    Remove = 12, "REMOVE", false;
-    Rmdir = 13, "RMDIR", false;
-    Rename = 14, "RENAME", false;
-    Link = 15, "LINK", false;
-    Readdir = 16, "READDIR", true;
-    Readdirplus = 17, "READDIRPLUS", true;
-    Fsstat = 18, "FSSTAT", true;
-    Fsinfo = 19, "FSINFO", true;
-    Pathconf = 20, "PATHCONF", true;
-    Commit = 21, "COMMIT", true;
+    Null = 0, "NULL", Idempotent;
+    Getattr = 1, "GETATTR", Idempotent;
+    Setattr = 2, "SETATTR", State;
+    Lookup = 3, "LOOKUP", Idempotent;
+    Access = 4, "ACCESS", Idempotent;
+    Readlink = 5, "READLINK", Idempotent;
+    Read = 6, "READ", Idempotent;
+    Write = 7, "WRITE", Data;
+    Create = 8, "CREATE", State;
+    Mkdir = 9, "MKDIR", State;
+    Symlink = 10, "SYMLINK", State;
+    Mknod = 11, "MKNOD", State;
+    Remove = 12, "REMOVE", State;
+    Rmdir = 13, "RMDIR", State;
+    Rename = 14, "RENAME", State;
+    Link = 15, "LINK", State;
+    Readdir = 16, "READDIR", Idempotent;
+    Readdirplus = 17, "READDIRPLUS", Idempotent;
+    Fsstat = 18, "FSSTAT", Idempotent;
+    Fsinfo = 19, "FSINFO", Idempotent;
+    Pathconf = 20, "PATHCONF", Idempotent;
+    Commit = 21, "COMMIT", Idempotent;
 }
 
 impl fmt::Display for NfsProcedure {

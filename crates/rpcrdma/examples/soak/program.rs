@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use rpcrdma::{
-    Binding, Call, CallContext, CallFailure, Client, Eligibility, PeerShares, Procedure, Program,
+    Binding, Call, CallContext, CallFailure, Client, Effect, Eligibility, PeerShares, Procedure, Program,
     ResponseFuture, ServerMonitor, Sink,
 };
 use rpcrdma_xdr::{Decoder, Stream, Xdr, encode};
@@ -22,7 +22,7 @@ const ECHO: u32 = 1;
 const PUT: u32 = 2;
 /// Where in the block, how long → data (eligible), its CRC32C.
 const GET: u32 = 3;
-/// Which counter → that counter, one higher. Not idempotent.
+/// Which counter → that counter, one higher. It stands for CREATE, REMOVE and RENAME, as PUT does for WRITE.
 const ADD: u32 = 4;
 /// Which counter → that counter.
 const COUNTER: u32 = 5;
@@ -59,6 +59,14 @@ pub(crate) struct State {
     pub(crate) calls: u64,
     /// Connections so far.
     pub(crate) accepted: u64,
+    /// Repeats that the reply cache answered.
+    pub(crate) repeats: u64,
+    /// Replies that it knows to be received.
+    pub(crate) proven: u64,
+    /// Replies that it dropped too early.
+    pub(crate) evicted: u64,
+    /// Octets that it takes.
+    pub(crate) cache: u64,
 }
 
 /// All data is a part of this.
@@ -137,6 +145,10 @@ impl Service {
                     memory: u64::try_from(stats.memory_in_use).unwrap_or(u64::MAX),
                     calls: stats.calls,
                     accepted: stats.accepted,
+                    repeats: stats.reply_cache.replayed + stats.reply_cache.waited,
+                    proven: stats.reply_cache.proven,
+                    evicted: stats.reply_cache.evicted,
+                    cache: u64::try_from(stats.reply_cache_memory).unwrap_or(u64::MAX),
                 })?
             }
         })
@@ -161,7 +173,12 @@ impl Program for Service {
     fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
         let name = ["NULL", "ECHO", "PUT", "GET", "ADD", "COUNTER", "STATE"]
             .get(usize::try_from(procedure).ok()?)?;
-        Some(Procedure { name, idempotent: procedure != ADD })
+        let effect = match procedure {
+            PUT => Effect::Data,
+            ADD => Effect::State,
+            _ => Effect::Idempotent,
+        };
+        Some(Procedure { name, effect })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
@@ -232,6 +249,6 @@ impl Caller {
     }
 
     pub(crate) async fn state(&self) -> Result<State, Failure> {
-        Ok(self.call(Call::new(SOAK, VERSION, STATE).results(28)).await?.decode_all()?)
+        Ok(self.call(Call::new(SOAK, VERSION, STATE).results(60)).await?.decode_all()?)
     }
 }

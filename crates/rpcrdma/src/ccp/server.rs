@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use rpcrdma_oncrpc::{
-    CallContext, CallFailure, Dispatcher, Outcome, Peer, Procedure, Program, ResponseFuture,
+    CallContext, CallFailure, Dispatcher, Effect, Outcome, Peer, Procedure, Program, ResponseFuture,
 };
 use rpcrdma_proto::{Agreement, BASIC_INLINE, Compatibility, Connection, PaddedMessages};
 use rpcrdma_verbs::{Capabilities, RECEIVE_ALIGN};
@@ -164,7 +164,7 @@ impl Program for RdmaConfig {
 
     fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
         // Idempotent: a repeat on the same connection is known by its values, and another connection has a state of its own.
-        (procedure == CONF_RDMA).then_some(Procedure { name: "CONF_RDMA", idempotent: true })
+        (procedure == CONF_RDMA).then_some(Procedure { name: "CONF_RDMA", effect: Effect::Idempotent })
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {

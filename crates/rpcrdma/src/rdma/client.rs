@@ -25,9 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rpcrdma_oncrpc::Attached;
+use rpcrdma_oncrpc::{Attached, WindowId};
 use rpcrdma_proto::{
-    Action, Answer, CallId, Characteristic, Connection, Disposition, IdMap, IncomingCall, IncomingReply,
+    Action, CallId, Characteristic, Connection, Disposition, IdMap, IncomingCall, IncomingReply,
     NotExchanged, Notice, ReplyToken, Session, SessionEvent,
 };
 use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectParameters, Connector, ProtectionDomain, QueuePair};
@@ -35,8 +35,9 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 
+use super::departures::Departures;
 use super::link::{Link, Progress};
-use super::service::Service;
+use super::service::{Answered, Service};
 use crate::call::{Call, Reply};
 use crate::ccp::client::Asker;
 use crate::client::{ClientStats, ConnectionStats, Forechannel};
@@ -75,6 +76,9 @@ struct State {
     calls: IdMap<CallId, Waiting>,
     /// Calls of the server on the present connection that wait for a handler. Its credits bound them.
     incoming: VecDeque<IncomingCall>,
+    programs: Arc<Programs>,
+    /// Answers to them.
+    departures: Option<Departures>,
     poller: Poller,
     background: Background,
     phase: Phase,
@@ -148,8 +152,13 @@ impl RdmaClient {
             to,
             domain: domain.clone(),
             config: config.clone(),
+            state: Mutex::new(State::new(
+                session,
+                link,
+                config.ccp.clone().map(Asker::new),
+                Arc::clone(&programs),
+            )),
             programs,
-            state: Mutex::new(State::new(session, link, config.ccp.clone().map(Asker::new))),
             ended: Notify::new(),
         };
         let attempt = timeout(
@@ -194,6 +203,7 @@ impl RdmaClient {
             agreed: state.ccp.as_ref().map_or(0, |ccp| ccp.agreed),
             not_agreed: state.ccp.as_ref().map_or(0, |ccp| ccp.refused),
             retransmissions: session.retransmissions,
+            reply_cache: self.shared.programs.cache_counters(),
             memory_in_use: self.shared.domain.usage().in_use,
             payload_bytes_copied: state.copied_before + state.copied_now(),
             ..state.stats
@@ -333,13 +343,16 @@ impl Shared {
 }
 
 impl State {
-    fn new(session: Session, link: Link, ccp: Option<Asker>) -> Self {
+    fn new(session: Session, link: Link, ccp: Option<Asker>, programs: Arc<Programs>) -> Self {
+        let departures = Some(Departures::new(programs.window()));
         Self {
             session,
             link: Some(link),
             ccp,
             calls: IdMap::default(),
             incoming: VecDeque::new(),
+            programs,
+            departures,
             poller: Poller::Nobody,
             background: Background::default(),
             phase: Phase::Open,
@@ -385,6 +398,9 @@ impl State {
                     }
                     self.copied_before += self.copied_now();
                 }
+            }
+            if let (Some(departures), Some(connection)) = (&mut self.departures, self.session.connection()) {
+                departures.advance(connection);
             }
             if self.session.poll_timeout().is_some_and(|due| due <= now.into_std()) {
                 self.session.handle_timeout(now.into_std());
@@ -440,6 +456,7 @@ impl State {
             SessionEvent::Disconnected(reason) => {
                 self.link = None;
                 self.incoming.clear();
+                self.departures = None;
                 self.poller = Poller::Nobody;
                 self.down = Some(reason.to_string());
                 self.fail_unrepeatable(&reason.to_string(), now);
@@ -504,15 +521,24 @@ impl State {
     }
 
     /// Gives the session what handlers said.
-    fn answer(&mut self, answers: Vec<(ReplyToken, Result<Answer, HandlerPanicked>)>) {
+    fn answer(&mut self, answers: Vec<Result<Answered, (ReplyToken, HandlerPanicked)>>) {
         if answers.is_empty() {
             return;
         }
         let now = Instant::now().into_std();
-        for (token, answer) in answers {
+        for answer in answers {
             match answer {
-                Ok(answer) => self.session.reply(now, token, answer),
-                Err(error) => {
+                Ok(Answered { token, answer, kept }) => {
+                    // What is for an earlier connection leaves by none.
+                    let here = self.session.connection().is_some_and(|connection| connection.has_call(token));
+                    self.session.reply(now, token, answer);
+                    if let (Some(key), Some(departures)) = (kept, &mut self.departures)
+                        && here
+                    {
+                        departures.add(token, key);
+                    }
+                }
+                Err((token, error)) => {
                     tracing::warn!(%error, "the connection of its Call is given up");
                     self.session.give_up_connection(token);
                 }
@@ -527,6 +553,7 @@ impl State {
             Ok(queue_pair) => {
                 if let Some(link) = admit(&mut self.session, attempt, queue_pair) {
                     self.link = Some(link);
+                    self.departures = Some(Departures::new(self.programs.window()));
                 }
             }
             Err(error) => {
@@ -746,25 +773,25 @@ impl Task {
         self.watch.as_mut().reset(Instant::now() + WATCH);
     }
 
-    /// Calls of the server for which there are handlers.
-    fn admit_calls(&self, state: &mut State) -> Vec<IncomingCall> {
+    /// Calls of the server for which there are handlers, and the window of their connection.
+    fn admit_calls(&self, state: &mut State) -> (Vec<IncomingCall>, Option<WindowId>) {
         let free = self.max_handlers.saturating_sub(self.service.len()).min(state.incoming.len());
-        state.incoming.drain(..free).collect()
+        (state.incoming.drain(..free).collect(), state.departures.as_ref().map(Departures::window))
     }
 
     /// Serves these Calls and goes on with earlier ones, without the lock; says what is to be answered. Calls are never left
     /// waiting for a handler that has just ended: this is done again as long as anything is answered.
     fn serve(
         &mut self,
-        calls: Vec<IncomingCall>,
+        (calls, window): (Vec<IncomingCall>, Option<WindowId>),
         cx: &mut Context<'_>,
-    ) -> Vec<(ReplyToken, Result<Answer, HandlerPanicked>)> {
+    ) -> Vec<Result<Answered, (ReplyToken, HandlerPanicked)>> {
         let mut answers = Vec::new();
         for call in calls {
             let token = call.token;
-            match self.service.start(Instant::now(), cx, call) {
-                Ok(answered) => answers.extend(answered.map(|(token, answer)| (token, Ok(answer)))),
-                Err(panicked) => answers.push((token, Err(panicked))),
+            match self.service.start(Instant::now(), cx, call, window) {
+                Ok(answered) => answers.extend(answered.map(Ok)),
+                Err(panicked) => answers.push(Err((token, panicked))),
             }
         }
         while let Poll::Ready(Some(answered)) = self.service.poll_next(cx) {

@@ -20,6 +20,7 @@ use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, Notice
 use rpcrdma_verbs::{ConnectError, ConnectParameters, Incoming, QueuePair};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::departures::Departures;
 use super::link::{Link, Progress};
 use super::service::{Answered, Service, answer_of};
 use crate::admission::Place;
@@ -102,6 +103,7 @@ struct Served {
     shared: Arc<Shared>,
     ccp: Option<Configurator>,
     service: Service,
+    departures: Departures,
     reverse: Reverse,
     timer: Pin<Box<Sleep>>,
     phase: Phase,
@@ -139,6 +141,7 @@ impl Served {
             link: Link::new(queue_pair),
             peer,
             service: Service::new(Arc::clone(&shared.programs), peer, attached, place),
+            departures: Departures::new(shared.programs.window()),
             reverse,
             shared,
             ccp,
@@ -160,6 +163,7 @@ impl Served {
                 self.connection.close(now.into_std());
             }
             progress |= self.link.advance(&mut self.connection, now.into_std(), cx) == Progress::Some;
+            self.departures.advance(&self.connection);
             for _ in 0..CALLS_PER_ROUND {
                 let Some(event) = self.connection.poll_event() else { break };
                 progress = true;
@@ -180,11 +184,11 @@ impl Served {
                     Event::Closed(reason) => return Poll::Ready(Ok(reason)),
                 }
             }
-            while let Poll::Ready(Some((token, answer))) = self.service.poll_next(cx) {
+            while let Poll::Ready(Some(answered)) = self.service.poll_next(cx) {
                 progress = true;
-                match answer {
-                    Ok(answer) => self.answer(now, (token, answer)),
-                    Err(panicked) => return Poll::Ready(Err(panicked)),
+                match answered {
+                    Ok(answered) => self.answer(now, answered),
+                    Err((_, panicked)) => return Poll::Ready(Err(panicked)),
                 }
             }
             progress |= self.tick(now, cx);
@@ -225,7 +229,7 @@ impl Served {
         // What arrives while a call of ours is in progress may be what its reply waits for.
         if self.phase != Phase::Run && !self.reverse.in_progress() {
             // The client sends it again, to our successor.
-            self.answer(now, (call.token, Answer::Drop));
+            self.answer(now, Answered { token: call.token, answer: Answer::Drop, kept: None });
             return Ok(());
         }
         if !std::mem::replace(&mut self.version_told, true)
@@ -237,7 +241,8 @@ impl Served {
         if self.configure(now, &call) {
             return Ok(());
         }
-        if let Some(answered) = self.service.start(now, cx, call)? {
+        let window = self.departures.window();
+        if let Some(answered) = self.service.start(now, cx, call, Some(window))? {
             self.answer(now, answered);
         }
         Ok(())
@@ -245,7 +250,7 @@ impl Served {
 
     /// Serves CONF_RDMA where that is wanted; `false`: the call is another one.
     fn configure(&mut self, now: Instant, call: &IncomingCall) -> bool {
-        let peer = Peer { address: self.peer, transport: TransportKind::Rdma, attached: None };
+        let peer = Peer { address: self.peer, transport: TransportKind::Rdma, window: None, attached: None };
         // Version Two has characteristics instead.
         if self.connection.version().is_some_and(|rules| rules.profile.is_some()) {
             return false;
@@ -258,12 +263,15 @@ impl Served {
             self.shared.count_agreed();
             tracing::info!(target: "rpcrdma::ccp", peer = ?self.peer, %agreement, "agreed by CONF_RDMA");
         }
-        self.answer(now, (call.token, answer_of(outcome)));
+        self.answer(now, Answered { token: call.token, answer: answer_of(outcome), kept: None });
         true
     }
 
-    fn answer(&mut self, now: Instant, (token, answer): Answered) {
+    fn answer(&mut self, now: Instant, Answered { token, answer, kept }: Answered) {
         self.connection.reply(now.into_std(), token, answer);
+        if let Some(key) = kept {
+            self.departures.add(token, key);
+        }
     }
 
     fn end(&mut self, reason: String) {

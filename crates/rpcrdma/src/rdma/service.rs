@@ -10,23 +10,33 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rpcrdma_oncrpc::{Attached, Outcome, Peer, TransportKind};
+use rpcrdma_oncrpc::{Attached, CacheKey, Outcome, Peer, TransportKind, WindowId};
 use rpcrdma_proto::{Answer, IncomingCall, ReplyToken, Travelled};
+use rpcrdma_xdr::{Piece, Stream};
 use tokio::time::Instant;
 
 use crate::call::Way;
 use crate::handlers::{HandlerPanicked, Handlers};
-use crate::programs::Programs;
+use crate::programs::{Dispatched, Programs};
 use crate::trace::Traced;
 
+/// Replies up to this length travel inline on every connection: RFC 8166 §3.3.2 has 1024 octets for header and message.
+const SURELY_INLINE: usize = 900;
+
 /// A Call and what is to be sent for it.
-pub(crate) type Answered = (ReplyToken, Answer);
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) token: ReplyToken,
+    pub(crate) answer: Answer,
+    /// By what the reply cache keeps the answer, if it leaves inline: only then do later Calls prove it received.
+    pub(crate) kept: Option<CacheKey>,
+}
 
 /// Serves the Calls of one peer.
 pub(crate) struct Service {
     programs: Arc<Programs>,
     peer: Peer,
-    handlers: Handlers<InProgress, Outcome>,
+    handlers: Handlers<InProgress, Dispatched>,
 }
 
 /// A Call that a handler works on, for its answer and for traces.
@@ -45,7 +55,7 @@ impl Service {
         attached: Attached,
         keeps: impl Send + Sync + 'static,
     ) -> Self {
-        let peer = Peer { address, transport: TransportKind::Rdma, attached: Some(attached) };
+        let peer = Peer { address, transport: TransportKind::Rdma, window: None, attached: Some(attached) };
         Self { programs, peer, handlers: Handlers::new(keeps) }
     }
 
@@ -54,16 +64,17 @@ impl Service {
         self.handlers.len()
     }
 
-    /// Takes a Call; the answer, if it was made at once.
+    /// Takes a Call of the connection with this window; the answer, if it was made at once.
     pub(crate) fn start(
         &mut self,
         now: Instant,
         cx: &mut Context<'_>,
         call: IncomingCall,
+        window: Option<WindowId>,
     ) -> Result<Option<Answered>, HandlerPanicked> {
         let IncomingCall { token, message, travelled, .. } = call;
         let call = InProgress { token, served: Traced::new(&message, now), travelled };
-        let (programs, peer) = (&self.programs, self.peer.clone());
+        let (programs, peer) = (&self.programs, Peer { window, ..self.peer.clone() });
         let begin = || programs.dispatch(peer, message, now.into_std());
         let done = self.handlers.start(cx, call, begin)?;
         Ok(done.map(|(call, outcome)| self.answer(&call, outcome)))
@@ -73,17 +84,26 @@ impl Service {
     pub(crate) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<(ReplyToken, Result<Answer, HandlerPanicked>)>> {
+    ) -> Poll<Option<Result<Answered, (ReplyToken, HandlerPanicked)>>> {
         let next = self.handlers.poll_next(cx);
         next.map(|next| {
-            next.map(|(call, outcome)| (call.token, outcome.map(|outcome| self.answer(&call, outcome).1)))
+            let (call, dispatched) = next?;
+            let answered = dispatched.map(|dispatched| self.answer(&call, dispatched));
+            Some(answered.map_err(|panicked| (call.token, panicked)))
         })
     }
 
-    fn answer(&self, call: &InProgress, outcome: Outcome) -> Answered {
+    fn answer(&self, call: &InProgress, (outcome, key): Dispatched) -> Answered {
         self.programs.trace(self.peer.address, call.served, &outcome, &Way(&call.travelled));
-        (call.token, answer_of(outcome))
+        let inline = matches!(&outcome, Outcome::Reply(reply) if is_inline(reply));
+        Answered { token: call.token, answer: answer_of(outcome), kept: key.filter(|_| inline) }
     }
+}
+
+/// Whether a reply travels inline, whatever its Call offered.
+fn is_inline(reply: &Stream) -> bool {
+    let eligible = |piece: &Piece| matches!(piece, Piece::Payload { ddp_eligible: true, .. });
+    reply.len() <= SURELY_INLINE && !reply.pieces().iter().any(eligible)
 }
 
 /// What a connection is told of a dispatched call.

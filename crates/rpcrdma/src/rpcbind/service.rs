@@ -10,7 +10,7 @@ use rpcrdma_oncrpc::rpcbind::{
     AddressText, IPPROTO_TCP, Mapping, MappingList, Netid, PROGRAM, Registration, Rpcb, RpcbEntry,
     RpcbEntryList, RpcbList, VERSION_2, VERSION_4, procedure,
 };
-use rpcrdma_oncrpc::{CallContext, CallFailure, Procedure, Program, ResponseFuture, TransportKind};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Effect, Procedure, Program, ResponseFuture, TransportKind};
 use rpcrdma_proto::Binding;
 use rpcrdma_xdr::{Decoder, Stream, encode};
 
@@ -126,7 +126,7 @@ impl Program for RpcbindService {
             (VERSION_4, procedure::GETADDRLIST) => "GETADDRLIST",
             _ => return None,
         };
-        Some(Procedure { name, idempotent: true })
+        Some(Procedure { name, effect: Effect::Idempotent })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

@@ -9,6 +9,9 @@
 //! No circle of waiting is possible there. A call begins with room for itself and its reply, and needs no more to end. Replies
 //! wait for the client alone, and incomplete records have a time limit.
 //!
+//! TCP grants no credits: [`tcp_calls`](crate::ServerConfig::tcp_calls) is taken for the most Calls that a client has without a
+//! reply, so that later Calls prove replies received.
+//!
 //! *Who owns which buffer.* A call's record belongs to its handler, a reply's pieces to the writer until written.
 //!
 //! *What happens on error.* The connection ends; handlers go on to the reply cache (see [`Handlers`]).
@@ -19,7 +22,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use rpcrdma_oncrpc::{Outcome, Peer, TransportKind};
+use rpcrdma_oncrpc::{Outcome, Peer, ReplyWindow, TransportKind};
 use rpcrdma_verbs::{ProtectionDomain, Reserved};
 use rpcrdma_xdr::Decoder;
 use thiserror::Error;
@@ -29,6 +32,7 @@ use tokio::time::{Instant, sleep_until};
 use super::record::{RecordError, RecordSink, RecordSource};
 use crate::admission::Place;
 use crate::handlers::{HandlerPanicked, Handlers};
+use crate::programs::Dispatched;
 use crate::server::{Phase, Shared, StopSignal};
 use crate::trace::Traced;
 
@@ -76,7 +80,11 @@ struct Connection<'a> {
     domain: ProtectionDomain,
     reader: RecordSource,
     writer: RecordSink,
-    handlers: Handlers<InProgress, Outcome>,
+    handlers: Handlers<InProgress, Dispatched>,
+    window: ReplyWindow,
+    /// Calls read and replies queued.
+    calls: u64,
+    replies: u64,
     /// No further calls are read; the connection closes when all are answered.
     draining: bool,
     /// When the last call or reply passed.
@@ -95,6 +103,7 @@ impl<'a> Connection<'a> {
         let domain = shared.shares.of(Some(peer.ip()));
         let reader = RecordSource::new(domain.clone(), config.max_record, config.stall);
         let writer = RecordSink::new(config.stall);
+        let window = shared.programs.window();
         Self {
             stream,
             peer,
@@ -104,6 +113,9 @@ impl<'a> Connection<'a> {
             shared,
             stop,
             handlers: Handlers::new(place),
+            window,
+            calls: 0,
+            replies: 0,
             draining: false,
             active: Instant::now(),
         }
@@ -152,7 +164,9 @@ impl<'a> Connection<'a> {
     async fn start(&mut self, record: Bytes, room: Reserved) -> Result<(), HandlerPanicked> {
         self.active = Instant::now();
         self.shared.count_call();
-        let peer = Peer { address: Some(self.peer), transport: TransportKind::Tcp, attached: None };
+        self.calls += 1;
+        let window = Some(self.window.id());
+        let peer = Peer { address: Some(self.peer), transport: TransportKind::Tcp, window, attached: None };
         let length = record.len();
         let message = Decoder::new(record);
         let call = InProgress { served: Traced::new(&message, self.active), length, room };
@@ -170,7 +184,7 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    fn answer(&mut self, call: InProgress, outcome: Outcome) {
+    fn answer(&mut self, call: InProgress, (outcome, key): Dispatched) {
         self.shared.programs.trace(
             Some(self.peer),
             call.served,
@@ -178,7 +192,13 @@ impl<'a> Connection<'a> {
             &format_args!("{} B by TCP", call.length),
         );
         match outcome {
-            Outcome::Reply(reply) => self.writer.push_reply(&reply, call.room, &self.domain),
+            Outcome::Reply(reply) => {
+                self.writer.push_reply(&reply, call.room, &self.domain);
+                self.replies += 1;
+                let unanswered = u64::try_from(self.shared.config.tcp_calls).unwrap_or(u64::MAX);
+                let proof = self.replies.saturating_add(unanswered);
+                self.window.advance(self.calls, key.map(|key| (key, proof)));
+            }
             Outcome::ChunkViolation(error) => {
                 tracing::warn!(peer = %self.peer, %error, "chunk violation on TCP, where no chunks exist");
             }

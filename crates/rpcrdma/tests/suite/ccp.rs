@@ -11,8 +11,8 @@ use crate::support::{echo, get, pattern, program, put, put_call};
 use bytes::Bytes;
 use rpcrdma::ccp::{self, Ccp};
 use rpcrdma::{
-    Agreement, Binding, Call, CallContext, CallError, Client, ClientConfig, Credential, Form, Integrity,
-    Procedure, Program, ResponseFuture, Server, ServerConfig, ServerMonitor,
+    Agreement, Binding, Call, CallContext, CallError, Client, ClientConfig, Credential, Effect, Form,
+    Integrity, Procedure, Program, ResponseFuture, Server, ServerConfig, ServerMonitor,
 };
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::{AuthStat, CallHeader, OpaqueAuth, Refused};
@@ -269,7 +269,7 @@ impl Program for Says {
     }
 
     fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
-        Some(Procedure { name: "CONF_RDMA", idempotent: true })
+        Some(Procedure { name: "CONF_RDMA", effect: Effect::Idempotent })
     }
 
     fn accepts_flavor(&self, _: u32) -> bool {

@@ -15,6 +15,7 @@ mod support;
 mod bidirectional;
 mod ccp;
 mod characteristics;
+mod exactly_once;
 mod hostile;
 mod iwarp;
 mod refusals;

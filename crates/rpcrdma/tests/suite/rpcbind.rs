@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use rpcrdma::rpcbind::{Rpcbind, RpcbindError, RpcbindService};
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, Client, Procedure, Program, ResponseFuture, Server,
+    Binding, Call, CallContext, CallError, CallFailure, Client, Effect, Procedure, Program, ResponseFuture,
+    Server,
 };
 use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_oncrpc::Refused;
@@ -111,7 +112,7 @@ impl Program for Book {
     }
 
     fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
-        Some(Procedure { name: "rpcbind", idempotent: true })
+        Some(Procedure { name: "rpcbind", effect: Effect::Idempotent })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use rpcrdma::{
-    Backchannel, Binding, Call, CallContext, CallError, CallFailure, ConnectionContext, Procedure, Program,
-    ResponseFuture,
+    Backchannel, Binding, Call, CallContext, CallError, CallFailure, ConnectionContext, Effect, Procedure,
+    Program, ResponseFuture,
 };
 use rpcrdma_xdr::{Decoder, encode};
 
@@ -56,7 +56,7 @@ impl Program for Bounce {
 
     fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
         let name = ["NULL", "BOUNCE", "SUBSCRIBE"].get(usize::try_from(procedure).unwrap())?;
-        Some(Procedure { name, idempotent: true })
+        Some(Procedure { name, effect: Effect::Idempotent })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::{
-    Backchannel, Binding, Call, CallContext, CallError, CallFailure, Client, Eligibility, PeerShares,
+    Backchannel, Binding, Call, CallContext, CallError, CallFailure, Client, Effect, Eligibility, PeerShares,
     Procedure, Program, Reply, ResponseFuture, Sink,
 };
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
@@ -112,7 +112,12 @@ impl Program for TestProgram {
     fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
         let name = ["NULL", "ECHO", "PUT", "GET", "COUNT", "SLEEP", "PANIC", "DISCARD"]
             .get(usize::try_from(procedure).unwrap())?;
-        Some(Procedure { name, idempotent: procedure != COUNT })
+        let effect = match procedure {
+            PUT => Effect::Data,
+            COUNT => Effect::State,
+            _ => Effect::Idempotent,
+        };
+        Some(Procedure { name, effect })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

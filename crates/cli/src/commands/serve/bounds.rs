@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use rpcrdma::{PeerShares, ServerConfig, Versions};
+use rpcrdma::{CacheLimits, PeerShares, ServerConfig, Versions};
 use rpcrdma_iwarp::Timeouts;
 
 use crate::arguments::{Sends, inline_size, seconds, size};
@@ -18,6 +18,9 @@ const CALL_ROOM: usize = 64 << 10;
 const CALL_ROOM_LEAST: usize = 4 << 10;
 /// Least `--memory`, in octets.
 const MEMORY_LEAST: usize = 16 << 20;
+
+/// Least `--reply-cache`, in octets.
+const REPLY_CACHE_LEAST: usize = 2 << 20;
 
 const CONNECTIONS: &str = "Limits of connections";
 const CALLS: &str = "Limits of calls";
@@ -85,6 +88,10 @@ pub(super) struct Bounds {
     /// Of --memory, what one client address can hold, in octets; never less than one connection needs [default: a quarter]
     #[arg(long, value_name = "OCTETS", value_parser = octets, help_heading = MEMORY)]
     memory_per_peer: Option<usize>,
+    /// Memory for replies that clients may ask for again after the loss of a connection, in octets, beside --memory, at least 2M:
+    /// one half for WRITE, one for all other calls that change something. Each reply takes its length and 1024 octets
+    #[arg(long, value_name = "OCTETS", default_value = "128M", value_parser = reply_cache, help_heading = MEMORY)]
+    reply_cache: usize,
 }
 
 fn max_payload(text: &str) -> Result<u32, String> {
@@ -98,6 +105,13 @@ fn memory(text: &str) -> Result<usize, String> {
     match octets(text)? {
         octets @ MEMORY_LEAST.. => Ok(octets),
         octets => Err(format!("{octets} is less than {MEMORY_LEAST} (16M)")),
+    }
+}
+
+fn reply_cache(text: &str) -> Result<usize, String> {
+    match octets(text)? {
+        octets @ REPLY_CACHE_LEAST.. => Ok(octets),
+        octets => Err(format!("{octets} is less than {REPLY_CACHE_LEAST} (2M)")),
     }
 }
 
@@ -140,6 +154,7 @@ impl Bounds {
             set_up: self.set_up,
             tcp_idle: self.tcp_idle,
             max_calls: number(self.credits),
+            reply_cache: CacheLimits { memory: self.reply_cache, ..CacheLimits::default() },
             ..ServerConfig::default()
         };
         config.stall = self.stall.unwrap_or(config.stall);
@@ -263,6 +278,7 @@ mod tests {
         assert_eq!(format!("{limits:?}"), format!("{default_limits:?}"));
         assert_eq!((config.max_record, config.memory), (default.max_record, default.memory));
         assert_eq!(config.protocol.timeouts.idle, Some(ServerConfig::RDMA_IDLE));
+        assert_eq!(config.reply_cache, default.reply_cache);
         assert_eq!(shares.limit(), default.shares().limit());
         assert_eq!(parse("").timeouts(), Timeouts::default());
     }
@@ -272,7 +288,7 @@ mod tests {
         let bounds = parse(
             "--max-connections 100 --max-connections-per-peer 20 --max-half-open 10 --set-up 2 --idle 3 --tcp-idle 4 --stall 5 \
              --credits 8 --inline 1024 --max-payload 64K --max-arguments 80K --max-read-chunks 2 --max-write-chunks 1 \
-             --max-segments 16 --memory 32M --memory-per-peer 4M",
+             --max-segments 16 --memory 32M --memory-per-peer 4M --reply-cache 2M",
         );
         let (config, shares) = bounds.config(BOTH).unwrap();
         assert_eq!(
@@ -292,6 +308,7 @@ mod tests {
             (80 << 10, 80 << 10, 80 << 10)
         );
         assert_eq!((config.memory, shares.limit()), (32 << 20, 4 << 20));
+        assert_eq!(config.reply_cache.memory, 2 << 20);
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn message(program: u32, arguments: &[u32]) -> Decoder {
 }
 
 fn serve(ccp: &Configurator, message: &Decoder) -> Option<Outcome> {
-    let peer = Peer { address: None, transport: TransportKind::Rdma, attached: None };
+    let peer = Peer { address: None, transport: TransportKind::Rdma, window: None, attached: None };
     ccp.serve(peer, message, Instant::now())
 }
 

@@ -9,4 +9,4 @@ mod load;
 mod loss;
 mod read_read;
 mod wire;
-mod world;
+pub mod world;

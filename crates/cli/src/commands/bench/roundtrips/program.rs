@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, Client, Eligibility, Procedure, Program,
+    Binding, Call, CallContext, CallError, CallFailure, Client, Effect, Eligibility, Procedure, Program,
     ResponseFuture, Sink,
 };
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
@@ -57,7 +57,7 @@ impl Program for Transfers {
 
     fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
         let name = ["NULL", "PUT", "GET", "TELL", "ASK"].get(usize::try_from(procedure).ok()?)?;
-        Some(Procedure { name, idempotent: true })
+        Some(Procedure { name, effect: Effect::Idempotent })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

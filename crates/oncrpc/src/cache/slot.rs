@@ -1,0 +1,75 @@
+//! [`Slot`]: where those who wait for a call in progress meet its execution.
+//!
+//! *Who owns which buffer:* the outcome is shared. *What happens on error:* a dropped [`Repeat`] leaves no waker behind.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::dispatch::Outcome;
+
+#[derive(Debug, Default)]
+pub(super) struct Slot(Mutex<SlotState>);
+
+#[derive(Debug, Default)]
+struct SlotState {
+    outcome: Option<Outcome>,
+    wakers: BTreeMap<u64, Waker>,
+    next: u64,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn resolve(&self, outcome: Outcome) {
+        let mut state = self.lock();
+        state.outcome = Some(outcome);
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        wakers.into_values().for_each(Waker::wake);
+    }
+}
+
+/// Waits for the execution of the same call elsewhere; resolves to its outcome.
+#[derive(Debug)]
+pub struct Repeat {
+    slot: Arc<Slot>,
+    /// Under which number our waker is kept.
+    place: Option<u64>,
+}
+
+impl Repeat {
+    pub(super) const fn new(slot: Arc<Slot>) -> Self {
+        Self { slot, place: None }
+    }
+}
+
+impl Future for Repeat {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let this = &mut *self;
+        let mut state = this.slot.lock();
+        if let Some(outcome) = &state.outcome {
+            return Poll::Ready(outcome.clone());
+        }
+        let place = *this.place.get_or_insert_with(|| {
+            let place = state.next;
+            state.next += 1;
+            place
+        });
+        state.wakers.insert(place, cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Repeat {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.slot.lock().wakers.remove(&place);
+        }
+    }
+}

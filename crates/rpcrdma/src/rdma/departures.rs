@@ -1,0 +1,40 @@
+//! [`Departures`]: replies of one connection on their way, for the reply cache.
+//!
+//! The cache may forget a reply when a later Call proves that the client has it. Which Call that is depends on those that had come
+//! when the reply was posted ([`Connection::calls_that_prove`]).
+//!
+//! *What happens on error.* A reply that never leaves is never proven: the cache keeps it until some time after the end of the
+//! connection. A connection ends when its [`Departures`] are dropped.
+
+use rpcrdma_oncrpc::{CacheKey, ReplyWindow, WindowId};
+use rpcrdma_proto::{Connection, ReplyToken};
+
+/// The replies of a connection that the cache keeps, until they are posted.
+#[derive(Debug)]
+pub(crate) struct Departures {
+    window: ReplyWindow,
+    waiting: Vec<(ReplyToken, CacheKey)>,
+}
+
+impl Departures {
+    pub(crate) const fn new(window: ReplyWindow) -> Self {
+        Self { window, waiting: Vec::new() }
+    }
+
+    /// The window that Calls of this connection are admitted with.
+    pub(crate) const fn window(&self) -> WindowId {
+        self.window.id()
+    }
+
+    /// The connection was given a reply that the cache keeps, and that travels inline.
+    pub(crate) fn add(&mut self, token: ReplyToken, key: CacheKey) {
+        self.waiting.push((token, key));
+    }
+
+    /// Tells the cache what was posted meanwhile, and how many Calls have come.
+    pub(crate) fn advance(&mut self, connection: &Connection) {
+        let proof = connection.calls_that_prove();
+        let left = self.waiting.extract_if(.., |(token, _)| !connection.has_call(*token));
+        self.window.advance(connection.calls_received(), left.map(|(_, key)| (key, proof)));
+    }
+}
