@@ -62,7 +62,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, Failure> {
         return Err(format!("{tasks} tasks, at most {COUNTERS} have a counter").into());
     }
     let server = Process::start(server::Options::new(256, 64, 512 << 20)).await?;
-    let proxy = Arc::new(Proxy::start(server.address).await?);
+    let proxy = Arc::new(Proxy::start(server.address, Duration::ZERO).await?);
     let block = block();
     // One client that is never cut asks the server.
     let watcher = caller(server.address, MEMORY, 1, &block).await?;

@@ -3,16 +3,18 @@
 //! ```sh
 //! cargo run --release -p rpcrdma --example soak -- calls --count 1000000
 //! cargo run --release -p rpcrdma --example soak -- connections --count 2000
+//! cargo run --release -p rpcrdma --example soak -- replies --count 20000
 //! ```
 //!
 //! `calls` mixes calls of all forms on several clients while a proxy cuts their connections at random, checks all data, and
 //! checks that nothing was executed twice, lost or kept. `connections` holds many connections at a time and makes calls on
-//! all of them. Both print what they saw, and end with status 1 if anything is not as it should be.
+//! all of them. `replies` loses replies of calls that change state, while WRITEs of the same address go on at full rate. All print what they saw, and end with status 1 if anything is not as it should be.
 
 mod calls;
 mod connections;
 mod program;
 mod proxy;
+mod replies;
 mod report;
 mod server;
 mod system;
@@ -40,6 +42,8 @@ enum Task {
     Calls(calls::Options),
     /// Hold many connections at a time
     Connections(connections::Options),
+    /// Lose replies of calls that change state, under WRITEs of the same address at full rate
+    Replies(replies::Options),
     /// Serve until standard input ends; the other tasks start this one
     Serve(server::Options),
 }
@@ -63,6 +67,7 @@ fn run() -> Result<bool, Failure> {
         match arguments.task {
             Task::Calls(options) => calls::run(options).await,
             Task::Connections(options) => connections::run(options).await,
+            Task::Replies(options) => replies::run(options).await,
             Task::Serve(options) => server::serve(options).await.map(|()| true),
         }
     })

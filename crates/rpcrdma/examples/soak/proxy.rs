@@ -1,4 +1,4 @@
-//! A TCP proxy that cuts connections at random.
+//! A TCP proxy that cuts connections at random, or loses what the server says first.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,19 +17,28 @@ use crate::Failure;
 /// Octets moved at a time.
 const PIECE: usize = 256 << 10;
 
-/// Passes connections on; see [`Self::cut_one`].
+/// How a connection ends.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    Now,
+    /// Nothing of the server's passes any more, and the end comes so much later.
+    AfterSilence(Duration),
+}
+
+/// Passes connections on; see [`Self::cut_one`] and [`Self::silence_all`].
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    live: Arc<Mutex<Vec<oneshot::Sender<()>>>>,
+    live: Arc<Mutex<Vec<oneshot::Sender<Cut>>>>,
     cuts: AtomicU64,
     accepting: JoinHandle<()>,
 }
 
 impl Proxy {
-    pub(crate) async fn start(server: SocketAddr) -> Result<Self, Failure> {
+    /// Each connection begins so much later.
+    pub(crate) async fn start(server: SocketAddr, pause: Duration) -> Result<Self, Failure> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
-        let live: Arc<Mutex<Vec<oneshot::Sender<()>>>> = Arc::default();
+        let live: Arc<Mutex<Vec<oneshot::Sender<Cut>>>> = Arc::default();
         let into = Arc::clone(&live);
         let accepting = tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
@@ -38,7 +47,10 @@ impl Proxy {
                 live.retain(|cut| !cut.is_closed());
                 live.push(cut);
                 drop(live);
-                tokio::spawn(pass(near, server, told));
+                tokio::spawn(async move {
+                    tokio::time::sleep(pause).await;
+                    pass(near, server, told).await;
+                });
             }
         });
         Ok(Self { address, live, cuts: AtomicU64::new(0), accepting })
@@ -52,8 +64,17 @@ impl Proxy {
             return;
         }
         let at = rand::rng().random_range(0..live.len());
-        if live.swap_remove(at).send(()).is_ok() {
+        if live.swap_remove(at).send(Cut::Now).is_ok() {
             self.cuts.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Loses all replies of all connections from now on, and cuts them after this time.
+    pub(crate) fn silence_all(&self, silence: Duration) {
+        let live = std::mem::take(&mut *self.live.lock().unwrap_or_else(PoisonError::into_inner));
+        for connection in live {
+            let cut = connection.send(Cut::AfterSilence(silence)).is_ok();
+            self.cuts.fetch_add(u64::from(cut), Ordering::Relaxed);
         }
     }
 
@@ -68,7 +89,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn pass(mut near: TcpStream, server: SocketAddr, cut: oneshot::Receiver<()>) {
+async fn pass(mut near: TcpStream, server: SocketAddr, cut: oneshot::Receiver<Cut>) {
     let Ok(mut far) = TcpStream::connect(server).await else { return };
     for stream in [&near, &far] {
         // Without it only delay is lost.
@@ -76,7 +97,10 @@ async fn pass(mut near: TcpStream, server: SocketAddr, cut: oneshot::Receiver<()
     }
     tokio::select! {
         _ = copy_bidirectional_with_sizes(&mut near, &mut far, PIECE, PIECE) => {}
-        Ok(()) = cut => {
+        Ok(cut) = cut => {
+            if let Cut::AfterSilence(silence) = cut {
+                pass_calls_only(&mut near, &mut far, silence).await;
+            }
             // Half of them end by a reset, in the middle of whatever was under way.
             if rand::rng().random() {
                 for stream in [&near, &far] {
@@ -84,5 +108,17 @@ async fn pass(mut near: TcpStream, server: SocketAddr, cut: oneshot::Receiver<()
                 }
             }
         }
+    }
+}
+
+/// Passes on what the client says, and reads what the server says for nobody.
+async fn pass_calls_only(near: &mut TcpStream, far: &mut TcpStream, time: Duration) {
+    let (mut near, _) = near.split();
+    let (mut server, mut far) = far.split();
+    let mut nobody = tokio::io::sink();
+    tokio::select! {
+        _ = tokio::io::copy(&mut near, &mut far) => {}
+        _ = tokio::io::copy(&mut server, &mut nobody) => {}
+        () = tokio::time::sleep(time) => {}
     }
 }
