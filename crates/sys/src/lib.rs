@@ -1,12 +1,13 @@
-//! File handles of the Linux kernel: `name_to_handle_at(2)` and `open_by_handle_at(2)`.
+//! File handles of the Linux kernel, `name_to_handle_at(2)` and `open_by_handle_at(2)`; and a `close(2)` that tells how
+//! it went.
 //!
 //! A handle names an inode for as long as it exists: across renames, closed descriptors and restarts. A file server
 //! needs that, and no crate with a safe interface offers it, so here is the one place of the workspace with `unsafe`:
-//! two calls. The handle lives in an array of this crate's that is as long as any handle the kernel makes; nothing is
+//! three calls. The handle lives in an array of this crate's that is as long as any handle the kernel makes; nothing is
 //! shared, nothing is kept. Errors are those of the system call.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
 /// Longest handle that the kernel makes, in octets (`MAX_HANDLE_SZ`).
 pub const KERNEL_HANDLE_MAX: usize = 128;
@@ -100,6 +101,18 @@ pub fn open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle, flags: i32) 
     Ok(owned)
 }
 
+/// Closes a descriptor and says how that went: file systems that write at the close (NFS, FUSE) tell here of what
+/// they could not keep. The descriptor is closed in any case, as Linux does it, and must not be closed again.
+///
+/// # Errors
+/// `EIO`, `ENOSPC`, `EDQUOT`: data was lost; `EINTR`: interrupted by a signal. See `close(2)`.
+pub fn close(fd: OwnedFd) -> io::Result<()> {
+    // SAFETY: `into_raw_fd` gives up the ownership of an open descriptor, so that nobody uses or closes it afterwards.
+    #[allow(unsafe_code)]
+    let result = unsafe { libc::close(fd.into_raw_fd()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -136,6 +149,14 @@ mod tests {
         std::fs::remove_file(directory.path().join("b")).unwrap();
         let gone = open_by_handle(mount.as_fd(), &handle, libc::O_RDONLY).unwrap_err();
         assert_eq!(gone.raw_os_error(), Some(libc::ESTALE));
+    }
+
+    #[test]
+    fn a_closed_descriptor_is_closed() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        close(writer.into()).unwrap();
+        // The other end sees it: nobody can write any more.
+        assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
     }
 
     #[test]
