@@ -75,6 +75,9 @@ pub const MAX_NAME: usize = 255;
 pub const MAX_NAME_ON_WIRE: usize = 4096;
 /// Most bytes in the target of a symbolic link (Linux `PATH_MAX`; RFC 1813 §2.4 leaves it to the server).
 pub const MAX_PATH: usize = 4096;
+/// Most bytes of a link's target that are decoded in SYMLINK, so that a longer one than [`MAX_PATH`] is refused with
+/// NFS3ERR_NAMETOOLONG; a target above this bound is a malformed message.
+pub const MAX_PATH_ON_WIRE: usize = 65_536;
 /// Most bytes of data in one READ or WRITE that are decoded. A server announces its own, usually lower, limit as
 /// `rtmax` and `wtmax` of FSINFO.
 pub const MAX_PAYLOAD: usize = 4 << 20;

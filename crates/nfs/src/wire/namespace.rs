@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rpcrdma_xdr::Xdr;
 
 use super::{
-    FileHandle, FileName, MAX_PATH, NfsResult, PostOpAttr, SetAttributes, SpecData, Verifier, WccData,
+    FileHandle, FileName, MAX_PATH_ON_WIRE, NfsResult, PostOpAttr, SetAttributes, SpecData, Verifier, WccData,
 };
 
 /// `diropargs3`: a name in a directory.
@@ -71,7 +71,7 @@ pub struct SymlinkData {
     /// `symlink_attributes`: the link's first attributes.
     pub attributes: SetAttributes,
     /// `symlink_data`: the target. DDP-eligible (RFC 8267 §4).
-    #[xdr(ddp, max = MAX_PATH)]
+    #[xdr(ddp, max = MAX_PATH_ON_WIRE)]
     pub target: Bytes,
 }
 
