@@ -75,28 +75,53 @@ pub(super) fn may_remove(directory: &Attributes, entry: &Attributes, who: &Ident
     Ok(())
 }
 
-/// Whether these attributes may be set by the caller.
-pub(super) fn may_set(attributes: &Attributes, who: &Identity, new: &SetAttributes) -> Result<(), FsError> {
-    if who.uid == 0 {
-        return Ok(());
+/// Rights to objects of other users.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Privileges {
+    /// Give objects to any user and group.
+    pub(super) give: bool,
+    /// Act as the owner of any object.
+    pub(super) own: bool,
+}
+
+impl Privileges {
+    /// User 0 may everything, others nothing of it.
+    pub(super) fn of(who: &Identity) -> Self {
+        Self { give: who.uid == 0, own: who.uid == 0 }
     }
-    let owner = who.uid == attributes.uid;
+}
+
+/// Whether all of these attributes may be set by the caller: the rules of the Linux kernel, in one place and before
+/// anything is changed. `may_write` is asked at most once.
+///
+/// A size, and a time that the server's clock gives, need the right to write only (as at knfsd): `open(O_TRUNC)` asks
+/// for both. A time of the client's own choice needs the owner.
+pub(super) fn may_set(
+    attributes: &Attributes,
+    who: &Identity,
+    privileges: Privileges,
+    new: &SetAttributes,
+    may_write: impl FnOnce() -> Result<bool, FsError>,
+) -> Result<(), FsError> {
+    let is_owner = who.uid == attributes.uid;
+    let owner = is_owner || privileges.own;
     if new.mode.is_some() && !owner {
         return Err(FsError::NotPermitted);
     }
     // chown_restricted: nobody gives files away; an owner may choose among the own groups.
-    if new.uid.is_some_and(|uid| uid != attributes.uid || !owner) {
+    if new.uid.is_some_and(|uid| !(privileges.give || is_owner && uid == attributes.uid)) {
         return Err(FsError::NotPermitted);
     }
-    if new.gid.is_some_and(|gid| !owner || (gid != attributes.gid && !who.is_member(gid))) {
+    let among_own = |gid| is_owner && (gid == attributes.gid || who.is_member(gid));
+    if new.gid.is_some_and(|gid| !(privileges.give || among_own(gid))) {
         return Err(FsError::NotPermitted);
     }
-    let explicit = |time| matches!(time, SetTime::To(_));
-    if (explicit(new.accessed) || explicit(new.modified)) && !owner {
+    let is = |test: fn(SetTime) -> bool| test(new.accessed) || test(new.modified);
+    if is(|time| matches!(time, SetTime::To(_))) && !owner {
         return Err(FsError::NotPermitted);
     }
-    let touched = new.accessed != SetTime::Keep || new.modified != SetTime::Keep;
-    if (touched || new.size.is_some()) && !may_write(attributes, who) {
+    let touched = is(|time| time == SetTime::Now) && !owner;
+    if (touched || new.size.is_some()) && !may_write()? {
         return Err(FsError::AccessDenied);
     }
     Ok(())

@@ -1,62 +1,98 @@
 //! READ, WRITE, COMMIT and SETATTR of a directory tree.
 
 use std::io::IoSliceMut;
+use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
-use rustix::fs::{Access as Probe, AtFlags, OFlags, Statx, accessat, fdatasync, fsync, ftruncate};
+use rustix::fs::{Access as Probe, AtFlags, OFlags, Statx, accessat, chmodat, ftruncate};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite};
 
 use super::DirectoryFs;
-use super::convert::{attributes, stat, stat_cached, timestamp};
+use super::convert::{attributes, mode_bits, stat, stat_cached, timestamp};
 use super::ids::Object;
-use super::open_files::{OpenFile, Purpose};
+use super::open_files::{OpenFile, Purpose, UnstableWrite};
+use super::storage::Reach;
+use crate::fs::permission::{self, GROUP_EXECUTE, SET_GROUP_ID, SET_USER_ID};
 use crate::fs::types::{
-    Before, Change, FileId, FileKind, FsError, Identity, Outcome, ReadResult, SetAttributes, Stability,
-    Timestamp, WriteResult,
+    Before, Change, FileId, FileKind, FsError, Identity, Outcome, ReadResult, SetAttributes, SetTime,
+    Stability, Timestamp, WriteResult,
 };
 
 /// The largest offset of the system calls.
 const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
+/// The mode bits that let an owner open a file to read and write.
+const OWNER_READ_WRITE: u32 = 0o600;
+const ANY_EXECUTE: u32 = 0o111;
 
 impl DirectoryFs {
-    /// A file that is open for the caller and the purpose, and what is known about it now.
-    fn open_for(
+    /// A file that is open for the caller and the purpose, with rights that were checked just now.
+    fn open_for(&self, who: &Identity, id: &FileId, purpose: Purpose) -> Result<Arc<OpenFile>, FsError> {
+        let user = self.actor.judged(who);
+        let now = Instant::now();
+        if let Some(file) = self.open_files.get(id, user, purpose, now) {
+            let stat = stat(&*file)?;
+            if file.is_current(purpose, &stat, now) {
+                return Ok(file);
+            }
+            if stat.stx_nlink == 0 {
+                self.open_files.remove(id);
+            } else if self.may(who, &*file, &stat, purpose)? {
+                file.confirm(purpose, &stat, now);
+                return Ok(file);
+            } else {
+                self.open_files.remove_for(id, user);
+            }
+        }
+        let object = self.regular(id)?;
+        let file = Arc::new(self.open_object(who, &object, purpose)?);
+        self.open_files.insert(*id, user, &file, false, now);
+        Ok(file)
+    }
+
+    /// A regular file. Nothing else is ever opened: a FIFO would wait, a device would do something.
+    fn regular(&self, id: &FileId) -> Result<Object, FsError> {
+        let object = self.object(id)?;
+        match object.kind() {
+            FileKind::Regular => Ok(object),
+            FileKind::Directory => Err(FsError::IsDirectory),
+            _ => Err(FsError::InvalidArgument),
+        }
+    }
+
+    /// Whether the caller may read or write the data of a file. Its owner always may, and to execute it is to read it
+    /// (RFC 1813 §4.4). In all other cases the kernel decides.
+    fn may(
         &self,
         who: &Identity,
-        id: &FileId,
+        object: &impl AsFd,
+        stat: &Statx,
         purpose: Purpose,
-    ) -> Result<(Arc<OpenFile>, Statx), FsError> {
-        if let Some(file) = self.open_files.get(id, who, purpose) {
-            let stat = stat(&*file)?;
-            if file.is_current(&stat) {
-                return Ok((file, stat));
-            }
-            self.open_files.remove(id);
+    ) -> Result<bool, FsError> {
+        if self.actor.judged(who).uid == stat.stx_uid {
+            return Ok(true);
         }
-        let object = self.object(id)?;
-        // Never open anything else: a FIFO would wait, a device would do something.
-        match object.kind() {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(FsError::IsDirectory),
-            _ => return Err(FsError::InvalidArgument),
-        }
-        let file = Arc::new(self.open_object(who, &object, purpose)?);
-        let stat = stat(&*file)?;
-        self.open_files.insert(*id, who, &file);
-        Ok((file, stat))
+        let name = Self::proc_name(object);
+        let _acting = self.actor.act_as(who)?;
+        let may = |probe| accessat(&self.proc_fds, &name, probe, AtFlags::EACCESS).is_ok();
+        Ok(match purpose {
+            Purpose::Read => may(Probe::READ_OK) || may(Probe::EXEC_OK),
+            Purpose::Write => may(Probe::WRITE_OK),
+        })
     }
 
     fn open_object(&self, who: &Identity, object: &Object, purpose: Purpose) -> Result<OpenFile, FsError> {
-        let attempts: &[(OFlags, bool, bool)] = match purpose {
-            Purpose::Read => &[(OFlags::RDONLY, true, false)],
-            Purpose::Write => &[(OFlags::RDWR, true, true), (OFlags::WRONLY, false, true)],
+        let attempts: &[(OFlags, (bool, bool))] = match purpose {
+            Purpose::Read => &[(OFlags::RDONLY, (true, false))],
+            Purpose::Write => &[(OFlags::RDWR, (true, true)), (OFlags::WRONLY, (false, true))],
         };
+        let opened = |fd, can| OpenFile::new(fd, can, &object.stat, &self.storage, Instant::now());
         let mut refusal = FsError::AccessDenied;
         {
             let _acting = self.actor.act_as(who)?;
-            for (flags, readable, writable) in attempts {
+            for (flags, can) in attempts {
                 match self.reopen(object, *flags) {
-                    Ok(fd) => return Ok(OpenFile::new(fd, *readable, *writable, &object.stat)),
+                    Ok(fd) => return Ok(opened(fd, *can)),
                     Err(Errno::ACCESS) => {}
                     Err(errno) => {
                         refusal = errno.into();
@@ -65,24 +101,48 @@ impl DirectoryFs {
                 }
             }
         }
-        // RFC 1813 §4.4: the owner, who opened the file when the bits allowed it; and who may execute it.
-        let excepted = refusal == FsError::AccessDenied
-            && self.actor.outranks(who)
-            && (object.stat.stx_uid == who.uid
-                || (purpose == Purpose::Read && self.may_execute(who, object)?));
         match attempts.first() {
-            Some((flags, readable, writable)) if excepted => {
-                let fd = self.reopen(object, *flags)?;
-                Ok(OpenFile::new(fd, *readable, *writable, &object.stat))
+            Some((flags, can))
+                if refusal == FsError::AccessDenied
+                    && self.actor.outranks(who)
+                    && self.may(who, object, &object.stat, purpose)? =>
+            {
+                Ok(opened(self.reopen(object, *flags)?, *can))
             }
             _ => Err(refusal),
         }
     }
 
-    fn may_execute(&self, who: &Identity, object: &Object) -> Result<bool, FsError> {
-        let name = Self::proc_name(object);
-        let _acting = self.actor.act_as(who)?;
-        Ok(accessat(&self.proc_fds, name, Probe::EXEC_OK, AtFlags::EACCESS).is_ok())
+    /// Whether this process owns a file and could not open it again to read and write. (Root could open any.)
+    fn is_closed_to_owner(&self, object: &Object, mode: u32) -> bool {
+        let own = self.actor.own_uid();
+        own != 0 && object.stat.stx_uid == own && mode & OWNER_READ_WRITE != OWNER_READ_WRITE
+    }
+
+    /// Keeps a file open that was just made.
+    pub(super) fn keep_new(&self, who: &Identity, id: &FileId, object: Object) {
+        let kept = self.is_closed_to_owner(&object, u32::from(object.stat.stx_mode));
+        let now = Instant::now();
+        let file = Arc::new(OpenFile::new(object.fd, (true, true), &object.stat, &self.storage, now));
+        self.open_files.insert(*id, self.actor.judged(who), &file, kept, now);
+    }
+
+    /// Keeps a file open that is about to get a mode by which its owner could not open it again.
+    fn keep_for_owner(&self, who: &Identity, id: &FileId, object: &Object, mode: u32) {
+        if object.kind() != FileKind::Regular || !self.is_closed_to_owner(object, mode) {
+            return;
+        }
+        let user = self.actor.judged(who);
+        // Nobody who has not just written to it keeps others from executing it.
+        if self.open_files.keep(id, user) || mode & ANY_EXECUTE != 0 {
+            return;
+        }
+        // Refused, it was closed to its owner before.
+        if let Ok(fd) = self.reopen(object, OFlags::RDWR) {
+            let now = Instant::now();
+            let file = Arc::new(OpenFile::new(fd, (true, true), &object.stat, &self.storage, now));
+            self.open_files.insert(*id, user, &file, true, now);
+        }
     }
 
     /// A read that never waits: of an open file, from the page cache. The whole read or nothing.
@@ -97,13 +157,14 @@ impl DirectoryFs {
         if offset > OFFSET_MAX {
             return None;
         }
-        let file = self.open_files.get(id, who, Purpose::Read)?;
+        let now = Instant::now();
+        let file = self.open_files.get(id, self.actor.judged(who), Purpose::Read, now)?;
         let wanted = buffer.len();
         let flags = ReadWriteFlags::NOWAIT;
         let length = preadv2(&*file, &mut [IoSliceMut::new(buffer)], offset, flags).ok()?;
         let stat = stat_cached(&*file).ok()?;
         let end_of_file = offset.saturating_add(length as u64) >= stat.stx_size;
-        if !file.is_current(&stat) || (length < wanted && !end_of_file) {
+        if !file.is_current(Purpose::Read, &stat, now) || (length < wanted && !end_of_file) {
             return None;
         }
         Some(ReadResult { length, end_of_file, attributes: attributes(&stat) })
@@ -116,7 +177,7 @@ impl DirectoryFs {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<ReadResult, FsError> {
-        let (file, _) = self.open_for(who, id, Purpose::Read)?;
+        let file = self.open_for(who, id, Purpose::Read)?;
         let mut length = 0;
         let mut ended = false;
         while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
@@ -145,45 +206,104 @@ impl DirectoryFs {
         data: &[u8],
         stability: Stability,
     ) -> Outcome<WriteResult> {
-        let mut unsettled = None;
-        let mut outcome = self.with_file(who, id, |file| {
+        let file = match self.open_for(who, id, Purpose::Write) {
+            Ok(file) => file,
+            Err(error) => return self.refused(id, error),
+        };
+        // Before the first octet: what learns of its loss, or else it is made stable at once.
+        let unstable = match stability {
+            Stability::Unstable => self.begin_unstable(id, &file),
+            Stability::DataSync | Stability::FileSync => None,
+        };
+        let committed = if unstable.is_some() { stability } else { stability.max(Stability::DataSync) };
+        let mut outcome = self.change_file(id, &file, |before| {
             if offset.checked_add(data.len() as u64).is_none_or(|end| end > OFFSET_MAX) {
                 return Err(FsError::FileTooLarge);
             }
             // Before the first octet: if the storage loses one of them, the verifier has changed since.
-            let verifier = self.options.verifier.get();
+            let verifier = self.storage.verifier();
             // As the caller: quotas, reserved space and set-id bits depend on who writes.
             let acting = self.actor.act_as(who)?;
-            let length = write_all(file, offset, data)?;
+            self.drop_set_id(&*file, before);
+            let length = write_all(&file, offset, data)?;
             drop(acting);
-            unsettled = Some(Arc::clone(file));
-            Ok(WriteResult { length, committed: stability, verifier })
+            Ok(WriteResult { length, committed, verifier })
         });
-        if let (Some(file), true) = (unsettled, outcome.result.is_ok()) {
-            let settled = match stability {
+        if outcome.result.is_ok() {
+            let settled = match committed {
                 Stability::Unstable => Ok(()),
-                Stability::DataSync => fdatasync(&*file),
-                Stability::FileSync => fsync(&*file),
+                Stability::DataSync => self.storage.sync(&*file, Reach::Data),
+                Stability::FileSync => self.storage.sync(&*file, Reach::File),
             };
-            if let Err(errno) = settled {
-                outcome.result = Err(self.storage_failed(errno));
+            if let Err(error) = settled {
+                outcome.result = Err(error);
             }
         }
         outcome
     }
 
+    /// Begins an UNSTABLE write; `None` if nothing can be had that would learn of a loss.
+    fn begin_unstable(&self, id: &FileId, file: &OpenFile) -> Option<UnstableWrite> {
+        let now = Instant::now();
+        self.open_files.begin_unstable(id, now, || {
+            let fd = self.reopen(file, OFlags::RDONLY).ok()?;
+            let stat = stat(&fd).ok()?;
+            Some(OpenFile::new(fd, (true, false), &stat, &self.storage, now))
+        })
+    }
+
+    /// As the kernel does for callers without privileges; where they all act as a root that cannot act as them, it
+    /// would leave the bits.
+    fn drop_set_id(&self, file: &impl AsFd, stat: &Statx) {
+        let mode = u32::from(stat.stx_mode);
+        let group = if mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
+        let dropped = mode & (SET_USER_ID | group);
+        if dropped != 0 && !self.actor.switches() {
+            let mode = mode_bits(mode & !dropped);
+            // Refused, the process is not privileged, and the kernel drops them.
+            let _ = chmodat(&self.proc_fds, Self::proc_name(file), mode, AtFlags::empty());
+        }
+    }
+
     pub(super) fn commit_file(&self, who: &Identity, id: &FileId) -> Outcome<u64> {
-        let (file, _) = match self.open_for(who, id, Purpose::Write) {
-            Ok(open) => open,
+        let object = match self.regular(id) {
+            Ok(object) => object,
             Err(error) => return self.refused(id, error),
         };
+        match self.may(who, &object, &object.stat, Purpose::Write) {
+            Ok(true) => {}
+            Ok(false) => return self.refused(id, FsError::AccessDenied),
+            Err(error) => return self.refused(id, error),
+        }
         // RFC 1813 §3.3.21: data and metadata; of the whole file, which is always enough.
-        let result =
-            fsync(&*file).map(|()| self.options.verifier.get()).map_err(|errno| self.storage_failed(errno));
-        let after = stat(&*file).ok().map(|stat| attributes(&stat));
+        let snapshot = self.open_files.uncommitted(id);
+        let synced = match &snapshot {
+            Some(snapshot) => self.storage.sync(snapshot.file(), Reach::File),
+            None => self.sync_object(who, id, &object),
+        };
+        let stat = stat(&object).ok();
+        self.open_files.committed(id, snapshot.as_ref(), stat.as_ref());
+        let result = synced.map(|()| self.storage.verifier());
         // Nothing is told of before: others write while this waits for the storage, and a client would take what they
         // changed for its own doing (RFC 1813 §2.6, `wcc_data`).
-        Outcome { result, change: Change { before: None, after } }
+        Outcome { result, change: Change { before: None, after: stat.map(|stat| attributes(&stat)) } }
+    }
+
+    /// Syncs a file without uncommitted data.
+    fn sync_object(&self, who: &Identity, id: &FileId, object: &Object) -> Result<(), FsError> {
+        let user = self.actor.judged(who);
+        if let Some(file) = self.open_files.get(id, user, Purpose::Write, Instant::now()) {
+            return self.storage.sync(&*file, Reach::File);
+        }
+        for flags in [OFlags::RDONLY, OFlags::WRONLY] {
+            match self.reopen(object, flags) {
+                Ok(fd) => return self.storage.sync(fd, Reach::File),
+                Err(Errno::ACCESS | Errno::PERM) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        // Nothing can be opened, nor was it to be written.
+        Ok(())
     }
 
     /// A failure before anything was changed.
@@ -192,24 +312,28 @@ impl DirectoryFs {
         Outcome { result: Err(error), change: Change { before: None, after } }
     }
 
-    fn with_file<T>(
+    /// Changes an open file, and reports its attributes around that.
+    fn change_file<T>(
         &self,
-        who: &Identity,
         id: &FileId,
-        operation: impl FnOnce(&Arc<OpenFile>) -> Result<T, FsError>,
+        file: &OpenFile,
+        operation: impl FnOnce(&Statx) -> Result<T, FsError>,
     ) -> Outcome<T> {
-        let (file, _) = match self.open_for(who, id, Purpose::Write) {
-            Ok(open) => open,
-            Err(error) => return self.refused(id, error),
-        };
         // No other change through this server comes between the two sets of attributes: a client takes the file's cached
         // data for good if the first set is what it knows.
         let stripe = self.lock_file(id);
-        let before = stat(&*file).ok().map(|stat| Before::from(&attributes(&stat)));
-        let result = operation(&file);
-        let after = stat(&*file).ok().map(|stat| attributes(&stat));
+        let before = match stat(file) {
+            Ok(before) => before,
+            Err(errno) => return Outcome::failed(errno.into()),
+        };
+        let result = operation(&before);
+        let after = stat(file).ok();
+        if let Some(after) = &after {
+            self.open_files.moved(id, &before, after);
+        }
         drop(stripe);
-        Outcome { result, change: Change { before, after } }
+        let after = after.map(|stat| attributes(&stat));
+        Outcome { result, change: Change { before: Some(Before::from(&attributes(&before))), after } }
     }
 
     pub(super) fn set_file_attributes(
@@ -219,7 +343,7 @@ impl DirectoryFs {
         new: &SetAttributes,
         guard: Option<Timestamp>,
     ) -> Outcome<()> {
-        let object = match self.object(id) {
+        let mut object = match self.object(id) {
             Ok(object) => object,
             Err(error) => return Outcome::failed(error),
         };
@@ -227,23 +351,98 @@ impl DirectoryFs {
             FileKind::Directory => self.lock_stripe(self.stripe(id)),
             _ => self.lock_file(id),
         };
-        let before = match stat(&object) {
+        object.stat = match stat(&object) {
             Ok(before) => before,
             Err(errno) => return Outcome::failed(errno.into()),
         };
+        let before = Some(Before::from(&attributes(&object.stat)));
         // RFC 1813 §3.3.2: the guard is compared before anything is changed.
-        let result = if guard.is_some_and(|guard| guard != timestamp(&before.stx_ctime)) {
+        let result = if guard.is_some_and(|guard| guard != timestamp(&object.stat.stx_ctime)) {
             Err(FsError::NotSynchronized)
         } else {
-            self.set_size(who, id, &object, new.size).and_then(|()| {
-                let _acting = self.actor.act_as(who)?;
-                self.apply(&object, new)
-            })
+            self.set_all(who, id, &object, new)
         };
         let after = stat(&object).ok().map(|stat| attributes(&stat));
         drop(stripe);
         let result = result.and_then(|()| self.settle(&object));
-        Outcome { result, change: Change { before: Some(Before::from(&attributes(&before))), after } }
+        Outcome { result, change: Change { before, after } }
+    }
+
+    /// Sets all attributes or none. All rights are checked first. The size, whose change cannot be undone, comes behind
+    /// the owner, whose change can be refused for other reasons, such as a quota.
+    fn set_all(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        object: &Object,
+        new: &SetAttributes,
+    ) -> Result<(), FsError> {
+        // The kernel would say so after the owner was changed: a symbolic link has no mode.
+        if new.mode.is_some() && object.kind() == FileKind::Symlink {
+            return Err(FsError::InvalidArgument);
+        }
+        let user = self.actor.judged(who);
+        let privileges = self.actor.privileges(who);
+        permission::may_set(&attributes(&object.stat), user, privileges, new, || {
+            self.may(who, object, &object.stat, Purpose::Write)
+        })?;
+        let as_owner = privileges.own || user.uid == object.stat.stx_uid;
+        let times = Times::of(new, as_owner, self.actor.switches())?;
+        let resized = match new.size {
+            Some(size) => Some((self.open_to_resize(who, id, object, size)?, size)),
+            None => None,
+        };
+        if let Some(mode) = new.mode {
+            self.keep_for_owner(who, id, object, mode);
+        }
+        let none = SetAttributes::default();
+        let acting = self.actor.act_as(who)?;
+        self.apply(object, &SetAttributes { uid: new.uid, gid: new.gid, ..none })?;
+        if let Some((file, size)) = resized {
+            self.drop_set_id(&*file, &object.stat);
+            if let Err(errno) = retry(|| ftruncate(&*file, size)) {
+                drop(acting);
+                self.give_back(object, new);
+                return Err(errno.into());
+            }
+        }
+        self.apply(object, &SetAttributes { mode: new.mode, ..times.as_caller(&none) })?;
+        drop(acting);
+        self.apply(object, &times.as_process(&none))
+    }
+
+    /// Undoes a change of owner.
+    fn give_back(&self, object: &Object, new: &SetAttributes) {
+        let old = attributes(&object.stat);
+        if new.uid.is_none() && new.gid.is_none() {
+            return;
+        }
+        let old = SetAttributes {
+            uid: Some(old.uid),
+            gid: Some(old.gid),
+            mode: Some(old.mode),
+            ..SetAttributes::default()
+        };
+        if let Err(error) = self.apply(object, &old) {
+            tracing::error!(%error, "the owner of a file that could not be resized stays changed");
+        }
+    }
+
+    /// A file that the caller may cut or extend to `size`.
+    fn open_to_resize(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        object: &Object,
+        size: u64,
+    ) -> Result<Arc<OpenFile>, FsError> {
+        if object.kind() != FileKind::Regular {
+            return Err(FsError::InvalidArgument);
+        }
+        if size > OFFSET_MAX.min(self.properties.max_file_size) {
+            return Err(FsError::FileTooLarge);
+        }
+        self.open_for(who, id, Purpose::Write)
     }
 
     /// Cuts a file or adds octets of zero.
@@ -252,18 +451,54 @@ impl DirectoryFs {
         who: &Identity,
         id: &FileId,
         object: &Object,
-        size: Option<u64>,
+        size: u64,
     ) -> Result<(), FsError> {
-        let Some(size) = size else { return Ok(()) };
-        if object.kind() != FileKind::Regular {
-            return Err(FsError::InvalidArgument);
-        }
-        if size > OFFSET_MAX {
-            return Err(FsError::FileTooLarge);
-        }
-        let (file, _) = self.open_for(who, id, Purpose::Write)?;
+        let file = self.open_to_resize(who, id, object, size)?;
         let _acting = self.actor.act_as(who)?;
+        self.drop_set_id(&*file, &object.stat);
         Ok(retry(|| ftruncate(&*file, size))?)
+    }
+}
+
+/// The times of a SETATTR, by who sets them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Times {
+    /// The caller, by the kernel's rules.
+    caller: (SetTime, SetTime),
+    /// The process, for a caller whose right to write was checked.
+    process: (SetTime, SetTime),
+}
+
+impl Times {
+    /// Divides the times. A change of the size has set the time of modification already. A caller who may write a file
+    /// but does not own it may set its times to the server's clock. The system call allows that for both at once only,
+    /// so the process sets one alone, if it has more rights than its caller.
+    fn of(new: &SetAttributes, as_owner: bool, switches: bool) -> Result<Self, FsError> {
+        let modified = match new.modified {
+            SetTime::Now if new.size.is_some() => SetTime::Keep,
+            modified => modified,
+        };
+        let times = (new.accessed, modified);
+        let one = (times.0 == SetTime::Now) != (times.1 == SetTime::Now);
+        if as_owner || !one {
+            return Ok(Self { caller: times, ..Self::default() });
+        }
+        if switches {
+            return Ok(Self { process: times, ..Self::default() });
+        }
+        // Access goes with modification, but not the other way round.
+        if times.1 == SetTime::Now || new.size.is_some() {
+            return Ok(Self { caller: (SetTime::Now, SetTime::Now), ..Self::default() });
+        }
+        Err(FsError::NotPermitted)
+    }
+
+    fn as_caller(self, rest: &SetAttributes) -> SetAttributes {
+        SetAttributes { accessed: self.caller.0, modified: self.caller.1, ..*rest }
+    }
+
+    fn as_process(self, rest: &SetAttributes) -> SetAttributes {
+        SetAttributes { accessed: self.process.0, modified: self.process.1, ..*rest }
     }
 }
 

@@ -12,8 +12,11 @@ use std::marker::PhantomData;
 
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid, getegid, geteuid, getgroups};
-use rustix::thread::{capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{
+    CapabilitySet, capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 
+use crate::fs::permission::Privileges;
 use crate::fs::types::{FsError, Identity};
 
 /// User id that nobody has: -1 means "unchanged" to the kernel.
@@ -24,6 +27,7 @@ const NO_ID: u32 = u32::MAX;
 pub(super) struct Actor {
     own: Identity,
     groups: Vec<Gid>,
+    privileges: Privileges,
     switches: bool,
 }
 
@@ -43,7 +47,12 @@ impl Actor {
             gid: getegid().as_raw(),
             groups: groups.iter().map(|gid| gid.as_raw()).collect(),
         };
-        let mut actor = Self { own, groups, switches: false };
+        let capable = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+        let privileges = Privileges {
+            give: capable.contains(CapabilitySet::CHOWN),
+            own: capable.contains(CapabilitySet::FOWNER),
+        };
+        let mut actor = Self { own, groups, privileges, switches: false };
         if geteuid().is_root() {
             actor.switches = true;
             // On a thread of its own: whatever happens to its credentials ends with it.
@@ -65,14 +74,24 @@ impl Actor {
         self.own.uid == 0
     }
 
+    /// The user of the process.
+    pub(super) fn own_uid(&self) -> u32 {
+        self.own.uid
+    }
+
     /// Whether operations happen as their caller.
     pub(super) fn switches(&self) -> bool {
         self.switches
     }
 
-    /// The user to whom the kernel gives what is made while acting as `who`.
-    pub(super) fn maker(&self, who: &Identity) -> u32 {
-        if self.switches { who.uid } else { self.own.uid }
+    /// The identity by which the kernel judges what is done for `who`, and to which it gives what is made.
+    pub(super) fn judged<'a>(&'a self, who: &'a Identity) -> &'a Identity {
+        if self.switches { who } else { &self.own }
+    }
+
+    /// What the kernel allows `who` beyond that.
+    pub(super) fn privileges(&self, who: &Identity) -> Privileges {
+        if self.switches { Privileges::of(who) } else { self.privileges }
     }
 
     /// Whether the process's own rights are wider than those of `who`.
@@ -124,7 +143,7 @@ impl Drop for Acting<'_> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::thread::{CapabilitySet, set_capabilities};
+    use rustix::thread::set_capabilities;
 
     use super::*;
 

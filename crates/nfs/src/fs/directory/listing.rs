@@ -79,7 +79,7 @@ impl DirectoryFs {
     }
 
     fn entry_node(&self, directory: &Object, name: &[u8]) -> Result<Node, FsError> {
-        let object = Self::child(directory, Name::new(name)?)?;
+        let object = self.child(directory, Name::new(name)?)?;
         self.node(&object, Some((directory, name)))
     }
 }

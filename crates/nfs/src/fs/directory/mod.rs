@@ -9,15 +9,17 @@
 //!
 //! **Who may what.** Where the process is root the kernel decides, under the caller's identity (`identity`); else
 //! everything happens as the user of the process, who lends nobody set-id bits. Two exceptions of NFS are made here
-//! (RFC 1813 §4.4): an owner may always read and write the data of a file, and who may execute a file may read it.
+//! (RFC 1813 §4.4): an owner may always read and write the data of a file, and who may execute a file may read it. A
+//! process that is not root can make the first only for files that it has open: it keeps those that are made read-only
+//! through it, until they are idle for ten minutes or it ends.
 //!
 //! **What is safe when.** An operation that changes a directory or attributes is on stable storage before it returns
 //! (RFC 1813 §4.7), unless [`DirectoryOptions::sync_metadata`] is off. Written data is safe as asked or after a
 //! commit; if the storage fails to take it, the write verifier changes, so that every client writes again what it has
-//! not committed.
+//! not committed (`storage`). All rights to a change of attributes are checked before the first of them is changed.
 //!
-//! **Memory.** Data goes from and to the caller's slices by one `pread` or `pwrite`. Kept are descriptors only: at
-//! most [`DirectoryOptions::open_files`].
+//! **Memory.** Data goes from and to the caller's slices by one `pread` or `pwrite`. Kept are descriptors only
+//! (`open_files`): at most [`DirectoryOptions::open_files`].
 
 mod convert;
 mod data;
@@ -28,6 +30,7 @@ mod map;
 mod namespace;
 mod open_files;
 mod probe;
+mod storage;
 mod verifier;
 
 use std::ffi::CString;
@@ -42,12 +45,13 @@ use convert::{attributes, mode_bits, stat, timespec};
 use identity::Actor;
 use ids::{Ids, NAMING, Object, WALK};
 use map::{Generation, PathMap};
-use open_files::OpenFiles;
+use open_files::{OpenFiles, out_of_descriptors};
 use rustix::fs::{
     Access as Probe, AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
     accessat, chmodat, chownat, fstatvfs, open, openat, openat2, readlinkat, utimensat,
 };
 use rustix::io::Errno;
+use storage::{Reach, Storage};
 use thiserror::Error;
 pub use verifier::WriteVerifier;
 
@@ -80,7 +84,8 @@ pub enum HandleSource {
 /// Settings of a [`DirectoryFs`].
 #[derive(Clone, Debug)]
 pub struct DirectoryOptions {
-    /// Files kept open between calls. Default 512 (the usual limit of a process is 1,024 descriptors).
+    /// Descriptors of files kept open between calls, at most. Default 512. All directories together keep no more than
+    /// half of the descriptors that the process may have (`RLIMIT_NOFILE`).
     pub open_files: usize,
     /// How objects are told apart.
     pub handles: HandleSource,
@@ -136,6 +141,9 @@ pub struct DirectoryFs {
     proc_fds: OwnedFd,
     ids: Ids,
     actor: Actor,
+    storage: Storage,
+    /// The root, opened at the start: failures since then are told to it.
+    whole: OwnedFd,
     open_files: OpenFiles,
     properties: Properties,
     options: DirectoryOptions,
@@ -152,6 +160,17 @@ impl DirectoryFs {
     /// # Errors
     /// Each variant of [`OpenError`]; among them a state directory inside of the tree.
     pub fn open(path: &Path, state: &StateDirectory, options: DirectoryOptions) -> Result<Self, OpenError> {
+        let storage = Storage::new(options.verifier.clone());
+        Self::open_on(storage, path, state, options)
+    }
+
+    /// Opens the tree on another storage than the kernel's.
+    fn open_on(
+        storage: Storage,
+        path: &Path,
+        state: &StateDirectory,
+        options: DirectoryOptions,
+    ) -> Result<Self, OpenError> {
         let at_root = |errno: Errno| OpenError::Root { path: path.to_owned(), source: errno.into() };
         state.check_outside(path)?;
         let mount = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -165,6 +184,7 @@ impl DirectoryFs {
             .map_err(|error| tracing::warn!(path = %path.display(), %error, "overlaps of exports cannot be seen here"))
             .ok();
         let properties = probe::properties(&mount);
+        let whole = mount.try_clone().map_err(|source| OpenError::Root { path: path.to_owned(), source })?;
         // FUSE gives out handles that end when the kernel forgets the inode.
         let lasting = !probe::is_fuse(&mount);
         let kernel =
@@ -199,7 +219,9 @@ impl DirectoryFs {
             proc_fds,
             ids,
             actor,
-            open_files: OpenFiles::new(options.open_files),
+            whole,
+            open_files: OpenFiles::new(options.open_files, storage.clone()),
+            storage,
             properties,
             options,
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
@@ -221,11 +243,8 @@ impl DirectoryFs {
     }
 
     fn object(&self, id: &FileId) -> Result<Object, FsError> {
-        match self.ids.open(self.root.as_fd(), id) {
-            // Out of descriptors: what is kept open for speed goes first.
-            Err(FsError::TryLater) if self.open_files.relieve() => self.ids.open(self.root.as_fd(), id),
-            opened => opened,
-        }
+        let out = |error: &FsError| *error == FsError::TryLater;
+        self.open_files.opening(out, || self.ids.open(self.root.as_fd(), id))
     }
 
     fn directory(&self, id: &FileId) -> Result<Object, FsError> {
@@ -234,14 +253,13 @@ impl DirectoryFs {
     }
 
     /// The entry of a directory, whatever it is.
-    fn child(directory: &Object, name: Name<'_>) -> Result<Object, FsError> {
-        let fd = openat2(directory, name.as_bytes(), NAMING, Mode::empty(), WALK).map_err(
-            |errno| match errno {
-                // The root of another file system: not entered.
-                Errno::XDEV => FsError::AccessDenied,
-                other => other.into(),
-            },
-        )?;
+    fn child(&self, directory: &Object, name: Name<'_>) -> Result<Object, FsError> {
+        let open = || openat2(directory, name.as_bytes(), NAMING, Mode::empty(), WALK);
+        let fd = self.open_files.opening(out_of_descriptors, open).map_err(|errno| match errno {
+            // The root of another file system: not entered.
+            Errno::XDEV => FsError::AccessDenied,
+            other => other.into(),
+        })?;
         Ok(Object::new(fd)?)
     }
 
@@ -255,12 +273,8 @@ impl DirectoryFs {
     fn reopen(&self, object: &impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let name = Self::proc_name(object);
-        match openat(&self.proc_fds, &name, flags, Mode::empty()) {
-            Err(Errno::MFILE | Errno::NFILE) if self.open_files.relieve() => {
-                openat(&self.proc_fds, &name, flags, Mode::empty())
-            }
-            opened => opened,
-        }
+        let open = || openat(&self.proc_fds, &name, flags, Mode::empty());
+        self.open_files.opening(out_of_descriptors, open)
     }
 
     fn node(&self, object: &Object, parent: Option<(&Object, &[u8])>) -> Result<Node, FsError> {
@@ -357,22 +371,11 @@ impl DirectoryFs {
             return Ok(());
         }
         match self.reopen(object, OFlags::RDONLY) {
-            Ok(fd) => rustix::fs::fsync(fd).map_err(|errno| self.storage_failed(errno)),
+            Ok(fd) => self.storage.sync(fd, Reach::File),
             // Without root, an object that its owner may not read: nothing to open, nothing to be done.
             Err(Errno::ACCESS | Errno::PERM) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    /// The storage did not take what it was to keep: every client has to write again what it has not committed.
-    fn storage_failed(&self, errno: Errno) -> FsError {
-        // Some file systems cannot sync some objects, which is no failure of the storage.
-        if errno == Errno::INVAL {
-            return FsError::NotSupported;
-        }
-        self.options.verifier.change();
-        tracing::error!(%errno, "storage failed to keep written data; the write verifier is changed");
-        errno.into()
     }
 
     /// The part of a mode that may be given to an object: where callers do not act as themselves, everything belongs to
@@ -491,7 +494,7 @@ impl FileSystem for DirectoryFs {
             LookupName::Entry(name) => {
                 let object = {
                     let _acting = self.actor.act_as(who)?;
-                    Self::child(&directory, name)?
+                    self.child(&directory, name)?
                 };
                 self.node(&object, Some((&directory, name.as_bytes())))?
             }
@@ -605,8 +608,9 @@ impl FileSystem for DirectoryFs {
     }
 
     fn flush(&self) -> Result<(), FsError> {
-        let root = self.reopen(&self.root, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        rustix::fs::syncfs(root).map_err(|errno| self.storage_failed(errno))
+        // What became of each file first: the file system may know less.
+        let files = self.open_files.sync_all();
+        files.and(self.storage.sync(&self.whole, Reach::FileSystem))
     }
 }
 

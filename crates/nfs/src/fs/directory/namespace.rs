@@ -3,6 +3,7 @@
 //! The system calls run as the caller. Objects are named by descriptors before and after, so that what is reported
 //! is what was worked on.
 
+use std::hash::Hasher;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
@@ -10,10 +11,13 @@ use rustix::fs::{
     renameat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
+use siphasher::sip::SipHasher24;
 
 use super::DirectoryFs;
 use super::convert::{attributes, mode_bits, stat};
 use super::ids::{Object, WALK};
+use super::open_files::out_of_descriptors;
+use super::storage::Reach;
 use crate::fs::types::{
     Attributes, Before, Change, CreateHow, FileId, FileKind, FsError, Identity, LINK_TARGET_MAX, Linked,
     Name, Node, Place, Renamed, SetAttributes, SetTime, Special, Timestamp,
@@ -28,10 +32,12 @@ const CLOCK_TICK: Duration = Duration::from_millis(100);
 /// How often a creation is tried again when the name comes and goes meanwhile.
 const CREATE_ATTEMPTS: usize = 8;
 
-/// The times under which the verifier of an exclusive CREATE is kept: 31 bits each, which every file system can
-/// store. The two highest bits of the verifier's halves are not kept.
+/// The times under which the verifier of an exclusive CREATE is kept: 31 bits each, which every file system can store. A
+/// hash of all 64 bits, so that two verifiers that differ anywhere differ here too (but one pair in 2^62).
 fn verifier_times(verifier: [u8; 8]) -> (Timestamp, Timestamp) {
-    let value = u64::from_be_bytes(verifier);
+    let mut hasher = SipHasher24::new();
+    hasher.write(&verifier);
+    let value = hasher.finish();
     let time = |half: u64| Timestamp {
         seconds: i64::try_from(half & 0x7fff_ffff).unwrap_or_default(),
         nanoseconds: 0,
@@ -85,7 +91,7 @@ impl DirectoryFs {
                 }
                 let object = {
                     let _acting = self.actor.act_as(who)?;
-                    Self::child(directory, name)?
+                    self.child(directory, name)?
                 };
                 // RFC 1813 §3.3.8: the same verifier means a repeat of the call that made it.
                 if !was_made_with(&attributes(&object.stat), *verifier) {
@@ -104,11 +110,11 @@ impl DirectoryFs {
         new: &SetAttributes,
     ) -> Result<Node, FsError> {
         let mode = self.lendable(new.mode.unwrap_or(DEFAULT_FILE_MODE), FileKind::Regular);
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut object = {
             let _acting = self.actor.act_as(who)?;
-            let fd = openat2(directory, name.as_bytes(), flags, mode_bits(mode), WALK)?;
-            let object = Object::new(fd)?;
+            let open = || openat2(directory, name.as_bytes(), flags, mode_bits(mode), WALK);
+            let object = Object::new(self.open_files.opening(out_of_descriptors, open)?)?;
             let applied = self.apply_new(who, &object, new, mode).and_then(|()| match new.size {
                 Some(size) if size > 0 => Ok(rustix::fs::ftruncate(&object, size)?),
                 _ => Ok(()),
@@ -122,9 +128,12 @@ impl DirectoryFs {
         };
         object.stat = stat(&object)?;
         if self.options.sync_metadata {
-            rustix::fs::fsync(&object).map_err(|errno| self.storage_failed(errno))?;
+            self.storage.sync(&object, Reach::File)?;
         }
-        self.node(&object, Some((directory, name.as_bytes())))
+        let node = self.node(&object, Some((directory, name.as_bytes())))?;
+        // It is open for reading and writing whatever its mode says, and the client is about to write.
+        self.keep_new(who, &node.id, object);
+        Ok(node)
     }
 
     /// UNCHECKED on a name that is there: a regular file is taken, and cut if the client asks for that.
@@ -137,13 +146,13 @@ impl DirectoryFs {
     ) -> Result<Node, FsError> {
         let mut object = {
             let _acting = self.actor.act_as(who)?;
-            Self::child(directory, name)?
+            self.child(directory, name)?
         };
         if object.kind() != FileKind::Regular {
             return Err(FsError::Exists);
         }
         let id = self.ids.id_of(&object, Some((directory, name.as_bytes())))?;
-        if size.is_some() {
+        if let Some(size) = size {
             // Or a WRITE that reports the file's attributes around itself would claim this change for its own.
             let stripe = self.lock_file(&id);
             self.set_size(who, &id, &object, size)?;
@@ -199,7 +208,7 @@ impl DirectoryFs {
         let known = StatxFlags::from_bits_retain(object.stat.stx_mask).contains(StatxFlags::BTIME);
         let older = known
             && u64::try_from(born.tv_sec).is_ok_and(|seconds| Duration::new(seconds, born.tv_nsec) < since);
-        object.stat.stx_uid == self.actor.maker(who) && !older
+        object.stat.stx_uid == self.actor.judged(who).uid && !older
     }
 
     pub(super) fn make_in(
@@ -216,7 +225,7 @@ impl DirectoryFs {
             let _acting = self.actor.act_as(who)?;
             let since = SystemTime::now();
             make_object(directory, name, what, mode_bits(mode))?;
-            let object = Self::child(directory, name)?;
+            let object = self.child(directory, name)?;
             if object.kind() != kind {
                 // Somebody has put something else in its place already.
                 return Err(FsError::NotFound);
@@ -246,7 +255,7 @@ impl DirectoryFs {
     ) -> Result<(), FsError> {
         let victim = {
             let _acting = self.actor.act_as(who)?;
-            let victim = Self::child(directory, name)?;
+            let victim = self.child(directory, name)?;
             unlinkat(directory, name.as_bytes(), flags)?;
             victim
         };
@@ -303,8 +312,8 @@ impl DirectoryFs {
         let _renaming = self.ids.renaming();
         let (moved, replaced) = {
             let _acting = self.actor.act_as(who)?;
-            let moved = Self::child(from, from_name)?;
-            let replaced = Self::child(to, to_name).ok();
+            let moved = self.child(from, from_name)?;
+            let replaced = self.child(to, to_name).ok();
             renameat(from, from_name.as_bytes(), to, to_name.as_bytes())?;
             (moved, replaced)
         };
@@ -380,7 +389,7 @@ mod tests {
         let who = Identity { uid: rustix::process::geteuid().as_raw(), ..Identity::superuser() };
         let since = SystemTime::now();
         std::fs::create_dir(tree.path().join("dir")).unwrap();
-        let mut object = DirectoryFs::child(&fs.root, Name::new(b"dir").unwrap()).unwrap();
+        let mut object = fs.child(&fs.root, Name::new(b"dir").unwrap()).unwrap();
         assert!(fs.is_made(&who, &object, since));
         object.stat.stx_mask |= StatxFlags::BTIME.bits();
         object.stat.stx_btime.tv_sec -= 2;
@@ -394,7 +403,18 @@ mod tests {
 
     #[test]
     fn a_verifier_becomes_two_times_that_every_file_system_keeps() {
-        let (accessed, modified) = verifier_times([0xff, 0, 0, 1, 0x80, 0, 0, 2]);
-        assert_eq!((accessed.seconds, modified.seconds), (0x7f00_0001, 2));
+        let mut seen = std::collections::HashSet::new();
+        for bit in 0..64 {
+            let (accessed, modified) = verifier_times((1_u64 << bit).to_be_bytes());
+            for time in [accessed, modified] {
+                assert!(
+                    i32::try_from(time.seconds).is_ok_and(|seconds| seconds >= 0) && time.nanoseconds == 0
+                );
+            }
+            assert!(seen.insert((accessed.seconds, modified.seconds)), "bit {bit}");
+        }
+        // A repeat may come after a restart, or after an update.
+        let (accessed, modified) = verifier_times(*b"verifier");
+        assert_eq!((accessed.seconds, modified.seconds), (1_436_700_523, 2_003_038_809));
     }
 }

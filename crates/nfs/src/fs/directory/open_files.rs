@@ -1,222 +1,817 @@
-//! Files kept open between READs and WRITEs, so that one costs one system call and its attributes.
+//! Files kept open between calls, so that a READ or WRITE costs one system call and its attributes.
 //!
-//! A file is open *for somebody*: the kernel checked that identity's rights when it was opened, and only that
-//! identity uses it. If owner, group or mode have changed since, it is opened anew; an access control list that
-//! changes without a change of the mode is noticed when the entry is dropped. Bounded: the least recently used
-//! eighth goes when the table is full. A descriptor that is in use stays open until its user is done.
+//! NFS version 3 has no OPEN and no CLOSE. One table of three kinds of descriptors stands in for them:
+//!
+//! * **Open files.** Each is open *for somebody*: the kernel checked that identity's rights, and only that identity uses
+//!   it. Where callers do not act as themselves, the user of the process stands for all of them. The table closes an
+//!   open file [`IDLE`] after its last use. While a file is open for writing, nobody can execute it (`ETXTBSY`). So a
+//!   COMMIT closes it too, and a READ does not prolong its life.
+//! * **Files kept for their owner.** An owner may write what the mode forbids (RFC 1813 §4.4): `git` and `tar` make files
+//!   read-only before they write them. A process without privileges cannot open such a file again. It keeps the
+//!   descriptor that CREATE opened, or that was open when SETATTR took the right away. A temporary change of the mode
+//!   would leave a wrong mode after a crash, and could undo a change by somebody else. The table closes these files
+//!   after [`KEPT_IDLE`], and executable ones as soon as they have no uncommitted data.
+//! * **Witnesses.** Each file with uncommitted data has one read-only descriptor. Linux reports a failed write-back at
+//!   the `fsync` of a descriptor that was open before; a later one may get no report. So the server opens a witness
+//!   before the first octet of an UNSTABLE write, and syncs it at COMMIT. Without a COMMIT the table syncs the file
+//!   itself after [`UNCOMMITTED_IDLE`]. If no witness can be had, the server makes the data stable at once. Each failure
+//!   goes to [`Storage`], which changes the write verifier.
+//!
+//! **Rights.** A check of rights holds for [`RECHECK`], and only while owner, group, mode and time of change stay equal.
+//! After that the kernel is asked again, as the caller. So a change of an access control list ends the use of an open
+//! file. A WRITE of this server's own moves the time of change; that needs no new check.
+//!
+//! **Bounds.** The capacity limits the descriptors of a table, and half of it limits the witnesses. All tables of a process
+//! together keep half of what `RLIMIT_NOFILE` allows. Connections and calls in progress have the rest. The least recently
+//! used file goes first, and files kept for owners go last. A call that finds no descriptor closes kept files, then
+//! waits for other calls ([`OpenFiles::opening`]). A user who fills the table costs others a little time, nothing else.
+//!
+//! **The thread.** A thread of the table's own looks at it each [`TICK`] while it keeps anything. So files are closed
+//! without calls too: a program can be executed, and a removed file gives its space back. Closing may wait for the
+//! storage, as `fsync` does; both happen outside of the lock. The last user of a descriptor closes it.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::fs::Statx;
+use rustix::fs::{CWD, Statx};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
-use crate::fs::types::{FileId, Identity};
+use super::convert::stat_cached;
+use super::storage::{Reach, Storage};
+use crate::fs::types::{FileId, FsError, Identity};
 
-/// An open regular file.
-#[derive(Debug)]
-pub(super) struct OpenFile {
-    fd: OwnedFd,
-    readable: bool,
-    writable: bool,
-    /// Mode, owner and group when it was opened.
-    rights: (u16, u32, u32),
+/// An open file that nobody used for so long is closed, at the next [`TICK`].
+const IDLE: Duration = Duration::from_millis(750);
+/// A file kept for its owner that nobody used for so long is closed.
+const KEPT_IDLE: Duration = Duration::from_secs(600);
+/// Uncommitted data that nobody added to for so long is made stable unasked.
+const UNCOMMITTED_IDLE: Duration = Duration::from_secs(30);
+/// Rights that were checked so long ago are checked again.
+const RECHECK: Duration = Duration::from_secs(1);
+/// How often the table is looked through while anything is kept.
+const TICK: Duration = Duration::from_millis(250);
+/// How often files that stay open longer are asked whether they were removed or made executable.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often a call waits for a descriptor when the process has none left, and how long at a time.
+const WAITS: usize = 100;
+const WAIT: Duration = Duration::from_millis(2);
+/// Mode bits that let somebody execute a file.
+const ANY_EXECUTE: u16 = 0o111;
+/// Mode bits that let an owner open a file to read and write.
+const OWNER_READ_WRITE: u16 = 0o600;
+
+/// Descriptors that the tables of this process keep, all together.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// How many they may keep.
+fn allowance() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit / 2).unwrap_or(usize::MAX)
 }
 
-fn rights(stat: &Statx) -> (u16, u32, u32) {
-    (stat.stx_mode, stat.stx_uid, stat.stx_gid)
-}
-
-impl OpenFile {
-    pub(super) fn new(fd: OwnedFd, readable: bool, writable: bool, stat: &Statx) -> Self {
-        Self { fd, readable, writable, rights: rights(stat) }
-    }
-
-    /// Whether it still stands for what the opening checked: same rights, and the file has a name.
-    pub(super) fn is_current(&self, stat: &Statx) -> bool {
-        self.rights == rights(stat) && stat.stx_nlink > 0
-    }
-}
-
-impl AsFd for OpenFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-/// What an open file is wanted for.
+/// The use that a call makes of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Read,
     Write,
 }
 
+/// The attributes that rights to a file depend on. The change of an access control list moves the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rights {
+    mode: u16,
+    owner: u32,
+    group: u32,
+    changed: (i64, u32),
+}
+
+impl From<&Statx> for Rights {
+    fn from(stat: &Statx) -> Self {
+        Self {
+            mode: stat.stx_mode,
+            owner: stat.stx_uid,
+            group: stat.stx_gid,
+            changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+        }
+    }
+}
+
+/// When the right to read, or to write, was found to be there.
+#[derive(Clone, Copy, Debug)]
+struct Checked {
+    rights: Rights,
+    at: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Checks {
+    read: Option<Checked>,
+    write: Option<Checked>,
+}
+
+impl Checks {
+    fn of(&mut self, purpose: Purpose) -> &mut Option<Checked> {
+        match purpose {
+            Purpose::Read => &mut self.read,
+            Purpose::Write => &mut self.write,
+        }
+    }
+}
+
+/// An open regular file. It is counted, and closed through the storage.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    /// There until the drop.
+    fd: Option<OwnedFd>,
+    readable: bool,
+    writable: bool,
+    storage: Storage,
+    checks: Mutex<Checks>,
+}
+
+impl OpenFile {
+    /// A file that was opened just now, with attributes that were got before that.
+    pub(super) fn new(
+        fd: OwnedFd,
+        (readable, writable): (bool, bool),
+        stat: &Statx,
+        storage: &Storage,
+        now: Instant,
+    ) -> Self {
+        OPEN.fetch_add(1, Ordering::Relaxed);
+        let checked = Some(Checked { rights: stat.into(), at: now });
+        let checks = Checks { read: checked.filter(|_| readable), write: checked.filter(|_| writable) };
+        Self { fd: Some(fd), readable, writable, storage: storage.clone(), checks: Mutex::new(checks) }
+    }
+
+    fn checks(&self) -> MutexGuard<'_, Checks> {
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the last check of the rights still holds, and the file has a name.
+    pub(super) fn is_current(&self, purpose: Purpose, stat: &Statx, now: Instant) -> bool {
+        let checked = *self.checks().of(purpose);
+        stat.stx_nlink > 0
+            && checked.is_some_and(|checked| {
+                checked.rights == Rights::from(stat) && now.saturating_duration_since(checked.at) < RECHECK
+            })
+    }
+
+    /// The rights were checked anew.
+    pub(super) fn confirm(&self, purpose: Purpose, stat: &Statx, now: Instant) {
+        *self.checks().of(purpose) = Some(Checked { rights: stat.into(), at: now });
+    }
+
+    /// A change by this server itself is no reason to check anew.
+    fn moved(&self, before: Rights, after: Rights) {
+        let mut checks = self.checks();
+        for purpose in [Purpose::Read, Purpose::Write] {
+            if let Some(checked) = checks.of(purpose)
+                && checked.rights == before
+            {
+                checked.rights = after;
+            }
+        }
+    }
+
+    fn serves(&self, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Read => self.readable,
+            Purpose::Write => self.writable,
+        }
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // Nothing can be read, written or synced by the other one.
+        self.fd.as_ref().map_or(CWD, AsFd::as_fd)
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+        match self.fd.take() {
+            Some(fd) if self.writable => self.storage.close(fd),
+            fd => drop(fd),
+        }
+    }
+}
+
+/// The witness of a file with uncommitted data.
+#[derive(Debug)]
+pub(super) struct Uncommitted {
+    file: OpenFile,
+    state: Mutex<Writing>,
+}
+
+#[derive(Debug)]
+struct Writing {
+    /// Counts the writes that began.
+    epoch: u64,
+    /// Writes in progress.
+    now: usize,
+    last: Instant,
+}
+
+impl Uncommitted {
+    fn state(&self) -> MutexGuard<'_, Writing> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The descriptor that knows of every failure.
+    pub(super) fn file(&self) -> &OpenFile {
+        &self.file
+    }
+}
+
+/// An UNSTABLE write in progress. A COMMIT that comes meanwhile does not speak for it.
+#[derive(Debug)]
+pub(super) struct UnstableWrite(Arc<Uncommitted>);
+
+impl Drop for UnstableWrite {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.now -= 1;
+        state.last = state.last.max(Instant::now());
+    }
+}
+
+/// Uncommitted data as it was before a sync: what was written since then stays uncommitted.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    uncommitted: Arc<Uncommitted>,
+    epoch: u64,
+}
+
+impl Snapshot {
+    fn of(uncommitted: &Arc<Uncommitted>) -> Self {
+        let epoch = uncommitted.state().epoch;
+        Self { uncommitted: Arc::clone(uncommitted), epoch }
+    }
+
+    /// The descriptor to sync.
+    pub(super) fn file(&self) -> &OpenFile {
+        self.uncommitted.file()
+    }
+
+    /// Whether everything that was written was written before.
+    fn is_all(&self) -> bool {
+        let state = self.uncommitted.state();
+        state.epoch == self.epoch && state.now == 0
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     who: Identity,
     file: Arc<OpenFile>,
-    last_used: u64,
+    last_used: Instant,
+    /// It could not be opened again.
+    kept: bool,
 }
 
-impl Slot {
-    fn serves(&self, purpose: Purpose) -> bool {
-        match purpose {
-            Purpose::Read => self.file.readable,
-            Purpose::Write => self.file.writable,
-        }
+#[derive(Debug, Default)]
+struct Entry {
+    slots: Vec<Slot>,
+    uncommitted: Option<Arc<Uncommitted>>,
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        self.slots.is_empty() && self.uncommitted.is_none()
     }
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    files: HashMap<FileId, Vec<Slot>>,
-    count: usize,
-    clock: u64,
+    files: HashMap<FileId, Entry>,
+    slots: usize,
+    uncommitted: usize,
+    /// A thread looks after the table.
+    tended: bool,
+    last_look: Option<Instant>,
+    closed: bool,
+}
+
+/// Files taken out of the table, to be dropped when the lock is not held.
+type Taken = Vec<Arc<OpenFile>>;
+
+#[derive(Debug)]
+struct Shared {
+    capacity: usize,
+    storage: Storage,
+    table: Mutex<Table>,
+    ended: Condvar,
 }
 
 /// The table.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
-    capacity: usize,
-    table: Mutex<Table>,
+    shared: Arc<Shared>,
 }
 
 impl OpenFiles {
-    /// A table of at most `capacity` files.
-    pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity: capacity.max(1), table: Mutex::default() }
+    /// A table of at most `capacity` descriptors, of files on `storage`.
+    pub(super) fn new(capacity: usize, storage: Storage) -> Self {
+        let shared =
+            Shared { capacity: capacity.max(1), storage, table: Mutex::default(), ended: Condvar::new() };
+        Self { shared: Arc::new(shared) }
     }
 
+    /// A file that is open for `who`.
+    pub(super) fn get(
+        &self,
+        id: &FileId,
+        who: &Identity,
+        purpose: Purpose,
+        now: Instant,
+    ) -> Option<Arc<OpenFile>> {
+        let mut table = self.shared.lock();
+        let slots = &mut table.files.get_mut(id)?.slots;
+        let slot = slots.iter_mut().find(|slot| slot.who == *who && slot.file.serves(purpose))?;
+        if purpose == Purpose::Write || !slot.file.writable {
+            slot.last_used = now;
+        }
+        Some(Arc::clone(&slot.file))
+    }
+
+    /// Keeps a file for `who`, if there is room; with `kept`, because it could not be opened again.
+    pub(super) fn insert(&self, id: FileId, who: &Identity, file: &Arc<OpenFile>, kept: bool, now: Instant) {
+        let mut taken = Taken::new();
+        let mut table = self.shared.lock();
+        // The new file replaces those that can do nothing more.
+        let mut kept = kept;
+        table.take_slots(&id, &mut taken, |old| {
+            let replaced = old.who == *who
+                && (file.readable || !old.file.readable)
+                && (file.writable || !old.file.writable);
+            kept |= replaced && old.kept;
+            replaced
+        });
+        if self.shared.make_room(&mut table, &mut taken) {
+            let slot = Slot { who: who.clone(), file: Arc::clone(file), last_used: now, kept };
+            table.files.entry(id).or_default().slots.push(slot);
+            table.slots += 1;
+            self.tend(&mut table);
+        }
+        drop(table);
+        drop(taken);
+    }
+
+    /// A file that is open for `who` to write is not going to be opened again. Whether there is one.
+    pub(super) fn keep(&self, id: &FileId, who: &Identity) -> bool {
+        let mut table = self.shared.lock();
+        let Some(entry) = table.files.get_mut(id) else { return false };
+        let slot = entry.slots.iter_mut().find(|slot| slot.who == *who && slot.file.writable);
+        slot.is_some_and(|slot| {
+            slot.kept = true;
+            true
+        })
+    }
+
+    /// Attributes of a file that were changed by this server, under the lock of the file.
+    pub(super) fn moved(&self, id: &FileId, before: &Statx, after: &Statx) {
+        let (before, after) = (before.into(), after.into());
+        if before == after {
+            return;
+        }
+        let table = self.shared.lock();
+        for slot in table.files.get(id).into_iter().flat_map(|entry| &entry.slots) {
+            slot.file.moved(before, after);
+        }
+    }
+
+    /// Closes what is open of a file for `who`: the right is gone.
+    pub(super) fn remove_for(&self, id: &FileId, who: &Identity) {
+        let mut taken = Taken::new();
+        self.shared.lock().take_slots(id, &mut taken, |slot| slot.who == *who);
+    }
+
+    /// Closes whatever is open of an object that is gone.
+    pub(super) fn remove(&self, id: &FileId) {
+        let mut table = self.shared.lock();
+        let removed = table.files.remove(id);
+        if let Some(entry) = &removed {
+            table.slots -= entry.slots.len();
+            table.uncommitted -= usize::from(entry.uncommitted.is_some());
+        }
+        drop(table);
+        drop(removed);
+    }
+
+    /// Begins an UNSTABLE write. `None`: without a witness; then the data has to be made stable at once. `open` opens
+    /// one, if there is none yet.
+    pub(super) fn begin_unstable(
+        &self,
+        id: &FileId,
+        now: Instant,
+        open: impl FnOnce() -> Option<OpenFile>,
+    ) -> Option<UnstableWrite> {
+        {
+            let mut table = self.shared.lock();
+            if let Some(writing) = table.write_on(id, now) {
+                return Some(writing);
+            }
+            let mut taken = Taken::new();
+            let room =
+                table.uncommitted < self.shared.capacity / 2 && self.shared.make_room(&mut table, &mut taken);
+            drop(table);
+            drop(taken);
+            if !room {
+                return None;
+            }
+        }
+        let file = open()?;
+        let mut table = self.shared.lock();
+        if let Some(writing) = table.write_on(id, now) {
+            // Somebody was faster, whose witness is older than this write, too.
+            drop(table);
+            drop(file);
+            return Some(writing);
+        }
+        let state = Mutex::new(Writing { epoch: 1, now: 1, last: now });
+        let uncommitted = Arc::new(Uncommitted { file, state });
+        table.files.entry(*id).or_default().uncommitted = Some(Arc::clone(&uncommitted));
+        table.uncommitted += 1;
+        self.tend(&mut table);
+        Some(UnstableWrite(uncommitted))
+    }
+
+    /// The uncommitted data of a file, for who is going to sync it.
+    pub(super) fn uncommitted(&self, id: &FileId) -> Option<Snapshot> {
+        let table = self.shared.lock();
+        table.files.get(id)?.uncommitted.as_ref().map(Snapshot::of)
+    }
+
+    /// Notes the end of a COMMIT, whatever its result: a failure has changed the verifier. Closes the descriptors that
+    /// can write, and the witness if nothing was written since the snapshot. A file kept for its owner stays open as
+    /// long as nobody could execute it.
+    pub(super) fn committed(&self, id: &FileId, snapshot: Option<&Snapshot>, stat: Option<&Statx>) {
+        let mut taken = Taken::new();
+        let mut table = self.shared.lock();
+        let witness = snapshot.and_then(|snapshot| table.settle(id, snapshot));
+        let all = table.files.get(id).is_some_and(|entry| entry.uncommitted.is_none());
+        let executable = all && stat.is_some_and(is_executable);
+        table.take_slots(id, &mut taken, |slot| slot.file.writable && (!slot.kept || executable));
+        drop(table);
+        drop((taken, witness));
+    }
+
+    /// Makes all uncommitted data stable.
+    ///
+    /// # Errors
+    /// The first failure; the other files are synced all the same.
+    pub(super) fn sync_all(&self) -> Result<(), FsError> {
+        let all: Vec<_> = {
+            let table = self.shared.lock();
+            let uncommitted = |(id, entry): (&FileId, &Entry)| {
+                entry.uncommitted.as_ref().map(|uncommitted| (*id, Snapshot::of(uncommitted)))
+            };
+            table.files.iter().filter_map(uncommitted).collect()
+        };
+        let mut result = Ok(());
+        for (id, snapshot) in all {
+            result = result.and(self.shared.sync(&id, &snapshot));
+        }
+        result
+    }
+
+    /// Makes a system call that needs a descriptor. `out` recognises the error of a process that has none left. Then
+    /// this closes kept files and calls again; without any it waits for descriptors of other calls.
+    pub(super) fn opening<T, E>(
+        &self,
+        out: impl Fn(&E) -> bool,
+        mut call: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut waits = 0;
+        loop {
+            match call() {
+                Err(error) if out(&error) => {
+                    if !self.shared.relieve() {
+                        if waits == WAITS {
+                            return Err(error);
+                        }
+                        waits += 1;
+                        thread::sleep(WAIT);
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Has a thread look after the table. Only while this one has the identity of the process, which it hands on.
+    fn tend(&self, table: &mut Table) {
+        if table.tended || table.closed {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        match thread::Builder::new().name("nfs-files".to_owned()).spawn(move || shared.look_after()) {
+            Ok(_) => table.tended = true,
+            // The next call tries again; until then nothing is closed.
+            Err(error) => {
+                tracing::warn!(%error, "no thread to close files that nobody uses could be started")
+            }
+        }
+    }
+
+    /// How many files are open, witnesses not counted.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.shared.lock().slots
+    }
+}
+
+/// Whether somebody may execute a file, which has something in it.
+fn is_executable(stat: &Statx) -> bool {
+    stat.stx_mode & ANY_EXECUTE != 0 && stat.stx_size > 0
+}
+
+/// Whether a system call failed because there are no descriptors left.
+pub(super) fn out_of_descriptors(errno: &Errno) -> bool {
+    matches!(*errno, Errno::MFILE | Errno::NFILE)
+}
+
+impl Drop for OpenFiles {
+    fn drop(&mut self) {
+        let mut table = self.shared.lock();
+        table.closed = true;
+        let files = std::mem::take(&mut table.files);
+        (table.slots, table.uncommitted) = (0, 0);
+        drop(table);
+        self.shared.ended.notify_all();
+        drop(files);
+    }
+}
+
+impl Shared {
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file that is open for `who`.
-    pub(super) fn get(&self, id: &FileId, who: &Identity, purpose: Purpose) -> Option<Arc<OpenFile>> {
-        let mut table = self.lock();
-        table.clock += 1;
-        let clock = table.clock;
-        let slot =
-            table.files.get_mut(id)?.iter_mut().find(|slot| slot.who == *who && slot.serves(purpose))?;
-        slot.last_used = clock;
-        Some(Arc::clone(&slot.file))
+    /// Makes room for one more descriptor. Whether there is any.
+    fn make_room(&self, table: &mut Table, taken: &mut Taken) -> bool {
+        let full = |table: &Table, taken: &Taken| {
+            // Files taken here count as open until they are dropped.
+            table.slots + table.uncommitted >= self.capacity
+                || OPEN.load(Ordering::Relaxed).saturating_sub(taken.len()) >= allowance()
+        };
+        while full(table, taken) {
+            if table.slots == 0 {
+                return false;
+            }
+            table.shrink(table.slots / 8 + 1, taken);
+        }
+        true
     }
 
-    /// Keeps a file for `who`.
-    pub(super) fn insert(&self, id: FileId, who: &Identity, file: &Arc<OpenFile>) {
+    /// Closes some files because the process has no descriptors left. Whether there were any.
+    fn relieve(&self) -> bool {
+        let mut taken = Taken::new();
         let mut table = self.lock();
-        table.clock += 1;
-        let slot = Slot { who: who.clone(), file: Arc::clone(file), last_used: table.clock };
-        // What the new one can do too is not needed any more.
-        let slots = table.files.entry(id).or_default();
-        let before = slots.len();
-        slots.retain(|old| {
-            old.who != *who || (old.file.readable && !file.readable) || (old.file.writable && !file.writable)
-        });
-        let gone = before - slots.len();
-        slots.push(slot);
-        table.count = table.count + 1 - gone;
-        if table.count > self.capacity {
-            table.shrink(self.capacity / 8 + 1);
+        if table.slots > 0 {
+            table.shrink(self.capacity / 8 + 1, &mut taken);
+            drop(table);
+            drop(taken);
+            return true;
+        }
+        let oldest = table.oldest_uncommitted(1).pop();
+        drop(table);
+        oldest.is_some_and(|(id, snapshot)| {
+            let _ = self.sync(&id, &snapshot);
+            true
+        })
+    }
+
+    /// Makes the uncommitted data of a file stable. A failure is told to all by the verifier.
+    fn sync(&self, id: &FileId, snapshot: &Snapshot) -> Result<(), FsError> {
+        let synced = self.storage.sync(snapshot.file(), Reach::File);
+        let witness = self.lock().settle(id, snapshot);
+        drop(witness);
+        synced
+    }
+
+    /// Runs on the thread of the table, until nothing is kept.
+    fn look_after(self: Arc<Self>) {
+        let syncing = Arc::new(Mutex::new(()));
+        loop {
+            {
+                let mut table = self.lock();
+                if table.closed || table.files.is_empty() {
+                    table.tended = false;
+                    return;
+                }
+                table = self
+                    .ended
+                    .wait_timeout(table, TICK)
+                    .map_or_else(|error| error.into_inner().0, |(table, _)| table);
+                drop(table);
+            }
+            let aged = self.sweep(Instant::now());
+            if aged.is_empty() || syncing.try_lock().is_err() {
+                continue;
+            }
+            // The storage may take its time, and programs are to be executable meanwhile.
+            let (shared, syncing) = (Arc::clone(&self), Arc::clone(&syncing));
+            let sync = move || {
+                let _one_at_a_time = syncing.lock();
+                for (id, snapshot) in aged {
+                    let _ = shared.sync(&id, &snapshot);
+                }
+            };
+            if let Err(error) = thread::Builder::new().name("nfs-sync".to_owned()).spawn(sync) {
+                tracing::warn!(%error, "no thread to sync uncommitted data could be started");
+            }
         }
     }
 
-    /// Closes whatever is open of an object.
-    pub(super) fn remove(&self, id: &FileId) {
+    /// Closes files that were idle for too long or were removed. Returns the uncommitted data to be made stable now.
+    fn sweep(&self, now: Instant) -> Vec<(FileId, Snapshot)> {
+        let mut taken = Taken::new();
         let mut table = self.lock();
-        if let Some(slots) = table.files.remove(id) {
-            table.count -= slots.len();
+        let idle = |slot: &Slot| {
+            let limit = if slot.kept { KEPT_IDLE } else { IDLE };
+            now.saturating_duration_since(slot.last_used) >= limit
+        };
+        table.take_all_slots(&mut taken, idle);
+        let look = table.last_look.is_none_or(|last| now.saturating_duration_since(last) >= LOOK);
+        if look {
+            table.last_look = Some(now);
+        }
+        let lasting = if look { table.lasting() } else { Vec::new() };
+        let crowded = table.uncommitted >= (self.capacity / 2).max(1);
+        let wanted = if crowded { table.uncommitted / 4 + 1 } else { usize::MAX };
+        let mut aged = table.oldest_uncommitted(wanted);
+        if !crowded {
+            aged.retain(|(_, snapshot)| {
+                now.saturating_duration_since(snapshot.uncommitted.state().last) >= UNCOMMITTED_IDLE
+            });
+        }
+        drop(table);
+        drop(taken);
+        self.look_at(lasting);
+        aged
+    }
+
+    /// Closes files that stay open for longer, if they were removed or can be executed.
+    fn look_at(&self, files: Vec<Lasting>) {
+        for lasting in files {
+            let Ok(stat) = stat_cached(lasting.fd()) else { continue };
+            let mut taken = Taken::new();
+            let mut table = self.lock();
+            let witness = match &lasting {
+                _ if stat.stx_nlink == 0 => {
+                    let id = lasting.id();
+                    table.take_slots(id, &mut taken, |_| true);
+                    table.files.get(id).and_then(|entry| entry.uncommitted.clone()).and_then(|uncommitted| {
+                        // Nobody misses the data of a removed file.
+                        table.settle(id, &Snapshot::of(&uncommitted))
+                    })
+                }
+                // Or its owner could open it again.
+                Lasting::Kept(id, file)
+                    if is_executable(&stat) || stat.stx_mode & OWNER_READ_WRITE == OWNER_READ_WRITE =>
+                {
+                    if let Some(entry) = table.files.get_mut(id)
+                        && entry.uncommitted.is_none()
+                    {
+                        for slot in entry.slots.iter_mut().filter(|slot| Arc::ptr_eq(&slot.file, file)) {
+                            slot.kept = false;
+                        }
+                    }
+                    None
+                }
+                _ => None,
+            };
+            drop(table);
+            drop((taken, witness));
+        }
+    }
+}
+
+/// A descriptor that stays open for longer than [`IDLE`].
+enum Lasting {
+    Kept(FileId, Arc<OpenFile>),
+    Witness(FileId, Arc<Uncommitted>),
+}
+
+impl Lasting {
+    fn id(&self) -> &FileId {
+        match self {
+            Self::Kept(id, _) | Self::Witness(id, _) => id,
         }
     }
 
-    /// Closes the least recently used eighth, because the process has no descriptors left. Whether there was any.
-    pub(super) fn relieve(&self) -> bool {
-        let mut table = self.lock();
-        let any = table.count > 0;
-        if any {
-            table.shrink(self.capacity / 8 + 1);
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Kept(_, file) => file.as_fd(),
+            Self::Witness(_, uncommitted) => uncommitted.file.as_fd(),
         }
-        any
-    }
-
-    /// How many files are open.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.lock().count
     }
 }
 
 impl Table {
-    /// Drops the `number` least recently used.
-    fn shrink(&mut self, number: usize) {
-        let mut ages: Vec<u64> = self.files.values().flatten().map(|slot| slot.last_used).collect();
-        let index = number.min(ages.len()).saturating_sub(1);
-        let (_, limit, _) = ages.select_nth_unstable(index);
-        let limit = *limit;
-        self.files.retain(|_, slots| {
-            slots.retain(|slot| slot.last_used > limit);
-            !slots.is_empty()
+    /// Takes out the slots of a file that `which` names.
+    fn take_slots(&mut self, id: &FileId, taken: &mut Taken, mut which: impl FnMut(&Slot) -> bool) {
+        let MapEntry::Occupied(mut entry) = self.files.entry(*id) else { return };
+        let before = taken.len();
+        taken.extend(entry.get_mut().slots.extract_if(.., |slot| which(slot)).map(|slot| slot.file));
+        self.slots -= taken.len() - before;
+        if entry.get().is_empty() {
+            entry.remove();
+        }
+    }
+
+    /// Takes out the slots of all files that `which` names.
+    fn take_all_slots(&mut self, taken: &mut Taken, mut which: impl FnMut(&Slot) -> bool) {
+        let before = taken.len();
+        self.files.retain(|_, entry| {
+            taken.extend(entry.slots.extract_if(.., |slot| which(slot)).map(|slot| slot.file));
+            !entry.is_empty()
         });
-        self.count = self.files.values().map(Vec::len).sum();
+        self.slots -= taken.len() - before;
+    }
+
+    /// Takes out the `number` least recently used slots at least, of those kept for owners only if there are no others.
+    fn shrink(&mut self, number: usize, taken: &mut Taken) {
+        let ages = |kept| {
+            let slots = self.files.values().flat_map(|entry| &entry.slots);
+            slots.filter(|slot| slot.kept == kept).map(|slot| slot.last_used).collect::<Vec<_>>()
+        };
+        let mut kept = false;
+        let mut ages_of = ages(false);
+        if ages_of.is_empty() {
+            kept = true;
+            ages_of = ages(true);
+        }
+        if ages_of.is_empty() {
+            return;
+        }
+        let index = number.clamp(1, ages_of.len()) - 1;
+        let (_, limit, _) = ages_of.select_nth_unstable(index);
+        let limit = *limit;
+        self.take_all_slots(taken, |slot| slot.kept == kept && slot.last_used <= limit);
+    }
+
+    /// Begins a write to a file that has a witness.
+    fn write_on(&mut self, id: &FileId, now: Instant) -> Option<UnstableWrite> {
+        let uncommitted = self.files.get(id)?.uncommitted.as_ref()?;
+        let mut state = uncommitted.state();
+        state.epoch += 1;
+        state.now += 1;
+        state.last = now;
+        drop(state);
+        Some(UnstableWrite(Arc::clone(uncommitted)))
+    }
+
+    /// Takes out the witness of a file that was synced, if nothing was written since.
+    fn settle(&mut self, id: &FileId, snapshot: &Snapshot) -> Option<Arc<Uncommitted>> {
+        let MapEntry::Occupied(mut entry) = self.files.entry(*id) else { return None };
+        let same = |uncommitted: &mut Arc<Uncommitted>| Arc::ptr_eq(uncommitted, &snapshot.uncommitted);
+        let witness = entry.get_mut().uncommitted.take_if(|kept| same(kept) && snapshot.is_all())?;
+        self.uncommitted -= 1;
+        if entry.get().is_empty() {
+            entry.remove();
+        }
+        Some(witness)
+    }
+
+    /// Up to `number` files with uncommitted data to which nobody writes now, those first that wait for longest.
+    fn oldest_uncommitted(&self, number: usize) -> Vec<(FileId, Snapshot)> {
+        let mut all: Vec<_> = self
+            .files
+            .iter()
+            .filter_map(|(id, entry)| {
+                let uncommitted = entry.uncommitted.as_ref()?;
+                let state = uncommitted.state();
+                let (last, idle) = (state.last, state.now == 0);
+                drop(state);
+                idle.then(|| (last, *id, Snapshot::of(uncommitted)))
+            })
+            .collect();
+        all.sort_by_key(|(last, ..)| *last);
+        all.into_iter().take(number).map(|(_, id, snapshot)| (id, snapshot)).collect()
+    }
+
+    /// Descriptors that stay open for longer than [`IDLE`].
+    fn lasting(&self) -> Vec<Lasting> {
+        let mut all = Vec::new();
+        for (id, entry) in &self.files {
+            let kept = entry.slots.iter().filter(|slot| slot.kept);
+            all.extend(kept.map(|slot| Lasting::Kept(*id, Arc::clone(&slot.file))));
+            all.extend(entry.uncommitted.iter().map(|file| Lasting::Witness(*id, Arc::clone(file))));
+        }
+        all
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::File;
-
-    use super::super::convert::stat;
-    use super::*;
-
-    fn id(number: u8) -> FileId {
-        FileId::from_array(&[number])
-    }
-
-    fn open(readable: bool, writable: bool) -> Arc<OpenFile> {
-        let file = File::open("/dev/null").unwrap();
-        let stat = stat(&file).unwrap();
-        Arc::new(OpenFile::new(file.into(), readable, writable, &stat))
-    }
-
-    #[test]
-    fn the_table_is_bounded_and_the_oldest_go() {
-        let files = OpenFiles::new(16);
-        let who = Identity::superuser();
-        for number in 0..100 {
-            files.insert(id(number), &who, &open(true, false));
-            // The first is used all the time.
-            assert!(number == 0 || files.get(&id(0), &who, Purpose::Read).is_some());
-            assert!(files.len() <= 16);
-        }
-        assert!(files.get(&id(99), &who, Purpose::Read).is_some());
-        assert!(files.get(&id(50), &who, Purpose::Read).is_none());
-    }
-
-    #[test]
-    fn files_are_closed_when_descriptors_run_out() {
-        let files = OpenFiles::new(16);
-        assert!(!files.relieve());
-        for number in 0..10 {
-            files.insert(id(number), &Identity::superuser(), &open(true, false));
-        }
-        assert!(files.relieve());
-        assert_eq!(files.len(), 7);
-        assert!(files.get(&id(9), &Identity::superuser(), Purpose::Read).is_some());
-        while files.relieve() {}
-        assert_eq!(files.len(), 0);
-    }
-
-    #[test]
-    fn an_open_file_serves_its_identity_and_its_purpose() {
-        let files = OpenFiles::new(16);
-        let root = Identity::superuser();
-        let other = Identity { uid: 1, gid: 1, groups: Vec::new() };
-        files.insert(id(1), &root, &open(true, false));
-        assert!(files.get(&id(1), &other, Purpose::Read).is_none());
-        assert!(files.get(&id(1), &root, Purpose::Write).is_none());
-        files.insert(id(1), &root, &open(true, true));
-        assert_eq!(files.len(), 1, "one for both replaces one for reading");
-        files.remove(&id(1));
-        assert_eq!(files.len(), 0);
-    }
-}
+mod tests;

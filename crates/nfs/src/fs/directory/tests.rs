@@ -3,9 +3,14 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use super::map::Key;
+use super::storage::tests::Faulty;
 use super::*;
+
+mod descriptors;
+mod losses;
 
 fn open(path: &Path, handles: HandleSource) -> (tempfile::TempDir, DirectoryFs) {
     let place = tempfile::tempdir().unwrap();
@@ -43,30 +48,20 @@ fn other_file_systems_below_are_listed_and_not_entered() {
 }
 
 #[test]
-fn a_failure_of_the_storage_changes_the_verifier() {
-    let tree = tempfile::tempdir().unwrap();
-    let (_place, fs) = open(tree.path(), HandleSource::Automatic);
-    let before = fs.options.verifier.get();
-    assert_eq!(fs.storage_failed(Errno::NOSPC), FsError::NoSpace);
-    assert_ne!(fs.options.verifier.get(), before);
-    let before = fs.options.verifier.get();
-    // "Cannot be synced" is no failure.
-    assert_eq!(fs.storage_failed(Errno::INVAL), FsError::NotSupported);
-    assert_eq!(fs.options.verifier.get(), before);
-}
-
-#[test]
 fn trees_that_share_a_verifier_change_it_together() {
     let trees = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let place = tempfile::tempdir().unwrap();
     let state = StateDirectory::open(place.path()).unwrap();
     let options = DirectoryOptions::default();
-    let [one, other] =
-        trees.each_ref().map(|tree| DirectoryFs::open(tree.path(), &state, options.clone()).unwrap());
-    let before = other.options.verifier.get();
-    one.storage_failed(Errno::IO);
-    assert_eq!(one.options.verifier.get(), other.options.verifier.get());
-    assert_ne!(other.options.verifier.get(), before);
+    let device = Arc::new(Faulty::default());
+    let storage = Storage::on(Arc::clone(&device) as Arc<_>, options.verifier.clone());
+    let one = DirectoryFs::open_on(storage, trees[0].path(), &state, options.clone()).unwrap();
+    let other = DirectoryFs::open(trees[1].path(), &state, options.clone()).unwrap();
+    let before = other.storage.verifier();
+    device.sync.lock().unwrap().push(Errno::IO);
+    assert_eq!(one.flush(), Err(FsError::Io));
+    assert_eq!(one.storage.verifier(), other.storage.verifier());
+    assert_ne!(other.storage.verifier(), before);
     // Other options, another verifier.
     assert_ne!(DirectoryOptions::default().verifier.get(), options.verifier.get());
 }

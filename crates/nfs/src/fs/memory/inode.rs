@@ -199,13 +199,26 @@ impl Inode {
         }
     }
 
-    /// Whoever writes to a file or gives it away takes its set-id bits off.
+    /// A change of the contents by a user without privileges takes the set-id bits off.
     pub(super) fn drop_set_id(&mut self, who: &Identity) {
-        if who.uid != 0 && matches!(self.body, Body::File(_)) {
-            self.mode &= !permission::SET_USER_ID;
-            if self.mode & permission::GROUP_EXECUTE != 0 {
-                self.mode &= !permission::SET_GROUP_ID;
-            }
+        if who.uid == 0 || !matches!(self.body, Body::File(_)) {
+            return;
+        }
+        self.mode &= !permission::SET_USER_ID;
+        // Without the group's right to execute it has another meaning, which those outside of the group end.
+        if self.mode & permission::GROUP_EXECUTE != 0 || !who.is_member(self.gid) {
+            self.mode &= !permission::SET_GROUP_ID;
+        }
+    }
+
+    /// A change of owner or group takes the set-id bits off, whoever makes it.
+    fn drop_set_id_of_former_owner(&mut self) {
+        if matches!(self.body, Body::Directory(_)) {
+            return;
+        }
+        self.mode &= !permission::SET_USER_ID;
+        if self.mode & permission::GROUP_EXECUTE != 0 {
+            self.mode &= !permission::SET_GROUP_ID;
         }
     }
 
@@ -214,7 +227,7 @@ impl Inode {
         if new.uid.is_some() || new.gid.is_some() {
             self.uid = new.uid.unwrap_or(self.uid);
             self.gid = new.gid.unwrap_or(self.gid);
-            self.drop_set_id(who);
+            self.drop_set_id_of_former_owner();
         }
         if let Some(mode) = new.mode {
             self.mode = mode & 0o7777;

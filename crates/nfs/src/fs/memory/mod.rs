@@ -16,7 +16,7 @@ use bytes::Bytes;
 use contents::Contents;
 use inode::{Body, Directory, Inode, PARENT_COOKIE, SELF_COOKIE};
 
-use super::permission;
+use super::permission::{self, Privileges};
 use super::types::{
     Access, Attributes, Before, Change, CreateHow, Entry, FileId, FileKind, Found, FsError, Identity,
     LINK_TARGET_MAX, Linked, Listing, LookupName, NAME_MAX, Name, Node, Outcome, Properties, ReadResult,
@@ -92,8 +92,14 @@ impl Tree {
         Ok(entries.get(name))
     }
 
-    /// Resizes a file within `capacity`.
-    fn resize(&mut self, number: u64, size: u64, options: &MemoryOptions) -> Result<(), FsError> {
+    /// Resizes a file within the limits. A refusal changes nothing.
+    fn resize(
+        &mut self,
+        who: &Identity,
+        number: u64,
+        size: u64,
+        options: &MemoryOptions,
+    ) -> Result<(), FsError> {
         if size > options.max_file_size {
             return Err(FsError::FileTooLarge);
         }
@@ -102,6 +108,8 @@ impl Tree {
         let held = contents.used();
         contents.resize(size);
         self.used -= held - contents.used();
+        inode.drop_set_id(who);
+        inode.touch_modified();
         Ok(())
     }
 
@@ -243,10 +251,10 @@ impl MemoryFs {
         let number = tree.add(who, directory, name, new, &self.options)?;
         let inode = tree.get_mut(number)?;
         let rest = SetAttributes { mode: None, size: None, ..*attributes };
-        let allowed = permission::may_set(&inode.attributes(), who, &rest);
+        let allowed = permission::may_set(&inode.attributes(), who, Privileges::of(who), &rest, || Ok(true));
         let sized = match (allowed, attributes.size) {
             (Ok(()), Some(size)) if matches!(inode.body, Body::File(_)) => {
-                tree.resize(number, size, &self.options)
+                tree.resize(who, number, size, &self.options)
             }
             (result, _) => result,
         };
@@ -465,11 +473,12 @@ impl FileSystem for MemoryFs {
             if guard.is_some_and(|guard| guard != attributes.changed) {
                 return Err(FsError::NotSynchronized);
             }
-            permission::may_set(&attributes, who, new)?;
+            permission::may_set(&attributes, who, Privileges::of(who), new, || {
+                Ok(permission::may_write(&attributes, who))
+            })?;
             if let Some(size) = new.size {
                 inode.contents().map_err(|_| FsError::InvalidArgument)?;
-                tree.resize(number, size, &self.options)?;
-                tree.get_mut(number)?.touch_modified();
+                tree.resize(who, number, size, &self.options)?;
             }
             let inode = tree.get_mut(number)?;
             inode.set(who, new);
@@ -499,8 +508,7 @@ impl FileSystem for MemoryFs {
                         if !permission::may_write(&inode.attributes(), who) {
                             return Err(FsError::AccessDenied);
                         }
-                        tree.resize(existing, size, &self.options)?;
-                        tree.get_mut(existing)?.touch_modified();
+                        tree.resize(who, existing, size, &self.options)?;
                     }
                     self.node(tree, existing)
                 }

@@ -74,6 +74,24 @@ async fn exclusive_create_can_be_repeated_and_survives_a_restart() {
     }
 }
 
+/// RFC 1813 §3.3.8: the verifier says that a call is a repeat; all of its 64 bits count.
+#[tokio::test]
+async fn every_bit_of_a_verifier_counts() {
+    for bed in Bed::all() {
+        let exclusive =
+            |verifier: u64| create(bed.root, "file", CreateHow::Exclusive(verifier.to_be_bytes()));
+        for verifier in [0, u64::MAX, 0x8000_0000_8000_0000, 0x0123_4567_89ab_cdef] {
+            assert_eq!(bed.status(&exclusive(verifier)).await, None, "{}", bed.name);
+            for bit in 0..64 {
+                let other = bed.status(&exclusive(verifier ^ (1 << bit))).await;
+                assert_eq!(other, Some(Status::Exist), "{} {verifier:016x} bit {bit}", bed.name);
+            }
+            assert_eq!(bed.status(&exclusive(verifier)).await, None, "{} a repeat", bed.name);
+            assert_eq!(bed.remove(bed.root, "file").await, None);
+        }
+    }
+}
+
 #[tokio::test]
 async fn special_files() {
     for bed in Bed::all() {
@@ -153,7 +171,10 @@ async fn symbolic_links_have_limits() {
             symlink: SymlinkData { attributes: SetAttributes::default(), target: Bytes::from(target) },
         };
         assert_eq!(bed.status(&symlink(String::new())).await, Some(Status::Inval), "{}", bed.name);
-        assert_eq!(bed.status(&symlink("x".repeat(4096))).await, Some(Status::NameTooLong), "{}", bed.name);
+        for length in [4096, 4097, 5000, MAX_PATH_ON_WIRE] {
+            let status = bed.status(&symlink("x".repeat(length))).await;
+            assert_eq!(status, Some(Status::NameTooLong), "{} {length}", bed.name);
+        }
         let longest = "y/".repeat(2047) + "z";
         assert_eq!(bed.status(&symlink(longest.clone())).await, None, "{}", bed.name);
         let link = bed.lookup(bed.root, "link").await.unwrap();

@@ -343,6 +343,136 @@ async fn permissions_hold_for_data_and_names() {
     }
 }
 
+/// Times that a client leaves to the server's clock.
+fn now(accessed: bool, modified: bool) -> SetAttributes {
+    let time = |now| if now { SetTime::ServerTime } else { SetTime::DontChange };
+    SetAttributes { atime: time(accessed), mtime: time(modified), ..SetAttributes::default() }
+}
+
+/// A bed for each file system that tells its callers apart, and a file of user 0 in it with these bits.
+async fn files_of_root(bits: u32) -> Vec<(Bed, FileHandle)> {
+    let mut files = Vec::new();
+    for bed in Bed::all() {
+        if bed.places.is_some() && !acts_as_callers() {
+            println!("{}: skipped, this process cannot act as its callers", bed.name);
+            continue;
+        }
+        assert_eq!(bed.set(bed.root, mode(0o755)).await, None);
+        let file = bed.make_file(bed.root, "file", 0o600).await;
+        bed.write(file, 0, b"precious").await.unwrap();
+        assert_eq!(bed.set(file, mode(bits)).await, None);
+        files.push((bed, file));
+    }
+    files
+}
+
+/// `open(O_TRUNC)` is SETATTR of size 0 and of the time of modification to the server's clock.
+#[tokio::test]
+async fn a_user_who_may_write_cuts_a_file_and_touches_it() {
+    for (bed, file) in files_of_root(0o666).await {
+        let bed = bed.by(1000, 1000);
+        let old = bed.getattr(file).await.unwrap();
+        for (accessed, modified) in [(true, false), (false, true), (true, true)] {
+            assert_eq!(bed.set(file, now(accessed, modified)).await, None, "{}", bed.name);
+            let touched = bed.getattr(file).await.unwrap();
+            assert!(!accessed || touched.atime >= old.atime, "{}", bed.name);
+            assert!(!modified || touched.mtime >= old.mtime, "{}", bed.name);
+        }
+        // One time alone leaves the other.
+        let before = bed.getattr(file).await.unwrap();
+        assert_eq!(bed.set(file, now(true, false)).await, None, "{}", bed.name);
+        assert_eq!(bed.getattr(file).await.unwrap().mtime, before.mtime, "{}", bed.name);
+        assert_eq!(bed.set(file, now(false, true)).await, None, "{}", bed.name);
+        for set in [now(false, true), now(true, true), now(false, false)] {
+            bed.write(file, 0, b"precious").await.unwrap();
+            assert_eq!(bed.set(file, SetAttributes { size: Some(3), ..set }).await, None, "{}", bed.name);
+            assert_eq!(bed.getattr(file).await.unwrap().size, 3, "{}", bed.name);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_setattr_changes_nothing() {
+    let client_time = SetTime::ClientTime(NfsTime { seconds: 5, nanoseconds: 0 });
+    let cut = size(0);
+    for (bits, refusals) in [
+        (0o666, [Status::Perm; 6]),
+        // Without the right to write even that is refused first which needs no more.
+        (0o644, [Status::Perm, Status::Perm, Status::Perm, Status::Perm, Status::Perm, Status::Acces]),
+    ] {
+        for (bed, file) in files_of_root(bits).await {
+            let bed = bed.by(1000, 1000);
+            let sets = [
+                SetAttributes { mode: Some(0o600), ..cut },
+                SetAttributes { uid: Some(1000), ..cut },
+                SetAttributes { gid: Some(1000), ..cut },
+                SetAttributes { mtime: client_time, ..cut },
+                SetAttributes { atime: client_time, mtime: SetTime::ServerTime, ..cut },
+                SetAttributes { mtime: SetTime::ServerTime, ..cut },
+            ];
+            let before = bed.getattr(file).await.unwrap();
+            for (set, refusal) in sets.into_iter().zip(refusals) {
+                if bits == 0o666 && set == sets[5] {
+                    continue;
+                }
+                assert_eq!(bed.set(file, set).await, Some(refusal), "{} {set:?}", bed.name);
+                assert_eq!(bed.getattr(file).await.unwrap(), before, "{} {set:?}", bed.name);
+            }
+            if bits == 0o644 {
+                for set in [now(true, false), now(false, true), now(true, true)] {
+                    assert_eq!(bed.set(file, set).await, Some(Status::Acces), "{} {set:?}", bed.name);
+                }
+            }
+            assert_eq!(bed.getattr(file).await.unwrap(), before, "{}", bed.name);
+        }
+    }
+}
+
+/// RFC 1813 §4.4: `ftruncate` comes here without the open file behind it, so the owner's right to the data holds.
+#[tokio::test]
+async fn an_owner_cuts_a_file_that_became_read_only() {
+    for (bed, file) in files_of_root(0o644).await {
+        let give = SetAttributes { uid: Some(1000), ..mode(0o444) };
+        assert_eq!(bed.set(file, give).await, None);
+        let bed = bed.by(1000, 1000);
+        let cut = SetAttributes { size: Some(4), ..now(false, true) };
+        assert_eq!(bed.set(file, cut).await, None, "{}", bed.name);
+        assert_eq!(&bed.read(file, 0, 9).await.unwrap().data[..], b"prec", "{}", bed.name);
+        // Not for others.
+        let bed = bed.by(1001, 1001);
+        assert_eq!(bed.set(file, cut).await, Some(Status::Acces), "{}", bed.name);
+    }
+}
+
+/// As on a local file system: a change of the contents by a user without privileges takes set-id bits off.
+#[tokio::test]
+async fn writing_and_cutting_take_set_id_bits_off() {
+    for (bits, left) in [(0o6777, 0o777), (0o4666, 0o666)] {
+        for (bed, file) in files_of_root(bits).await {
+            // User 0 keeps them.
+            bed.write(file, 0, b"x").await.unwrap();
+            assert_eq!(bed.set(file, size(5)).await, None);
+            assert_eq!(bed.getattr(file).await.unwrap().mode, bits, "{}", bed.name);
+            let mut bed = bed.by(1000, 1000);
+            bed.write(file, 0, b"x").await.unwrap();
+            assert_eq!(bed.getattr(file).await.unwrap().mode, left, "{}", bed.name);
+            for cut in [size(3), SetAttributes { size: Some(2), ..now(false, true) }] {
+                bed = bed.by(0, 0);
+                assert_eq!(bed.set(file, mode(bits)).await, None);
+                bed = bed.by(1000, 1000);
+                assert_eq!(bed.set(file, cut).await, None, "{}", bed.name);
+                assert_eq!(bed.getattr(file).await.unwrap().mode, left, "{} {cut:?}", bed.name);
+            }
+            // Given away, they go, whoever does it.
+            let bed = bed.by(0, 0);
+            assert_eq!(bed.set(file, mode(bits)).await, None);
+            let give = SetAttributes { uid: Some(1001), ..SetAttributes::default() };
+            assert_eq!(bed.set(file, give).await, None);
+            assert_eq!(bed.getattr(file).await.unwrap().mode & 0o4000, 0, "{}", bed.name);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_new_object_belongs_to_its_maker() {
     for bed in Bed::all() {

@@ -1,0 +1,137 @@
+//! What becomes of data that the storage does not keep. The device of these tests fails as it is told.
+
+use super::*;
+
+fn failing() -> (Arc<Faulty>, [tempfile::TempDir; 2], DirectoryFs) {
+    let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let state = StateDirectory::open(places[1].path()).unwrap();
+    let options = DirectoryOptions { sync_metadata: false, ..DirectoryOptions::default() };
+    let device = Arc::new(Faulty::default());
+    let storage = Storage::on(Arc::clone(&device) as Arc<_>, options.verifier.clone());
+    let fs = DirectoryFs::open_on(storage, places[0].path(), &state, options).unwrap();
+    (device, places, fs)
+}
+
+fn file(fs: &DirectoryFs, name: &str) -> FileId {
+    let how = CreateHow::Guarded(SetAttributes::default());
+    fs.create(&me(), &fs.root(), Name::new(name.as_bytes()).unwrap(), &how).result.unwrap().id
+}
+
+fn me() -> Identity {
+    Identity::superuser()
+}
+
+fn write(fs: &DirectoryFs, id: &FileId, stability: Stability) -> Result<WriteResult, FsError> {
+    fs.write(&me(), id, 0, b"data", stability).result
+}
+
+#[test]
+fn a_commit_that_fails_changes_the_verifier_of_all() {
+    let (device, _places, fs) = failing();
+    let (one, other) = (file(&fs, "one"), file(&fs, "other"));
+    let written = [&one, &other].map(|id| write(&fs, id, Stability::Unstable).unwrap().verifier);
+    device.sync.lock().unwrap().push(Errno::IO);
+    assert_eq!(fs.commit(&me(), &one, 0, 0).result, Err(FsError::Io));
+    let committed = fs.commit(&me(), &other, 0, 0).result.unwrap();
+    assert!(!written.contains(&committed));
+    // What is written again is safe.
+    let again = write(&fs, &one, Stability::Unstable).unwrap().verifier;
+    assert_eq!(fs.commit(&me(), &one, 0, 0).result, Ok(again));
+}
+
+#[test]
+fn an_error_at_the_close_reaches_the_commit() {
+    let (device, _places, fs) = failing();
+    let id = file(&fs, "file");
+    let written = write(&fs, &id, Stability::Unstable).unwrap();
+    device.close.lock().unwrap().push(Errno::NOSPC);
+    // The COMMIT closes what could write.
+    assert_ne!(fs.commit(&me(), &id, 0, 0).result.unwrap(), written.verifier);
+    let written = write(&fs, &id, Stability::Unstable).unwrap();
+    device.close.lock().unwrap().push(Errno::IO);
+    // So does time.
+    fs.open_files.close_idle();
+    assert_ne!(fs.commit(&me(), &id, 0, 0).result.unwrap(), written.verifier);
+}
+
+#[test]
+fn what_is_asked_to_be_stable_fails_with_the_storage() {
+    let (device, _places, fs) = failing();
+    let id = file(&fs, "file");
+    for stability in [Stability::DataSync, Stability::FileSync] {
+        let before = fs.storage.verifier();
+        device.sync.lock().unwrap().push(Errno::NOSPC);
+        assert_eq!(write(&fs, &id, stability), Err(FsError::NoSpace));
+        assert_ne!(fs.storage.verifier(), before);
+        assert_eq!(write(&fs, &id, stability).unwrap().committed, stability);
+    }
+}
+
+/// Some file systems cannot sync: an operation is not undone by that.
+#[test]
+fn what_cannot_be_synced_is_done_all_the_same() {
+    let (device, _places, fs) = failing();
+    let id = file(&fs, "file");
+    let refuse = || device.sync.lock().unwrap().push(Errno::INVAL);
+    let before = fs.storage.verifier();
+    for stability in [Stability::DataSync, Stability::FileSync] {
+        refuse();
+        assert!(write(&fs, &id, stability).is_ok());
+    }
+    refuse();
+    assert_eq!(fs.commit(&me(), &id, 0, 0).result, Ok(before));
+    refuse();
+    assert_eq!(fs.flush(), Ok(()));
+}
+
+#[test]
+fn uncommitted_data_is_synced_through_its_witness() {
+    let (device, _places, fs) = failing();
+    let id = file(&fs, "file");
+    assert!(fs.open_files.uncommitted(&id).is_none());
+    let written = write(&fs, &id, Stability::Unstable).unwrap();
+    assert_eq!(written.committed, Stability::Unstable);
+    let witness = fs.open_files.uncommitted(&id).unwrap();
+    let flags = rustix::fs::fcntl_getfl(witness.file()).unwrap();
+    assert_eq!(flags & OFlags::RWMODE, OFlags::RDONLY);
+    // It stays when all else is closed, and over more writes.
+    fs.open_files.close_idle();
+    write(&fs, &id, Stability::Unstable).unwrap();
+    let later = fs.open_files.uncommitted(&id).unwrap();
+    assert_eq!(later.file().as_fd().as_raw_fd(), witness.file().as_fd().as_raw_fd());
+    let synced = device.synced.lock().unwrap().len();
+    fs.commit(&me(), &id, 0, 0).result.unwrap();
+    assert_eq!(device.synced.lock().unwrap()[synced..], [Reach::File]);
+    assert!(fs.open_files.uncommitted(&id).is_none());
+}
+
+#[test]
+fn a_flush_tells_of_every_file() {
+    let (device, _places, fs) = failing();
+    for name in ["one", "other"] {
+        write(&fs, &file(&fs, name), Stability::Unstable).unwrap();
+    }
+    let before = fs.storage.verifier();
+    device.sync.lock().unwrap().push(Errno::IO);
+    assert_eq!(fs.flush(), Err(FsError::Io));
+    assert_ne!(fs.storage.verifier(), before);
+    assert_eq!(*device.synced.lock().unwrap(), [Reach::File, Reach::File, Reach::FileSystem]);
+    assert_eq!(fs.flush(), Ok(()));
+}
+
+/// Without a witness there is no UNSTABLE: the answer says what was done.
+#[test]
+fn without_room_for_a_witness_data_is_made_stable_at_once() {
+    let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let state = StateDirectory::open(places[1].path()).unwrap();
+    let options = DirectoryOptions { open_files: 4, sync_metadata: false, ..DirectoryOptions::default() };
+    let device = Arc::new(Faulty::default());
+    let storage = Storage::on(Arc::clone(&device) as Arc<_>, options.verifier.clone());
+    let fs = DirectoryFs::open_on(storage, places[0].path(), &state, options).unwrap();
+    let ids = ["a", "b", "c"].map(|name| file(&fs, name));
+    let committed = ids.map(|id| write(&fs, &id, Stability::Unstable).unwrap().committed);
+    assert_eq!(committed, [Stability::Unstable, Stability::Unstable, Stability::DataSync]);
+    assert_eq!(*device.synced.lock().unwrap(), [Reach::Data]);
+    fs.commit(&me(), &ids[0], 0, 0).result.unwrap();
+    assert_eq!(write(&fs, &ids[2], Stability::Unstable).unwrap().committed, Stability::Unstable);
+}
