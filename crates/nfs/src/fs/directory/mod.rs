@@ -282,15 +282,13 @@ impl DirectoryFs {
     }
 
     /// One directory up, on the same file system.
-    fn climb(from: &Object) -> Result<Object, FsError> {
+    fn climb(&self, from: &Object) -> Result<Object, FsError> {
         let up = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        let fd =
-            openat2(from, c"..", NAMING | OFlags::DIRECTORY, Mode::empty(), up).map_err(
-                |errno| match errno {
-                    Errno::XDEV => FsError::AccessDenied,
-                    other => other.into(),
-                },
-            )?;
+        let open = || openat2(from, c"..", NAMING | OFlags::DIRECTORY, Mode::empty(), up);
+        let fd = self.open_files.opening(out_of_descriptors, open).map_err(|errno| match errno {
+            Errno::XDEV => FsError::AccessDenied,
+            other => other.into(),
+        })?;
         Ok(Object::new(fd)?)
     }
 
@@ -298,7 +296,7 @@ impl DirectoryFs {
     fn parent(&self, who: &Identity, directory: &Object) -> Result<Object, FsError> {
         let parent = {
             let _acting = self.actor.act_as(who)?;
-            Self::climb(directory)?
+            self.climb(directory)?
         };
         // Somebody may have moved the directory out of the tree: then what is above it is none of the client's
         // business.
@@ -316,7 +314,7 @@ impl DirectoryFs {
             if borders.contains(&at) || climbed > CLIMB_MAX {
                 return Ok(false);
             }
-            let next = Self::climb(above.as_ref().unwrap_or(directory))?;
+            let next = self.climb(above.as_ref().unwrap_or(directory))?;
             let place = Place::from(&next.stat);
             // The root of the file system is its own parent.
             if place == at {

@@ -518,7 +518,7 @@ impl OpenFiles {
             Ok(_) => table.tended = true,
             // The next call tries again; until then nothing is closed.
             Err(error) => {
-                tracing::warn!(%error, "no thread to close files that nobody uses could be started")
+                tracing::warn!(%error, "no thread to close files that nobody uses could be started");
             }
         }
     }
