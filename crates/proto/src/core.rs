@@ -160,6 +160,8 @@ pub(crate) struct Core {
     works: IdMap<WrId, (Origin, usize)>,
     next_id: u64,
     sends_outstanding: usize,
+    /// Sends that are not express and have not completed, with the grant that each says.
+    in_order: Vec<(WrId, u32)>,
 }
 
 impl Core {
@@ -208,6 +210,7 @@ impl Core {
             works: IdMap::default(),
             next_id: 0,
             sends_outstanding: 0,
+            in_order: Vec::new(),
         }
     }
 
@@ -400,13 +403,14 @@ impl Core {
         id
     }
 
-    pub(crate) fn post(&mut self, origin: Origin, request: WorkRequest) {
+    pub(crate) fn post(&mut self, origin: Origin, request: WorkRequest) -> WrId {
         // No message waits for the transfers of another.
         if matches!(request, WorkRequest::Write { .. } | WorkRequest::Read { .. }) {
             self.send_combined();
         }
         let id = self.id(origin, cost(&request));
         self.out.push_back(Post::Work(id, request));
+        id
     }
 
     pub(crate) fn post_command(&mut self, command: Post) {
@@ -446,6 +450,11 @@ impl Core {
         ProtectionDomain::room_for(self.receive_len)
     }
 
+    /// The peer was granted so much: from one message to the next the room of these Receives stays with the connection.
+    pub(crate) fn keep_receives(&mut self, granted: u32, domain: &ProtectionDomain) {
+        self.receives.keep(granted, self.receive_len, domain);
+    }
+
     /// Posts Receives until `owed` are there or the domain has no room; says how many are missing (rule I3).
     pub(crate) fn post_receives(&mut self, mut owed: u32, domain: &ProtectionDomain) -> u32 {
         if let Some(credits) = &mut self.messages {
@@ -453,7 +462,7 @@ impl Core {
             owed = credits.receives_owed();
         }
         while self.receives.missing(owed) > 0 {
-            let Ok(reserved) = domain.reserve(self.receive_len) else { break };
+            let Ok(reserved) = self.receives.domain(domain).reserve(self.receive_len) else { break };
             let id = self.id(Origin::Receive, 0);
             let memory = ReceiveMemory::Pooled(reserved.aligned(self.receive_align));
             self.out.push_back(Post::Receive(id, memory));
@@ -595,9 +604,15 @@ impl Core {
             self.combine_or_post(Waiting { xid, direction, credit, header: encoded, payload, express });
         } else {
             self.send_combined();
-            self.post_encoded(encoded, payload, invalidate, express);
+            let told = self.told(header.direction.unwrap_or_default(), header.credit);
+            self.post_encoded((encoded, payload), invalidate, express, told);
         }
         len
+    }
+
+    /// The grant that a message says: a Call says what it asks for, unless messages are counted.
+    fn told(&self, direction: Direction, credit: u32) -> Option<u32> {
+        (direction == Direction::Reply || self.messages.is_some()).then_some(credit)
     }
 
     /// Lets a message wait for others, or posts it after those that wait.
@@ -610,7 +625,7 @@ impl Core {
         if self.combine.fits(&message, room) {
             self.combine.push(message);
         } else {
-            self.post_encoded(message.header, &message.payload, None, message.express);
+            self.post_alone(message);
         }
     }
 
@@ -624,14 +639,20 @@ impl Core {
         waits
     }
 
+    fn post_alone(&mut self, message: Waiting) {
+        let told = self.told(message.direction, message.credit);
+        self.post_encoded((message.header, &message.payload), None, message.express, told);
+    }
+
     fn post_combined(&mut self) {
         let mut messages = self.combine.take();
         if messages.len() < 2 {
             if let Some(message) = messages.pop() {
-                self.post_encoded(message.header, &message.payload, None, message.express);
+                self.post_alone(message);
             }
             return;
         }
+        let told = messages.iter().rev().find_map(|message| self.told(message.direction, message.credit));
         let lengths = messages.iter().map(|message| u32::try_from(message.len()).unwrap_or(u32::MAX));
         let body = Body::Combined(lengths.collect());
         let (first, last) = (messages.first(), messages.last());
@@ -659,23 +680,27 @@ impl Core {
                 behind.push(Piece::Inline(BETWEEN.slice(..aligned(len) - len)));
             }
         }
-        self.post_encoded(encoded, &behind, None, express);
+        self.post_encoded((encoded, &behind), None, express, told);
     }
 
+    /// Posts a Send that says the grant `told`. The peer keeps to the grant that came last, and Receives may back only the one that
+    /// left last. So a Send never passes one that says another grant (rule I3).
     fn post_encoded(
         &mut self,
-        header: BytesMut,
-        payload: &rpcrdma_xdr::Stream,
+        (header, payload): (BytesMut, &rpcrdma_xdr::Stream),
         invalidate: Option<Key>,
         express: bool,
+        told: Option<u32>,
     ) {
+        let express = express && told.is_none_or(|told| self.in_order.iter().all(|(_, said)| *said == told));
         self.stats.sends += 1;
         let mut gather = Gather::default();
         gather.push(header.freeze(), false);
         gather.push_stream(payload);
         let gather = self.gather(gather);
         let request = SendRequest { gather, invalidate, solicited: false, express };
-        self.post(Origin::Send, WorkRequest::Send(request));
+        let id = self.post(Origin::Send, WorkRequest::Send(request));
+        self.in_order.extend(told.filter(|_| !express).map(|told| (id, told)));
     }
 
     /// A gather list that the provider takes; counts what is copied for it.
@@ -705,8 +730,10 @@ impl Core {
     /// What a completion belongs to.
     pub(crate) fn complete(&mut self, id: WrId) -> Option<Origin> {
         let (origin, cost) = self.works.remove(&id)?;
-        if origin == Origin::Receive {
-            self.receives.complete();
+        match origin {
+            Origin::Receive => self.receives.complete(),
+            Origin::Send => self.in_order.retain(|(sent, _)| *sent != id),
+            _ => {}
         }
         self.sends_outstanding = self.sends_outstanding.saturating_sub(cost);
         Some(origin)
@@ -727,6 +754,8 @@ impl Core {
         self.combine.take();
         self.out.clear();
         self.works.clear();
+        self.in_order.clear();
+        self.receives.end();
     }
 }
 

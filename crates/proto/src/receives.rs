@@ -3,8 +3,14 @@
 //! A Receive is consumed by whatever the peer sends next, so only their number matters: one for each credit that the peer
 //! may use and one for each call of ours that waits for a reply. Memory is attached by the provider; a Receive that is
 //! posted is never withdrawn, only drained.
+//!
+//! Receives are reserved in a share of the domain that belongs to the connection. The share keeps the room of as many as the peer
+//! was granted. When a message is done with, its room is for the next Receive, and other users of a full domain do not get it. So
+//! a grant need not shrink, and an answer finds the Receive for its credit.
 
 use std::collections::VecDeque;
+
+use rpcrdma_verbs::ProtectionDomain;
 
 /// Counts the Receives that are posted.
 #[derive(Debug, Default)]
@@ -12,9 +18,35 @@ pub struct Receives {
     posted: u32,
     /// Those of earlier sizes that are posted still, oldest first: size in bytes, and how many.
     earlier: VecDeque<(usize, u32)>,
+    /// Where they are reserved, as soon as the domain is known.
+    domain: Option<ProtectionDomain>,
+    /// The room that is kept, bytes.
+    kept: usize,
 }
 
 impl Receives {
+    /// Where Receives are reserved.
+    pub fn domain(&mut self, whole: &ProtectionDomain) -> &ProtectionDomain {
+        self.domain.get_or_insert_with(|| whole.share(usize::MAX))
+    }
+
+    /// Keeps the room of so many Receives of `size` bytes from one message to the next.
+    pub fn keep(&mut self, receives: u32, size: usize, whole: &ProtectionDomain) {
+        let receives = usize::try_from(receives).unwrap_or(usize::MAX);
+        let room = receives.saturating_mul(ProtectionDomain::room_for(size));
+        if self.kept != room {
+            self.kept = room;
+            self.domain(whole).keep(room);
+        }
+    }
+
+    /// Gives the room back that is kept: the connection is over.
+    pub fn end(&mut self) {
+        if let Some(domain) = self.domain.take() {
+            domain.keep(0);
+        }
+    }
+
     /// Receives posted and not completed.
     #[must_use]
     pub const fn posted(&self) -> u32 {
@@ -62,5 +94,11 @@ impl Receives {
     #[must_use]
     pub fn least_earlier(&self) -> Option<usize> {
         self.earlier.iter().map(|(size, _)| *size).min()
+    }
+}
+
+impl Drop for Receives {
+    fn drop(&mut self) {
+        self.end();
     }
 }

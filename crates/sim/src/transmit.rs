@@ -1,7 +1,8 @@
 //! The sending half of an end: which segment leaves next.
 //!
 //! Four sources compete at each segment border: express Sends, Read Responses, Read Requests that waited for their
-//! limit, and the send queue. Express Sends come first, but never between the segments of another Send. Between Read
+//! limit, and the send queue. Express Sends come first, but never between the segments of another Send; a Send that is posted behind
+//! one waits for it. Between Read
 //! Responses and the rest the seed decides. A request that left needs nothing but its slot in
 //! [`Completions`](crate::completions::Completions).
 
@@ -210,6 +211,7 @@ impl End {
             .front()
             .filter(due)
             .filter(|posted| matches!(posted.job, Job::Send { .. } | Job::Write { .. }))
+            .filter(|posted| !self.would_pass_express(posted))
             .map(|posted| (Source::Queue, posted.not_before));
         let express = self.next_express().filter(due).map(|posted| (Source::Express, posted.not_before));
         let posted = match (in_send, queue, express) {
@@ -235,6 +237,12 @@ impl End {
             .iter()
             .any(|posted| posted.seq < express.seq && matches!(posted.job, Job::LocalInvalidate { .. }));
         (!fenced).then_some(express)
+    }
+
+    /// Whether this is a Send that would pass an express one that was posted before it.
+    fn would_pass_express(&self, posted: &Posted) -> bool {
+        let begins = matches!(posted.job, Job::Send { begun: false, .. });
+        begins && self.express.front().is_some_and(|express| express.seq < posted.seq)
     }
 
     /// The next Read Request, if its limit allows it.
@@ -316,7 +324,8 @@ impl End {
         let when = |posted: &Posted| {
             if needs_link(posted) { posted.not_before.max(outbound.busy_until) } else { posted.not_before }
         };
-        let queue = self.queue.front().filter(|posted| !blocked(posted)).map(when);
+        let held = |posted: &&Posted| posted.begun && self.would_pass_express(posted);
+        let queue = self.queue.front().filter(|posted| !blocked(posted) && !held(posted)).map(when);
         let express = self.next_express().map(when);
         let read = self.next_read().map(|part| part.ready_at.max(outbound.busy_until));
         let response = self.responses.front().map(|response| response.ready_at.max(outbound.busy_until));

@@ -54,7 +54,8 @@ macro_rules! tests {
         $crate::tests! {
             @cases [$(#[$attribute])+] [$fixture]
             ordering: sends_arrive_in_order, a_send_follows_the_writes_before_it, later_writes_win,
-                express_sends_keep_their_order, reads_and_sends_do_not_wait_for_each_other,
+                express_sends_keep_their_order, i3_no_send_passes_an_earlier_express_one,
+                reads_and_sends_do_not_wait_for_each_other,
                 sends_and_writes_complete_in_order;
             protection: zero_length_requests_check_no_key, a_wrong_key_is_refused,
                 writes_outside_the_range_are_refused, reads_outside_the_range_are_refused,

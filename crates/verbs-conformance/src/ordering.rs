@@ -94,6 +94,34 @@ pub async fn express_sends_keep_their_order(fixture: &dyn Fixture) {
     duo.is_alive().await;
 }
 
+/// No Send passes an express one that was posted before it: whoever wants two Sends in order posts the second as an ordinary one.
+pub async fn i3_no_send_passes_an_earlier_express_one(fixture: &dyn Fixture) {
+    // Some longer than a segment, so that a Send has begun when others are posted.
+    let size = |number: u8| if number.is_multiple_of(3) { 5000 } else { 20 };
+    let mut duo = connect(fixture).await;
+    let receives: Vec<_> = (0..40).map(|_| duo.b.receive(&[5000])).collect();
+    // Five express ones, five others, in turns.
+    let express = |number: u8| (number / 5).is_multiple_of(2);
+    for number in 0..40 {
+        let gather = vec![Bytes::from(vec![number; size(number)])];
+        let express = express(number);
+        duo.a.post(WorkRequest::Send(SendRequest { gather, express, ..SendRequest::default() }));
+    }
+    let mut arrived = Vec::new();
+    for id in receives {
+        duo.b_completes(id).await;
+        let message = duo.b.take_message(id);
+        arrived.push(message[0]);
+        assert_eq!(message, vec![message[0]; size(message[0])]);
+    }
+    for (place, number) in arrived.iter().enumerate() {
+        let before = &arrived[..place];
+        let passed = (0..*number).find(|earlier| express(*earlier) && !before.contains(earlier));
+        assert_eq!(passed, None, "passed by {number}: {arrived:?}");
+    }
+    duo.is_alive().await;
+}
+
 /// A Read Response may pass Sends posted later by its sender, and a Send may pass an unfinished Read: all arrive.
 pub async fn reads_and_sends_do_not_wait_for_each_other(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;

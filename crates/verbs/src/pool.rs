@@ -8,6 +8,9 @@
 //! A [share](ProtectionDomain::share) is a domain with a limit of its own inside another: what it gives out counts
 //! against both, and goes back to the memory kept by the whole. So one user of many cannot take everything. Nor can several
 //! together if the shares are [fair](ProtectionDomain::fair_share): each then has less the less is left ([`is_fair`]).
+//!
+//! A share can [keep](ProtectionDomain::keep) room that it was given: between two uses nobody else gets it. So a connection that
+//! has promised Receives can post them again, however full the domain is meanwhile (rule I3).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -85,7 +88,7 @@ pub fn is_fair(held: usize, left: usize, limit: usize, whole: usize) -> bool {
 /// What a domain holds, in octets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolUsage {
-    /// Held by live Buffers (size classes, not visible lengths).
+    /// Held by live Buffers (size classes, not visible lengths), or [kept](ProtectionDomain::keep) by shares of the domain.
     pub in_use: usize,
     /// Kept for reuse; 0 for a share, whose memory the whole keeps.
     pub cached: usize,
@@ -119,6 +122,10 @@ struct Pool {
 #[derive(Debug, Default)]
 struct State {
     in_use: usize,
+    /// Counted against the whole, though no Buffer of this share holds it. Always 0 for a domain that is no share.
+    kept: usize,
+    /// So much of what the share was given stays counted against the whole, whether Buffers hold it or not.
+    keep: usize,
     /// Empty for a share.
     cached: usize,
     /// By (class, alignment). Empty for a share.
@@ -158,6 +165,24 @@ impl ProtectionDomain {
 
     fn of(limit: usize, whole: Option<Arc<Pool>>, fair: Option<usize>) -> Self {
         Self { pool: Arc::new(Pool { limit, whole, fair, state: Mutex::default() }) }
+    }
+
+    /// From now on a share does not give room back to the whole while it has no more than `room` octets of it. Buffers that come
+    /// back leave their room to the share's next ones. Nothing is taken in advance. With less `room` than before, the share gives
+    /// back the surplus at once. The share keeps nothing any more with 0, nor when it and its Buffers are gone. On a domain that
+    /// is no share this has no effect.
+    pub fn keep(&self, room: usize) {
+        let Some(whole) = &self.pool.whole else { return };
+        let surplus = {
+            let mut state = self.pool.lock();
+            state.keep = room;
+            let surplus = state.in_use.saturating_add(state.kept).saturating_sub(room).min(state.kept);
+            state.kept -= surplus;
+            surplus
+        };
+        if surplus > 0 {
+            whole.discharge(surplus, None);
+        }
     }
 
     /// A reference that can be upgraded as long as the domain, one of its shares or Buffers lives.
@@ -206,8 +231,8 @@ impl ProtectionDomain {
         if room > self.pool.limit {
             return Poll::Ready(());
         }
-        let (mut next, mut claim) = (Some(&self.pool), None);
-        while let Some(pool) = next {
+        let (mut next, mut claim, mut room) = (Some(&self.pool), None, room);
+        while let Some(pool) = next.filter(|_| room > 0) {
             let mut state = pool.lock();
             if pool.check(&state, room, claim).is_err() {
                 if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -216,6 +241,7 @@ impl ProtectionDomain {
                 return Poll::Pending;
             }
             claim = pool.claim(&state);
+            room = room.saturating_sub(state.kept);
             next = pool.whole.as_ref();
         }
         Poll::Ready(())
@@ -254,7 +280,7 @@ impl Pool {
 
     /// What a fair share holds, for the whole to judge.
     fn claim(&self, state: &State) -> Option<Claim> {
-        self.fair.map(|least| Claim { held: state.in_use, limit: self.limit, least })
+        self.fair.map(|least| Claim { held: state.in_use + state.kept, limit: self.limit, least })
     }
 
     /// Whether there is room here for `class` octets, which may be for a fair share.
@@ -282,22 +308,32 @@ impl Pool {
         let mut state = self.lock();
         self.check(&state, class, claim)?;
         if let Some(whole) = &self.whole {
-            whole.charge(class, self.claim(&state))?;
+            let kept = class.min(state.kept);
+            if kept < class {
+                whole.charge(class - kept, self.claim(&state))?;
+            }
+            state.kept -= kept;
         }
         state.in_use += class;
         Ok(())
     }
 
-    /// Takes back what [`charge`](Self::charge) counted, with its memory if that is to be kept, and wakes who waits.
+    /// Takes back what [`charge`](Self::charge) counted, with its memory if that is to be reused, and wakes tasks that wait.
     fn discharge(&self, class: usize, memory: Option<(usize, BytesMut)>) {
         let mut waiting = Vec::new();
         let mut pool = self;
+        let mut left = class;
         let freed = loop {
             let mut state = pool.lock();
-            state.in_use -= class;
-            waiting.append(&mut state.waiting);
+            state.in_use -= left;
+            if left > 0 {
+                waiting.append(&mut state.waiting);
+            }
             match &pool.whole {
                 Some(whole) => {
+                    let kept = left.min(state.keep.saturating_sub(state.in_use + state.kept));
+                    state.kept += kept;
+                    left -= kept;
                     drop(state);
                     pool = whole;
                 }
@@ -312,6 +348,15 @@ impl Pool {
         };
         drop(freed);
         waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let kept = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).kept;
+        if let Some(whole) = self.whole.as_ref().filter(|_| kept > 0) {
+            whole.discharge(kept, None);
+        }
     }
 }
 
@@ -699,5 +744,71 @@ mod tests {
         let all = domain.allocate(1 << 13, 1).unwrap();
         assert!(matches!(with.allocate(1, 1), Err(PoolExhausted::InUse { .. })));
         drop((others, last, all));
+    }
+
+    #[test]
+    fn i3_room_that_a_share_keeps_is_there_again_when_the_domain_is_exhausted() {
+        let domain = ProtectionDomain::new(1 << 16);
+        let share = domain.share(1 << 16);
+        share.keep(2 << 12);
+        assert_eq!(domain.usage().in_use, 0, "nothing is taken in advance");
+        let held: Vec<_> = (0..3).map(|_| share.allocate(4096, 1).unwrap()).collect();
+        let others: Vec<_> = std::iter::from_fn(|| domain.allocate(4096, 1).ok()).collect();
+        assert_eq!((held.len(), others.len()), (3, 13));
+        drop(held);
+        // Two are kept; the third is for anybody.
+        assert_eq!((share.usage().in_use, domain.usage().in_use), (0, 15 << 12));
+        let third = domain.allocate(4096, 1).unwrap();
+        assert!(domain.allocate(1, 1).is_err());
+        let (count, waker) = Count::new();
+        let mut cx = Context::from_waker(&waker);
+        assert!(share.poll_available(&mut cx, 4096).is_ready());
+        assert!(domain.poll_available(&mut cx, 4096).is_pending());
+        let again = [share.reserve(4096).unwrap().into_buffer(), share.allocate(4096, 1).unwrap()];
+        assert!(matches!(share.allocate(1, 1), Err(PoolExhausted::InUse { .. })));
+        // The share keeps no more than that, of whatever size its Buffers are.
+        share.keep(1 << 12);
+        drop(again);
+        assert_eq!(count.get(), 1);
+        assert_eq!(domain.usage().in_use, 15 << 12);
+        let small = share.allocate(1, 1).unwrap();
+        assert_eq!((share.usage().in_use, domain.usage().in_use), (1 << 10, 15 << 12));
+        let larger = share.allocate(8192, 1).unwrap_err();
+        assert!(matches!(larger, PoolExhausted::InUse { .. }), "{larger}");
+        drop(small);
+        share.keep(0);
+        assert_eq!(domain.usage().in_use, 14 << 12);
+        drop((others, third));
+        assert_eq!(domain.usage().in_use, 0);
+    }
+
+    #[test]
+    fn kept_room_goes_back_with_the_share() {
+        let domain = ProtectionDomain::new(1 << 16);
+        for ends_before in [false, true] {
+            let share = domain.fair_share(1 << 15, 0);
+            share.keep(usize::MAX);
+            let (first, second) = (share.allocate(1 << 14, 1).unwrap(), share.allocate(1 << 13, 1).unwrap());
+            drop(first);
+            assert_eq!(domain.usage().in_use, 3 << 13);
+            // Kept room counts as held by the share.
+            let more = share.share(1 << 14).allocate(1 << 14, 1);
+            assert_eq!((more.is_ok(), domain.usage().in_use), (true, 3 << 13));
+            drop(more);
+            if ends_before {
+                drop(share);
+                assert_eq!(domain.usage().in_use, 3 << 13);
+                drop(second);
+            } else {
+                drop(second);
+                assert_eq!(domain.usage().in_use, 3 << 13);
+                drop(share);
+            }
+            assert_eq!(domain.usage().in_use, 0);
+        }
+        // No share, nothing to keep it from.
+        domain.keep(1 << 16);
+        drop(domain.allocate(1 << 16, 1).unwrap());
+        assert_eq!(domain.usage().in_use, 0);
     }
 }

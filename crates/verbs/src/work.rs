@@ -76,9 +76,10 @@ pub struct SendRequest {
     pub invalidate: Option<Key>,
     /// Asks for a solicited event at the peer.
     pub solicited: bool,
-    /// The message does not depend on the Writes posted before it: the provider may let it pass Writes and other Sends that
-    /// have not left yet, so that bulk data does not delay small messages. Completions may then come out of order. It never
-    /// passes a `BindWindow` or `LocalInvalidate`.
+    /// The message does not depend on the Writes posted before it. The provider may let it pass Writes and other Sends that have
+    /// not left yet, so that bulk data does not delay small messages. Completions may then come out of order. An express Send
+    /// never passes a `BindWindow`, a `LocalInvalidate` or another express Send, and no later Send passes it. So the poster
+    /// decides which Sends keep their order.
     pub express: bool,
 }
 

@@ -3,7 +3,7 @@
 //! Four lanes take turns, one segment each: express Sends; the send queue, strictly in the order of posting; RDMA Read
 //! Requests, which leave the send queue in order but may wait for room at the peer; and Read Responses, in the order of the
 //! requests. So a long Read Response lets Sends through between its segments, and an express Send passes a long Write. A plain
-//! Send does not pass the Write posted before it (RFC 5040 §5.5 (10), (13)).
+//! Send passes neither the Write posted before it (RFC 5040 §5.5 (10), (13)) nor the express Send posted before it.
 //!
 //! Segments of two tagged messages, or of two untagged ones, never mix: Linux `siw` keeps one receive state for either kind.
 
@@ -32,6 +32,8 @@ const BATCH: usize = 256 * 1024;
 pub(super) enum Item {
     Send {
         id: WrId,
+        /// The how-many-th Send it is.
+        number: u64,
         opcode: Opcode,
         invalidate: u32,
         gather: Gather,
@@ -93,6 +95,8 @@ pub(super) struct SendQueue {
     /// The lane whose tagged message is laid out in part.
     tagged: Option<Lane>,
     first_left: bool,
+    /// Sends posted so far.
+    posted: u64,
     /// Nudges sent so far.
     nudges: u32,
 }
@@ -109,16 +113,20 @@ impl SendQueue {
             untagged: None,
             tagged: None,
             first_left: false,
+            posted: 0,
             nudges: 0,
         }
     }
 
-    /// Queues a Send. An express one passes what is queued and has not left; binds and invalidations it cannot pass, since
-    /// they are in effect as soon as they are posted.
+    /// Queues a Send. An express one passes what is queued and has not left, except other express Sends. Binds and invalidations are
+    /// in effect as soon as they are posted, so that no Send passes them.
     pub(super) fn push_send(&mut self, id: WrId, send: SendRequest) {
+        let number = self.posted;
+        self.posted += 1;
         let queue = if send.express { &mut self.express } else { &mut self.main };
         queue.push_back(Item::Send {
             id,
+            number,
             opcode: Opcode::send(send.invalidate.is_some(), send.solicited),
             invalidate: send.invalidate.map_or(0, |key| key.0),
             gather: Gather::new(send.gather),
@@ -153,6 +161,14 @@ impl SendQueue {
 
     fn is_empty(&self) -> bool {
         self.main.is_empty() && self.express.is_empty()
+    }
+
+    /// Whether the next Send of the main lane would pass an express one that was posted before it.
+    fn would_pass_express(&self) -> bool {
+        match (self.main.front(), self.express.front()) {
+            (Some(Item::Send { number, .. }), Some(Item::Send { number: express, .. })) => express < number,
+            _ => false,
+        }
     }
 }
 
@@ -344,7 +360,9 @@ impl Engine {
 
     fn lay_out_send(&mut self, lane: Lane) -> bool {
         let sends = &mut self.sends;
-        if sends.untagged.is_some_and(|owner| owner != lane) {
+        if sends.untagged.is_some_and(|owner| owner != lane)
+            || (lane == Lane::Main && sends.would_pass_express())
+        {
             return false;
         }
         let queue = if lane == Lane::Express { &mut sends.express } else { &mut sends.main };

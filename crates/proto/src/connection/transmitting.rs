@@ -44,6 +44,7 @@ impl Connection {
             let domain = qp.domain();
             self.continuation.use_domain(domain);
             self.groups.use_domain(domain);
+            self.core.keep_receives(self.responder.credits.highest(), domain);
             let missing = self.core.post_receives(owed, domain);
             if !self.core.is_idle() {
                 continue;
