@@ -197,7 +197,7 @@ impl Initiator {
         }
         let (mut ird, mut ord) = (settings.ird, settings.ord);
         if let Some(theirs) = reply.enhanced {
-            // RFC 6581 §9.1: our IRD at least their ORD, our ORD at most their IRD; 0x3FFF leaves ours alone.
+            // RFC 6581 §9.1: our IRD at least their ORD, our ORD at most their IRD; 0x3FFF leaves ours as it is.
             if theirs.ord != NOT_NEGOTIATED && theirs.ord > ird {
                 if theirs.ord > settings.ird_limit {
                     return Err(StartupError::InsufficientIrd {
@@ -206,6 +206,10 @@ impl Initiator {
                     });
                 }
                 ird = theirs.ord;
+            }
+            // It makes no RDMA Reads at all; users have to know.
+            if theirs.ord == 0 {
+                ird = 0;
             }
             if theirs.ird != NOT_NEGOTIATED {
                 ord = ord.min(theirs.ird);

@@ -145,6 +145,8 @@ pub(crate) struct Core {
     pub(crate) failure: Option<CloseReason>,
     /// What is read of the peer.
     pub(crate) reads: Reads,
+    /// Whether the peer can have RDMA Reads outstanding here.
+    peer_reads: bool,
     /// What was agreed on this connection.
     pub(crate) agreement: Option<Agreement>,
     /// Bytes that each Receive holds from now on.
@@ -202,6 +204,7 @@ impl Core {
             stats: Stats::default(),
             failure: None,
             reads: Reads::new(capabilities),
+            peer_reads: capabilities.ird > 0,
             agreement: None,
             exposed_windows: 0,
             max_sge: capabilities.max_sge.max(1),
@@ -440,9 +443,9 @@ impl Core {
         self.agreement = Some(agreement);
     }
 
-    /// Whether a Call may leave that makes the peer read.
+    /// Whether a Call may leave that makes the peer read. A peer whose ORD is 0 cannot (RFC 6581 §9.1).
     pub(crate) fn read_chunks(&self) -> bool {
-        self.agreement.is_none_or(|agreement| agreement.read_chunks())
+        self.peer_reads && self.agreement.is_none_or(|agreement| agreement.read_chunks())
     }
 
     /// Room that one more Receive takes of the domain.

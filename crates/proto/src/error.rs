@@ -264,7 +264,7 @@ pub enum ProtocolError {
         /// The XID.
         xid: u32,
     },
-    /// RFC 5666 §6.2: the peer said that no RDMA Read can be under way at it.
+    /// The peer said that no RDMA Read can be under way at it (RFC 5666 §6.2), or connection set-up did (RFC 6581 §9.1).
     #[error("Read chunks from a peer that agreed to 0 RDMA Reads")]
     ReadsNotAgreed,
     /// RFC 8166 §4.5.3: an item does not fit its Write chunk.

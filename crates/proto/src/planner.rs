@@ -96,7 +96,7 @@ pub enum Refusal {
         allowed: usize,
     },
     /// Too long for inline, and the peer may not read.
-    #[error("Call of {len} bytes, {allowed} fit inline, and it was agreed that nothing needs an RDMA Read")]
+    #[error("Call of {len} bytes, {allowed} fit inline, and no RDMA Read was agreed on with the peer")]
     ReadsNotAgreed {
         /// Header and message.
         len: usize,

@@ -160,7 +160,7 @@ impl Chunk {
 pub(crate) struct Reads {
     /// Messages that are read at a time.
     most_messages: usize,
-    /// RDMA Reads that may be under way at the peer; `usize::MAX` leaves it to the provider.
+    /// RDMA Reads that may be under way at the peer; `usize::MAX` leaves it to the provider. With 0 the peer cannot be read from.
     allowed: usize,
     /// RDMA Reads under way at the peer.
     under_way: usize,
@@ -190,7 +190,8 @@ impl Reads {
     pub(crate) fn new(capabilities: &Capabilities) -> Self {
         Self {
             most_messages: usize::from(capabilities.ord).saturating_add(1),
-            allowed: usize::MAX,
+            // A peer whose IRD is 0 takes none (RFC 6581 §9.1).
+            allowed: if capabilities.ord == 0 { 0 } else { usize::MAX },
             under_way: 0,
             messages: BTreeMap::new(),
             replies: VecDeque::new(),
@@ -201,9 +202,9 @@ impl Reads {
         }
     }
 
-    /// So many RDMA Reads may be under way at the peer from now on.
+    /// No more than so many RDMA Reads may be under way at the peer from now on.
     pub(crate) fn allow(&mut self, reads: usize) {
-        self.allowed = reads;
+        self.allowed = self.allowed.min(reads);
         self.most_messages = self.most_messages.min(reads.saturating_add(1));
     }
 

@@ -263,7 +263,8 @@ impl Responder {
             None if !lists.has_position_zero() => return Err(ProtocolError::NoPositionZero),
             None => Layout::new(&lists.read, 0, &core.config.limits)?,
         };
-        // RFC 5666 §6.2: "no transfer will be possible".
+        // RFC 5666 §6.2: "no transfer will be possible". A Read that is posted all the same costs the connection, and the peer would
+        // send the Call again on the next one.
         if !core.reads.are_allowed() && layout.total() > 0 {
             return Err(ProtocolError::ReadsNotAgreed);
         }

@@ -520,8 +520,19 @@ impl Raw {
     }
 
     pub(crate) fn on(fabric: &Fabric, side: Side, config: Config, peer: &Config) -> Self {
+        Self::with_depths(fabric, side, config, peer, (16, 16))
+    }
+
+    /// The peer has this IRD and ORD.
+    pub(crate) fn with_depths(
+        fabric: &Fabric,
+        side: Side,
+        config: Config,
+        peer: &Config,
+        (ird, ord): (u16, u16),
+    ) -> Self {
         let (ours, theirs) = (ProtectionDomain::new(64 << 20), ProtectionDomain::new(64 << 20));
-        let theirs_set_up = ConnectParameters { max_recv_wr: 256, ..parameters(peer, &theirs) };
+        let theirs_set_up = ConnectParameters { max_recv_wr: 256, ird, ord, ..parameters(peer, &theirs) };
         let (a, b) = match side {
             Side::Client => fabric.pair(parameters(&config, &ours), theirs_set_up),
             Side::Server => {

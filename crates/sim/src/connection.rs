@@ -24,8 +24,8 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(a: &ConnectParameters, b: &ConnectParameters, config: &FabricConfig) -> Self {
         Self {
-            a: Some(End::new(Side::A, a, b.ird, config)),
-            b: Some(End::new(Side::B, b, a.ird, config)),
+            a: Some(End::new(Side::A, a, b, config)),
+            b: Some(End::new(Side::B, b, a, config)),
             a_to_b: Link::default(),
             b_to_a: Link::default(),
         }

@@ -104,13 +104,13 @@ impl End {
     pub(crate) fn new(
         side: Side,
         parameters: &ConnectParameters,
-        peer_ird: u16,
+        peer: &ConnectParameters,
         config: &FabricConfig,
     ) -> Self {
         let mut capabilities = config.capabilities.clone();
         capabilities.acknowledged_completions = config.completion_mode == CompletionMode::Acknowledged;
-        capabilities.ird = parameters.ird;
-        capabilities.ord = parameters.ord.min(peer_ird);
+        capabilities.ird = if peer.ord == 0 { 0 } else { parameters.ird };
+        capabilities.ord = parameters.ord.min(peer.ird);
         capabilities.max_send_wr = parameters.max_send_wr;
         capabilities.max_recv_wr = parameters.max_recv_wr;
         Self {

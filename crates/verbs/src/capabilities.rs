@@ -24,9 +24,9 @@ pub struct Capabilities {
     pub max_recv_wr: usize,
     /// Windows that can exist at a time.
     pub max_windows: usize,
-    /// RDMA Reads that the peer may have outstanding at us.
+    /// RDMA Reads that the peer may have outstanding at us; 0 if it said that it makes none.
     pub ird: u16,
-    /// RDMA Reads that we may have outstanding at the peer; further ones wait in the provider.
+    /// RDMA Reads that we may have outstanding at the peer; further ones wait in the provider. With 0 none can be posted.
     pub ord: u16,
     /// Longest message of one Send, Read or Write, in octets.
     pub max_message_len: u32,

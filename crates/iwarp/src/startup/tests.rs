@@ -78,6 +78,8 @@ fn rfc6581_9_1_a_responder_may_want_more_up_to_a_limit() {
     };
     let handle = |ord| Initiator::new(settings(b"", 4, 4)).unwrap().0.handle(&reply(ord));
     assert_eq!(handle(128).unwrap().unwrap().0.ird, 128);
+    // A smaller number leaves ours, but for one that makes no RDMA Reads at all.
+    assert_eq!([2, 1, 0].map(|ord| handle(ord).unwrap().unwrap().0.ird), [4, 4, 0]);
     let error = handle(129).unwrap_err();
     assert_eq!(error, StartupError::InsufficientIrd { wanted: 129, limit: 128 });
     assert_eq!(error.last_words(), Some(cause::MPA_INSUFFICIENT_IRD));
