@@ -298,6 +298,13 @@ impl Core {
         self.codec.rules().part_header.is_some() && self.config.continued_parts > 1
     }
 
+    /// Whether messages of ours may leave in groups of several Sends. A reply may if its Call came in one, also to a peer that has told
+    /// nothing of itself.
+    fn makes_groups(&self) -> bool {
+        let enabled = self.codec.rules().groups.is_some() && self.config.transmissions.enabled;
+        enabled && self.config.continued_parts > 1
+    }
+
     /// Sends all transmissions of a message, for which there are Receives at the peer; returns the length of all of them, bytes.
     pub(crate) fn send_group(
         &mut self,
@@ -598,8 +605,7 @@ impl Core {
         self.codec.encode(header, &mut encoded);
         let len = encoded.len() + payload.len();
         // Nothing may come between the parts of a message, so that no Send passes another.
-        let groups = self.peer_groups.is_some() && self.config.continued_parts > 1;
-        let express = express && !self.continues() && !groups;
+        let express = express && !self.continues() && !self.makes_groups();
         if self.combine.takes(header, invalidate.is_some(), self.codec.rules().version) {
             let (xid, credit) = (header.xid, header.credit);
             let direction = header.direction.unwrap_or_default();

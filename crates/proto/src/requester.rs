@@ -54,6 +54,8 @@ pub(crate) struct Requester {
     set_aside: u32,
     /// Sends beyond one for each Call without a reply: parts of those that went on.
     parts: u32,
+    /// Calls in groups that the peer has reported one after the other.
+    reported: u32,
     /// What the peer is to be told about its replies.
     reports: VecDeque<(u32, ErrorReport)>,
     /// Reservations that are being given up.
@@ -142,6 +144,8 @@ enum Answered {
         travelled: Travelled,
     },
     Failed(CallError),
+    /// The peer does not take it as it left, in a group: it leaves again in plain messages.
+    Again,
 }
 
 /// Memory of the call that is or was open to the peer.
@@ -186,6 +190,7 @@ impl Requester {
             no_window: false,
             set_aside: 0,
             parts: 0,
+            reported: 0,
             reports: VecDeque::new(),
             releasing: 0,
             wants_memory: None,
@@ -458,7 +463,7 @@ impl Requester {
     /// Rule I2: a call completes only after every window offered for it is invalid.
     pub(crate) fn complete_if_closed(&mut self, core: &mut Core, xid: u32) {
         let closed = self.calls.get(&xid).is_some_and(Transaction::is_closed);
-        if !closed {
+        if !closed || self.queue_again(xid) {
             return;
         }
         let Some(transaction) = self.calls.remove(&xid) else { return };
@@ -487,7 +492,7 @@ impl Requester {
                 continue;
             }
             let id = transaction.id;
-            let result = if transaction.is_closed() {
+            let result = if transaction.is_closed() && !transaction.leaves_again() {
                 transaction.result(core.config.compatibility.write_roundup)
             } else {
                 transaction.restore_sinks();
@@ -504,6 +509,11 @@ impl Transaction {
     /// Whether it has left, perhaps in a group that the peer did not take: it leaves again then.
     const fn has_left(&self) -> bool {
         self.plain || !matches!(self.stage, Stage::Queued)
+    }
+
+    /// Whether it is to leave again in plain messages, as soon as its windows are closed.
+    const fn leaves_again(&self) -> bool {
+        matches!(self.stage, Stage::Answered(Answered::Again))
     }
 
     fn is_closed(&self) -> bool {
@@ -545,7 +555,9 @@ impl Transaction {
                 (inline, padding, written, reply_chunk, pulled, travelled)
             }
             Stage::Answered(Answered::Failed(error)) => return Err(CallFailure::permanent(error, true)),
-            Stage::Queued | Stage::Sent | Stage::Reading(_) => return Err(lost()),
+            Stage::Queued | Stage::Sent | Stage::Reading(_) | Stage::Answered(Answered::Again) => {
+                return Err(lost());
+            }
         };
         let base = match (inline, pulled.zero) {
             (Some(inline), _) => inline,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rpcrdma_xdr::{ReadChunk, Stream};
 
 use super::{Answered, Requester, Stage, Written};
-use crate::call::{Form, Travelled};
+use crate::call::{Form, Invalidations, Travelled};
 use crate::core::Core;
 use crate::error::ProtocolError;
 use crate::groups::Lead;
@@ -15,7 +15,10 @@ use crate::wire::round_trips::{
     ErrorReport, Location, Outcome, PlacedItem, ReportedError, ResponseDirection, TransmissionId,
     TransmitResponse,
 };
-use crate::wire::{Body, Direction, ErrorBody, WriteChunk};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk};
+
+/// After so many reports in a row, Calls that can leave otherwise do not leave in groups any more: each would go twice.
+const REPORTS: u32 = 3;
 
 impl Requester {
     /// Whether a reply in a group may begin so: its Call left in one, and there are Receives for all of it.
@@ -55,6 +58,7 @@ impl Requester {
             (false, false, _) => Form::Reduced,
         };
         let travelled = Travelled { form, sent: len, written: total, ..Travelled::default() };
+        self.reported = 0;
         core.stats.replies_received.count(&travelled);
         let reply = Answered::Reply {
             inline: Some(payload),
@@ -99,20 +103,42 @@ impl Requester {
         self.calls.get(&xid).is_some_and(|call| call.plain || call.directions.is_some())
     }
 
-    /// The peer does not take a Call as it left, in a group: it leaves again in plain messages, if nothing of it is open to the peer.
-    pub(super) fn send_plainly(&mut self, core: &mut Core, xid: u32) -> bool {
+    /// The peer does not take a Call in a group. If it knows none of the operations, or likes none of our groups, no more leave.
+    pub(super) fn group_refused(&mut self, core: &mut Core, error: &ErrorBody) {
+        self.reported = self.reported.saturating_add(u32::from(matches!(error, ErrorBody::Report(_))));
+        let never_taken = self.reported >= REPORTS && core.uses_chunks();
+        core.refuses_groups |= *error == ErrorBody::InvalidOption || never_taken;
+    }
+
+    /// The peer does not take a Call as it left, in a group. The Call leaves again in plain messages, after its windows are closed
+    /// (rule I2). `false`: the Call did not leave in a group, or nobody waits for its answer.
+    pub(super) fn send_plainly(&mut self, core: &mut Core, now: Instant, xid: u32) -> bool {
         let Some(transaction) = self.calls.get_mut(&xid) else { return false };
-        if transaction.directions.is_none() || transaction.abandoned || !transaction.windows.is_empty() {
+        if transaction.directions.is_none() || transaction.abandoned {
             return false;
         }
-        self.credits.release();
-        self.credits.cover(transaction.number);
-        self.set_aside = self.set_aside.saturating_sub(std::mem::take(&mut transaction.set_aside));
         transaction.directions = None;
         transaction.plain = true;
-        transaction.stage = Stage::Queued;
-        self.queue.push_front(xid);
         core.stats.sent_plainly += 1;
+        self.answer(core, now, xid, None, Answered::Again);
+        true
+    }
+
+    /// Queues a Call whose windows are closed, if it is to leave again; `false` if it is not.
+    pub(super) fn queue_again(&mut self, xid: u32) -> bool {
+        let Some(transaction) =
+            self.calls.get_mut(&xid).filter(|call| call.leaves_again() && !call.abandoned)
+        else {
+            return false;
+        };
+        transaction.restore_sinks();
+        transaction.windows.clear();
+        transaction.offered = ChunkLists::default();
+        transaction.invalidations = Invalidations::default();
+        transaction.stage = Stage::Queued;
+        let caller = transaction.caller;
+        self.queue.push_front(xid);
+        self.set_deadline(xid, caller);
         true
     }
 }

@@ -55,6 +55,7 @@ impl Requester {
     ) -> Result<(), ProtocolError> {
         let Received { xid, credit, lists, payload, padding, continued, len } = received;
         let transaction = self.sent(xid)?;
+        let in_group = transaction.directions.is_some();
         let Returned { written, reply_chunk, read } =
             transaction.check(core, &lists, payload.as_ref().map(Bytes::len))?;
         let placed: usize = written.iter().sum();
@@ -69,6 +70,9 @@ impl Requester {
         let segments = filled.filter(|segment| segment.length > 0).count() + lists.read.len();
         let exposed = read.as_ref().map_or(0, Layout::total).try_into().unwrap_or(usize::MAX);
         let travelled = Travelled { form, sent: len, read: exposed, written: placed, reply_chunk, segments };
+        if in_group {
+            self.reported = 0;
+        }
         core.stats.replies_received.count(&travelled);
         core.stats.read_segments += u64::try_from(lists.read.len()).unwrap_or(u64::MAX);
         let pulled = Pulled::default();
@@ -179,9 +183,9 @@ impl Requester {
             self.credits.leave_unproved(std::mem::take(&mut transaction.further));
         }
         if of_group {
-            core.refuses_groups |= error == ErrorBody::InvalidOption;
+            self.group_refused(core, &error);
         }
-        if of_group && self.send_plainly(core, xid) {
+        if of_group && self.send_plainly(core, now, xid) {
             return Ok(());
         }
         let error = match error {

@@ -1,6 +1,9 @@
 //! What is reported of transmission groups, and what becomes of a message that was (rtrext-02 §5.4, §9.5).
 
+use std::task::{Context, Waker};
+
 use bytes::{Bytes, BytesMut};
+use rpcrdma_verbs::{Buffer, QueuePair, SendRequest, WorkRequest, WrId};
 use rpcrdma_xdr::Stream;
 
 use super::version_two::{EXCHANGING, header_of, last, message_of, operate, raw};
@@ -14,7 +17,7 @@ use crate::wire::round_trips::{
 use crate::wire::{
     Body, ChunkLists, Direction, ErrorBody, Exchange, Profile, Segment, Subset, Value, operation_len,
 };
-use crate::{CallError, Config, Form, Limits, Side, Versions};
+use crate::{CallError, Config, Form, Limits, Side, Sink, Versions};
 
 pub(super) const XMTREQ: u32 = 5;
 pub(super) const XMTRESP: u32 = 6;
@@ -442,6 +445,123 @@ fn rtrext_s5_4_a_call_that_is_reported_leaves_again_in_plain_messages() {
             check_reply(STORE, 9000, taken);
             assert_eq!(raw.end.connection.stats().sent_plainly, 1);
         }
+    }
+}
+
+/// So does one for whose results memory is open to the peer: with the same memory, after that is closed (rules I1, I2).
+#[test]
+fn rtrext_s5_4_i2_a_reported_call_leaves_again_when_its_windows_are_closed() {
+    for profile in EXCHANGING {
+        let report = ErrorReport { bad: id(10, 0), lead: None, error: ReportedError::Continuation };
+        for refusal in [ErrorBody::Report(report), ErrorBody::InvalidOption] {
+            let mut raw = client(profile);
+            let mut call = both(10, 5000, 8000);
+            call.reply.sinks = vec![Sink::Buffer(Buffer::adopt(vec![7; 5000]))];
+            make(&mut raw, call);
+            let [(10, Body::Transmission(Operation::Request(asked)))] = &bodies(&raw, profile)[..] else {
+                panic!("{:?}", bodies(&raw, profile));
+            };
+            let first = asked.response[0].directions[0].location.segments()[0];
+            assert_eq!((asked.response_buffers, raw.fabric.outstanding().windows), (2, 1));
+            raw.received.clear();
+            answer(&mut raw, profile, 10, Direction::Reply, refusal);
+            let sent = bodies(&raw, profile);
+            let [(10, Body::Message(lists))] = &sent[..] else { panic!("{sent:?}") };
+            let again = lists.write[0].segments[0];
+            assert_ne!(first.handle, again.handle, "the first window is closed");
+            assert_eq!(raw.fabric.outstanding().windows, 2, "for the result, and the Reply chunk");
+            // A second report is about the group still.
+            answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Report(report));
+            raw.write(pattern(5000), again);
+            let mut returned = lists.clone();
+            returned.reply = returned.reply.map(|chunk| chunk.filled(0));
+            let header = header_of(10, Direction::Reply, Body::Message(returned));
+            raw.send(message_of(profile.codec(), &header, &result(10, &[5000, 0])));
+            let (_, result) = raw.end.replies.pop().unwrap();
+            let mut taken = result.unwrap().message;
+            for _ in 0..6 {
+                taken.u32().unwrap();
+            }
+            assert_eq!(taken.payload(MAX).unwrap(), pattern(5000));
+            assert_eq!((raw.end.connection.stats().sent_plainly, raw.fabric.outstanding().windows), (1, 0));
+            assert_eq!(raw.end.connection.in_progress(), 0);
+        }
+    }
+}
+
+/// If the connection ends before that, the Call is for the next one; if nobody waits for it any more, it does not leave again.
+#[test]
+fn rtrext_s5_4_i8_a_reported_call_is_not_lost_while_its_windows_close() {
+    for profile in EXCHANGING {
+        let report = ErrorReport { bad: id(10, 0), lead: None, error: ReportedError::Continuation };
+        for abandoned in [false, true] {
+            let mut raw = client(profile);
+            raw.end.replies.clear();
+            let now = raw.fabric.instant();
+            let call = raw.end.connection.call(now, both(10, 5000, 8000)).unwrap();
+            raw.settle();
+            raw.received.clear();
+            let header = header_of(10, Direction::Reply, Body::Error(ErrorBody::Report(report)));
+            let gather = vec![message_of(profile.codec(), &header, &Stream::new())];
+            let request = SendRequest { gather, ..SendRequest::default() };
+            raw.peer.post(WrId(u64::MAX), WorkRequest::Send(request)).unwrap();
+            // The report has come, and nothing was posted since.
+            let mut cx = Context::from_waker(Waker::noop());
+            while raw.end.connection.stats().sent_plainly == 0 {
+                let _ = raw.peer.poll(&mut cx, &mut vec![]);
+                let mut completions = vec![];
+                let _ = raw.end.qp.poll(&mut cx, &mut completions);
+                for completion in completions {
+                    raw.end.connection.handle_completion(now, completion);
+                }
+                let taken = raw.end.connection.stats().sent_plainly > 0;
+                assert!(raw.fabric.step() || taken, "the report arrives, and is taken");
+            }
+            assert_eq!(raw.fabric.outstanding().windows, 1);
+            if abandoned {
+                raw.end.connection.abandon(now, call);
+                raw.settle();
+                assert_eq!(bodies(&raw, profile), [], "nobody waits for it");
+                assert_eq!((raw.end.replies.len(), raw.end.connection.in_progress()), (0, 0));
+                assert_eq!(raw.fabric.outstanding().windows, 0);
+            } else {
+                raw.end.qp.abort();
+                raw.settle();
+                let (ended, result) = raw.end.replies.pop().unwrap();
+                let failure = result.unwrap_err();
+                assert_eq!((ended, failure.sent, failure.call.is_some()), (call, true, true));
+                assert!(matches!(failure.error, CallError::ConnectionLost(_)), "{failure:?}");
+            }
+        }
+    }
+}
+
+/// A peer that reports each Call in a group is spared further ones, where chunks can carry them: each would go twice.
+#[test]
+fn rtrext_s5_4_groups_that_are_always_reported_are_given_up() {
+    for profile in EXCHANGING {
+        let report = |xid| {
+            let error = ReportedError::Sequence { expected: 1, seen: 3 };
+            ErrorBody::Report(ErrorReport { bad: id(xid, 3), lead: Some(id(xid, 0)), error })
+        };
+        let mut raw = client(profile);
+        raw.end.replies.clear();
+        let mut long = |xid: u32, reported: bool| {
+            raw.received.clear();
+            make(&mut raw, store(xid, 9000));
+            let in_group = matches!(&bodies(&raw, profile)[0].1, Body::Transmission(_));
+            if reported {
+                answer(&mut raw, profile, xid, Direction::Reply, report(xid));
+            }
+            reply(&mut raw, profile, xid, 1);
+            check_reply(STORE, 9000, raw.end.replies.pop().unwrap().1.unwrap());
+            in_group
+        };
+        // A peer that takes some of them gets more.
+        for (xid, reported) in (10..).zip([true, true, false, true, true, false, true, true, true]) {
+            assert!(long(xid, reported), "{xid}");
+        }
+        assert!(!long(30, false) && !long(31, false));
     }
 }
 

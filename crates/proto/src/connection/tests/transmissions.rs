@@ -2,11 +2,12 @@
 
 use rpcrdma_sim::FabricConfig;
 
-use super::version_two::EXCHANGING;
+use super::reports::{bare, bodies, call, narrow, plain};
+use super::version_two::{EXCHANGING, raw};
 use crate::groups::TransmissionSettings;
 use crate::testing::*;
-use crate::wire::Profile;
-use crate::wire::round_trips::{BufferGroup, BufferStructure, TARGETABLE};
+use crate::wire::round_trips::{BufferGroup, BufferStructure, Operation, TARGETABLE, TransmitRequest};
+use crate::wire::{Body, Profile};
 use crate::{Config, Form, Limits, Versions};
 
 /// Receives of a kilobyte for the Payload and so many segments of this size for items.
@@ -389,6 +390,37 @@ fn rtrext_s7_2_items_are_aligned_to_pages_if_receives_are() {
                 pair.server.connection.reply(now, token, crate::Answer::ChunkError);
                 pair.settle();
             }
+        }
+    }
+}
+
+/// rtrext-02 §4.2: nothing comes between the Sends of a group, whether the peer has told anything of itself or not.
+#[test]
+fn rtrext_s4_2_no_reply_passes_the_sends_of_another() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, server_config());
+        raw.end.serving = false;
+        let asked = list(10, 9000).message.flatten().0;
+        let request =
+            Operation::Request(TransmitRequest { response_buffers: 8, ..bare(1, narrow(asked.len())) });
+        raw.send(call(profile, 10, request, asked));
+        raw.send(plain(profile, 11));
+        raw.received.clear();
+        for (token, _, _, message) in std::mem::take(&mut raw.end.calls) {
+            let now = raw.fabric.instant();
+            raw.end.connection.reply(now, token, serve(message));
+            // The first Send of the first answer is on the link when the second answer is made.
+            raw.end.pump(now);
+        }
+        raw.settle();
+        let sent = bodies(&raw, profile);
+        let [(10, first), (10, second), (10, third), (11, Body::Message(_))] = &sent[..] else {
+            panic!("{sent:?}")
+        };
+        assert!(matches!(first, Body::Transmission(Operation::Response(_))));
+        for (number, later) in [(1, second), (2, third)] {
+            let Body::Transmission(Operation::Continuation(later)) = later else { panic!("{later:?}") };
+            assert_eq!(later.number, number);
         }
     }
 }
