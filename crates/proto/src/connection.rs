@@ -18,6 +18,7 @@ mod transmitting;
 mod version;
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use rpcrdma_verbs::Capabilities;
@@ -63,7 +64,7 @@ const FIRST_OPERATION: u32 = 0x8000_0000;
 ///    * [`poll_event`](Self::poll_event) until `None`. Answers and calls made meanwhile need `poll_transmit` again;
 ///    * [`poll_timeout`](Self::poll_timeout): when to call `handle_timeout` at the latest;
 ///    * [`wants_memory`](Self::wants_memory): if it says something, `poll_transmit` is called again when the domain has
-///      that much memory.
+///      that much memory, or [`poll_receives`](Self::poll_receives) is ready.
 ///
 /// After [`Event::Closed`] nothing more comes.
 #[derive(Debug)]
@@ -253,6 +254,13 @@ impl Connection {
         let goes_on = self.state == State::Open && !self.ended;
         let halves = self.requester.wants_memory.max(self.responder.wants_memory);
         halves.max(self.core.reads.wants_memory()).filter(|_| goes_on)
+    }
+
+    /// Ready when room for a Receive that is missing has come back to the connection, whose own it is; otherwise the task is woken
+    /// then. To be asked when [`wants_memory`](Self::wants_memory) says something, beside the domain: others do not get that room,
+    /// so the domain does not know of it.
+    pub fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.wants_memory().is_some() { self.core.poll_receives(cx) } else { Poll::Pending }
     }
 
     /// XIDs of Calls whose chunks the provider could not read, because of the peer. To be given to

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -465,6 +466,11 @@ impl Core {
         self.receives.keep(granted, self.receive_len, domain);
     }
 
+    /// For a Receive that is lacking.
+    pub(crate) fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.receives.poll_room(cx, self.receive_len)
+    }
+
     /// Posts Receives until `owed` are there or the domain has no room; says how many are missing (rule I3).
     pub(crate) fn post_receives(&mut self, mut owed: u32, domain: &ProtectionDomain) -> u32 {
         if let Some(credits) = &mut self.messages {
@@ -472,7 +478,7 @@ impl Core {
             owed = credits.receives_owed();
         }
         while self.receives.missing(owed) > 0 {
-            let Ok(reserved) = self.receives.domain(domain).reserve(self.receive_len) else { break };
+            let Some(reserved) = self.receives.reserve(self.receive_len, domain) else { break };
             let id = self.id(Origin::Receive, 0);
             let memory = ReceiveMemory::Pooled(reserved.aligned(self.receive_align));
             self.out.push_back(Post::Receive(id, memory));

@@ -9,8 +9,9 @@
 //! a grant need not shrink, and an answer finds the Receive for its credit.
 
 use std::collections::VecDeque;
+use std::task::{Context, Poll};
 
-use rpcrdma_verbs::ProtectionDomain;
+use rpcrdma_verbs::{ProtectionDomain, Reserved};
 
 /// Counts the Receives that are posted.
 #[derive(Debug, Default)]
@@ -22,11 +23,28 @@ pub struct Receives {
     domain: Option<ProtectionDomain>,
     /// The room that is kept, bytes.
     kept: usize,
+    /// There was no room for one that is needed.
+    lacking: bool,
 }
 
 impl Receives {
-    /// Where Receives are reserved.
-    pub fn domain(&mut self, whole: &ProtectionDomain) -> &ProtectionDomain {
+    /// Reserves room for one of `size` bytes, if there is some.
+    pub fn reserve(&mut self, size: usize, whole: &ProtectionDomain) -> Option<Reserved> {
+        let reserved = self.domain(whole).reserve(size).ok();
+        self.lacking = reserved.is_none();
+        reserved
+    }
+
+    /// Ready when there is room again for a Receive of `size` bytes that is lacking, since a message is done with; otherwise the
+    /// task is woken then.
+    pub fn poll_room(&self, cx: &mut Context<'_>, size: usize) -> Poll<()> {
+        match self.domain.as_ref().filter(|_| self.lacking) {
+            Some(domain) => domain.poll_kept(cx, size),
+            None => Poll::Pending,
+        }
+    }
+
+    fn domain(&mut self, whole: &ProtectionDomain) -> &ProtectionDomain {
         self.domain.get_or_insert_with(|| whole.share(usize::MAX))
     }
 

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use rand::rngs::StdRng;
@@ -252,6 +253,11 @@ impl Session {
     #[must_use]
     pub fn wants_memory(&self) -> Option<usize> {
         self.connection.as_ref()?.wants_memory()
+    }
+
+    /// As [`Connection::poll_receives`].
+    pub fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.connection.as_ref().map_or(Poll::Pending, |connection| connection.poll_receives(cx))
     }
 
     /// Whether the connection belongs to its owner alone.

@@ -126,6 +126,8 @@ struct State {
     kept: usize,
     /// So much of what the share was given stays counted against the whole, whether Buffers hold it or not.
     keep: usize,
+    /// Tasks that wait for more of what is kept.
+    waiting_for_kept: Vec<Waker>,
     /// Empty for a share.
     cached: usize,
     /// By (class, alignment). Empty for a share.
@@ -183,6 +185,19 @@ impl ProtectionDomain {
         if surplus > 0 {
             whole.discharge(surplus, None);
         }
+    }
+
+    /// Ready when a share [keeps](Self::keep) room for a Buffer of `len` octets; otherwise the task is woken when room that is kept
+    /// comes back. Tasks that wait for room of the whole hear nothing of that, since the whole has no more than before.
+    pub fn poll_kept(&self, cx: &mut Context<'_>, len: usize) -> Poll<()> {
+        let mut state = self.pool.lock();
+        if state.kept >= Self::room_for(len) {
+            return Poll::Ready(());
+        }
+        if !state.waiting_for_kept.iter().any(|waker| waker.will_wake(cx.waker())) {
+            state.waiting_for_kept.push(cx.waker().clone());
+        }
+        Poll::Pending
     }
 
     /// A reference that can be upgraded as long as the domain, one of its shares or Buffers lives.
@@ -334,6 +349,9 @@ impl Pool {
                     let kept = left.min(state.keep.saturating_sub(state.in_use + state.kept));
                     state.kept += kept;
                     left -= kept;
+                    if kept > 0 {
+                        waiting.append(&mut state.waiting_for_kept);
+                    }
                     drop(state);
                     pool = whole;
                 }
@@ -766,10 +784,15 @@ mod tests {
         assert!(domain.poll_available(&mut cx, 4096).is_pending());
         let again = [share.reserve(4096).unwrap().into_buffer(), share.allocate(4096, 1).unwrap()];
         assert!(matches!(share.allocate(1, 1), Err(PoolExhausted::InUse { .. })));
+        let (kept, waker_of_kept) = Count::new();
+        let mut cx_of_kept = Context::from_waker(&waker_of_kept);
+        assert!(share.poll_kept(&mut cx_of_kept, 4096).is_pending());
+        assert!(share.poll_kept(&mut cx_of_kept, 4096).is_pending());
         // The share keeps no more than that, of whatever size its Buffers are.
         share.keep(1 << 12);
         drop(again);
-        assert_eq!(count.get(), 1);
+        assert_eq!((count.get(), kept.get()), (1, 1));
+        assert!(share.poll_kept(&mut cx_of_kept, 4096).is_ready());
         assert_eq!(domain.usage().in_use, 15 << 12);
         let small = share.allocate(1, 1).unwrap();
         assert_eq!((share.usage().in_use, domain.usage().in_use), (1 << 10, 15 << 12));

@@ -20,6 +20,7 @@ pub(crate) trait Engine {
     fn handle_post_error(&mut self, id: WrId, kind: &PostErrorKind);
     fn handle_disconnected(&mut self, reason: Disconnected);
     fn wants_memory(&self) -> Option<usize>;
+    fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()>;
 }
 
 macro_rules! engine {
@@ -43,6 +44,10 @@ macro_rules! engine {
 
             fn wants_memory(&self) -> Option<usize> {
                 self.wants_memory()
+            }
+
+            fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
+                self.poll_receives(cx)
             }
         }
     };
@@ -102,6 +107,7 @@ impl Link {
                 Progress::Some
             }
             Poll::Pending => match engine.wants_memory() {
+                Some(_) if !self.dead && engine.poll_receives(cx).is_ready() => Progress::Some,
                 Some(room) if !self.dead && self.queue_pair.domain().poll_room(cx, room).is_ready() => {
                     Progress::Some
                 }
