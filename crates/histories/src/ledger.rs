@@ -27,6 +27,8 @@ pub(crate) struct Ledger {
     granted: Option<usize>,
     /// The peer's calls that are not answered, with the Sends that each took.
     received: BTreeMap<u32, usize>,
+    /// Sends of those that never will be.
+    unanswered: usize,
     /// Operations of the peer whose Receive may not be posted again.
     operations: usize,
 }
@@ -167,9 +169,10 @@ impl Ledger {
                 // Of the posted Receives, those for replies to our calls are spoken for, and those for operations.
                 let awaited: usize = self.out.values().map(|out| out.buffers).sum();
                 let backed = (self.receives + self.operations).saturating_sub(awaited + self.spare);
-                let in_progress: usize = self.received.values().sum();
-                assert!(credit <= backed + in_progress, "{credit} > {backed} + {in_progress} (I3)");
+                // Its own Call has no credit any more.
                 self.received.remove(&header.xid);
+                let in_progress = self.received.values().sum::<usize>() + self.unanswered;
+                assert!(credit <= backed + in_progress, "{credit} > {backed} + {in_progress} (I3)");
             }
             Kind::ReplyPart => {}
             Kind::Report => panic!("both keep to the rules: {header:?}"),
@@ -214,9 +217,14 @@ impl Ledger {
         }
     }
 
-    /// A call of the peer is left without an answer.
+    /// Whether the peer has granted something, and sends nothing without a grant: then it has a Receive for every message.
+    pub(crate) fn has_grant(&self) -> bool {
+        self.granted.is_some() && self.profiles.contains(&None)
+    }
+
+    /// A call of the peer is left without an answer: it never has its credit back.
     pub(crate) fn dropped(&mut self, xid: u32) {
-        self.received.remove(&xid);
+        self.unanswered += self.received.remove(&xid).unwrap_or(0);
     }
 }
 

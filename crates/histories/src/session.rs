@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rpcrdma_proto::{
-    Action, Answer, CallFailure, CallId, Config, Connection, Event, IncomingReply, RefusedKind, ReplyToken,
-    Session, SessionEvent, Side,
+    Action, Answer, CallFailure, CallId, CloseReason, Config, Connection, Event, IncomingReply, RefusedKind,
+    ReplyToken, Session, SessionEvent, Side,
 };
 use rpcrdma_sim::{Action as FaultAction, Fabric, Fault, Outstanding, Side as SimSide, Step};
-use rpcrdma_verbs::{Buffer, ProtectionDomain, QueuePair, Status, Windows};
+use rpcrdma_verbs::{Buffer, Disconnected, ProtectionDomain, QueuePair, Status, Windows};
 use rpcrdma_xdr::Decoder;
 
 use crate::draw::Draw;
@@ -396,6 +396,9 @@ impl Endpoints {
             }
             SessionEvent::Disconnected(reason) => {
                 self.rules.check_end(Side::Client, self.closing || self.ended, &reason);
+                let terminated = matches!(reason, CloseReason::Link(Disconnected::Terminated(_)));
+                let granted = self.link.as_ref().is_some_and(|link| link.watch.has_grant());
+                assert!(!(terminated && granted), "{reason:?}, however short memory is (I3)");
                 assert!(self.asked.is_empty(), "a connection ends after its requests: {:?}", self.asked);
                 self.ended = false;
                 self.link = None;
