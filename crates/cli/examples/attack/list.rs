@@ -48,7 +48,7 @@ enum Kind {
     RdmaWrites,
     RdmaLists,
     RdmaLookups,
-    Frozen,
+    Frozen(u32),
     FrozenRdma,
 }
 
@@ -115,9 +115,10 @@ pub(crate) const ATTACKS: &[Attack] = &[
     one("rdma-lookups", Kind::RdmaLookups, "8 RDMA connections with 64 LOOKUPs in flight"),
     one(
         "tcp-frozen",
-        Kind::Frozen,
+        Kind::Frozen(16),
         "16 connections with 64 WRITEs in flight to an export whose file system is frozen",
     ),
+    one("tcp-frozen-wide", Kind::Frozen(256), "256 connections, as tcp-frozen"),
     one("rdma-frozen", Kind::FrozenRdma, "8 RDMA connections with 64 WRITEs in flight to that export"),
 ];
 
@@ -138,7 +139,7 @@ pub(crate) fn run(
     fixture: &Fixture,
     options: &Options,
 ) -> Result<Option<Measured>, Failure> {
-    let freezes = matches!(attack.kind, Kind::Frozen | Kind::FrozenRdma);
+    let freezes = matches!(attack.kind, Kind::Frozen(_) | Kind::FrozenRdma);
     if freezes && !fixture.can_freeze() {
         println!("{:<22} left out: this machine lets us mount no file system to freeze", attack.name);
         return Ok(None);
@@ -211,9 +212,9 @@ async fn carry_out(
         Kind::RdmaWrites => rdma::flood(rdma, ONE, 8, 64, rdma::Call::Write(file, 512), length).await,
         Kind::RdmaLists => rdma::flood(rdma, ONE, 8, 64, rdma::Call::List(large), length).await,
         Kind::RdmaLookups => rdma::flood(rdma, ONE, 8, 64, rdma::Call::Lookup(large), length).await,
-        Kind::Frozen => {
+        Kind::Frozen(count) => {
             let call = flood::Call::Write(frozen_file()?, 512);
-            flood::flood(tcp, ONE, 16, 64, call, length).await
+            flood::flood(tcp, ONE, count, 64, call, length).await
         }
         Kind::FrozenRdma => {
             let call = rdma::Call::Write(frozen_file()?, 512);

@@ -6,12 +6,16 @@ use rpcrdma_nfs::mount::{DirPath, MOUNT_PROGRAM, MOUNT_VERSION, MountProcedure};
 use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION, NfsCall};
 use rpcrdma_oncrpc::{CallHeader, OpaqueAuth};
 use rpcrdma_xdr::{Encode, Stream, encode};
+use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::Failure;
 
 /// Most octets of a reply that anybody here reads.
 pub(crate) const REPLY_MAX: usize = 4 << 20;
+
+/// A small TCP segment, in octets.
+const SMALL_SEGMENT: u32 = 536;
 
 /// An address of this machine: 127.0.0.`last`.
 pub(crate) const fn source(last: u8) -> Ipv4Addr {
@@ -32,6 +36,8 @@ async fn open(last: u8, to: SocketAddr, receive: Option<u32>) -> Result<TcpStrea
     let socket = TcpSocket::new_v4()?;
     if let Some(octets) = receive {
         socket.set_recv_buffer_size(octets)?;
+        // The server's system keeps so many octets as fit into a few segments.
+        SockRef::from(&socket).set_tcp_mss(SMALL_SEGMENT)?;
     }
     socket.bind((source(last), 0).into())?;
     let stream = socket.connect(to).await?;

@@ -1,6 +1,7 @@
 //! What clients over TCP make the server hold counts against the share of their address: records, calls in progress, replies.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use rpcrdma::rpcbind::RpcbindService;
 use rpcrdma::{PeerShares, Server, ServerConfig, ServerMonitor};
 use rpcrdma_oncrpc::rpcbind::{Netid, Registration, procedure};
 use rpcrdma_verbs::ProtectionDomain;
-use std::sync::Arc;
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -61,6 +62,8 @@ async fn serve() -> Running {
 async fn connect(last: u8, to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
+    // The server's system keeps so many octets as fit into a few segments.
+    SockRef::from(&socket).set_tcp_mss(536).unwrap();
     socket.bind((host(last), 0).into()).unwrap();
     socket.connect(to).await.unwrap()
 }
