@@ -729,7 +729,8 @@ mod tests {
         let mut all = vec![0; expected(&[2048, 4096]).len()];
         let (flushed, read) =
             tokio::join!(sink.flush(&near), tokio::io::AsyncReadExt::read_exact(&mut far, &mut all));
-        (flushed.unwrap(), read.unwrap());
+        flushed.unwrap();
+        read.unwrap();
         assert!(all == expected(&[2048, 4096]));
         assert!(!sink.is_overdrawn());
         drop(rest);

@@ -179,7 +179,7 @@ async fn i6_who_reads_late_gets_every_reply() {
                 write.write_all(&echo(1000)).await.unwrap();
             }
             // Until the replies are read.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         });
         let (held, share) = (server.shares.of(Some(host(2))), SHARE);
         tasks.spawn(async move {
