@@ -92,7 +92,9 @@ async fn pass(
             let _ = deaf.wait_for(|deaf| *deaf).await;
         };
         tokio::select! {
-            copied = tokio::io::copy(&mut far_read, &mut near_write) => drop(copied?),
+            copied = tokio::io::copy(&mut far_read, &mut near_write) => {
+                copied?;
+            }
             () = heard => std::future::pending().await,
         }
         near_write.shutdown().await?;
