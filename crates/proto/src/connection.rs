@@ -50,7 +50,8 @@ const FIRST_OPERATION: u32 = 0x8000_0000;
 ///
 /// 1. *Getters* look: [`side`](Self::side), [`stats`](Self::stats), [`wants_memory`](Self::wants_memory),
 ///    [`in_progress`](Self::in_progress), [`thresholds`](Self::thresholds), [`agreement`](Self::agreement),
-///    [`calls_received`](Self::calls_received), [`calls_that_prove`](Self::calls_that_prove).
+///    [`calls_received`](Self::calls_received), [`calls_that_prove`](Self::calls_that_prove), [`posted`](Self::posted),
+///    [`is_in_order`](Self::is_in_order).
 /// 2. *Commands* of the owner: [`call`](Self::call), [`abandon`](Self::abandon), [`reply`](Self::reply),
 ///    [`close`](Self::close), [`give_up`](Self::give_up), [`refuse`](Self::refuse), [`keep`](Self::keep),
 ///    [`agree`](Self::agree).
@@ -337,8 +338,21 @@ impl Connection {
         self.responder.credits.accepted()
     }
 
-    /// When this number of Calls has come ([`calls_received`](Self::calls_received)), the peer has received all inline answers
-    /// that were posted up to now. No other Send passes an inline answer, so a peer that misses one misses all later ones.
+    /// A mark behind all that was posted up to now, for [`is_in_order`](Self::is_in_order).
+    #[must_use]
+    pub const fn posted(&self) -> u64 {
+        self.core.posted()
+    }
+
+    /// Whether nothing that is posted from now on can pass an answer before this mark. Express Sends pass plain ones that have
+    /// not completed. An exposed reply is received when the peer has read it.
+    #[must_use]
+    pub fn is_in_order(&self, mark: u64) -> bool {
+        self.core.is_in_order(mark) && !self.responder.exposes()
+    }
+
+    /// When this number of Calls has come ([`calls_received`](Self::calls_received)), the peer has received all answers that
+    /// are [in order](Self::is_in_order) now: a peer that misses one misses all later ones.
     ///
     /// Where credits are counted per Call, a peer with `highest` credits that misses an answer has at most `highest` Calls
     /// without one. Where messages are counted, it can send no more of them than it was told.

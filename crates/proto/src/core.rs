@@ -742,6 +742,16 @@ impl Core {
         self.out.pop_front()
     }
 
+    /// A mark behind all that was posted.
+    pub(crate) const fn posted(&self) -> u64 {
+        self.next_id
+    }
+
+    /// Whether no plain Send before this mark is outstanding.
+    pub(crate) fn is_in_order(&self, mark: u64) -> bool {
+        self.in_order.first().is_none_or(|(WrId(id), _)| *id >= mark)
+    }
+
     /// What a completion belongs to.
     pub(crate) fn complete(&mut self, id: WrId) -> Option<Origin> {
         let (origin, cost) = self.works.remove(&id)?;

@@ -77,8 +77,8 @@ impl Default for ClientConfig {
 /// model, one Receive for each reply that is exposed); a software provider takes
 /// that memory only while messages arrive. What is left for payload is at least
 /// `memory − max_connections × (grant + calls) × receive_size`: 368 MiB with the defaults. Beside the pool there is the state of each
-/// connection, some ten KiB. An exhausted pool makes callers wait, then refuses; it never grows. Programs take the memory of long
-/// results from the pool themselves: [`ServerBuilder::program`](crate::ServerBuilder::program).
+/// connection, some ten KiB, and the reply cache ([`CacheLimits::memory`]). An exhausted pool makes callers wait, then refuses; it
+/// never grows. Programs take the memory of long results from the pool themselves: [`ServerBuilder::program`](crate::ServerBuilder::program).
 ///
 /// Of the pool, all connections from one address together, and the programs that answer them, hold at most
 /// [`memory_per_peer`](Self::memory_per_peer). A peer that reads slowly or never answers our RDMA Reads thus uses up its own

@@ -1,24 +1,29 @@
 //! [`Departures`]: replies of one connection on their way, for the reply cache.
 //!
 //! The cache may forget a reply when a later Call proves that the client has it. Which Call that is depends on those that had come
-//! when the reply was posted ([`Connection::calls_that_prove`]).
+//! when no later Send could pass the reply any more ([`Connection::calls_that_prove`]).
 //!
 //! *What happens on error.* A reply that never leaves is never proven: the cache keeps it until some time after the end of the
 //! connection. A connection ends when its [`Departures`] are dropped.
 
+use std::collections::VecDeque;
+
 use rpcrdma_oncrpc::{CacheKey, ReplyWindow, WindowId};
 use rpcrdma_proto::{Connection, ReplyToken};
 
-/// The replies of a connection that the cache keeps, until they are posted.
+/// The replies of a connection that the cache keeps, until they are on their way in order.
 #[derive(Debug)]
 pub(crate) struct Departures {
     window: ReplyWindow,
+    /// Given to the connection.
     waiting: Vec<(ReplyToken, CacheKey)>,
+    /// Posted before these marks.
+    posted: VecDeque<(u64, CacheKey)>,
 }
 
 impl Departures {
     pub(crate) const fn new(window: ReplyWindow) -> Self {
-        Self { window, waiting: Vec::new() }
+        Self { window, waiting: Vec::new(), posted: VecDeque::new() }
     }
 
     /// The window that Calls of this connection are admitted with.
@@ -26,15 +31,19 @@ impl Departures {
         self.window.id()
     }
 
-    /// The connection was given a reply that the cache keeps, and that travels inline.
+    /// The connection was given a reply that the cache keeps.
     pub(crate) fn add(&mut self, token: ReplyToken, key: CacheKey) {
         self.waiting.push((token, key));
     }
 
-    /// Tells the cache what was posted meanwhile, and how many Calls have come.
+    /// Tells the cache which replies left meanwhile, and how many Calls have come.
     pub(crate) fn advance(&mut self, connection: &Connection) {
+        let mark = connection.posted();
+        let posted = self.waiting.extract_if(.., |(token, _)| !connection.has_call(*token));
+        self.posted.extend(posted.map(|(_, key)| (mark, key)));
+        let in_order = self.posted.iter().take_while(|(mark, _)| connection.is_in_order(*mark)).count();
         let proof = connection.calls_that_prove();
-        let left = self.waiting.extract_if(.., |(token, _)| !connection.has_call(*token));
-        self.window.advance(connection.calls_received(), left.map(|(_, key)| (key, proof)));
+        let left = self.posted.drain(..in_order).map(|(_, key)| (key, proof));
+        self.window.advance(connection.calls_received(), left);
     }
 }

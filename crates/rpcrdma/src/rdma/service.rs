@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 
 use rpcrdma_oncrpc::{Attached, CacheKey, Outcome, Peer, TransportKind, WindowId};
 use rpcrdma_proto::{Answer, IncomingCall, ReplyToken, Travelled};
-use rpcrdma_xdr::{Piece, Stream};
 use tokio::time::Instant;
 
 use crate::call::Way;
@@ -20,15 +19,12 @@ use crate::handlers::{HandlerPanicked, Handlers};
 use crate::programs::{Dispatched, Programs};
 use crate::trace::Traced;
 
-/// Replies up to this length travel inline on every connection: RFC 8166 §3.3.2 has 1024 octets for header and message.
-const SURELY_INLINE: usize = 900;
-
 /// A Call and what is to be sent for it.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) token: ReplyToken,
     pub(crate) answer: Answer,
-    /// By what the reply cache keeps the answer, if it leaves inline: only then do later Calls prove it received.
+    /// By what the reply cache keeps the answer, if it does.
     pub(crate) kept: Option<CacheKey>,
 }
 
@@ -95,15 +91,8 @@ impl Service {
 
     fn answer(&self, call: &InProgress, (outcome, key): Dispatched) -> Answered {
         self.programs.trace(self.peer.address, call.served, &outcome, &Way(&call.travelled));
-        let inline = matches!(&outcome, Outcome::Reply(reply) if is_inline(reply));
-        Answered { token: call.token, answer: answer_of(outcome), kept: key.filter(|_| inline) }
+        Answered { token: call.token, answer: answer_of(outcome), kept: key }
     }
-}
-
-/// Whether a reply travels inline, whatever its Call offered.
-fn is_inline(reply: &Stream) -> bool {
-    let eligible = |piece: &Piece| matches!(piece, Piece::Payload { ddp_eligible: true, .. });
-    reply.len() <= SURELY_INLINE && !reply.pieces().iter().any(eligible)
 }
 
 /// What a connection is told of a dispatched call.

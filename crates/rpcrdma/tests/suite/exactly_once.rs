@@ -25,8 +25,10 @@ const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 const VERSIONS: [Versions; 4] =
     [Versions::ONE, Versions::two(Profile::P1), Versions::two(Profile::P2), Versions::two(Profile::P3)];
-/// More than any reply cache by count kept for one address.
+/// Three times as many as there is room for in [`MEMORY`].
 const WRITES: usize = 3000;
+/// Of the reply cache: room for a thousand replies to WRITEs, and as many to other calls.
+const MEMORY: usize = 2 << 20;
 
 struct Running {
     fabric: Fabric,
@@ -44,6 +46,7 @@ impl Running {
         let mut config = ServerConfig::default();
         config.protocol.versions = versions;
         config.protocol.grant = grant;
+        config.reply_cache.memory = MEMORY;
         let server = Server::builder()
             .config(config)
             .program(Arc::clone(&program) as _)
@@ -205,7 +208,8 @@ async fn i8_over_tcp_a_lost_reply_outlasts_any_number_of_writes() {
     let program = program();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let config = ServerConfig { tcp_calls: 16, ..ServerConfig::default() };
+    let mut config = ServerConfig { tcp_calls: 16, ..ServerConfig::default() };
+    config.reply_cache.memory = MEMORY;
     let served = Arc::clone(&program) as _;
     let server = Server::builder().config(config).program(served).listen_tcp(listener).build().unwrap();
     let monitor = server.monitor();
