@@ -115,8 +115,7 @@ impl DirectoryFs {
 
     /// Whether this process owns a file and could not open it again to read and write. (Root could open any.)
     fn is_closed_to_owner(&self, object: &Object, mode: u32) -> bool {
-        let own = self.actor.own_uid();
-        own != 0 && object.stat.stx_uid == own && mode & OWNER_READ_WRITE != OWNER_READ_WRITE
+        self.actor.needs_mode(object.stat.stx_uid) && mode & OWNER_READ_WRITE != OWNER_READ_WRITE
     }
 
     /// Keeps a file open that was just made.

@@ -28,6 +28,7 @@ pub(super) struct Actor {
     own: Identity,
     groups: Vec<Gid>,
     privileges: Privileges,
+    opens_all: bool,
     switches: bool,
 }
 
@@ -52,7 +53,8 @@ impl Actor {
             give: capable.contains(CapabilitySet::CHOWN),
             own: capable.contains(CapabilitySet::FOWNER),
         };
-        let mut actor = Self { own, groups, privileges, switches: false };
+        let opens_all = capable.contains(CapabilitySet::DAC_OVERRIDE);
+        let mut actor = Self { own, groups, privileges, opens_all, switches: false };
         if geteuid().is_root() {
             actor.switches = true;
             // On a thread of its own: whatever happens to its credentials ends with it.
@@ -74,9 +76,9 @@ impl Actor {
         self.own.uid == 0
     }
 
-    /// The user of the process.
-    pub(super) fn own_uid(&self) -> u32 {
-        self.own.uid
+    /// Whether a file is the process's own, which yet opens only what the mode of a file allows.
+    pub(super) fn needs_mode(&self, owner: u32) -> bool {
+        owner == self.own.uid && !self.opens_all
     }
 
     /// Whether operations happen as their caller.

@@ -250,7 +250,7 @@ fn a_low_limit_of_descriptors_costs_time_only() {
             let (fs, who) = (&fs, &who);
             scope.spawn(move || {
                 let mut made = Vec::new();
-                for number in 0..100 {
+                for number in 0..40 {
                     let how = CreateHow::Guarded(mode(0o644));
                     let name = format!("{thread}-{number}");
                     let file = fs.create(who, &fs.root(), Name::new(name.as_bytes()).unwrap(), &how);
