@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rpcrdma::Versions;
 use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
-use rpcrdma_nfs::wire::Status;
+use rpcrdma_nfs::wire::{ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, AccessArgs, Status};
 use rpcrdma_verbs::ConnectError;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
@@ -113,7 +113,8 @@ impl<'a> Servers<'a> {
         let (client, path) = Client::mount_containing(&rpc, url.path(), self.options())
             .await
             .map_err(|error| failure(url, error))?;
-        Ok(Location { client, path, url: url.clone(), server: rpc.peer_address() })
+        let root_is_nobody = root_is_nobody(&client).await;
+        Ok(Location { client, path, root_is_nobody, url: url.clone(), server: rpc.peer_address() })
     }
 
     /// Options of NFS clients.
@@ -130,6 +131,8 @@ pub(crate) struct Location {
     pub(crate) client: Client,
     /// The path from the root of the export on.
     pub(crate) path: Vec<u8>,
+    /// This process is root, and the server does not treat it so.
+    pub(crate) root_is_nobody: bool,
     url: NfsUrl,
     server: SocketAddr,
 }
@@ -157,40 +160,51 @@ impl Location {
 
     /// A failure of an operation on this path.
     pub(crate) fn failure(&self, error: Error) -> Failure {
-        failure(&self.url, error)
+        explained(&self.url, &error, self.root_is_nobody)
     }
 }
 
-/// A failure of an operation on the path of a URL.
+/// Whether this process is root and the export gives it less than root has. Root may do everything in the root directory
+/// of an export that can be changed. If everybody may, the answer says nothing, and no hint is given.
+async fn root_is_nobody(client: &Client) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return false;
+    }
+    let access = ACCESS3_READ | ACCESS3_LOOKUP | ACCESS3_MODIFY;
+    let granted = client.procedures().access(&AccessArgs { object: client.root(), access }).await;
+    granted.is_ok_and(|granted| granted.access & access != access)
+}
+
+/// A failure of an operation on the path of a URL, without an export.
 pub(crate) fn failure(url: &NfsUrl, error: Error) -> Failure {
-    let exit = match &error {
+    explained(url, &error, false)
+}
+
+fn explained(url: &NfsUrl, error: &Error, root_is_nobody: bool) -> Failure {
+    let exit = match error {
         Error::Transport { .. } | Error::NoMountService { .. } => Exit::Unreachable,
         _ => Exit::Failed,
     };
-    Failure::new(exit, format!("{url}: {}", describe(&error, &url.path())))
+    Failure::new(exit, format!("{url}: {}", describe(error, &url.path(), root_is_nobody)))
 }
 
 /// An error of an operation on `path`, which is named by whoever prints this.
-pub(crate) fn describe(error: &Error, path: &[u8]) -> String {
+pub(crate) fn describe(error: &Error, path: &[u8], root_is_nobody: bool) -> String {
     let text = match error {
         Error::NoMountService { .. } => format!("{error} (--mountport)"),
         Error::Nfs { status, operation, path: about } => {
             // Named only if it is something below the path.
             let about = about.trim_matches('/');
             let place = if path.ends_with(about.as_bytes()) { String::new() } else { format!("{about}: ") };
-            format!("{place}{status} [{operation}]{}", hint(*status))
+            let hint = match status {
+                Status::Acces | Status::Perm if root_is_nobody => {
+                    "; root is nobody at this server unless it exports with squash=none"
+                }
+                _ => "",
+            };
+            format!("{place}{status} [{operation}]{hint}")
         }
         error => error.to_string(),
     };
     printable(text.as_bytes())
-}
-
-/// What to do about a refusal, where that can be known.
-fn hint(status: Status) -> &'static str {
-    match status {
-        Status::Acces | Status::Perm if rustix::process::geteuid().is_root() => {
-            "; root is nobody at this server unless it exports with squash=none"
-        }
-        _ => "",
-    }
 }

@@ -174,7 +174,10 @@ impl Conform {
                 }
                 // The rows that need it say so, too.
                 Err(error) => {
-                    output::warn(format_args!("cannot mount {path}: {}", describe(&error, path.as_bytes())));
+                    output::warn(format_args!(
+                        "cannot mount {path}: {}",
+                        describe(&error, path.as_bytes(), false)
+                    ));
                 }
             }
         }

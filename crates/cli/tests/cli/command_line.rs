@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Server, command, fail, json, run, scratch, signal, succeed, text, until, wait};
@@ -601,4 +601,31 @@ fn the_version_spoken_is_the_one_asked_for_and_shown() {
         let complaint = fail(1, &ping);
         assert!(complaint.contains("another document of that version"), "{complaint}");
     }
+}
+
+/// The hint about root is given where that is the cause, and nowhere else.
+#[test]
+fn root_learns_that_it_is_nobody_only_where_it_is() {
+    const HINT: &str = "root is nobody at this server";
+    if !Command::new("id").arg("-u").output().is_ok_and(|output| text(&output.stdout).trim() == "0") {
+        println!("skipped: not root");
+        return;
+    }
+    let closed = scratch();
+    fs::write(closed.path().join("file"), "text").unwrap();
+    let exports = [format!("/squashed={}", closed.path().display()), "/sys=/sys,squash=none".to_owned()];
+    let server = Server::start_with(&["--export", &exports[0], "--export", &exports[1]]);
+    let squashed = server.url("/squashed");
+    assert!(fail(1, &["ls", &squashed]).contains(HINT));
+    let target = closed.path().join("copy");
+    let output = run(&["get", "-r", &squashed, target.to_str().unwrap()]);
+    assert!(!output.status.success() && text(&output.stderr).contains(HINT), "{}", text(&output.stderr));
+    // Nobody enters other file systems below an export.
+    let device = |path: &str| fs::metadata(path).ok().map(|found| found.dev());
+    if device("/sys/fs/cgroup").is_none_or(|inner| Some(inner) == device("/sys")) {
+        println!("skipped: /sys/fs/cgroup is no file system of its own");
+        return;
+    }
+    let complaint = fail(1, &["stat", &server.url("/sys/fs/cgroup")]);
+    assert!(complaint.contains("NFS3ERR_ACCES") && !complaint.contains(HINT), "{complaint}");
 }

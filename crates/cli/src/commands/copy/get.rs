@@ -87,6 +87,7 @@ async fn fetch(
     destination: &Path,
 ) -> Result<CopyReport, Failure> {
     let location = servers.locate(url).await?;
+    copying.at(&location);
     // The root of an export that has a name of its own in the URL.
     let named = url.file_name().filter(|_| location.is_root() && destination.is_dir());
     let target =

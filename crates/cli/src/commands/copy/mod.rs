@@ -7,6 +7,7 @@ mod get;
 mod put;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args;
@@ -18,7 +19,7 @@ pub(crate) use get::Get;
 pub(crate) use put::Put;
 
 use crate::arguments::Common;
-use crate::connect::describe;
+use crate::connect::{Location, describe};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Progress, printable};
 
@@ -69,6 +70,8 @@ struct Copying {
     common: Common,
     options: rpcrdma_nfs::client::CopyOptions,
     progress: Progress,
+    /// Of the server of the present source or destination.
+    root_is_nobody: Arc<AtomicBool>,
     started: Instant,
     document: Document,
 }
@@ -80,9 +83,18 @@ impl Copying {
         options.recursive = given.recursive;
         options.preserve = given.preserve;
         options.parallel = given.files.into();
-        let shown = progress.clone();
-        options.progress = Some(Arc::new(move |event: CopyEvent<'_>| show(&shown, event)));
-        Self { common, options, progress, started: Instant::now(), document: Document::default() }
+        let root_is_nobody = Arc::new(AtomicBool::new(false));
+        let (shown, nobody) = (progress.clone(), Arc::clone(&root_is_nobody));
+        options.progress = Some(Arc::new(move |event: CopyEvent<'_>| {
+            show(&shown, event, nobody.load(Ordering::Relaxed));
+        }));
+        let (started, document) = (Instant::now(), Document::default());
+        Self { common, options, progress, root_is_nobody, started, document }
+    }
+
+    /// The next copies are from or to this place.
+    fn at(&self, location: &Location) {
+        self.root_is_nobody.store(location.root_is_nobody, Ordering::Relaxed);
     }
 
     /// Takes the report of one source in.
@@ -94,8 +106,9 @@ impl Copying {
         document.octets += report.bytes;
         let reason = |(path, reason)| Reason { path, reason };
         document.skipped.extend(report.skipped.into_iter().map(reason));
+        let nobody = self.root_is_nobody.load(Ordering::Relaxed);
         let failure = |failure: rpcrdma_nfs::client::CopyFailure| Reason {
-            reason: describe(&failure.error, failure.path.as_bytes()),
+            reason: describe(&failure.error, failure.path.as_bytes(), nobody),
             path: failure.path,
         };
         document.failed.extend(report.failures.into_iter().map(failure));
@@ -139,7 +152,7 @@ impl Copying {
     }
 }
 
-fn show(progress: &Progress, event: CopyEvent<'_>) {
+fn show(progress: &Progress, event: CopyEvent<'_>, root_is_nobody: bool) {
     match event {
         CopyEvent::Found { bytes, .. } => progress.expect(bytes),
         CopyEvent::Bytes(octets) => progress.add(octets),
@@ -148,7 +161,7 @@ fn show(progress: &Progress, event: CopyEvent<'_>) {
             progress.warn(format_args!("{}: left out, {reason}", printable(path.as_bytes())));
         }
         CopyEvent::Failed { path, error } => {
-            let reason = describe(error, path.as_bytes());
+            let reason = describe(error, path.as_bytes(), root_is_nobody);
             progress.warn(format_args!("{}: {reason}", printable(path.as_bytes())));
         }
         _ => {}

@@ -50,6 +50,7 @@ impl Put {
             }
         }
         let mut copying = Copying::new(common, self.options);
+        copying.at(&location);
         for source in &self.sources {
             match location.client.put(source, &location.path, &copying.options).await {
                 Ok(report) => copying.add(report),

@@ -1,7 +1,8 @@
 //! What the system lets the process have: no client may end the server by reaching a limit.
 //!
-//! Descriptors: each connection takes one, each export keeps up to 512 files open, and 1,024 is the usual soft limit. A
-//! file that would pass `RLIMIT_FSIZE`: NFS3ERR_FBIG for the client who writes it, not SIGXFSZ for the server.
+//! Descriptors: each connection takes one, each export keeps up to 512 files open, and 1,024 is the usual soft limit. All
+//! exports together keep half of what is allowed, so that connections have the rest. A file that would pass
+//! `RLIMIT_FSIZE`: NFS3ERR_FBIG for the client who writes it, not SIGXFSZ for the server.
 
 use std::io;
 
