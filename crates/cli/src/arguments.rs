@@ -97,7 +97,8 @@ pub(crate) struct Connection {
     /// TCP port of the MOUNT service, if the server does not answer MOUNT on its RDMA port and rpcbind does not know it
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Connection")]
     pub(crate) mountport: Option<u16>,
-    /// How long to wait for a connection, and for each reply (connecting again included), in seconds
+    /// How long to wait for a connection, and for each reply (connecting again included), in seconds. While data moves at 8 KiB a
+    /// second or more, a reply may take longer
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Connection")]
     pub(crate) timeout: Duration,
     /// Do not ask for CRCs; there are none then if the server does not ask either. For links that protect data

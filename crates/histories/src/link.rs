@@ -6,7 +6,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use rpcrdma_proto::{Connection, Post, Session};
 use rpcrdma_sim::SimQueuePair;
-use rpcrdma_verbs::{Completion, Disconnected, PostErrorKind, QueuePair, Windows, Work, WorkRequest, WrId};
+use rpcrdma_verbs::{
+    Completion, Disconnected, PostErrorKind, Progress, QueuePair, Windows, Work, WorkRequest, WrId,
+};
 
 /// A [`Session`] or a [`Connection`].
 pub(crate) trait Engine {
@@ -14,6 +16,7 @@ pub(crate) trait Engine {
     fn handle_post_error(&mut self, id: WrId, kind: &PostErrorKind);
     fn handle_completion(&mut self, now: Instant, completion: Completion);
     fn handle_disconnected(&mut self, reason: Disconnected);
+    fn handle_progress(&mut self, now: Instant, progress: Progress);
     /// Calls in progress in both directions.
     fn in_progress(&self) -> usize;
 }
@@ -32,6 +35,9 @@ macro_rules! engine {
             }
             fn handle_disconnected(&mut self, reason: Disconnected) {
                 Self::handle_disconnected(self, reason);
+            }
+            fn handle_progress(&mut self, now: Instant, progress: Progress) {
+                Self::handle_progress(self, now, progress);
             }
             fn in_progress(&self) -> usize {
                 Self::in_progress(self)
@@ -102,7 +108,11 @@ impl<W: Watch> Link<W> {
             }
         }
         let mut completions = Vec::new();
-        match self.qp.poll(&mut Context::from_waker(Waker::noop()), &mut completions) {
+        let outcome = self.qp.poll(&mut Context::from_waker(Waker::noop()), &mut completions);
+        if let Some(told) = self.qp.progress() {
+            engine.handle_progress(now, told);
+        }
+        match outcome {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => progress = true,
             Poll::Ready(Err(reason)) => {

@@ -234,6 +234,15 @@ impl Config {
         announced(self.receive_size).max(self.versions.least_receive()).max(asked)
     }
 
+    /// Receives that a server has posted when it accepts a connection, for the Calls that come before its first grant (rule I3), and
+    /// the bytes of each: see [`Connection::provide`](crate::Connection::provide).
+    #[must_use]
+    pub fn first_receives(&self) -> (u32, usize) {
+        let initial = self.versions.highest().rules().initial_credits;
+        let count = self.early_calls.max(initial).min(self.grant).max(1);
+        (count, announced(self.receive_size.max(self.versions.least_receive())))
+    }
+
     /// What goes out at connection set-up: the private data, or nothing.
     #[must_use]
     pub fn announcement(&self) -> Bytes {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use rpcrdma_verbs::Capabilities;
+use rpcrdma_verbs::{Capabilities, Progress, ProtectionDomain, Reserved};
 
 use self::version::Version;
 use crate::agreement::{Agreement, BelowBasic};
@@ -38,7 +38,7 @@ use crate::private_data::{PrivateData, Thresholds};
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::stats::Stats;
-use crate::timers::after;
+use crate::timers::{Moving, Told, after};
 use crate::wire::Codec;
 
 /// The XID of the first operation on characteristics. Those of Calls begin anywhere; whichever is in use is passed over.
@@ -54,14 +54,16 @@ const FIRST_OPERATION: u32 = 0x8000_0000;
 ///    [`is_in_order`](Self::is_in_order).
 /// 2. *Commands* of the owner: [`call`](Self::call), [`abandon`](Self::abandon), [`reply`](Self::reply),
 ///    [`close`](Self::close), [`give_up`](Self::give_up), [`refuse`](Self::refuse), [`keep`](Self::keep),
-///    [`agree`](Self::agree).
+///    [`agree`](Self::agree), [`provide`](Self::provide).
 /// 3. *Input*, told as it happens: [`handle_completion`](Self::handle_completion),
-///    [`handle_post_error`](Self::handle_post_error), [`handle_timeout`](Self::handle_timeout),
+///    [`handle_post_error`](Self::handle_post_error), [`handle_progress`](Self::handle_progress),
+///    [`handle_timeout`](Self::handle_timeout),
 ///    [`handle_disconnected`](Self::handle_disconnected).
 /// 4. *Output*, asked for after any of 2 and 3, in this order:
 ///    * [`poll_transmit`](Self::poll_transmit) until `None`, each [`Post`](crate::Post) being given to the queue pair at once. The first
 ///      time before the queue pair is polled, so that the Receives are there for the first message;
-///    * the queue pair's `poll`; its completions go to `handle_completion`, its end to `handle_disconnected`;
+///    * the queue pair's `poll`; its completions go to `handle_completion`, its end to `handle_disconnected`, what its `progress`
+///      tells to `handle_progress`;
 ///    * [`poll_event`](Self::poll_event) until `None`. Answers and calls made meanwhile need `poll_transmit` again;
 ///    * [`poll_timeout`](Self::poll_timeout): when to call `handle_timeout` at the latest;
 ///    * [`wants_memory`](Self::wants_memory): if it says something, `poll_transmit` is called again when the domain has
@@ -101,8 +103,8 @@ pub struct Connection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    /// The owner said close; the queue pair has been told, and shall have ended by then.
-    Closing(Instant),
+    /// The owner said close; the queue pair has been told, and shall end while what is left moves.
+    Closing(Moving),
     /// The queue pair has been told to end at once.
     Aborting,
     Closed,
@@ -248,7 +250,7 @@ impl Connection {
     }
 
     /// Room that the domain must have before more can be done, for
-    /// [`poll_room`](rpcrdma_verbs::ProtectionDomain::poll_room); `None` if nothing waits for memory.
+    /// [`RoomWait`](rpcrdma_verbs::RoomWait); `None` if nothing waits for memory.
     #[must_use]
     pub fn wants_memory(&self) -> Option<usize> {
         // Nothing more is asked of a connection that ends: its driver would go round and round for it (rule I6).
@@ -414,6 +416,22 @@ impl Connection {
     /// connection is over.
     pub fn close(&mut self, now: Instant) {
         self.close_for(now, CloseReason::Local);
+    }
+
+    /// Takes the share of the domain that is to be the connection's own, and room in it for Receives that the owner set aside before
+    /// it accepted. They are posted first: a Receive for the first Call is there, whatever others hold of the domain (rule I3).
+    /// To be called before anything else.
+    pub fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>) {
+        self.core.receives.provide(share, receives);
+    }
+
+    /// How far data has got on the queue pair. To be told after it was polled, if the provider knows more than completions
+    /// ([`QueuePair::progress`](rpcrdma_verbs::QueuePair::progress)): it then gives slow data more time.
+    pub fn handle_progress(&mut self, now: Instant, progress: Progress) {
+        match &mut self.core.told {
+            Some(told) => told.update(now, progress),
+            none => *none = Some(Told::new(now, progress)),
+        }
     }
 
     /// The next event; `None` when there is none.

@@ -34,6 +34,7 @@ use crate::private_data::{Thresholds, announced};
 use crate::reads::{Owner, Reads};
 use crate::receives::Receives;
 use crate::stats::Stats;
+use crate::timers::{Flow, Moving, Told};
 use crate::wire::combined::aligned;
 use crate::wire::round_trips::{
     BufferStructure, Operation, TransmitContinuation, TransmitRequest, TransmitResponse,
@@ -103,6 +104,16 @@ pub(crate) struct PeerGroups {
     pub(crate) targets: Targets,
 }
 
+/// A work request or Receive from its making to its completion.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    origin: Origin,
+    /// Entries of the send queue that it takes.
+    cost: usize,
+    /// Bytes that leave by it.
+    bytes: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) config: Arc<Config>,
@@ -159,8 +170,13 @@ pub(crate) struct Core {
     max_sge: usize,
     max_send_wr: usize,
     out: VecDeque<Post>,
-    /// With the entries of the send queue that each takes.
-    works: IdMap<WrId, (Origin, usize)>,
+    works: IdMap<WrId, Posted>,
+    /// How far data has got, if the driver tells.
+    pub(crate) told: Option<Told>,
+    /// Sends and RDMA Writes at the provider.
+    sending: Option<Moving>,
+    /// How many these are, and their bytes.
+    data_outstanding: (usize, u64),
     next_id: u64,
     sends_outstanding: usize,
     /// Sends that are not express and have not completed, with the grant that each says.
@@ -212,6 +228,9 @@ impl Core {
             max_send_wr: capabilities.max_send_wr.max(1),
             out: VecDeque::new(),
             works: IdMap::default(),
+            told: None,
+            sending: None,
+            data_outstanding: (0, 0),
             next_id: 0,
             sends_outstanding: 0,
             in_order: Vec::new(),
@@ -407,10 +426,10 @@ impl Core {
         })
     }
 
-    fn id(&mut self, origin: Origin, cost: usize) -> WrId {
+    fn id(&mut self, origin: Origin, cost: usize, bytes: u64) -> WrId {
         let id = WrId(self.next_id);
         self.next_id += 1;
-        self.works.insert(id, (origin, cost));
+        self.works.insert(id, Posted { origin, cost, bytes });
         id
     }
 
@@ -419,7 +438,7 @@ impl Core {
         if matches!(request, WorkRequest::Write { .. } | WorkRequest::Read { .. }) {
             self.send_combined();
         }
-        let id = self.id(origin, cost(&request));
+        let id = self.id(origin, cost(&request), leaving(&request));
         self.out.push_back(Post::Work(id, request));
         id
     }
@@ -479,7 +498,7 @@ impl Core {
         }
         while self.receives.missing(owed) > 0 {
             let Some(reserved) = self.receives.reserve(self.receive_len, domain) else { break };
-            let id = self.id(Origin::Receive, 0);
+            let id = self.id(Origin::Receive, 0, 0);
             let memory = ReceiveMemory::Pooled(reserved.aligned(self.receive_align));
             self.out.push_back(Post::Receive(id, memory));
             self.receives.post();
@@ -730,14 +749,21 @@ impl Core {
     }
 
     /// The next thing to post, if the send queue has room for it.
-    pub(crate) fn take_post(&mut self) -> Option<Post> {
-        if let Some(Post::Work(_, request)) = self.out.front() {
+    pub(crate) fn take_post(&mut self, now: Instant) -> Option<Post> {
+        if let Some(Post::Work(id, request)) = self.out.front() {
             // Never more than the whole queue has: `fit_limits` bounds the chunks.
             let cost = cost(request);
             if self.sends_outstanding + cost > self.max_send_wr {
                 return None;
             }
             self.sends_outstanding += cost;
+            let bytes = self.works.get(id).map_or(0, |posted| posted.bytes);
+            if bytes > 0 {
+                let (count, total) = self.data_outstanding;
+                self.data_outstanding = (count + 1, total.saturating_add(bytes));
+                let (stall, told) = (self.config.timeouts.send, self.told.as_ref());
+                self.sending.get_or_insert_with(|| Moving::new(now, stall, Flow::Sent, told, 0)).add(bytes);
+            }
         }
         self.out.pop_front()
     }
@@ -752,16 +778,49 @@ impl Core {
         self.in_order.first().is_none_or(|(WrId(id), _)| *id >= mark)
     }
 
-    /// What a completion belongs to.
-    pub(crate) fn complete(&mut self, id: WrId) -> Option<Origin> {
-        let (origin, cost) = self.works.remove(&id)?;
+    /// A Send or RDMA Write has completed: the next ones have their time from now on.
+    pub(crate) fn has_sent(&mut self, now: Instant, bytes: u64) {
+        let (count, total) = self.data_outstanding;
+        let (count, total) = (count.saturating_sub(1), total.saturating_sub(bytes));
+        self.data_outstanding = (count, total);
+        if count == 0 {
+            self.sending = None;
+        } else if self.told.is_none() {
+            self.sending = Some(Moving::new(now, self.config.timeouts.send, Flow::Sent, None, total));
+        }
+    }
+
+    /// Bytes that are to leave and have not.
+    pub(crate) const fn bytes_to_leave(&self) -> u64 {
+        self.data_outstanding.1
+    }
+
+    /// When it is due to look at what is being sent.
+    pub(crate) fn sending_timeout(&self) -> Option<Instant> {
+        self.sending.map(|sending| sending.deadline)
+    }
+
+    /// Time has passed: what is being sent has to move.
+    pub(crate) fn handle_sending_timeout(&mut self, now: Instant) {
+        let timeouts = &self.config.timeouts;
+        if let Some(sending) = self.sending.as_mut().filter(|sending| sending.deadline <= now)
+            && !sending.goes_on(now, timeouts.pace(timeouts.send), self.told.as_ref())
+        {
+            self.sending = None;
+            self.fail(CloseReason::Timeout("the peer to take what is sent"));
+        }
+    }
+
+    /// What a completion belongs to, and how many bytes have left by it.
+    pub(crate) fn complete(&mut self, id: WrId) -> Option<(Origin, u64)> {
+        let Posted { origin, cost, bytes } = self.works.remove(&id)?;
         match origin {
             Origin::Receive => self.receives.complete(),
             Origin::Send => self.in_order.retain(|(sent, _)| *sent != id),
             _ => {}
         }
         self.sends_outstanding = self.sends_outstanding.saturating_sub(cost);
-        Some(origin)
+        Some((origin, bytes))
     }
 
     /// Takes back what was not posted yet, so that the next command is the next thing to be done.
@@ -781,6 +840,8 @@ impl Core {
         self.works.clear();
         self.in_order.clear();
         self.receives.end();
+        self.sending = None;
+        self.data_outstanding = (0, 0);
     }
 }
 
@@ -803,6 +864,16 @@ fn cost(request: &WorkRequest) -> usize {
         WorkRequest::LocalInvalidate { .. } => 0,
         _ => 1,
     }
+}
+
+/// Bytes that leave by a request; never none where any do, as there are headers too.
+fn leaving(request: &WorkRequest) -> u64 {
+    let gather = match request {
+        WorkRequest::Send(send) => &send.gather,
+        WorkRequest::Write { gather, .. } => gather,
+        _ => return 0,
+    };
+    gather.iter().map(|part| u64::try_from(part.len()).unwrap_or(u64::MAX)).fold(1, u64::saturating_add)
 }
 
 /// Buffers of these lengths, all or none; `None` for one without bytes.

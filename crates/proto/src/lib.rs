@@ -82,7 +82,7 @@ pub use limits::Limits;
 pub use private_data::{PrivateData, Thresholds};
 pub use session::{Action, Session, SessionEvent, SessionStats};
 pub use stats::{Messages, Stats};
-pub use timers::Timeouts;
+pub use timers::{Pace, Timeouts};
 pub use versions::{OperationNumbers, Versions};
 pub use wire::Profile;
 pub use wire::round_trips::{BufferGroup, BufferStructure, OperationBase};

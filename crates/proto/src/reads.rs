@@ -6,6 +6,9 @@
 //! messages are read at a time as RDMA Reads can be under way, and one that is ready to follow: a peer that answers none holds no
 //! more memory than these take (rule I6). Reads for both kinds of message are counted together against what was agreed.
 //!
+//! Time runs while nothing moves: octets of the answers give the RDMA Reads under way more time ([`Moving`]), and a message that
+//! waits for its turn waits as long as those before it go on. A wait for memory is timed while nothing is read.
+//!
 //! A chunk is one work request, unless fewer RDMA Reads may be under way at the peer than it has segments (RFC 5666 §6.2): then
 //! its memory is cut at segments, and the parts are posted as earlier Reads complete and joined at the end, without a copy.
 //!
@@ -25,7 +28,7 @@ use crate::call::Sink;
 use crate::core::{Core, Origin, allocate_together, remote};
 use crate::event::CloseReason;
 use crate::reassembly::{Layout, ReadChunk};
-use crate::timers::after;
+use crate::timers::{Flow, Moving, Timeouts, after, earlier};
 
 /// The message that chunks belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +74,11 @@ impl Pull {
         let chunks: Vec<Chunk> = layout.zero.into_iter().chain(layout.chunks).map(Chunk::new).collect();
         let left = chunks.iter().filter(|chunk| chunk.data.is_none()).count();
         Self { chunks, left }
+    }
+
+    /// Bytes of all chunks.
+    fn len(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.layout.len).fold(0, u64::saturating_add)
     }
 
     /// Whether nothing has to be read.
@@ -171,6 +179,13 @@ pub(crate) struct Reads {
     calls: VecDeque<Owner>,
     /// Of those with memory, the ones that have RDMA Reads to be posted yet, in order.
     issuing: VecDeque<Owner>,
+    /// The RDMA Reads under way.
+    moving: Option<Moving>,
+    /// Bytes that they are to bring yet.
+    bytes_under_way: u64,
+    /// The message that waits for memory, and how long it may while nothing is read.
+    wait: Option<(Owner, Instant)>,
+    /// Of messages that must be read before the peer closes them.
     deadlines: BTreeSet<(Instant, Owner)>,
     /// Bytes that the next message waits for.
     wants_memory: Option<usize>,
@@ -179,9 +194,8 @@ pub(crate) struct Reads {
 #[derive(Debug)]
 struct Message {
     pull: Pull,
-    deadline: Instant,
-    /// No deadline is later.
-    by: Option<Instant>,
+    /// How long the peer lets it be read.
+    by: Option<Moving>,
     /// Whether it was counted as waiting for memory.
     waited: bool,
 }
@@ -197,6 +211,9 @@ impl Reads {
             replies: VecDeque::new(),
             calls: VecDeque::new(),
             issuing: VecDeque::new(),
+            moving: None,
+            bytes_under_way: 0,
+            wait: None,
             deadlines: BTreeSet::new(),
             wants_memory: None,
         }
@@ -229,11 +246,15 @@ impl Reads {
         first.filter(|_| reading.next().is_none()).copied()
     }
 
-    /// The memory for a message is waited for until the deadline, and then it is read, all of it by the time given.
-    pub(crate) fn add(&mut self, owner: Owner, pull: Pull, deadline: Instant, by: Option<Instant>) {
+    /// A message is to be read. If the peer closes it after a time, `by` is made of the bytes that are to be read until then.
+    pub(crate) fn add(&mut self, owner: Owner, pull: Pull, by: Option<impl FnOnce(u64) -> Moving>) {
+        let by = by.map(|by| {
+            let before = self.messages.values().map(|message| message.pull.len());
+            by(before.chain([pull.len()]).fold(0, u64::saturating_add))
+        });
+        self.deadlines.extend(by.map(|by| (by.deadline, owner)));
         self.line(owner).push_back(owner);
-        self.messages.insert(owner, Message { pull, deadline, by, waited: false });
-        self.set_deadline(owner, deadline);
+        self.messages.insert(owner, Message { pull, by, waited: false });
     }
 
     /// Forgets a message, if it still waits for memory.
@@ -241,11 +262,14 @@ impl Reads {
         let line = self.line(owner);
         let Some(at) = line.iter().position(|waiting| *waiting == owner) else { return false };
         line.remove(at);
+        self.wait = self.wait.filter(|(waiting, _)| *waiting != owner);
         self.remove(owner).is_some()
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+        let wait = || self.wait.map(|(_, deadline)| deadline);
+        let moving = self.moving.map_or_else(wait, |moving| Some(moving.deadline));
+        earlier(moving, self.deadlines.first().map(|(deadline, _)| *deadline))
     }
 
     /// The connection is over.
@@ -254,6 +278,8 @@ impl Reads {
         self.replies.clear();
         self.calls.clear();
         self.issuing.clear();
+        self.moving = None;
+        self.wait = None;
         self.deadlines.clear();
     }
 
@@ -273,18 +299,11 @@ impl Reads {
         self.messages.len() - self.replies.len() - self.calls.len() < self.most_messages
     }
 
-    fn set_deadline(&mut self, owner: Owner, deadline: Instant) {
-        if let Some(message) = self.messages.get_mut(&owner) {
-            let deadline = message.by.map_or(deadline, |by| by.min(deadline));
-            self.deadlines.remove(&(message.deadline, owner));
-            self.deadlines.insert((deadline, owner));
-            message.deadline = deadline;
-        }
-    }
-
     fn remove(&mut self, owner: Owner) -> Option<Pull> {
         let message = self.messages.remove(&owner)?;
-        self.deadlines.remove(&(message.deadline, owner));
+        if let Some(by) = message.by {
+            self.deadlines.remove(&(by.deadline, owner));
+        }
         Some(message.pull)
     }
 }
@@ -296,7 +315,7 @@ impl Core {
     /// A message that the domain will never have the memory for. It is forgotten.
     pub(crate) fn read_on(&mut self, now: Instant, qp: &dyn Windows) -> Result<bool, (Owner, PoolExhausted)> {
         self.reads.wants_memory = None;
-        Ok(self.post_reads(now) || self.take_memory(qp)?)
+        Ok(self.post_reads(now) || self.take_memory(now, qp)?)
     }
 
     fn post_reads(&mut self, now: Instant) -> bool {
@@ -312,12 +331,15 @@ impl Core {
         reads.under_way += sources.len();
         let under_way = reads.under_way.try_into().unwrap_or(u64::MAX);
         self.stats.reads_at_once = self.stats.reads_at_once.max(under_way);
+        let bytes = u64::try_from(sink.len()).unwrap_or(u64::MAX);
+        reads.bytes_under_way = reads.bytes_under_way.saturating_add(bytes);
+        let (stall, told) = (self.config.timeouts.rdma_read, self.told.as_ref());
+        reads.moving.get_or_insert_with(|| Moving::new(now, stall, Flow::Read, told, 0)).add(bytes);
         self.post(Origin::Read { owner, chunk, part }, WorkRequest::Read { sink, sources });
-        self.reads.set_deadline(owner, after(now, self.config.timeouts.rdma_read));
         true
     }
 
-    fn take_memory(&mut self, qp: &dyn Windows) -> Result<bool, (Owner, PoolExhausted)> {
+    fn take_memory(&mut self, now: Instant, qp: &dyn Windows) -> Result<bool, (Owner, PoolExhausted)> {
         let reads = &mut self.reads;
         let Some(&owner) = reads.replies.front().or(reads.calls.front()).filter(|_| reads.has_room()) else {
             return Ok(false);
@@ -333,6 +355,7 @@ impl Core {
                 }
                 reads.line(owner).pop_front();
                 reads.issuing.push_back(owner);
+                reads.wait = None;
                 Ok(true)
             }
             Err(PoolExhausted::InUse { requested, .. } | PoolExhausted::Unfair { requested, .. }) => {
@@ -340,11 +363,15 @@ impl Core {
                     self.stats.memory_waits += 1;
                 }
                 reads.wants_memory = Some(requested);
+                if reads.wait.is_none_or(|(waiting, _)| waiting != owner) {
+                    reads.wait = Some((owner, after(now, self.config.timeouts.memory)));
+                }
                 Ok(false)
             }
             Err(error) => {
                 reads.line(owner).pop_front();
                 reads.remove(owner);
+                reads.wait = None;
                 Err((owner, error))
             }
         }
@@ -353,6 +380,7 @@ impl Core {
     /// The RDMA Reads of a part of a chunk have ended; the data of the message, if that was the last of them.
     pub(crate) fn handle_read(
         &mut self,
+        now: Instant,
         owner: Owner,
         (chunk, part): (usize, usize),
         status: Status,
@@ -366,6 +394,7 @@ impl Core {
                 return None;
             }
         }
+        let bytes = u64::try_from(sink.len()).unwrap_or(u64::MAX);
         let Pull { chunks, left } = &mut self.reads.messages.get_mut(&owner)?.pull;
         let chunk = chunks.get_mut(chunk)?;
         let Some(reads) = chunk.part_read(part, sink) else {
@@ -375,6 +404,8 @@ impl Core {
         *left -= usize::from(chunk.data.is_some());
         let complete = *left == 0;
         self.reads.under_way = self.reads.under_way.saturating_sub(reads);
+        self.reads.bytes_under_way = self.reads.bytes_under_way.saturating_sub(bytes);
+        self.read_has_ended(now);
         if !complete {
             return None;
         }
@@ -383,17 +414,63 @@ impl Core {
         self.reads.remove(owner).map(Pull::into_pulled)
     }
 
-    /// Time has passed: what was not read by now ends the connection.
-    pub(crate) fn handle_read_timeout(&mut self, now: Instant) {
-        while let Some(entry) = self.reads.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now)
-        {
-            self.reads.deadlines.remove(&entry);
-            let for_memory = self.reads.is_waiting(entry.1) && self.reads.has_room();
-            self.fail(CloseReason::Timeout(match entry.1 {
-                _ if !for_memory => "an RDMA Read",
-                Owner::Reply(_) => "memory for a reply's chunks",
-                Owner::Call(_) => "memory for a Call's chunks",
-            }));
+    /// RDMA Reads have ended: the next ones have their time from now on, and so has a wait for memory if there are none.
+    fn read_has_ended(&mut self, now: Instant) {
+        let Timeouts { rdma_read, memory, .. } = self.config.timeouts;
+        let (reads, told) = (&mut self.reads, self.told.as_ref());
+        reads.moving = (reads.under_way > 0)
+            .then(|| Moving::new(now, rdma_read, Flow::Read, told, reads.bytes_under_way));
+        if let (None, Some((_, deadline))) = (&reads.moving, &mut reads.wait) {
+            *deadline = after(now, memory);
         }
+    }
+
+    /// Time has passed: what does not go on by now ends the connection.
+    pub(crate) fn handle_read_timeout(&mut self, now: Instant) {
+        let timeouts = &self.config.timeouts;
+        let (reads, told) = (&mut self.reads, self.told.as_ref());
+        let mut late = None;
+        match &mut reads.moving {
+            Some(moving) if moving.deadline <= now => {
+                if !moving.goes_on(now, timeouts.pace(timeouts.rdma_read), told) {
+                    reads.moving = None;
+                    reads.wait = None;
+                    late = Some(AN_RDMA_READ);
+                }
+            }
+            Some(_) => {}
+            None => {
+                if let Some((owner, _)) = reads.wait.take_if(|(_, deadline)| *deadline <= now) {
+                    late = Some(memory_for(owner));
+                }
+            }
+        }
+        while let Some((deadline, owner)) =
+            reads.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now)
+        {
+            reads.deadlines.remove(&(deadline, owner));
+            let for_memory = reads.is_waiting(owner) && reads.has_room();
+            let pace = timeouts.pace(timeouts.read_by());
+            let by = reads.messages.get_mut(&owner).and_then(|message| message.by.as_mut());
+            if let Some(by) = by
+                && by.goes_on(now, pace, told)
+            {
+                reads.deadlines.insert((by.deadline, owner));
+            } else {
+                late = late.or(Some(if for_memory { memory_for(owner) } else { AN_RDMA_READ }));
+            }
+        }
+        if let Some(what) = late {
+            self.fail(CloseReason::Timeout(what));
+        }
+    }
+}
+
+const AN_RDMA_READ: &str = "an RDMA Read";
+
+const fn memory_for(owner: Owner) -> &'static str {
+    match owner {
+        Owner::Reply(_) => "memory for a reply's chunks",
+        Owner::Call(_) => "memory for a Call's chunks",
     }
 }

@@ -21,6 +21,8 @@ pub struct Receives {
     earlier: VecDeque<(usize, u32)>,
     /// Where they are reserved, as soon as the domain is known.
     domain: Option<ProtectionDomain>,
+    /// Room for the first of them, which was there before the connection.
+    provided: Vec<Reserved>,
     /// The room that is kept, bytes.
     kept: usize,
     /// There was no room for one that is needed.
@@ -28,9 +30,16 @@ pub struct Receives {
 }
 
 impl Receives {
+    /// Takes the share in which Receives are reserved, and room in it for the first of them.
+    pub fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>) {
+        self.domain = Some(share);
+        self.provided = receives;
+    }
+
     /// Reserves room for one of `size` bytes, if there is some.
     pub fn reserve(&mut self, size: usize, whole: &ProtectionDomain) -> Option<Reserved> {
-        let reserved = self.domain(whole).reserve(size).ok();
+        let provided = self.provided.pop().filter(|reserved| reserved.len() == size);
+        let reserved = provided.or_else(|| self.domain(whole).reserve(size).ok());
         self.lacking = reserved.is_none();
         reserved
     }
@@ -60,6 +69,7 @@ impl Receives {
 
     /// Gives the room back that is kept: the connection is over.
     pub fn end(&mut self) {
+        self.provided.clear();
         if let Some(domain) = self.domain.take() {
             domain.keep(0);
         }

@@ -16,7 +16,7 @@ pub(crate) use reply::Received;
 pub(crate) use transmit::Answers;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, Key, WindowMemory};
@@ -31,7 +31,7 @@ use crate::event::{CloseReason, Event};
 use crate::ids::IdMap;
 use crate::reads::{Owner, Pulled};
 use crate::responder::{REPLY, check_prefix};
-use crate::timers::after;
+use crate::timers::{Flow, Moving, after};
 use crate::wire::ChunkLists;
 use crate::wire::round_trips::{ErrorReport, ResponseDirection};
 
@@ -56,6 +56,8 @@ pub(crate) struct Requester {
     parts: u32,
     /// Calls in groups that the peer has reported one after the other.
     reported: u32,
+    /// Bytes of the chunks of calls in flight.
+    bulk: u64,
     /// What the peer is to be told about its replies.
     reports: VecDeque<(u32, ErrorReport)>,
     /// Reservations that are being given up.
@@ -83,8 +85,14 @@ struct Transaction {
     abandoned: bool,
     /// When its timer is due, if it has one; what is being read has another.
     deadline: Instant,
-    /// When the caller stops waiting.
-    caller: Instant,
+    /// For how long the caller waits without progress.
+    wait: Duration,
+    /// When the caller stops waiting, if nothing moves; once abandoned, when the connection does.
+    caller: Moving,
+    /// Bytes of its chunks, once sent.
+    bulk: u64,
+    /// Its time was up once: bytes of the calls in flight then give it more, and no others.
+    counted: bool,
     /// The how-many-th Call it was, once sent.
     number: u64,
     /// Receives for its reply beyond the first, once sent.
@@ -191,6 +199,7 @@ impl Requester {
             set_aside: 0,
             parts: 0,
             reported: 0,
+            bulk: 0,
             reports: VecDeque::new(),
             releasing: 0,
             wants_memory: None,
@@ -260,7 +269,9 @@ impl Requester {
         }
         let id = CallId::new(self.next_id, xid);
         self.next_id = self.next_id.wrapping_add(1);
-        let deadline = after(now, call.timeout.unwrap_or(core.config.timeouts.call));
+        let wait = call.timeout.unwrap_or(core.config.timeouts.call);
+        let caller = Moving::new(now, wait, Flow::Link, core.told.as_ref(), 0);
+        let deadline = caller.deadline;
         self.deadlines.insert((deadline, xid));
         if !self.queue.is_empty() || !self.credits.available() {
             core.stats.calls_queued += 1;
@@ -272,7 +283,10 @@ impl Requester {
             stage: Stage::Queued,
             abandoned: false,
             deadline,
-            caller: deadline,
+            wait,
+            caller,
+            bulk: 0,
+            counted: false,
             number: 0,
             set_aside: 0,
             parts: 0,
@@ -306,7 +320,10 @@ impl Requester {
             }
             Stage::Sent => {
                 transaction.abandoned = true;
-                self.set_deadline(xid, after(now, core.config.timeouts.abandoned));
+                transaction.counted = false;
+                transaction.caller.deadline = after(now, core.config.timeouts.abandoned);
+                let deadline = transaction.caller.deadline;
+                self.set_deadline(xid, deadline);
             }
             // Already being closed; that has a timer of its own.
             Stage::Answered(_) => transaction.abandoned = true,
@@ -325,6 +342,7 @@ impl Requester {
     fn forget(&mut self, xid: u32) {
         if let Some(transaction) = self.calls.remove(&xid) {
             self.deadlines.remove(&(transaction.deadline, xid));
+            self.bulk = self.bulk.saturating_sub(transaction.bulk);
             if matches!(transaction.stage, Stage::Queued) {
                 self.queue.retain(|queued| *queued != xid);
                 self.aside.retain(|aside| aside.xid != xid);
@@ -353,11 +371,17 @@ impl Requester {
                 self.deadlines.remove(&(deadline, xid));
                 continue;
             };
+            // Data of calls in flight moves, its own or that of those before it.
+            if deadline == transaction.caller.deadline && transaction.goes_on(core, now, self.bulk) {
+                let deadline = transaction.caller.deadline;
+                self.set_deadline(xid, deadline);
+                continue;
+            }
             match transaction.stage {
                 // Only what it waited for has not come: the peer is taken for one that tells nothing.
-                Stage::Queued if deadline < transaction.caller => {
+                Stage::Queued if deadline < transaction.caller.deadline => {
                     core.untold = None;
-                    let caller = transaction.caller;
+                    let caller = transaction.caller.deadline;
                     self.set_deadline(xid, caller);
                 }
                 Stage::Queued => {
@@ -370,7 +394,10 @@ impl Requester {
                     core.stats.timeouts += 1;
                     let result = Err(CallFailure::permanent(CallError::TimedOut, true));
                     core.events.push_back(Event::Reply { id: transaction.id, result });
-                    self.set_deadline(xid, after(now, core.config.timeouts.abandoned));
+                    transaction.counted = false;
+                    transaction.caller.deadline = after(now, core.config.timeouts.abandoned);
+                    let deadline = transaction.caller.deadline;
+                    self.set_deadline(xid, deadline);
                 }
                 Stage::Sent => {
                     core.fail(CloseReason::Timeout("the reply to an abandoned call"));
@@ -468,6 +495,7 @@ impl Requester {
         }
         let Some(transaction) = self.calls.remove(&xid) else { return };
         self.deadlines.remove(&(transaction.deadline, xid));
+        self.bulk = self.bulk.saturating_sub(transaction.bulk);
         if !transaction.abandoned {
             let id = transaction.id;
             let result = transaction.result(core.config.compatibility.write_roundup);
@@ -485,6 +513,7 @@ impl Requester {
         self.aside.clear();
         self.keys.clear();
         self.deadlines.clear();
+        self.bulk = 0;
         let mut calls: Vec<_> = self.calls.drain().map(|(_, transaction)| transaction).collect();
         calls.sort_by_key(|transaction| transaction.id);
         for mut transaction in calls {
@@ -506,6 +535,23 @@ impl Requester {
 }
 
 impl Transaction {
+    /// Its time is up: whether it goes on, because data moves. `bulk` are bytes of the chunks of calls in flight, its own among them:
+    /// it waits for those, on the link in either direction, or to be sent.
+    fn goes_on(&mut self, core: &Core, now: Instant, bulk: u64) -> bool {
+        let timeouts = &core.config.timeouts;
+        let stall = if self.abandoned { timeouts.abandoned } else { self.wait };
+        match self.stage {
+            Stage::Queued => self.caller.set_left(bulk),
+            Stage::Sent | Stage::Reading(_) => {
+                if !std::mem::replace(&mut self.counted, true) {
+                    self.caller.set_left(bulk);
+                }
+            }
+            Stage::Answered(_) => return false,
+        }
+        self.caller.goes_on(now, timeouts.pace(stall), core.told.as_ref())
+    }
+
     /// Whether it has left, perhaps in a group that the peer did not take: it leaves again then.
     const fn has_left(&self) -> bool {
         self.plain || !matches!(self.stage, Stage::Queued)

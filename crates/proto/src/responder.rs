@@ -28,7 +28,7 @@ use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
 use crate::ids::IdMap;
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
-use crate::timers::{after, earlier};
+use crate::timers::{Moving, earlier};
 use crate::wire::round_trips::ResponseDirection;
 use crate::wire::{ChunkLists, Direction, ErrorBody};
 
@@ -241,12 +241,7 @@ impl Responder {
     }
 
     /// Takes a Call that was admitted; an error is for [`answer_error`](Self::answer_error).
-    pub(crate) fn handle_call(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        call: ReceivedCall,
-    ) -> Result<(), ProtocolError> {
+    pub(crate) fn handle_call(&mut self, core: &mut Core, call: ReceivedCall) -> Result<(), ProtocolError> {
         let ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, items, group } = call;
         let here: usize = items.iter().map(|item| padded_len(item.data.len())).sum();
         // RFC 8167 §5.3
@@ -309,7 +304,7 @@ impl Responder {
         if pull.is_complete() {
             return self.deliver(core, token, pull.into_pulled());
         }
-        core.reads.add(Owner::Call(token), pull, after(now, core.config.timeouts.memory), None);
+        core.reads.add(Owner::Call(token), pull, None::<fn(u64) -> Moving>);
         Ok(())
     }
 

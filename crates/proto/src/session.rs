@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use rpcrdma_verbs::{Capabilities, Completion, Disconnected, PostErrorKind, Windows, WrId};
+use rpcrdma_verbs::{Capabilities, Completion, Disconnected, PostErrorKind, Progress, Windows, WrId};
 use rpcrdma_xdr::Encoder;
 
 use crate::agreement::{Agreement, BelowBasic};
@@ -670,6 +670,13 @@ impl Session {
     pub fn handle_post_error(&mut self, id: WrId, kind: &PostErrorKind) {
         if let Some(connection) = &mut self.connection {
             connection.handle_post_error(id, kind);
+        }
+    }
+
+    /// As [`Connection::handle_progress`].
+    pub fn handle_progress(&mut self, now: Instant, progress: Progress) {
+        if let Some(connection) = &mut self.connection {
+            connection.handle_progress(now, progress);
         }
     }
 

@@ -228,6 +228,8 @@ pub(crate) struct End {
     pub(crate) notices: Vec<Notice>,
     /// Calls are answered at once by the program, else kept in `calls`.
     pub(crate) serving: bool,
+    /// The provider tells how far data has got.
+    pub(crate) tells: bool,
     ended: bool,
     /// Receives that the queue pair has.
     receives: usize,
@@ -253,6 +255,7 @@ impl End {
             closed: None,
             notices: vec![],
             serving: true,
+            tells: true,
             ended: false,
             receives: 0,
             received: 0,
@@ -324,7 +327,11 @@ impl End {
         }
         let mut completions = Vec::new();
         let mut cx = Context::from_waker(Waker::noop());
-        match self.qp.poll(&mut cx, &mut completions) {
+        let outcome = self.qp.poll(&mut cx, &mut completions);
+        if let Some(told) = self.qp.progress().filter(|_| self.tells) {
+            self.connection.handle_progress(now, told);
+        }
+        match outcome {
             Poll::Ready(Err(reason)) if !self.ended => {
                 progress = true;
                 self.ended = true;

@@ -2,20 +2,40 @@
 //!
 //! Times are arguments; nothing here reads a clock. Timers of the provider (MPA start-up, partial FPDU, stalled send) are
 //! set there.
+//!
+//! A slow peer is not a stalled one. Timers for data under way measure lack of progress: [`rdma_read`](Timeouts::rdma_read),
+//! [`send`](Timeouts::send), [`call`](Timeouts::call), [`abandoned`](Timeouts::abandoned), and [`close`](Timeouts::close).
+//! By [`Pace`] each octet that moves buys time at the [`least_rate`](Timeouts::least_rate), up to the whole time again. So a peer
+//! that keeps to that rate is never cut off, and a peer that sends an octet now and then is.
+//!
+//! The driver tells how far data has got ([`Connection::handle_progress`](crate::Connection::handle_progress)), as far as the
+//! provider knows. A provider that knows nothing but completions is allowed for beforehand: its time is longer by what the data
+//! takes at the least rate.
 
 use std::time::{Duration, Instant};
+
+use rpcrdma_verbs::Progress;
 
 /// How long is waited for what.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Timeouts {
-    /// For the reply to a call that sets no time of its own; then the call fails and its memory waits on.
+    /// For the reply to a call that sets no time of its own; then the call fails and its memory waits on. If chunks move
+    /// when it runs out, the call has more time: as long as they keep to the [least rate](Self::least_rate), and at the most what all
+    /// chunks of calls in flight take at that rate.
     pub call: Duration,
-    /// For the late reply to a call that was abandoned or timed out; then the connection is closed to get its memory back.
+    /// For the late reply to a call that was abandoned or timed out; then the connection is closed to get its memory back. As for
+    /// [`call`](Self::call), data that moves gives more time.
     pub abandoned: Duration,
-    /// For an RDMA Read of a Call's chunks; then the connection is closed.
+    /// Without progress of the RDMA Reads under way; then the connection is closed.
     pub rdma_read: Duration,
-    /// For memory of the domain to pull a Call's chunks into; then the connection is closed.
+    /// Without progress of what is being sent: Sends, and RDMA Writes of replies; then the connection is closed.
+    pub send: Duration,
+    /// Octets in a second: data under way that moves slower than this on average counts as standing still. 0: any octet is
+    /// progress.
+    pub least_rate: u64,
+    /// For memory of the domain to pull a Call's chunks into, when it is its turn; then the connection is closed. Time
+    /// runs while no RDMA Read is under way: memory of those that are comes back.
     pub memory: Duration,
     /// For the peer to let an answer leave, where it counts messages (version-two-07 §4.2.1); then the connection is closed.
     pub credits: Duration,
@@ -27,7 +47,7 @@ pub struct Timeouts {
     /// of it ends the connection. Who reads such a reply, waits for memory included, has three quarters of this; then the
     /// connection is closed.
     pub done: Duration,
-    /// For the end of a connection that was told to close in order; then it is aborted.
+    /// Without progress of what is left to send on a connection that was told to close in order; then it is aborted.
     pub close: Duration,
     /// Without any call in progress, after which a connection is closed; `None` keeps it.
     pub idle: Option<Duration>,
@@ -54,6 +74,8 @@ impl Default for Timeouts {
             call: Duration::from_secs(60),
             abandoned: Duration::from_secs(60),
             rdma_read: Duration::from_secs(30),
+            send: Duration::from_secs(60),
+            least_rate: Self::LEAST_RATE,
             memory: Duration::from_secs(30),
             credits: Duration::from_secs(30),
             continuation: Duration::from_secs(30),
@@ -68,6 +90,170 @@ impl Default for Timeouts {
             reconnect_least: Duration::from_millis(100),
             reconnect_most: Duration::from_secs(30),
         }
+    }
+}
+
+impl Timeouts {
+    /// Default of [`least_rate`](Self::least_rate): 64 kbit/s. Twice as fast as that, 1 MiB takes a minute.
+    pub const LEAST_RATE: u64 = 8 << 10;
+
+    /// For which a message that the peer exposes can be read: three quarters of `done`. The peer, whose `done` is taken to be ours,
+    /// began to wait before, and the RDMA_DONE is on its way after.
+    pub(crate) fn read_by(&self) -> Duration {
+        self.done - self.done / 4
+    }
+
+    pub(crate) const fn pace(&self, stall: Duration) -> Pace {
+        Pace { stall, least_rate: self.least_rate }
+    }
+}
+
+/// The demands on data under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// For how long it may stand still.
+    pub stall: Duration,
+    /// Octets in a second that it must move on average; 0: any octet is progress.
+    pub least_rate: u64,
+}
+
+impl Pace {
+    /// The time that so many octets may take.
+    #[must_use]
+    pub fn time_for(&self, octets: u64) -> Duration {
+        match (octets, self.least_rate) {
+            (0, _) => Duration::ZERO,
+            (_, 0) => FAR,
+            (octets, rate) => {
+                let nanos = u128::from(octets) * 1_000_000_000 / u128::from(rate);
+                Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(FAR)
+            }
+        }
+    }
+
+    /// Octets that may take so long; 0 if there is no least rate.
+    #[must_use]
+    pub fn octets_in(&self, time: Duration) -> u64 {
+        let octets = time.as_nanos().saturating_mul(u128::from(self.least_rate)) / 1_000_000_000;
+        u64::try_from(octets).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the deadline of data of which so many octets have moved since `deadline` was set, the last one at `moved_at`. It is
+    /// later by the time for these octets, but not later than `stall` after `moved_at`.
+    #[must_use]
+    pub fn extended(&self, deadline: Instant, octets: u64, moved_at: Instant) -> Instant {
+        if octets == 0 {
+            return deadline;
+        }
+        (deadline + self.time_for(octets)).min(after(moved_at, self.stall)).max(deadline)
+    }
+}
+
+/// How far data had got when the driver told last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) progress: Progress,
+    /// When each of its numbers moved last.
+    read_at: Instant,
+    sent_at: Instant,
+    link_at: Instant,
+}
+
+/// A number of [`Progress`], or two of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// Answers to our RDMA Reads.
+    Read,
+    /// Octets that leave.
+    Sent,
+    /// Octets that leave or come.
+    Link,
+}
+
+impl Told {
+    pub(crate) const fn new(now: Instant, progress: Progress) -> Self {
+        Self { progress, read_at: now, sent_at: now, link_at: now }
+    }
+
+    pub(crate) fn update(&mut self, now: Instant, progress: Progress) {
+        let before = std::mem::replace(&mut self.progress, progress);
+        if progress == before {
+            return;
+        }
+        self.link_at = now;
+        if progress.read != before.read {
+            self.read_at = now;
+        }
+        if progress.sent != before.sent {
+            self.sent_at = now;
+        }
+    }
+
+    pub(crate) const fn octets(&self, flow: Flow) -> u64 {
+        match flow {
+            Flow::Read => self.progress.read,
+            Flow::Sent => self.progress.sent,
+            Flow::Link => self.progress.sent.saturating_add(self.progress.received),
+        }
+    }
+
+    const fn moved_at(&self, flow: Flow) -> Instant {
+        match flow {
+            Flow::Read => self.read_at,
+            Flow::Sent => self.sent_at,
+            Flow::Link => self.link_at,
+        }
+    }
+}
+
+/// Data under way. Whether it moves is looked at only when its time is up, so that octets cost nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moving {
+    pub(crate) deadline: Instant,
+    flow: Flow,
+    /// Octets that had moved when the deadline was set.
+    seen: u64,
+    /// Octets that may give it more time: those that are to move, as far as they have not given any.
+    left: u64,
+}
+
+impl Moving {
+    /// `octets` are to move from now on.
+    pub(crate) fn new(now: Instant, stall: Duration, flow: Flow, told: Option<&Told>, octets: u64) -> Self {
+        let seen = told.map_or(0, |told| told.octets(flow));
+        Self { deadline: after(now, stall), flow, seen, left: octets }
+    }
+
+    /// So many more are.
+    pub(crate) const fn add(&mut self, octets: u64) {
+        self.left = self.left.saturating_add(octets);
+    }
+
+    /// So many octets are to move from now on, whatever was before; the deadline stays.
+    pub(crate) const fn set_left(&mut self, octets: u64) {
+        self.left = octets;
+    }
+
+    /// Octets that have moved by now give no time.
+    pub(crate) fn see(&mut self, told: Option<&Told>) {
+        self.seen = told.map_or(self.seen, |told| told.octets(self.flow));
+    }
+
+    /// Its time is up at `now`: sets the deadline anew if it has moved; `false` if it is up all the same.
+    pub(crate) fn goes_on(&mut self, now: Instant, pace: Pace, told: Option<&Told>) -> bool {
+        self.deadline = match told {
+            Some(told) => {
+                let octets = told.octets(self.flow);
+                let moved = octets.saturating_sub(self.seen).min(self.left);
+                self.seen = octets;
+                let extended = pace.extended(self.deadline, moved, told.moved_at(self.flow));
+                self.left -= pace.octets_in(extended - self.deadline).min(moved);
+                extended
+            }
+            // Nothing is known: they all may take their time.
+            None => after(self.deadline, pace.time_for(std::mem::take(&mut self.left))),
+        };
+        self.deadline > now
     }
 }
 
@@ -98,6 +284,82 @@ mod tests {
         let now = Instant::now();
         assert_eq!(after(now, Duration::from_secs(3)), now + Duration::from_secs(3));
         assert!(after(now, Duration::MAX) > now + Duration::from_secs(1 << 30));
+    }
+
+    const PACE: Pace = Pace { stall: Duration::from_secs(30), least_rate: 1000 };
+
+    fn progress(read: u64) -> Progress {
+        Progress::new(read, 0, 0)
+    }
+
+    /// Seconds until data under way is given up that moves so many octets each second.
+    fn lasts(octets: u64, per_second: u64) -> u64 {
+        let start = Instant::now();
+        let mut told = Told::new(start, progress(7));
+        let mut moving = Moving::new(start, PACE.stall, Flow::Read, Some(&told), octets);
+        for second in 1.. {
+            let now = start + Duration::from_secs(second);
+            told.update(now, progress(7 + second * per_second));
+            if second * per_second >= octets
+                || (moving.deadline <= now && !moving.goes_on(now, PACE, Some(&told)))
+            {
+                return second;
+            }
+        }
+        0
+    }
+
+    #[test]
+    fn i6_data_goes_on_as_long_as_it_moves_at_the_least_rate() {
+        assert_eq!(lasts(1_000_000, 1000), 1000, "all of it came");
+        assert_eq!(lasts(1_000_000, 2000), 500);
+        // Below that it is given up, the later the faster it is: time runs down by what is missing.
+        assert_eq!(lasts(1_000_000, 0), 30);
+        assert_eq!(lasts(1_000_000, 1), 31);
+        assert_eq!(lasts(1_000_000, 500), 60);
+        // A fast beginning saves no time for later.
+        let start = Instant::now();
+        let mut told = Told::new(start, progress(0));
+        let mut moving = Moving::new(start, PACE.stall, Flow::Read, Some(&told), 1_000_000);
+        told.update(start + Duration::from_secs(1), progress(900_000));
+        assert!(moving.goes_on(moving.deadline, PACE, Some(&told)));
+        assert_eq!(moving.deadline, start + Duration::from_secs(31));
+        assert!(!moving.goes_on(moving.deadline, PACE, Some(&told)));
+    }
+
+    #[test]
+    fn i6_others_octets_give_no_more_time_than_ones_own_take() {
+        let start = Instant::now();
+        let mut told = Told::new(start, progress(0));
+        let mut moving = Moving::new(start, PACE.stall, Flow::Link, Some(&told), 5000);
+        let mut now = start;
+        while moving.deadline > now || moving.goes_on(now, PACE, Some(&told)) {
+            now += Duration::from_secs(1);
+            told.update(now, Progress::new(0, told.progress.sent + 100_000, 0));
+        }
+        assert_eq!(now - start, Duration::from_secs(35));
+    }
+
+    #[test]
+    fn where_only_completions_are_known_data_has_the_time_of_the_least_rate() {
+        let start = Instant::now();
+        let mut moving = Moving::new(start, PACE.stall, Flow::Sent, None, 2000);
+        moving.add(3000);
+        assert!(moving.goes_on(moving.deadline, PACE, None));
+        assert_eq!(moving.deadline, start + Duration::from_secs(35));
+        assert!(!moving.goes_on(moving.deadline, PACE, None));
+    }
+
+    #[test]
+    fn no_octet_takes_too_long() {
+        let now = Instant::now();
+        let any = Pace { least_rate: 0, ..PACE };
+        assert_eq!((PACE.time_for(1500), PACE.time_for(0)), (Duration::from_millis(1500), Duration::ZERO));
+        assert_eq!((any.time_for(0), any.time_for(1)), (Duration::ZERO, FAR));
+        assert_eq!(PACE.time_for(u64::MAX), FAR);
+        assert_eq!((PACE.octets_in(Duration::from_millis(1500)), any.octets_in(FAR)), (1500, 0));
+        assert_eq!(any.extended(now, 1, now), now + PACE.stall);
+        assert_eq!(PACE.extended(now, 0, now + PACE.stall), now, "nothing has moved");
     }
 
     #[test]

@@ -42,7 +42,8 @@ pub struct Call {
     pub arguments: Stream,
     /// How large the results can be.
     pub reply: ReplyShape,
-    /// For the reply, reconnecting included; `None` for that of the configuration.
+    /// For the reply, reconnecting included; `None` for that of the configuration. A call has more time while its data, or that
+    /// of calls before it, moves at the [least rate](rpcrdma_proto::Timeouts::least_rate).
     pub timeout: Option<Duration>,
     /// Whether the call is sent again if the connection is lost before its reply came (rule I8). The server's reply cache
     /// makes that safe for procedures that must not be repeated; without it the call then fails. A call through a
@@ -116,7 +117,7 @@ impl Call {
         self
     }
 
-    /// Sets the time for the reply.
+    /// Sets the [time](Self::timeout) for the reply.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);

@@ -37,8 +37,8 @@ pub struct ClientConfig {
     pub max_send_wr: usize,
     /// Longest reply record that is accepted over TCP, in octets.
     pub max_record: usize,
-    /// A TCP record must arrive within this time from its first octet on, and the server must take something of the calls this
-    /// often; else the connection is given up.
+    /// A TCP record that has begun, and calls that are being sent, may stand still for this long; else the connection is given up.
+    /// What moves slower than [`least_rate`](rpcrdma_proto::Timeouts::least_rate) on average counts as standing still.
     pub stall: Duration,
     /// Idle time after which TCP asks whether the peer is still there.
     pub keep_alive: Duration,
@@ -120,8 +120,8 @@ pub struct ServerConfig {
     pub max_queued: usize,
     /// Without a call for this long, a TCP connection is closed (RFC 5531 leaves it to the server; common are 6 min).
     pub tcp_idle: Duration,
-    /// A TCP record must arrive within this time from its first octet on, and the client must take something of the replies this
-    /// often; else the connection is closed.
+    /// A TCP record that has begun, and replies that are being sent, may stand still for this long; else the connection is closed.
+    /// What moves slower than [`least_rate`](rpcrdma_proto::Timeouts::least_rate) on average counts as standing still.
     pub stall: Duration,
     /// Idle time after which TCP asks whether the peer is still there.
     pub keep_alive: Duration,

@@ -444,9 +444,9 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, shared: Arc<Shared>, stop:
                 _ = stop.changed() => return,
             };
             match outcome {
-                Ok(Ok(queue_pair)) => {
+                Ok(Ok(accepted)) => {
                     place.opened();
-                    rdma::server::run(queue_pair, shared, place, stop).await;
+                    rdma::server::run(accepted, shared, place, stop).await;
                 }
                 Ok(Err(error)) => tracing::info!(?peer, %error, "RDMA connection not set up"),
                 Err(_) => tracing::info!(?peer, "RDMA connection not set up in time"),

@@ -5,8 +5,10 @@ pub(crate) mod record;
 pub(crate) mod server;
 
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rpcrdma_proto::Pace;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -26,6 +28,59 @@ pub(crate) fn prepare(stream: &TcpStream, keep_alive: Duration, stall: Duration)
     #[cfg(not(target_os = "linux"))]
     let _ = stall;
     Ok(())
+}
+
+/// How far the data of connections has got, for those who wait for it.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    /// Octets in both directions, and when the last of them passed.
+    state: Mutex<(u64, Instant)>,
+}
+
+impl Moved {
+    pub(crate) fn new() -> Self {
+        Self { state: Mutex::new((0, Instant::now())) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (u64, Instant)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many octets have passed.
+    fn add(&self, octets: usize, now: Instant) {
+        let mut state = self.lock();
+        *state = (state.0.saturating_add(u64::try_from(octets).unwrap_or(u64::MAX)), now);
+    }
+
+    /// Octets so far.
+    pub(crate) fn octets(&self) -> u64 {
+        self.lock().0
+    }
+}
+
+/// How long a call still waits: as [`Timeouts::call`](rpcrdma_proto::Timeouts::call) says of one over RDMA.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    pub(crate) deadline: Instant,
+    pace: Pace,
+    seen: u64,
+}
+
+impl Patience {
+    pub(crate) fn new(pace: Pace, moved: &Moved) -> Self {
+        Self { deadline: after(Instant::now(), pace.stall), pace, seen: moved.octets() }
+    }
+
+    /// The time is up: whether there is more of it, because data has moved. At most the octets `left` give any, which become less.
+    pub(crate) fn goes_on(&mut self, moved: &Moved, left: &mut u64) -> bool {
+        let (octets, at) = *moved.lock();
+        let gained = octets.saturating_sub(self.seen).min(*left);
+        self.seen = octets;
+        let extended = Instant::from_std(self.pace.extended(self.deadline.into_std(), gained, at.into_std()));
+        *left -= self.pace.octets_in(extended - self.deadline).min(gained);
+        self.deadline = extended;
+        self.deadline > Instant::now()
+    }
 }
 
 /// A time so far away that nobody waits for it.

@@ -247,6 +247,7 @@ impl End {
         target.copy_from_slice(data);
         part.sink_offset = end;
         part.missing -= data.len();
+        self.read += u64::try_from(data.len()).unwrap_or(u64::MAX);
         self.counters.tagged_bytes_received += u64::try_from(data.len()).unwrap_or(u64::MAX);
         if last && let Some(part) = self.reads_outstanding.pop_front() {
             let length = usize::try_from(part.source.length).unwrap_or(usize::MAX);

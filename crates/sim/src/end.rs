@@ -69,6 +69,8 @@ pub(crate) struct End {
     pub(crate) windows: Windows,
     pub(crate) receives: Receives,
     pub(crate) counters: Counters,
+    /// Octets of answers to our RDMA Reads.
+    pub(crate) read: u64,
     /// Requests in order of posting, but for express Sends and some invalidations.
     pub(crate) queue: VecDeque<Posted>,
     pub(crate) express: VecDeque<Posted>,
@@ -120,6 +122,7 @@ impl End {
             windows: Windows::default(),
             receives: Receives::default(),
             counters: Counters::default(),
+            read: 0,
             queue: VecDeque::new(),
             express: VecDeque::new(),
             reads_waiting: VecDeque::new(),

@@ -7,13 +7,14 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    Capabilities, Completion, Counters, Disconnected, PostError, PostErrorKind, ProtectionDomain, QueuePair,
-    ReceiveMemory, RemoteSegment, WindowError, WindowErrorKind, WindowMemory, Windows, WorkRequest, WrId,
+    Capabilities, Completion, Counters, Disconnected, PostError, PostErrorKind, Progress, ProtectionDomain,
+    QueuePair, ReceiveMemory, RemoteSegment, WindowError, WindowErrorKind, WindowMemory, Windows,
+    WorkRequest, WrId,
 };
 use tokio::time::Sleep;
 
 use crate::connection::Connection;
-use crate::end::Env;
+use crate::end::{End, Env};
 use crate::{Fabric, Side};
 
 /// One end of a simulated connection. Dropping it is an abort.
@@ -196,6 +197,15 @@ impl QueuePair for SimQueuePair {
     fn counters(&self) -> Counters {
         let side = self.side;
         self.with(|connection, _| connection.end(side).map(|end| end.counters)).flatten().unwrap_or_default()
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        let side = self.side;
+        let of = |end: &mut End| {
+            let Counters { link_bytes_sent, link_bytes_received, .. } = end.counters;
+            Progress::new(end.read, link_bytes_sent, link_bytes_received)
+        };
+        self.with(|connection, _| connection.end(side).map(of)).flatten()
     }
 }
 

@@ -45,6 +45,7 @@
 //! | [`ReceiveMemory::Scatter`] | the scatter list of `ibv_recv_wr`; a structured Receive (send-based placement) is such a list whose later entries are page-aligned buffers |
 //! | [`SendRequest::express`] | ignored: a hardware send queue is strictly in order |
 //! | [`QueuePair::poll`] | `ibv_poll_cq`; when empty, `ibv_req_notify_cq` and the completion channel's file descriptor in the reactor |
+//! | [`QueuePair::progress`] | `None`: a completion queue tells nothing of a request that is half done |
 //! | [`Connector`], [`Listener`], [`Incoming`], [`ConnectionRequest`] | `rdma_resolve_addr/route`, `rdma_connect`, `rdma_listen`, `RDMA_CM_EVENT_CONNECT_REQUEST`, `rdma_accept`, `rdma_reject` |
 //! | [`Status`], [`Disconnected`] | `ibv_wc_status`, `RDMA_CM_EVENT_DISCONNECTED` and asynchronous QP events |
 
@@ -62,10 +63,11 @@ pub use cm::{
     RejectReason,
 };
 pub use pool::{
-    MAX_ALIGN, PoolExhausted, PoolUsage, ProtectionDomain, RECEIVE_ALIGN, Reserved, WeakDomain, is_fair,
+    MAX_ALIGN, PoolExhausted, PoolUsage, ProtectionDomain, RECEIVE_ALIGN, Reserved, RoomWait, WeakDomain,
+    is_fair,
 };
 pub use queue_pair::{
-    Counters, Disconnected, PostError, PostErrorKind, QueuePair, TerminateCause, WindowError,
+    Counters, Disconnected, PostError, PostErrorKind, Progress, QueuePair, TerminateCause, WindowError,
     WindowErrorKind, Windows,
 };
 pub use work::{

@@ -3,7 +3,11 @@
 //! One domain serves all connections of a client or server and bounds what they hold together: memory in use plus
 //! memory kept for reuse never exceeds the limit given at construction. Sizes are rounded up to a power of two, so
 //! that memory of one call serves the next. An exhausted domain refuses with [`PoolExhausted`]; whoever can wait
-//! asks [`ProtectionDomain::poll_available`].
+//! has a [`RoomWait`].
+//!
+//! Memory that comes back is offered to waiting tasks in the order of their coming, as far as it goes; the others sleep on. A task
+//! that does not take the memory it was offered passes it on: when it gives up, goes away, or lacks something else. A task that
+//! wants more than there is does not keep those behind it from less: they may hold the memory that it waits for.
 //!
 //! A [share](ProtectionDomain::share) is a domain with a limit of its own inside another: what it gives out counts
 //! against both, and goes back to the memory kept by the whole. So one user of many cannot take everything. Nor can several
@@ -12,7 +16,7 @@
 //! A share can [keep](ProtectionDomain::keep) room that it was given: between two uses nobody else gets it. So a connection that
 //! has promised Receives can post them again, however full the domain is meanwhile (rule I3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -132,8 +136,22 @@ struct State {
     cached: usize,
     /// By (class, alignment). Empty for a share.
     free: BTreeMap<(usize, usize), Vec<BytesMut>>,
-    /// Tasks that this limit, not that of the whole, kept from having memory when they asked.
-    waiting: Vec<Waker>,
+    /// Those that this limit, not that of the whole, kept from having memory when they asked, in the order of their coming.
+    line: VecDeque<Waiting>,
+    /// The number of the next of them.
+    next: u64,
+    /// Room that those who were woken have not come for.
+    offered: usize,
+}
+
+/// A task that waits.
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    waker: Waker,
+    room: usize,
+    /// It was woken, since there was so much room.
+    offered: bool,
 }
 
 /// What a fair share holds, and what it may hold: alone, and in any case.
@@ -228,10 +246,10 @@ impl ProtectionDomain {
         Ok(Reserved { len, align: 1, reservation: Reservation::charge(&self.pool, len)? })
     }
 
-    /// Ready when [`allocate`](Self::allocate) of `len` octets has a chance; otherwise the task is woken when a
-    /// Buffer comes back. Ready too for a length that no waiting can satisfy: `allocate` tells.
-    pub fn poll_available(&self, cx: &mut Context<'_>, len: usize) -> Poll<()> {
-        self.poll_room(cx, Self::room_for(len))
+    /// For who waits for memory of this domain.
+    #[must_use]
+    pub fn wait(&self) -> RoomWait {
+        RoomWait { pool: Arc::clone(&self.pool), place: Place::Nowhere }
     }
 
     /// Room that a Buffer of `len` octets takes of the limit: its size class.
@@ -240,18 +258,63 @@ impl ProtectionDomain {
         class_of(len).unwrap_or(usize::MAX)
     }
 
-    /// As [`poll_available`](Self::poll_available), for several Buffers together: `room` is the sum of
-    /// [`room_for`](Self::room_for) of each.
-    pub fn poll_room(&self, cx: &mut Context<'_>, room: usize) -> Poll<()> {
+    /// What the domain holds now.
+    #[must_use]
+    pub fn usage(&self) -> PoolUsage {
+        let state = self.pool.lock();
+        PoolUsage { in_use: state.in_use, cached: state.cached, limit: self.pool.limit }
+    }
+}
+
+/// A place in the line of those who wait for memory of a domain. Dropping it leaves the line.
+#[derive(Debug)]
+pub struct RoomWait {
+    pool: Arc<Pool>,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Nowhere,
+    /// In the line of this pool, under this number.
+    Line(Arc<Pool>, u64),
+    /// It was told that there is room, and has not said that it took it.
+    Told,
+}
+
+impl RoomWait {
+    /// Ready when [`allocate`](ProtectionDomain::allocate) has a chance; else the task is woken when its turn has come. `room` is
+    /// the sum of [`room_for`](ProtectionDomain::room_for) of all Buffers that are wanted together. Ready too for room that no
+    /// waiting can bring: `allocate` tells.
+    ///
+    /// Once it is ready, other tasks that wait are not told of that room before this is polled again, [left](Self::leave) or dropped.
+    /// So call one of these as soon as the memory was taken, or is not needed any more.
+    pub fn poll(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<()> {
+        if matches!(self.place, Place::Told) {
+            self.leave();
+        }
         if room > self.pool.limit {
+            self.leave();
             return Poll::Ready(());
         }
-        let (mut next, mut claim, mut room) = (Some(&self.pool), None, room);
+        let pool = Arc::clone(&self.pool);
+        let (mut next, mut claim, mut room) = (Some(&pool), None, room);
         while let Some(pool) = next.filter(|_| room > 0) {
             let mut state = pool.lock();
             if pool.check(&state, room, claim).is_err() {
-                if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-                    state.waiting.push(cx.waker().clone());
+                match &self.place {
+                    Place::Line(line, number) if Arc::ptr_eq(line, pool) => {
+                        let woken = state.stay(*number, cx.waker(), room, pool.limit);
+                        drop(state);
+                        woken.into_iter().for_each(Waker::wake);
+                    }
+                    _ => {
+                        let number = state.line_up(cx.waker().clone(), room);
+                        drop(state);
+                        // Only now: locks are taken from a share to the whole.
+                        self.leave();
+                        self.place = Place::Line(Arc::clone(pool), number);
+                    }
                 }
                 return Poll::Pending;
             }
@@ -259,14 +322,37 @@ impl ProtectionDomain {
             room = room.saturating_sub(state.kept);
             next = pool.whole.as_ref();
         }
+        if let Place::Line(line, number) = std::mem::replace(&mut self.place, Place::Told) {
+            line.lock().remove(number);
+        }
         Poll::Ready(())
     }
 
-    /// What the domain holds now.
-    #[must_use]
-    pub fn usage(&self) -> PoolUsage {
-        let state = self.pool.lock();
-        PoolUsage { in_use: state.in_use, cached: state.cached, limit: self.pool.limit }
+    /// Leaves the line: nothing is wanted any more. Memory that was offered and not taken is for others.
+    pub fn leave(&mut self) {
+        match std::mem::replace(&mut self.place, Place::Nowhere) {
+            Place::Nowhere => {}
+            Place::Line(line, number) => {
+                let mut state = line.lock();
+                let woken = if state.remove(number) { state.offer(line.limit, 0) } else { Vec::new() };
+                drop(state);
+                woken.into_iter().for_each(Waker::wake);
+            }
+            Place::Told => {
+                let mut next = Some(&self.pool);
+                while let Some(pool) = next {
+                    let woken = pool.lock().offer(pool.limit, 0);
+                    woken.into_iter().for_each(Waker::wake);
+                    next = pool.whole.as_ref();
+                }
+            }
+        }
+    }
+}
+
+impl Drop for RoomWait {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -333,16 +419,16 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes back what [`charge`](Self::charge) counted, with its memory if that is to be reused, and wakes tasks that wait.
+    /// Takes back what [`charge`](Self::charge) counted, with its memory if that is to be reused, and wakes tasks whose turn it is.
     fn discharge(&self, class: usize, memory: Option<(usize, BytesMut)>) {
-        let mut waiting = Vec::new();
+        let mut woken = Vec::new();
         let mut pool = self;
         let mut left = class;
         let freed = loop {
             let mut state = pool.lock();
             state.in_use -= left;
             if left > 0 {
-                waiting.append(&mut state.waiting);
+                woken.append(&mut state.offer(pool.limit, 0));
             }
             match &pool.whole {
                 Some(whole) => {
@@ -350,7 +436,7 @@ impl Pool {
                     state.kept += kept;
                     left -= kept;
                     if kept > 0 {
-                        waiting.append(&mut state.waiting_for_kept);
+                        woken.append(&mut state.waiting_for_kept);
                     }
                     drop(state);
                     pool = whole;
@@ -365,7 +451,7 @@ impl Pool {
             }
         };
         drop(freed);
-        waiting.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -379,6 +465,58 @@ impl Drop for Pool {
 }
 
 impl State {
+    /// Offers the room that nobody holds, and nobody was offered, to tasks in line from this number on. Returns the wakers, to be
+    /// called without the lock.
+    #[must_use]
+    fn offer(&mut self, limit: usize, from: u64) -> Vec<Waker> {
+        let mut woken = Vec::new();
+        let mut left = limit.saturating_sub(self.in_use).saturating_sub(self.offered);
+        for waiting in self.line.iter_mut().filter(|waiting| waiting.number >= from && !waiting.offered) {
+            if left < MIN_CLASS {
+                break;
+            }
+            if waiting.room <= left {
+                left -= waiting.room;
+                self.offered += waiting.room;
+                waiting.offered = true;
+                woken.push(waiting.waker.clone());
+            }
+        }
+        woken
+    }
+
+    /// Adds a task to the line; returns its number.
+    fn line_up(&mut self, waker: Waker, room: usize) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.line.push_back(Waiting { number, waker, room, offered: false });
+        number
+    }
+
+    /// Keeps the place of a task that came in vain. Returns the wakers of tasks that are offered its room instead.
+    #[must_use]
+    fn stay(&mut self, number: u64, waker: &Waker, room: usize, limit: usize) -> Vec<Waker> {
+        let Some(waiting) = self.line.iter_mut().find(|waiting| waiting.number == number) else {
+            return Vec::new();
+        };
+        waiting.waker.clone_from(waker);
+        let offered = std::mem::take(&mut waiting.offered).then_some(waiting.room);
+        waiting.room = room;
+        let Some(offered) = offered else { return Vec::new() };
+        self.offered -= offered;
+        self.offer(limit, number + 1)
+    }
+
+    /// Removes a task from the line; returns whether it was offered anything.
+    fn remove(&mut self, number: u64) -> bool {
+        let place = self.line.iter().position(|waiting| waiting.number == number);
+        let Some(waiting) = place.and_then(|place| self.line.remove(place)) else { return false };
+        if waiting.offered {
+            self.offered -= waiting.room;
+        }
+        waiting.offered
+    }
+
     /// Takes cached memory out, largest first, until `in_use + cached <= target`. The caller frees it, without the lock.
     #[must_use]
     fn shrink_to(&mut self, target: usize) -> Vec<BytesMut> {
@@ -549,11 +687,102 @@ mod tests {
         let mut cx = Context::from_waker(&waker);
         let domain = ProtectionDomain::new(1 << 16);
         let buffer = domain.allocate(1 << 16, 1).unwrap();
-        assert!(domain.poll_available(&mut cx, 4096).is_pending());
-        assert!(domain.poll_available(&mut cx, 4096).is_pending());
+        let mut wait = domain.wait();
+        assert!(wait.poll(&mut cx, 4096).is_pending());
+        assert!(wait.poll(&mut cx, 4096).is_pending());
         drop(buffer);
         assert_eq!(count.get(), 1);
-        assert!(domain.poll_available(&mut cx, 4096).is_ready());
+        assert!(wait.poll(&mut cx, 4096).is_ready());
+    }
+
+    /// Tasks that wait for so much each, in this order.
+    fn line(domain: &ProtectionDomain, rooms: &[usize]) -> Vec<(RoomWait, Arc<Count>, Waker)> {
+        let waits = rooms.iter().map(|&room| {
+            let (count, waker) = Count::new();
+            let mut wait = domain.wait();
+            assert!(wait.poll(&mut Context::from_waker(&waker), room).is_pending());
+            (wait, count, waker)
+        });
+        waits.collect()
+    }
+
+    fn woken(line: &[(RoomWait, Arc<Count>, Waker)]) -> Vec<usize> {
+        line.iter().map(|(_, count, _)| count.get()).collect()
+    }
+
+    #[test]
+    fn i6_memory_that_returns_wakes_those_it_is_enough_for_in_their_order() {
+        let domain = ProtectionDomain::new(1 << 16);
+        let mut held: Vec<_> = (0..16).map(|_| domain.reserve(4096).unwrap()).collect();
+        // A thousand wait for what one brings.
+        let mut waits = line(&domain, &[4096; 1000]);
+        held.pop();
+        assert_eq!(woken(&waits).iter().sum::<usize>(), 1);
+        assert_eq!(woken(&waits)[0], 1);
+        held.pop();
+        held.pop();
+        assert_eq!(woken(&waits)[..4], [1, 1, 1, 0]);
+        // Each has its offer until it comes; nobody else was woken for that.
+        for (wait, _, waker) in &mut waits[..3] {
+            assert!(wait.poll(&mut Context::from_waker(waker), 4096).is_ready());
+            held.push(domain.reserve(4096).unwrap());
+            wait.leave();
+        }
+        assert_eq!(woken(&waits).iter().sum::<usize>(), 3);
+        held.pop();
+        assert_eq!(woken(&waits)[3], 1);
+    }
+
+    #[test]
+    fn i6_no_wake_up_is_lost_with_the_one_that_was_woken() {
+        let domain = ProtectionDomain::new(1 << 16);
+        let held: Vec<_> = (0..2).map(|_| domain.reserve(1 << 15).unwrap()).collect();
+        let mut waits = line(&domain, &[1 << 15, 1 << 15, 1 << 15, 1 << 15, 1 << 12]);
+        drop(held);
+        assert_eq!(woken(&waits), [1, 1, 0, 0, 0]);
+        // It goes away before it comes.
+        waits.remove(0);
+        assert_eq!(woken(&waits), [1, 1, 0, 0]);
+        // It comes, and goes away without having taken anything.
+        let (wait, _, waker) = &mut waits[0];
+        assert!(wait.poll(&mut Context::from_waker(waker), 1 << 15).is_ready());
+        wait.leave();
+        assert_eq!(woken(&waits), [1, 1, 1, 0]);
+        // It comes in vain, since somebody else was faster: it keeps its place.
+        let fast = domain.reserve((1 << 15) + 1).unwrap();
+        for (wait, _, waker) in &mut waits[1..3] {
+            assert!(wait.poll(&mut Context::from_waker(waker), 1 << 15).is_pending());
+        }
+        drop(fast);
+        assert_eq!(woken(&waits), [1, 2, 2, 0]);
+        // Less than that is enough for the last one, who does not wait behind them.
+        drop(waits.drain(..2));
+        assert_eq!(woken(&waits), [2, 1]);
+    }
+
+    #[test]
+    fn i6_a_share_and_the_whole_have_one_line_each_and_nobody_sleeps_at_the_wrong_one() {
+        let domain = ProtectionDomain::new(1 << 14);
+        let share = domain.share(1 << 13);
+        let own = share.reserve(1 << 13).unwrap();
+        let other = domain.reserve(1 << 13).unwrap();
+        let mut at_share = line(&share, &[1 << 13, 1 << 12]);
+        let at_whole = line(&domain, &[1 << 13]);
+        // The share has room again, and the whole has as much: who waits there comes first.
+        drop(own);
+        assert_eq!((woken(&at_share), woken(&at_whole)), (vec![1, 0], vec![1]));
+        let taken = domain.reserve(1 << 13).unwrap();
+        let (wait, _, waker) = &mut at_share[0];
+        assert!(wait.poll(&mut Context::from_waker(waker), 1 << 13).is_pending());
+        // It waits at the whole now, and so the next one at the share has its turn.
+        assert_eq!(woken(&at_share), [1, 1]);
+        let (wait, _, waker) = &mut at_share[1];
+        assert!(wait.poll(&mut Context::from_waker(waker), 1 << 12).is_pending());
+        drop(at_whole);
+        drop(other);
+        assert_eq!(woken(&at_share), [2, 1]);
+        drop(taken);
+        assert_eq!(woken(&at_share), [2, 2]);
     }
 
     #[test]
@@ -660,7 +889,8 @@ mod tests {
         let mut cx = Context::from_waker(&waker);
         let own = share.allocate(1 << 14, 1).unwrap();
         let others: Vec<_> = (0..3).map(|_| domain.allocate(1 << 14, 1).unwrap()).collect();
-        assert!(share.poll_room(&mut cx, 1 << 14).is_pending());
+        let mut wait = share.wait();
+        assert!(wait.poll(&mut cx, 1 << 14).is_pending());
         // Room in the domain is no news for who has used up the share.
         drop(others);
         assert_eq!(count.get(), 0);
@@ -669,16 +899,16 @@ mod tests {
         let others = (domain.allocate(1 << 15, 1).unwrap(), domain.allocate(1 << 14, 1).unwrap());
         drop(own);
         assert_eq!(count.get(), 1);
-        assert!(share.poll_available(&mut cx, 1 << 14).is_ready());
+        assert!(wait.poll(&mut cx, 1 << 14).is_ready());
         // Now the domain is what is used up.
         let last = domain.allocate(1 << 14, 1).unwrap();
-        assert!(share.poll_available(&mut cx, 1).is_pending());
+        assert!(wait.poll(&mut cx, 1 << 10).is_pending());
         drop(others.1);
         assert_eq!(count.get(), 2);
-        assert!(share.poll_available(&mut cx, 1).is_ready());
+        assert!(wait.poll(&mut cx, 1 << 10).is_ready());
         drop((others.0, last));
         // No waiting helps beyond the share's limit: `allocate` tells.
-        assert!(share.poll_room(&mut cx, (1 << 14) + 1).is_ready());
+        assert!(wait.poll(&mut cx, (1 << 14) + 1).is_ready());
     }
 
     #[test]
@@ -735,7 +965,8 @@ mod tests {
         let own = share.allocate(1 << 13, 1).unwrap();
         let refused = share.allocate(1 << 10, 1).unwrap_err();
         assert_eq!(refused, PoolExhausted::Unfair { requested: 1 << 10, held: 1 << 13, left: 1 << 13 });
-        assert!(share.poll_available(&mut cx, 1 << 10).is_pending());
+        let mut wait = share.wait();
+        assert!(wait.poll(&mut cx, 1 << 10).is_pending());
         assert_eq!(
             (share.usage().in_use, domain.usage().in_use),
             (1 << 13, 7 << 13),
@@ -743,7 +974,7 @@ mod tests {
         );
         others.pop();
         assert_eq!(count.get(), 1);
-        assert!(share.poll_available(&mut cx, 1 << 10).is_ready());
+        assert!(wait.poll(&mut cx, 1 << 10).is_ready());
         assert!(share.allocate(1 << 10, 1).is_ok());
         drop((own, others));
         assert_eq!(share.allocate(1 << 15, 1).map(|buffer| buffer.len()).ok(), Some(1 << 15));
@@ -780,8 +1011,9 @@ mod tests {
         assert!(domain.allocate(1, 1).is_err());
         let (count, waker) = Count::new();
         let mut cx = Context::from_waker(&waker);
-        assert!(share.poll_available(&mut cx, 4096).is_ready());
-        assert!(domain.poll_available(&mut cx, 4096).is_pending());
+        let mut wait = domain.wait();
+        assert!(share.wait().poll(&mut cx, 4096).is_ready());
+        assert!(wait.poll(&mut cx, 4096).is_pending());
         let again = [share.reserve(4096).unwrap().into_buffer(), share.allocate(4096, 1).unwrap()];
         assert!(matches!(share.allocate(1, 1), Err(PoolExhausted::InUse { .. })));
         let (kept, waker_of_kept) = Count::new();

@@ -92,6 +92,35 @@ pub trait QueuePair: Windows + Send {
 
     /// What happened so far.
     fn counters(&self) -> Counters;
+
+    /// How far data has got, where the provider sees that before a request completes. `None`, the default: completions are all
+    /// that it sees. Users may then not count on more, and allow a request as much time as its octets take at the least rate
+    /// that they put up with.
+    fn progress(&self) -> Option<Progress> {
+        None
+    }
+}
+
+/// How far data has got on a queue pair: octets since the start of the connection. None of them ever shrinks.
+///
+/// It tells a slow peer from one that stands still. Whoever judges a peer takes the number that only this peer can move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Payload of the peer's answers to RDMA Reads of ours.
+    pub read: u64,
+    /// What the link has taken of ours, headers included.
+    pub sent: u64,
+    /// What came from the link, headers included.
+    pub received: u64,
+}
+
+impl Progress {
+    /// The numbers, in the order of their declaration.
+    #[must_use]
+    pub const fn new(read: u64, sent: u64, received: u64) -> Self {
+        Self { read, sent, received }
+    }
 }
 
 /// Numbers that a provider keeps for each queue pair. All count from the start of the connection.

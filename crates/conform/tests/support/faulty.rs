@@ -17,8 +17,9 @@ use rpcrdma_proto::wire::v1::V1;
 use rpcrdma_proto::wire::{Body, ChunkLists, Codec, Header};
 use rpcrdma_verbs::{
     BoxFuture, Buffer, Capabilities, Completion, ConnectError, ConnectParameters, ConnectionRequest,
-    Connector, Counters, Disconnected, Incoming, Key, Listener, PostError, ProtectionDomain, QueuePair,
-    ReceiveMemory, RemoteSegment, SendRequest, WindowError, WindowMemory, Windows, Work, WorkRequest, WrId,
+    Connector, Counters, Disconnected, Incoming, Key, Listener, PostError, Progress, ProtectionDomain,
+    QueuePair, ReceiveMemory, RemoteSegment, SendRequest, WindowError, WindowMemory, Windows, Work,
+    WorkRequest, WrId,
 };
 
 /// Identifiers of the Sends that the fault makes.
@@ -416,6 +417,10 @@ impl Windows for FaultyQueuePair {
 }
 
 impl QueuePair for FaultyQueuePair {
+    fn progress(&self) -> Option<Progress> {
+        self.inner.progress()
+    }
+
     fn post(&mut self, id: WrId, request: WorkRequest) -> Result<(), PostError<WorkRequest>> {
         let request = match request {
             WorkRequest::Send(mut send) => {

@@ -42,7 +42,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use rpcrdma_verbs::{
-    Capabilities, Completion, Counters, Disconnected, PostError, PostErrorKind, ProtectionDomain,
+    Capabilities, Completion, Counters, Disconnected, PostError, PostErrorKind, Progress, ProtectionDomain,
     ReceiveMemory, RemoteSegment, Status, WindowError, WindowErrorKind, WindowMemory, Work, WorkRequest,
     WrId,
 };
@@ -205,6 +205,12 @@ impl Engine {
         let mut counters = self.counters;
         counters.segments_sent = self.output.segments();
         counters
+    }
+
+    /// How far data has got.
+    pub const fn progress(&self) -> Progress {
+        let Counters { link_bytes_sent, link_bytes_received, .. } = self.counters;
+        Progress::new(self.reads.answered(), link_bytes_sent, link_bytes_received)
     }
 
     /// FPDUs with a wrong CRC: 0 or 1, since the first one ends the connection.

@@ -60,6 +60,8 @@ pub(super) struct Reads {
     requested: usize,
     due: VecDeque<Due>,
     large_due: usize,
+    /// Octets of responses so far.
+    answered: u64,
 }
 
 impl Reads {
@@ -70,6 +72,7 @@ impl Reads {
             requested: 0,
             due: VecDeque::new(),
             large_due: 0,
+            answered: 0,
         }
     }
 
@@ -120,6 +123,11 @@ impl Reads {
         self.large_due += usize::from(large);
         self.requested += usize::from(last);
         Some(request)
+    }
+
+    /// Octets of responses that took effect so far.
+    pub(super) const fn answered(&self) -> u64 {
+        self.answered
     }
 
     /// Whether a response is due.
@@ -173,6 +181,7 @@ impl Reads {
     /// A segment that was admitted is placed and its CRC matched. Gives the Read back if it is done.
     pub(super) fn commit(&mut self, length: usize) -> Option<Finished> {
         let due = self.due.front_mut()?;
+        self.answered = self.answered.saturating_add(length as u64);
         due.at += length;
         due.left = due.left.saturating_sub(u32::try_from(length).unwrap_or(u32::MAX));
         if due.left > 0 {

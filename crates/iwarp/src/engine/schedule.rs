@@ -268,6 +268,10 @@ impl Engine {
         } else {
             self.timers.set(Timer::StalledSend, after(now, self.timeouts.stalled_send));
         }
+        if self.phase == Phase::Closing {
+            // What was posted still leaves, however long that takes: its user has a timer for what it expects.
+            self.timers.set(Timer::Linger, after(now, self.timeouts.linger));
+        }
     }
 
     /// Lays out one segment of the next lane that has one.

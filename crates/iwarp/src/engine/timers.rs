@@ -15,7 +15,7 @@ pub struct Timeouts {
     pub read: Duration,
     /// While output waits and the peer takes none of it; also set as `TCP_USER_TIMEOUT`. 60 s.
     pub stalled_send: Duration,
-    /// For a graceful end: to send what is queued, and for the peer to close too. 5 s.
+    /// For a graceful end: while what is queued does not leave, and for the peer to close too. 5 s.
     pub linger: Duration,
     /// TCP keep-alive: idle time before the first probe. 30 s, then six probes 10 s apart.
     pub keepalive: Duration,

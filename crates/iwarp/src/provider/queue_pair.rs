@@ -9,8 +9,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    Capabilities, Completion, ConnectParameters, Counters, Disconnected, PostError, ProtectionDomain,
-    QueuePair, ReceiveMemory, RemoteSegment, WindowError, WindowMemory, Windows, WorkRequest, WrId,
+    Capabilities, Completion, ConnectParameters, Counters, Disconnected, PostError, Progress,
+    ProtectionDomain, QueuePair, ReceiveMemory, RemoteSegment, WindowError, WindowMemory, Windows,
+    WorkRequest, WrId,
 };
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use socket2::SockRef;
@@ -380,5 +381,9 @@ impl QueuePair for IwarpQueuePair {
 
     fn counters(&self) -> Counters {
         self.engine.counters()
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        Some(self.engine.progress())
     }
 }

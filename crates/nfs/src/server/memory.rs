@@ -54,9 +54,10 @@ async fn obtain<T>(
             return None;
         }
     }
+    let mut line = domain.wait();
     let wait = async {
         loop {
-            poll_fn(|context| domain.poll_available(context, length)).await;
+            poll_fn(|context| line.poll(context, ProtectionDomain::room_for(length))).await;
             if let Ok(taken) = take(domain) {
                 return taken;
             }

@@ -58,7 +58,10 @@ impl Connection {
             }
             return;
         }
-        let Some(origin) = self.core.complete(id) else { return };
+        let Some((origin, bytes)) = self.core.complete(id) else { return };
+        if bytes > 0 {
+            self.core.has_sent(now, bytes);
+        }
         match (origin, work) {
             (Origin::Receive, Work::Receive { buffers, len, invalidated, .. }) => {
                 let message = status.is_success().then(|| self.join(buffers, len));
@@ -99,7 +102,7 @@ impl Connection {
                 if let Owner::Call(token) = owner {
                     self.responder.note_read(token, status);
                 }
-                let pulled = self.core.handle_read(owner, (chunk, part), status, sink);
+                let pulled = self.core.handle_read(now, owner, (chunk, part), status, sink);
                 match (owner, pulled) {
                     (Owner::Reply(xid), Some(pulled)) => {
                         self.requester.handle_pulled(&mut self.core, now, xid, pulled);
@@ -380,7 +383,7 @@ impl Connection {
                 self.rpc_taken();
                 let call =
                     ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, items, group };
-                if let Err(error) = self.responder.handle_call(&mut self.core, now, call) {
+                if let Err(error) = self.responder.handle_call(&mut self.core, call) {
                     self.refuse_call(now, error, fixed);
                 }
             }

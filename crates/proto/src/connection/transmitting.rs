@@ -12,7 +12,7 @@ use crate::characteristics::{Notice, OPERATION_RECEIVES_32};
 use crate::event::{CloseReason, Event, Post};
 use crate::reads::Owner;
 use crate::requester::Answers;
-use crate::timers::{after, earlier};
+use crate::timers::{Flow, Moving, after, earlier};
 use crate::wire;
 
 impl Connection {
@@ -30,7 +30,7 @@ impl Connection {
             if self.ended && self.state != State::Aborting {
                 return None;
             }
-            if let Some(post) = self.core.take_post() {
+            if let Some(post) = self.core.take_post(now) {
                 return Some(post);
             }
             if !self.core.is_idle() || self.state != State::Open {
@@ -127,8 +127,11 @@ impl Connection {
             self.groups.clear();
             self.core.fail(CloseReason::Timeout("the rest of a transmission group"));
         }
-        if let State::Closing(deadline) = self.state
-            && deadline <= now
+        self.core.handle_sending_timeout(now);
+        let timeouts = &self.core.config.timeouts;
+        if let State::Closing(moving) = &mut self.state
+            && moving.deadline <= now
+            && !moving.goes_on(now, timeouts.pace(timeouts.close), self.core.told.as_ref())
         {
             self.abort();
         }
@@ -144,8 +147,11 @@ impl Connection {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let state = match self.state {
-            State::Open => earlier(self.idle_deadline(), self.first_message_due()),
-            State::Closing(deadline) => Some(deadline),
+            State::Open => {
+                let sending = self.core.sending_timeout();
+                earlier(sending, earlier(self.idle_deadline(), self.first_message_due()))
+            }
+            State::Closing(moving) => Some(moving.deadline),
             State::Aborting | State::Closed => None,
         };
         let halves = earlier(self.requester.poll_timeout(), self.responder.poll_timeout());
@@ -167,7 +173,9 @@ impl Connection {
                 self.requester.fail_all_queued(&mut self.core);
             }
             self.core.failure = Some(reason);
-            self.state = State::Closing(after(now, self.core.config.timeouts.close));
+            let (stall, told) = (self.core.config.timeouts.close, self.core.told.as_ref());
+            let left = self.core.bytes_to_leave();
+            self.state = State::Closing(Moving::new(now, stall, Flow::Sent, told, left));
             self.core.post_command(Post::Disconnect);
         }
     }

@@ -136,7 +136,7 @@ impl Requester {
         transaction.offered = ChunkLists::default();
         transaction.invalidations = Invalidations::default();
         transaction.stage = Stage::Queued;
-        let caller = transaction.caller;
+        let caller = transaction.caller.deadline;
         self.queue.push_front(xid);
         self.set_deadline(xid, caller);
         true

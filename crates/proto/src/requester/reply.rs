@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::error::{List, ProtocolError};
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
-use crate::timers::after;
+use crate::timers::{Flow, Moving, after};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk};
 
 /// A reply as it came.
@@ -100,7 +100,7 @@ impl Requester {
         self.credits.grant(credit);
         core.note_grant(&self.credits);
         core.close_windows(xid, &transaction.windows);
-        let (abandoned, caller) = (transaction.abandoned, transaction.caller);
+        let (abandoned, caller) = (transaction.abandoned, transaction.caller.deadline);
         transaction.stage = Stage::Reading(Box::new(reply));
         let mut pull = Pull::new(layout);
         if pull.is_complete() {
@@ -113,11 +113,9 @@ impl Requester {
             if transaction.offered.write.is_empty() {
                 pull.read_into(&mut transaction.call.reply.sinks);
             }
-            let timeouts = &core.config.timeouts;
-            // The peer closes what it exposes after its `done`, for which ours is taken; less a quarter, as it has begun to
-            // wait before, and the RDMA_DONE is on its way after.
-            let by = after(now, timeouts.done - timeouts.done / 4);
-            core.reads.add(Owner::Reply(xid), pull, after(now, timeouts.memory), Some(by));
+            let (stall, told) = (core.config.timeouts.read_by(), core.told.as_ref());
+            let by = |bytes| Moving::new(now, stall, Flow::Read, told, bytes);
+            core.reads.add(Owner::Reply(xid), pull, Some(by));
             self.set_deadline(xid, caller);
         }
     }

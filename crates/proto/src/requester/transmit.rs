@@ -287,7 +287,14 @@ impl Requester {
             Travelled { form: plan.form, sent, read, segments: shape.read_segments, ..Travelled::default() };
         core.stats.calls_sent.count(&transaction.travelled);
         transaction.stage = Stage::Sent;
-        let waited = transaction.deadline != transaction.caller;
+        if !transaction.offered.is_empty() || self.bulk > 0 {
+            let bulk = transaction.offered.total();
+            self.bulk = self.bulk.saturating_sub(transaction.bulk).saturating_add(bulk);
+            transaction.bulk = bulk;
+            transaction.counted = false;
+            transaction.caller.see(core.told.as_ref());
+        }
+        let waited = transaction.deadline != transaction.caller.deadline;
         transaction.number = self.credits.sent();
         let call = &transaction.call;
         tracing::debug!(
@@ -297,7 +304,7 @@ impl Requester {
             ?now, "call"
         );
         if waited {
-            let caller = transaction.caller;
+            let caller = transaction.caller.deadline;
             self.set_deadline(xid, caller);
         }
     }

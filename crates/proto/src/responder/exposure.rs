@@ -15,7 +15,7 @@ use crate::core::{Core, Origin, segment};
 use crate::error::ProtocolError;
 use crate::event::CloseReason;
 use crate::planner::PlannedRead;
-use crate::timers::after;
+use crate::timers::{Flow, Moving, after};
 use crate::wire::ReadSegment;
 
 /// All replies that are exposed on a connection, by the token of their Call.
@@ -33,7 +33,8 @@ struct Exposure {
     windows: Vec<Key>,
     /// Whether they are being closed.
     closing: bool,
-    deadline: Instant,
+    /// How long it stays open, longer while it is read; then how long its windows may take to close.
+    open: Moving,
     /// Room of the domain that it counts as.
     _charged: Reserved,
 }
@@ -85,9 +86,10 @@ impl Exposures {
             core.post(Origin::Expose, WorkRequest::BindWindow { key: *key });
         }
         self.bytes += bytes;
-        let deadline = after(now, core.config.timeouts.done);
-        self.open
-            .insert(token, Exposure { xid, bytes, windows, closing: false, deadline, _charged: charged });
+        // What is exposed already is read first.
+        let octets = u64::try_from(self.bytes).unwrap_or(u64::MAX);
+        let open = Moving::new(now, core.config.timeouts.done, Flow::Link, core.told.as_ref(), octets);
+        self.open.insert(token, Exposure { xid, bytes, windows, closing: false, open, _charged: charged });
         Ok(list)
     }
 
@@ -115,11 +117,16 @@ impl Exposures {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.open.values().map(|exposure| exposure.deadline).min()
+        self.open.values().map(|exposure| exposure.open.deadline).min()
     }
 
     pub(crate) fn handle_timeout(&mut self, core: &mut Core, now: Instant) {
-        for (token, exposure) in self.open.iter_mut().filter(|(_, exposure)| exposure.deadline <= now) {
+        let timeouts = &core.config.timeouts;
+        let pace = timeouts.pace(timeouts.done);
+        for (token, exposure) in self.open.iter_mut().filter(|(_, exposure)| exposure.open.deadline <= now) {
+            if !exposure.closing && exposure.open.goes_on(now, pace, core.told.as_ref()) {
+                continue;
+            }
             if exposure.closing {
                 core.fail(CloseReason::Timeout("the invalidation of a window"));
             } else {
@@ -143,6 +150,6 @@ impl Exposure {
                 core.invalidate(Origin::Conceal { token, key: *key }, *key);
             }
         }
-        self.deadline = after(now, core.config.timeouts.invalidate);
+        self.open.deadline = after(now, core.config.timeouts.invalidate);
     }
 }

@@ -101,6 +101,14 @@ impl ChunkLists {
         self.read.is_empty() && self.write.is_empty() && self.reply.is_none()
     }
 
+    /// Bytes of all segments together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let read = self.read.iter().map(|entry| u64::from(entry.segment.length));
+        let written = self.write.iter().chain(&self.reply).map(WriteChunk::total);
+        read.chain(written).fold(0, u64::saturating_add)
+    }
+
     /// Whether the Read list has a Position-Zero chunk.
     #[must_use]
     pub fn has_position_zero(&self) -> bool {

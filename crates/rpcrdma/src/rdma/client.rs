@@ -9,7 +9,8 @@
 //!
 //! A provider keeps one waker, that of the last poll. [`State::poller`] says whose it is; who stops driving leaves it to
 //! the background task, which takes over at once if calls wait, else after a short watch, so that one call after the other
-//! does not cost a task switch each.
+//! does not cost a task switch each. A call that drives may be polled once and never again, and not be dropped either: the
+//! background task watches it, too, and takes over when nothing has been polled for as long.
 //!
 //! *Who owns which buffer.* The session and the queue pair do, until a call's reply gives its results to the caller.
 //!
@@ -50,7 +51,7 @@ use crate::programs::Programs;
 const ROUNDS_PER_POLL: usize = 32;
 /// News about characteristics that wait for a slow listener.
 const NOTICES: usize = 64;
-/// How long nobody needs to drive after a call that drove itself, before the background task does.
+/// How long nobody needs to drive, or poll the call that does, before the background task drives.
 const WATCH: Duration = Duration::from_millis(5);
 
 /// Runs calls over RPC-over-RDMA.
@@ -622,6 +623,10 @@ impl InProgress<'_> {
             None => {
                 let known = waker.or(waiting.waker.take()).filter(|waker| waker.will_wake(cx.waker()));
                 waiting.waker = Some(known.unwrap_or_else(|| cx.waker().clone()));
+                if alone && !state.background.watching {
+                    // This may be the last time that the future is polled.
+                    state.wake_background();
+                }
                 Poll::Pending
             }
         }
@@ -740,7 +745,7 @@ impl Task {
         Poll::Pending
     }
 
-    /// Whether this task drives now; if nobody does, it soon will.
+    /// Whether this task drives now; if nobody does, or the call that does is left alone, it soon will.
     fn shall_drive(&mut self, state: &mut State, cx: &mut Context<'_>) -> bool {
         let background = &mut state.background;
         if background.wanted || state.poller == Poller::Background {
@@ -748,17 +753,10 @@ impl Task {
             return true;
         }
         if !background.watching {
-            if state.poller != Poller::Nobody {
-                return false;
-            }
             background.watching = true;
             self.watch_from_now(background.activity);
         }
         while self.watch.as_mut().poll(cx).is_ready() {
-            if state.poller != Poller::Nobody {
-                background.watching = false;
-                return false;
-            }
             if self.seen == background.activity {
                 background.watching = false;
                 return true;

@@ -11,7 +11,9 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use rpcrdma_proto::{Connection, Post, Session};
-use rpcrdma_verbs::{Completion, Disconnected, PostErrorKind, QueuePair, Windows, WrId};
+use rpcrdma_verbs::{
+    self as verbs, Completion, Disconnected, PostErrorKind, QueuePair, RoomWait, Windows, WrId,
+};
 
 /// What a link needs of a [`Connection`] or [`Session`]; the methods are theirs.
 pub(crate) trait Engine {
@@ -19,6 +21,7 @@ pub(crate) trait Engine {
     fn handle_completion(&mut self, now: Instant, completion: Completion);
     fn handle_post_error(&mut self, id: WrId, kind: &PostErrorKind);
     fn handle_disconnected(&mut self, reason: Disconnected);
+    fn handle_progress(&mut self, now: Instant, progress: verbs::Progress);
     fn wants_memory(&self) -> Option<usize>;
     fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()>;
 }
@@ -40,6 +43,10 @@ macro_rules! engine {
 
             fn handle_disconnected(&mut self, reason: Disconnected) {
                 self.handle_disconnected(reason);
+            }
+
+            fn handle_progress(&mut self, now: Instant, progress: verbs::Progress) {
+                self.handle_progress(now, progress);
             }
 
             fn wants_memory(&self) -> Option<usize> {
@@ -69,6 +76,8 @@ pub(crate) enum Progress {
 pub(crate) struct Link {
     pub(crate) queue_pair: Box<dyn QueuePair>,
     completions: Vec<Completion>,
+    /// For memory that the engine waits for.
+    room: RoomWait,
     /// The queue pair takes nothing any more; its end is still to come.
     dead: bool,
     ended: bool,
@@ -76,7 +85,8 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(queue_pair: Box<dyn QueuePair>) -> Self {
-        Self { queue_pair, completions: Vec::new(), dead: false, ended: false }
+        let room = queue_pair.domain().wait();
+        Self { queue_pair, completions: Vec::new(), room, dead: false, ended: false }
     }
 
     /// One round: posts all there is, then lets the queue pair work. Events and timers are the caller's to look at.
@@ -94,7 +104,11 @@ impl Link {
         {
             self.post(engine, post);
         }
-        match self.queue_pair.poll(cx, &mut self.completions) {
+        let outcome = self.queue_pair.poll(cx, &mut self.completions);
+        if let Some(told) = self.queue_pair.progress() {
+            engine.handle_progress(now, told);
+        }
+        match outcome {
             Poll::Ready(Ok(())) => {
                 for completion in self.completions.drain(..) {
                     engine.handle_completion(now, completion);
@@ -103,15 +117,18 @@ impl Link {
             }
             Poll::Ready(Err(reason)) => {
                 self.ended = true;
+                self.room.leave();
                 engine.handle_disconnected(reason);
                 Progress::Some
             }
-            Poll::Pending => match engine.wants_memory() {
-                Some(_) if !self.dead && engine.poll_receives(cx).is_ready() => Progress::Some,
-                Some(room) if !self.dead && self.queue_pair.domain().poll_room(cx, room).is_ready() => {
-                    Progress::Some
+            Poll::Pending => match engine.wants_memory().filter(|_| !self.dead) {
+                Some(_) if engine.poll_receives(cx).is_ready() => Progress::Some,
+                Some(room) if self.room.poll(cx, room).is_ready() => Progress::Some,
+                Some(_) => Progress::None,
+                None => {
+                    self.room.leave();
+                    Progress::None
                 }
-                _ => Progress::None,
             },
         }
     }

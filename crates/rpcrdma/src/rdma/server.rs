@@ -16,8 +16,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rpcrdma_oncrpc::{Attached, Peer, TransportKind};
-use rpcrdma_proto::{Answer, CloseReason, Connection, Event, IncomingCall, Notice, Side};
-use rpcrdma_verbs::{ConnectError, ConnectParameters, Incoming, QueuePair};
+use rpcrdma_proto::{Answer, CloseReason, Config, Connection, Event, IncomingCall, Notice, Side};
+use rpcrdma_verbs::{
+    ConnectError, ConnectParameters, Incoming, PoolExhausted, ProtectionDomain, QueuePair, Reserved,
+};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::departures::Departures;
@@ -35,14 +37,19 @@ const CALLS_PER_ROUND: usize = 16;
 /// Rounds in one poll of the task before others get their turn.
 const ROUNDS_PER_POLL: usize = 32;
 
-/// Answers a connection attempt.
+/// A queue pair that was accepted, with the connection's own share of the memory and room for the first Receives in it.
+pub(crate) type Accepted = (Box<dyn QueuePair>, (ProtectionDomain, Vec<Reserved>));
+
+/// Answers a connection attempt, once there is room for the first Call (rule I3).
 pub(crate) async fn set_up(
     incoming: Box<dyn Incoming>,
     peer: Option<SocketAddr>,
     shared: &Shared,
-) -> Result<Box<dyn QueuePair>, ConnectError> {
+) -> Result<Accepted, ConnectError> {
     let request = incoming.request().await?;
     let (config, protocol) = (&shared.config, &shared.protocol);
+    let domain = shared.shares.of(peer.map(|peer| peer.ip()));
+    let receives = first_receives(&domain, protocol).await?;
     let parameters = ConnectParameters {
         private_data: protocol.announcement(),
         // The client pulls Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8). And to say 0 in
@@ -55,19 +62,43 @@ pub(crate) async fn set_up(
         ord: config.ord,
         max_send_wr: config.max_send_wr,
         max_recv_wr: protocol.max_recv_wr(),
-        domain: shared.shares.of(peer.map(|peer| peer.ip())),
+        domain,
     };
-    request.accept(parameters).await
+    Ok((request.accept(parameters).await?, receives))
+}
+
+/// Room for the Receives that are posted at once: for one at least, which is waited for, and for all if there is.
+async fn first_receives(
+    domain: &ProtectionDomain,
+    protocol: &Config,
+) -> Result<(ProtectionDomain, Vec<Reserved>), ConnectError> {
+    let own = domain.share(usize::MAX);
+    let (count, len) = protocol.first_receives();
+    let mut line = own.wait();
+    loop {
+        match own.reserve(len) {
+            Ok(first) => {
+                let others = (1..count).map_while(|_| own.reserve(len).ok());
+                let receives = std::iter::once(first).chain(others).collect();
+                return Ok((own, receives));
+            }
+            Err(PoolExhausted::InUse { .. } | PoolExhausted::Unfair { .. }) => {
+                poll_fn(|cx| line.poll(cx, ProtectionDomain::room_for(len))).await;
+            }
+            Err(error) => return Err(ConnectError::Invalid(error.to_string())),
+        }
+    }
 }
 
 /// Runs a connection to its end.
 pub(crate) async fn run(
-    queue_pair: Box<dyn QueuePair>,
+    (queue_pair, (share, receives)): Accepted,
     shared: Arc<Shared>,
     place: Place,
     mut stop: StopSignal,
 ) {
     let mut served = Served::new(queue_pair, shared, place);
+    served.connection.provide(share, receives);
     let peer = served.peer;
     let ended = loop {
         tokio::select! {

@@ -12,11 +12,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rpcrdma_proto::{Invalidations, Travelled};
+use rpcrdma_proto::{Invalidations, Pace, Sink, Travelled};
 use rpcrdma_verbs::{ConnectError, ProtectionDomain};
 use rpcrdma_xdr::{Decoder, Stream};
 use thiserror::Error;
@@ -25,7 +26,8 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::record::{RecordError, RecordSink, RecordSource};
-use crate::call::{Call, Reply, Transfer, Transport};
+use super::{Moved, Patience};
+use crate::call::{Call, Reply, ReplyShape, Transfer, Transport};
 use crate::client::ClientStats;
 use crate::config::ClientConfig;
 use crate::error::CallError;
@@ -33,6 +35,9 @@ use crate::xid::Xids;
 
 /// Octets of the shortest reply: XID and message type.
 const REPLY_MIN: usize = 8;
+
+/// From so many octets on, call and reply together, a call's data gives it time while it moves.
+const BULK: usize = 8 << 10;
 
 /// Runs calls over TCP.
 pub(crate) struct TcpClient {
@@ -49,6 +54,7 @@ struct Shared {
     /// Tells that the task has ended.
     ended: Notify,
     in_flight: Semaphore,
+    moved: Arc<Moved>,
 }
 
 struct State {
@@ -73,6 +79,8 @@ enum Phase {
 /// A call that waits for its reply.
 struct Pending {
     message: Stream,
+    /// Octets of it and of its reply, if they are many.
+    bulk: u64,
     retransmit: bool,
     transmissions: u32,
     reply: oneshot::Sender<Result<Bytes, CallError>>,
@@ -89,6 +97,20 @@ enum Lost {
     ShortReply(usize),
     #[error("closed by us")]
     Closed,
+}
+
+/// Octets that a call and its reply can have together, if they are more than a few.
+fn bulk(length: usize, reply: &ReplyShape) -> u64 {
+    let results = reply.sinks.iter().map(Sink::len).fold(reply.max_len, usize::saturating_add);
+    let octets = length.saturating_add(results);
+    if octets < BULK { 0 } else { u64::try_from(octets).unwrap_or(u64::MAX) }
+}
+
+impl State {
+    /// Octets that calls in flight can have.
+    fn bulk(&self) -> u64 {
+        self.calls.values().map(|call| call.bulk).fold(0, u64::saturating_add)
+    }
 }
 
 impl TcpClient {
@@ -109,6 +131,7 @@ impl TcpClient {
             work: Notify::new(),
             ended: Notify::new(),
             in_flight: Semaphore::new(calls.clamp(1, Semaphore::MAX_PERMITS)),
+            moved: Arc::new(Moved::new()),
             config,
         });
         tokio::spawn(run(Arc::clone(&shared), stream));
@@ -117,8 +140,7 @@ impl TcpClient {
 
     pub(crate) async fn call(&self, call: Call) -> Result<Reply, CallError> {
         let after = call.timeout.unwrap_or(self.shared.config.protocol.timeouts.call);
-        let deadline = super::after(Instant::now(), after);
-        let (record, sent_len) = self.exchange(call, after, deadline).await?;
+        let (record, sent_len) = self.exchange(call, after).await?;
         let inline = |sent| {
             let mut travelled = Travelled::default();
             travelled.sent = sent;
@@ -134,19 +156,24 @@ impl TcpClient {
     }
 
     /// Sends the call and waits for its reply; also says how long the call was.
-    async fn exchange(
-        &self,
-        call: Call,
-        after: Duration,
-        deadline: Instant,
-    ) -> Result<(Bytes, usize), CallError> {
+    async fn exchange(&self, call: Call, after: Duration) -> Result<(Bytes, usize), CallError> {
         let shared = &self.shared;
+        let least_rate = shared.config.protocol.timeouts.least_rate;
+        let mut patience = Patience::new(Pace { stall: after, least_rate }, &shared.moved);
         let late = |sent| {
             let mut state = shared.lock();
             state.stats.timed_out += 1;
             CallError::TimedOut { after, sent, link: state.down.clone() }
         };
-        let in_flight = timeout_at(deadline, shared.in_flight.acquire()).await.map_err(|_| late(false))?;
+        let mut acquire = pin!(shared.in_flight.acquire());
+        let in_flight = loop {
+            match timeout_at(patience.deadline, acquire.as_mut()).await {
+                Ok(in_flight) => break in_flight,
+                // It waits for those in flight.
+                Err(_) if patience.goes_on(&shared.moved, &mut shared.lock().bulk()) => {}
+                Err(_) => return Err(late(false)),
+            }
+        };
         let _in_flight = in_flight.map_err(|_| CallError::Closed { sent: false })?;
         let (reply, answered) = oneshot::channel();
         let (xid, length) = {
@@ -156,9 +183,10 @@ impl TcpClient {
             }
             let xid = state.xids.take();
             let retransmit = call.retransmit;
-            let (message, _) = call.into_message(xid)?;
+            let (message, shape) = call.into_message(xid)?;
             let length = message.len();
-            state.calls.insert(xid, Pending { message, retransmit, transmissions: 0, reply });
+            let bulk = bulk(length, &shape);
+            state.calls.insert(xid, Pending { message, bulk, retransmit, transmissions: 0, reply });
             state.unsent.push_back(xid);
             state.stats.calls += 1;
             (xid, length)
@@ -166,11 +194,18 @@ impl TcpClient {
         // Dropped at any point from here on, the call is forgotten.
         let _forget = Forget { shared, xid };
         shared.work.notify_one();
-        match timeout_at(deadline, answered).await {
-            Ok(result) => Ok((result.map_err(|_| CallError::Closed { sent: true })??, length)),
-            Err(_) => {
-                let sent = shared.lock().calls.get(&xid).is_none_or(|call| call.transmissions > 0);
-                Err(late(sent))
+        let mut answered = pin!(answered);
+        // Octets that give it more time: of what is in flight when its time is up at first.
+        let mut left = None;
+        loop {
+            match timeout_at(patience.deadline, answered.as_mut()).await {
+                Ok(result) => return Ok((result.map_err(|_| CallError::Closed { sent: true })??, length)),
+                Err(_)
+                    if patience.goes_on(&shared.moved, left.get_or_insert_with(|| shared.lock().bulk())) => {}
+                Err(_) => {
+                    let sent = shared.lock().calls.get(&xid).is_none_or(|call| call.transmissions > 0);
+                    return Err(late(sent));
+                }
             }
         }
     }
@@ -354,8 +389,10 @@ async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<TcpStream> {
 /// Runs one connection; says why it ended and whether anything was answered on it.
 async fn serve(shared: &Shared, stream: &TcpStream) -> (Lost, bool) {
     let config = &shared.config;
-    let mut reader = RecordSource::new(shared.domain.clone(), config.max_record, config.stall);
-    let mut writer = RecordSink::new(config.stall);
+    let pace = Pace { stall: config.stall, least_rate: config.protocol.timeouts.least_rate };
+    let mut reader =
+        RecordSource::new(shared.domain.clone(), config.max_record, pace).telling(Arc::clone(&shared.moved));
+    let mut writer = RecordSink::new(pace).telling(Arc::clone(&shared.moved));
     let mut answered = false;
     let reason = async {
         loop {

@@ -19,16 +19,20 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use rpcrdma_oncrpc::record::{FRAGMENT_MAX, FragmentHeader, HEADER_LEN, RecordWriter};
-use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain, Reserved};
+use rpcrdma_proto::Pace;
+use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain, Reserved, RoomWait};
 use rpcrdma_xdr::Stream;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
+
+use super::Moved;
 
 /// Size of the read-ahead block, in octets.
 const READ_AHEAD: usize = 16 << 10;
@@ -77,13 +81,13 @@ pub(crate) enum RecordError {
         max: usize,
     },
     /// The rest of a record did not arrive in time.
-    #[error("a record did not arrive within {limit:?}")]
+    #[error("a record stood still for {limit:?}, or nearly so")]
     ReadStalled {
         /// The limit.
         limit: Duration,
     },
     /// The peer took nothing for too long.
-    #[error("the peer took nothing for {limit:?}, {queued} octets wait")]
+    #[error("the peer took nothing for {limit:?}, or next to nothing; {queued} octets wait")]
     WriteStalled {
         /// The limit.
         limit: Duration,
@@ -105,8 +109,12 @@ pub(crate) enum RecordError {
 #[derive(Debug)]
 pub(crate) struct RecordSource {
     domain: ProtectionDomain,
+    /// For memory that is not there.
+    room: RoomWait,
     max_record: usize,
-    stall_limit: Duration,
+    pace: Pace,
+    /// Who else wants to know how far data has got.
+    told: Option<Arc<Moved>>,
     ahead: ReadAhead,
     /// Finished fragments of the record under way.
     parts: Vec<Bytes>,
@@ -115,7 +123,7 @@ pub(crate) struct RecordSource {
     fragment: Option<Fragment>,
     /// All fragments of the record are in `parts`.
     complete: bool,
-    /// When the record under way must be there.
+    /// When more of the record under way must be there.
     deadline: Option<Instant>,
     /// Steps since the last wait.
     turn: u32,
@@ -173,12 +181,14 @@ struct Fragment {
 }
 
 impl RecordSource {
-    /// A reader of records of at most `max_record` octets, each of which must arrive within `stall_limit`.
-    pub(crate) fn new(domain: ProtectionDomain, max_record: usize, stall_limit: Duration) -> Self {
+    /// A reader of records of at most `max_record` octets, which must arrive at this pace once they have begun.
+    pub(crate) fn new(domain: ProtectionDomain, max_record: usize, pace: Pace) -> Self {
         Self {
+            room: domain.wait(),
             domain,
             max_record,
-            stall_limit,
+            pace,
+            told: None,
             ahead: ReadAhead::default(),
             parts: Vec::new(),
             parts_len: 0,
@@ -187,6 +197,11 @@ impl RecordSource {
             deadline: None,
             turn: 0,
         }
+    }
+
+    /// Tells how far data has got, too.
+    pub(crate) fn telling(self, told: Arc<Moved>) -> Self {
+        Self { told: Some(told), ..self }
     }
 
     /// The next record; `None` at the end of the stream. Cancel safe.
@@ -225,7 +240,7 @@ impl RecordSource {
                 None if self.read_some(stream).await? => {}
                 None => {
                     return match self.received() {
-                        0 => Ok(false),
+                        0 if self.fragment.is_none() => Ok(false),
                         received => Err(RecordError::Truncated { received }),
                     };
                 }
@@ -318,26 +333,44 @@ impl RecordSource {
             };
             match result {
                 Ok(0) => return Ok(false),
-                Ok(_) => {
+                Ok(count) => {
                     self.turn += 1;
-                    self.deadline();
+                    self.moved(count);
                     return Ok(true);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.turn = 0,
                 Err(error) => return Err(error.into()),
             }
-            if self.received() == 0 {
+            if self.received() == 0 && self.fragment.is_none() {
                 self.ahead.clear();
             } else {
-                let limit = self.stall_limit;
+                let limit = self.pace.stall;
                 self.in_time(stream.readable()).await.ok_or(RecordError::ReadStalled { limit })??;
             }
         }
     }
 
-    /// When the record under way must be there; its time begins now unless it has begun.
+    /// When more of the record under way must be there; its time begins now unless it has begun.
     fn deadline(&mut self) -> Instant {
-        *self.deadline.get_or_insert_with(|| super::after(Instant::now(), self.stall_limit))
+        *self.deadline.get_or_insert_with(|| super::after(Instant::now(), self.pace.stall))
+    }
+
+    /// So many octets have come.
+    fn moved(&mut self, count: usize) {
+        let now = match self.deadline {
+            None => {
+                self.deadline();
+                None
+            }
+            Some(deadline) => {
+                let now = Instant::now();
+                self.deadline = Some(extended(self.pace, deadline, count, now));
+                Some(now)
+            }
+        };
+        if let Some(told) = &self.told {
+            told.add(count, now.unwrap_or_else(Instant::now));
+        }
     }
 
     /// `None` if it was not ready when the record under way had to be there.
@@ -349,7 +382,8 @@ impl RecordSource {
         self.obtain(length, |domain| domain.allocate(length, 1)).await
     }
 
-    /// Takes memory of the domain for `length` octets; waits for it as long as the record may take.
+    /// Takes memory of the domain for `length` octets; waits for it as long as the record may stand still. That is not the peer's
+    /// fault: its time begins anew.
     async fn obtain<T>(
         &mut self,
         length: usize,
@@ -358,11 +392,16 @@ impl RecordSource {
         let domain = self.domain.clone();
         loop {
             match take(&domain) {
-                Ok(taken) => return Ok(taken),
+                Ok(taken) => {
+                    self.room.leave();
+                    return Ok(taken);
+                }
                 Err(PoolExhausted::InUse { .. } | PoolExhausted::Unfair { .. }) => {
-                    let limit = self.stall_limit;
-                    let available = poll_fn(|cx| domain.poll_available(cx, length));
-                    self.in_time(available).await.ok_or(RecordError::NoMemory { limit })?;
+                    let limit = self.pace.stall;
+                    let deadline = self.deadline();
+                    let available = poll_fn(|cx| self.room.poll(cx, ProtectionDomain::room_for(length)));
+                    timeout_at(deadline, available).await.map_err(|_| RecordError::NoMemory { limit })?;
+                    self.deadline = None;
                 }
                 Err(error) => return Err(RecordError::Memory(error)),
             }
@@ -403,9 +442,11 @@ pub(crate) struct RecordSink {
     run: Option<Run>,
     /// Replies wait for which the domain had no memory.
     overdrawn: bool,
-    stall_limit: Duration,
-    /// When something was last written, or first queued.
-    progress: Instant,
+    pace: Pace,
+    /// Who else wants to know how far data has got.
+    told: Option<Arc<Moved>>,
+    /// When more must have been written.
+    deadline: Instant,
 }
 
 /// Memory of the domain with short replies, which others can be added to.
@@ -441,10 +482,15 @@ impl Run {
 }
 
 impl RecordSink {
-    /// A sink whose peer must take something every `stall_limit`.
-    pub(crate) fn new(stall_limit: Duration) -> Self {
+    /// A sink whose peer must take what is queued at this pace.
+    pub(crate) fn new(pace: Pace) -> Self {
         let queue = RecordWriter::new();
-        Self { queue, run: None, overdrawn: false, stall_limit, progress: Instant::now() }
+        Self { queue, run: None, overdrawn: false, pace, told: None, deadline: Instant::now() }
+    }
+
+    /// Tells how far data has got, too.
+    pub(crate) fn telling(self, told: Arc<Moved>) -> Self {
+        Self { told: Some(told), ..self }
     }
 
     /// Octets that wait.
@@ -533,7 +579,7 @@ impl RecordSink {
 
     fn begin(&mut self) {
         if self.queued() == 0 {
-            self.progress = Instant::now();
+            self.deadline = super::after(Instant::now(), self.pace.stall);
         }
     }
 
@@ -549,8 +595,8 @@ impl RecordSink {
     pub(crate) async fn flush(&mut self, stream: &TcpStream) -> Result<(), RecordError> {
         while self.queued() > 0 {
             if !self.write_some(stream)? {
-                let limit = self.stall_limit;
-                timeout_at(super::after(self.progress, limit), stream.writable())
+                let limit = self.pace.stall;
+                timeout_at(self.deadline, stream.writable())
                     .await
                     .map_err(|_| RecordError::WriteStalled { limit, queued: self.queued() })??;
             }
@@ -569,7 +615,11 @@ impl RecordSink {
         match stream.try_write_vectored(slices.get(..count).unwrap_or_default()) {
             Ok(written) => {
                 self.wrote(written);
-                self.progress = Instant::now();
+                let now = Instant::now();
+                self.deadline = extended(self.pace, self.deadline, written, now);
+                if let Some(told) = &self.told {
+                    told.add(written, now);
+                }
                 Ok(true)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -592,6 +642,12 @@ impl RecordSink {
     }
 }
 
+/// When more must have moved, now that so many octets have.
+fn extended(pace: Pace, deadline: Instant, octets: usize, now: Instant) -> Instant {
+    let octets = u64::try_from(octets).unwrap_or(u64::MAX);
+    Instant::from_std(pace.extended(deadline.into_std(), octets, now.into_std()))
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncWriteExt;
@@ -605,11 +661,51 @@ mod tests {
         (near, listener.accept().await.unwrap().0)
     }
 
+    fn pace(stall: Duration) -> Pace {
+        Pace { stall, least_rate: 1000 }
+    }
+
+    /// Seconds after which a record is given up of which so many octets come each second; `None` if all of it came.
+    async fn lasts(octets: usize, per_second: usize) -> Option<u64> {
+        let (mut near, far) = pair().await;
+        let stall = Duration::from_secs(30);
+        let mut source = RecordSource::new(ProtectionDomain::new(1 << 20), 1 << 20, pace(stall));
+        let header = 0x8000_0000 | u32::try_from(octets).unwrap();
+        near.write_all(&header.to_be_bytes()).await.unwrap();
+        let begun = Instant::now();
+        for second in 1.. {
+            near.write_all(&vec![7; per_second.min(octets)]).await.unwrap();
+            // What is there is read, and no more is waited for than a second.
+            match tokio::time::timeout(Duration::from_secs(1), source.next(&far)).await {
+                Ok(Ok(record)) => assert_eq!(record.unwrap().len(), octets),
+                Ok(Err(error)) => {
+                    assert!(matches!(error, RecordError::ReadStalled { .. }), "{error}");
+                    return Some((Instant::now() - begun).as_secs());
+                }
+                Err(_) => {
+                    assert!(second < 1000);
+                    continue;
+                }
+            }
+            return None;
+        }
+        None
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn i6_a_record_may_be_slow_but_not_stand_still() {
+        // It takes more than its time, and has it.
+        assert_eq!(lasts(100_000, 2000).await, None);
+        // An octet now and then is no progress.
+        assert!(matches!(lasts(100_000, 1).await, Some(29..=31)));
+        assert!(matches!(lasts(100_000, 0).await, Some(29..=31)));
+    }
+
     #[tokio::test]
     async fn i6_a_record_of_several_fragments_counts_against_the_domain() {
         let (mut near, far) = pair().await;
         let domain = ProtectionDomain::new(1 << 20);
-        let mut source = RecordSource::new(domain.clone(), 1 << 20, Duration::from_secs(30));
+        let mut source = RecordSource::new(domain.clone(), 1 << 20, pace(Duration::from_secs(30)));
         let send = async {
             for header in [40_000_u32, 0x8000_0000 | 50_000] {
                 near.write_all(&header.to_be_bytes()).await.unwrap();
@@ -629,7 +725,7 @@ mod tests {
     async fn i6_a_record_that_begins_behind_another_must_come_in_time_too() {
         let (mut near, far) = pair().await;
         let limit = Duration::from_millis(50);
-        let mut source = RecordSource::new(ProtectionDomain::new(1 << 20), 1 << 20, limit);
+        let mut source = RecordSource::new(ProtectionDomain::new(1 << 20), 1 << 20, pace(limit));
         // One whole record and the beginning of the next, in one segment.
         near.write_all(&[0x80, 0, 0, 4, 1, 2, 3, 4, 0x80, 0]).await.unwrap();
         assert_eq!(source.next(&far).await.unwrap().unwrap(), [1, 2, 3, 4][..]);
@@ -641,7 +737,7 @@ mod tests {
     async fn a_pause_of_ours_is_not_held_against_the_peer() {
         let (mut near, far) = pair().await;
         let limit = Duration::from_millis(100);
-        let mut source = RecordSource::new(ProtectionDomain::new(1 << 20), 1 << 20, limit);
+        let mut source = RecordSource::new(ProtectionDomain::new(1 << 20), 1 << 20, pace(limit));
         near.write_all(&[0x80, 0, 0, 4, 1]).await.unwrap();
         let early = tokio::time::timeout(Duration::from_millis(20), source.next(&far)).await;
         assert!(early.is_err());
@@ -675,7 +771,7 @@ mod tests {
     #[tokio::test]
     async fn i6_queued_replies_count_for_what_they_cost() {
         let domain = ProtectionDomain::new(1 << 20);
-        let mut sink = RecordSink::new(Duration::from_secs(30));
+        let mut sink = RecordSink::new(pace(Duration::from_secs(30)));
         let lengths = [28, 28, 2044, 28, 100_000, 28, 2048, 2052, 28].repeat(3);
         for length in &lengths {
             let room = room(&domain);
@@ -700,7 +796,7 @@ mod tests {
     #[test]
     fn i6_many_small_replies_cost_hardly_more_than_their_octets() {
         let domain = ProtectionDomain::new(4 << 20);
-        let mut sink = RecordSink::new(Duration::from_secs(30));
+        let mut sink = RecordSink::new(pace(Duration::from_secs(30)));
         for _ in 0..10_000 {
             let room = room(&domain);
             sink.push_reply(&message(28), room, &domain);
@@ -714,7 +810,7 @@ mod tests {
         let domain = ProtectionDomain::new(1 << 16);
         let [first, second] = [room(&domain), room(&domain)];
         let rest: Vec<_> = std::iter::from_fn(|| domain.allocate(1024, 1).ok()).collect();
-        let mut sink = RecordSink::new(Duration::from_secs(30));
+        let mut sink = RecordSink::new(pace(Duration::from_secs(30)));
         sink.push_reply(&message(2048), first, &domain);
         assert!(!sink.is_overdrawn());
         // Its short pieces are longer than the room.

@@ -23,6 +23,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use rpcrdma_oncrpc::{Outcome, Peer, ReplyWindow, TransportKind};
+use rpcrdma_proto::Pace;
 use rpcrdma_verbs::{ProtectionDomain, Reserved};
 use rpcrdma_xdr::Decoder;
 use thiserror::Error;
@@ -101,8 +102,9 @@ impl<'a> Connection<'a> {
     ) -> Self {
         let config = &shared.config;
         let domain = shared.shares.of(Some(peer.ip()));
-        let reader = RecordSource::new(domain.clone(), config.max_record, config.stall);
-        let writer = RecordSink::new(config.stall);
+        let pace = Pace { stall: config.stall, least_rate: config.protocol.timeouts.least_rate };
+        let reader = RecordSource::new(domain.clone(), config.max_record, pace);
+        let writer = RecordSink::new(pace);
         let window = shared.programs.window();
         Self {
             stream,

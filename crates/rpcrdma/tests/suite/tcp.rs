@@ -429,3 +429,52 @@ async fn clients_serve_no_programs_over_tcp() {
     assert!(said.contains("1 program to serve over TCP") && said.contains("ClientBuilder::rdma"), "{said}");
     assert!(timeout(Duration::from_millis(20), listener.accept()).await.is_err());
 }
+
+/// A server that answers one GET, with so many octets of the reply each second.
+async fn slow_server(per_second: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut call = [0; 4096];
+        let read = stream.read(&mut call).await.unwrap();
+        assert!(read >= 8);
+        let data = pattern(LEN);
+        let mut reply = call[4..8].to_vec();
+        for word in [1, 0, 0, 0, 0, u32::try_from(LEN).unwrap()] {
+            reply.extend(word.to_be_bytes());
+        }
+        reply.extend(data);
+        let mark = 0x8000_0000 | u32::try_from(reply.len()).unwrap();
+        stream.write_all(&mark.to_be_bytes()).await.unwrap();
+        for part in reply.chunks(per_second) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if stream.write_all(part).await.is_err() {
+                return;
+            }
+        }
+        // The client closes first.
+        let _ = stream.read(&mut call).await;
+    });
+    address
+}
+
+const LEN: usize = 1 << 20;
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_may_take_longer_than_the_time_of_its_call_while_it_moves() {
+    let client = client(slow_server(16 << 10).await).await;
+    let begun = tokio::time::Instant::now();
+    get(&client, LEN).await.unwrap();
+    assert!(begun.elapsed() > 3 * quick().protocol.timeouts.call, "{:?}", begun.elapsed());
+    assert_eq!(client.stats().connections, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_all_but_stands_still_has_the_time_of_its_call() {
+    let client = client(slow_server(1).await).await;
+    let begun = tokio::time::Instant::now();
+    let late = get(&client, LEN).await;
+    assert!(matches!(late, Err(CallError::TimedOut { sent: true, .. })), "{late:?}");
+    assert!((20..22).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+}

@@ -23,7 +23,12 @@ pub struct Peer {
 impl Peer {
     /// Connects to a server.
     pub async fn connect(fabric: &Fabric, host: IpAddr, server: SocketAddr) -> Self {
-        Self::new(fabric.connector(host).connect(server, parameters()).await.unwrap())
+        Self::try_connect(fabric, host, server).await.expect("the server accepts")
+    }
+
+    /// The same; `None` if the server does not accept in time.
+    pub async fn try_connect(fabric: &Fabric, host: IpAddr, server: SocketAddr) -> Option<Self> {
+        Some(Self::new(fabric.connector(host).connect(server, parameters()).await.ok()?))
     }
 
     /// Waits for a client.

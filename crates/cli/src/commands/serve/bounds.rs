@@ -21,6 +21,10 @@ const MEMORY_LEAST: usize = 16 << 20;
 
 /// Least `--reply-cache`, in octets.
 const REPLY_CACHE_LEAST: usize = 2 << 20;
+/// Least `--least-rate`, in octets a second: the longest FPDU arrives in time at that rate.
+const LEAST_RATE_LEAST: u64 = 4 << 10;
+/// Most of it.
+const LEAST_RATE_MOST: u64 = 16 << 20;
 
 const CONNECTIONS: &str = "Limits of connections";
 const CALLS: &str = "Limits of calls";
@@ -54,6 +58,10 @@ pub(super) struct Bounds {
     /// [default: 60 for RDMA, 30 for TCP]
     #[arg(long, value_name = "SECONDS", value_parser = whole_second, help_heading = CONNECTIONS)]
     stall: Option<Duration>,
+    /// End connections whose data moves slower than this on average, in octets a second, 4K to 16M. Slower data stands still, and
+    /// has the time of --stall, or 30 seconds if it comes from the client
+    #[arg(long, value_name = "OCTETS", default_value = "8K", value_parser = least_rate, help_heading = CONNECTIONS)]
+    least_rate: u64,
     /// Calls that each client may have in flight, 1 to 1024
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024),
         help_heading = CALLS)]
@@ -120,6 +128,14 @@ fn whole_second(text: &str) -> Result<Duration, String> {
     if time < Duration::from_secs(1) { Err(format!("{text} is less than 1 second")) } else { Ok(time) }
 }
 
+fn least_rate(text: &str) -> Result<u64, String> {
+    let rate = size(text)?;
+    match rate {
+        LEAST_RATE_LEAST..=LEAST_RATE_MOST => Ok(rate),
+        _ => Err(format!("{rate} is not from {LEAST_RATE_LEAST} (4K) to {LEAST_RATE_MOST} (16M)")),
+    }
+}
+
 fn octets(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?).map_err(|error| error.to_string())
 }
@@ -164,6 +180,8 @@ impl Bounds {
         protocol.receive_size = number(self.inline);
         protocol.grant = self.credits;
         protocol.timeouts.idle = Some(self.idle);
+        protocol.timeouts.send = self.stall.unwrap_or(protocol.timeouts.send);
+        protocol.timeouts.least_rate = self.least_rate;
         protocol.limits.read_chunks = number(self.max_read_chunks);
         protocol.limits.write_chunks = number(self.max_write_chunks);
         protocol.limits.segments_per_chunk = number(self.max_segments);
@@ -277,8 +295,13 @@ mod tests {
         let (limits, default_limits) = (&config.protocol.limits, &default.protocol.limits);
         assert_eq!(format!("{limits:?}"), format!("{default_limits:?}"));
         assert_eq!((config.max_record, config.memory), (default.max_record, default.memory));
-        assert_eq!(config.protocol.timeouts.idle, Some(ServerConfig::RDMA_IDLE));
         assert_eq!(config.reply_cache, default.reply_cache);
+        let (timeouts, default_timeouts) = (&config.protocol.timeouts, &default.protocol.timeouts);
+        assert_eq!(timeouts.idle, Some(ServerConfig::RDMA_IDLE));
+        assert_eq!(
+            (timeouts.send, timeouts.least_rate),
+            (default_timeouts.send, default_timeouts.least_rate)
+        );
         assert_eq!(shares.limit(), default.shares().limit());
         assert_eq!(parse("").timeouts(), Timeouts::default());
     }
@@ -286,7 +309,7 @@ mod tests {
     #[test]
     fn each_option_has_its_effect() {
         let bounds = parse(
-            "--max-connections 100 --max-connections-per-peer 20 --max-half-open 10 --set-up 2 --idle 3 --tcp-idle 4 --stall 5 \
+            "--max-connections 100 --max-connections-per-peer 20 --max-half-open 10 --set-up 2 --idle 3 --tcp-idle 4 --stall 5 --least-rate 1M \
              --credits 8 --inline 1024 --max-payload 64K --max-arguments 80K --max-read-chunks 2 --max-write-chunks 1 \
              --max-segments 16 --memory 32M --memory-per-peer 4M --reply-cache 2M",
         );
@@ -297,7 +320,9 @@ mod tests {
         );
         let second = Duration::from_secs(1);
         assert_eq!((config.set_up, config.tcp_idle, config.stall), (2 * second, 4 * second, 5 * second));
-        assert_eq!(config.protocol.timeouts.idle, Some(3 * second));
+        let timeouts = &config.protocol.timeouts;
+        assert_eq!(timeouts.idle, Some(3 * second));
+        assert_eq!((timeouts.send, timeouts.least_rate), (5 * second, 1 << 20));
         assert_eq!((bounds.timeouts().startup, bounds.timeouts().stalled_send), (2 * second, 5 * second));
         assert_eq!((config.protocol.grant, config.max_calls), (8, 8));
         assert_eq!((config.protocol.send_size, config.protocol.receive_size), (1024, 1024));

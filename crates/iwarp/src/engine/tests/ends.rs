@@ -107,6 +107,23 @@ fn a_graceful_end_sends_what_was_posted_and_awaits_reads() {
 }
 
 #[test]
+fn i6_a_graceful_end_goes_on_while_data_leaves() {
+    let mut pair = Pair::open(&small());
+    let target = pair.server.open_write(30_000);
+    let write = pair.client.write(pattern(30_000), target);
+    pair.client.engine.disconnect(pair.now);
+    for _ in 0..10 {
+        assert!(!pair.client.transmit_some(1000, pair.now).is_empty());
+        pair.wait(seconds(4));
+        assert_eq!(pair.client.end(), None);
+    }
+    assert!(pair.client.take(write).is_none());
+    pair.wait(seconds(5));
+    assert_eq!(pair.client.take(write).unwrap().status, Status::Flushed);
+    assert_eq!(pair.client.end(), Some(Disconnected::Local));
+}
+
+#[test]
 fn i6_a_peer_that_does_not_close_is_left() {
     let mut pair = Pair::open(&small());
     pair.client.engine.disconnect(pair.now);

@@ -40,6 +40,33 @@ fn counters_tell_octets_segments_and_windows() {
     assert_eq!(pair.server.engine.counters().local_invalidations, received.local_invalidations);
 }
 
+/// Before any of them completes; what the peer writes is not taken for its answer to a Read.
+#[test]
+fn progress_of_requests_is_told_while_they_are_under_way() {
+    let mut pair = Pair::open(&small());
+    let source = pair.server.open_read(pattern(100_000));
+    let read = pair.client.read(source);
+    let request = pair.client.transmit(pair.now);
+    pair.server.take_whole(&request, pair.now);
+    let response = pair.server.transmit(pair.now);
+    let before = pair.client.engine.progress();
+    let fpdus = fpdus(&response);
+    let half: usize = fpdus[..fpdus.len() / 2].iter().map(|fpdu| fpdu.len()).sum();
+    pair.client.take_whole(&response[..half], pair.now);
+    assert!(pair.client.take(read).is_none());
+    let told = pair.client.engine.progress();
+    assert_eq!(told.received - before.received, half as u64);
+    assert!((45_000..55_000).contains(&(told.read - before.read)), "{told:?}");
+    assert_eq!(told.sent, before.sent);
+    pair.client.take_whole(&response[half..], pair.now);
+    assert_eq!(pair.client.sink(read), pattern(100_000));
+    assert_eq!(pair.client.engine.progress().read - before.read, 100_000);
+    let window = pair.client.open_write(1000);
+    pair.server.write(pattern(1000), window);
+    pair.run();
+    assert_eq!(pair.client.engine.progress().read - before.read, 100_000);
+}
+
 #[test]
 fn a_wrong_crc_is_counted() {
     let mut pair = Pair::open(&small());

@@ -1,0 +1,108 @@
+//! Slow is not stalled: data that moves at the least rate has all the time it needs, data that does not is given up (rule I6).
+
+use std::time::Duration;
+
+use rpcrdma_sim::{Fabric, FabricConfig};
+
+use crate::testing::{Pair, null, read, server_config, write};
+use crate::{Call, CallError, CloseReason, Config};
+
+const CALLS: u32 = 33;
+const LEN: usize = 64 << 10;
+
+/// A pair on a link of so many octets in a second, with the credits of a first reply; whether its providers tell of progress.
+fn linked(bandwidth: u64, server_memory: usize, tells: bool) -> Pair {
+    let fabric = Fabric::new(FabricConfig { bandwidth: Some(bandwidth), ..FabricConfig::default() });
+    let config = Config { calls: CALLS, ..Config::default() };
+    let server = Config { grant: CALLS, ..server_config() };
+    let mut pair = Pair::on(&fabric, config, server, server_memory);
+    pair.client.tells = tells;
+    pair.server.tells = tells;
+    pair.round_trip(null(1));
+    pair
+}
+
+/// Many calls with data that take more than twice as long as any timer.
+fn goes_on(call: fn(u32, usize) -> Call, server_memory: usize, tells: bool) {
+    let mut pair = linked(16 << 10, server_memory, tells);
+    for xid in 2..CALLS + 2 {
+        pair.call(call(xid, LEN));
+    }
+    pair.run_for(Duration::from_secs(150));
+    assert_eq!((&pair.client.closed, &pair.server.closed), (&None, &None));
+    assert_eq!(pair.client.replies.len(), 33);
+    assert!(pair.client.replies.iter().all(|(_, result)| result.is_ok()));
+    pair.check_no_leak();
+}
+
+#[test]
+fn i6_arguments_that_are_read_over_a_slow_link_are_not_cut_off() {
+    for tells in [true, false] {
+        goes_on(write, 64 << 20, tells);
+        // Most of them wait for the memory of those before.
+        goes_on(write, 512 << 10, tells);
+    }
+}
+
+#[test]
+fn i6_results_that_are_written_over_a_slow_link_are_not_cut_off() {
+    for tells in [true, false] {
+        goes_on(read, 64 << 20, tells);
+    }
+}
+
+#[test]
+fn i6_arguments_below_the_least_rate_hold_memory_for_a_limited_time() {
+    // Without progress told it is the time that they take at that rate: 8 s.
+    for (tells, least, most) in [(true, 29, 32), (false, 37, 40)] {
+        let mut pair = linked(100_000, 64 << 20, tells);
+        let before = pair.server.domain.usage().in_use;
+        pair.call(write(2, LEN));
+        // The Call arrives, and then nothing.
+        pair.pump();
+        while pair.server.domain.usage().in_use < before + LEN {
+            assert!(pair.fabric.step());
+            pair.pump();
+        }
+        let now = pair.now();
+        while pair.server.closed.is_none() {
+            let due = pair.server.connection.poll_timeout().expect("no wait is without a timer");
+            pair.fabric.advance(due.saturating_duration_since(pair.fabric.instant()));
+            let now = pair.fabric.instant();
+            pair.server.connection.handle_timeout(now);
+            while pair.server.pump(now) {}
+        }
+        assert_eq!(pair.server.closed, Some(CloseReason::Timeout("an RDMA Read")));
+        let took = (pair.now() - now).as_secs();
+        assert!((least..=most).contains(&took), "{took} s");
+        assert!(pair.server.domain.usage().in_use < LEN);
+    }
+}
+
+#[test]
+fn i6_results_that_are_taken_below_the_least_rate_hold_memory_for_a_limited_time() {
+    let mut pair = linked(1000, 64 << 20, true);
+    pair.call(read(2, 1 << 20));
+    pair.run_for(Duration::from_secs(59));
+    assert_eq!(pair.server.closed, None);
+    pair.run_for(Duration::from_secs(20));
+    assert_eq!(pair.server.closed, Some(CloseReason::Timeout("the peer to take what is sent")));
+}
+
+/// What moves for others gives a call that is never answered no more time than their data and its own may take.
+#[test]
+fn i6_a_call_without_a_reply_ends_though_the_link_is_busy() {
+    let mut pair = linked(64 << 10, 64 << 20, true);
+    pair.server.serving = false;
+    let lost = pair.call(write(2, LEN));
+    pair.run_for(Duration::from_secs(10));
+    assert_eq!(pair.server.calls.len(), 1);
+    pair.server.serving = true;
+    for xid in 3..20 {
+        pair.call(write(xid, LEN));
+        pair.run_for(Duration::from_secs(5));
+    }
+    let (_, result) = pair.client.replies.iter().find(|(id, _)| *id == lost).expect("it has ended");
+    assert_eq!(result.as_ref().unwrap_err().error, CallError::TimedOut);
+    assert_eq!(pair.client.closed, None);
+}
