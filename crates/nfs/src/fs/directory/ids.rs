@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, openat2};
 use rustix::io::Errno;
 
 use super::convert::stat;
-use super::map::{Key, Path, PathMap};
+use super::map::{Key, PathMap};
 use crate::fs::types::{FILE_ID_MAX, FileId, FileKind, FsError, Place};
 
 /// A descriptor that names and grants nothing.
@@ -38,8 +38,16 @@ pub(super) struct Object {
     pub(super) key: OnceLock<Key>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Objects that this thread has opened.
+    pub(super) static OPENED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl Object {
     pub(super) fn new(fd: OwnedFd) -> Result<Self, Errno> {
+        #[cfg(test)]
+        OPENED.set(OPENED.get() + 1);
         let stat = stat(&fd)?;
         Ok(Self { fd, stat, key: OnceLock::new() })
     }
@@ -143,14 +151,14 @@ impl Ids {
             Self::Map(map) => {
                 map.tidy();
                 let key = Key::from_id(id).ok_or(FsError::BadId)?;
-                if let Search::Found(object) = find(map, root, key, &map.paths(key)?)? {
+                if let Search::Found(object) = find(map, root, key)? {
                     return Ok(object);
                 }
                 // An ancestor may have been renamed between the look at the map and the walk: once more, when no rename
                 // is under way.
                 let _at_rest = map.at_rest();
                 let learnt = map.learnt();
-                match find(map, root, key, &map.paths(key)?)? {
+                match find(map, root, key)? {
                     Search::Found(object) => return Ok(object),
                     Search::Gone => map.drop_gone(key, learnt),
                     Search::Hidden => {}
@@ -191,11 +199,11 @@ enum Search {
     Hidden,
 }
 
-/// Walks the paths until the object with this key is there.
-fn find(map: &PathMap, root: BorrowedFd<'_>, key: Key, paths: &[Path]) -> Result<Search, FsError> {
+/// Walks the paths until the object with this key is there. The map is not locked while the kernel works.
+fn find(map: &PathMap, root: BorrowedFd<'_>, key: Key) -> Result<Search, FsError> {
     let mut search = Search::Gone;
-    for path in paths {
-        match walk(root, path) {
+    for path in map.paths(key)? {
+        match walk(root, &path) {
             Ok(object) if map.key(&object) == key => return Ok(Search::Found(object)),
             // The name stands for something else by now, or for nothing.
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}

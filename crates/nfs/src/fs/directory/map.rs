@@ -7,6 +7,10 @@
 //! of the process, however it comes; after a loss of power the newest may be stale. A torn record at the end (and what
 //! would follow it) is dropped when the log is read.
 //!
+//! *Locks.* Names are looked up under a lock that is held for some microseconds: never for a system call, and not for a whole
+//! path, which can be as long as a client likes. New names are written to the log first, under a lock of its own. While the
+//! log is written anew that lock is free, and records go to both.
+//!
 //! Memory follows the number of objects that clients have seen, about 150 octets each. A record goes when its name is
 //! taken away through this server, and when a handle is used and its object is not found under the name.
 //!
@@ -22,6 +26,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rpcrdma_sys::handle_of;
@@ -36,6 +41,8 @@ use crate::fs::types::{FileId, FsError};
 const NAMES_MAX: usize = 8;
 /// Directories above an object at most; a longer way is a ring of stale records.
 const DEPTH_MAX: usize = 2048;
+/// Directories that are climbed before the map is given to others: some microseconds.
+const CLIMB_STEPS: usize = 64;
 /// Dead records that a log may have before it is worth writing anew.
 const DEAD_RECORDS_MIN: u64 = 10_000;
 
@@ -128,6 +135,18 @@ struct Known {
 }
 
 impl Known {
+    /// Whether this is the newest name of an object.
+    fn is_newest(&self, key: Key, directory: Key, name: &[u8]) -> bool {
+        let newest = self.objects.get(&key).and_then(|names| names.last());
+        newest.is_some_and(|(parent, known)| *parent == directory && **known == *name)
+    }
+
+    /// Whether this is a name of an object.
+    fn has(&self, key: Key, directory: Key, name: &[u8]) -> bool {
+        let names = self.objects.get(&key).map(Vec::as_slice).unwrap_or_default();
+        names.iter().any(|(parent, known)| *parent == directory && **known == *name)
+    }
+
     /// Makes this the newest name of an object. Whether it was not.
     fn learn(&mut self, key: Key, directory: Key, name: &[u8]) -> bool {
         let names = self.objects.entry(key).or_default();
@@ -171,14 +190,23 @@ impl Known {
 }
 
 #[derive(Debug)]
-struct State {
-    known: Known,
-    log: File,
+struct Log {
+    file: File,
+    /// While the log is written anew: what has to follow there.
+    behind: Option<Behind>,
+}
+
+/// Records that came while the log was being written anew.
+#[derive(Debug, Default)]
+struct Behind {
+    octets: Vec<u8>,
     records: u64,
-    /// How often a name was noted, known or not.
-    learnt: u64,
-    /// With how many records to try again after the log could not be written anew.
-    tidy_from: u64,
+}
+
+/// A log to be written anew.
+struct Anew {
+    octets: Vec<u8>,
+    records: u64,
 }
 
 /// The map of one export.
@@ -187,7 +215,15 @@ pub(super) struct PathMap {
     root: Key,
     generation: Generation,
     path: PathBuf,
-    state: Mutex<State>,
+    /// Changed only by who holds [`Self::log`], so that both say what happened in one order.
+    known: RwLock<Known>,
+    log: Mutex<Log>,
+    /// In the log; changed with it.
+    records: AtomicU64,
+    /// With how many records to write the log anew, if that failed before.
+    tidy_from: AtomicU64,
+    /// How often a name was noted, known or not.
+    learnt: AtomicU64,
     /// Written while a rename is done but not noted yet.
     renames: RwLock<()>,
 }
@@ -252,13 +288,19 @@ impl PathMap {
             }
             rest = rest.get(length..).unwrap_or_default();
         }
-        let log = rewrite(&path, &known).map_err(StateError::io(&path))?;
+        let file = write_anew(&path, &known.records())
+            .and_then(|file| std::fs::rename(name_anew(&path), &path).map(|()| file))
+            .map_err(StateError::io(&path))?;
         let records = known.names;
         Ok(Self {
             root,
             generation,
             path,
-            state: Mutex::new(State { known, log, records, learnt: 0, tidy_from: 0 }),
+            known: RwLock::new(known),
+            log: Mutex::new(Log { file, behind: None }),
+            records: AtomicU64::new(records),
+            tidy_from: AtomicU64::new(0),
+            learnt: AtomicU64::new(0),
             renames: RwLock::default(),
         })
     }
@@ -268,8 +310,16 @@ impl PathMap {
         *object.key.get_or_init(|| Key::of(object, self.generation))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a name of an object. What cannot be written down is not given out.
@@ -277,19 +327,25 @@ impl PathMap {
         if key == self.root {
             return Ok(());
         }
-        let mut state = self.lock();
-        state.learnt += 1;
-        if state.known.learn(key, directory, name) {
-            self.append(&mut state, &record(LEARNT, key, directory, name))?;
+        self.learnt.fetch_add(1, Ordering::AcqRel);
+        // Without the log: the usual case.
+        if self.known().is_newest(key, directory, name) {
+            return Ok(());
+        }
+        let mut log = self.log();
+        if !self.known().is_newest(key, directory, name) {
+            self.append(&mut log, &record(LEARNT, key, directory, name))?;
+            self.change().learn(key, directory, name);
         }
         Ok(())
     }
 
     /// Notes that an object no longer has a name.
     pub(super) fn forget(&self, key: Key, directory: Key, name: &[u8]) -> Result<(), FsError> {
-        let mut state = self.lock();
-        if state.known.forget(key, directory, name) {
-            self.append(&mut state, &record(FORGOTTEN, key, directory, name))?;
+        let mut log = self.log();
+        if self.known().has(key, directory, name) {
+            self.change().forget(key, directory, name);
+            self.append(&mut log, &record(FORGOTTEN, key, directory, name))?;
         }
         Ok(())
     }
@@ -297,53 +353,90 @@ impl PathMap {
     /// How many objects are known.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.lock().known.objects.len()
+        self.known().objects.len()
     }
 
     /// A mark for [`Self::drop_gone`].
     pub(super) fn learnt(&self) -> u64 {
-        self.lock().learnt
+        self.learnt.load(Ordering::Acquire)
     }
 
     /// Drops an object that was found under none of its names; not if a name was noted since the mark was taken, which
     /// may be one of this object: the next use of the handle will tell.
     pub(super) fn drop_gone(&self, key: Key, mark: u64) {
-        let mut state = self.lock();
-        if state.learnt != mark {
+        let mut log = self.log();
+        let mut known = self.change();
+        if self.learnt() != mark {
             return;
         }
-        for (directory, name) in state.known.take(key) {
+        let names = known.take(key);
+        drop(known);
+        for (directory, name) in names {
             // Unwritten, the name comes back with the next start, and goes again when it is used.
-            let _ = self.append(&mut state, &record(FORGOTTEN, key, directory, &name));
+            let _ = self.append(&mut log, &record(FORGOTTEN, key, directory, &name));
         }
     }
 
-    fn append(&self, state: &mut State, record: &[u8]) -> Result<(), FsError> {
-        state.log.write_all(record).map_err(|error| {
+    fn append(&self, log: &mut Log, record: &[u8]) -> Result<(), FsError> {
+        log.file.write_all(record).map_err(|error| {
             tracing::error!(%error, path = %self.path.display(), "the map of names cannot be written");
             FsError::Io
         })?;
-        state.records += 1;
+        self.records.fetch_add(1, Ordering::Relaxed);
+        if let Some(behind) = &mut log.behind {
+            behind.octets.extend_from_slice(record);
+            behind.records += 1;
+        }
         Ok(())
     }
 
     /// Writes the log anew if most of it is dead. Only with the identity of the process: nobody else may make files in
-    /// the state directory.
+    /// the state directory. Others go on meanwhile.
     pub(super) fn tidy(&self) {
-        let mut state = self.lock();
-        if state.records <= DEAD_RECORDS_MIN + 2 * state.known.names || state.records < state.tidy_from {
-            return;
+        if let Some(anew) = self.begin_anew() {
+            let written = write_anew(&self.path, &anew.octets);
+            self.end_anew(&anew, written);
         }
-        match rewrite(&self.path, &state.known) {
-            Ok(log) => {
-                state.log = log;
-                state.records = state.known.names;
-                state.tidy_from = 0;
+    }
+
+    /// The records of a new log, if most of the old one are dead and no other thread writes it anew.
+    fn begin_anew(&self) -> Option<Anew> {
+        let records = self.records.load(Ordering::Relaxed);
+        if records <= DEAD_RECORDS_MIN || records < self.tidy_from.load(Ordering::Relaxed) {
+            return None;
+        }
+        if records <= DEAD_RECORDS_MIN + 2 * self.known().names {
+            return None;
+        }
+        let mut log = self.log();
+        if log.behind.is_some() {
+            return None;
+        }
+        log.behind = Some(Behind::default());
+        let known = self.known();
+        Some(Anew { octets: known.records(), records: known.names })
+    }
+
+    /// Puts the new log, with what came meanwhile, in the place of the old one.
+    fn end_anew(&self, anew: &Anew, written: io::Result<File>) {
+        let mut log = self.log();
+        let behind = log.behind.take().unwrap_or_default();
+        let done = written.and_then(|mut file| {
+            file.write_all(&behind.octets)?;
+            std::fs::rename(name_anew(&self.path), &self.path)?;
+            Ok(file)
+        });
+        match done {
+            Ok(file) => {
+                log.file = file;
+                self.records.store(anew.records + behind.records, Ordering::Relaxed);
+                self.tidy_from.store(0, Ordering::Relaxed);
             }
             Err(error) => {
                 tracing::warn!(%error, path = %self.path.display(), "map of names keeps growing");
                 // Not at once again.
-                state.tidy_from = state.records + DEAD_RECORDS_MIN;
+                let again = self.records.load(Ordering::Relaxed) + DEAD_RECORDS_MIN;
+                self.tidy_from.store(again, Ordering::Relaxed);
             }
         }
     }
@@ -359,49 +452,69 @@ impl PathMap {
         self.renames.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The paths from the root under which an object may be found, newest name first. A rename may be under way:
-    /// [`Self::at_rest`].
-    pub(super) fn paths(&self, key: Key) -> Result<Vec<Path>, FsError> {
-        if key == self.root {
-            return Ok(vec![Path::new()]);
-        }
-        let state = self.lock();
-        let names = state.known.objects.get(&key).ok_or(FsError::Stale)?;
-        Ok(names.iter().rev().filter_map(|(directory, name)| self.path(&state, *directory, name)).collect())
+    /// The paths from the root under which an object may be found, newest name first; each is put together when it is asked
+    /// for. A rename may be under way: [`Self::at_rest`].
+    pub(super) fn paths(&self, key: Key) -> Result<impl Iterator<Item = Path> + '_, FsError> {
+        let at_root = key == self.root;
+        let names = match self.known().objects.get(&key) {
+            _ if at_root => Names::new(),
+            Some(names) => names.clone(),
+            None => return Err(FsError::Stale),
+        };
+        let below = names.into_iter().rev().filter_map(move |(directory, name)| self.path(directory, name));
+        Ok(at_root.then(Path::new).into_iter().chain(below))
     }
 
     /// The path to `name` in `directory`, by the newest name of each directory above.
-    fn path(&self, state: &State, directory: Key, name: &[u8]) -> Option<Path> {
-        let mut path = vec![name.into()];
+    fn path(&self, directory: Key, name: Box<[u8]>) -> Option<Path> {
+        let mut path = vec![name];
         let mut at = directory;
         while at != self.root {
-            if path.len() > DEPTH_MAX {
-                return None;
+            // A rename between two parts gives a path that never was: what is found there is not the object.
+            let known = self.known();
+            for _ in 0..CLIMB_STEPS {
+                if at == self.root {
+                    break;
+                }
+                if path.len() > DEPTH_MAX {
+                    return None;
+                }
+                let (parent, name) = known.objects.get(&at)?.last()?;
+                path.push(name.clone());
+                at = *parent;
             }
-            let (parent, name) = state.known.objects.get(&at)?.last()?;
-            path.push(name.clone());
-            at = *parent;
         }
         path.reverse();
         Some(path)
     }
 }
 
-/// Writes the log anew under another name and puts it in the place of the old one. The new file is locked before it
-/// gets there, so no second server slips in between.
-fn rewrite(path: &std::path::Path, known: &Known) -> io::Result<File> {
-    let new = path.with_extension("new");
-    let mut log = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    flock(&log, FlockOperation::NonBlockingLockExclusive)?;
-    let mut octets = Vec::new();
-    for (key, names) in &known.objects {
-        for (directory, name) in names {
-            octets.extend_from_slice(&record(LEARNT, *key, *directory, name));
+impl Known {
+    /// The records of a log that says no more than this.
+    fn records(&self) -> Vec<u8> {
+        let mut octets = Vec::new();
+        for (key, names) in &self.objects {
+            for (directory, name) in names {
+                octets.extend_from_slice(&record(LEARNT, *key, *directory, name));
+            }
         }
+        octets
     }
-    log.write_all(&octets)?;
+}
+
+/// The name of a log that is being written.
+fn name_anew(path: &std::path::Path) -> PathBuf {
+    path.with_extension("new")
+}
+
+/// Writes a log under another name, from which it is to be renamed into the place of the old one. The new file is
+/// locked before it gets there, so no second server slips in between.
+fn write_anew(path: &std::path::Path, records: &[u8]) -> io::Result<File> {
+    let mut log =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(name_anew(path))?;
+    flock(&log, FlockOperation::NonBlockingLockExclusive)?;
+    log.write_all(records)?;
     log.sync_all()?;
-    std::fs::rename(&new, path)?;
     Ok(log)
 }
 
@@ -413,9 +526,8 @@ mod tests {
         Key { number, born: number * 7 }
     }
 
-    fn names(paths: &[Path]) -> Vec<String> {
+    fn names(paths: impl Iterator<Item = Path>) -> Vec<String> {
         paths
-            .iter()
             .map(|path| path.iter().map(|n| String::from_utf8_lossy(n)).collect::<Vec<_>>().join("/"))
             .collect()
     }
@@ -435,15 +547,15 @@ mod tests {
         map.remember(key(1), top, b"dir").unwrap();
         map.remember(key(2), key(1), b"file").unwrap();
         map.remember(key(2), top, b"link").unwrap();
-        assert_eq!(names(&map.paths(key(2)).unwrap()), ["link", "dir/file"]);
+        assert_eq!(names(map.paths(key(2)).unwrap()), ["link", "dir/file"]);
         map.remember(key(1), top, b"moved").unwrap();
         map.forget(key(1), top, b"dir").unwrap();
         drop(map);
         let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
-        let mut found = names(&map.paths(key(2)).unwrap());
+        let mut found = names(map.paths(key(2)).unwrap());
         found.sort();
         assert_eq!(found, ["link", "moved/file"]);
-        assert_eq!(map.paths(key(3)), Err(FsError::Stale));
+        assert_eq!(map.paths(key(3)).err(), Some(FsError::Stale));
     }
 
     /// As after the copying up of a file on overlayfs.
@@ -473,10 +585,10 @@ mod tests {
         for name in ["here", "there", "here"] {
             map.remember(key(1), top, name.as_bytes()).unwrap();
         }
-        assert_eq!(names(&map.paths(key(2)).unwrap()), ["here/file"]);
+        assert_eq!(names(map.paths(key(2)).unwrap()), ["here/file"]);
         drop(map);
         let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
-        assert_eq!(names(&map.paths(key(2)).unwrap()), ["here/file"]);
+        assert_eq!(names(map.paths(key(2)).unwrap()), ["here/file"]);
     }
 
     #[test]
@@ -503,7 +615,7 @@ mod tests {
         let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
         map.remember(key(1), key(2), b"a").unwrap();
         map.remember(key(2), key(1), b"b").unwrap();
-        assert_eq!(map.paths(key(1)).unwrap(), Vec::<Path>::new());
+        assert_eq!(map.paths(key(1)).unwrap().count(), 0);
     }
 
     #[test]
@@ -517,13 +629,13 @@ mod tests {
         let mark = map.learnt();
         map.remember(key(1), top, b"one").unwrap();
         map.drop_gone(key(1), mark);
-        assert_eq!(names(&map.paths(key(1)).unwrap()), ["one", "two"]);
+        assert_eq!(names(map.paths(key(1)).unwrap()), ["one", "two"]);
         map.drop_gone(key(1), map.learnt());
-        assert_eq!(map.paths(key(1)), Err(FsError::Stale));
-        assert_eq!((map.len(), map.lock().known.names), (0, 0));
+        assert_eq!(map.paths(key(1)).err(), Some(FsError::Stale));
+        assert_eq!((map.len(), map.known().names), (0, 0));
         drop(map);
         let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
-        assert_eq!(map.paths(key(1)), Err(FsError::Stale));
+        assert_eq!(map.paths(key(1)).err(), Some(FsError::Stale));
     }
 
     #[test]
@@ -531,6 +643,71 @@ mod tests {
         let (_place, state, root) = root();
         let _map = PathMap::open(&state, &root, Generation::Handle).unwrap();
         assert!(matches!(PathMap::open(&state, &root, Generation::Handle), Err(StateError::InUse { .. })));
+    }
+
+    #[test]
+    fn i6_a_slow_state_directory_holds_up_only_who_writes_the_log_anew() {
+        let (_place, state, root) = root();
+        let top = Key::of(&root, Generation::Handle);
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        for _ in 0..=DEAD_RECORDS_MIN / 2 {
+            map.remember(key(1), top, b"name").unwrap();
+            map.forget(key(1), top, b"name").unwrap();
+        }
+        map.remember(key(1), top, b"name").unwrap();
+        // The opening of a FIFO waits until somebody reads it: as a disk that does not answer.
+        let new = map.path.with_extension("new");
+        let _ = std::fs::remove_file(&new);
+        rustix::fs::mknodat(rustix::fs::CWD, &new, FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        std::thread::scope(|scope| {
+            let tidy = scope.spawn(|| map.tidy());
+            let (done, others) = std::sync::mpsc::channel();
+            let map = &map;
+            scope.spawn(move || {
+                while map.log().behind.is_none() {
+                    std::thread::yield_now();
+                }
+                map.tidy();
+                map.remember(key(2), top, b"other").unwrap();
+                assert_eq!(names(map.paths(key(1)).unwrap()), ["name"]);
+                map.remember(key(3), top, b"third").unwrap();
+                map.forget(key(2), top, b"other").unwrap();
+                done.send(()).unwrap();
+            });
+            let went_on = others.recv_timeout(std::time::Duration::from_secs(10));
+            let stuck = !tidy.is_finished();
+            std::fs::read(&new).unwrap();
+            assert!(stuck, "the test shows nothing");
+            went_on.expect("others wait for the log");
+        });
+        drop(map);
+        std::fs::remove_file(&new).unwrap();
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        assert_eq!(names(map.paths(key(1)).unwrap()), ["name"]);
+        assert_eq!(map.paths(key(2)).err(), Some(FsError::Stale));
+    }
+
+    #[test]
+    fn names_that_come_while_the_log_is_written_anew_are_kept() {
+        let (_place, state, root) = root();
+        let top = Key::of(&root, Generation::Handle);
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        map.remember(key(1), top, b"first").unwrap();
+        map.remember(key(2), top, b"second").unwrap();
+        map.records.store(DEAD_RECORDS_MIN + 100, Ordering::Relaxed);
+        let anew = map.begin_anew().unwrap();
+        assert!(map.begin_anew().is_none(), "one at a time");
+        map.forget(key(1), top, b"first").unwrap();
+        map.remember(key(3), top, b"third").unwrap();
+        map.end_anew(&anew, write_anew(&map.path, &anew.octets));
+        map.remember(key(4), top, b"fourth").unwrap();
+        assert_eq!(map.records.load(Ordering::Relaxed), 5);
+        drop(map);
+        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        assert_eq!(map.paths(key(1)).err(), Some(FsError::Stale));
+        for (number, name) in [(2, "second"), (3, "third"), (4, "fourth")] {
+            assert_eq!(names(map.paths(key(number)).unwrap()), [name]);
+        }
     }
 
     #[test]

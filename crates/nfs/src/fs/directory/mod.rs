@@ -67,9 +67,31 @@ use super::{EntrySink, FileSystem, Location};
 /// Locks that keep the attributes before and after a change together; one object always has the same.
 const STRIPES: usize = 64;
 
-/// Directories that are climbed for one `..`: twice as many as a path of the kernel's can have. A client could make a
-/// chain of any length, and each step costs a system call.
+/// How often `..` is looked for again when a directory above was renamed meanwhile.
+const PARENT_TRIES: usize = 8;
+/// Directories that are climbed for one `..` where the kernel does not tell the path: with those of the path that it tells,
+/// more than twice as many as a path of the kernel's can have.
 const CLIMB_MAX: usize = 4096;
+/// Directories that are climbed by one system call at first, and at most: `../` for each is a path that the kernel takes.
+const CLIMB_STEPS: usize = 256;
+const CLIMB_STEPS_MAX: usize = 1024;
+
+/// How `..` is walked.
+const UP: ResolveFlags =
+    ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_XDEV);
+
+/// Where a directory was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    /// In the tree.
+    Inside,
+    /// Not in the tree.
+    Outside,
+    /// Somewhere else at each look.
+    Moving,
+    /// Under a path that is too long to be told.
+    TooDeep,
+}
 
 /// How objects are told apart ([`DirectoryFs`] says what that means for a client).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -254,7 +276,12 @@ impl DirectoryFs {
 
     /// The entry of a directory, whatever it is.
     fn child(&self, directory: &Object, name: Name<'_>) -> Result<Object, FsError> {
-        let open = || openat2(directory, name.as_bytes(), NAMING, Mode::empty(), WALK);
+        self.step(directory, name.as_bytes(), NAMING, WALK)
+    }
+
+    /// Makes one step of a walk.
+    fn step(&self, from: &Object, name: &[u8], flags: OFlags, how: ResolveFlags) -> Result<Object, FsError> {
+        let open = || openat2(from, name, flags, Mode::empty(), how);
         let fd = self.open_files.opening(out_of_descriptors, open).map_err(|errno| match errno {
             // The root of another file system: not entered.
             Errno::XDEV => FsError::AccessDenied,
@@ -281,26 +308,81 @@ impl DirectoryFs {
         Ok(Node { id: self.ids.id_of(object, parent)?, attributes: attributes(&object.stat) })
     }
 
-    /// One directory up, on the same file system.
-    fn climb(&self, from: &Object) -> Result<Object, FsError> {
-        let up = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        let open = || openat2(from, c"..", NAMING | OFlags::DIRECTORY, Mode::empty(), up);
-        let fd = self.open_files.opening(out_of_descriptors, open).map_err(|errno| match errno {
-            Errno::XDEV => FsError::AccessDenied,
-            other => other.into(),
-        })?;
-        Ok(Object::new(fd)?)
+    /// The parent of a directory that is not the root.
+    ///
+    /// Somebody may have moved the directory out of the tree: then what is above it is none of the client's business.
+    fn parent(&self, who: &Identity, directory: &Object) -> Result<Object, FsError> {
+        for _ in 0..PARENT_TRIES {
+            let parent = {
+                let _acting = self.actor.act_as(who)?;
+                self.step(directory, b"..", NAMING | OFlags::DIRECTORY, UP)?
+            };
+            match self.sight_by_ancestors(&parent)? {
+                Sight::Inside => return Ok(parent),
+                Sight::Outside => return Err(FsError::AccessDenied),
+                Sight::Moving | Sight::TooDeep => {}
+            }
+        }
+        Err(FsError::TryLater)
     }
 
-    /// The parent of a directory that is not the root.
-    fn parent(&self, who: &Identity, directory: &Object) -> Result<Object, FsError> {
-        let parent = {
-            let _acting = self.actor.act_as(who)?;
-            self.climb(directory)?
+    /// Whether a directory is in the tree. To climb up to the root would cost a system call for each directory above, and a
+    /// client can make chains of any length. So the kernel says by which path it knows the directory. That is a hint: a walk
+    /// from the root along this path has to lead to the very object.
+    fn sight(&self, directory: &Object) -> Result<Sight, FsError> {
+        let place = Place::from(&directory.stat);
+        if place == Place::from(&self.root.stat) {
+            return Ok(Sight::Inside);
+        }
+        let Some(path) = self.path_of(directory)? else { return Ok(Sight::TooDeep) };
+        let root = self.path_of(&self.root)?.ok_or(FsError::NameTooLong)?;
+        let below = match path.strip_prefix(root.as_slice()) {
+            Some([b'/', below @ ..]) => below,
+            Some(below) if root == b"/" => below,
+            _ => return Ok(Sight::Outside),
         };
-        // Somebody may have moved the directory out of the tree: then what is above it is none of the client's
-        // business.
-        if self.is_below_root(&parent, &[])? { Ok(parent) } else { Err(FsError::AccessDenied) }
+        let walk = || openat2(&self.root, below, NAMING, Mode::empty(), WALK);
+        match self.open_files.opening(out_of_descriptors, walk) {
+            Ok(found) if Place::from(&stat(&found)?) == place => Ok(Sight::Inside),
+            // A directory above was renamed between the two.
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::AGAIN) => Ok(Sight::Moving),
+            Err(Errno::XDEV) => Ok(Sight::Outside),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// [`Self::sight`], also of a directory whose path is too long to be told: by the nearest directory above it whose path is
+    /// not. One system call climbs many steps; where they led out of the tree, fewer do.
+    fn sight_by_ancestors(&self, directory: &Object) -> Result<Sight, FsError> {
+        let mut sight = self.sight(directory)?;
+        let mut above: Option<Object> = None;
+        let (mut steps, mut climbed) = (CLIMB_STEPS, 0);
+        while sight == Sight::TooDeep {
+            if climbed >= CLIMB_MAX {
+                return Ok(Sight::Outside);
+            }
+            let from = above.as_ref().unwrap_or(directory);
+            let up = b"../".repeat(steps);
+            let (ancestor, seen) = match self.step(from, &up, NAMING | OFlags::DIRECTORY, UP) {
+                Ok(ancestor) => {
+                    let seen = self.sight(&ancestor)?;
+                    (Some(ancestor), seen)
+                }
+                // The root of the file system.
+                Err(FsError::AccessDenied) => (None, Sight::Outside),
+                Err(error) => return Err(error),
+            };
+            match seen {
+                Sight::TooDeep => {
+                    climbed += steps;
+                    above = ancestor;
+                    steps = (2 * steps).min(CLIMB_STEPS_MAX);
+                }
+                Sight::Outside if steps > 1 => steps /= 2,
+                seen => sight = seen,
+            }
+        }
+        Ok(sight)
     }
 
     /// Whether a directory is the root or has it above, with none of `borders` before.
@@ -314,7 +396,8 @@ impl DirectoryFs {
             if borders.contains(&at) || climbed > CLIMB_MAX {
                 return Ok(false);
             }
-            let next = self.climb(above.as_ref().unwrap_or(directory))?;
+            let next =
+                self.step(above.as_ref().unwrap_or(directory), b"..", NAMING | OFlags::DIRECTORY, UP)?;
             let place = Place::from(&next.stat);
             // The root of the file system is its own parent.
             if place == at {
@@ -324,6 +407,15 @@ impl DirectoryFs {
             above = Some(next);
         }
         Ok(true)
+    }
+
+    /// The path of an object from the root of the process, as far as the kernel knows; `None` if it is too long to be told.
+    fn path_of(&self, object: &Object) -> Result<Option<Vec<u8>>, FsError> {
+        match readlinkat(&self.proc_fds, Self::proc_name(object), Vec::new()) {
+            Ok(path) => Ok(Some(path.into_bytes())),
+            Err(Errno::NAMETOOLONG) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     fn stripe(&self, id: &FileId) -> usize {

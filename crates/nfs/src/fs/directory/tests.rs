@@ -47,6 +47,83 @@ fn other_file_systems_below_are_listed_and_not_entered() {
     }
 }
 
+/// A chain of directories with the ids of all, by lookups of each in the one above.
+fn chain(fs: &DirectoryFs, tree: &Path, depth: usize) -> Vec<FileId> {
+    let who = Identity::superuser();
+    let mut ids = vec![fs.root()];
+    let mut at: OwnedFd = std::fs::File::open(tree).unwrap().into();
+    for _ in 0..depth {
+        rustix::fs::mkdirat(&at, c"d", Mode::RWXU).unwrap();
+        at = openat(&at, c"d", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let name = LookupName::new(b"d").unwrap();
+        ids.push(fs.lookup(&who, ids.last().unwrap(), name).unwrap().node.id);
+    }
+    ids
+}
+
+/// Removes a chain with as few descriptors as its directories need each.
+fn unchain(tree: &Path) {
+    let (top, rest) = (tree.join("d"), tree.join("rest"));
+    while std::fs::rename(top.join("d"), &rest).is_ok() {
+        std::fs::remove_dir(&top).unwrap();
+        std::fs::rename(&rest, &top).unwrap();
+    }
+}
+
+#[test]
+fn i6_a_parent_costs_the_same_however_deep_it_is() {
+    let who = Identity::superuser();
+    for handles in [HandleSource::Automatic, HandleSource::Map] {
+        let tree = tempfile::tempdir().unwrap();
+        let (_place, fs) = open(tree.path(), handles);
+        // The kernel tells no path of more than 4095 octets; without its handles a path has 2048 names at most.
+        let depth = if fs.has_kernel_handles() { 3500 } else { 1500 };
+        let ids = chain(&fs, tree.path(), depth);
+        let opened = |depth: usize| {
+            let before = ids::OPENED.get();
+            let found = fs.lookup(&who, &ids[depth], LookupName::Parent).unwrap();
+            assert_eq!(found.node.id, ids[depth - 1], "{depth}");
+            ids::OPENED.get() - before
+        };
+        assert_eq!(opened(2), opened(1000));
+        assert!((opened(2)..opened(2) + 8).contains(&opened(depth)), "{}", opened(depth));
+        let listed = |depth: usize| {
+            let before = ids::OPENED.get();
+            fs.read_directory(&who, &ids[depth], 0, 0, true, &mut |_| std::ops::ControlFlow::Continue(()))
+                .unwrap();
+            ids::OPENED.get() - before
+        };
+        assert_eq!(listed(2), listed(999));
+        unchain(tree.path());
+    }
+}
+
+#[test]
+fn a_deep_directory_that_was_moved_out_has_no_parent() {
+    let who = Identity::superuser();
+    for handles in [HandleSource::Automatic, HandleSource::Map] {
+        let place = tempfile::tempdir().unwrap();
+        let tree = place.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        let (_place, fs) = open(&tree, handles);
+        let ids = chain(&fs, &tree, 20);
+        // By handles, directories go on where paths end.
+        let name = "n".repeat(250);
+        let mut deep = *ids.last().unwrap();
+        for _ in 0..30 {
+            let name = Name::new(name.as_bytes()).unwrap();
+            let made = fs.make(&who, &deep, name, &Special::Directory, &SetAttributes::default());
+            deep = made.result.unwrap().id;
+        }
+        assert!(fs.lookup(&who, &deep, LookupName::Parent).is_ok());
+        std::fs::rename(tree.join("d/d/d"), place.path().join("outside")).unwrap();
+        let refused = fs.lookup(&who, &deep, LookupName::Parent).unwrap_err();
+        assert!(matches!(refused, FsError::AccessDenied | FsError::Stale), "{refused}");
+        // Above, nothing has changed.
+        assert_eq!(fs.lookup(&who, &ids[2], LookupName::Parent).unwrap().node.id, ids[1]);
+    }
+}
+
 #[test]
 fn trees_that_share_a_verifier_change_it_together() {
     let trees = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
