@@ -108,6 +108,8 @@ fn i6_help_shows_every_limit_of_a_server() {
         ("--max-read-chunks", "COUNT", "[default: 16]"),
         ("--max-write-chunks", "COUNT", "[default: 16]"),
         ("--max-segments", "COUNT", "[default: 256]"),
+        ("--io-threads", "COUNT", "[default: 8 for each processor, from 32 to 128]"),
+        ("--flush-wait", "SECONDS", "[default: 60]"),
         ("--memory", "OCTETS", "[default: 512M]"),
         ("--memory-per-peer", "OCTETS", "[default: a quarter]"),
         ("--reply-cache", "OCTETS", "[default: 128M]"),

@@ -140,6 +140,22 @@ pub trait FileSystem: Send + Sync + 'static {
         stability: Stability,
     ) -> Outcome<WriteResult>;
 
+    /// Writes as [`Self::write`] does, and calls `written` as soon as the data is in the file, before stable storage is waited
+    /// for: the next write to the file begins then, or at the latest when this returns.
+    fn write_telling(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+        written: &dyn Fn(),
+    ) -> Outcome<WriteResult> {
+        let outcome = self.write(who, id, offset, data, stability);
+        written();
+        outcome
+    }
+
     /// Brings what was written to `count` octets from `offset` to stable storage (`count` 0: to the end). The
     /// result is the write verifier.
     fn commit(&self, who: &Identity, id: &FileId, offset: u64, count: u32) -> Outcome<u64>;

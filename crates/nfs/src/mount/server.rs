@@ -19,7 +19,7 @@ use super::{
     MountName, MountOk, MountProcedure, MountResult, MountStatus,
 };
 use crate::fs::{FileId, FileKind, FsError, LookupName};
-use crate::server::{Caller, Crossing, Exports as ServedExports, Served, Shared};
+use crate::server::{Caller, Crossing, Exports as ServedExports, Served, Shared, Work};
 
 /// Mounts remembered for DUMP. When there are more, the host with the most loses its oldest one.
 pub const MOUNTS_MAX: usize = 1024;
@@ -233,9 +233,12 @@ async fn mount(shared: &Arc<Shared>, caller: Caller, path: &[u8]) -> Result<Moun
     }
     let rest: Vec<Vec<u8>> = rest.into_iter().map(<[u8]>::to_vec).collect();
     let (job_shared, job_served) = (Arc::clone(shared), Arc::clone(served));
+    let peer = caller.peer;
     let job = move || walk(&job_shared.exports, &job_served, &caller, &rest);
-    let walked = shared.blocking(&served.export.file_system, job).await;
-    let (entered, id) = walked.ok_or(MountStatus::ServerFault)?.map_err(status)?;
+    // There is no status that says "later".
+    let walked =
+        shared.blocking(served, peer, Work::Look, job).await.map_err(|_| MountStatus::ServerFault)?;
+    let (entered, id) = walked.map_err(status)?;
     Ok(MountOk {
         handle: shared.exports.seal(&entered, &id),
         auth_flavors: vec![flavor::AUTH_SYS, flavor::AUTH_NONE],

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rpcrdma_verbs::Buffer;
 
-use super::{At, Serve, Served3, Shared};
+use super::{At, Serve, Served3, Shared, Unserved, Work};
 use crate::fs::{FsError, ReadResult, Stability};
 use crate::wire::{
     CommitArgs, CommitOk, FileHandle, MAX_PAYLOAD, ReadArgs, ReadOk, StableHow, Status, WriteArgs, WriteOk,
@@ -17,23 +17,24 @@ pub(super) fn limited(count: u32, shared: &Shared) -> usize {
     usize::try_from(count.min(shared.max_payload)).unwrap_or(MAX_PAYLOAD)
 }
 
-/// Serves a READ; `None` if the file system panicked.
+/// Serves a READ.
 pub(super) async fn read(
     shared: &Arc<Shared>,
     at: At,
     peer: Option<IpAddr>,
     call: ReadArgs,
-) -> Option<Served3<ReadArgs>> {
+) -> Result<Served3<ReadArgs>, Unserved> {
     let Some(mut buffer) = shared.buffer(peer, limited(call.count, shared)).await else {
-        return Some(Err((Status::Jukebox, None)));
+        return Ok(Err((Status::Jukebox, None)));
     };
-    if let Some(read) = at.fs().try_read(&at.who, &at.id, call.offset, &mut buffer) {
-        return Some(results(shared, &at, buffer, read));
+    // A refusal has attributes, for which a disk may be needed.
+    if let Some(Ok(read)) = at.fs().try_read(&at.who, &at.id, call.offset, &mut buffer) {
+        return Ok(results(shared, &at, buffer, Ok(read)));
     }
-    let file_system = Arc::clone(&at.served.export.file_system);
+    let served = Arc::clone(&at.served);
     let job_shared = Arc::clone(shared);
     shared
-        .blocking(&file_system, move || {
+        .blocking(&served, peer, Work::Read, move || {
             let read = at.fs().read(&at.who, &at.id, call.offset, &mut buffer);
             results(&job_shared, &at, buffer, read)
         })
@@ -58,41 +59,36 @@ fn results(
     })
 }
 
-impl Serve for WriteArgs {
-    fn handle(&self) -> &FileHandle {
-        &self.file
+/// Serves a WRITE; calls `written` when the data is in the file.
+pub(super) fn write(call: &WriteArgs, at: &At, written: &dyn Fn()) -> Served3<WriteArgs> {
+    let refused = |status| Err((status, at.untouched()));
+    if let Err(status) = at.writable() {
+        return refused(status);
     }
-
-    fn serve(self, at: &At) -> Served3<Self> {
-        let refused = |status| Err((status, at.untouched()));
-        if let Err(status) = at.writable() {
-            return refused(status);
-        }
-        // RFC 1813 §3.3.7: count is the number of octets of data; there cannot be fewer.
-        let Some(data) = usize::try_from(self.count).ok().and_then(|count| self.data.get(..count)) else {
-            return refused(Status::Inval);
-        };
-        let data = data.get(..limited(self.count, &at.shared)).unwrap_or(data);
-        let stability = match self.stable {
-            StableHow::Unstable => Stability::Unstable,
-            StableHow::DataSync => Stability::DataSync,
-            StableHow::FileSync => Stability::FileSync,
-        };
-        let outcome = at.fs().write(&at.who, &at.id, self.offset, data, stability);
-        let file_wcc = at.wcc(&outcome.change);
-        let written = outcome.result.map_err(|error| (error.into(), file_wcc))?;
-        at.shared.counters.written(written.length);
-        Ok(WriteOk {
-            file_wcc,
-            count: u32::try_from(written.length).unwrap_or(u32::MAX),
-            committed: match written.committed {
-                Stability::Unstable => StableHow::Unstable,
-                Stability::DataSync => StableHow::DataSync,
-                Stability::FileSync => StableHow::FileSync,
-            },
-            verifier: written.verifier.to_be_bytes(),
-        })
-    }
+    // RFC 1813 §3.3.7: count is the number of octets of data; there cannot be fewer.
+    let Some(data) = usize::try_from(call.count).ok().and_then(|count| call.data.get(..count)) else {
+        return refused(Status::Inval);
+    };
+    let data = data.get(..limited(call.count, &at.shared)).unwrap_or(data);
+    let stability = match call.stable {
+        StableHow::Unstable => Stability::Unstable,
+        StableHow::DataSync => Stability::DataSync,
+        StableHow::FileSync => Stability::FileSync,
+    };
+    let outcome = at.fs().write_telling(&at.who, &at.id, call.offset, data, stability, written);
+    let file_wcc = at.wcc(&outcome.change);
+    let result = outcome.result.map_err(|error| (error.into(), file_wcc))?;
+    at.shared.counters.written(result.length);
+    Ok(WriteOk {
+        file_wcc,
+        count: u32::try_from(result.length).unwrap_or(u32::MAX),
+        committed: match result.committed {
+            Stability::Unstable => StableHow::Unstable,
+            Stability::DataSync => StableHow::DataSync,
+            Stability::FileSync => StableHow::FileSync,
+        },
+        verifier: result.verifier.to_be_bytes(),
+    })
 }
 
 impl Serve for CommitArgs {

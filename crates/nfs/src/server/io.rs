@@ -1,168 +1,382 @@
 //! The threads on which file systems that may block are called.
 //!
-//! Named and bounded; started when there is work and none is idle. A job is one procedure from its first system call
-//! to its last. Jobs wait in one queue, which is as long as there are calls in progress: the credits of the connections
-//! bound it. A job that panics fails its own call. When the last handle is dropped, the threads finish the queue and
-//! end.
+//! A job is one procedure from its first system call to its last, and holds one thread. A job can wait for a disk, or for
+//! ever if its file system is frozen or its server is gone. So there is one rule: a job that does not end costs its own
+//! export, its own kind of work and its own address. Nobody else pays.
+//!
+//! *Lanes.* Each export has a [`Lane`] for each kind of [`Work`]: looking at objects, READ, changes of names and attributes,
+//! and WRITE with COMMIT. A lane has threads and queues of its own, a quarter of the export's threads. So an export that is
+//! frozen holds its own threads and no others, and calls that only look at objects never wait behind data. A file system
+//! that is frozen for changes (`fsfreeze`) is still read.
+//!
+//! *Addresses.* In a lane each address has a queue, and holds at most three quarters of the threads. The next free thread
+//! goes to the address that holds the fewest ([`queues`] has the order). So a job from an address that holds no thread
+//! waits until one job ends, however many wait. The cost of a job counts by itself: a slow one holds its thread longer.
+//!
+//! *Writes.* The kernel lets one WRITE at a time into a file. The others to that file wait in the queue and hold no thread.
+//! A WRITE that has to be stable gives the file free when its data is in it ([`Turn::release`]). Its sync holds the thread,
+//! and the syncs of several WRITEs run side by side: the kernel brings them to the disk together. READ and COMMIT of the
+//! file never wait here. A COMMIT has to cover the WRITEs that were answered before it came, and these are over.
+//!
+//! *Bounds.* Threads: those of an export, times the number of exports; a thread without work for [`IDLE`] ends. Jobs that
+//! wait: one for each call in progress. The credits of the connections and `max_calls` bound these
+//! (`rpcrdma::ServerConfig`), and their arguments are in the memory share of their address. Time: a job that cannot begin
+//! because nothing in front of it goes on is refused after [`queues::STALLED`]. Its call is put off (NFS3ERR_JUKEBOX). A
+//! job that has begun is never refused, since nobody knows how far it came.
+//!
+//! *Errors.* A job that panics fails its own call. When no thread can be started, the jobs of the lane are refused. When the
+//! last handle is dropped, the threads finish their queues and end; nobody waits for those that are stuck.
 
-use std::collections::VecDeque;
+mod queues;
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use queues::{Begun, Limits, Queues, STALLED};
 use tokio::sync::oneshot;
 
-type Job = Box<dyn FnOnce() + Send>;
+use super::handle::ExportId;
+use crate::fs::FileId;
 
-/// A pool of threads; see the module.
-#[derive(Debug)]
-pub(super) struct IoThreads {
-    shared: Arc<Shared>,
+/// How long a thread without work is kept.
+const IDLE: Duration = Duration::from_secs(10);
+/// How often the queues are looked through for jobs that have waited too long.
+const WATCH: Duration = Duration::from_secs(2);
+/// Kinds of work, which share the threads of an export evenly.
+const LANES: usize = 4;
+/// Fewest threads of a lane: one address never has all of them.
+const LANE_LEAST: usize = 2;
+
+/// Fewest threads of an export.
+pub(super) const THREADS_LEAST: usize = LANES * LANE_LEAST;
+
+/// Kinds of work. No kind waits for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Work {
+    /// Looks at objects and names, and changes nothing.
+    Look,
+    /// Reads data from a disk.
+    Read,
+    /// Changes names or attributes, and waits until they are on stable storage.
+    Change,
+    /// WRITE and COMMIT.
+    Write,
 }
 
-struct Shared {
-    limit: usize,
+impl Work {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Look => "look",
+            Self::Read => "read",
+            Self::Change => "change",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// Where a job comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) export: ExportId,
+    pub(super) address: Option<IpAddr>,
+}
+
+/// Why a job has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unserved {
+    /// It panicked.
+    Panicked,
+    /// It was not begun: what it waited for does not go on, or there are no threads.
+    Refused,
+}
+
+type Job = Box<dyn FnOnce(&Turn<'_>) + Send>;
+
+/// Threads and queues of one export for one kind of work.
+struct Lane {
+    work: Work,
+    limits: Limits,
+    idle: Duration,
     state: Mutex<State>,
-    work: Condvar,
+    ready: Condvar,
 }
 
-#[derive(Default)]
 struct State {
-    queue: VecDeque<Job>,
+    queues: Queues<Job>,
     threads: usize,
+    /// Threads that wait for work.
     idle: usize,
+    /// How many of the idle threads were told that there is some.
+    woken: usize,
     closed: bool,
 }
 
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("limit", &self.limit).finish_non_exhaustive()
+/// The step by which a job gets a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Staff {
+    /// Nothing: none can begin, or those at work will see it.
+    Enough,
+    Wake,
+    Start,
+}
+
+impl State {
+    fn staff(&mut self, limit: usize) -> Staff {
+        if !self.queues.is_ready() {
+            return Staff::Enough;
+        }
+        if self.idle > self.woken {
+            self.woken += 1;
+            Staff::Wake
+        } else if self.threads < limit {
+            self.threads += 1;
+            Staff::Start
+        } else {
+            Staff::Enough
+        }
     }
 }
 
-impl Shared {
+/// The turn of a WRITE at its file, for as long as its job is at work.
+pub(super) struct Turn<'a> {
+    lane: &'a Arc<Lane>,
+    file: Cell<Option<FileId>>,
+}
+
+impl Turn<'_> {
+    /// The data is in the file: the next WRITE to it may begin while this job goes on.
+    pub(super) fn release(&self) {
+        if let Some(file) = self.file.take() {
+            let mut state = self.lane.lock();
+            state.queues.release(&file);
+            let staff = state.staff(self.lane.limits.threads);
+            drop(state);
+            self.lane.act(staff);
+        }
+    }
+}
+
+impl Lane {
+    fn new(work: Work, limits: Limits, idle: Duration) -> Self {
+        let state = State { queues: Queues::new(limits), threads: 0, idle: 0, woken: 0, closed: false };
+        Self { work, limits, idle, state: Mutex::new(state), ready: Condvar::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
+        // No code that can panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn serve(&self) {
+    /// Takes a job in, or drops it, which refuses it. Returns whether the job may have to wait.
+    fn push(self: &Arc<Self>, address: Option<IpAddr>, file: Option<FileId>, job: Job) -> bool {
         let mut state = self.lock();
+        let busy = state.queues.held() > 0;
+        let pushed = state.queues.push(address, file, job, Instant::now());
+        let staff = state.staff(self.limits.threads);
+        drop(state);
+        if pushed.is_err() {
+            tracing::debug!(
+                ?address,
+                work = self.work.name(),
+                "put off: nothing in front of this call goes on"
+            );
+        }
+        self.act(staff);
+        busy
+    }
+
+    fn act(self: &Arc<Self>, staff: Staff) {
+        match staff {
+            Staff::Enough => {}
+            Staff::Wake => self.ready.notify_one(),
+            Staff::Start => {
+                let lane = Arc::clone(self);
+                let name = format!("nfs-{}", self.work.name());
+                if let Err(error) = thread::Builder::new().name(name).spawn(move || lane.serve()) {
+                    tracing::error!(%error, work = self.work.name(), "no thread for file I/O could be started");
+                    let mut state = self.lock();
+                    state.threads -= 1;
+                    // Dropping the jobs refuses their calls.
+                    let jobs = if state.threads == 0 { state.queues.clear() } else { Vec::new() };
+                    drop(state);
+                    drop(jobs);
+                }
+            }
+        }
+    }
+
+    /// The life of a thread.
+    fn serve(self: Arc<Self>) {
+        let mut state = self.lock();
+        let mut waited = false;
         loop {
-            if let Some(job) = state.queue.pop_front() {
+            if let Some(Begun { job, address, file }) = state.queues.begin(Instant::now()) {
+                let staff = state.staff(self.limits.threads);
                 drop(state);
-                job();
+                self.act(staff);
+                let turn = Turn { lane: &self, file: Cell::new(file) };
+                job(&turn);
                 state = self.lock();
-            } else if state.closed {
+                if let Some(file) = turn.file.take() {
+                    state.queues.release(&file);
+                }
+                state.queues.finish(address);
+                waited = false;
+            } else if waited || state.closed {
                 state.threads -= 1;
+                #[cfg(test)]
+                self.ready.notify_all();
                 return;
             } else {
                 state.idle += 1;
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                let (next, result) =
+                    self.ready.wait_timeout(state, self.idle).unwrap_or_else(PoisonError::into_inner);
+                state = next;
                 state.idle -= 1;
+                state.woken = state.woken.saturating_sub(1);
+                waited = result.timed_out();
+            }
+        }
+    }
+
+    /// Refuses what has waited too long; says whether anything waits still.
+    fn sweep(&self, now: Instant) -> bool {
+        let mut state = self.lock();
+        let late = state.queues.sweep(now);
+        let waiting = state.queues.is_waiting();
+        drop(state);
+        if !late.is_empty() {
+            tracing::warn!(
+                calls = late.len(),
+                work = self.work.name(),
+                "put off: the file system has ended no call in front of them for {STALLED:?}"
+            );
+        }
+        waiting
+    }
+}
+
+/// A thread that looks for jobs that have waited too long, while there are any.
+#[derive(Default)]
+struct Watch {
+    state: Mutex<WatchState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct WatchState {
+    lanes: Vec<Weak<Lane>>,
+    running: bool,
+    closed: bool,
+}
+
+impl Watch {
+    fn lock(&self) -> MutexGuard<'_, WatchState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sees to it that the queues are looked through from now on.
+    fn begin(self: &Arc<Self>) {
+        if std::mem::replace(&mut self.lock().running, true) {
+            return;
+        }
+        let watch = Arc::clone(self);
+        if let Err(error) = thread::Builder::new().name("nfs-watch".to_owned()).spawn(move || watch.run()) {
+            tracing::warn!(%error, "no thread that looks for calls that wait too long");
+            self.lock().running = false;
+        }
+    }
+
+    fn run(&self) {
+        let mut state = self.lock();
+        while !state.closed {
+            state = self.changed.wait_timeout(state, WATCH).unwrap_or_else(PoisonError::into_inner).0;
+            // Before the look: a job that comes behind it begins another watch.
+            state.running = false;
+            let lanes: Vec<_> = state.lanes.iter().filter_map(Weak::upgrade).collect();
+            drop(state);
+            let now = Instant::now();
+            let waiting = lanes.iter().map(|lane| lane.sweep(now)).fold(false, |any, one| any | one);
+            state = self.lock();
+            if !waiting || std::mem::replace(&mut state.running, true) {
+                return;
             }
         }
     }
 }
 
+/// All threads of a server; see the module.
+pub(super) struct IoThreads {
+    limits: Limits,
+    lanes: RwLock<HashMap<(ExportId, Work), Arc<Lane>>>,
+    watch: Arc<Watch>,
+}
+
 impl IoThreads {
-    /// At most `limit` threads, at least one.
-    pub(super) fn new(limit: usize) -> Self {
-        let shared = Shared { limit: limit.max(1), state: Mutex::default(), work: Condvar::new() };
-        Self { shared: Arc::new(shared) }
+    /// At most `threads` for each export, at least [`THREADS_LEAST`].
+    pub(super) fn new(threads: usize) -> Self {
+        let threads = (threads / LANES).max(LANE_LEAST);
+        let limits = Limits { threads, of_address: (threads * 3 / 4).max(1) };
+        Self { limits, lanes: RwLock::default(), watch: Arc::default() }
     }
 
-    /// Runs a job; `None` if it panicked or no thread could be started.
-    pub(super) fn run<T, J>(&self, job: J) -> impl Future<Output = Option<T>> + Send + use<T, J>
+    fn lane(&self, export: ExportId, work: Work) -> Arc<Lane> {
+        let key = (export, work);
+        if let Some(lane) = self.lanes.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Arc::clone(lane);
+        }
+        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
+        let lane = lanes.entry(key).or_insert_with(|| {
+            let lane = Arc::new(Lane::new(work, self.limits, IDLE));
+            self.watch.lock().lanes.push(Arc::downgrade(&lane));
+            lane
+        });
+        Arc::clone(lane)
+    }
+
+    /// Runs a job. With a `file` it waits for its turn there, for as long as it does not end the [`Turn`].
+    pub(super) fn run<T, J>(
+        &self,
+        origin: Origin,
+        work: Work,
+        file: Option<FileId>,
+        job: J,
+    ) -> impl Future<Output = Result<T, Unserved>> + Send + use<T, J>
     where
         T: Send + 'static,
-        J: FnOnce() -> T + Send + 'static,
+        J: FnOnce(&Turn<'_>) -> T + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
-        self.push(Box::new(move || {
-            if let Ok(result) = catch_unwind(AssertUnwindSafe(job)) {
-                // The caller may have gone; the job is done all the same.
-                let _ = sender.send(result);
-            }
-        }));
-        async move { receiver.await.ok() }
-    }
-
-    fn push(&self, job: Job) {
-        let mut state = self.shared.lock();
-        state.queue.push_back(job);
-        if state.idle < state.queue.len() && state.threads < self.shared.limit {
-            let shared = Arc::clone(&self.shared);
-            let number = state.threads;
-            match thread::Builder::new().name(format!("nfs-io-{number}")).spawn(move || shared.serve()) {
-                Ok(_) => state.threads += 1,
-                Err(error) => {
-                    tracing::error!(%error, "no thread for file I/O could be started");
-                    if state.threads == 0 {
-                        // Dropping the jobs fails their calls.
-                        state.queue.clear();
-                    }
-                }
-            }
+        let lane = self.lane(origin.export, work);
+        let address = origin.address.map(|address| address.to_canonical());
+        let job = move |turn: &Turn<'_>| {
+            let result = catch_unwind(AssertUnwindSafe(|| job(turn)));
+            // The caller may have gone; the job is done all the same.
+            let _ = sender.send(result.map_err(|_| Unserved::Panicked));
+        };
+        if lane.push(address, file, Box::new(job)) {
+            self.watch.begin();
         }
-        drop(state);
-        self.shared.work.notify_one();
+        async move { receiver.await.unwrap_or(Err(Unserved::Refused)) }
     }
 }
 
 impl Drop for IoThreads {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
-        self.shared.work.notify_all();
+        let lanes = self.lanes.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for lane in lanes.values() {
+            lane.lock().closed = true;
+            lane.ready.notify_all();
+        }
+        self.watch.lock().closed = true;
+        self.watch.changed.notify_all();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Barrier;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn jobs_run_side_by_side_within_the_limit() {
-        let pool = IoThreads::new(3);
-        let barrier = Arc::new(Barrier::new(3));
-        let running = Arc::new(AtomicUsize::new(0));
-        let most = Arc::new(AtomicUsize::new(0));
-        let jobs: Vec<_> = (0..12)
-            .map(|number| {
-                let (barrier, running, most) =
-                    (Arc::clone(&barrier), Arc::clone(&running), Arc::clone(&most));
-                pool.run(move || {
-                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    barrier.wait();
-                    running.fetch_sub(1, Ordering::SeqCst);
-                    number
-                })
-            })
-            .collect();
-        for (number, job) in jobs.into_iter().enumerate() {
-            assert_eq!(job.await, Some(number));
-        }
-        assert_eq!(most.load(Ordering::SeqCst), 3);
-    }
-
-    #[tokio::test]
-    async fn a_panic_fails_its_own_job_only() {
-        let pool = IoThreads::new(1);
-        let failed = pool.run(|| assert_eq!(1, 2, "on purpose"));
-        let good = pool.run(|| 5);
-        assert_eq!(failed.await, None);
-        assert_eq!(good.await, Some(5));
-    }
-
-    #[tokio::test]
-    async fn the_queue_is_finished_after_the_pool_is_dropped() {
-        let pool = IoThreads::new(1);
-        let jobs: Vec<_> = (0..5).map(|number| pool.run(move || number)).collect();
-        drop(pool);
-        for (number, job) in jobs.into_iter().enumerate() {
-            assert_eq!(job.await, Some(number));
-        }
-    }
-}
+mod tests;

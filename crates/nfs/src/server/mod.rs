@@ -1,8 +1,8 @@
 //! The NFS version 3 server: every procedure of RFC 1813 on exported [`FileSystem`]s.
 //!
 //! A call is decoded, its handle opened (authenticated, then the export's rules), and its procedure run: in place if
-//! the file system cannot block, else on an I/O thread (`io`). One file holds what one part of the protocol
-//! does, under the names of [`crate::wire`].
+//! the file system cannot block, else on an I/O thread. Module `io` keeps calls that wait for a disk out of the way of
+//! others. One file holds what one part of the protocol does, under the names of [`crate::wire`].
 //!
 //! **Buffers.** READ allocates a buffer from the share of the caller's address ([`PeerShares`]), the file system fills it,
 //! and it becomes the results' payload: the RDMA Write takes it from there, nothing copies it. WRITE hands the received
@@ -11,7 +11,8 @@
 //! holds at most its share; a call that finds either used up waits for [`BUFFER_WAIT`] and is then put off with
 //! NFS3ERR_JUKEBOX.
 //!
-//! **Errors.** Arguments that do not decode are GARBAGE_ARGS; whatever else is wrong has an NFS status.
+//! **Errors.** Arguments that do not decode are GARBAGE_ARGS; whatever else is wrong has an NFS status. A call that cannot
+//! begin, because no call in front of it goes on, is put off with NFS3ERR_JUKEBOX.
 #![allow(clippy::result_large_err, reason = "a failure carries attributes, and is as large as a success")]
 
 mod caller;
@@ -27,9 +28,10 @@ mod memory;
 mod namespace;
 mod object;
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::thread::available_parallelism;
+use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
 pub(crate) use caller::Caller;
@@ -37,12 +39,16 @@ pub use counters::{NfsCounters, ProcedureCount};
 pub(crate) use exports::{Crossing, Exports, Served};
 pub use exports::{Export, ExportError, NOBODY, Squash};
 pub use handle::{ExportId, HandleKey};
-use io::IoThreads;
+use io::{IoThreads, Origin};
+pub(crate) use io::{Unserved, Work};
 use rpcrdma::PeerShares;
 use rpcrdma_oncrpc::{CallContext, CallFailure, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::{Binding, Eligibility};
 use rpcrdma_verbs::ProtectionDomain;
 use rpcrdma_xdr::{Decoder, Stream, encode};
+use thiserror::Error;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 
 use crate::fs::{Attributes, Change, FileId, FileSystem, FsError, Identity, LookupName, Name, Node};
@@ -63,11 +69,21 @@ pub struct ServerOptions {
     /// Largest payload of one READ or WRITE in octets (`rtmax` and `wtmax` of FSINFO), at most [`MAX_PAYLOAD`].
     /// Default 1 MiB.
     pub max_payload: u32,
-    /// Threads for file systems that may block, at most. Default 4 for each processor, at most 64.
+    /// Threads of each export whose file system may block, at most; at least [`Self::IO_THREADS_LEAST`]. A quarter is for
+    /// each kind of work: what looks at objects, READ, changes of names and attributes, WRITE with COMMIT. Of each quarter,
+    /// calls from one address hold at most three quarters. Threads without work end. Default 8 for each processor, from 32
+    /// to 128.
     pub io_threads: usize,
+    /// How long [`NfsServer::flush`] waits for the file systems. Default 60 s.
+    pub flush_wait: Duration,
     /// Where the buffers of READ and of listings come from; best what the connections take theirs from
     /// ([`ServerConfig::shares`](rpcrdma::ServerConfig::shares)). Default: a domain of 64 MiB, 16 MiB for an address.
     pub shares: PeerShares,
+}
+
+impl ServerOptions {
+    /// The least of [`Self::io_threads`].
+    pub const IO_THREADS_LEAST: usize = io::THREADS_LEAST;
 }
 
 impl Default for ServerOptions {
@@ -75,10 +91,35 @@ impl Default for ServerOptions {
         let processors = available_parallelism().map_or(1, usize::from);
         Self {
             max_payload: 1 << 20,
-            io_threads: (4 * processors).min(64),
+            io_threads: (8 * processors).clamp(32, 128),
+            flush_wait: Duration::from_secs(60),
             shares: PeerShares::new(ProtectionDomain::new(64 << 20), 16 << 20),
         }
     }
+}
+
+/// Why data may not be on stable storage.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FlushError {
+    /// The file system says so.
+    #[error("export {export:?}: {error}")]
+    Failed {
+        /// Name of the export.
+        export: String,
+        /// The refusal of the file system.
+        error: FsError,
+    },
+    /// It has not ended in time. Its thread goes on.
+    #[error(
+        "export {export:?}: the file system was not done after {waited:?}; it may be frozen, or its server gone"
+    )]
+    Late {
+        /// Name of the export.
+        export: String,
+        /// How long it had ([`ServerOptions::flush_wait`]).
+        waited: Duration,
+    },
 }
 
 /// The NFS and MOUNT programs over one set of exports. Clones are views of one server.
@@ -93,6 +134,7 @@ pub(crate) struct Shared {
     pub(crate) mounts: MountTable,
     shares: PeerShares,
     io: IoThreads,
+    flush_wait: Duration,
     counters: NfsCounters,
     max_payload: u32,
 }
@@ -109,6 +151,7 @@ impl NfsServer {
             mounts: MountTable::default(),
             shares: options.shares,
             io: IoThreads::new(options.io_threads),
+            flush_wait: options.flush_wait,
             counters: NfsCounters::new(),
             max_payload: options.max_payload.clamp(1, largest),
         };
@@ -140,19 +183,49 @@ impl NfsServer {
         Some(self.shared.exports.seal(served, &served.root))
     }
 
-    /// Brings everything that was written to stable storage: for a clean stop, after the last call.
+    /// Brings everything that was written to stable storage: for a clean stop, after the last call. Each file system does so
+    /// on a thread of its own. None waits for one that is frozen, or for calls that are stuck there.
     ///
     /// # Errors
-    /// The first failure of a file system; the others are flushed all the same.
-    pub async fn flush(&self) -> Result<(), FsError> {
-        let mut result = Ok(());
+    /// The first of the exports that failed, or that was not done within [`ServerOptions::flush_wait`]; each is logged.
+    pub async fn flush(&self) -> Result<(), FlushError> {
+        let deadline = Instant::now() + self.shared.flush_wait;
+        let mut flushes = Vec::new();
+        let mut seen: Vec<&Arc<dyn FileSystem>> = Vec::new();
         for served in self.shared.exports.iter() {
-            let file_system = Arc::clone(&served.export.file_system);
-            let flushed = self.shared.blocking(&file_system.clone(), move || file_system.flush()).await;
-            result = result.and(flushed.unwrap_or(Err(FsError::ServerFault)));
+            let file_system = &served.export.file_system;
+            if !seen.iter().any(|other| Arc::ptr_eq(other, file_system)) {
+                seen.push(file_system);
+                flushes.push((served.export.name.clone(), flush(Arc::clone(file_system))));
+            }
+        }
+        let mut result = Ok(());
+        for (export, flushed) in flushes {
+            let flushed = match timeout_at(deadline, flushed).await {
+                Ok(Ok(Ok(()))) => continue,
+                Ok(Ok(Err(error))) => FlushError::Failed { export, error },
+                // It panicked, or there was no thread for it.
+                Ok(Err(_)) => FlushError::Failed { export, error: FsError::ServerFault },
+                Err(_) => FlushError::Late { export, waited: self.shared.flush_wait },
+            };
+            tracing::error!(error = %flushed, "not all data is on stable storage");
+            result = result.and(Err(flushed));
         }
         result
     }
+}
+
+/// Flushes on a thread of its own. The sender is dropped if it cannot say how that went.
+fn flush(file_system: Arc<dyn FileSystem>) -> oneshot::Receiver<Result<(), FsError>> {
+    let (sender, receiver) = oneshot::channel();
+    let flush = move || {
+        // Nobody listens any more if it took too long.
+        let _ = sender.send(file_system.flush());
+    };
+    if let Err(error) = thread::Builder::new().name("nfs-flush".to_owned()).spawn(flush) {
+        tracing::error!(%error, "no thread that flushes could be started");
+    }
+    receiver
 }
 
 /// A caller at an object: what a procedure works on.
@@ -175,13 +248,60 @@ impl Shared {
         Ok(At { shared: Arc::clone(self), served: Arc::clone(served), id, caller: caller.clone(), who })
     }
 
-    /// Runs `job` where the file system allows it. `None` if it panicked.
+    /// Runs `job` where the file system allows it.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
-        file_system: &Arc<dyn FileSystem>,
+        served: &Served,
+        peer: Option<IpAddr>,
+        work: Work,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
-        if file_system.may_block() { self.io.run(job).await } else { Some(job()) }
+    ) -> Result<T, Unserved> {
+        if !served.export.file_system.may_block() {
+            return Ok(job());
+        }
+        self.io.run(Origin { export: served.id, address: peer }, work, None, move |_| job()).await
+    }
+
+    /// Runs a job that writes to a file in its turn there. The job gets what ends the turn before the job ends.
+    async fn writing<T: Send + 'static>(
+        &self,
+        served: &Served,
+        peer: Option<IpAddr>,
+        file: FileId,
+        job: impl FnOnce(&dyn Fn()) -> T + Send + 'static,
+    ) -> Result<T, Unserved> {
+        if !served.export.file_system.may_block() {
+            return Ok(job(&|| {}));
+        }
+        let origin = Origin { export: served.id, address: peer };
+        self.io.run(origin, Work::Write, Some(file), move |turn| job(&|| turn.release())).await
+    }
+}
+
+/// The kind of work that a procedure asks of the file system.
+fn work(procedure: NfsProcedure) -> Work {
+    match procedure {
+        NfsProcedure::Null
+        | NfsProcedure::Getattr
+        | NfsProcedure::Lookup
+        | NfsProcedure::Access
+        | NfsProcedure::Readlink
+        | NfsProcedure::Readdir
+        | NfsProcedure::Readdirplus
+        | NfsProcedure::Fsstat
+        | NfsProcedure::Fsinfo
+        | NfsProcedure::Pathconf => Work::Look,
+        NfsProcedure::Read => Work::Read,
+        NfsProcedure::Setattr
+        | NfsProcedure::Create
+        | NfsProcedure::Mkdir
+        | NfsProcedure::Symlink
+        | NfsProcedure::Mknod
+        | NfsProcedure::Remove
+        | NfsProcedure::Rmdir
+        | NfsProcedure::Rename
+        | NfsProcedure::Link => Work::Change,
+        NfsProcedure::Write | NfsProcedure::Commit => Work::Write,
     }
 }
 
@@ -298,6 +418,17 @@ pub struct NfsProgram {
     shared: Arc<Shared>,
 }
 
+/// The reply to a call that has no results.
+fn unserved<C>(shared: &Shared, unserved: Unserved) -> Result<Stream, CallFailure>
+where
+    C: NfsCall<Fail: Default>,
+{
+    match unserved {
+        Unserved::Panicked => Err(CallFailure::SystemError),
+        Unserved::Refused => finish::<C>(shared, Err((Status::Jukebox, C::Fail::default()))),
+    }
+}
+
 /// Counts, logs and encodes the results of a call.
 fn finish<C: NfsCall>(shared: &Shared, results: Served3<C>) -> Result<Stream, CallFailure> {
     shared.counters.count(C::PROCEDURE, results.is_err());
@@ -322,13 +453,17 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = C::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: C = arguments.decode_all()?;
-            let at = match shared.enter(call.handle(), &Caller::from(context)) {
+            let caller = Caller::from(context);
+            let at = match shared.enter(call.handle(), &caller) {
                 Ok(at) => at,
                 Err(status) => return finish::<C>(&shared, Err((status, C::Fail::default()))),
             };
-            let file_system = Arc::clone(&at.served.export.file_system);
-            let results = shared.blocking(&file_system, move || in_place(call, &at)).await;
-            finish::<C>(&shared, results.ok_or(CallFailure::SystemError)?)
+            let served = Arc::clone(&at.served);
+            match shared.blocking(&served, caller.peer, work(C::PROCEDURE), move || in_place(call, &at)).await
+            {
+                Ok(results) => finish::<C>(&shared, results),
+                Err(error) => unserved::<C>(&shared, error),
+            }
         };
         Box::pin(respond.instrument(span))
     }
@@ -351,7 +486,7 @@ impl NfsProgram {
             let Some(room) = shared.room(caller.peer, data::limited(count(&call), &shared)).await else {
                 return refuse(Status::Jukebox);
             };
-            let file_system = Arc::clone(&at.served.export.file_system);
+            let served = Arc::clone(&at.served);
             let (job_shared, span) = (Arc::clone(&shared), tracing::Span::current());
             // Entries take several times the memory of their encoding: they end with the job, of which there are few.
             let job = move || {
@@ -359,7 +494,10 @@ impl NfsProgram {
                     finish::<C>(&job_shared, in_place(call, &at)).map(|results| room.keep(&results))
                 })
             };
-            shared.blocking(&file_system, job).await.ok_or(CallFailure::SystemError)?
+            match shared.blocking(&served, caller.peer, work(C::PROCEDURE), job).await {
+                Ok(results) => results,
+                Err(error) => unserved::<C>(&shared, error),
+            }
         };
         Box::pin(respond.instrument(span))
     }
@@ -379,15 +517,17 @@ impl NfsProgram {
             let Some(room) = shared.room(caller.peer, MAX_PATH).await else {
                 return refuse(Status::Jukebox);
             };
-            let file_system = Arc::clone(&at.served.export.file_system);
+            let served = Arc::clone(&at.served);
             let job = move || {
                 let mut results = call.serve(&at)?;
                 // The file system gave more than a path can be.
                 results.data = room.hold(&results.data).ok_or((Status::ServerFault, results.attributes))?;
                 Ok(results)
             };
-            let results = shared.blocking(&file_system, job).await;
-            finish::<ReadlinkArgs>(&shared, results.ok_or(CallFailure::SystemError)?)
+            match shared.blocking(&served, caller.peer, work(ReadlinkArgs::PROCEDURE), job).await {
+                Ok(results) => finish::<ReadlinkArgs>(&shared, results),
+                Err(error) => unserved::<ReadlinkArgs>(&shared, error),
+            }
         };
         Box::pin(respond.instrument(span))
     }
@@ -400,10 +540,34 @@ impl NfsProgram {
             let call: ReadArgs = arguments.decode_all()?;
             let caller = Caller::from(context);
             let results = match shared.enter(&call.file, &caller) {
-                Ok(at) => data::read(&shared, at, caller.peer, call).await.ok_or(CallFailure::SystemError)?,
-                Err(status) => Err((status, None)),
+                Ok(at) => data::read(&shared, at, caller.peer, call).await,
+                Err(status) => Ok(Err((status, None))),
             };
-            finish::<ReadArgs>(&shared, results)
+            match results {
+                Ok(results) => finish::<ReadArgs>(&shared, results),
+                Err(error) => unserved::<ReadArgs>(&shared, error),
+            }
+        };
+        Box::pin(respond.instrument(span))
+    }
+
+    /// WRITE waits for its turn at the file first.
+    fn write(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+        let shared = Arc::clone(&self.shared);
+        let span = tracing::debug_span!("nfs", procedure = WriteArgs::PROCEDURE.name(), xid = context.xid);
+        let respond = async move {
+            let call: WriteArgs = arguments.decode_all()?;
+            let caller = Caller::from(context);
+            let at = match shared.enter(&call.file, &caller) {
+                Ok(at) => at,
+                Err(status) => return finish::<WriteArgs>(&shared, Err((status, WccData::default()))),
+            };
+            let (served, file) = (Arc::clone(&at.served), at.id);
+            let job = move |written: &dyn Fn()| data::write(&call, &at, written);
+            match shared.writing(&served, caller.peer, file, job).await {
+                Ok(results) => finish::<WriteArgs>(&shared, results),
+                Err(error) => unserved::<WriteArgs>(&shared, error),
+            }
         };
         Box::pin(respond.instrument(span))
     }
@@ -437,7 +601,7 @@ impl Program for NfsProgram {
             NfsProcedure::Access => self.serve::<AccessArgs>(context, arguments),
             NfsProcedure::Readlink => self.readlink(context, arguments),
             NfsProcedure::Read => self.read(context, arguments),
-            NfsProcedure::Write => self.serve::<WriteArgs>(context, arguments),
+            NfsProcedure::Write => self.write(context, arguments),
             NfsProcedure::Create => self.serve::<CreateArgs>(context, arguments),
             NfsProcedure::Mkdir => self.serve::<MkdirArgs>(context, arguments),
             NfsProcedure::Symlink => self.serve::<SymlinkArgs>(context, arguments),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use rpcrdma::{CacheLimits, PeerShares, ServerConfig, Versions};
 use rpcrdma_iwarp::Timeouts;
+use rpcrdma_nfs::server::ServerOptions;
 
 use crate::arguments::{Sends, inline_size, seconds, size};
 use crate::exit::Failure;
@@ -25,6 +26,9 @@ const REPLY_CACHE_LEAST: usize = 2 << 20;
 const LEAST_RATE_LEAST: u64 = 4 << 10;
 /// Most of it.
 const LEAST_RATE_MOST: u64 = 16 << 20;
+/// Least `--io-threads`.
+const IO_THREADS_LEAST: i64 = 8;
+const _: () = assert!(ServerOptions::IO_THREADS_LEAST == 8);
 
 const CONNECTIONS: &str = "Limits of connections";
 const CALLS: &str = "Limits of calls";
@@ -73,7 +77,7 @@ pub(super) struct Bounds {
     sends: Sends,
     /// Largest READ and WRITE, in octets, from 4K to 1M
     #[arg(long, value_name = "OCTETS", default_value = "1M", value_parser = max_payload, help_heading = CALLS)]
-    pub(super) max_payload: u32,
+    max_payload: u32,
     /// Most that one call makes the server pull, or take by TCP, in octets, from --max-payload + 4K to a quarter of --memory
     /// [default: --max-payload + 64K]
     #[arg(long, value_name = "OCTETS", value_parser = octets, help_heading = CALLS)]
@@ -90,6 +94,15 @@ pub(super) struct Bounds {
     #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=4096),
         help_heading = CALLS)]
     max_segments: u32,
+    /// Threads of each export, 8 to 1024: a quarter for each of looking at objects, READ, changes of names and attributes, WRITE
+    /// with COMMIT. Of each quarter one client address can hold three quarters [default: 8 for each processor, from 32 to 128]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(IO_THREADS_LEAST..=1024),
+        help_heading = CALLS)]
+    io_threads: Option<u32>,
+    /// When the server stops, wait at most this long until the file systems have brought all data to stable storage, in
+    /// seconds, at least 1
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = whole_second, help_heading = CALLS)]
+    flush_wait: Duration,
     /// Memory for messages and payloads of all connections together, in octets, at least 16M
     #[arg(long, value_name = "OCTETS", default_value = "512M", value_parser = memory, help_heading = MEMORY)]
     memory: usize,
@@ -233,6 +246,17 @@ impl Bounds {
             "which is --max-connections",
         )?;
         Ok((config, shares))
+    }
+
+    /// Settings of the NFS server that takes its memory from these shares.
+    pub(super) fn server(&self, shares: &PeerShares) -> ServerOptions {
+        let default = ServerOptions::default();
+        ServerOptions {
+            max_payload: self.max_payload,
+            io_threads: self.io_threads.map_or(default.io_threads, number),
+            flush_wait: self.flush_wait,
+            shares: shares.clone(),
+        }
     }
 
     /// Octets that one Call makes the server take.

@@ -17,7 +17,7 @@ use rpcrdma::rpcbind::RpcbindService;
 use rpcrdma::{Ccp, PeerShares, Server, ServerConfig, Versions};
 use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
-use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
+use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, Squash};
 use rpcrdma_verbs::Listener;
 use tokio::net::TcpListener;
 
@@ -183,14 +183,18 @@ impl Serve {
             Some(result) => result,
             None => {
                 drop(stop);
-                announced.take_back().await;
+                // At a time: a rpcbind that does not answer keeps neither the calls in progress nor a signal waiting.
                 tokio::select! {
-                    result = &mut serving => result,
+                    ((), result) = async { tokio::join!(announced.take_back(), &mut serving) } => result,
                     signal = signals.next() => return Err(Failure::interrupted(signal)),
                 }
             }
         };
-        let flushed = nfs.flush().await;
+        // A frozen file system never ends that: --flush-wait does, or a signal.
+        let flushed = tokio::select! {
+            flushed = nfs.flush() => flushed,
+            signal = signals.next() => return Err(Failure::interrupted(signal)),
+        };
         result.map_err(|error| Failure::failed(format!("the server stopped: {error}")))?;
         flushed.map_err(|error| {
             Failure::failed(format!("stopped, but not all data could be brought to stable storage: {error}"))
@@ -230,11 +234,7 @@ impl Serve {
             };
             exports.push(export);
         }
-        let settings = ServerOptions {
-            max_payload: self.bounds.max_payload,
-            shares: shares.clone(),
-            ..ServerOptions::default()
-        };
+        let settings = self.bounds.server(shares);
         NfsServer::new(HandleKey::from_state(&state), exports, settings).map_err(|error| failed(&error))
     }
 

@@ -204,6 +204,7 @@ impl DirectoryFs {
         offset: u64,
         data: &[u8],
         stability: Stability,
+        written: &dyn Fn(),
     ) -> Outcome<WriteResult> {
         let file = match self.open_for(who, id, Purpose::Write) {
             Ok(file) => file,
@@ -228,6 +229,7 @@ impl DirectoryFs {
             drop(acting);
             Ok(WriteResult { length, committed, verifier })
         });
+        written();
         if outcome.result.is_ok() {
             let settled = match committed {
                 Stability::Unstable => Ok(()),

@@ -630,7 +630,19 @@ impl FileSystem for DirectoryFs {
         data: &[u8],
         stability: Stability,
     ) -> Outcome<WriteResult> {
-        self.write_file(who, id, offset, data, stability)
+        self.write_file(who, id, offset, data, stability, &|| {})
+    }
+
+    fn write_telling(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+        written: &dyn Fn(),
+    ) -> Outcome<WriteResult> {
+        self.write_file(who, id, offset, data, stability, written)
     }
 
     fn commit(&self, who: &Identity, id: &FileId, _offset: u64, _count: u32) -> Outcome<u64> {

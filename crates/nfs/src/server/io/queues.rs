@@ -1,0 +1,637 @@
+//! Which job is next: the queues of one export for one kind of work. No thread, no clock: times are arguments.
+//!
+//! *Order.* Each address has a queue. A free thread goes to the address that holds the fewest threads; among equal ones
+//! addresses take turns. So a job counts for as long as it holds a thread. An address with slow jobs gets fewer turns, and
+//! the next free thread is for an address that holds none.
+//!
+//! *Writes.* One WRITE to a file is at work at a time: the kernel would let others wait for the inode's lock. These wait
+//! here, without a thread: those of one address in their order, and addresses take turns.
+//! When a WRITE is over, each address that waits for the file puts a mark into its own queue. The first one that gets a
+//! thread writes; the others find the file taken and wait again. This costs a step for each address that waits.
+//!
+//! *Refusal.* An address none of whose jobs could begin for [`STALLED`] waits for something that may never end. Its jobs
+//! that have waited as long are handed back, and new ones are not taken until a thread is free. So a call that waits
+//! does not hold its credit for ever, and a client's calls of other exports get through.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use crate::fs::FileId;
+
+/// How long nothing of an address can begin before its jobs are refused.
+pub(in crate::server) const STALLED: Duration = Duration::from_secs(10);
+
+/// Where a job comes from. Peers without an address have one queue together.
+pub(super) type Address = Option<IpAddr>;
+
+/// Bounds of the jobs at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Jobs at work at a time.
+    pub(super) threads: usize,
+    /// Jobs of one address at work at a time.
+    pub(super) of_address: usize,
+}
+
+/// A job that begins.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Begun<J> {
+    pub(super) job: J,
+    pub(super) address: Address,
+    /// The file that it has taken until [`Queues::release`].
+    pub(super) file: Option<FileId>,
+}
+
+#[derive(Debug)]
+struct Waiting<J> {
+    job: J,
+    since: Instant,
+}
+
+#[derive(Debug)]
+enum Entry<J> {
+    Job(Waiting<J>),
+    /// The first of [`Flow::writes`] to this file.
+    Write(FileId),
+}
+
+/// The jobs of one address.
+#[derive(Debug)]
+struct Flow<J> {
+    entries: VecDeque<Entry<J>>,
+    /// WRITEs by file. Each file stands once in [`Self::entries`] or in [`Taken::waiting`].
+    writes: HashMap<FileId, VecDeque<Waiting<J>>>,
+    held: usize,
+    /// The lower, the longer ago was its turn.
+    turn: u64,
+    /// When a job of it began last, or could have begun at once.
+    begun: Instant,
+}
+
+/// A file that a WRITE is at work on.
+#[derive(Debug)]
+struct Taken {
+    since: Instant,
+    waiting: Vec<Address>,
+}
+
+/// The queues; see the module.
+#[derive(Debug)]
+pub(super) struct Queues<J> {
+    limits: Limits,
+    flows: HashMap<Address, Flow<J>>,
+    /// Addresses with something to begin and fewer threads than they may hold, the next one first.
+    ready: BTreeSet<(usize, u64, Address)>,
+    taken: HashMap<FileId, Taken>,
+    held: usize,
+    turns: u64,
+    /// When a job began last.
+    begun: Option<Instant>,
+}
+
+fn overdue(since: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(since) >= STALLED
+}
+
+impl<J> Flow<J> {
+    fn is_idle(&self) -> bool {
+        self.held == 0 && self.entries.is_empty() && self.writes.is_empty()
+    }
+
+    /// Takes the first WRITE to a file, and says whether there are more.
+    fn first_write(&mut self, file: &FileId) -> Option<(J, bool)> {
+        let writes = self.writes.get_mut(file)?;
+        let first = writes.pop_front()?;
+        let more = !writes.is_empty();
+        if !more {
+            self.writes.remove(file);
+        }
+        Some((first.job, more))
+    }
+
+    /// Hands back what has waited too long, all of it or of one file.
+    fn withdraw(&mut self, file: Option<&FileId>, now: Instant, into: &mut Vec<J>) {
+        let mut sift = |jobs: VecDeque<Waiting<J>>| -> VecDeque<Waiting<J>> {
+            let (late, kept): (VecDeque<_>, VecDeque<_>) =
+                jobs.into_iter().partition(|waiting| overdue(waiting.since, now));
+            into.extend(late.into_iter().map(|waiting| waiting.job));
+            kept
+        };
+        for (of, jobs) in &mut self.writes {
+            if file.is_none_or(|file| file == of) {
+                *jobs = sift(std::mem::take(jobs));
+            }
+        }
+        if file.is_some() {
+            return;
+        }
+        let entries = std::mem::take(&mut self.entries);
+        for entry in entries {
+            match entry {
+                Entry::Job(waiting) if overdue(waiting.since, now) => into.push(waiting.job),
+                kept => self.entries.push_back(kept),
+            }
+        }
+    }
+}
+
+impl<J> Queues<J> {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            flows: HashMap::new(),
+            ready: BTreeSet::new(),
+            taken: HashMap::new(),
+            held: 0,
+            turns: 0,
+            begun: None,
+        }
+    }
+
+    /// Jobs at work.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Whether a job may be there that can begin.
+    pub(super) fn is_ready(&self) -> bool {
+        self.held < self.limits.threads && !self.ready.is_empty()
+    }
+
+    /// Whether anything waits.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.flows.values().any(|flow| !flow.entries.is_empty() || !flow.writes.is_empty())
+    }
+
+    /// Hands back everything that waits: no thread will ever come.
+    pub(super) fn clear(&mut self) -> Vec<J> {
+        let mut jobs = Vec::new();
+        self.ready.clear();
+        self.taken.values_mut().for_each(|taken| taken.waiting.clear());
+        for flow in self.flows.values_mut() {
+            let entries = std::mem::take(&mut flow.entries).into_iter();
+            jobs.extend(entries.filter_map(|entry| match entry {
+                Entry::Job(waiting) => Some(waiting.job),
+                Entry::Write(_) => None,
+            }));
+            let writes = std::mem::take(&mut flow.writes).into_values();
+            jobs.extend(writes.flatten().map(|waiting| waiting.job));
+        }
+        self.flows.retain(|_, flow| !flow.is_idle());
+        jobs
+    }
+
+    /// Takes a job in; gives it back if it would only wait for what is stalled.
+    pub(super) fn push(
+        &mut self,
+        address: Address,
+        file: Option<FileId>,
+        job: J,
+        now: Instant,
+    ) -> Result<(), J> {
+        if self.is_stalled(address, file.as_ref(), now) {
+            return Err(job);
+        }
+        let turns = &mut self.turns;
+        let flow = self.flows.entry(address).or_insert_with(|| {
+            *turns += 1;
+            Flow { entries: VecDeque::new(), writes: HashMap::new(), held: 0, turn: *turns, begun: now }
+        });
+        if flow.entries.is_empty() && flow.writes.is_empty() && flow.held < self.limits.of_address {
+            flow.begun = now;
+        }
+        let waiting = Waiting { job, since: now };
+        match file {
+            None => flow.entries.push_back(Entry::Job(waiting)),
+            Some(file) => {
+                let writes = flow.writes.entry(file).or_default();
+                writes.push_back(waiting);
+                if writes.len() == 1 {
+                    match self.taken.get_mut(&file) {
+                        Some(taken) => taken.waiting.push(address),
+                        None => flow.entries.push_back(Entry::Write(file)),
+                    }
+                }
+            }
+        }
+        self.settle(address);
+        Ok(())
+    }
+
+    fn is_stalled(&self, address: Address, file: Option<&FileId>, now: Instant) -> bool {
+        let lane = self.held >= self.limits.threads && self.begun.is_some_and(|begun| overdue(begun, now));
+        let flow = self
+            .flows
+            .get(&address)
+            .is_some_and(|flow| flow.held >= self.limits.of_address && overdue(flow.begun, now));
+        let taken = file.and_then(|file| self.taken.get(file)).is_some_and(|taken| overdue(taken.since, now));
+        lane || flow || taken
+    }
+
+    /// The next job, if a thread may be had for one. It holds the thread until [`Self::finish`].
+    pub(super) fn begin(&mut self, now: Instant) -> Option<Begun<J>> {
+        while self.is_ready() {
+            let (_, _, address) = self.ready.pop_first()?;
+            let Some(flow) = self.flows.get_mut(&address) else { continue };
+            let begun = match flow.entries.pop_front() {
+                Some(Entry::Job(waiting)) => Some((waiting.job, None)),
+                Some(Entry::Write(file)) => match self.taken.get_mut(&file) {
+                    Some(taken) => {
+                        taken.waiting.push(address);
+                        None
+                    }
+                    None => flow.first_write(&file).map(|(job, more)| {
+                        let waiting = if more { vec![address] } else { Vec::new() };
+                        self.taken.insert(file, Taken { since: now, waiting });
+                        (job, Some(file))
+                    }),
+                },
+                None => None,
+            };
+            if begun.is_some() {
+                flow.held += 1;
+                flow.begun = now;
+                self.turns += 1;
+                flow.turn = self.turns;
+                self.held += 1;
+                self.begun = Some(now);
+            }
+            self.settle(address);
+            if let Some((job, file)) = begun {
+                return Some(Begun { job, address, file });
+            }
+        }
+        None
+    }
+
+    /// The next WRITE to this file may begin.
+    pub(super) fn release(&mut self, file: &FileId) {
+        let Some(taken) = self.taken.remove(file) else { return };
+        for address in taken.waiting {
+            if let Some(flow) = self.flows.get_mut(&address) {
+                flow.entries.push_back(Entry::Write(*file));
+            }
+            self.settle(address);
+        }
+    }
+
+    /// A job of this address is over, and its thread free.
+    pub(super) fn finish(&mut self, address: Address) {
+        self.held = self.held.saturating_sub(1);
+        if let Some(flow) = self.flows.get_mut(&address) {
+            self.ready.remove(&(flow.held, flow.turn, address));
+            flow.held = flow.held.saturating_sub(1);
+        }
+        self.settle(address);
+    }
+
+    /// Hands back what has waited too long for something that does not go on.
+    pub(super) fn sweep(&mut self, now: Instant) -> Vec<J> {
+        let mut late = Vec::new();
+        let stuck: Vec<(Address, FileId)> = self
+            .taken
+            .iter()
+            .filter(|(_, taken)| overdue(taken.since, now))
+            .flat_map(|(file, taken)| taken.waiting.iter().map(|address| (*address, *file)))
+            .collect();
+        for (address, file) in stuck {
+            if let Some(flow) = self.flows.get_mut(&address) {
+                flow.withdraw(Some(&file), now, &mut late);
+            }
+        }
+        let addresses: Vec<Address> = self.flows.keys().copied().collect();
+        for address in addresses {
+            if let Some(flow) = self.flows.get_mut(&address)
+                && overdue(flow.begun, now)
+            {
+                flow.withdraw(None, now, &mut late);
+            }
+            self.tidy(address);
+        }
+        late
+    }
+
+    /// Takes out what points at WRITEs that are not there any more.
+    fn tidy(&mut self, address: Address) {
+        let Some(flow) = self.flows.get_mut(&address) else { return };
+        self.ready.remove(&(flow.held, flow.turn, address));
+        for (file, writes) in &flow.writes {
+            if writes.is_empty()
+                && let Some(taken) = self.taken.get_mut(file)
+            {
+                taken.waiting.retain(|other| *other != address);
+            }
+        }
+        flow.writes.retain(|_, writes| !writes.is_empty());
+        let writes = &flow.writes;
+        flow.entries.retain(|entry| match entry {
+            Entry::Job(_) => true,
+            Entry::Write(file) => writes.contains_key(file),
+        });
+        self.settle(address);
+    }
+
+    /// Puts an address where it belongs after a change of its entries. A change of its threads or its turn takes it out
+    /// of [`Self::ready`] before.
+    fn settle(&mut self, address: Address) {
+        let Some(flow) = self.flows.get(&address) else { return };
+        if flow.is_idle() {
+            self.flows.remove(&address);
+        } else if !flow.entries.is_empty() && flow.held < self.limits.of_address {
+            self.ready.insert((flow.held, flow.turn, address));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { threads: 4, of_address: 3 };
+
+    fn address(number: u8) -> Address {
+        Some(IpAddr::from([192, 0, 2, number]))
+    }
+
+    fn file(number: u8) -> FileId {
+        FileId::from_array(&[number])
+    }
+
+    /// Jobs have names.
+    struct Bench {
+        queues: Queues<String>,
+        now: Instant,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self { queues: Queues::new(LIMITS), now: Instant::now() }
+        }
+
+        fn push(&mut self, from: u8, name: &str) -> bool {
+            self.queues.push(address(from), None, name.to_owned(), self.now).is_ok()
+        }
+
+        fn write(&mut self, from: u8, to: u8, name: &str) -> bool {
+            self.queues.push(address(from), Some(file(to)), name.to_owned(), self.now).is_ok()
+        }
+
+        /// The jobs that begin, as far as there are threads.
+        fn begin(&mut self) -> Vec<String> {
+            std::iter::from_fn(|| self.queues.begin(self.now)).map(|begun| begun.job).collect()
+        }
+
+        fn finish(&mut self, from: u8) {
+            self.queues.finish(address(from));
+        }
+
+        fn end(&mut self, from: u8, of: u8) {
+            self.queues.release(&file(of));
+            self.finish(from);
+        }
+
+        fn wait(&mut self, time: Duration) -> Vec<String> {
+            self.now += time;
+            let mut late = self.queues.sweep(self.now);
+            late.sort();
+            late
+        }
+
+        fn is_empty(&self) -> bool {
+            let queues = &self.queues;
+            queues.flows.is_empty() && queues.ready.is_empty() && queues.taken.is_empty() && queues.held == 0
+        }
+    }
+
+    #[test]
+    fn i6_an_address_leaves_threads_to_others() {
+        let mut bench = Bench::new();
+        for number in 0..100 {
+            assert!(bench.push(1, &format!("slow{number}")));
+        }
+        assert_eq!(bench.begin(), ["slow0", "slow1", "slow2"]);
+        bench.push(2, "quick");
+        assert_eq!(bench.begin(), ["quick"]);
+        bench.finish(2);
+        assert_eq!(bench.begin(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn i6_the_next_free_thread_is_for_the_address_that_holds_the_fewest() {
+        let mut bench = Bench::new();
+        for number in 0..3 {
+            for from in 1..=2 {
+                bench.push(from, &format!("job{number}-of-{from}"));
+            }
+        }
+        assert_eq!(bench.begin(), ["job0-of-1", "job0-of-2", "job1-of-1", "job1-of-2"]);
+        // One job has to end, not the queue.
+        bench.push(3, "other");
+        bench.finish(1);
+        assert_eq!(bench.begin(), ["other"]);
+        bench.finish(2);
+        bench.finish(2);
+        // 1 and 3 hold one each, 2 none.
+        assert_eq!(bench.begin(), ["job2-of-2", "job2-of-1"]);
+    }
+
+    #[test]
+    fn addresses_take_turns() {
+        let mut bench = Bench::new();
+        for from in 1..=3 {
+            for number in 0..3 {
+                bench.push(from, &format!("{number}-{from}"));
+            }
+        }
+        let mut order = Vec::new();
+        while let Some(begun) = bench.queues.begin(bench.now) {
+            order.push(begun.job);
+            bench.queues.finish(begun.address);
+        }
+        assert_eq!(order, ["0-1", "0-2", "0-3", "1-1", "1-2", "1-3", "2-1", "2-2", "2-3"]);
+        assert!(bench.is_empty());
+    }
+
+    #[test]
+    fn i6_writes_to_one_file_hold_one_thread_and_keep_their_order() {
+        let mut bench = Bench::new();
+        for number in 0..3 {
+            bench.write(1, 7, &format!("write{number}"));
+        }
+        assert_eq!(bench.begin(), ["write0"]);
+        // Others of the address go on: a WRITE to another file, a COMMIT of this one.
+        bench.push(1, "commit");
+        bench.write(1, 8, "elsewhere");
+        assert_eq!(bench.begin(), ["commit", "elsewhere"]);
+        bench.end(1, 7);
+        assert_eq!(bench.begin(), ["write1"]);
+        // The data is in the file, its sync takes the thread on.
+        bench.queues.release(&file(7));
+        bench.finish(1);
+        bench.end(1, 8);
+        assert_eq!(bench.begin(), ["write2"]);
+        bench.finish(1);
+        bench.end(1, 7);
+        assert!(bench.is_empty());
+    }
+
+    #[test]
+    fn i6_addresses_that_write_to_one_file_take_turns() {
+        let mut bench = Bench::new();
+        for number in 0..50 {
+            bench.write(1, 7, &format!("a{number}"));
+        }
+        assert_eq!(bench.begin(), ["a0"]);
+        bench.write(2, 7, "b0");
+        bench.write(2, 7, "b1");
+        assert_eq!(bench.begin(), Vec::<String>::new());
+        let mut order = Vec::new();
+        let mut from = 1;
+        for _ in 0..5 {
+            bench.end(from, 7);
+            let begun = bench.queues.begin(bench.now).unwrap();
+            from = if begun.address == address(1) { 1 } else { 2 };
+            order.push(begun.job);
+            assert_eq!(bench.queues.begin(bench.now), None);
+        }
+        assert_eq!(order, ["a1", "b0", "a2", "b1", "a3"]);
+    }
+
+    #[test]
+    fn i6_a_write_does_not_wait_behind_other_jobs_of_an_address_that_writes_there_too() {
+        let mut bench = Bench::new();
+        // Address 1 has all the threads that it may have, and a WRITE to file 7 behind them.
+        for number in 0..10 {
+            bench.push(1, &format!("slow{number}"));
+        }
+        bench.begin();
+        bench.write(1, 7, "late");
+        bench.write(2, 7, "other");
+        assert_eq!(bench.begin(), ["other"]);
+    }
+
+    #[test]
+    fn i6_what_does_not_go_on_refuses_what_waits_for_it() {
+        let mut bench = Bench::new();
+        for number in 0..4 {
+            bench.push(1, &format!("slow{number}"));
+        }
+        assert_eq!(bench.begin().len(), 3);
+        assert_eq!(bench.wait(STALLED / 2), Vec::<String>::new());
+        bench.push(1, "later");
+        // As long as jobs begin, however slowly, nothing is refused.
+        bench.finish(1);
+        assert_eq!(bench.begin(), ["slow3"]);
+        assert_eq!(bench.wait(STALLED / 2), Vec::<String>::new());
+        assert_eq!(bench.wait(STALLED / 2), ["later"]);
+        assert!(!bench.push(1, "refused"), "at once, as long as it goes on");
+        // Another address is served.
+        assert!(bench.push(2, "quick"));
+        assert_eq!(bench.begin(), ["quick"]);
+        // All threads are held now: whoever comes new waits for a time, since some of it has just begun.
+        assert!(bench.push(3, "third"));
+        assert_eq!(bench.wait(STALLED), ["third"]);
+        assert!(!bench.push(3, "again"));
+        for _ in 0..3 {
+            bench.finish(1);
+        }
+        assert!(bench.push(1, "good"));
+        assert_eq!(bench.begin(), ["good"]);
+        bench.finish(1);
+        bench.finish(2);
+        assert!(bench.is_empty());
+    }
+
+    #[test]
+    fn i6_a_write_that_does_not_end_refuses_the_others_to_its_file_only() {
+        let mut bench = Bench::new();
+        bench.write(1, 7, "stuck");
+        assert_eq!(bench.begin(), ["stuck"]);
+        bench.write(1, 7, "behind");
+        bench.write(2, 7, "behind-too");
+        bench.now += STALLED / 2;
+        // The addresses go on meanwhile.
+        for from in 1..=2 {
+            bench.push(from, "read");
+            assert_eq!(bench.begin(), ["read"]);
+            bench.finish(from);
+        }
+        assert_eq!(bench.wait(STALLED / 2), ["behind", "behind-too"]);
+        assert!(!bench.write(2, 7, "refused"));
+        assert!(bench.write(2, 8, "another file"));
+        assert_eq!(bench.begin(), ["another file"]);
+        bench.end(2, 8);
+        bench.end(1, 7);
+        assert!(bench.write(2, 7, "after"));
+        assert_eq!(bench.begin(), ["after"]);
+        bench.end(2, 7);
+        assert!(bench.is_empty());
+    }
+
+    proptest::proptest! {
+        /// Whatever comes and ends in whatever order: the limits hold, writes of an address to a file keep their order,
+        /// no job is lost, and none waits that could begin.
+        #[test]
+        fn i6_any_history_keeps_the_limits_and_loses_nothing(steps in proptest::collection::vec((0..6_u8, 1..5_u8, 0..4_u8), 0..200)) {
+            let mut queues: Queues<(u8, Option<u8>, usize)> = Queues::new(LIMITS);
+            let (mut now, mut begun, mut over, mut refused) = (Instant::now(), Vec::new(), 0, 0);
+            let mut last: HashMap<(u8, u8), usize> = HashMap::new();
+            let end = (0..1000).map(|_| (3, 1, 0));
+            for (number, (step, from, to)) in steps.iter().copied().chain(end).enumerate() {
+                let pushed = match step {
+                    0 => Some(queues.push(address(from), None, (from, None, number), now)),
+                    1 | 2 => Some(queues.push(address(from), Some(file(to)), (from, Some(to), number), now)),
+                    3 if !begun.is_empty() => {
+                        let job: Begun<(u8, Option<u8>, usize)> = begun.remove(usize::from(to) % begun.len());
+                        if let Some(file) = job.file {
+                            queues.release(&file);
+                        }
+                        queues.finish(job.address);
+                        over += 1;
+                        None
+                    }
+                    4 => {
+                        // The sync of a WRITE goes on.
+                        if let Some(job) = begun.iter_mut().find(|job| job.file.is_some()) {
+                            queues.release(&job.file.take().unwrap());
+                        }
+                        None
+                    }
+                    5 => {
+                        now += STALLED / 3;
+                        refused += queues.sweep(now).len();
+                        None
+                    }
+                    _ => None,
+                };
+                refused += usize::from(pushed.is_some_and(|pushed| pushed.is_err()));
+                while let Some(job) = queues.begin(now) {
+                    if let (from, Some(to), number) = job.job {
+                        let before = last.insert((from, to), number);
+                        assert!(before.is_none_or(|before| before < number));
+                        assert!(!begun.iter().any(|other| other.file == Some(file(to))));
+                    }
+                    begun.push(job);
+                    let of_address = |from| begun.iter().filter(|job| job.address == address(from)).count();
+                    assert!(begun.len() <= LIMITS.threads && (1..5).all(|from| of_address(from) <= LIMITS.of_address));
+                }
+                assert_eq!(queues.held(), begun.len());
+            }
+            let pushed = steps.iter().filter(|(step, ..)| *step < 3).count();
+            assert_eq!(over + refused, pushed);
+            assert!(!queues.is_waiting() && queues.flows.is_empty() && queues.taken.is_empty() && queues.ready.is_empty());
+        }
+    }
+
+    #[test]
+    fn without_threads_everything_is_handed_back() {
+        let mut bench = Bench::new();
+        bench.push(1, "one");
+        bench.write(2, 7, "two");
+        let mut jobs = bench.queues.clear();
+        jobs.sort();
+        assert_eq!(jobs, ["one", "two"]);
+        assert!(bench.is_empty());
+    }
+}

@@ -1,0 +1,178 @@
+use std::collections::BTreeSet;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use super::*;
+use crate::server::HandleKey;
+
+fn origin(export: &str, address: u8) -> Origin {
+    let export =
+        HandleKey::random().export_id(export.as_bytes(), &FileId::from_array(b"root"), &BTreeSet::new());
+    Origin { export, address: Some(IpAddr::from([192, 0, 2, address])) }
+}
+
+/// Waits until the lane has no thread any more; they tell when they end.
+fn wait_for_end(lane: &Lane) {
+    let mut state = lane.lock();
+    while state.threads > 0 {
+        state = lane.ready.wait(state).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn jobs_run_side_by_side_within_the_limits() {
+    let threads = IoThreads::new(16);
+    let Limits { threads: most_threads, of_address } = threads.limits;
+    assert_eq!((most_threads, of_address), (4, 3));
+    let barrier = Arc::new(Barrier::new(of_address));
+    let running = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let origin = origin("/", 1);
+    let jobs: Vec<_> = (0..12)
+        .map(|number| {
+            let (barrier, running, most) = (Arc::clone(&barrier), Arc::clone(&running), Arc::clone(&most));
+            threads.run(origin, Work::Read, None, move |_| {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                barrier.wait();
+                running.fetch_sub(1, Ordering::SeqCst);
+                number
+            })
+        })
+        .collect();
+    for (number, job) in jobs.into_iter().enumerate() {
+        assert_eq!(job.await, Ok(number));
+    }
+    assert_eq!(most.load(Ordering::SeqCst), of_address);
+}
+
+#[tokio::test]
+async fn i6_a_lane_that_is_stuck_leaves_the_other_lanes_and_exports() {
+    let threads = IoThreads::new(THREADS_LEAST);
+    let (open, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    let stuck = origin("/stuck", 1);
+    let held: Vec<_> = (0..50)
+        .map(|number| {
+            let gate = Arc::clone(&gate);
+            let from = Origin { address: Some(IpAddr::from([192, 0, 2, number])), ..stuck };
+            // Ends when the sender is gone.
+            threads.run(from, Work::Write, None, move |_| gate.lock().unwrap().recv().is_err())
+        })
+        .collect();
+    for (origin, work) in
+        [(stuck, Work::Look), (stuck, Work::Read), (stuck, Work::Change), (origin("/live", 1), Work::Write)]
+    {
+        assert_eq!(threads.run(origin, work, None, |_| 5).await, Ok(5));
+    }
+    drop(open);
+    for job in held {
+        assert_eq!(job.await, Ok(true));
+    }
+}
+
+#[tokio::test]
+async fn a_panic_fails_its_own_job_only_and_gives_its_file_free() {
+    let threads = IoThreads::new(THREADS_LEAST);
+    let (origin, file) = (origin("/", 1), Some(FileId::from_array(b"file")));
+    for _ in 0..10 {
+        let failed = threads.run(origin, Work::Write, file, |_| assert_eq!(1, 2, "on purpose"));
+        let good = threads.run(origin, Work::Write, file, |_| 5);
+        assert_eq!(failed.await, Err(Unserved::Panicked));
+        assert_eq!(good.await, Ok(5));
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_has_to_be_stable_gives_its_file_free_before_its_sync() {
+    let threads = IoThreads::new(16);
+    let (origin, file) = (origin("/", 1), Some(FileId::from_array(b"file")));
+    let barrier = Arc::new(Barrier::new(2));
+    let writing = Arc::new(AtomicUsize::new(0));
+    let jobs = [(); 2].map(|()| {
+        let (barrier, writing) = (Arc::clone(&barrier), Arc::clone(&writing));
+        threads.run(origin, Work::Write, file, move |turn| {
+            let alone = writing.fetch_add(1, Ordering::SeqCst) == 0;
+            writing.fetch_sub(1, Ordering::SeqCst);
+            turn.release();
+            // Both syncs at a time.
+            barrier.wait();
+            alone
+        })
+    });
+    for job in jobs {
+        assert_eq!(job.await, Ok(true));
+    }
+}
+
+#[tokio::test]
+async fn the_queues_are_finished_after_the_last_handle_is_gone() {
+    let threads = IoThreads::new(THREADS_LEAST);
+    let origin = origin("/", 1);
+    let file = Some(FileId::from_array(b"file"));
+    let jobs: Vec<_> = (0..20)
+        .map(|number| threads.run(origin, Work::Write, file.filter(|_| number % 2 == 0), move |_| number))
+        .collect();
+    drop(threads);
+    for (number, job) in jobs.into_iter().enumerate() {
+        assert_eq!(job.await, Ok(number));
+    }
+}
+
+#[test]
+fn threads_are_started_for_work_and_end_without() {
+    let limits = Limits { threads: 4, of_address: 4 };
+    let lane = Arc::new(Lane::new(Work::Look, limits, Duration::ZERO));
+    for _ in 0..3 {
+        let names = Arc::new(Mutex::new(BTreeSet::new()));
+        let barrier = Arc::new(Barrier::new(4));
+        for number in 0..20_u8 {
+            let (names, barrier) = (Arc::clone(&names), Arc::clone(&barrier));
+            let job = move |_: &Turn<'_>| {
+                names.lock().unwrap().insert(format!("{:?}", thread::current().id()));
+                barrier.wait();
+            };
+            lane.push(Some(IpAddr::from([192, 0, 2, number])), None, Box::new(job));
+        }
+        wait_for_end(&lane);
+        // Each is started anew if it ended too early, so there can be more of them over time.
+        assert!(names.lock().unwrap().len() >= 4);
+        assert!(!lane.lock().queues.is_waiting());
+        assert_eq!(lane.lock().queues.held(), 0);
+    }
+}
+
+#[test]
+fn i6_jobs_behind_what_does_not_go_on_are_refused() {
+    let limits = Limits { threads: 2, of_address: 1 };
+    let lane = Arc::new(Lane::new(Work::Look, limits, IDLE));
+    let address = Some(IpAddr::from([192, 0, 2, 1]));
+    let (open, gate) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    let push = |name: &'static str, job: Box<dyn FnOnce() + Send>| {
+        let tell = tell.clone();
+        // Told when it has ended, or is dropped.
+        let job = move |_: &Turn<'_>| {
+            job();
+            tell.send(name).unwrap();
+        };
+        lane.push(address, None, Box::new(job));
+    };
+    let (begin, begun) = mpsc::channel();
+    push(
+        "stuck",
+        Box::new(move || {
+            begin.send(()).unwrap();
+            assert!(gate.recv().is_err());
+        }),
+    );
+    begun.recv().unwrap();
+    push("behind", Box::new(|| {}));
+    let now = Instant::now();
+    assert!(lane.sweep(now), "it waits");
+    assert!(!lane.sweep(now + STALLED), "it was refused");
+    drop(open);
+    assert_eq!(told.recv(), Ok("stuck"));
+    push("after", Box::new(|| {}));
+    assert_eq!(told.recv(), Ok("after"));
+}
