@@ -6,10 +6,12 @@
 //! - [`fs`]: file systems that can be served, in memory and on a directory tree.
 //! - [`server`]: NFS version 3 on exported file systems; MOUNT is [`mount::server`].
 //! - [`client`]: a client for Rust programs, over RDMA and TCP.
+//! - [`extents`]: where files have data, a program of our own.
 //! - [`binding`]: the Upper-Layer Binding of RFC 8267: what may travel in chunks, how large a reply can be.
 
 pub mod binding;
 pub mod client;
+pub mod extents;
 pub mod fs;
 pub mod mount;
 pub mod server;

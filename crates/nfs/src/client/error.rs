@@ -79,10 +79,34 @@ pub enum Error {
         path: String,
     },
     /// A directory that is too deep to be copied.
-    #[error("{path}: more than {} directories deep", super::tree::MAX_DEPTH)]
+    #[error("{path}: more than {limit} directories deep")]
     TooDeep {
         /// The directory.
         path: String,
+        /// How deep a copy goes.
+        limit: usize,
+    },
+    /// A directory that the server shows inside itself.
+    #[error("{path} is a directory inside itself")]
+    DirectoryLoop {
+        /// The directory.
+        path: String,
+    },
+    /// An object that is in the way of another type of object.
+    #[error("{path} cannot be stored: at the server there is {what} of that name")]
+    Exists {
+        /// The object that was to be stored.
+        path: String,
+        /// What is there, with an article.
+        what: &'static str,
+    },
+    /// Something else where a regular file is wanted.
+    #[error("{path} is {what}, not a regular file")]
+    NotRegular {
+        /// The object.
+        path: String,
+        /// Its type, with an article.
+        what: &'static str,
     },
     /// More symbolic links on the way than [`MAX_SYMLINKS`](super::MAX_SYMLINKS).
     #[error("{path}: more than {} symbolic links on the way", super::MAX_SYMLINKS)]
@@ -153,6 +177,12 @@ pub enum Violation {
     EndlessDirectory {
         /// What is read at most.
         limit: usize,
+    },
+    /// EXTENTS returned ranges that overlap, go back, or do not go on.
+    #[error("ranges behind offset {offset} that are out of order, empty or none")]
+    Extents {
+        /// Where they were to begin.
+        offset: u64,
     },
     /// A name in a directory that cannot be one.
     #[error("the entry {name:?}: {source}")]

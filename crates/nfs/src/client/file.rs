@@ -5,6 +5,7 @@
 //! restarted and may have lost it, and it is written again (RFC 1813 §3.3.7, §3.3.21, §4.8). All clones of a `File`
 //! share this.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -133,9 +134,14 @@ impl File {
         })
     }
 
-    /// As [`read_stream`](Self::read_stream) to the end of the file, whose length is known already.
-    pub(super) fn read_all(&self, size: u64) -> ReadStream {
-        ReadStream::new(self.clone(), 0, size, false)
+    /// As [`read_stream`](Self::read_stream) from `offset` to the end of the file, whose length is known already.
+    pub(super) fn read_all(&self, offset: u64, size: u64) -> ReadStream {
+        ReadStream::new(self.clone(), offset, size, false)
+    }
+
+    /// Reads some ranges, one behind the other.
+    pub(super) fn read_ranges(&self, ranges: Vec<Range<u64>>) -> ReadStream {
+        ReadStream::of_ranges(self.clone(), ranges)
     }
 
     /// Writes all of `data` at `offset`; stable only after [`sync`](Self::sync).

@@ -37,6 +37,7 @@
 mod connect;
 mod directory;
 mod error;
+mod extents;
 mod file;
 mod inflight;
 mod namespace;
@@ -148,6 +149,8 @@ struct Inner {
     window: Arc<Semaphore>,
     /// The server said NFS3ERR_NOTSUPP to READDIRPLUS.
     no_readdirplus: AtomicBool,
+    /// The server does not have the program of [`crate::extents`].
+    no_extents: AtomicBool,
     mounted: Option<connect::Mounted>,
 }
 
@@ -168,7 +171,8 @@ impl Client {
         let info = procedures.fsinfo(&FsinfoArgs { root }).await?;
         let window = Arc::new(Semaphore::new(options.window.clamp(1, Semaphore::MAX_PERMITS)));
         let no_readdirplus = AtomicBool::new(false);
-        let inner = Inner { procedures, root, info, options, window, no_readdirplus, mounted };
+        let no_extents = AtomicBool::new(false);
+        let inner = Inner { procedures, root, info, options, window, no_readdirplus, no_extents, mounted };
         Ok(Self { inner: Arc::new(inner) })
     }
 

@@ -4,6 +4,12 @@
 //! client's window has room, up to [`ClientOptions::file_window`](super::ClientOptions::file_window). The pieces are
 //! handed out in order; each holds its place in the window until the next one is asked for. A short READ is completed
 //! by further ones.
+//!
+//! *Where it ends.* At the caller's length, or where a READ says that the file ends. If none does so where the attributes
+//! said, the attributes are asked for once more; the second answer stands.
+
+use std::collections::VecDeque;
+use std::ops::Range;
 
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
@@ -18,18 +24,24 @@ pub struct ReadStream {
     next: u64,
     /// Where READs end for now.
     end: u64,
-    /// Whether `end` is the caller's wish, not a guess of the file's length.
+    /// Ranges that are read behind that.
+    later: VecDeque<Range<u64>>,
+    /// Whether `end` stands: it is the caller's wish, or was asked for a second time.
     bounded: bool,
     in_flight: InFlight<Result<Chunk, Error>>,
     /// Pieces of the chunk at hand, last first, and its place in the window.
-    ready: Vec<Bytes>,
+    ready: Vec<(u64, Bytes)>,
     place: Option<OwnedSemaphorePermit>,
     ended: bool,
 }
 
 struct Chunk {
-    pieces: Vec<Bytes>,
+    /// With their offsets.
+    pieces: Vec<(u64, Bytes)>,
+    /// Whether nothing comes behind it.
     eof: bool,
+    /// Where the file ends, if it was asked.
+    end: Option<u64>,
     place: Option<OwnedSemaphorePermit>,
 }
 
@@ -39,6 +51,7 @@ impl ReadStream {
             file,
             next: offset,
             end,
+            later: VecDeque::new(),
             bounded,
             in_flight: InFlight::new(),
             ready: Vec::new(),
@@ -47,8 +60,18 @@ impl ReadStream {
         }
     }
 
+    /// Reads these ranges, one behind the other.
+    pub(super) fn of_ranges(file: File, ranges: Vec<Range<u64>>) -> Self {
+        Self { later: ranges.into(), ..Self::new(file, 0, 0, true) }
+    }
+
     /// The next piece; `None` at the end. After an error there are no more.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        Ok(self.next_at().await?.map(|(_, piece)| piece))
+    }
+
+    /// As [`next`](Self::next), with the offset of the piece.
+    pub(super) async fn next_at(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
         loop {
             if let Some(piece) = self.ready.pop() {
                 // The READs behind it go on while the caller is busy with this piece.
@@ -65,6 +88,9 @@ impl ReadStream {
                     self.ready = chunk.pieces;
                     self.ready.reverse();
                     self.place = chunk.place;
+                    if let Some(end) = chunk.end {
+                        (self.end, self.bounded) = (end, true);
+                    }
                     if chunk.eof {
                         self.stop();
                     }
@@ -89,15 +115,20 @@ impl ReadStream {
         let inner = &self.file.client().inner;
         let size = u64::from(self.file.client().read_size());
         while self.in_flight.len() < inner.options.file_window.max(1) {
+            if self.next >= self.end
+                && let Some(range) = self.later.pop_front()
+            {
+                (self.next, self.end) = (range.start, range.end);
+                continue;
+            }
             if self.next >= self.end {
-                // The file may have grown behind the length that we know.
-                if self.bounded || !self.in_flight.is_empty() {
-                    return;
+                // The file may have grown behind the length that we know. That is asked once: a server that never tells
+                // the end, or tells another one each time, would fill whatever the data goes to.
+                if !self.bounded && self.in_flight.is_empty() {
+                    let (file, offset) = (self.file.clone(), self.next);
+                    self.in_flight.push(async move { ask_end(&file, offset).await });
                 }
-                self.end = self.next.saturating_add(size);
-                if self.next == self.end {
-                    return;
-                }
+                return;
             }
             let place = inner.window.clone().try_acquire_owned().ok();
             if place.is_none() && !self.in_flight.is_empty() {
@@ -111,6 +142,12 @@ impl ReadStream {
     }
 }
 
+/// Asks where the file ends now.
+async fn ask_end(file: &File, offset: u64) -> Result<Chunk, Error> {
+    let end = file.len().await?;
+    Ok(Chunk { pieces: Vec::new(), eof: end <= offset, end: Some(end), place: None })
+}
+
 /// Reads `length` bytes, fewer only at the end of the file.
 async fn read_chunk(
     file: &File,
@@ -122,14 +159,15 @@ async fn read_chunk(
     let mut done = 0;
     while done < length {
         let count = u32::try_from(length - done).unwrap_or(u32::MAX);
-        let (data, eof) = file.read_once(offset.saturating_add(done), count).await?;
+        let at = offset.saturating_add(done);
+        let (data, eof) = file.read_once(at, count).await?;
         done += u64::try_from(data.len()).unwrap_or(u64::MAX);
         if !data.is_empty() {
-            pieces.push(data);
+            pieces.push((at, data));
         }
         if eof {
-            return Ok(Chunk { pieces, eof: true, place });
+            return Ok(Chunk { pieces, eof: true, end: None, place });
         }
     }
-    Ok(Chunk { pieces, eof: false, place })
+    Ok(Chunk { pieces, eof: false, end: None, place })
 }

@@ -1,6 +1,8 @@
 //! The client against our own server in this process, and against servers that misbehave.
 
+mod copies;
 mod directories;
+mod extents;
 mod files;
 mod loopback;
 mod mounting;

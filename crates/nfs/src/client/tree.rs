@@ -3,22 +3,36 @@
 //! - A target that is a directory gets the source under its own name in it; else the target is the new name. The
 //!   root of an export has no name: its contents are copied.
 //! - Symbolic links inside a tree are copied as links. Without `recursive` a link that is named is followed.
-//! - Mode (permission bits) and time of last change come along, if [`CopyOptions::preserve`] says so.
-//! - Devices, sockets and named pipes are left out and reported.
+//! - Mode (permission bits) and time of last change come along, if [`CopyOptions::preserve`] says so. So do names of
+//!   one file: files that are hard links of each other inside the tree are so in the copy.
+//! - Root keeps owners, and with them set-user-ID and set-group-ID bits.
+//! - Devices, sockets and named pipes inside a tree are left out and reported. A pipe or device that the caller names
+//!   is read to its end, or written.
 //! - What cannot be copied is reported and the rest goes on; when the server is lost, the copy ends.
 //!
-//! *What a server cannot do.* The names that it lists become local names only after
-//! [`FileName::check_component`](crate::wire::FileName::check_component); no name comes twice from one directory; a
-//! local directory is entered only if it is one itself, not a link; set-user-ID and set-group-ID bits are not taken
-//! over; the depth is bounded.
+//! *Existing files.* A regular file with one name is replaced by a new one with its mode and owner. A file with several
+//! names is written in place. So is a file that the caller may write but not replace: somebody else's, or a file in a
+//! directory where the caller can make nothing. A symbolic link that the caller names is followed. At the server links
+//! are followed in trees too. In a local tree they are replaced: the server chose the names.
 //!
-//! *What an interrupted copy leaves.* [`Client::get`](super::Client::get) writes under a temporary name in the
-//! target directory and renames at the end: the final name is never a half file. A dropped future removes its
-//! temporary files.
+//! *Hostile servers.* The names that a server lists become local names only after
+//! [`FileName::check_component`](crate::wire::FileName::check_component). No name comes twice from one directory. A local
+//! directory is entered only if it is a directory itself, not a link. A tree touches no local device or pipe. A directory
+//! that contains itself is found out, and the depth is bounded. A file is read as far as its attributes say. They are asked
+//! for once more at the end: the file may have grown.
+//!
+//! *Interruption.* Both ways a file grows under a temporary name beside the final name (`.rpcrdma-….part`) and is renamed
+//! at the end, at the server after COMMIT. So the final name is never a half file. A dropped future removes its temporary
+//! files. At the server a task of its own does so: the runtime has to go on meanwhile. With [`CopyOptions::in_place`]
+//! there are no temporary names.
+//!
+//! *Holes.* Holes of local files are not sent. Blocks of zeros are not written to local files. Our own servers tell where
+//! a file has data ([`crate::extents`]), and the rest is not read.
 
 mod get;
 mod local;
 mod put;
+mod upload;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,8 +42,8 @@ use tokio::task::JoinSet;
 use super::Error;
 use crate::wire::{Attributes, NfsTime};
 
-/// Deepest directory below the source that is copied.
-pub const MAX_DEPTH: usize = 512;
+/// Deepest directory below the source that is copied, by default. No real tree is as deep; a server could make one up.
+pub const MAX_DEPTH: usize = 1 << 17;
 
 /// Called as a copy goes on, from several tasks: it must not block.
 pub type Progress = Arc<dyn Fn(CopyEvent<'_>) + Send + Sync>;
@@ -40,27 +54,41 @@ pub type Progress = Arc<dyn Fn(CopyEvent<'_>) + Send + Sync>;
 pub struct CopyOptions {
     /// Directories with everything in them; without it a directory is an error. Default: no.
     pub recursive: bool,
-    /// Mode and time of last change of files and directories. Default: yes.
+    /// Keeps mode and time of last change, names of one file inside the tree, and as root the owner. Default: yes.
     pub preserve: bool,
+    /// Writes existing files in place and new ones under their own names: an interrupted copy leaves half a file.
+    /// Default: no.
+    pub in_place: bool,
     /// Files that are copied at the same time. Default: 16.
     pub parallel: usize,
+    /// Deepest directory below the source that is copied. Default: [`MAX_DEPTH`].
+    pub max_depth: usize,
     /// Told of everything that happens.
     pub progress: Option<Progress>,
 }
 
 impl Default for CopyOptions {
     fn default() -> Self {
-        Self { recursive: false, preserve: true, parallel: 16, progress: None }
+        Self {
+            recursive: false,
+            preserve: true,
+            in_place: false,
+            parallel: 16,
+            max_depth: MAX_DEPTH,
+            progress: None,
+        }
     }
 }
 
 impl fmt::Debug for CopyOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { recursive, preserve, parallel, progress } = self;
+        let Self { recursive, preserve, in_place, parallel, max_depth, progress } = self;
         f.debug_struct("CopyOptions")
             .field("recursive", recursive)
             .field("preserve", preserve)
+            .field("in_place", in_place)
             .field("parallel", parallel)
+            .field("max_depth", max_depth)
             .field("progress", &progress.is_some())
             .finish()
     }
@@ -120,8 +148,17 @@ pub struct CopyReport {
     pub directories: u64,
     /// Symbolic links copied.
     pub symlinks: u64,
-    /// Bytes of files copied.
+    /// Further names made of files that were copied: hard links.
+    pub hard_links: u64,
+    /// Bytes of files copied, holes included.
     pub bytes: u64,
+    /// Those of them that lie in holes: they were neither sent nor written.
+    pub holes: u64,
+    /// Objects whose owner could not be kept, although this was root: the copy belongs to whoever made it.
+    pub owners_not_kept: u64,
+    /// Local objects with extended attributes or access control lists, which NFS version 3 cannot carry. Counted only if
+    /// attributes are kept at all.
+    pub xattrs_not_kept: u64,
     /// Paths that were left out, with the reason.
     pub skipped: Vec<(String, String)>,
     /// Paths that could not be copied.
@@ -151,7 +188,16 @@ impl Copying {
     }
 
     fn moved(&self, bytes: usize) {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.counted(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    /// Goes past a hole.
+    fn hole(&self, bytes: u64) {
+        self.note(|report| report.holes = report.holes.saturating_add(bytes));
+        self.counted(bytes);
+    }
+
+    fn counted(&self, bytes: u64) {
         self.note(|report| report.bytes = report.bytes.saturating_add(bytes));
         self.tell(CopyEvent::Bytes(bytes));
     }
@@ -164,6 +210,13 @@ impl Copying {
     fn skipped(&self, path: &str, reason: &str) {
         self.tell(CopyEvent::Skipped { path, reason });
         self.note(|report| report.skipped.push((path.to_owned(), reason.to_owned())));
+    }
+
+    /// Counts an owner that could not be kept.
+    fn owner(&self, kept: bool) {
+        if !kept {
+            self.note(|report| report.owners_not_kept += 1);
+        }
     }
 
     /// Notes down a failure; gives it back if the whole copy had better end.
@@ -224,20 +277,41 @@ impl Tasks {
     }
 }
 
-/// Mode and time that a copy keeps of its original.
+/// Attributes that a copy keeps of its original.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
+    /// With set-user-ID, set-group-ID and sticky bit; who may not give the owner does not set those.
     mode: u32,
     mtime: NfsTime,
+    uid: u32,
+    gid: u32,
 }
 
 impl From<&Attributes> for Kept {
     fn from(attributes: &Attributes) -> Self {
-        Self { mode: attributes.mode, mtime: attributes.mtime }
+        let &Attributes { mode, mtime, uid, gid, .. } = attributes;
+        Self { mode, mtime, uid, gid }
     }
+}
+
+/// An unused name for an incomplete file.
+fn temporary_name() -> String {
+    format!(".rpcrdma-{:016x}.part", rand::random::<u64>())
 }
 
 /// The path of an entry, for messages and reports.
 fn child(path: &str, name: &str) -> String {
     if path.ends_with('/') || path.is_empty() { format!("{path}{name}") } else { format!("{path}/{name}") }
+}
+
+/// The path that these names lead to.
+fn below<'a>(path: &str, names: impl IntoIterator<Item = &'a std::ffi::OsStr>) -> String {
+    let mut path = path.to_owned();
+    for name in names {
+        if !path.is_empty() && !path.ends_with('/') {
+            path.push('/');
+        }
+        path.push_str(&name.to_string_lossy());
+    }
+    path
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use super::{Client, Error};
 use crate::wire::{
     Attributes, DirOpArgs, FileHandle, FileName, FileType, GetattrArgs, LookupArgs, MAX_NAME, NameError,
-    ReadlinkArgs,
+    ReadlinkArgs, Status,
 };
 
 /// Most symbolic links that are followed on the way of one path, as in Linux.
@@ -143,6 +143,33 @@ impl Client {
         name.check_component().map_err(|source| Error::Name { path: lossy(path), source })?;
         let dir = self.walk_components(all, path, true).await?.map_or(self.root(), |node| node.handle);
         Ok(Place { dir, name })
+    }
+}
+
+impl Client {
+    /// As [`place`](Self::place), with the links at the end of the path followed; and what is there, if anything is.
+    pub(super) async fn place_followed(&self, path: &[u8]) -> Result<(Place, Option<Node>), Error> {
+        let mut at = path.to_vec();
+        for _ in 0..=MAX_SYMLINKS {
+            let place = self.place(&at).await?;
+            let node = match self.lookup_in(place.dir, place.name.clone()).await {
+                Ok(node) => node,
+                Err(error) if error.status() == Some(Status::NoEnt) => return Ok((place, None)),
+                Err(error) => return Err(error.at(path)),
+            };
+            if node.attributes.file_type != FileType::Symlink {
+                return Ok((place, Some(node)));
+            }
+            let target = self.read_link_of(node.handle).await.map_err(|error| error.at(path))?;
+            at = if target.first() == Some(&b'/') {
+                target
+            } else {
+                let all: Vec<Vec<u8>> = components(&at).collect();
+                let parents = all.split_last().map(|(_, parents)| parents).unwrap_or_default();
+                [parents.join(b"/".as_slice()).as_slice(), b"/", &target].concat()
+            };
+        }
+        Err(Error::TooManyLinks { path: lossy(path) })
     }
 }
 

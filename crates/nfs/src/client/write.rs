@@ -52,6 +52,21 @@ impl WriteStream {
         Ok(())
     }
 
+    /// How much one WRITE takes, in bytes.
+    pub(super) fn piece(&self) -> usize {
+        self.file.write_size()
+    }
+
+    /// Goes on at `offset`. Nothing is written between.
+    pub async fn seek(&mut self, offset: u64) -> Result<(), Error> {
+        let last = std::mem::take(&mut self.waiting);
+        if !last.is_empty() {
+            self.start(last, StableHow::Unstable).await?;
+        }
+        self.offset = offset;
+        Ok(())
+    }
+
     /// Writes what is left and returns when all of it is on stable storage.
     pub async fn finish(mut self) -> Result<(), Error> {
         let last = std::mem::take(&mut self.waiting);

@@ -31,10 +31,10 @@ pub use location::Location;
 pub use memory::{MemoryFs, MemoryOptions};
 pub use state::{StateDirectory, StateError};
 pub use types::{
-    Access, Attributes, Before, Change, CreateHow, DeviceNumber, Entry, FILE_ID_MAX, FileId, FileKind, Found,
-    FsError, Identity, LINK_TARGET_MAX, Linked, Listing, LookupName, NAME_MAX, Name, Node, Outcome, Place,
-    Properties, ReadResult, Renamed, SetAttributes, SetTime, Special, Stability, Statistics, Timestamp,
-    WriteResult,
+    Access, Attributes, Before, Change, CreateHow, DeviceNumber, Entry, Extents, FILE_ID_MAX, FileId,
+    FileKind, Found, FsError, Identity, LINK_TARGET_MAX, Linked, Listing, LookupName, NAME_MAX, Name, Node,
+    Outcome, Place, Properties, ReadResult, Renamed, SetAttributes, SetTime, Special, Stability, Statistics,
+    Timestamp, WriteResult,
 };
 
 /// Receives the entries of a listing; breaks when it has enough. The entry it breaks on counts as not taken.
@@ -129,6 +129,15 @@ pub trait FileSystem: Send + Sync + 'static {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<ReadResult, FsError>;
+
+    /// Which parts of a regular file may have other octets than zeros, from `offset` on, at most `limit` of them. Needs the
+    /// right to read, like [`Self::read`]. By default everything is data, which tells nothing of the file.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    fn extents(&self, _who: &Identity, _id: &FileId, offset: u64, _limit: usize) -> Result<Extents, FsError> {
+        Ok(Extents::everything(offset))
+    }
 
     /// Writes `data` at `offset` and makes it as stable as asked.
     fn write(

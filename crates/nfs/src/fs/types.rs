@@ -323,6 +323,25 @@ pub struct Found {
     pub directory: Option<Attributes>,
 }
 
+/// Which parts of a file may have other octets than zeros.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extents {
+    /// In the order of their offsets, without overlaps; none is empty. The last may go beyond the end of the file.
+    pub ranges: Vec<std::ops::Range<u64>>,
+    /// Whether there is nothing but a hole behind the last of them.
+    pub complete: bool,
+}
+
+impl Extents {
+    /// Everything from `offset` on.
+    #[must_use]
+    pub fn everything(offset: u64) -> Self {
+        let ranges =
+            if offset == u64::MAX { Vec::new() } else { std::iter::once(offset..u64::MAX).collect() };
+        Self { ranges, complete: true }
+    }
+}
+
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadResult {

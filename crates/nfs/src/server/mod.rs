@@ -21,6 +21,7 @@ mod counters;
 mod data;
 mod directory;
 mod exports;
+mod extents;
 mod filesystem;
 mod handle;
 mod io;
@@ -38,6 +39,7 @@ pub(crate) use caller::Caller;
 pub use counters::{NfsCounters, ProcedureCount};
 pub(crate) use exports::{Crossing, Exports, Served};
 pub use exports::{Export, ExportError, NOBODY, Squash};
+pub use extents::ExtentsProgram;
 pub use handle::{ExportId, HandleKey};
 use io::{IoThreads, Origin};
 pub(crate) use io::{Unserved, Work};
@@ -162,6 +164,12 @@ impl NfsServer {
     #[must_use]
     pub fn nfs_program(&self) -> Arc<NfsProgram> {
         Arc::new(NfsProgram { shared: Arc::clone(&self.shared) })
+    }
+
+    /// Where files have data: our own extension ([`crate::extents`]), for clients of this project.
+    #[must_use]
+    pub fn extents_program(&self) -> Arc<ExtentsProgram> {
+        Arc::new(ExtentsProgram { shared: Arc::clone(&self.shared) })
     }
 
     /// MOUNT version 3.

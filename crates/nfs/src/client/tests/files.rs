@@ -166,7 +166,7 @@ async fn files_that_change() {
         length += piece.len();
     }
     assert!(length == 3000 || length == 9000, "{length}");
-    let mut stream = file.read_all(20_000);
+    let mut stream = file.read_all(0, 20_000);
     let mut length = 0;
     while let Some(piece) = stream.next().await.unwrap() {
         length += piece.len();

@@ -13,6 +13,7 @@ use rpcrdma_xdr::{Decode, Decoder, Encode};
 use crate::binding::LargestResults;
 use crate::client::transport::{ReplyFuture, Request, Transport};
 use crate::client::{Client, ClientOptions};
+use crate::extents::EXTENTS_PROGRAM;
 use crate::fs::{MemoryFs, MemoryOptions};
 use crate::mount::{MOUNT_PROGRAM, MountClient};
 use crate::server::{Export, HandleKey, NfsServer, ServerOptions};
@@ -76,7 +77,11 @@ impl Loopback {
     pub(super) fn serving(exports: Vec<Export>) -> Arc<Self> {
         let server = NfsServer::new(HandleKey::random(), exports, ServerOptions::default()).unwrap();
         Arc::new(Self {
-            programs: Mutex::new(vec![server.nfs_program(), server.mount_program()]),
+            programs: Mutex::new(vec![
+                server.nfs_program(),
+                server.mount_program(),
+                server.extents_program(),
+            ]),
             hook: Mutex::new(Box::new(|_, _| Step::Serve)),
             calls: Mutex::default(),
             in_flight: AtomicU32::new(0),
@@ -88,6 +93,11 @@ impl Loopback {
     /// Takes the MOUNT program away.
     pub(super) fn without_mount(&self) {
         self.programs.lock().unwrap().retain(|program| program.number() != MOUNT_PROGRAM);
+    }
+
+    /// Takes the program of extents away.
+    pub(super) fn without_extents(&self) {
+        self.programs.lock().unwrap().retain(|program| program.number() != EXTENTS_PROGRAM);
     }
 
     /// Sets the hook for NFS calls.

@@ -1,24 +1,87 @@
 //! From the server to the local file system.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::local::{PartFile, blocking, finish_directory, make_directory, make_symlink};
-use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, MAX_DEPTH, Tasks, child};
+use super::local::{LocalDir, Sink, Spot, blocking, make_link, make_symlink, spot_of};
+use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, Tasks, below, child};
 use crate::client::walk::lossy;
-use crate::client::{Client, DirItem, Error, Node};
+use crate::client::{Client, DirItem, Error, File, Node, ReadStream};
 use crate::wire::{FileHandle, FileType};
+
+/// A file at the server: file system and number.
+type FileKey = (u64, u64);
 
 /// A directory that is to be copied.
 struct Directory {
     handle: FileHandle,
     kept: Kept,
-    path: String,
-    local: PathBuf,
+    local: Arc<LocalDir>,
     depth: usize,
+    /// A directory above this one, ever further away: one that comes back is found without a list of all of them
+    /// (Brent's algorithm).
+    anchor: Option<FileHandle>,
+}
+
+impl Directory {
+    fn anchor_below(&self) -> Option<FileHandle> {
+        let renewed = self.depth == 0 || self.depth.is_power_of_two();
+        if renewed { Some(self.handle) } else { self.anchor }
+    }
+}
+
+/// Where a file goes.
+#[derive(Clone)]
+enum Goal {
+    /// To a path that the caller named.
+    Named(PathBuf),
+    /// Into a tree.
+    Tree(Spot),
+}
+
+impl Goal {
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::Named(path) => path.clone(),
+            Self::Tree(spot) => spot.path(),
+        }
+    }
+}
+
+/// A further name of a file that was met before.
+struct Further {
+    key: FileKey,
+    first: Spot,
+    spot: Spot,
+    node: Node,
+}
+
+/// Client, options and report of a copy, as its tasks need them. Clones share it.
+#[derive(Clone)]
+struct Getting {
+    client: Client,
+    copying: Copying,
+    /// The source, for messages.
+    source: Arc<str>,
+    /// How many names of a local directory do not belong to the source.
+    own: usize,
+    /// Files with several names that are complete.
+    complete: Arc<Mutex<HashSet<FileKey>>>,
+}
+
+/// A copy under way.
+struct Get {
+    with: Getting,
+    tasks: Tasks,
+    /// Files with several names: where the first of them goes.
+    first: HashMap<FileKey, Spot>,
+    further: Vec<Further>,
+    finished: Vec<(Arc<LocalDir>, Kept)>,
 }
 
 impl Client {
@@ -44,83 +107,297 @@ impl Client {
         let name = name.filter(|name| !matches!(*name, b"." | b".."));
         let local = target_of(target, name).await?;
         let copying = Copying::new(options);
-        let mut tasks = Tasks::new(copying.clone());
-        let mut directories = Vec::new();
-        match self.get_object(&mut tasks, &copying, &path, local, node, 0).await? {
-            None => {}
-            Some(first) => self.get_tree(&mut tasks, &copying, first, &mut directories).await?,
-        }
-        tasks.finish().await?;
-        // The deepest first: a directory may not be writable once its mode is set.
-        if options.preserve {
-            let failures = blocking(target, move |_| {
-                let finish = |(local, kept, path): (PathBuf, Kept, String)| {
-                    finish_directory(&local, kept)
-                        .err()
-                        .map(|source| (path, Error::Local { path: local, source }))
-                };
-                Ok(directories.into_iter().rev().filter_map(finish).collect::<Vec<_>>())
-            });
-            for (path, error) in failures.await? {
-                copying.failed(&path, error)?;
+        let mut with = Getting {
+            client: self.clone(),
+            copying: copying.clone(),
+            source: path.into(),
+            own: 0,
+            complete: Arc::default(),
+        };
+        let tree = if node.attributes.is_directory() {
+            let (dir, own) = root_of(local.clone(), name.is_none()).await?;
+            with.own = own;
+            Some(dir)
+        } else {
+            None
+        };
+        let mut get = Get {
+            with,
+            tasks: Tasks::new(copying.clone()),
+            first: HashMap::new(),
+            further: Vec::new(),
+            finished: Vec::new(),
+        };
+        match tree {
+            Some(dir) => {
+                let kept = Kept::from(&node.attributes);
+                let first = Directory { handle: node.handle, kept, local: dir, depth: 0, anchor: None };
+                get.tree(first).await?;
             }
+            None => get.named(local, node).await?,
         }
+        get.tasks.finish().await?;
+        get.finish().await?;
         Ok(copying.report())
     }
+}
 
-    async fn get_tree(
+impl Getting {
+    fn path_of(&self, dir: &LocalDir) -> String {
+        below(&self.source, dir.names().into_iter().skip(self.own))
+    }
+
+    fn path_in(&self, dir: &LocalDir, name: &OsStr) -> String {
+        child(&self.path_of(dir), &name.to_string_lossy())
+    }
+
+    fn is_complete(&self, key: FileKey) -> bool {
+        self.complete.lock().unwrap_or_else(PoisonError::into_inner).contains(&key)
+    }
+
+    fn kept(&self, kept: Kept) -> Option<Kept> {
+        self.copying.options.preserve.then_some(kept)
+    }
+
+    async fn file(self, path: String, goal: Goal, node: Node) -> Result<(), Error> {
+        let Node { handle, attributes } = node;
+        let kept = Kept::from(&attributes);
+        let in_place = self.copying.options.in_place;
+        let to = goal.clone();
+        let place = || goal.path();
+        let mut sink = blocking(place, move || match to {
+            Goal::Named(path) => Sink::named(&path, kept.mode, in_place),
+            Goal::Tree(spot) => Sink::in_tree(&spot, kept.mode, in_place),
+        })
+        .await?;
+        let file = self.client.file(handle, &path);
+        let mut end = 0;
+        if sink.takes_holes() && attributes.used < attributes.size {
+            (sink, end) = self.sparse(&file, attributes.size, &goal, sink).await?;
+        }
+        let rest = file.read_all(end, attributes.size);
+        (sink, end) = self.pieces(rest, &goal, sink, end).await?;
+        let keep = self.kept(kept);
+        let owned = blocking(place, move || sink.finish(end, keep)).await?;
+        self.copying.owner(owned);
+        if attributes.nlink > 1 {
+            let key = (attributes.fsid, attributes.fileid);
+            self.complete.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        }
+        self.copying.done(&path, |report| &mut report.files);
+        Ok(())
+    }
+
+    /// Copies the parts of a file that have data, as far as the server tells. Where the copy ends.
+    async fn sparse(
         &self,
-        tasks: &mut Tasks,
-        copying: &Copying,
-        first: Directory,
-        finished: &mut Vec<(PathBuf, Kept, String)>,
-    ) -> Result<(), Error> {
+        file: &File,
+        size: u64,
+        goal: &Goal,
+        mut sink: Sink,
+    ) -> Result<(Sink, u64), Error> {
+        let mut end = 0;
+        while end < size {
+            let Some(found) = self.client.extents(file.handle(), end, size).await? else { break };
+            let behind = found.ranges.last().map_or(end, |range| range.end);
+            let stream = file.read_ranges(found.ranges);
+            (sink, end) = self.pieces(stream, goal, sink, end).await?;
+            // A file that is shorter now: the rest finds that out.
+            if end < behind {
+                break;
+            }
+            if found.complete {
+                self.copying.hole(size - end);
+                end = size;
+            }
+        }
+        Ok((sink, end))
+    }
+
+    /// Writes what a stream reads. Where the last piece ends, or `end` without any.
+    async fn pieces(
+        &self,
+        mut stream: ReadStream,
+        goal: &Goal,
+        mut sink: Sink,
+        mut end: u64,
+    ) -> Result<(Sink, u64), Error> {
+        while let Some((offset, data)) = stream.next_at().await? {
+            if offset > end {
+                self.copying.hole(offset - end);
+            }
+            let length = data.len();
+            sink = blocking(|| goal.path(), move || sink.write(offset, &data).map(|()| sink)).await?;
+            end = offset.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
+            self.copying.moved(length);
+        }
+        Ok((sink, end))
+    }
+
+    async fn symlink(self, path: String, spot: Spot, node: Node) -> Result<(), Error> {
+        let target =
+            self.client.read_link_of(node.handle).await.map_err(|error| error.at(path.as_bytes()))?;
+        let keep = self.kept(Kept::from(&node.attributes));
+        let place = spot.clone();
+        let owned = blocking(|| spot.path(), move || make_symlink(&target, &place, keep)).await?;
+        self.copying.owner(owned);
+        self.copying.done(&path, |report| &mut report.symlinks);
+        Ok(())
+    }
+}
+
+impl Get {
+    /// Copies what the caller named and is no directory.
+    async fn named(&mut self, local: PathBuf, node: Node) -> Result<(), Error> {
+        let with = self.with.clone();
+        let path = with.source.to_string();
+        match node.attributes.file_type {
+            FileType::Regular => {
+                with.copying.tell(CopyEvent::Found { path: &path, bytes: node.attributes.size });
+                let task = with.file(path.clone(), Goal::Named(local), node);
+                self.tasks.start(path, task).await
+            }
+            FileType::Symlink => {
+                let place = local.clone();
+                let spot = blocking(|| local, move || spot_of(&place)).await?;
+                self.tasks.start(path.clone(), with.symlink(path, spot, node)).await
+            }
+            other => with.copying.failed(&path.clone(), Error::NotRegular { path, what: article(other) }),
+        }
+    }
+
+    async fn tree(&mut self, first: Directory) -> Result<(), Error> {
         let mut waiting = vec![first];
         while let Some(directory) = waiting.pop() {
-            let result = self.get_directory(tasks, copying, &directory, &mut waiting).await;
-            let Directory { local, kept, path, .. } = directory;
+            let result = self.directory(&directory, &mut waiting).await;
+            let Directory { local, kept, .. } = directory;
+            let path = self.with.path_of(&local);
             match result {
                 Ok(()) => {
-                    copying.done(&path, |report| &mut report.directories);
-                    finished.push((local, kept, path));
+                    self.with.copying.done(&path, |report| &mut report.directories);
+                    self.finished.push((local, kept));
                 }
-                Err(error) => copying.failed(&path, error)?,
+                Err(error) => self.with.copying.failed(&path, error)?,
             }
         }
         Ok(())
     }
 
-    async fn get_directory(
-        &self,
-        tasks: &mut Tasks,
-        copying: &Copying,
-        directory: &Directory,
-        waiting: &mut Vec<Directory>,
-    ) -> Result<(), Error> {
-        let Directory { handle, kept, path, local, depth } = directory;
-        if *depth > MAX_DEPTH {
-            return Err(Error::TooDeep { path: path.clone() });
+    async fn directory(&mut self, directory: &Directory, waiting: &mut Vec<Directory>) -> Result<(), Error> {
+        let Directory { handle, kept, local, depth, anchor } = directory;
+        let limit = self.with.copying.options.max_depth;
+        if *depth > limit {
+            return Err(Error::TooDeep { path: self.with.path_of(local), limit });
         }
-        let mode = kept.mode;
-        blocking(local, move |local| make_directory(local, mode)).await?;
-        let mut reader = self.dir_reader(*handle, path);
+        if *anchor == Some(*handle) {
+            return Err(Error::DirectoryLoop { path: self.with.path_of(local) });
+        }
+        let (dir, mode) = (Arc::clone(local), kept.mode);
+        blocking(|| local.path(), move || dir.make(mode)).await?;
+        let mut reader = self.with.client.dir_reader(*handle, self.with.path_of(local));
         while let Some(items) = reader.next().await? {
             for item in items {
-                let path = child(path, &item.name.to_string_lossy());
-                let local = local.join(OsStr::from_bytes(item.name.as_bytes()));
-                let node = match self.node_of(*handle, item).await {
-                    Ok(node) => node,
-                    Err(error) => {
-                        copying.failed(&path, error.at(path.as_bytes()))?;
-                        continue;
+                let name = OsStr::from_bytes(item.name.as_bytes()).to_owned();
+                match self.with.client.node_of(*handle, item).await {
+                    Ok(node) => {
+                        let spot = Spot { dir: Arc::clone(local), name };
+                        waiting.extend(self.object(directory, spot, node).await?);
                     }
-                };
-                waiting.extend(self.get_object(tasks, copying, &path, local, node, depth + 1).await?);
+                    Err(error) => {
+                        let path = self.with.path_in(local, &name);
+                        self.with.copying.failed(&path, error.at(path.as_bytes()))?;
+                    }
+                }
             }
         }
         Ok(())
     }
 
+    /// Starts the copy of one entry; a directory is given back.
+    async fn object(
+        &mut self,
+        above: &Directory,
+        spot: Spot,
+        node: Node,
+    ) -> Result<Option<Directory>, Error> {
+        let Node { handle, attributes } = node;
+        let with = &self.with;
+        if attributes.is_directory() {
+            return Ok(Some(Directory {
+                handle,
+                kept: Kept::from(&attributes),
+                local: spot.dir.entry(&spot.name),
+                depth: above.depth.saturating_add(1),
+                anchor: above.anchor_below(),
+            }));
+        }
+        let path = with.path_in(&spot.dir, &spot.name);
+        match attributes.file_type {
+            FileType::Regular => {
+                let key = (attributes.fsid, attributes.fileid);
+                if with.copying.options.preserve && attributes.nlink > 1 {
+                    if let Some(first) = self.first.get(&key) {
+                        self.further.push(Further { key, first: first.clone(), spot, node });
+                        return Ok(None);
+                    }
+                    self.first.insert(key, spot.clone());
+                }
+                with.copying.tell(CopyEvent::Found { path: &path, bytes: attributes.size });
+                let task = with.clone().file(path.clone(), Goal::Tree(spot), node);
+                self.tasks.start(path, task).await?;
+            }
+            FileType::Symlink => {
+                let task = with.clone().symlink(path.clone(), spot, node);
+                self.tasks.start(path, task).await?;
+            }
+            other => with.copying.skipped(&path, article(other)),
+        }
+        Ok(None)
+    }
+
+    /// Finishes after all files: makes their further names, then sets the attributes of directories.
+    async fn finish(self) -> Result<(), Error> {
+        let Self { with, further, finished, .. } = self;
+        for Further { key, first, spot, node } in further {
+            let path = with.path_in(&spot.dir, &spot.name);
+            let place = spot.clone();
+            // Without the first, or on a file system without hard links, there are as many copies.
+            let linked = with.is_complete(key)
+                && blocking(|| spot.path(), move || make_link(&first, &place)).await.is_ok();
+            if linked {
+                with.copying.done(&path, |report| &mut report.hard_links);
+                continue;
+            }
+            with.copying.tell(CopyEvent::Found { path: &path, bytes: node.attributes.size });
+            if let Err(error) = with.clone().file(path.clone(), Goal::Tree(spot), node).await {
+                with.copying.failed(&path, error)?;
+            }
+        }
+        if !with.copying.options.preserve {
+            return Ok(());
+        }
+        // The deepest first: a directory may not be writable once its mode is set.
+        let failures = blocking(PathBuf::new, move || {
+            let mut failures = Vec::new();
+            let mut disowned = 0;
+            for (dir, kept) in finished.into_iter().rev() {
+                match dir.finish(kept) {
+                    Ok(owned) => disowned += u64::from(!owned),
+                    Err(error) => failures.push((dir, error)),
+                }
+            }
+            Ok((failures, disowned))
+        });
+        let (failures, disowned) = failures.await?;
+        with.copying.note(|report| report.owners_not_kept += disowned);
+        for (dir, source) in failures {
+            with.copying.failed(&with.path_of(&dir), Error::Local { path: dir.path(), source })?;
+        }
+        Ok(())
+    }
+}
+
+impl Client {
     /// An entry with what the listing did not bring.
     async fn node_of(&self, dir: FileHandle, item: DirItem) -> Result<Node, Error> {
         match item {
@@ -130,84 +407,51 @@ impl Client {
             DirItem { name, .. } => self.lookup_in(dir, name).await,
         }
     }
-
-    /// Starts the copy of one object; a directory is given back.
-    async fn get_object(
-        &self,
-        tasks: &mut Tasks,
-        copying: &Copying,
-        path: &str,
-        local: PathBuf,
-        node: Node,
-        depth: usize,
-    ) -> Result<Option<Directory>, Error> {
-        let Node { handle, attributes } = node;
-        let kept = Kept::from(&attributes);
-        let reason = match attributes.file_type {
-            FileType::Directory => {
-                return Ok(Some(Directory { handle, kept, path: path.to_owned(), local, depth }));
-            }
-            FileType::Regular => {
-                copying.tell(CopyEvent::Found { path, bytes: attributes.size });
-                let task = get_file(self.clone(), copying.clone(), path.to_owned(), local, node);
-                tasks.start(path.to_owned(), task).await?;
-                return Ok(None);
-            }
-            FileType::Symlink => {
-                let (client, copying, path) = (self.clone(), copying.clone(), path.to_owned());
-                tasks
-                    .start(path.clone(), async move {
-                        let target = client.read_link_of(handle).await.map_err(|e| e.at(path.as_bytes()))?;
-                        blocking(&local, move |local| make_symlink(&target, local)).await?;
-                        copying.done(&path, |report| &mut report.symlinks);
-                        Ok(())
-                    })
-                    .await?;
-                return Ok(None);
-            }
-            FileType::BlockDevice | FileType::CharacterDevice => "a device",
-            FileType::Socket => "a socket",
-            FileType::Fifo => "a named pipe",
-        };
-        copying.skipped(path, reason);
-        Ok(None)
-    }
 }
 
-async fn get_file(
-    client: Client,
-    copying: Copying,
-    path: String,
-    local: PathBuf,
-    Node { handle, attributes }: Node,
-) -> Result<(), Error> {
-    let kept = Kept::from(&attributes);
-    let mut part = blocking(&local, move |local| PartFile::create(local, kept.mode)).await?;
-    let mut stream = client.file(handle, &path).read_all(attributes.size);
-    let mut offset = 0u64;
-    while let Some(data) = stream.next().await? {
-        let length = data.len();
-        let at = offset;
-        part = blocking(&local, move |_| part.write(at, &data).map(|()| part)).await?;
-        offset = offset.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
-        copying.moved(length);
+/// A type of object, for messages.
+pub(super) fn article(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Regular => "a file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::BlockDevice | FileType::CharacterDevice => "a device",
+        FileType::Socket => "a socket",
+        FileType::Fifo => "a named pipe",
     }
-    let kept = copying.options.preserve.then_some(kept);
-    blocking(&local, move |_| part.finish(kept)).await?;
-    copying.done(&path, |report| &mut report.files);
-    Ok(())
 }
 
 /// Where a source of this name goes: into `target` if that is a directory, else to `target` itself.
 async fn target_of(target: &Path, name: Option<&[u8]>) -> Result<PathBuf, Error> {
-    let directory = blocking(target, |target| match fs::metadata(target) {
-        Ok(metadata) => Ok(metadata.is_dir()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    })
+    let owned = target.to_owned();
+    let directory = blocking(
+        || target.to_owned(),
+        move || match fs::metadata(&owned) {
+            Ok(metadata) => Ok(metadata.is_dir()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        },
+    )
     .await?;
     Ok(match name {
         Some(name) if directory => target.join(OsStr::from_bytes(name)),
         _ => target.to_owned(),
     })
+}
+
+/// The directory that a tree goes to, and how many of its names are not the source's. With `itself` it is what the
+/// caller named, be it a link to a directory.
+async fn root_of(path: PathBuf, itself: bool) -> Result<(Arc<LocalDir>, usize), Error> {
+    let local = path.clone();
+    blocking(
+        || path,
+        move || {
+            if local.file_name().is_none() || (itself && local.is_dir()) {
+                return Ok((LocalDir::named(&local)?, 0));
+            }
+            let spot = spot_of(&local)?;
+            Ok((spot.dir.entry(&spot.name), 1))
+        },
+    )
+    .await
 }

@@ -1,135 +1,660 @@
-//! What a copy does to local files, on threads where it may block.
+//! Local files and directories of a copy, on threads where calls may block.
+//!
+//! *Directories* ([`LocalDir`]) know their parent and their name in it. System calls get a descriptor and one name. So
+//! a path may be longer than any system call takes, and a link that somebody puts in the way is not followed. Few
+//! descriptors are kept open; a directory whose descriptor was closed is opened again from the nearest one above.
+//!
+//! *Targets.* [`Sink`] is where the content of a file goes. A regular file with one name, or none yet, is written under
+//! a temporary name and renamed. A file with several names, a device or a pipe is written in place.
 
-use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
-use std::io;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, FileTimes, Permissions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
+    XattrFlags, chownat, fgetxattr, flistxattr, fsetxattr, fstatfs, linkat, mkdirat, openat, readlinkat,
+    renameat, statx, symlinkat, unlinkat, utimensat,
+};
+use rustix::io::Errno;
 
-use super::Kept;
-use crate::client::Error;
+use super::{Kept, temporary_name};
+use crate::client::{Error, MAX_SYMLINKS};
+use crate::wire::NfsTime;
 
-/// Permission bits that a copy takes over; not set-user-ID, set-group-ID and sticky.
-const MODE_MASK: u32 = 0o777;
+/// Directory descriptors of one copy that stay open while nobody uses them.
+const OPEN_DIRECTORIES: usize = 64;
+/// Longest list of extended attributes, and longest value of one, in bytes: the limits of Linux.
+const XATTR_MAX: usize = 64 << 10;
+/// The type of procfs in statfs (`PROC_SUPER_MAGIC`).
+const PROC_SUPER_MAGIC: u64 = 0x9fa0;
+/// Permission bits that anybody may set on what is their own.
+const PERMISSIONS: u32 = 0o777;
+/// Length of the blocks in which zeros are looked for, in bytes: no common file system has smaller ones.
+const BLOCK: usize = 4096;
+const BLOCK_LENGTH: u64 = 4096;
 
-/// Runs what may block on a thread for that.
+/// Runs what may block on a thread for that. `path` is for errors.
 pub(super) async fn blocking<T: Send + 'static>(
-    path: &Path,
-    work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+    path: impl FnOnce() -> PathBuf,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Error> {
-    let owned = path.to_owned();
-    let result = tokio::task::spawn_blocking(move || work(&owned)).await;
-    match result {
-        Ok(result) => result.map_err(|source| Error::Local { path: path.to_owned(), source }),
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(source)) => Err(Error::Local { path: path(), source }),
         Err(lost) if lost.is_panic() => std::panic::resume_unwind(lost.into_panic()),
-        Err(_) => Err(Error::Local {
-            path: path.to_owned(),
-            source: io::Error::other("the runtime is shutting down"),
-        }),
+        Err(_) => {
+            let source = io::Error::other("the runtime is shutting down");
+            Err(Error::Local { path: path(), source })
+        }
     }
 }
 
-/// A name beside `path` that nobody has.
-fn temporary_name(path: &Path) -> io::Result<PathBuf> {
-    if path.file_name().is_none() {
+/// Descriptors that are kept open: the last ones that were used.
+#[derive(Debug, Default)]
+struct Recent(Mutex<VecDeque<Arc<OwnedFd>>>);
+
+impl Recent {
+    fn keep(&self, fd: &Arc<OwnedFd>) {
+        let mut kept = lock(&self.0);
+        if kept.len() >= OPEN_DIRECTORIES {
+            kept.pop_front();
+        }
+        kept.push_back(Arc::clone(fd));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A local directory: one that the caller named, or an entry of another one.
+#[derive(Debug)]
+pub(super) struct LocalDir {
+    place: DirPlace,
+    open: Mutex<Weak<OwnedFd>>,
+    recent: Arc<Recent>,
+}
+
+#[derive(Debug)]
+enum DirPlace {
+    /// A directory that the caller named: links on the way and at the end are followed, once.
+    Named {
+        path: PathBuf,
+        _open: Arc<OwnedFd>,
+    },
+    Entry {
+        parent: Arc<LocalDir>,
+        name: OsString,
+    },
+    /// Only while it is dropped.
+    Gone,
+}
+
+impl Drop for LocalDir {
+    /// Drops the parents in a loop: a recursion as deep as the tree would need as much stack.
+    fn drop(&mut self) {
+        let mut place = std::mem::replace(&mut self.place, DirPlace::Gone);
+        while let DirPlace::Entry { parent, .. } = place {
+            match Arc::into_inner(parent) {
+                Some(mut last) => place = std::mem::replace(&mut last.place, DirPlace::Gone),
+                None => return,
+            }
+        }
+    }
+}
+
+impl LocalDir {
+    /// An existing directory; links are followed.
+    pub(super) fn named(path: &Path) -> io::Result<Arc<Self>> {
+        let used = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let fd = Arc::new(openat(CWD, used, flags() | OFlags::PATH, Mode::empty())?);
+        let open = Mutex::new(Arc::downgrade(&fd));
+        let place = DirPlace::Named { path: path.to_owned(), _open: fd };
+        Ok(Arc::new(Self { place, open, recent: Arc::default() }))
+    }
+
+    /// The directory of that name in this one, which need not exist yet.
+    pub(super) fn entry(self: &Arc<Self>, name: &OsStr) -> Arc<Self> {
+        let place = DirPlace::Entry { parent: Arc::clone(self), name: name.to_owned() };
+        Arc::new(Self { place, open: Mutex::default(), recent: Arc::clone(&self.recent) })
+    }
+
+    /// The names that lead here from the directory that the caller named.
+    pub(super) fn names(&self) -> Vec<&OsStr> {
+        let mut names = Vec::new();
+        let mut at = self;
+        while let DirPlace::Entry { parent, name } = &at.place {
+            names.push(name.as_os_str());
+            at = parent;
+        }
+        names.reverse();
+        names
+    }
+
+    /// The path, for messages: it may be too long for a system call.
+    pub(super) fn path(&self) -> PathBuf {
+        let mut at = self;
+        while let DirPlace::Entry { parent, .. } = &at.place {
+            at = parent;
+        }
+        let start = match &at.place {
+            DirPlace::Named { path, .. } => path.as_path(),
+            _ => Path::new(""),
+        };
+        let names = self.names();
+        let length = start.as_os_str().len() + names.iter().map(|name| name.len() + 1).sum::<usize>();
+        let mut path = PathBuf::with_capacity(length);
+        path.push(start);
+        path.extend(names);
+        path
+    }
+
+    /// A descriptor by which names in this directory are reached.
+    fn fd(&self) -> io::Result<Arc<OwnedFd>> {
+        let mut closed = Vec::new();
+        let mut at = self;
+        let mut fd = loop {
+            if let Some(fd) = lock(&at.open).upgrade() {
+                break fd;
+            }
+            let DirPlace::Entry { parent, name } = &at.place else {
+                return Err(Errno::BADF.into());
+            };
+            closed.push((at, name));
+            at = parent;
+        };
+        while let Some((at, name)) = closed.pop() {
+            fd = Arc::new(openat(&*fd, name, flags() | OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?);
+            *lock(&at.open) = Arc::downgrade(&fd);
+            self.recent.keep(&fd);
+        }
+        Ok(fd)
+    }
+
+    /// A descriptor to read the directory by, or to change it.
+    pub(super) fn open(&self) -> io::Result<OwnedFd> {
+        Ok(openat(&*self.fd()?, ".", flags(), Mode::empty())?)
+    }
+
+    /// Makes the directory, such that its owner may write in it, or takes an existing one: a directory itself, not a link
+    /// to one. The mask of this process applies to `mode`. Whether it is new.
+    pub(super) fn make(&self, mode: u32) -> io::Result<bool> {
+        let DirPlace::Entry { parent, name } = &self.place else { return Ok(false) };
+        let fd = parent.fd()?;
+        match mkdirat(&*fd, name, Mode::from_raw_mode(mode & PERMISSIONS | 0o700)) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) if is_type(&look(&*fd, name)?, FileType::Directory) => Ok(false),
+            Err(Errno::EXIST) => {
+                Err(io::Error::new(io::ErrorKind::NotADirectory, "exists and is not a directory"))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sets what a copy keeps, after everything in the directory is there. Whether the owner could be kept.
+    pub(super) fn finish(&self, kept: Kept) -> io::Result<bool> {
+        apply(&File::from(self.open()?), kept)
+    }
+}
+
+fn flags() -> OFlags {
+    OFlags::DIRECTORY | OFlags::CLOEXEC
+}
+
+/// The attributes of a name; a link at the end is not followed.
+pub(super) fn look(dir: impl AsFd, name: &OsStr) -> io::Result<Statx> {
+    Ok(statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?)
+}
+
+pub(super) fn is_type(stat: &Statx, wanted: FileType) -> bool {
+    FileType::from_raw_mode(stat.stx_mode.into()) == wanted
+}
+
+/// A name in a local directory.
+#[derive(Debug, Clone)]
+pub(super) struct Spot {
+    pub(super) dir: Arc<LocalDir>,
+    pub(super) name: OsString,
+}
+
+impl Spot {
+    /// The path, for messages.
+    pub(super) fn path(&self) -> PathBuf {
+        self.dir.path().join(&self.name)
+    }
+
+    /// The attributes of the object with this name, if there is one.
+    fn existing(&self) -> io::Result<Option<Statx>> {
+        match look(&*self.dir.fd()?, &self.name) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The name at the end of a path, in its directory.
+pub(super) fn spot_of(path: &Path) -> io::Result<Spot> {
+    let Some(name) = path.file_name() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"));
-    }
-    Ok(path.with_file_name(format!(".rpcrdma-{:016x}.part", rand::random::<u64>())))
+    };
+    let dir = LocalDir::named(path.parent().unwrap_or_else(|| Path::new("")))?;
+    Ok(Spot { dir, name: name.to_owned() })
 }
 
-/// Removes a temporary name, unless it was renamed.
+/// Where the last of a path's links leads.
+enum End {
+    /// To a place, where something may or may not be.
+    Place(Spot),
+    /// To what a process has open (`/dev/stdout`): only the link itself leads there.
+    Magic(PathBuf),
+}
+
+/// Follows the links at the end of a path, as opening it would.
+fn follow(path: &Path) -> io::Result<End> {
+    let mut path = path.to_owned();
+    for _ in 0..=MAX_SYMLINKS {
+        let spot = spot_of(&path)?;
+        match spot.existing()? {
+            Some(stat) if is_type(&stat, FileType::Symlink) => {}
+            _ => return Ok(End::Place(spot)),
+        }
+        let dir = spot.dir.fd()?;
+        // The numbers of file system types are small, whatever type statfs has for them.
+        if u64::try_from(fstatfs(&*dir)?.f_type).is_ok_and(|kind| kind == PROC_SUPER_MAGIC) {
+            return Ok(End::Magic(path));
+        }
+        let target = readlinkat(&*dir, &spot.name, Vec::new())?;
+        path = path.parent().unwrap_or_else(|| Path::new("")).join(OsStr::from_bytes(target.to_bytes()));
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// A temporary name beside another one. If something has that name, and it was not renamed, it is removed.
 struct Temporary {
-    path: PathBuf,
-    kept: bool,
+    spot: Spot,
+    made: bool,
 }
 
 impl Temporary {
-    /// Gives it its final name.
-    fn rename(mut self, target: &Path) -> io::Result<()> {
-        fs::rename(&self.path, target)?;
-        self.kept = true;
+    fn beside(spot: &Spot) -> Self {
+        let spot = Spot { dir: Arc::clone(&spot.dir), name: temporary_name().into() };
+        Self { spot, made: false }
+    }
+
+    fn rename(mut self, name: &OsStr) -> io::Result<()> {
+        let dir = self.spot.dir.fd()?;
+        renameat(&*dir, &self.spot.name, &*dir, name)?;
+        self.made = false;
         Ok(())
     }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if !self.kept {
+        if self.made {
             // There is nobody to tell, and nothing else to be done.
-            let _ = fs::remove_file(&self.path);
+            let _ = self.spot.dir.fd().map(|dir| unlinkat(&*dir, &self.spot.name, AtFlags::empty()));
         }
     }
 }
 
-/// A file that has its final name only when it is complete.
-pub(super) struct PartFile {
-    target: PathBuf,
+/// Whether all of it is zero.
+fn is_zero(data: &[u8]) -> bool {
+    const ZEROS: [u8; BLOCK] = [0; BLOCK];
+    data.chunks(BLOCK).all(|block| ZEROS.get(..block.len()) == Some(block))
+}
+
+/// Where the content of one file goes; see the module's introduction.
+pub(super) struct Sink {
     file: File,
-    temporary: Temporary,
+    kind: Kind,
 }
 
-impl PartFile {
-    /// A new file; the mask of this process applies to `mode`.
-    pub(super) fn create(target: &Path, mode: u32) -> io::Result<Self> {
-        let path = temporary_name(target)?;
-        let mode = mode & MODE_MASK;
-        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)?;
-        let temporary = Temporary { path, kept: false };
-        Ok(Self { target: target.to_owned(), file, temporary })
-    }
-
-    pub(super) fn write(&self, offset: u64, data: &Bytes) -> io::Result<()> {
-        self.file.write_all_at(data, offset)
-    }
-
-    /// Sets mode and time, then the name.
-    pub(super) fn finish(self, kept: Option<Kept>) -> io::Result<()> {
-        if let Some(Kept { mode, mtime }) = kept {
-            self.file.set_permissions(Permissions::from_mode(mode & MODE_MASK))?;
-            self.file.set_times(FileTimes::new().set_modified(mtime.into()))?;
-        }
-        self.temporary.rename(&self.target)
-    }
+enum Kind {
+    /// Gets the name at the end, and the mode of what it replaces.
+    Part { temporary: Temporary, name: OsString, mode: Option<u32> },
+    /// A regular file that is there; whether it was cut to nothing already.
+    InPlace { empty: bool },
+    /// A device or pipe: written from the beginning to the end.
+    Stream,
 }
 
-/// Makes a symbolic link, in the place of anything but a directory.
-pub(super) fn make_symlink(target: &[u8], path: &Path) -> io::Result<()> {
-    let temporary = temporary_name(path)?;
-    symlink(OsStr::from_bytes(target), &temporary)?;
-    Temporary { path: temporary, kept: false }.rename(path)
-}
-
-/// Makes a directory in which its owner may write, or takes an existing one: a directory itself, not a link to one.
-/// The mask of this process applies to `mode`.
-pub(super) fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
-    match DirBuilder::new().mode(mode & MODE_MASK | 0o700).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            if fs::symlink_metadata(path)?.is_dir() {
-                return Ok(());
+impl Sink {
+    /// For the file at the end of a path that the caller named. Links are followed, devices and pipes are written to.
+    /// The mask of this process applies to the `mode` of a new file.
+    pub(super) fn named(path: &Path, mode: u32, in_place: bool) -> io::Result<Self> {
+        let spot = match follow(path)? {
+            End::Place(spot) => spot,
+            End::Magic(path) => {
+                let file = File::options().write(true).open(path)?;
+                let regular = file.metadata()?.is_file();
+                let kind = if regular { Kind::InPlace { empty: false } } else { Kind::Stream };
+                return Ok(Self { file, kind });
             }
-            Err(io::Error::new(io::ErrorKind::NotADirectory, "exists and is not a directory"))
+        };
+        match spot.existing()? {
+            Some(stat) if !is_type(&stat, FileType::RegularFile) && !is_type(&stat, FileType::Directory) => {
+                // A pipe waits here for its reader, as with cp.
+                let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+                let file = File::from(openat(&*spot.dir.fd()?, &spot.name, flags, Mode::empty())?);
+                Ok(Self { file, kind: Kind::Stream })
+            }
+            existing => Self::over(&spot, existing.as_ref(), mode, in_place),
         }
-        result => result,
+    }
+
+    /// For a file of a tree. A link in its place is replaced and not followed; whatever is neither a file nor a link is
+    /// left alone.
+    pub(super) fn in_tree(spot: &Spot, mode: u32, in_place: bool) -> io::Result<Self> {
+        let existing = spot.existing()?;
+        match existing.as_ref().map(|stat| FileType::from_raw_mode(stat.stx_mode.into())) {
+            None | Some(FileType::RegularFile | FileType::Directory) => {
+                Self::over(spot, existing.as_ref(), mode, in_place)
+            }
+            Some(FileType::Symlink) => Self::part(spot, None, mode),
+            Some(_) => Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "exists and is a device, pipe or socket: it is left alone",
+            )),
+        }
+    }
+
+    fn over(spot: &Spot, existing: Option<&Statx>, mode: u32, in_place: bool) -> io::Result<Self> {
+        let Some(stat) = existing else {
+            return if in_place { Self::create(spot, mode) } else { Self::part(spot, None, mode) };
+        };
+        if is_type(stat, FileType::Directory) {
+            return Err(Errno::ISDIR.into());
+        }
+        if in_place || stat.stx_nlink > 1 {
+            return Self::existing(spot);
+        }
+        match Self::part(spot, Some(stat), mode) {
+            // A user who may not make files here, or not with this owner, may still write to this one.
+            Err(error) if cannot_replace(&error) => Self::existing(spot).map_err(|_| error),
+            part => part,
+        }
+    }
+
+    fn create(spot: &Spot, mode: u32) -> io::Result<Self> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(mode & PERMISSIONS);
+        let file = File::from(openat(&*spot.dir.fd()?, &spot.name, flags, mode)?);
+        Ok(Self { file, kind: Kind::InPlace { empty: true } })
+    }
+
+    fn existing(spot: &Spot) -> io::Result<Self> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = File::from(openat(&*spot.dir.fd()?, &spot.name, flags, Mode::empty())?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "is not a regular file any more"));
+        }
+        Ok(Self { file, kind: Kind::InPlace { empty: false } })
+    }
+
+    /// A new file under a temporary name, which is to replace `existing`.
+    fn part(spot: &Spot, existing: Option<&Statx>, mode: u32) -> io::Result<Self> {
+        let mut temporary = Temporary::beside(spot);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        // Nobody reads it before it is what it replaces.
+        let first = Mode::from_raw_mode(if existing.is_some() { 0o600 } else { mode & PERMISSIONS });
+        let file = File::from(openat(&*spot.dir.fd()?, &temporary.spot.name, flags, first)?);
+        temporary.made = true;
+        let mut replaced = None;
+        if let Some(stat) = existing {
+            let (uid, gid) = (stat.stx_uid, stat.stx_gid);
+            let made = file.metadata()?;
+            if (made.uid(), made.gid()) != (uid, gid) {
+                rustix::fs::fchown(&file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+            }
+            copy_xattrs(spot, &file)?;
+            replaced = Some(u32::from(stat.stx_mode));
+        }
+        Ok(Self { file, kind: Kind::Part { temporary, name: spot.name.clone(), mode: replaced } })
+    }
+
+    /// Takes the content from `offset` on, in the order of the offsets.
+    pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        match &mut self.kind {
+            Kind::Stream => return self.file.write_all(data),
+            Kind::InPlace { empty } => cut(&self.file, empty)?,
+            Kind::Part { .. } => {}
+        }
+        // A run of blocks that are not all zeros is written at once; where nothing is written, zeros are read.
+        let within = usize::try_from(offset % BLOCK_LENGTH).unwrap_or_default();
+        let mut start = 0;
+        let mut end = 0;
+        let mut next = data.len().min(BLOCK - within);
+        while end < data.len() {
+            if data.get(end..next).is_some_and(is_zero) {
+                self.write_run(offset, data, start, end)?;
+                start = next;
+            }
+            end = next;
+            next = data.len().min(end.saturating_add(BLOCK));
+        }
+        self.write_run(offset, data, start, end)
+    }
+
+    fn write_run(&self, offset: u64, data: &[u8], start: usize, end: usize) -> io::Result<()> {
+        match data.get(start..end).filter(|run| !run.is_empty()) {
+            Some(run) => {
+                let start = u64::try_from(start).unwrap_or(u64::MAX);
+                self.file.write_all_at(run, offset.saturating_add(start))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether octets that are zero need not be written: they are there already.
+    pub(super) fn takes_holes(&self) -> bool {
+        !matches!(self.kind, Kind::Stream)
+    }
+
+    /// Gives the file its length, what it is to keep, and last its name. Whether the owner could be kept.
+    pub(super) fn finish(self, size: u64, kept: Option<Kept>) -> io::Result<bool> {
+        let Self { file, mut kind } = self;
+        let replaced = match &mut kind {
+            Kind::Stream => return Ok(true),
+            Kind::InPlace { empty } => {
+                cut(&file, empty)?;
+                None
+            }
+            Kind::Part { mode, .. } => *mode,
+        };
+        file.set_len(size)?;
+        let owned = match (kept, replaced) {
+            (Some(kept), _) => apply(&file, kept)?,
+            (None, Some(mode)) => {
+                file.set_permissions(Permissions::from_mode(mode & settable(true)))?;
+                true
+            }
+            (None, None) => true,
+        };
+        if let Kind::Part { temporary, name, .. } = kind {
+            temporary.rename(&name)?;
+        }
+        Ok(owned)
     }
 }
 
-/// Sets mode and time of a directory after everything in it is there.
-pub(super) fn finish_directory(path: &Path, Kept { mode, mtime }: Kept) -> io::Result<()> {
-    File::open(path)?.set_times(FileTimes::new().set_modified(mtime.into()))?;
-    fs::set_permissions(path, Permissions::from_mode(mode & MODE_MASK))
+/// Makes a file that is written in place empty, when the first content is there and not before.
+fn cut(file: &File, empty: &mut bool) -> io::Result<()> {
+    if !*empty {
+        file.set_len(0)?;
+        *empty = true;
+    }
+    Ok(())
 }
 
-/// Reads up to `length` bytes at `offset`; fewer only at the end of the file.
-pub(super) fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
+/// Whether a file cannot be replaced by another one like it, but perhaps be written.
+fn cannot_replace(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    matches!(error.kind(), PermissionDenied | InvalidInput | Unsupported)
+}
+
+/// Which bits of a mode may be set: set-id bits only by root, and only together with the owner that they stand for.
+fn settable(owned: bool) -> u32 {
+    if owned && rustix::process::geteuid().is_root() { 0o7777 } else { PERMISSIONS }
+}
+
+/// Sets owner (if this process may), mode and time. Whether the owner could be kept; only root is expected to.
+fn apply(file: &File, kept: Kept) -> io::Result<bool> {
+    let Kept { mode, mtime, uid, gid } = kept;
+    let mut owned = true;
+    if rustix::process::geteuid().is_root() {
+        owned = rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).is_ok();
+    }
+    file.set_permissions(Permissions::from_mode(mode & settable(owned)))?;
+    file.set_times(FileTimes::new().set_modified(mtime.into()))?;
+    Ok(owned)
+}
+
+/// The names of a file's extended attributes; access control lists are among them.
+fn xattr_names(file: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut list = vec![0; XATTR_MAX];
+    let length = match flistxattr(file, list.as_mut_slice()) {
+        Ok(length) => length,
+        // The file system has none.
+        Err(Errno::NOTSUP) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    let names = list.get(..length).unwrap_or_default().split(|&octet| octet == 0);
+    // A label of SELinux is given by the system; capabilities go when a file is written.
+    let own =
+        |name: &&[u8]| !name.is_empty() && !matches!(*name, b"security.selinux" | b"security.capability");
+    Ok(names.filter(own).map(<[u8]>::to_vec).collect())
+}
+
+/// Gives a new file the extended attributes of what it is to replace.
+fn copy_xattrs(spot: &Spot, to: &File) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let from = openat(&*spot.dir.fd()?, &spot.name, flags, Mode::empty())?;
+    for name in xattr_names(&from)? {
+        let mut value = vec![0; XATTR_MAX];
+        let length = fgetxattr(&from, name.as_slice(), value.as_mut_slice())?;
+        fsetxattr(to, name.as_slice(), value.get(..length).unwrap_or_default(), XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Makes a symbolic link, in the place of anything but a directory. Whether the owner could be kept.
+pub(super) fn make_symlink(target: &[u8], spot: &Spot, kept: Option<Kept>) -> io::Result<bool> {
+    let mut temporary = Temporary::beside(spot);
+    let (dir, name) = (spot.dir.fd()?, &temporary.spot.name);
+    symlinkat(OsStr::from_bytes(target), &*dir, name)?;
+    let mut owned = true;
+    if let Some(Kept { mtime, uid, gid, .. }) = kept {
+        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+        if rustix::process::geteuid().is_root() {
+            owned =
+                chownat(&*dir, name, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)), nofollow).is_ok();
+        }
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec { tv_sec: mtime.seconds.into(), tv_nsec: mtime.nanoseconds.into() },
+        };
+        // Not every file system has times of links.
+        let _ = utimensat(&*dir, name, &times, nofollow);
+    }
+    temporary.made = true;
+    temporary.rename(&spot.name)?;
+    Ok(owned)
+}
+
+/// Makes a further name of a file, in the place of anything but a directory.
+pub(super) fn make_link(file: &Spot, spot: &Spot) -> io::Result<()> {
+    let (from, to) = (file.dir.fd()?, spot.dir.fd()?);
+    let same = |a: &Statx, b: &Statx| {
+        (a.stx_ino, a.stx_dev_major, a.stx_dev_minor) == (b.stx_ino, b.stx_dev_major, b.stx_dev_minor)
+    };
+    // To rename one name of a file to another one of it does nothing.
+    if let Some(there) = spot.existing()?
+        && same(&look(&*from, &file.name)?, &there)
+    {
+        return Ok(());
+    }
+    let mut temporary = Temporary::beside(spot);
+    linkat(&*from, &file.name, &*to, &temporary.spot.name, AtFlags::empty())?;
+    temporary.made = true;
+    temporary.rename(&spot.name)
+}
+
+/// An entry of a local directory.
+pub(super) struct LocalEntry {
+    pub(super) name: OsString,
+    pub(super) stat: io::Result<Statx>,
+}
+
+/// Everything in a directory, and whether the directory has extended attributes.
+pub(super) fn list(dir: &LocalDir) -> io::Result<(Vec<LocalEntry>, bool)> {
+    let fd = dir.open()?;
+    let mut entries = Vec::new();
+    for entry in rustix::fs::Dir::read_from(&fd)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            let name = OsStr::from_bytes(name).to_owned();
+            let stat = look(&fd, &name);
+            entries.push(LocalEntry { name, stat });
+        }
+    }
+    Ok((entries, has_xattrs(&fd)))
+}
+
+/// Whether there are extended attributes, access control lists among them.
+pub(super) fn has_xattrs(file: impl AsFd) -> bool {
+    xattr_names(file).is_ok_and(|names| !names.is_empty())
+}
+
+/// Opens a regular file in a directory.
+pub(super) fn open_regular(spot: &Spot) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::from(openat(&*spot.dir.fd()?, &spot.name, flags, Mode::empty())?);
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file any more"))
+    }
+}
+
+/// The target of a symbolic link.
+pub(super) fn read_link(spot: &Spot) -> io::Result<Bytes> {
+    Ok(Bytes::from(readlinkat(&*spot.dir.fd()?, &spot.name, Vec::new())?.into_bytes()))
+}
+
+/// The next octets from `offset` on that are no hole, as far as the file system tells; nothing if there are only holes.
+pub(super) fn next_data(file: &File, offset: u64) -> io::Result<Option<std::ops::Range<u64>>> {
+    use rustix::fs::{SeekFrom, seek};
+    let start = match seek(file, SeekFrom::Data(offset)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        // The file system does not tell: everything is data.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(offset..u64::MAX)),
+        Err(error) => return Err(error.into()),
+    };
+    let end = match seek(file, SeekFrom::Hole(start)) {
+        Ok(end) if end > start => end,
+        _ => u64::MAX,
+    };
+    Ok(Some(start..end))
+}
+
+/// Fills up to `length` bytes by `read`, which gets what is left and how much there is already; fewer only at the end.
+fn fill(length: usize, mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>) -> io::Result<Bytes> {
     let mut data = vec![0; length];
     let mut filled = 0;
     while let Some(rest) = data.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        let at = offset.saturating_add(u64::try_from(filled).unwrap_or(u64::MAX));
-        match file.read_at(rest, at) {
+        match read(rest, filled) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -140,8 +665,29 @@ pub(super) fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Byt
     Ok(data.into())
 }
 
-/// What a copy keeps of a local file.
-pub(super) fn kept(metadata: &fs::Metadata) -> Kept {
-    let mtime = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-    Kept { mode: metadata.permissions().mode() & MODE_MASK, mtime: mtime.into() }
+/// Reads up to `length` bytes at `offset`; fewer only at the end of the file.
+pub(super) fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
+    fill(length, |rest, filled| {
+        file.read_at(rest, offset.saturating_add(u64::try_from(filled).unwrap_or(u64::MAX)))
+    })
+}
+
+/// Reads the next `length` bytes of a pipe or device; fewer only at its end.
+pub(super) fn read_next(file: &File, length: usize) -> io::Result<Bytes> {
+    let mut file = file;
+    fill(length, |rest, _| io::Read::read(&mut file, rest))
+}
+
+/// Attributes that a copy keeps of a local object.
+pub(super) fn kept(stat: &Statx) -> Kept {
+    let mtime = match u64::try_from(stat.stx_mtime.tv_sec) {
+        Err(_) => NfsTime::default(),
+        Ok(seconds) => {
+            let since = std::time::Duration::new(seconds, stat.stx_mtime.tv_nsec);
+            std::time::UNIX_EPOCH
+                .checked_add(since)
+                .map_or(NfsTime { seconds: u32::MAX, nanoseconds: 0 }, NfsTime::from)
+        }
+    };
+    Kept { mode: u32::from(stat.stx_mode) & 0o7777, mtime, uid: stat.stx_uid, gid: stat.stx_gid }
 }

@@ -1,20 +1,27 @@
 //! From the local file system to the server.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs::{self, File as LocalFile, Metadata};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::fs::{self, File as LocalFile};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
+use rustix::fs::{FileType as LocalType, Statx};
 
-use super::local::{blocking, kept, read_at};
-use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, MAX_DEPTH, Tasks};
-use crate::client::walk::Place;
-use crate::client::{Client, Error};
-use crate::wire::{
-    CreateArgs, CreateHow, DirOpArgs, FileHandle, FileName, FileType, MkdirArgs, ReadlinkArgs, RemoveArgs,
-    SetAttributes, SetTime, Status, SymlinkArgs, SymlinkData,
+use super::local::{
+    LocalDir, LocalEntry, Spot, blocking, has_xattrs, is_type, kept, list, next_data, open_regular, read_at,
+    read_link, read_next, spot_of,
 };
+use super::upload::Upload;
+use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, Tasks, below, child};
+use crate::client::walk::{Place, lossy};
+use crate::client::{Client, Error, WriteStream};
+use crate::wire::{FileHandle, FileName, FileType, MkdirArgs, SetAttributes, Status};
+
+/// A file of the local file system: device and number.
+type FileKey = (u32, u32, u64);
 
 /// Where an object goes: a name in a directory, or the root of the export, which exists.
 enum Target {
@@ -24,10 +31,66 @@ enum Target {
 
 /// A directory that is to be copied.
 struct Directory {
-    local: PathBuf,
+    local: Arc<LocalDir>,
+    kept: Kept,
     target: Target,
-    metadata: Metadata,
     depth: usize,
+}
+
+/// A directory at the server, in which entries are made.
+#[derive(Clone, Copy)]
+struct Made {
+    handle: FileHandle,
+    /// Whether this copy made it: it was empty then.
+    new: bool,
+}
+
+/// The source of a file's content.
+enum Source {
+    /// A path that the caller named, links followed.
+    Named(PathBuf),
+    /// An entry of a tree, a regular file.
+    Tree(Spot),
+    /// An open file, pipe or device.
+    Open(LocalFile),
+}
+
+/// Where the content of a file goes.
+struct Goal {
+    place: Place,
+    /// The directory was empty when this copy made it.
+    new: bool,
+}
+
+/// A further name of a file that was met before.
+struct Further {
+    key: FileKey,
+    spot: Spot,
+    goal: Goal,
+    kept: Kept,
+}
+
+/// Client, options and report of a copy, as its tasks need them. Clones share it.
+#[derive(Clone)]
+struct Putting {
+    client: Client,
+    copying: Copying,
+    /// The source, for messages.
+    source: Arc<str>,
+    /// Path of the copy of the source in the export.
+    target: Arc<[u8]>,
+    /// Files with several names that are complete.
+    complete: Arc<Mutex<HashMap<FileKey, FileHandle>>>,
+}
+
+/// A copy under way.
+struct Put {
+    with: Putting,
+    tasks: Tasks,
+    /// Files with several names that were met.
+    met: HashSet<FileKey>,
+    further: Vec<Further>,
+    finished: Vec<(FileHandle, Kept, Arc<LocalDir>)>,
 }
 
 /// The name that a copy gets in a directory; none for `.`, `..` and whatever ends with `/.`, of which the entries are copied.
@@ -48,232 +111,485 @@ impl Client {
         options: &CopyOptions,
     ) -> Result<CopyReport, Error> {
         let (source, target) = (source.as_ref(), target.as_ref());
-        let recursive = options.recursive;
-        let metadata =
-            blocking(
-                source,
-                move |source| {
-                    if recursive { fs::symlink_metadata(source) } else { fs::metadata(source) }
-                },
-            )
-            .await?;
+        let (named, recursive) = (source.to_owned(), options.recursive);
+        let metadata = blocking(
+            || source.to_owned(),
+            move || if recursive { fs::symlink_metadata(named) } else { fs::metadata(named) },
+        )
+        .await?;
+        let path = source.display().to_string();
         if metadata.is_dir() && !recursive {
-            return Err(Error::IsDirectory { path: source.display().to_string() });
+            return Err(Error::IsDirectory { path });
         }
-        let place = self.put_target(source, target, metadata.is_dir()).await?;
-        let copying = Copying::new(options);
-        let mut tasks = Tasks::new(copying.clone());
-        let mut finished = Vec::new();
-        let mut waiting = Vec::new();
-        waiting.extend(self.put_object(&mut tasks, &copying, source.to_owned(), place, metadata, 0).await?);
-        while let Some(directory) = waiting.pop() {
-            let path = directory.local.display().to_string();
-            let kept = kept(&directory.metadata);
-            // The root of the export is not of our making: it stays as it is.
-            let ours = matches!(directory.target, Target::Place(_));
-            match self.put_directory(&mut tasks, &copying, directory, &mut waiting).await {
-                Ok(handle) => {
-                    copying.done(&path, |report| &mut report.directories);
-                    if ours {
-                        finished.push((handle, kept, path));
-                    }
-                }
-                Err(error) => copying.failed(&path, error)?,
-            }
+        let (place, target) = self.put_target(own_name(source), target, metadata.is_dir()).await?;
+        let mut put = Put::new(self, options, &path, &target);
+        if metadata.is_dir() {
+            let named = source.to_owned();
+            let local = blocking(|| source.to_owned(), move || LocalDir::named(&named)).await?;
+            put.tree(Directory { local, kept: kept_of(&metadata), target: place, depth: 0 }).await?;
+        } else {
+            let Target::Place(place) = place else { return Err(Error::NoName { path }) };
+            put.named(source, &metadata, place).await?;
         }
-        tasks.finish().await?;
-        // The deepest first: whoever may not write in a directory may still change what is in it before.
-        for (handle, kept, path) in finished.into_iter().rev() {
-            if options.preserve
-                && let Err(error) = self.set_attributes_of(handle, attributes_of(kept)).await
-            {
-                copying.failed(&path, error.at(path.as_bytes()))?;
-            }
-        }
+        put.tasks.finish().await?;
+        let copying = put.with.copying.clone();
+        put.finish().await?;
         Ok(copying.report())
     }
 
-    /// Where `source` goes: into `target` if that is a directory, else to `target` itself.
-    async fn put_target(&self, source: &Path, target: &[u8], directory: bool) -> Result<Target, Error> {
+    /// Copies what can be read from `source`, up to its end, to the file `target` in the export. `mode` is for a new file;
+    /// `name` is that of the source in messages.
+    ///
+    /// # Errors
+    /// A reason that keeps the copy from starting, and the loss of the server; [`Error::Exists`] if `target` is a directory. The
+    /// report says whether the file could be copied.
+    pub async fn put_open(
+        &self,
+        source: LocalFile,
+        name: &str,
+        mode: u32,
+        target: impl AsRef<[u8]>,
+        options: &CopyOptions,
+    ) -> Result<CopyReport, Error> {
+        let target = target.as_ref();
+        let there = self.lookup(target).await;
+        if there.is_ok_and(|node| node.attributes.is_directory()) {
+            return Err(Error::Exists { path: lossy(target), what: "a directory" });
+        }
+        let place = self.place(target).await?;
+        let mut put = Put::new(self, options, name, target);
+        let kept = Kept { mode, mtime: Default::default(), uid: 0, gid: 0 };
+        put.file(name.to_owned(), Source::Open(source), Goal { place, new: false }, kept, None, 0).await?;
+        put.tasks.finish().await?;
+        Ok(put.with.copying.report())
+    }
+
+    /// Where a source of this name goes: into `target` if that is a directory, else to `target` itself. With its path.
+    async fn put_target(
+        &self,
+        name: Option<&OsStr>,
+        target: &[u8],
+        directory: bool,
+    ) -> Result<(Target, Vec<u8>), Error> {
         let existing = match self.lookup(target).await {
             Ok(node) => Some(node),
             Err(error) if error.status() == Some(Status::NoEnt) => None,
             Err(error) => return Err(error),
         };
         let into = existing.filter(|node| node.attributes.is_directory());
-        match (into, own_name(source)) {
+        match (into, name) {
             (Some(node), Some(name)) => {
-                Ok(Target::Place(Place { dir: node.handle, name: FileName::from(name.as_bytes()) }))
+                let place = Place { dir: node.handle, name: FileName::from(name.as_bytes()) };
+                Ok((Target::Place(place), [target, b"/", name.as_bytes()].concat()))
             }
-            (Some(node), None) if directory && node.handle == self.root() => Ok(Target::Root),
-            _ => Ok(Target::Place(self.place(target).await?)),
-        }
-    }
-
-    /// Makes the directory and starts the copy of what is in it.
-    async fn put_directory(
-        &self,
-        tasks: &mut Tasks,
-        copying: &Copying,
-        directory: Directory,
-        waiting: &mut Vec<Directory>,
-    ) -> Result<FileHandle, Error> {
-        let Directory { local, target, metadata, depth } = directory;
-        let path = local.display().to_string();
-        if depth > MAX_DEPTH {
-            return Err(Error::TooDeep { path });
-        }
-        let handle = match target {
-            Target::Root => self.root(),
-            Target::Place(place) => self
-                .put_mkdir(place, kept(&metadata).mode)
-                .await
-                .map_err(|error| error.at(path.as_bytes()))?,
-        };
-        let entries = blocking(&local, |local| {
-            let entry = |entry: std::io::Result<fs::DirEntry>| {
-                let path = entry?.path();
-                let metadata = fs::symlink_metadata(&path);
-                Ok((path, metadata))
-            };
-            fs::read_dir(local)?.map(entry).collect::<std::io::Result<Vec<_>>>()
-        })
-        .await?;
-        for (path, metadata) in entries {
-            let name = FileName::from(path.file_name().unwrap_or_default().as_bytes());
-            match metadata {
-                Ok(metadata) => {
-                    let target = Target::Place(Place { dir: handle, name });
-                    waiting.extend(self.put_object(tasks, copying, path, target, metadata, depth + 1).await?);
-                }
-                Err(source) => {
-                    let text = path.display().to_string();
-                    copying.failed(&text, Error::Local { path, source })?;
-                }
+            (Some(node), None) if directory && node.handle == self.root() => {
+                Ok((Target::Root, target.to_vec()))
             }
+            _ => Ok((Target::Place(self.place(target).await?), target.to_vec())),
         }
-        Ok(handle)
     }
 
     /// Makes a directory in which we may write, or takes the one that is there.
-    async fn put_mkdir(&self, place: Place, mode: u32) -> Result<FileHandle, Error> {
-        let attributes = SetAttributes { mode: Some(mode | 0o700), ..SetAttributes::default() };
+    async fn put_mkdir(&self, place: Place, mode: u32) -> Result<Made, Error> {
+        let attributes = SetAttributes { mode: Some(mode & 0o777 | 0o700), ..SetAttributes::default() };
         let made = self.procedures().mkdir(&MkdirArgs { place: place.args(), attributes }).await;
         match self.made(made, place.args()).await {
-            Ok(node) => Ok(node.handle),
+            Ok(node) => Ok(Made { handle: node.handle, new: true }),
             Err(error) if error.status() == Some(Status::Exist) => {
                 let node = self.lookup_in(place.dir, place.name).await?;
-                if node.attributes.is_directory() { Ok(node.handle) } else { Err(error) }
+                let handle = node.handle;
+                if node.attributes.is_directory() { Ok(Made { handle, new: false }) } else { Err(error) }
             }
             Err(error) => Err(error),
         }
     }
+}
 
-    /// Starts the copy of one object; a directory is given back.
-    async fn put_object(
-        &self,
-        tasks: &mut Tasks,
-        copying: &Copying,
-        local: PathBuf,
-        target: Target,
-        metadata: Metadata,
-        depth: usize,
-    ) -> Result<Option<Directory>, Error> {
-        let path = local.display().to_string();
-        if metadata.is_dir() {
-            return Ok(Some(Directory { local, target, metadata, depth }));
+impl Putting {
+    fn path_of(&self, dir: &LocalDir) -> String {
+        below(&self.source, dir.names())
+    }
+
+    fn path_in(&self, spot: &Spot) -> String {
+        child(&self.path_of(&spot.dir), &spot.name.to_string_lossy())
+    }
+
+    /// The path of a name at the server.
+    fn target_of(&self, spot: Option<&Spot>) -> Vec<u8> {
+        let mut path = self.target.to_vec();
+        for name in spot.iter().flat_map(|spot| spot.dir.names().into_iter().chain([spot.name.as_os_str()])) {
+            path.push(b'/');
+            path.extend_from_slice(name.as_bytes());
         }
-        let Target::Place(place) = target else {
-            return Err(Error::NoName { path });
+        path
+    }
+
+    fn kept(&self, kept: Kept) -> Option<Kept> {
+        self.copying.options.preserve.then_some(kept)
+    }
+
+    fn note_xattrs(&self, there: bool) {
+        if there {
+            self.copying.note(|report| report.xattrs_not_kept += 1);
+        }
+    }
+
+    /// Copies one file. A `key` is for one of several names.
+    async fn file(
+        self,
+        path: String,
+        source: Source,
+        goal: Goal,
+        kept: Kept,
+        key: Option<FileKey>,
+    ) -> Result<(), Error> {
+        let spot = match &source {
+            Source::Tree(spot) => Some(spot.clone()),
+            _ => None,
         };
-        if metadata.is_file() {
-            copying.tell(CopyEvent::Found { path: &path, bytes: metadata.len() });
-            let task = put_file(self.clone(), copying.clone(), path.clone(), local, place, kept(&metadata));
-            tasks.start(path, task).await?;
-        } else if metadata.is_symlink() {
-            let (client, copying) = (self.clone(), copying.clone());
-            tasks
-                .start(path.clone(), async move {
-                    let target = blocking(&local, |local| fs::read_link(local)).await?;
-                    let target = Bytes::from(target.into_os_string().into_vec());
-                    client.put_symlink(place.args(), target).await.map_err(|e| e.at(path.as_bytes()))?;
-                    copying.done(&path, |report| &mut report.symlinks);
-                    Ok(())
-                })
-                .await?;
+        let shown = PathBuf::from(&path);
+        let (local, streamed, regular, xattrs) = blocking(
+            || shown,
+            move || {
+                let local = match source {
+                    Source::Named(path) => LocalFile::open(path)?,
+                    Source::Tree(spot) => open_regular(&spot)?,
+                    Source::Open(file) => return Ok((file, true, false, false)),
+                };
+                let metadata = local.metadata()?;
+                // Files of the kernel's own have content and no length.
+                let regular = metadata.is_file();
+                let streamed = !regular || metadata.len() == 0;
+                let xattrs = regular && has_xattrs(&local);
+                Ok((local, streamed, regular, xattrs))
+            },
+        )
+        .await?;
+        let Goal { mut place, new } = goal;
+        let named = |error: Error| error.at(path.as_bytes());
+        let mut existing = None;
+        if !new {
+            existing = match self.client.lookup_in(place.dir, place.name.clone()).await {
+                Ok(node) => Some(node),
+                Err(error) if error.status() == Some(Status::NoEnt) => None,
+                Err(error) => return Err(named(error)),
+            };
+        }
+        if existing.is_some_and(|node| node.attributes.file_type == FileType::Symlink) {
+            (place, existing) = self.client.place_followed(&self.target_of(spot.as_ref())).await?;
+        }
+        let in_place = self.copying.options.in_place;
+        let upload =
+            Upload::open(&self.client, place, existing, kept.mode, in_place, &path).await.map_err(named)?;
+        let written = if streamed {
+            self.stream(&path, local, &upload).await
         } else {
-            copying.skipped(&path, "neither a file nor a directory nor a symbolic link");
+            self.content(&path, local, &upload).await
+        };
+        if let Err(error) = written {
+            upload.discard(&error).await;
+            return Err(error);
+        }
+        let handle = upload.file.handle();
+        // A stream has no attributes that a file could have.
+        let keep = if regular { self.kept(kept) } else { None };
+        self.note_xattrs(xattrs && keep.is_some());
+        let owned = upload.finish(keep).await.map_err(named)?;
+        self.copying.owner(owned);
+        if let Some(key) = key {
+            self.complete.lock().unwrap_or_else(PoisonError::into_inner).insert(key, handle);
+        }
+        self.copying.done(&path, |report| &mut report.files);
+        Ok(())
+    }
+
+    /// Sends what can be read, up to the end.
+    async fn stream(&self, path: &str, local: LocalFile, upload: &Upload) -> Result<(), Error> {
+        let size = upload.file.write_size();
+        let mut stream = upload.file.write_stream(0);
+        let mut source = local;
+        loop {
+            let read = move || read_next(&source, size).map(|data| (source, data));
+            let (local, data) = blocking(|| path.into(), read).await?;
+            source = local;
+            let length = data.len();
+            if length > 0 {
+                stream.write(data).await?;
+                self.copying.moved(length);
+            }
+            if length < size {
+                return stream.finish().await;
+            }
+        }
+    }
+
+    /// Sends a file without its holes, as long as it is now and, once more, as long as it is then.
+    async fn content(&self, path: &str, local: LocalFile, upload: &Upload) -> Result<(), Error> {
+        let mut stream = upload.file.write_stream(0);
+        let mut at = 0;
+        let mut limit = 0;
+        let mut local = local;
+        for _ in 0..2 {
+            let ask = move || local.metadata().map(|metadata| (local, metadata.len()));
+            (local, limit) = blocking(|| path.into(), ask).await?;
+            if at >= limit {
+                break;
+            }
+            let shorter;
+            (local, shorter) = self.part(path, local, &mut stream, &mut at, limit).await?;
+            if shorter {
+                limit = at;
+                break;
+            }
+        }
+        stream.finish().await?;
+        // The hole at the end.
+        if at < limit {
+            upload.file.set_len(limit).await?;
+            self.copying.hole(limit - at);
+        }
+        Ok(())
+    }
+
+    /// Sends what lies between `at` and `limit`; `at` is where the last of it ends. Whether the file ended before.
+    async fn part(
+        &self,
+        path: &str,
+        mut local: LocalFile,
+        stream: &mut WriteStream,
+        at: &mut u64,
+        limit: u64,
+    ) -> Result<(LocalFile, bool), Error> {
+        let size = stream.piece();
+        let mut data = 0..0;
+        loop {
+            let from = *at;
+            if from >= data.end {
+                let find = move || next_data(&local, from).map(|found| (local, found));
+                let (file, found) = blocking(|| path.into(), find).await?;
+                local = file;
+                data = match found.map(|found| found.start..found.end.min(limit)) {
+                    Some(found) if found.start < found.end => found,
+                    _ => return Ok((local, false)),
+                };
+                if data.start > from {
+                    stream.seek(data.start).await?;
+                    self.copying.hole(data.start - from);
+                    *at = data.start;
+                }
+            }
+            let from = *at;
+            let length = usize::try_from(data.end - from).unwrap_or(usize::MAX).min(size);
+            let read = move || read_at(&local, from, length).map(|piece| (local, piece));
+            let (file, piece) = blocking(|| path.into(), read).await?;
+            local = file;
+            let count = piece.len();
+            if count > 0 {
+                stream.write(piece).await?;
+                self.copying.moved(count);
+                *at = from.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
+            }
+            if count < length {
+                return Ok((local, true));
+            }
+        }
+    }
+
+    async fn symlink(self, path: String, spot: Spot, place: Place, kept: Kept) -> Result<(), Error> {
+        let from = spot.clone();
+        let target = blocking(|| spot.path(), move || read_link(&from)).await?;
+        let named = |error: Error| error.at(path.as_bytes());
+        let handle = self.client.put_symlink(&place, target, &path).await.map_err(named)?;
+        if let Some(kept) = self.kept(kept) {
+            // Not every server lets attributes of links be set; the link itself is there.
+            let owned = self.client.keep(handle, kept, true).await.unwrap_or(true);
+            self.copying.owner(owned);
+        }
+        self.copying.done(&path, |report| &mut report.symlinks);
+        Ok(())
+    }
+}
+
+impl Put {
+    fn new(client: &Client, options: &CopyOptions, source: &str, target: &[u8]) -> Self {
+        let copying = Copying::new(options);
+        let with = Putting {
+            client: client.clone(),
+            copying: copying.clone(),
+            source: source.into(),
+            target: target.into(),
+            complete: Arc::default(),
+        };
+        Self {
+            with,
+            tasks: Tasks::new(copying),
+            met: HashSet::new(),
+            further: Vec::new(),
+            finished: Vec::new(),
+        }
+    }
+
+    /// Starts the copy of a file of `bytes` bytes.
+    async fn file(
+        &mut self,
+        path: String,
+        source: Source,
+        goal: Goal,
+        kept: Kept,
+        key: Option<FileKey>,
+        bytes: u64,
+    ) -> Result<(), Error> {
+        self.with.copying.tell(CopyEvent::Found { path: &path, bytes });
+        let task = self.with.clone().file(path.clone(), source, goal, kept, key);
+        self.tasks.start(path, task).await
+    }
+
+    /// Copies what the caller named and is no directory.
+    async fn named(&mut self, source: &Path, metadata: &fs::Metadata, place: Place) -> Result<(), Error> {
+        let path = source.display().to_string();
+        let kept = kept_of(metadata);
+        let kind = metadata.file_type();
+        if kind.is_socket() {
+            return Err(Error::NotRegular { path, what: "a socket" });
+        }
+        if !kind.is_symlink() {
+            let goal = Goal { place, new: false };
+            let bytes = if kind.is_file() { metadata.len() } else { 0 };
+            return self.file(path, Source::Named(source.to_owned()), goal, kept, None, bytes).await;
+        }
+        let named = source.to_owned();
+        let spot = blocking(|| source.to_owned(), move || spot_of(&named)).await?;
+        let task = self.with.clone().symlink(path.clone(), spot, place, kept);
+        self.tasks.start(path, task).await
+    }
+
+    async fn tree(&mut self, first: Directory) -> Result<(), Error> {
+        let mut waiting = vec![first];
+        while let Some(directory) = waiting.pop() {
+            let (local, kept) = (Arc::clone(&directory.local), directory.kept);
+            // The root of the export is not of our making: it stays as it is.
+            let ours = matches!(directory.target, Target::Place(_));
+            let result = self.directory(directory, &mut waiting).await;
+            let path = self.with.path_of(&local);
+            match result {
+                Ok(handle) => {
+                    self.with.copying.done(&path, |report| &mut report.directories);
+                    if ours {
+                        self.finished.push((handle, kept, local));
+                    }
+                }
+                Err(error) => self.with.copying.failed(&path, error.at(path.as_bytes()))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the directory and starts the copy of what is in it.
+    async fn directory(
+        &mut self,
+        directory: Directory,
+        waiting: &mut Vec<Directory>,
+    ) -> Result<FileHandle, Error> {
+        let Directory { local, kept, target, depth } = directory;
+        let limit = self.with.copying.options.max_depth;
+        if depth > limit {
+            return Err(Error::TooDeep { path: self.with.path_of(&local), limit });
+        }
+        let made = match target {
+            Target::Root => Made { handle: self.with.client.root(), new: false },
+            Target::Place(place) => self.with.client.put_mkdir(place, kept.mode).await?,
+        };
+        let dir = Arc::clone(&local);
+        let (entries, xattrs) = blocking(|| local.path(), move || list(&dir)).await?;
+        self.with.note_xattrs(xattrs && self.with.copying.options.preserve);
+        for LocalEntry { name, stat } in entries {
+            let spot = Spot { dir: Arc::clone(&local), name };
+            match stat {
+                Ok(stat) => waiting.extend(self.object(made, depth, spot, &stat).await?),
+                Err(source) => {
+                    let path = self.with.path_in(&spot);
+                    self.with.copying.failed(&path, Error::Local { path: spot.path(), source })?;
+                }
+            }
+        }
+        Ok(made.handle)
+    }
+
+    /// Starts the copy of one entry; a directory is given back.
+    async fn object(
+        &mut self,
+        made: Made,
+        above: usize,
+        spot: Spot,
+        stat: &Statx,
+    ) -> Result<Option<Directory>, Error> {
+        let kept = kept(stat);
+        let place = Place { dir: made.handle, name: FileName::from(spot.name.as_bytes()) };
+        if is_type(stat, LocalType::Directory) {
+            let (local, depth) = (spot.dir.entry(&spot.name), above.saturating_add(1));
+            return Ok(Some(Directory { local, kept, target: Target::Place(place), depth }));
+        }
+        let path = self.with.path_in(&spot);
+        if is_type(stat, LocalType::RegularFile) {
+            let goal = Goal { place, new: made.new };
+            let several = self.with.copying.options.preserve && stat.stx_nlink > 1;
+            let key = several.then_some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino));
+            if let Some(key) = key
+                && !self.met.insert(key)
+            {
+                self.further.push(Further { key, spot, goal, kept });
+                return Ok(None);
+            }
+            self.file(path, Source::Tree(spot), goal, kept, key, stat.stx_size).await?;
+        } else if is_type(stat, LocalType::Symlink) {
+            let task = self.with.clone().symlink(path.clone(), spot, place, kept);
+            self.tasks.start(path, task).await?;
+        } else {
+            self.with.copying.skipped(&path, "neither a file nor a directory nor a symbolic link");
         }
         Ok(None)
     }
 
-    /// Makes a symbolic link, in the place of another one.
-    async fn put_symlink(&self, place: DirOpArgs, target: Bytes) -> Result<(), Error> {
-        let symlink = SymlinkData { attributes: SetAttributes::default(), target: target.clone() };
-        let arguments = SymlinkArgs { place: place.clone(), symlink };
-        let error = match self.procedures().symlink(&arguments).await {
-            Ok(_) => return Ok(()),
-            Err(error) if error.status() == Some(Status::Exist) => error,
-            Err(error) => return Err(error),
-        };
-        let existing = self.lookup_in(place.dir, place.name.clone()).await?;
-        if existing.attributes.file_type != FileType::Symlink {
-            return Err(error);
+    /// Finishes after all files: makes their further names, then sets the attributes of directories.
+    async fn finish(self) -> Result<(), Error> {
+        let Self { with, further, finished, .. } = self;
+        for Further { key, spot, goal, kept } in further {
+            let path = with.path_in(&spot);
+            let first = with.complete.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+            // Without the first, or at a server without hard links, there are as many copies.
+            let linked = match first {
+                Some(first) => with.client.put_link(first, &goal.place).await.is_ok(),
+                None => false,
+            };
+            if linked {
+                with.copying.done(&path, |report| &mut report.hard_links);
+                continue;
+            }
+            with.copying.tell(CopyEvent::Found { path: &path, bytes: 0 });
+            let copied = with.clone().file(path.clone(), Source::Tree(spot), goal, kept, Some(key)).await;
+            if let Err(error) = copied {
+                with.copying.failed(&path, error)?;
+            }
         }
-        let there = self.procedures().readlink(&ReadlinkArgs { symlink: existing.handle }).await?.data;
-        if there != target {
-            self.procedures().remove(&RemoveArgs { object: place }).await?;
-            self.procedures().symlink(&arguments).await?;
+        if !with.copying.options.preserve {
+            return Ok(());
+        }
+        // The deepest first: whoever may not write in a directory may still change what is in it before.
+        for (handle, kept, local) in finished.into_iter().rev() {
+            match with.client.keep(handle, kept, false).await {
+                Ok(owned) => with.copying.owner(owned),
+                Err(error) => {
+                    let path = with.path_of(&local);
+                    with.copying.failed(&path, error.at(path.as_bytes()))?;
+                }
+            }
         }
         Ok(())
     }
 }
 
-async fn put_file(
-    client: Client,
-    copying: Copying,
-    path: String,
-    local: PathBuf,
-    place: Place,
-    kept: Kept,
-) -> Result<(), Error> {
-    let mut source = blocking(&local, |local| LocalFile::open(local)).await?;
-    let attributes = SetAttributes { mode: Some(kept.mode), size: Some(0), ..SetAttributes::default() };
-    let arguments = CreateArgs { place: place.args(), how: CreateHow::Unchecked(attributes) };
-    let made = client.procedures().create(&arguments).await;
-    let node = client.made(made, place.args()).await.map_err(|error| error.at(path.as_bytes()))?;
-    let file = client.file(node.handle, &path);
-    let mut stream = file.write_stream(0);
-    let size = file.write_size();
-    let mut offset = 0u64;
-    loop {
-        let at = offset;
-        let (file, data) =
-            blocking(&local, move |_| read_at(&source, at, size).map(|data| (source, data))).await?;
-        source = file;
-        let length = data.len();
-        if length > 0 {
-            stream.write(data).await?;
-            copying.moved(length);
-        }
-        if length < size {
-            break;
-        }
-        offset = offset.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
-    }
-    stream.finish().await?;
-    if copying.options.preserve {
-        file.set_attributes(attributes_of(kept)).await?;
-    }
-    copying.done(&path, |report| &mut report.files);
-    Ok(())
-}
-
-/// What SETATTR sets to keep mode and time.
-fn attributes_of(kept: Kept) -> SetAttributes {
-    SetAttributes {
-        mode: Some(kept.mode),
-        mtime: SetTime::ClientTime(kept.mtime),
-        ..SetAttributes::default()
-    }
+/// Attributes that a copy keeps of a local object.
+fn kept_of(metadata: &fs::Metadata) -> Kept {
+    let mtime = metadata.modified().unwrap_or(std::time::SystemTime::UNIX_EPOCH);
+    Kept { mode: metadata.mode() & 0o7777, mtime: mtime.into(), uid: metadata.uid(), gid: metadata.gid() }
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::fs::{Access as Probe, AtFlags, OFlags, Statx, accessat, chmodat, ftruncate};
+use rustix::fs::{Access as Probe, AtFlags, OFlags, SeekFrom, Statx, accessat, chmodat, ftruncate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite};
 
 use super::DirectoryFs;
@@ -15,8 +15,8 @@ use super::open_files::{OpenFile, Purpose, UnstableWrite};
 use super::storage::Reach;
 use crate::fs::permission::{self, GROUP_EXECUTE, SET_GROUP_ID, SET_USER_ID};
 use crate::fs::types::{
-    Before, Change, FileId, FileKind, FsError, Identity, Outcome, ReadResult, SetAttributes, SetTime,
-    Stability, Timestamp, WriteResult,
+    Before, Change, Extents, FileId, FileKind, FsError, Identity, Outcome, ReadResult, SetAttributes,
+    SetTime, Stability, Timestamp, WriteResult,
 };
 
 /// The largest offset of the system calls.
@@ -195,6 +195,37 @@ impl DirectoryFs {
         let stat = stat(&*file)?;
         let end_of_file = ended || offset.saturating_add(length as u64) >= stat.stx_size;
         Ok(ReadResult { length, end_of_file, attributes: attributes(&stat) })
+    }
+
+    /// What SEEK_DATA and SEEK_HOLE tell. They do not disturb reads and writes, which name their offsets.
+    pub(super) fn file_extents(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        offset: u64,
+        limit: usize,
+    ) -> Result<Extents, FsError> {
+        let file = self.open_for(who, id, Purpose::Read)?;
+        let mut ranges = Vec::new();
+        let mut at = offset;
+        while ranges.len() < limit {
+            let start = match retry(|| seek(&*file, SeekFrom::Data(at))) {
+                // Behind the largest offset there is nothing.
+                _ if at > OFFSET_MAX => return Ok(Extents { ranges, complete: true }),
+                Ok(start) => start,
+                Err(Errno::NXIO) => return Ok(Extents { ranges, complete: true }),
+                // A file system that does not tell.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Extents::everything(offset)),
+                Err(errno) => return Err(errno.into()),
+            };
+            let end = match retry(|| seek(&*file, SeekFrom::Hole(start))) {
+                Ok(end) if end > start => end,
+                _ => OFFSET_MAX,
+            };
+            ranges.push(start..end);
+            at = end;
+        }
+        Ok(Extents { ranges, complete: false })
     }
 
     pub(super) fn write_file(

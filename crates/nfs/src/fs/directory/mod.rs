@@ -58,9 +58,9 @@ pub use verifier::WriteVerifier;
 use super::permission::{SET_GROUP_ID, SET_USER_ID};
 use super::state::{StateDirectory, StateError};
 use super::types::{
-    Access, Attributes, Before, Change, CreateHow, FileId, FileKind, Found, FsError, Identity, Linked,
-    Listing, LookupName, Name, Node, Outcome, Place, Properties, ReadResult, Renamed, SetAttributes, SetTime,
-    Special, Stability, Statistics, Timestamp, WriteResult,
+    Access, Attributes, Before, Change, CreateHow, Extents, FileId, FileKind, Found, FsError, Identity,
+    Linked, Listing, LookupName, Name, Node, Outcome, Place, Properties, ReadResult, Renamed, SetAttributes,
+    SetTime, Special, Stability, Statistics, Timestamp, WriteResult,
 };
 use super::{EntrySink, FileSystem, Location};
 
@@ -620,6 +620,10 @@ impl FileSystem for DirectoryFs {
         buffer: &mut [u8],
     ) -> Result<ReadResult, FsError> {
         self.read_file(who, id, offset, buffer)
+    }
+
+    fn extents(&self, who: &Identity, id: &FileId, offset: u64, limit: usize) -> Result<Extents, FsError> {
+        self.file_extents(who, id, offset, limit)
     }
 
     fn write(

@@ -4,6 +4,7 @@
 //! zero, so a small file costs its size.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 const PAGE: u64 = 64 * 1024;
 
@@ -50,6 +51,28 @@ impl Contents {
             rest = tail;
         }
         wanted
+    }
+
+    /// Where something was written, from `offset` on: at most `limit` ranges, and whether those are all.
+    pub(super) fn extents(&self, offset: u64, limit: usize) -> (Vec<Range<u64>>, bool) {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (number, page) in self.pages.range(offset / PAGE..) {
+            let start = number * PAGE;
+            let range = start.max(offset)..start + page.len() as u64;
+            if range.is_empty() {
+                continue;
+            }
+            match ranges.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => {
+                    if ranges.len() == limit {
+                        return (ranges, false);
+                    }
+                    ranges.push(range);
+                }
+            }
+        }
+        (ranges, true)
     }
 
     /// How many octets a write of `length` at `offset` adds at most to what is held.

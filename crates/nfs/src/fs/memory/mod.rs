@@ -18,9 +18,9 @@ use inode::{Body, Directory, Inode, PARENT_COOKIE, SELF_COOKIE};
 
 use super::permission::{self, Privileges};
 use super::types::{
-    Access, Attributes, Before, Change, CreateHow, Entry, FileId, FileKind, Found, FsError, Identity,
-    LINK_TARGET_MAX, Linked, Listing, LookupName, NAME_MAX, Name, Node, Outcome, Properties, ReadResult,
-    Renamed, SetAttributes, Special, Stability, Statistics, Timestamp, WriteResult,
+    Access, Attributes, Before, Change, CreateHow, Entry, Extents, FileId, FileKind, Found, FsError,
+    Identity, LINK_TARGET_MAX, Linked, Listing, LookupName, NAME_MAX, Name, Node, Outcome, Properties,
+    ReadResult, Renamed, SetAttributes, Special, Stability, Statistics, Timestamp, WriteResult,
 };
 use super::{EntrySink, FileSystem};
 
@@ -413,6 +413,18 @@ impl FileSystem for MemoryFs {
         let length = contents.read(offset, buffer);
         let end_of_file = offset.saturating_add(length as u64) >= contents.size();
         Ok(ReadResult { length, end_of_file, attributes })
+    }
+
+    fn extents(&self, who: &Identity, id: &FileId, offset: u64, limit: usize) -> Result<Extents, FsError> {
+        let number = self.number(id)?;
+        let tree = self.read_tree();
+        let inode = tree.get(number)?;
+        let contents = inode.contents()?;
+        if !permission::may_read(&inode.attributes(), who) {
+            return Err(FsError::AccessDenied);
+        }
+        let (ranges, complete) = contents.extents(offset, limit);
+        Ok(Extents { ranges, complete })
     }
 
     fn write(

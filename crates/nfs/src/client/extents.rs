@@ -1,0 +1,129 @@
+//! Asking where a file has data, at servers that can tell ([`crate::extents`]).
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use rpcrdma_oncrpc::Refused;
+use rpcrdma_xdr::encode;
+
+use super::transport::{Request, carry, unsendable};
+use super::{Client, Error, Violation};
+use crate::binding::LargestResults;
+use crate::extents::{
+    EXTENTS_PROGRAM, EXTENTS_VERSION, ExtentsArgs, ExtentsOk, ExtentsProcedure, ExtentsResult, MAX_EXTENTS,
+    MAX_EXTENTS_RESULTS,
+};
+use crate::wire::FileHandle;
+
+/// Ranges of a file with data.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// In the order of their offsets, within the file.
+    pub(super) ranges: Vec<Range<u64>>,
+    /// Whether the rest of the file is a hole.
+    pub(super) complete: bool,
+}
+
+impl Client {
+    /// Where the file has data, from `offset` on to its end at `size`; `None` if the server does not tell: then everything
+    /// is to be read.
+    pub(super) async fn extents(
+        &self,
+        file: FileHandle,
+        offset: u64,
+        size: u64,
+    ) -> Result<Option<Found>, Error> {
+        let unknown = &self.inner.no_extents;
+        if unknown.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let name = ExtentsProcedure::Extents.name();
+        let count = u32::try_from(MAX_EXTENTS).unwrap_or(u32::MAX);
+        let arguments =
+            encode(&ExtentsArgs { file, offset, count }).map_err(|error| unsendable(name, error))?;
+        let procedures = self.procedures();
+        let request = Request {
+            program: EXTENTS_PROGRAM,
+            version: EXTENTS_VERSION,
+            procedure: ExtentsProcedure::Extents.number(),
+            name,
+            credential: procedures.credential.clone(),
+            arguments,
+            results: LargestResults { inline: MAX_EXTENTS_RESULTS, payload: None },
+            timeout: procedures.timeout,
+        };
+        match carry::<ExtentsResult>(&*procedures.transport, request).await {
+            Ok(ExtentsResult::Ok(found)) => check(found, offset, size).map(Some),
+            Ok(ExtentsResult::Fail { status, .. }) => {
+                // READ will say whether the file can be read.
+                tracing::debug!(status = status.name(), "the server does not tell where the file has data");
+                Ok(None)
+            }
+            // RFC 5531 §9: a server of others.
+            Err(Error::Rpc {
+                source:
+                    Refused::ProgramUnavailable | Refused::ProgramMismatch { .. } | Refused::ProcedureUnavailable,
+                ..
+            }) => {
+                unknown.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Takes the ranges if they go forward, and cuts them off at the end of the file.
+fn check(found: ExtentsOk, offset: u64, size: u64) -> Result<Found, Error> {
+    let broken = || Error::Protocol {
+        operation: ExtentsProcedure::Extents.name(),
+        violation: Violation::Extents { offset },
+    };
+    let mut ranges = Vec::with_capacity(found.extents.len());
+    let mut behind = offset;
+    for extent in found.extents {
+        if extent.length == 0 || extent.offset < behind {
+            return Err(broken());
+        }
+        behind = extent.offset.saturating_add(extent.length);
+        if extent.offset < size {
+            ranges.push(extent.offset..behind.min(size));
+        }
+    }
+    let complete = found.complete || behind >= size;
+    if ranges.is_empty() && !complete {
+        return Err(broken());
+    }
+    Ok(Found { ranges, complete })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extents::Extent;
+
+    fn checked(extents: &[(u64, u64)], complete: bool) -> Result<Found, Error> {
+        let extents = extents.iter().map(|&(offset, length)| Extent { offset, length }).collect();
+        check(ExtentsOk { extents, complete }, 100, 1000)
+    }
+
+    #[test]
+    fn ranges_end_with_the_file() {
+        let found = checked(&[(100, 1), (101, 9), (500, u64::MAX), (u64::MAX, 1)], false).unwrap();
+        assert_eq!(found, Found { ranges: vec![100..101, 101..110, 500..1000], complete: true });
+        let found = checked(&[(100, 1)], false).unwrap();
+        assert_eq!(found, Found { ranges: std::iter::once(100..101).collect(), complete: false });
+        assert_eq!(checked(&[], true).unwrap(), Found { ranges: vec![], complete: true });
+    }
+
+    #[test]
+    fn i6_ranges_that_do_not_go_on_are_refused() {
+        for extents in [&[(99, 5)][..], &[(100, 0)], &[(100, 10), (105, 10)], &[(300, 10), (200, 10)], &[]] {
+            let error = checked(extents, false).unwrap_err();
+            assert!(
+                matches!(error, Error::Protocol { violation: Violation::Extents { offset: 100 }, .. }),
+                "{extents:?}"
+            );
+        }
+    }
+}
