@@ -27,7 +27,7 @@ Exit codes:
   2    wrong command line
   3    no connection to the server
   4    partly done: some of several files failed, each is named on standard error
-  130  stopped by SIGINT or SIGTERM before it was done
+  130  stopped by SIGINT, SIGTERM or SIGHUP before it was done
 
 Environment:
   RPCRDMA_LOG  which events are shown instead of those chosen by -v, e.g. \"warn,rpcrdma_proto=trace\"

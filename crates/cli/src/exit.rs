@@ -14,7 +14,7 @@ pub(crate) enum Exit {
     Unreachable,
     /// Some of several operations failed.
     Partial,
-    /// Stopped by SIGINT or SIGTERM.
+    /// Stopped by SIGINT, SIGTERM or SIGHUP.
     Interrupted,
     /// Nobody reads our output any more, as in `rpcrdma ls … | head`: not an error.
     PipeClosed,

@@ -91,7 +91,7 @@ fn on_runtime(
     result
 }
 
-/// Runs to the end or to the first SIGINT or SIGTERM.
+/// Runs to the end or to the first SIGINT, SIGTERM or SIGHUP.
 pub(crate) async fn until_signal(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let mut signals = StopSignals::new()?;
     tokio::select! {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use rpcrdma_nfs::client::{Client, Error, NfsUrl, Node};
+use rpcrdma_nfs::client::{Client, Error, MAX_DEPTH, NfsUrl, Node};
 use rpcrdma_nfs::wire::{
     DirOpArgs, FileHandle, FileType, GetattrArgs, LookupArgs, RemoveArgs, RmdirArgs, SetAttributes, Status,
 };
@@ -122,15 +122,31 @@ impl Rm {
     }
 }
 
+/// A directory whose entries are to be removed.
+struct Open {
+    dir: FileHandle,
+    own_name: Option<DirOpArgs>,
+    depth: usize,
+    /// A directory above this one, ever further away: a directory that contains itself is found by it (Brent's algorithm).
+    anchor: Option<FileHandle>,
+}
+
 /// Removes everything in a directory. The directories whose entries are to be removed are a list, not a recursion: depth
 /// costs no stack.
 async fn empty(location: &Location, directory: FileHandle) -> Result<(), Failure> {
     let client = &location.client;
     let fail = |error| location.failure(error);
-    let mut open = vec![(directory, None::<DirOpArgs>)];
+    let mut open = vec![Open { dir: directory, own_name: None, depth: 0, anchor: None }];
     // Directories in the order in which they were found: each before those in it.
     let mut found = Vec::new();
-    while let Some((dir, own_name)) = open.pop() {
+    while let Some(Open { dir, own_name, depth, anchor }) = open.pop() {
+        let path = || String::from_utf8_lossy(&location.path).into_owned();
+        if anchor == Some(dir) {
+            return Err(fail(Error::DirectoryLoop { path: path() }));
+        }
+        if depth > MAX_DEPTH {
+            return Err(fail(Error::TooDeep { path: path(), limit: MAX_DEPTH }));
+        }
         found.extend(own_name);
         let mut reader = client.dir_reader(dir, &location.path);
         let mut entries = Vec::new();
@@ -147,7 +163,9 @@ async fn empty(location: &Location, directory: FileHandle) -> Result<(), Failure
             // Removed by somebody else since it was listed.
             let Some(node) = node else { continue };
             if node.attributes.file_type == FileType::Directory {
-                open.push((node.handle, Some(object)));
+                let renewed = depth == 0 || depth.is_power_of_two();
+                let anchor = if renewed { Some(dir) } else { anchor };
+                open.push(Open { dir: node.handle, own_name: Some(object), depth: depth + 1, anchor });
                 continue;
             }
             if calls.len() >= IN_FLIGHT {

@@ -420,10 +420,10 @@ fn a_server_says_why_it_cannot_start() {
 
 #[test]
 fn an_interrupted_get_leaves_nothing_unfinished() {
-    let server = Server::start();
+    // Small READs, so that there is time to interrupt it.
+    let server = Server::start_with(&["--max-payload", "4K"]);
     fs::write(server.directory().join("small"), "done").unwrap();
-    let large = fs::File::create(server.directory().join("large")).unwrap();
-    large.set_len(8 << 30).unwrap();
+    fs::write(server.directory().join("large"), vec![7; 256 << 20]).unwrap();
     let place = scratch();
     let out = place.path().join("out");
     let mut child = command(&["get", "-r", &server.url("/"), out.to_str().unwrap()])

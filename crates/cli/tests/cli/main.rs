@@ -4,5 +4,6 @@
 
 mod command_line;
 mod conform;
+mod copies;
 mod support;
 mod tree;

@@ -112,6 +112,11 @@ impl Server {
         (self.child, self.ready) = spawn(self.place.path(), &self.extra, &rdma, &tcp);
     }
 
+    /// Sends it a signal by name.
+    pub(crate) fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
     /// Sends a signal by name and waits for the end.
     pub(crate) fn stop(mut self, name: &str) -> (ExitStatus, String) {
         signal(self.child.id(), name);

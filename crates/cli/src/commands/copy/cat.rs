@@ -33,7 +33,8 @@ impl Cat {
     }
 }
 
-async fn write(servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(), Failure> {
+/// Writes the content of one file to standard output.
+pub(super) async fn write(servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(), Failure> {
     let location = servers.locate(url).await?;
     let fail = |error| location.failure(error);
     let node = location.client.lookup(&location.path).await.map_err(fail)?;

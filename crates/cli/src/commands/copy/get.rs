@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use rpcrdma_nfs::client::{CopyReport, NfsUrl};
 
-use super::{CopyOptions, Copying, JSON_HELP};
+use super::{CopyOptions, Copying, JSON_HELP, KEPT_HELP, STANDARD_STREAM, cat};
 use crate::arguments::{Common, Connection, Place};
 use crate::connect::Servers;
 use crate::exit::Failure;
@@ -16,20 +16,27 @@ use crate::exit::Failure;
 const AFTER_HELP: &str = "\
 As with cp -r: if DEST is a directory, copies go into it under their own names; else DEST is the name of the copy. The root of \
 a server, nfs://HOST/, has no name: its entries are copied. Symbolic links in trees are copied as links; one that is named \
-as a URL is followed without -r. Devices, pipes and sockets are left out with a warning.
+as a URL is followed without -r. Devices, pipes and sockets in trees are left out with a warning, and counted.
 
-A file has its name only when it is complete: it grows under another name beside it, and is renamed. If get is stopped by \
-SIGINT or SIGTERM, unfinished files are removed; those that were complete stay.
+DEST may be - for standard output, a device or a named pipe: it is written to. If DEST is a link, the copy goes where the link \
+leads. In a tree, a local link in the place of a file is replaced; a local device or pipe is left alone, and the file fails.
+
+A file has its name only when it is complete: it grows under another name beside it (.rpcrdma-*.part), and is renamed. It has mode, \
+owner and extended attributes of the file that it replaces. A file with several names is written in place, so that all of them have \
+the new content; so is one that may be written but not replaced, and every one with --in-place. If get is stopped by SIGINT, SIGTERM \
+or SIGHUP, unfinished files are removed; those that were complete stay.
+
+Blocks of zeros are not written: they become holes.
 
 ";
 
 /// Fetch files and directories.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{AFTER_HELP}{JSON_HELP}"))]
+#[command(after_help = format!("{AFTER_HELP}{KEPT_HELP}\n\n{JSON_HELP}"))]
 pub(crate) struct Get {
     #[command(flatten)]
     options: CopyOptions,
-    /// What to fetch, and as the last operand where to [default: the current directory]
+    /// What to fetch, and as the last operand where to, - for standard output [default: the current directory]
     #[arg(required = true, value_name = "URL... [DEST]",
         value_parser = OsStringValueParser::new().try_map(Place::parse))]
     operands: Vec<Place>,
@@ -40,6 +47,9 @@ pub(crate) struct Get {
 impl Get {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let (sources, destination) = self.split()?;
+        if destination == Path::new(STANDARD_STREAM) {
+            return self.to_stdout(&sources, common).await;
+        }
         if sources.len() > 1 && !destination.is_dir() {
             return Err(Failure::usage(format!(
                 "{} is not a directory: several sources need one",
@@ -55,6 +65,17 @@ impl Get {
             }
         }
         copying.finish()
+    }
+
+    /// Writes one file to standard output.
+    async fn to_stdout(&self, sources: &[&NfsUrl], common: Common) -> Result<(), Failure> {
+        let wrong = match sources {
+            [_] if self.options.recursive => "a tree cannot go to standard output: leave -r out",
+            [_] if common.json => "--json prints to standard output too: give DEST a name",
+            [url] => return cat::write(&mut Servers::new(&self.connection), url).await,
+            _ => "one file only goes to standard output: cat takes several",
+        };
+        Err(Failure::usage(wrong))
     }
 
     /// The URLs, and the local path behind them.
@@ -120,6 +141,7 @@ mod tests {
     fn operands() {
         assert_eq!(split(&["nfs://h/a"]), Ok((1, ".".into())));
         assert_eq!(split(&["-r", "nfs://h/a", "nfs://h/b", "out"]), Ok((2, "out".into())));
+        assert_eq!(split(&["nfs://h/a", "-"]), Ok((1, "-".into())));
         assert!(split(&["out"]).unwrap_err().contains("nothing to fetch"));
         assert!(split(&["out", "nfs://h/a"]).unwrap_err().contains("last operand"));
         assert!(split(&["nfs://h/a", "x", "y"]).unwrap_err().contains("last operand"));

@@ -25,8 +25,16 @@ use crate::output::{self, Progress, printable};
 
 /// What `--json` prints, for `--help`.
 const JSON_HELP: &str = "\
---json prints {files, directories, symlinks, octets, seconds, octets_per_second, skipped: [{path, reason}], failed: [{path, \
-reason}]}.";
+--json prints {files, directories, symlinks, hard_links, octets, holes, seconds, octets_per_second, owners_not_kept, \
+xattrs_not_kept, skipped: [{path, reason}], failed: [{path, reason}]}. octets counts holes, holes is their part of it.";
+
+/// What `-p` keeps, for `--help`.
+const KEPT_HELP: &str = "\
+-p keeps permissions, times of change and hard links inside the tree; as root also owners, set-user-ID and set-group-ID bits. \
+Extended attributes and access control lists do not travel by NFS version 3: local ones are counted, and told once.";
+
+/// The operand that stands for standard input or output; a file of that name is `./-`.
+const STANDARD_STREAM: &str = "-";
 
 /// How copies are made.
 #[derive(Clone, Copy, Debug, Args)]
@@ -34,9 +42,13 @@ pub(crate) struct CopyOptions {
     /// Copy directories with everything in them
     #[arg(short, long)]
     recursive: bool,
-    /// Keep permissions and time of change; without it new files have the usual permissions and the time of now
+    /// Keep permissions, time of change, hard links and as root owners; without it new files have the usual permissions and
+    /// the time of now
     #[arg(short, long)]
     preserve: bool,
+    /// Write files under their own names, existing ones in place: an interrupted copy leaves half a file
+    #[arg(long)]
+    in_place: bool,
     /// No progress bar; there is none anyway if standard error is not a terminal, or with -v
     #[arg(short, long)]
     quiet: bool,
@@ -51,11 +63,35 @@ struct Document {
     files: u64,
     directories: u64,
     symlinks: u64,
+    hard_links: u64,
     octets: u64,
+    holes: u64,
     seconds: f64,
     octets_per_second: f64,
+    owners_not_kept: u64,
+    xattrs_not_kept: u64,
     skipped: Vec<Reason>,
     failed: Vec<Reason>,
+}
+
+impl Document {
+    /// What the copies do not have, with how often.
+    fn warnings(&self) -> Vec<String> {
+        let left_out = u64::try_from(self.skipped.len()).unwrap_or(u64::MAX);
+        let all = [
+            (left_out, "left out: neither files nor directories nor symbolic links"),
+            (
+                self.owners_not_kept,
+                "without the owner of the original, and without set-id bits: it could not be set",
+            ),
+            (
+                self.xattrs_not_kept,
+                "without extended attributes or access control lists: NFS version 3 has none",
+            ),
+        ];
+        let told = all.into_iter().filter(|(count, _)| *count > 0);
+        told.map(|(count, what)| format!("{count} {what}")).collect()
+    }
 }
 
 /// A path and what is to be said about it.
@@ -82,6 +118,7 @@ impl Copying {
         let mut options = rpcrdma_nfs::client::CopyOptions::default();
         options.recursive = given.recursive;
         options.preserve = given.preserve;
+        options.in_place = given.in_place;
         options.parallel = given.files.into();
         let root_is_nobody = Arc::new(AtomicBool::new(false));
         let (shown, nobody) = (progress.clone(), Arc::clone(&root_is_nobody));
@@ -103,7 +140,11 @@ impl Copying {
         document.files += report.files;
         document.directories += report.directories;
         document.symlinks += report.symlinks;
+        document.hard_links += report.hard_links;
         document.octets += report.bytes;
+        document.holes += report.holes;
+        document.owners_not_kept += report.owners_not_kept;
+        document.xattrs_not_kept += report.xattrs_not_kept;
         let reason = |(path, reason)| Reason { path, reason };
         document.skipped.extend(report.skipped.into_iter().map(reason));
         let nobody = self.root_is_nobody.load(Ordering::Relaxed);
@@ -132,6 +173,9 @@ impl Copying {
         document.seconds = self.started.elapsed().as_secs_f64();
         // Exact enough: 2^53 octets are 9 PB.
         document.octets_per_second = document.octets as f64 / document.seconds.max(1e-9);
+        for warning in document.warnings() {
+            output::warn(warning);
+        }
         if self.common.json {
             output::json(document)?;
         } else if !self.progress.is_hidden() {
@@ -143,7 +187,7 @@ impl Copying {
                 document.octets_per_second / 1e6
             ));
         }
-        let copied = document.files + document.directories + document.symlinks;
+        let copied = document.files + document.directories + document.symlinks + document.hard_links;
         match (document.failed.is_empty(), copied) {
             (true, _) => Ok(()),
             (false, 0) => Err(Failure::silent(Exit::Failed)),

@@ -1,32 +1,45 @@
 //! `rpcrdma put`.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rpcrdma_nfs::client::NfsUrl;
+use rustix::fs::Mode;
 
-use super::{CopyOptions, Copying, JSON_HELP};
+use super::{CopyOptions, Copying, JSON_HELP, KEPT_HELP, STANDARD_STREAM};
 use crate::arguments::{Common, Connection};
-use crate::connect::Servers;
+use crate::connect::{Location, Servers};
 use crate::exit::Failure;
 
 const AFTER_HELP: &str = "\
 As with cp -r: if URL is a directory, copies go into it under their own names; else URL is the name of the copy. A SOURCE \
 that ends with /. gives its entries. Symbolic links in trees are copied as links; one that is named as SOURCE is followed \
-without -r. Devices, pipes and sockets are left out with a warning.
+without -r. Devices, pipes and sockets in trees are left out with a warning, and counted. A SOURCE that is a device or pipe itself \
+is read to its end, and so is - for standard input.
+
+A file has its name only when it is complete: it grows under another name beside it (.rpcrdma-*.part), is committed, and renamed. \
+It has mode (unless -p) and owner of the file that it replaces. A link at the server is followed. A file with several names is \
+written in place, so that all of them have the new content; so is one that may be written but not replaced, and every one with \
+--in-place. If put is stopped by SIGINT, SIGTERM or SIGHUP, unfinished files are removed; those that were complete stay.
 
 Data is written UNSTABLE and committed at the end of each file; what a restart of the server may have lost is written \
-again. put is done when everything is on the server's stable storage.
+again. put is done when everything is on the server's stable storage. Holes of local files are not sent.
 
 ";
 
+/// Mode of a file that is made of a stream, before the mask of the process.
+const NEW_FILE: u32 = 0o666;
+
 /// Store files and directories.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{AFTER_HELP}{JSON_HELP}"))]
+#[command(after_help = format!("{AFTER_HELP}{KEPT_HELP}\n\n{JSON_HELP}"))]
 pub(crate) struct Put {
     #[command(flatten)]
     options: CopyOptions,
-    /// What to store
+    /// What to store, - for standard input
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
     /// Where to
@@ -40,6 +53,10 @@ impl Put {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
         let location = servers.locate(&self.destination).await?;
+        let from_stdin = self.sources.iter().any(|source| source.as_path() == Path::new(STANDARD_STREAM));
+        if from_stdin {
+            return self.put_stdin(&location, common).await;
+        }
         if self.sources.len() > 1 {
             let there = location.client.stat(&location.path).await;
             if !there.is_ok_and(|attributes| attributes.is_directory()) {
@@ -58,6 +75,33 @@ impl Put {
                     copying.add_failure(source.display().to_string(), location.failure(error))?;
                 }
             }
+        }
+        copying.finish()
+    }
+    /// Stores what standard input gives.
+    async fn put_stdin(&self, location: &Location, common: Common) -> Result<(), Failure> {
+        let url = &self.destination;
+        if self.sources.len() > 1 {
+            return Err(Failure::usage("- stands for standard input, and has to be the only source"));
+        }
+        let there = location.client.stat(&location.path).await;
+        if there.is_ok_and(|attributes| attributes.is_directory()) {
+            return Err(Failure::usage(format!("{url} is a directory: add the name of the new file")));
+        }
+        let input = io::stdin()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| Failure::failed(format!("cannot read standard input: {error}")))?;
+        // Nothing else makes files here: nobody notices that the mask is another one meanwhile.
+        let mask = rustix::process::umask(Mode::empty());
+        rustix::process::umask(mask);
+        let mode = NEW_FILE & !mask.bits();
+        let mut copying = Copying::new(common, self.options);
+        let name = "standard input";
+        let (input, options) = (File::from(input), &copying.options);
+        match location.client.put_open(input, name, mode, &location.path, options).await {
+            Ok(report) => copying.add(report),
+            Err(error) => copying.add_failure(name.to_owned(), location.failure(error))?,
         }
         copying.finish()
     }

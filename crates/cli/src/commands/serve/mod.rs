@@ -52,7 +52,8 @@ others for it. Clients whose connection was closed come back when they need one.
 
 When ready, one line is printed that begins with \"ready:\" and ends with the command by which Linux mounts the first export, \
 or why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, allow}], mount, mount_note} \
-instead. SIGINT or SIGTERM stops the server: calls in progress are answered, data is flushed. A second one ends it at once.";
+instead. SIGINT or SIGTERM stops the server: calls in progress are answered, data is flushed. A second one ends it at once. \
+SIGHUP is logged and changes nothing.";
 
 /// Serve a directory by NFSv3 over RDMA (software iWARP) and over TCP.
 #[derive(Debug, Args)]
@@ -144,7 +145,7 @@ impl Serve {
     }
 
     pub(crate) async fn run(self, common: Common) -> Result<(), Failure> {
-        let mut signals = StopSignals::new()?;
+        let mut signals = StopSignals::of_server()?;
         limits::raise_descriptors();
         limits::survive_file_size_limit()
             .map_err(|error| Failure::failed(format!("cannot listen for SIGXFSZ: {error}")))?;
@@ -269,6 +270,7 @@ impl Serve {
             .shares(shares)
             .program(nfs.nfs_program())
             .program(nfs.mount_program())
+            .program(nfs.extents_program())
             .listen_rdma(Box::new(rdma));
         let mut tcp_address = None;
         if !self.no_tcp {
