@@ -12,9 +12,10 @@
 use std::fmt::{self, Write};
 
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
@@ -23,12 +24,13 @@ use crate::exit::Failure;
 /// Replaces what `-v` chooses.
 const VARIABLE: &str = "RPCRDMA_LOG";
 
-/// Shows events from now on.
-pub(crate) fn start(verbose: u8) -> Result<(), Failure> {
+/// Shows events from now on; those of a server with warnings in any case.
+pub(crate) fn start(verbose: u8, server: bool) -> Result<(), Failure> {
     let filter = match std::env::var(VARIABLE) {
         Ok(text) => EnvFilter::try_new(&text)
             .map_err(|error| Failure::usage(format!("{VARIABLE}={text:?} is not a filter: {error}")))?,
         Err(_) => EnvFilter::new(match verbose {
+            0 if server => "warn",
             0 => "error",
             1 => "info,rpcrdma::call=debug,rpcrdma::serve=debug",
             2 => "debug",
@@ -38,13 +40,16 @@ pub(crate) fn start(verbose: u8) -> Result<(), Failure> {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .event_format(Lines)
+        .event_format(Lines { times: server })
         .try_init()
         .map_err(|error| Failure::failed(format!("cannot show events: {error}")))
 }
 
 /// One line an event.
-struct Lines;
+struct Lines {
+    /// Whether warnings and errors begin with the time.
+    times: bool,
+}
 
 impl<S, N> FormatEvent<S, N> for Lines
 where
@@ -67,13 +72,20 @@ where
         };
         match line {
             Some(line) => writeln!(writer, "{line}"),
-            None => writeln!(
-                writer,
-                "{} {}:{}",
-                metadata.level().as_str().to_lowercase(),
-                metadata.target(),
-                fields.rest()
-            ),
+            None => {
+                // What is wrong has a time, for comparison with other logs.
+                if self.times && *metadata.level() <= Level::WARN {
+                    SystemTime.format_time(&mut writer)?;
+                    writer.write_char(' ')?;
+                }
+                writeln!(
+                    writer,
+                    "{} {}:{}",
+                    metadata.level().as_str().to_lowercase(),
+                    metadata.target(),
+                    fields.rest()
+                )
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! From a received call message to its reply; the same for RDMA and TCP.
 //!
-//! The dispatcher checks in this order: RPC version, credential, program, version, procedure, protection where the procedure
-//! requires it; the program then decodes its arguments. Procedure 0 of every program takes and returns nothing, needs no credential (RFC 5531 §12) and is
+//! The dispatcher checks in this order: RPC version, credential, whether the caller may claim it, program, version, procedure,
+//! protection where the procedure requires it; the program then decodes its arguments. Procedure 0 of every program takes and returns nothing, needs no credential (RFC 5531 §12) and is
 //! answered here. A call of a procedure that is not [`Effect::Idempotent`] passes the [`ReplyCache`].
 //!
 //! *Who owns which buffer:* the message belongs to the decoder that goes to the program; the reply is the caller's.
@@ -60,7 +60,7 @@
 //!     verifier: OpaqueAuth::none(),
 //! };
 //! let (message, _) = header.with_arguments(encode(&21u32)?)?.flatten();
-//! let peer = Peer { address: None, transport: TransportKind::Tcp, window: None, attached: None };
+//! let peer = Peer { address: None, transport: TransportKind::Tcp, window: None, attached: None, owner: None };
 //! let outcome = pin!(dispatcher.dispatch(peer, Decoder::new(message), Instant::now()));
 //! let Poll::Ready(Outcome::Reply(reply)) = outcome.poll(&mut Context::from_waker(Waker::noop())) else {
 //!     return Err("no reply".into());
@@ -115,6 +115,20 @@ pub struct Peer {
     pub window: Option<WindowId>,
     /// What handlers get with each call ([`CallContext::attached`]).
     pub attached: Option<Attached>,
+    /// The user at the other end of the connection, if the transport knows: of this machine then. Unless that is user 0, such a
+    /// caller may claim no other user by AUTH_SYS: AUTH_TOOWEAK.
+    pub owner: Option<u32>,
+}
+
+impl Peer {
+    /// Whether the owner of the connection may send this credential.
+    fn may_claim(&self, credential: &Credential) -> bool {
+        match (self.owner, credential) {
+            (None | Some(0), _) => true,
+            (Some(owner), Credential::Sys(sys)) => sys.uid == owner,
+            (Some(_), Credential::None | Credential::Other(_)) => true,
+        }
+    }
 }
 
 /// Why a program was not registered.
@@ -228,6 +242,10 @@ impl Dispatcher {
             if !accepted {
                 return Err(auth_error(refusal_of(flavor)));
             }
+            if !peer.may_claim(&credential) {
+                tracing::debug!(xid, owner = ?peer.owner, ?credential, "another user's identity claimed");
+                return Err(auth_error(AuthStat::TooWeak));
+            }
             credential
         };
         let served = served.ok_or(Failure::Accepted(AcceptStat::ProgramUnavailable))?;
@@ -289,6 +307,7 @@ impl Dispatcher {
             procedure,
             credential,
             attached: peer.attached,
+            owner: peer.owner,
         };
         let response = program.call(context, arguments);
         Ok(DispatchFuture { state: State::Running { xid, response, execution, integrity }, key })

@@ -81,6 +81,8 @@ pub struct CallContext {
     pub credential: Credential,
     /// What the transport attached.
     pub attached: Option<Attached>,
+    /// The user at the other end, if the transport knows ([`Peer::owner`](crate::Peer::owner)).
+    pub owner: Option<u32>,
 }
 
 /// Kind of change that the execution of a procedure makes. It decides whether the reply cache keeps the replies, and in which budget: many

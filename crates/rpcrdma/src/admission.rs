@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rpcrdma_verbs::is_fair;
 use thiserror::Error;
 
+use crate::owners::NoOwner;
+
 /// Why a connection was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -65,6 +67,9 @@ pub(crate) enum Refused {
         /// Places that nobody has.
         left: usize,
     },
+    /// From this machine, and it is not known from whom.
+    #[error(transparent)]
+    NoOwner(#[from] NoOwner),
 }
 
 /// Counts connections.

@@ -136,6 +136,9 @@ pub struct ServerConfig {
     /// RDMA connections being set up at a time; one address can have half of them, and fewer the fewer are left, but one as long as
     /// there is any.
     pub max_half_open: usize,
+    /// Whether a caller on this machine may claim by AUTH_SYS only the user who owns the socket at the other end, unless that is
+    /// root. It holds over TCP and software iWARP. Without it any user of this machine can claim any UID. Default true.
+    pub local_owners: bool,
     /// For setting up one RDMA connection; then the attempt is dropped.
     pub set_up: Duration,
     /// Pause after a failed accept, for instance for want of file descriptors.
@@ -170,6 +173,7 @@ impl Default for ServerConfig {
             max_connections: 512,
             max_connections_per_peer: 256,
             max_half_open: 64,
+            local_owners: true,
             set_up: Duration::from_secs(10),
             accept_pause: Duration::from_millis(100),
             grace: Duration::from_secs(10),

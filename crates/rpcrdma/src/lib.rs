@@ -19,6 +19,7 @@
 //! | `handlers` | calls in progress |
 //! | `backchannel` | calls of a server to its client |
 //! | `admission` | limits on connections |
+//! | `owners` | whose a connection from this machine is |
 //! | `refusals` | what is said about connections that were refused |
 //! | [`ccp`] | what is agreed at the begin of a connection (RFC 5666 §6), off by default |
 //! | `shares` | memory, divided among peer addresses |
@@ -38,6 +39,7 @@ mod client;
 mod config;
 mod error;
 mod handlers;
+mod owners;
 mod programs;
 mod rdma;
 mod refusals;

@@ -24,9 +24,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Refused};
 use crate::backchannel::{Backchannel, Backchannels};
 use crate::config::ServerConfig;
+use crate::owners::{NoOwner, Owner, Owners};
 use crate::programs::Programs;
 use crate::rdma::failed_reads::FailedReads;
 use crate::refusals::Refusals;
@@ -82,7 +83,7 @@ pub struct ServerStats {
     pub connections: usize,
     /// Connections accepted since the start.
     pub accepted: u64,
-    /// Connections refused for a limit.
+    /// Connections refused: for a limit, or because it could not be known whose they were.
     pub refused: u64,
     /// Calls received.
     pub calls: u64,
@@ -120,6 +121,7 @@ pub(crate) struct Shared {
     pub(crate) failed_reads: FailedReads,
     admission: Admission,
     refusals: Refusals,
+    owners: Option<Owners>,
     accepted: AtomicU64,
     calls: AtomicU64,
     agreed: AtomicU64,
@@ -133,6 +135,15 @@ impl Shared {
 
     pub(crate) fn count_call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The user at the other end of a TCP connection (local and peer address), if that is asked for and known.
+    fn owner(&self, ends: Option<(SocketAddr, SocketAddr)>) -> Result<Option<u32>, Refused> {
+        let (Some(owners), Some((local, peer))) = (&self.owners, ends) else { return Ok(None) };
+        match owners.of(local, peer)? {
+            Owner::User(user) => Ok(Some(user)),
+            Owner::Elsewhere => Ok(None),
+        }
     }
 
     /// Waits for the next connection; meanwhile tells what is to be told of those that were refused.
@@ -333,6 +344,7 @@ impl ServerBuilder {
                 config.max_half_open,
             ),
             refusals: Refusals::default(),
+            owners: config.local_owners.then(Owners::new),
             accepted: AtomicU64::new(0),
             calls: AtomicU64::new(0),
             agreed: AtomicU64::new(0),
@@ -404,13 +416,21 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal
                 continue;
             }
         };
+        let local = stream.local_addr().map_err(|_| Refused::from(NoOwner::Closed));
+        let owner = match local.and_then(|local| shared.owner(Some((local, peer)))) {
+            Ok(owner) => owner,
+            Err(refused) => {
+                shared.refusals.refuse(Some(peer), refused);
+                continue;
+            }
+        };
         shared.accepted.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = tcp::prepare(&stream, shared.config.keep_alive, shared.config.stall) {
             tracing::debug!(%peer, %error, "socket options not set");
         }
         let (shared, stop, alive) = (Arc::clone(&shared), stop.clone(), alive.clone());
         tokio::spawn(async move {
-            tcp::server::run(stream, peer, shared, place, stop).await;
+            tcp::server::run(stream, (peer, owner), shared, place, stop).await;
             drop(alive);
         });
     }
@@ -434,6 +454,13 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, shared: Arc<Shared>, stop:
                 continue;
             }
         };
+        let owner = match shared.owner(incoming.tcp_ends()) {
+            Ok(owner) => owner,
+            Err(refused) => {
+                shared.refusals.refuse(peer, refused);
+                continue;
+            }
+        };
         shared.accepted.fetch_add(1, Ordering::Relaxed);
         let (shared, mut stop, alive) = (Arc::clone(&shared), stop.clone(), alive.clone());
         tokio::spawn(async move {
@@ -446,7 +473,7 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, shared: Arc<Shared>, stop:
             match outcome {
                 Ok(Ok(accepted)) => {
                     place.opened();
-                    rdma::server::run(accepted, shared, place, stop).await;
+                    rdma::server::run(accepted, owner, shared, place, stop).await;
                 }
                 Ok(Err(error)) => tracing::info!(?peer, %error, "RDMA connection not set up"),
                 Err(_) => tracing::info!(?peer, "RDMA connection not set up in time"),

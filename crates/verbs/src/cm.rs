@@ -60,6 +60,12 @@ pub trait Incoming: Send {
     /// The peer's address.
     fn peer_address(&self) -> Option<SocketAddr>;
 
+    /// The two ends, ours first, if the link is a TCP connection that this machine's kernel carries: then the kernel can be
+    /// asked whose the other end is. `None` for adapters.
+    fn tcp_ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        None
+    }
+
     /// Waits, for a limited time, until the peer has said what it wants. Run in a task of its own: a silent peer must not
     /// hold up others.
     fn request(self: Box<Self>) -> BoxFuture<'static, Result<Box<dyn ConnectionRequest>, ConnectError>>;

@@ -30,10 +30,14 @@ const DRAIN: Duration = Duration::from_secs(6);
 /// Runs the command.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let Arguments { common, command } = arguments;
-    trace::start(common.verbose)?;
+    trace::start(common.verbose, matches!(command, Command::Serve(_)))?;
     match command {
         // These have an orderly end of their own.
-        Command::Serve(serve) => on_runtime(Builder::new_multi_thread(), serve.run(common)),
+        Command::Serve(serve) => {
+            // While there are no threads.
+            let prepared = serve.prepare()?;
+            on_runtime(Builder::new_multi_thread(), prepared.run(common))
+        }
         // A round trip without a switch of threads.
         Command::Ping(ping) => on_runtime(Builder::new_current_thread(), orderly(ping.run(common))),
         // Measures on runtimes of its own.

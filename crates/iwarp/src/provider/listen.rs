@@ -64,6 +64,10 @@ impl Incoming for IwarpIncoming {
         Some(self.peer)
     }
 
+    fn tcp_ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.stream.local_addr().ok().map(|local| (local, self.peer))
+    }
+
     fn request(self: Box<Self>) -> BoxFuture<'static, Result<Box<dyn ConnectionRequest>, ConnectError>> {
         Box::pin(async move {
             let Self { mut stream, peer, config } = *self;

@@ -19,7 +19,7 @@ use super::{
     MountName, MountOk, MountProcedure, MountResult, MountStatus,
 };
 use crate::fs::{FileId, FileKind, FsError, LookupName};
-use crate::server::{Caller, Crossing, Exports as ServedExports, Served, Shared, Work};
+use crate::server::{Caller, Crossing, Exports as ServedExports, Refusal, Served, Shared, Work};
 
 /// Mounts remembered for DUMP. When there are more, the host with the most loses its oldest one.
 pub const MOUNTS_MAX: usize = 1024;
@@ -154,14 +154,17 @@ impl MountProgram {
         Box::pin(async move {
             let path: DirPath = arguments.decode_all()?;
             let peer = context.peer.map(|peer| peer.ip());
-            let address = context.peer;
-            let results = match mount(&shared, Caller::from(context), path.as_bytes()).await {
+            let results = match mount(&shared, &context, path.as_bytes()).await {
                 Ok(results) => MountResult::Ok(results),
                 Err(status) => MountResult::Fail(status),
             };
             let granted = matches!(results, MountResult::Ok(_));
+            if let MountResult::Fail(status) = &results {
+                let why = format_args!("{path:?}: {status:?}");
+                shared.refusals.refuse(Refusal::Mount, context.peer, why);
+            }
             // With `?`, which escapes what a line of a log must not have.
-            tracing::info!(?path, peer = ?address, granted, "mount");
+            tracing::info!(?path, peer = ?context.peer, granted, "mount");
             if let (true, Some(peer)) = (granted, peer) {
                 shared.mounts.add(peer, path.as_bytes());
             }
@@ -222,20 +225,21 @@ impl MountProgram {
     }
 }
 
-async fn mount(shared: &Arc<Shared>, caller: Caller, path: &[u8]) -> Result<MountOk, MountStatus> {
+async fn mount(shared: &Arc<Shared>, context: &CallContext, path: &[u8]) -> Result<MountOk, MountStatus> {
     // RFC 1813 §5.1.2: MNTPATHLEN.
     if path.len() > MAX_MOUNT_PATH {
         return Err(MountStatus::NameTooLong);
     }
     let (served, rest) = shared.exports.find(path).ok_or(MountStatus::NoEnt)?;
+    // RFC 1813 §5.2.1 has no word for "later".
+    let caller = shared.caller(context).await.map_err(|_| MountStatus::ServerFault)?;
     if !served.admits(&caller) {
         return Err(MountStatus::Acces);
     }
     let rest: Vec<Vec<u8>> = rest.into_iter().map(<[u8]>::to_vec).collect();
     let (job_shared, job_served) = (Arc::clone(shared), Arc::clone(served));
-    let peer = caller.peer;
+    let peer = caller.ip();
     let job = move || walk(&job_shared.exports, &job_served, &caller, &rest);
-    // There is no status that says "later".
     let walked =
         shared.blocking(served, peer, Work::Look, job).await.map_err(|_| MountStatus::ServerFault)?;
     let (entered, id) = walked.map_err(status)?;

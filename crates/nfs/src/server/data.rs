@@ -1,6 +1,5 @@
 //! READ, WRITE and COMMIT (RFC 1813 §3.3.6, §3.3.7, §3.3.21).
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,9 +20,9 @@ pub(super) fn limited(count: u32, shared: &Shared) -> usize {
 pub(super) async fn read(
     shared: &Arc<Shared>,
     at: At,
-    peer: Option<IpAddr>,
     call: ReadArgs,
 ) -> Result<Served3<ReadArgs>, Unserved> {
+    let peer = at.caller.ip();
     let Some(mut buffer) = shared.buffer(peer, limited(call.count, shared)).await else {
         return Ok(Err((Status::Jukebox, None)));
     };

@@ -51,6 +51,10 @@ pub struct Export {
     /// From where it can be used; empty: from everywhere. With networks named, a caller without an address (of the
     /// simulated fabric) is refused.
     pub allow: Vec<IpNet>,
+    /// Whether callers by TCP have to use a source port below 1024, which on their machine only root can have; MOUNT included.
+    /// Nothing is demanded of callers by RDMA: there is no such port on an adapter, and software iWARP is a socket of any user.
+    /// Default false.
+    pub secure: bool,
     /// Who acts as [`Self::anonymous`].
     pub squash: Squash,
     /// The identity of callers without one. Default: user and group [`NOBODY`].
@@ -65,6 +69,7 @@ impl Export {
             file_system,
             read_only: false,
             allow: Vec::new(),
+            secure: false,
             squash: Squash::default(),
             anonymous: Identity { uid: NOBODY, gid: NOBODY, groups: Vec::new() },
         }
@@ -159,7 +164,7 @@ impl Served {
 
     /// Whether a caller may use it.
     pub(crate) fn admits(&self, caller: &Caller) -> bool {
-        self.export.admits(caller.peer)
+        self.export.admits(caller.ip()) && (!self.export.secure || caller.has_reserved_port())
     }
 }
 

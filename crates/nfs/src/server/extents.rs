@@ -8,7 +8,7 @@ use rpcrdma_proto::{Binding, Eligibility};
 use rpcrdma_xdr::{Decoder, Stream, encode};
 use tracing::Instrument;
 
-use super::{At, Caller, Shared};
+use super::{At, Shared, Unserved, Work};
 use crate::extents::{
     EXTENTS_PROGRAM, EXTENTS_VERSION, Extent, ExtentsArgs, ExtentsOk, ExtentsProcedure, ExtentsResult,
     MAX_EXTENTS,
@@ -26,13 +26,14 @@ impl ExtentsProgram {
         let span = tracing::debug_span!("nfs", procedure = "EXTENTS", xid = context.xid);
         let respond = async move {
             let call: ExtentsArgs = arguments.decode_all()?;
-            let found = match shared.enter(&call.file, &Caller::from(context)) {
+            let found = match shared.enter(&call.file, shared.caller(&context).await) {
                 Ok(at) => {
-                    let file_system = Arc::clone(&at.served.export.file_system);
-                    shared
-                        .blocking(&file_system, move || find(&at, &call))
-                        .await
-                        .ok_or(CallFailure::SystemError)?
+                    let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
+                    match shared.blocking(&served, peer, Work::Look, move || find(&at, &call)).await {
+                        Ok(found) => found,
+                        Err(Unserved::Panicked) => return Err(CallFailure::SystemError),
+                        Err(Unserved::Refused) => Err(Status::Jukebox),
+                    }
                 }
                 Err(status) => Err(status),
             };

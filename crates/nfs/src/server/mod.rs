@@ -28,7 +28,10 @@ mod io;
 mod memory;
 mod namespace;
 mod object;
+mod refusals;
+mod users;
 
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -43,8 +46,10 @@ pub use extents::ExtentsProgram;
 pub use handle::{ExportId, HandleKey};
 use io::{IoThreads, Origin};
 pub(crate) use io::{Unserved, Work};
+pub(crate) use refusals::Refusal;
+use refusals::Refusals;
 use rpcrdma::PeerShares;
-use rpcrdma_oncrpc::{CallContext, CallFailure, Procedure, Program, ResponseFuture};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Credential, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::{Binding, Eligibility};
 use rpcrdma_verbs::ProtectionDomain;
 use rpcrdma_xdr::{Decoder, Stream, encode};
@@ -52,6 +57,8 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
+use users::Users;
+pub use users::{Membership, SystemUsers, UserDatabase};
 
 use crate::fs::{Attributes, Change, FileId, FileSystem, FsError, Identity, LookupName, Name, Node};
 use crate::mount::server::{MountProgram, MountTable};
@@ -66,7 +73,7 @@ use crate::wire::{
 pub const BUFFER_WAIT: Duration = Duration::from_secs(2);
 
 /// Settings of an [`NfsServer`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ServerOptions {
     /// Largest payload of one READ or WRITE in octets (`rtmax` and `wtmax` of FSINFO), at most [`MAX_PAYLOAD`].
     /// Default 1 MiB.
@@ -81,6 +88,23 @@ pub struct ServerOptions {
     /// Where the buffers of READ and of listings come from; best what the connections take theirs from
     /// ([`ServerConfig::shares`](rpcrdma::ServerConfig::shares)). Default: a domain of 64 MiB, 16 MiB for an address.
     pub shares: PeerShares,
+    /// Whether the groups of callers are those of [`users`](Self::users) and not those that they claim. Default: false. So it is in
+    /// any case for callers on this machine whose socket is that of a user other than root.
+    pub manage_groups: bool,
+    /// Who knows users and groups. Default: the database of this machine.
+    pub users: Arc<dyn UserDatabase>,
+}
+
+impl fmt::Debug for ServerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerOptions")
+            .field("max_payload", &self.max_payload)
+            .field("io_threads", &self.io_threads)
+            .field("flush_wait", &self.flush_wait)
+            .field("shares", &self.shares)
+            .field("manage_groups", &self.manage_groups)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ServerOptions {
@@ -96,6 +120,8 @@ impl Default for ServerOptions {
             io_threads: (8 * processors).clamp(32, 128),
             flush_wait: Duration::from_secs(60),
             shares: PeerShares::new(ProtectionDomain::new(64 << 20), 16 << 20),
+            manage_groups: false,
+            users: Arc::new(SystemUsers),
         }
     }
 }
@@ -134,9 +160,12 @@ pub struct NfsServer {
 pub(crate) struct Shared {
     pub(crate) exports: Exports,
     pub(crate) mounts: MountTable,
+    pub(crate) refusals: Refusals,
     shares: PeerShares,
     io: IoThreads,
     flush_wait: Duration,
+    users: Users,
+    manage_groups: bool,
     counters: NfsCounters,
     max_payload: u32,
 }
@@ -151,9 +180,12 @@ impl NfsServer {
         let shared = Shared {
             exports: Exports::new(key, exports)?,
             mounts: MountTable::default(),
+            refusals: Refusals::default(),
             shares: options.shares,
             io: IoThreads::new(options.io_threads),
             flush_wait: options.flush_wait,
+            users: Users::new(options.users),
+            manage_groups: options.manage_groups,
             counters: NfsCounters::new(),
             max_payload: options.max_payload.clamp(1, largest),
         };
@@ -246,14 +278,39 @@ pub(crate) struct At {
 }
 
 impl Shared {
+    /// Who makes a call.
+    ///
+    /// # Errors
+    /// [`Status::Jukebox`]: the database of users does not say now in which groups the caller is.
+    pub(crate) async fn caller(&self, context: &CallContext) -> Result<Caller, Status> {
+        let local_user = context.owner.is_some_and(|owner| owner != 0);
+        let credential = match &context.credential {
+            Credential::Sys(sys) if self.manage_groups || local_user => {
+                let sys = self.users.with_groups(sys.clone()).await.ok_or(Status::Jukebox)?;
+                Credential::Sys(sys)
+            }
+            claimed => claimed.clone(),
+        };
+        Ok(Caller::new(context, credential))
+    }
+
     /// Opens a handle for a caller.
-    fn enter(self: &Arc<Self>, handle: &FileHandle, caller: &Caller) -> Result<At, Status> {
-        let (served, id) = self.exports.open(handle)?;
-        if !served.admits(caller) {
+    fn enter(self: &Arc<Self>, handle: &FileHandle, caller: Result<Caller, Status>) -> Result<At, Status> {
+        let caller = caller?;
+        let (served, id) = self.exports.open(handle).inspect_err(|status| {
+            let why = match status {
+                Status::BadHandle => "this server did not make it",
+                _ => "its export is no longer there, or has changed",
+            };
+            self.refusals.refuse(Refusal::Handle, caller.address(), format_args!("{why}"));
+        })?;
+        if !served.admits(&caller) {
+            let why = format_args!("export {:?} does not admit this address", served.export.name);
+            self.refusals.refuse(Refusal::Caller, caller.address(), why);
             return Err(Status::Acces);
         }
         let who = served.export.identity(&caller.credential);
-        Ok(At { shared: Arc::clone(self), served: Arc::clone(served), id, caller: caller.clone(), who })
+        Ok(At { shared: Arc::clone(self), served: Arc::clone(served), id, caller, who })
     }
 
     /// Runs `job` where the file system allows it.
@@ -461,14 +518,12 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = C::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: C = arguments.decode_all()?;
-            let caller = Caller::from(context);
-            let at = match shared.enter(call.handle(), &caller) {
+            let at = match shared.enter(call.handle(), shared.caller(&context).await) {
                 Ok(at) => at,
                 Err(status) => return finish::<C>(&shared, Err((status, C::Fail::default()))),
             };
-            let served = Arc::clone(&at.served);
-            match shared.blocking(&served, caller.peer, work(C::PROCEDURE), move || in_place(call, &at)).await
-            {
+            let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
+            match shared.blocking(&served, peer, work(C::PROCEDURE), move || in_place(call, &at)).await {
                 Ok(results) => finish::<C>(&shared, results),
                 Err(error) => unserved::<C>(&shared, error),
             }
@@ -485,16 +540,15 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = C::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: C = arguments.decode_all()?;
-            let caller = Caller::from(context);
             let refuse = |status| finish::<C>(&shared, Err((status, C::Fail::default())));
-            let at = match shared.enter(call.handle(), &caller) {
+            let at = match shared.enter(call.handle(), shared.caller(&context).await) {
                 Ok(at) => at,
                 Err(status) => return refuse(status),
             };
-            let Some(room) = shared.room(caller.peer, data::limited(count(&call), &shared)).await else {
+            let Some(room) = shared.room(at.caller.ip(), data::limited(count(&call), &shared)).await else {
                 return refuse(Status::Jukebox);
             };
-            let served = Arc::clone(&at.served);
+            let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
             let (job_shared, span) = (Arc::clone(&shared), tracing::Span::current());
             // Entries take several times the memory of their encoding: they end with the job, of which there are few.
             let job = move || {
@@ -502,7 +556,7 @@ impl NfsProgram {
                     finish::<C>(&job_shared, in_place(call, &at)).map(|results| room.keep(&results))
                 })
             };
-            match shared.blocking(&served, caller.peer, work(C::PROCEDURE), job).await {
+            match shared.blocking(&served, peer, work(C::PROCEDURE), job).await {
                 Ok(results) => results,
                 Err(error) => unserved::<C>(&shared, error),
             }
@@ -516,23 +570,22 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = ReadlinkArgs::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: ReadlinkArgs = arguments.decode_all()?;
-            let caller = Caller::from(context);
             let refuse = |status| finish::<ReadlinkArgs>(&shared, Err((status, None)));
-            let at = match shared.enter(&call.symlink, &caller) {
+            let at = match shared.enter(&call.symlink, shared.caller(&context).await) {
                 Ok(at) => at,
                 Err(status) => return refuse(status),
             };
-            let Some(room) = shared.room(caller.peer, MAX_PATH).await else {
+            let Some(room) = shared.room(at.caller.ip(), MAX_PATH).await else {
                 return refuse(Status::Jukebox);
             };
-            let served = Arc::clone(&at.served);
+            let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
             let job = move || {
-                let mut results = call.serve(&at)?;
+                let mut results = in_place(call, &at)?;
                 // The file system gave more than a path can be.
                 results.data = room.hold(&results.data).ok_or((Status::ServerFault, results.attributes))?;
                 Ok(results)
             };
-            match shared.blocking(&served, caller.peer, work(ReadlinkArgs::PROCEDURE), job).await {
+            match shared.blocking(&served, peer, work(ReadlinkArgs::PROCEDURE), job).await {
                 Ok(results) => finish::<ReadlinkArgs>(&shared, results),
                 Err(error) => unserved::<ReadlinkArgs>(&shared, error),
             }
@@ -546,9 +599,8 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = ReadArgs::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: ReadArgs = arguments.decode_all()?;
-            let caller = Caller::from(context);
-            let results = match shared.enter(&call.file, &caller) {
-                Ok(at) => data::read(&shared, at, caller.peer, call).await,
+            let results = match shared.enter(&call.file, shared.caller(&context).await) {
+                Ok(at) => data::read(&shared, at, call).await,
                 Err(status) => Ok(Err((status, None))),
             };
             match results {
@@ -565,14 +617,13 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = WriteArgs::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: WriteArgs = arguments.decode_all()?;
-            let caller = Caller::from(context);
-            let at = match shared.enter(&call.file, &caller) {
+            let at = match shared.enter(&call.file, shared.caller(&context).await) {
                 Ok(at) => at,
                 Err(status) => return finish::<WriteArgs>(&shared, Err((status, WccData::default()))),
             };
-            let (served, file) = (Arc::clone(&at.served), at.id);
+            let (served, peer, file) = (Arc::clone(&at.served), at.caller.ip(), at.id);
             let job = move |written: &dyn Fn()| data::write(&call, &at, written);
-            match shared.writing(&served, caller.peer, file, job).await {
+            match shared.writing(&served, peer, file, job).await {
                 Ok(results) => finish::<WriteArgs>(&shared, results),
                 Err(error) => unserved::<WriteArgs>(&shared, error),
             }

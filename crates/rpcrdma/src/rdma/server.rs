@@ -90,14 +90,15 @@ async fn first_receives(
     }
 }
 
-/// Runs a connection to its end.
+/// Runs a connection to its end. `owner` is the user at the other end, if that is known.
 pub(crate) async fn run(
     (queue_pair, (share, receives)): Accepted,
+    owner: Option<u32>,
     shared: Arc<Shared>,
     place: Place,
     mut stop: StopSignal,
 ) {
-    let mut served = Served::new(queue_pair, shared, place);
+    let mut served = Served::new(queue_pair, owner, shared, place);
     served.connection.provide(share, receives);
     let peer = served.peer;
     let ended = loop {
@@ -145,7 +146,7 @@ struct Served {
 }
 
 impl Served {
-    fn new(queue_pair: Box<dyn QueuePair>, shared: Arc<Shared>, place: Place) -> Self {
+    fn new(queue_pair: Box<dyn QueuePair>, owner: Option<u32>, shared: Arc<Shared>, place: Place) -> Self {
         let peer = queue_pair.peer_address();
         let now = Instant::now();
         let mut connection = Connection::new(
@@ -171,7 +172,7 @@ impl Served {
             connection,
             link: Link::new(queue_pair),
             peer,
-            service: Service::new(Arc::clone(&shared.programs), peer, attached, place),
+            service: Service::new(Arc::clone(&shared.programs), peer, owner, attached, place),
             departures: Departures::new(shared.programs.window()),
             reverse,
             shared,
@@ -281,7 +282,13 @@ impl Served {
 
     /// Serves CONF_RDMA where that is wanted; `false`: the call is another one.
     fn configure(&mut self, now: Instant, call: &IncomingCall) -> bool {
-        let peer = Peer { address: self.peer, transport: TransportKind::Rdma, window: None, attached: None };
+        let peer = Peer {
+            address: self.peer,
+            transport: TransportKind::Rdma,
+            window: None,
+            attached: None,
+            owner: None,
+        };
         // Version Two has characteristics instead.
         if self.connection.version().is_some_and(|rules| rules.profile.is_some()) {
             return false;

@@ -44,14 +44,16 @@ struct InProgress {
 }
 
 impl Service {
-    /// `attached` is what handlers get with each Call, `keeps` what each has until it ends.
+    /// `owner` is the user at the other end, if that is known, `attached` is what handlers get with each Call, `keeps` what each has until it ends.
     pub(crate) fn new(
         programs: Arc<Programs>,
         address: Option<SocketAddr>,
+        owner: Option<u32>,
         attached: Attached,
         keeps: impl Send + Sync + 'static,
     ) -> Self {
-        let peer = Peer { address, transport: TransportKind::Rdma, window: None, attached: Some(attached) };
+        let peer =
+            Peer { address, transport: TransportKind::Rdma, window: None, attached: Some(attached), owner };
         Self { programs, peer, handlers: Handlers::new(keeps) }
     }
 

@@ -48,15 +48,15 @@ pub(crate) enum Ended {
     Stopped,
 }
 
-/// Runs a connection to its end.
+/// Runs a connection to its end. `owner` is the user at the other end, if that is known.
 pub(crate) async fn run(
     stream: TcpStream,
-    peer: SocketAddr,
+    (peer, owner): (SocketAddr, Option<u32>),
     shared: Arc<Shared>,
     place: Place,
     stop: StopSignal,
 ) {
-    let connection = Connection::new(&stream, peer, shared, place, stop);
+    let connection = Connection::new(&stream, (peer, owner), shared, place, stop);
     match connection.run().await {
         Ok(()) => tracing::debug!(%peer, "TCP connection closed"),
         Err(error) => tracing::info!(%peer, %error, "TCP connection ended"),
@@ -76,6 +76,7 @@ struct InProgress {
 struct Connection<'a> {
     stream: &'a TcpStream,
     peer: SocketAddr,
+    owner: Option<u32>,
     shared: Arc<Shared>,
     stop: StopSignal,
     domain: ProtectionDomain,
@@ -95,7 +96,7 @@ struct Connection<'a> {
 impl<'a> Connection<'a> {
     fn new(
         stream: &'a TcpStream,
-        peer: SocketAddr,
+        (peer, owner): (SocketAddr, Option<u32>),
         shared: Arc<Shared>,
         place: Place,
         stop: StopSignal,
@@ -110,6 +111,7 @@ impl<'a> Connection<'a> {
             stream,
             peer,
             domain,
+            owner,
             reader,
             writer,
             shared,
@@ -168,7 +170,13 @@ impl<'a> Connection<'a> {
         self.shared.count_call();
         self.calls += 1;
         let window = Some(self.window.id());
-        let peer = Peer { address: Some(self.peer), transport: TransportKind::Tcp, window, attached: None };
+        let peer = Peer {
+            address: Some(self.peer),
+            transport: TransportKind::Tcp,
+            window,
+            attached: None,
+            owner: self.owner,
+        };
         let length = record.len();
         let message = Decoder::new(record);
         let call = InProgress { served: Traced::new(&message, self.active), length, room };

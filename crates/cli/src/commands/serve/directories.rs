@@ -46,6 +46,11 @@ impl<'a> Directories<'a> {
         self.opened.push((root, Arc::clone(&directory)));
         Ok(directory)
     }
+
+    /// Whether the handles of any of them are the kernel's.
+    pub(super) fn have_kernel_handles(&self) -> bool {
+        self.opened.iter().any(|(_, directory)| directory.has_kernel_handles())
+    }
 }
 
 #[cfg(test)]

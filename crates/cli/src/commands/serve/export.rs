@@ -16,6 +16,8 @@ pub(crate) struct ExportOption {
     pub(crate) read_only: bool,
     /// Who may mount; empty: everybody.
     pub(crate) allow: Vec<IpNet>,
+    /// Whether callers by TCP need a source port below 1024.
+    pub(crate) secure: bool,
     /// Whose identity is replaced by that of nobody.
     pub(crate) squash: SquashOption,
 }
@@ -40,6 +42,7 @@ impl ExportOption {
             directory,
             read_only: false,
             allow: Vec::new(),
+            secure: false,
             squash: SquashOption::default(),
         }
     }
@@ -48,13 +51,15 @@ impl ExportOption {
         match option.split_once('=') {
             None if option == "ro" => self.read_only = true,
             None if option == "rw" => self.read_only = false,
+            None if option == "secure" => self.secure = true,
+            None if option == "insecure" => self.secure = false,
             Some(("allow", network)) => self.allow.push(parse_network(network)?),
             Some(("squash", "none")) => self.squash = SquashOption::None,
             Some(("squash", "root")) => self.squash = SquashOption::Root,
             Some(("squash", "all")) => self.squash = SquashOption::All,
             _ => {
                 return Err(format!(
-                    "{option:?} is none of the options ro, rw, allow=CIDR, squash=root|all|none (a directory with a \
+                    "{option:?} is none of the options ro, rw, allow=CIDR, secure, insecure, squash=root|all|none (a directory with a \
                      comma in its name cannot be exported this way)"
                 ));
             }
@@ -112,6 +117,8 @@ mod tests {
         assert_eq!(export.allow, ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
         assert_eq!(export.squash, SquashOption::All);
         assert!(!parse("/a=/b,ro,rw").unwrap().read_only);
+        assert!(!export.secure && parse("/a=/b,secure").unwrap().secure);
+        assert!(!parse("/a=/b,secure,insecure").unwrap().secure);
         assert_eq!(parse("/a=/b=c").unwrap().directory.to_str(), Some("/b=c"));
     }
 

@@ -2,6 +2,7 @@
 
 mod announced;
 mod bounds;
+mod confine;
 mod directories;
 mod export;
 mod limits;
@@ -23,6 +24,7 @@ use tokio::net::TcpListener;
 
 use self::announced::{Announced, services};
 use self::bounds::Bounds;
+use self::confine::{Needs, confine};
 use self::directories::Directories;
 use self::export::{ExportOption, SquashOption};
 use self::ready::Ready;
@@ -39,8 +41,8 @@ The defaults serve this machine only. For other machines give an address they ca
   rpcrdma serve --listen 0.0.0.0:20049 --export /=/srv/data,allow=192.0.2.0/24
 
 Users are what AUTH_SYS says, with root made nobody (squash=root) unless the export says otherwise; when rpcrdma does \
-not run as root, everything is done as the user who runs it, and set-id bits are not set. Nothing proves who calls: on the \
-default address every user of this machine can say to be anybody but root. Locks (NLM) are not served: mount with nolock.
+not run as root, everything is done as the user who runs it, and set-id bits are not set. A client machine is believed which \
+of its users calls; a program on this machine can only claim its own user (--trust-local-users). Locks (NLM) are not served: mount with nolock.
 
 Limits hold for each client and for all together; whoever reaches one waits, or is refused, alone. --memory bounds messages and \
 payloads of all connections. Each RDMA connection reserves credits x inline octets of it, which become memory only while \
@@ -73,7 +75,8 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with = "tcp")]
     no_tcp: bool,
     /// Export DIR under NAME; may be given several times. Options: ro, rw, allow=CIDR (several: who may mount; default
-    /// everybody), squash=root|all|none (who becomes nobody; default root). A directory inside of another export keeps its own
+    /// everybody), squash=root|all|none (who becomes nobody; default root), secure (clients over TCP
+    /// need a source port below 1024; over RDMA it says nothing). A directory inside of another export keeps its own
     /// options, also for clients that come by way of the other one
     #[arg(long, value_name = "NAME=DIR[,OPTION]...")]
     export: Vec<ExportOption>,
@@ -92,6 +95,15 @@ pub(crate) struct Serve {
     /// §11 wants: whoever can change packets on the way can make calls slow or fail. For clients that do not know RFC 8797
     #[arg(long)]
     insecure_conf_rdma: bool,
+    /// Take the groups of a caller from this machine's database of users, by the caller's UID, and not from the call: group IDs
+    /// that clients invent have no effect, and a user can be in more than 16 groups. Answers are kept for 5 minutes
+    #[arg(long)]
+    manage_gids: bool,
+    /// Believe any UID but root's that a program on this machine claims. By default the owner of the program's socket is asked
+    /// for, over TCP and software iWARP: any user but root may claim that UID only, and has the groups of this machine's
+    /// database
+    #[arg(long)]
+    trust_local_users: bool,
     /// Versions of RPC-over-RDMA that are served
     #[arg(long, value_enum, value_name = "VERSION", default_value_t = Served::Both)]
     rpcrdma_version: Served,
@@ -144,19 +156,56 @@ impl Serve {
         Err(Failure::usage(wrong))
     }
 
-    pub(crate) async fn run(self, common: Common) -> Result<(), Failure> {
-        let mut signals = StopSignals::of_server()?;
+    /// Opens what is exported, and gives up what is not needed any more. To be called while the process has one thread.
+    pub(crate) fn prepare(self) -> Result<Prepared, Failure> {
         limits::raise_descriptors();
-        limits::survive_file_size_limit()
-            .map_err(|error| Failure::failed(format!("cannot listen for SIGXFSZ: {error}")))?;
         // Clients have applied their own; what they make has its mode at once then. The state's files name theirs.
         rustix::process::umask(rustix::fs::Mode::empty());
         let options = self.exports();
         let (mut config, shares) = self.bounds.config(self.versions()?)?;
         config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
+        config.local_owners = !self.trust_local_users;
         let nfs = self.open(&options, &shares)?;
-        let (server, ready) = self.listen(&nfs, &options, config, shares).await?;
-        let announced = if self.rpcbind {
+        Ok(Prepared { serve: self, options, config, shares, nfs })
+    }
+
+    /// Gives up what serving these directories does not need.
+    fn confine(
+        &self,
+        options: &[ExportOption],
+        state: &StateDirectory,
+        kernel_handles: bool,
+    ) -> Result<(), Failure> {
+        let ports: Vec<u16> =
+            [Some(self.listen), self.tcp].into_iter().flatten().map(|at| at.port()).collect();
+        let directories: Vec<&Path> =
+            options.iter().map(|option| option.directory.as_path()).chain([state.path()]).collect();
+        let needs = Needs {
+            superuser: options.iter().any(|option| option.squash == SquashOption::None),
+            ports: &ports,
+            only: (!kernel_handles).then_some(directories.as_slice()),
+        };
+        confine(&needs).map_err(|error| Failure::failed(format!("cannot give up privileges: {error}")))
+    }
+}
+
+/// A server that is to listen yet.
+pub(crate) struct Prepared {
+    serve: Serve,
+    options: Vec<ExportOption>,
+    config: ServerConfig,
+    shares: PeerShares,
+    nfs: NfsServer,
+}
+
+impl Prepared {
+    pub(crate) async fn run(self, common: Common) -> Result<(), Failure> {
+        let mut signals = StopSignals::of_server()?;
+        limits::survive_file_size_limit()
+            .map_err(|error| Failure::failed(format!("cannot listen for SIGXFSZ: {error}")))?;
+        let Self { serve, options, config, shares, nfs } = self;
+        let (server, ready) = serve.listen(&nfs, &options, config, shares).await?;
+        let announced = if serve.rpcbind {
             Announced::make(services(ready.rdma, ready.tcp)).await?
         } else {
             Announced::default()
@@ -201,7 +250,9 @@ impl Serve {
             Failure::failed(format!("stopped, but not all data could be brought to stable storage: {error}"))
         })
     }
+}
 
+impl Serve {
     fn exports(&self) -> Vec<ExportOption> {
         let mut options: Vec<ExportOption> =
             self.directory.clone().map(ExportOption::root).into_iter().collect();
@@ -228,6 +279,7 @@ impl Serve {
             let mut export = Export::new(option.name.clone(), directory);
             export.read_only = option.read_only;
             export.allow.clone_from(&option.allow);
+            export.secure = option.secure;
             export.squash = match option.squash {
                 SquashOption::None => Squash::Nobody,
                 SquashOption::Root => Squash::Root,
@@ -235,7 +287,9 @@ impl Serve {
             };
             exports.push(export);
         }
-        let settings = self.bounds.server(shares);
+        self.confine(options, &state, opened.have_kernel_handles())?;
+        let mut settings = self.bounds.server(shares);
+        settings.manage_groups = self.manage_gids;
         NfsServer::new(HandleKey::from_state(&state), exports, settings).map_err(|error| failed(&error))
     }
 

@@ -172,6 +172,7 @@ impl Loopback {
             procedure,
             credential,
             attached: None,
+            owner: None,
         };
         let stream = served.call(context, Decoder::new(arguments)).await.expect("the server takes the call");
         // RFC 8267 §4.1: the client offered room for whatever the server answers.

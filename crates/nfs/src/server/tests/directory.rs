@@ -210,6 +210,7 @@ async fn many_calls_at_once() {
                         procedure: 7,
                         credential: user(0, 0),
                         attached: None,
+                        owner: None,
                     };
                     let data = Bytes::from(vec![u8::try_from(number).unwrap(); 4096]);
                     let arguments = WriteArgs {

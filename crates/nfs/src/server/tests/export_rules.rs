@@ -2,6 +2,7 @@
 
 use rpcrdma_oncrpc::AcceptStat;
 
+use super::super::{Membership, UserDatabase};
 use super::*;
 
 #[tokio::test]
@@ -65,6 +66,74 @@ async fn networks_hold_for_every_call() {
         assert_eq!(bed.getattr(bed.root).await, Err(Status::Acces), "{}", bed.name);
         assert_eq!(bed.read(bed.root, 0, 1).await.unwrap_err(), Status::Acces, "{}", bed.name);
         assert_eq!(bed.mnt("/").await, MountResult::Fail(crate::mount::MountStatus::Acces), "{}", bed.name);
+    }
+}
+
+#[tokio::test]
+async fn a_secure_export_demands_reserved_ports_of_tcp() {
+    for mut bed in Bed::all_with(|export, _| export.secure = true) {
+        let closed = MountResult::Fail(crate::mount::MountStatus::Acces);
+        for (address, served) in [("192.0.2.1:1023", true), ("192.0.2.1:1024", false)] {
+            bed.peer = address.parse().unwrap();
+            bed.transport = TransportKind::Tcp;
+            let got = bed.getattr(bed.root).await.map(drop);
+            assert_eq!(got, if served { Ok(()) } else { Err(Status::Acces) }, "{} {address}", bed.name);
+            assert_eq!(bed.mnt("/").await == closed, !served, "{} {address}", bed.name);
+            // There the port means nothing.
+            bed.transport = TransportKind::Rdma;
+            assert!(bed.getattr(bed.root).await.is_ok(), "{} {address}", bed.name);
+        }
+    }
+}
+
+/// User 1 is in groups 100 to 139.
+struct Table;
+
+impl UserDatabase for Table {
+    fn membership(&self, user: u32) -> std::io::Result<Option<Membership>> {
+        match user {
+            1 => Ok(Some(Membership { primary: 100, groups: (100..140).collect() })),
+            2 => Err(std::io::ErrorKind::TimedOut.into()),
+            _ => Ok(None),
+        }
+    }
+}
+
+#[tokio::test]
+async fn groups_come_from_the_database_where_the_caller_is_not_believed() {
+    for (manage_groups, owner) in [(false, None), (false, Some(0)), (true, None), (false, Some(1))] {
+        let believed = !manage_groups && owner != Some(1);
+        let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);
+        let mut export = Export::new("/", Arc::new(MemoryFs::new(MemoryOptions::default())));
+        export.squash = Squash::Nobody;
+        let options = ServerOptions { manage_groups, users: Arc::new(Table), ..ServerOptions::default() };
+        let server = NfsServer::new(HandleKey::random(), vec![export], options).unwrap();
+        bed.root = server.root_handle("/").unwrap();
+        bed.dispatcher = Dispatcher::new(Arc::new(ReplyCache::new(CacheLimits::default())));
+        bed.dispatcher.register(server.nfs_program()).unwrap();
+        bed.dispatcher.register(server.mount_program()).unwrap();
+        let mut files = Vec::new();
+        for (name, gid) in [("claimed", 200), ("last", 139)] {
+            let file = bed.make_file(bed.root, name, 0o640).await;
+            let give = SetAttributes { uid: Some(5), gid: Some(gid), ..SetAttributes::default() };
+            assert_eq!(bed.set(file, give).await, None);
+            files.push(file);
+        }
+        bed.owner = owner;
+        bed.credential =
+            Credential::Sys(AuthSys { uid: 1, gid: 200, gids: vec![0, 7], ..AuthSys::default() });
+        let readable = |believed: bool| if believed { Ok(()) } else { Err(Status::Acces) };
+        assert_eq!(bed.read(files[0], 0, 1).await.map(drop), readable(believed), "{manage_groups} {owner:?}");
+        assert_eq!(
+            bed.read(files[1], 0, 1).await.map(drop),
+            readable(!believed),
+            "{manage_groups} {owner:?}"
+        );
+        if manage_groups {
+            bed.credential = user(2, 2);
+            assert_eq!(bed.getattr(files[0]).await, Err(Status::Jukebox), "the database fails");
+            assert_eq!(bed.mnt("/").await, MountResult::Fail(crate::mount::MountStatus::ServerFault));
+        }
     }
 }
 

@@ -564,6 +564,7 @@ async fn payload_of_a_read_is_not_copied() {
             procedure: 6,
             credential: user(0, 0),
             attached: None,
+            owner: None,
         };
         let (arguments, _) = encode(&ReadArgs { file, offset: 0, count: 1 << 20 }).unwrap().flatten();
         let results = bed.server.nfs_program().call(context, Decoder::new(arguments)).await.unwrap();

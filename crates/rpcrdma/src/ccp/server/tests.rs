@@ -24,7 +24,8 @@ fn message(program: u32, arguments: &[u32]) -> Decoder {
 }
 
 fn serve(ccp: &Configurator, message: &Decoder) -> Option<Outcome> {
-    let peer = Peer { address: None, transport: TransportKind::Rdma, window: None, attached: None };
+    let peer =
+        Peer { address: None, transport: TransportKind::Rdma, window: None, attached: None, owner: None };
     ccp.serve(peer, message, Instant::now())
 }
 

@@ -1,0 +1,159 @@
+//! Gives up rights before the server serves, so that a fault in it is worth little.
+//!
+//! * **No new privileges:** whatever it runs gets no more rights than it has (`PR_SET_NO_NEW_PRIVS`).
+//! * **Capabilities:** those stay that are needed to act as callers and to find files by handles. Those of the superuser over files
+//!   stay only if an export has `squash=none`.
+//! * **Landlock,** where handles are the map's own: the process can change files only in the exports and the state directory. It can
+//!   read those of the system. It stays off where handles are the kernel's: it refuses what `open_by_handle_at` finds without
+//!   its path. Below ABI 2 (Linux 5.19) it would forbid to rename from one directory to another, and stays off too.
+//!
+//! All of this belongs to a thread and is inherited by those that it starts: so it is done before there are others.
+
+use std::io;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
+
+/// Needed to act as callers, and to open files by handles and for their owners.
+const CALLERS: CapabilitySet = CapabilitySet::SETUID
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::DAC_OVERRIDE);
+
+/// Rights of root over files, for callers who are root.
+const SUPERUSER: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::MKNOD);
+
+/// Ports below need a capability.
+const PRIVILEGED_PORTS: u16 = 1024;
+
+/// Read for users, groups, host names and time zones, and by what the C library loads for that.
+const SYSTEM: [&str; 9] = ["/bin", "/etc", "/lib", "/lib64", "/proc", "/run", "/sys", "/usr", "/var/lib"];
+
+/// Needs of the server.
+#[derive(Debug)]
+pub(super) struct Needs<'a> {
+    /// Whether callers can be root.
+    pub(super) superuser: bool,
+    /// Ports on which it will listen.
+    pub(super) ports: &'a [u16],
+    /// Directories that are written to, if all others can be closed.
+    pub(super) only: Option<&'a [&'a Path]>,
+}
+
+/// Gives up all rights but these. To be called while the process has one thread.
+///
+/// # Errors
+/// The kernel refuses to take something back. A kernel without Landlock is no error: it is told.
+pub(super) fn confine(needs: &Needs<'_>) -> io::Result<()> {
+    set_no_new_privs(true)?;
+    let had = capabilities(None)?;
+    let kept = had.permitted.intersection(kept(needs));
+    if kept != had.permitted || kept != had.effective || !had.inheritable.is_empty() {
+        set_capabilities(
+            None,
+            CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },
+        )?;
+    }
+    if let Some(directories) = needs.only {
+        match restrict(directories) {
+            Ok(()) => tracing::debug!("confined to the exports by Landlock"),
+            Err(error) => tracing::info!(%error, "not confined to the exports by Landlock"),
+        }
+    }
+    Ok(())
+}
+
+fn kept(needs: &Needs<'_>) -> CapabilitySet {
+    let mut kept = CALLERS;
+    if needs.superuser {
+        kept |= SUPERUSER;
+    }
+    if needs.ports.iter().any(|port| (1..PRIVILEGED_PORTS).contains(port)) {
+        kept |= CapabilitySet::NET_BIND_SERVICE;
+    }
+    kept
+}
+
+fn restrict(directories: &[&Path]) -> Result<(), RulesetError> {
+    let abi = ABI::V2;
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(abi))?
+        .create()?;
+    let shared = SYSTEM.iter().map(|path| (Path::new(path), AccessFs::from_read(abi)));
+    let own = directories.iter().map(|path| (*path, AccessFs::from_all(abi)));
+    for (path, access) in shared.chain(own) {
+        // A missing directory needs no rule.
+        if let Ok(directory) = PathFd::new(path) {
+            ruleset = ruleset.add_rule(PathBeneath::new(directory, access))?;
+        }
+    }
+    ruleset.restrict_self().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn capabilities_that_are_kept() {
+        let plain = Needs { superuser: false, ports: &[20049, 0], only: None };
+        assert_eq!(kept(&plain), CALLERS);
+        assert_eq!(kept(&Needs { superuser: true, ..plain }), CALLERS | SUPERUSER);
+        let port = kept(&Needs { superuser: false, ports: &[2049, 1023], only: None });
+        assert_eq!(port, CALLERS | CapabilitySet::NET_BIND_SERVICE);
+    }
+
+    /// On a thread of its own, which ends with what it gave up.
+    #[test]
+    fn what_was_given_up_is_gone() {
+        let before = capabilities(None).unwrap();
+        let after = std::thread::spawn(|| {
+            confine(&Needs { superuser: false, ports: &[], only: None }).unwrap();
+            capabilities(None).unwrap()
+        });
+        let after = after.join().unwrap();
+        assert_eq!(after.permitted, before.permitted & CALLERS);
+        assert_eq!(after.effective, after.permitted);
+    }
+
+    #[test]
+    fn nothing_is_changed_outside_of_the_exports() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["one", "two"] {
+            fs::create_dir(inside.path().join(name)).unwrap();
+        }
+        let (tree, foreign) = (inside.path().to_owned(), outside.path().to_owned());
+        let confined = std::thread::spawn(move || {
+            confine(&Needs { superuser: false, ports: &[], only: Some(&[&tree]) }).unwrap();
+            if fs::read_dir("/").is_ok() {
+                println!("skipped: no Landlock here");
+                return;
+            }
+            fs::write(tree.join("one/file"), "x").unwrap();
+            fs::rename(tree.join("one/file"), tree.join("two/file")).unwrap();
+            fs::hard_link(tree.join("two/file"), tree.join("one/link")).unwrap();
+            fs::read("/etc/passwd").unwrap();
+            for error in [
+                fs::write(foreign.join("file"), "x").unwrap_err(),
+                fs::read_dir(&foreign).map(drop).unwrap_err(),
+                fs::hard_link(tree.join("two/file"), foreign.join("link")).unwrap_err(),
+            ] {
+                assert!(
+                    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::CrossesDevices),
+                    "{error}"
+                );
+            }
+        });
+        confined.join().unwrap();
+    }
+}

@@ -1,0 +1,108 @@
+//! Programs on the server's own machine, and the users that they may claim to be.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+
+use crate::support::{echo_call, program};
+use rpcrdma::{AuthSys, CallError, Client, ClientConfig, Credential, Server, ServerConfig};
+use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+use rpcrdma_oncrpc::{AuthStat, Refused};
+use rustix::process::{Uid, geteuid};
+use rustix::thread::set_thread_res_uid;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
+
+/// A user of this machine, who is not root.
+const SOMEBODY: u32 = 65_533;
+
+async fn serve(config: ServerConfig) -> [SocketAddr; 2] {
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let rdma = IwarpListener::bind(([127, 0, 0, 1], 0).into(), Config::default()).await.unwrap();
+    let builder = Server::builder().config(config).program(program()).listen_tcp(tcp);
+    let server = builder.listen_rdma(Box::new(rdma)).build().unwrap();
+    let addresses = [server.tcp_addresses().unwrap()[0], server.rdma_addresses().unwrap()[0]];
+    tokio::spawn(server.serve(std::future::pending()));
+    addresses
+}
+
+/// Runs something on a thread that belongs to another user, whose sockets are that user's then.
+async fn acting<T, F>(user: u32, job: impl FnOnce() -> F + Send + 'static) -> T
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    let run = move || {
+        if geteuid().is_root() {
+            set_thread_res_uid(None, Uid::from_raw(user), None).unwrap();
+        }
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(job())
+    };
+    tokio::task::spawn_blocking(|| thread::spawn(run).join().unwrap()).await.unwrap()
+}
+
+/// The server's answers to a user who claims to be another, over TCP and over iWARP.
+async fn claim([tcp, rdma]: [SocketAddr; 2], owner: u32, uid: u32) -> [Result<(), CallError>; 2] {
+    acting(owner, move || async move {
+        let credential = Credential::Sys(AuthSys { uid, ..AuthSys::default() });
+        let config = ClientConfig::default;
+        let iwarp = Arc::new(IwarpConnector::default());
+        let clients =
+            [Client::tcp(tcp, config()).await.unwrap(), Client::rdma(iwarp, rdma, config()).await.unwrap()];
+        let mut answers = Vec::new();
+        for client in &clients {
+            answers.push(client.call(echo_call(b"x").credential(credential.clone())).await.map(drop));
+            client.close().await;
+        }
+        <[_; 2]>::try_from(answers).unwrap()
+    })
+    .await
+}
+
+fn is_refused(answer: &Result<(), CallError>) -> bool {
+    matches!(answer, Err(CallError::Refused(Refused::AuthError(AuthStat::TooWeak))))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_of_this_machine_claims_no_other_user() {
+    // An ordinary user has no other user's sockets; there the own one is like that of somebody else.
+    let own = geteuid();
+    let somebody = if own.is_root() { SOMEBODY } else { own.as_raw() };
+    let addresses = serve(ServerConfig::default()).await;
+    for uid in [0, somebody + 1] {
+        let answers = claim(addresses, somebody, uid).await;
+        assert!(answers.iter().all(is_refused), "{uid}: {answers:?}");
+    }
+    let answers = claim(addresses, somebody, somebody).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    if own.is_root() {
+        let answers = claim(addresses, 0, somebody).await;
+        assert!(answers.iter().all(Result::is_ok), "root speaks for its users: {answers:?}");
+    }
+    // Where that is not wanted, everybody is believed.
+    let addresses = serve(ServerConfig { local_owners: false, ..ServerConfig::default() }).await;
+    let answers = claim(addresses, somebody, somebody + 1).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+/// The kernel calls such a socket root's: a call that is left behind must not be carried out as root's.
+#[tokio::test]
+async fn i6_a_connection_that_nobody_has_any_more_is_closed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server::builder().program(program()).listen_tcp(listener).build().unwrap();
+    let monitor = server.monitor();
+    let mut left = TcpStream::connect(address).await.unwrap();
+    left.write_all(&[0; 64]).await.unwrap();
+    drop(left);
+    tokio::spawn(server.serve(std::future::pending()));
+    let mut stays = TcpStream::connect(address).await.unwrap();
+    while monitor.stats().accepted + monitor.stats().refused < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((monitor.stats().refused, monitor.stats().accepted), (1, 1));
+    // The other one is served.
+    stays.shutdown().await.unwrap();
+    assert_eq!(stays.read(&mut [0; 8]).await.unwrap(), 0);
+}
