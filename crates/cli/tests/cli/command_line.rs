@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -617,6 +617,7 @@ fn root_learns_that_it_is_nobody_only_where_it_is() {
     }
     let closed = scratch();
     fs::write(closed.path().join("file"), "text").unwrap();
+    fs::set_permissions(closed.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let exports = [format!("/squashed={}", closed.path().display()), "/sys=/sys,squash=none".to_owned()];
     let server = Server::start_with(&["--export", &exports[0], "--export", &exports[1]]);
     let squashed = server.url("/squashed");
