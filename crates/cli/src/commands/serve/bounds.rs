@@ -256,6 +256,7 @@ impl Bounds {
             io_threads: self.io_threads.map_or(default.io_threads, number),
             flush_wait: self.flush_wait,
             shares: shares.clone(),
+            ..default
         }
     }
 

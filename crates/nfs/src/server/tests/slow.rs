@@ -56,6 +56,8 @@ impl House {
             root: self.server.root_handle(export).unwrap(),
             credential: user(uid, uid),
             peer: format!("{peer}:700").parse().unwrap(),
+            transport: TransportKind::Tcp,
+            owner: None,
             xid: AtomicU32::new(1),
             places: None,
         }
