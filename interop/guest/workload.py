@@ -720,6 +720,23 @@ def two_mounts(first, second):
 # ---- users
 
 
+def as_user(uid, groups, function):
+    """Runs a function as another user, in a process of its own."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.setgroups(groups)
+            os.setgid(uid)
+            os.setuid(uid)
+            function()
+            status = 0
+        except BaseException as error:
+            print("user %d: %r" % (uid, error), flush=True)
+        os._exit(status)
+    expect(os.waitpid(pid, 0)[1] == 0, "user", uid, "failed")
+
+
 @workload
 def users(root):
     """What the server lets other users do; the mount is of root without squashing."""
@@ -731,34 +748,96 @@ def users(root):
     write_file(root + "/group", b"group")
     os.chown(root + "/group", 0, 2000)
     os.chmod(root + "/group", 0o640)
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            os.setgroups([2000])
-            os.setgid(1000)
-            os.setuid(1000)
-            expect_error(errno.EACCES, os.open, root + "/secret", os.O_RDONLY)
-            expect_error(errno.EACCES, os.open, root + "/new", os.O_WRONLY | os.O_CREAT)
-            expect_error(errno.EPERM, os.chmod, root + "/secret", 0o644)
-            expect_error(errno.EACCES, os.unlink, root + "/secret")
-            check_file(root + "/group", b"group")
-            expect_error(errno.EACCES, os.open, root + "/group", os.O_WRONLY)
-            write_file(root + "/theirs/file", b"mine")
-            expect(os.stat(root + "/theirs/file").st_uid == 1000, "owner of a new file")
-            expect_error(errno.EPERM, os.chown, root + "/theirs/file", 0, 0)
-            # Who has it open may go on when the right is gone.
-            with open(root + "/theirs/file", "r+b") as file:
-                os.chmod(root + "/theirs/file", 0o400)
-                file.write(b"MINE")
-                file.flush()
-                os.fsync(file.fileno())
-            status = 0
-        except BaseException as error:
-            print("user 1000: %r" % error, flush=True)
-        os._exit(status)
-    expect(os.waitpid(pid, 0)[1] == 0, "the other user failed")
+    def other():
+        expect_error(errno.EACCES, os.open, root + "/secret", os.O_RDONLY)
+        expect_error(errno.EACCES, os.open, root + "/new", os.O_WRONLY | os.O_CREAT)
+        expect_error(errno.EPERM, os.chmod, root + "/secret", 0o644)
+        expect_error(errno.EACCES, os.unlink, root + "/secret")
+        check_file(root + "/group", b"group")
+        expect_error(errno.EACCES, os.open, root + "/group", os.O_WRONLY)
+        write_file(root + "/theirs/file", b"mine")
+        expect(os.stat(root + "/theirs/file").st_uid == 1000, "owner of a new file")
+        expect_error(errno.EPERM, os.chown, root + "/theirs/file", 0, 0)
+        # Who has it open may go on when the right is gone.
+        with open(root + "/theirs/file", "r+b") as file:
+            os.chmod(root + "/theirs/file", 0o400)
+            file.write(b"MINE")
+            file.flush()
+            os.fsync(file.fileno())
+
+    as_user(1000, [2000], other)
     check_file(root + "/theirs/file", b"MINE")
+
+
+@workload
+def two_users(root):
+    """What one user does with files of another that he may write, read, or neither."""
+    os.chmod(root, 0o755)
+
+    def shared(name, mode, data=b"of another user"):
+        path = "%s/%s" % (root, name)
+        write_file(path, data)
+        os.chown(path, 1001, 2000)
+        os.chmod(path, mode)
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+        return path
+
+    writable = shared("writable", 0o666)
+    grouped = shared("grouped", 0o664)
+    readable = shared("readable", 0o644)
+    program = shared("program", 0o6777)
+    cut = shared("cut", 0o6777)
+    old = os.stat(readable)
+
+    def other():
+        # The kernel sends SETATTR with size and the server's time for this.
+        for path in (writable, grouped):
+            for data in (b"longer than what was there before", b"x", b""):
+                write_file(path, data, os.O_TRUNC)
+                check_file(path, data)
+            before = os.stat(path).st_mtime
+            expect(before > 1_500_000_000, "the time of the change is now")
+            # "Now" is for all who may write, other times are for the owner.
+            os.utime(path, None)
+            expect_error(errno.EPERM, os.utime, path, (1, 1))
+            write_file(path, b"0123456789", os.O_TRUNC)
+            descriptor = os.open(path, os.O_RDWR)
+            os.ftruncate(descriptor, 4)
+            os.close(descriptor)
+            check_file(path, b"0123")
+        expect_error(errno.EACCES, os.open, readable, os.O_WRONLY | os.O_TRUNC)
+        expect_error(errno.EACCES, os.truncate, readable, 3)
+        expect_error(errno.EACCES, os.utime, readable, None)
+        expect_error(errno.EPERM, os.utime, readable, (1, 1))
+        expect_error(errno.EPERM, os.chmod, writable, 0o600)
+        check_file(readable, b"of another user")
+        # Who changes a program of another takes its set-id bits away.
+        with open(program, "r+b") as file:
+            file.write(b"changed")
+        os.truncate(cut, 2)
+
+    as_user(1000, [2000], other)
+    drop_caches()
+    new = os.stat(readable)
+    expect((new.st_mtime, new.st_mode, new.st_size) == (old.st_mtime, old.st_mode, old.st_size), "refused, yet changed")
+    check_file(program, b"changedher user")
+    check_file(cut, b"of")
+    for path in (program, cut):
+        expect(not os.stat(path).st_mode & 0o6000, path, "still has set-id bits")
+    # An owner without the right to write may still cut what he has open.
+    def owner():
+        path = root + "/own/file"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o444)
+        os.write(descriptor, b"0123456789")
+        os.ftruncate(descriptor, 5)
+        os.close(descriptor)
+        check_file(path, b"01234")
+        expect_error(errno.EACCES, os.open, path, os.O_WRONLY | os.O_TRUNC)
+        check_file(path, b"01234")
+
+    os.mkdir(root + "/own")
+    os.chown(root + "/own", 1000, 1000)
+    as_user(1000, [], owner)
 
 
 @workload

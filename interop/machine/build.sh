@@ -13,12 +13,14 @@ host_packages=(qemu-system-x86 seabios busybox-static debootstrap e2fsprogs cpio
 
 # What the guest gets beside debootstrap's minimal system.
 guest_packages=(nfs-common nfs-kernel-server rpcbind rdma-core ibverbs-providers iproute2 kmod tcpdump python3 procps strace
-    netbase attr acl)
+    netbase attr acl
+    fio dbench dmsetup e2fsprogs)
 
 # Modules of the stock kernel that the guest gets, each with all that it depends on. What is built in is fine too.
 guest_modules=(virtio_pci virtio_blk virtio_net virtio_rng 9p 9pnet_virtio ext4 crc32c_generic crc32c_intel
     siw rpcrdma rdma_ucm ib_uverbs nfs nfsv3 nfsv4 nfsd lockd auth_rpcgss overlay tcp_diag inet_diag
-    nf_tables nft_reject_ipv4 nft_ct sch_netem sch_tbf)
+    nf_tables nft_reject_ipv4 nft_ct sch_netem sch_tbf
+    loop dm_mod dm_flakey)
 initrd_modules=(virtio_pci virtio_blk crc32c_generic ext4)
 
 say() { echo "machine: $*"; }

@@ -248,6 +248,11 @@ impl Lab {
         self.vm.cancel(job)
     }
 
+    /// Where the suite keeps what it builds.
+    pub(crate) fn target(&self) -> &Path {
+        self.run.parent().unwrap_or(&self.run)
+    }
+
     /// The host's folder that the guest sees as `/job`.
     pub(crate) fn shared(&self) -> &Path {
         &self.vm.job

@@ -24,6 +24,7 @@ mod network;
 mod process;
 mod proxy;
 mod report;
+mod tools;
 mod vm;
 
 /// Building the command takes minutes where nothing is built yet.
@@ -38,6 +39,9 @@ pub(crate) struct Options {
     /// Run only cases with TEXT in their full names (GROUP/NAME); may be given several times
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
+    /// Leave out the cases that repeat the mechanism of another one at length; --list shows what is left
+    #[arg(long)]
+    quick: bool,
     /// How the guest's processor is made
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     accel: Accel,
@@ -74,7 +78,8 @@ fn suite(options: &Options) -> Result<bool, Failure> {
         .flat_map(|group| group.cases.iter().map(move |case| (group, case)))
         .filter(|(group, case)| {
             let full = format!("{}/{}", group.name, case.name);
-            options.filter.is_empty() || options.filter.iter().any(|text| full.contains(text.as_str()))
+            let named = options.filter.iter().any(|text| full.contains(text.as_str()));
+            (options.filter.is_empty() || named) && !(options.quick && case.thorough)
         })
         .collect();
     ensure!(!chosen.is_empty(), "no case has such a name; see --list");
@@ -95,6 +100,9 @@ fn suite(options: &Options) -> Result<bool, Failure> {
     ensure!(missing.is_empty(), "the suite cannot run here:\n  {}", missing.join("\n  "));
     let rpcrdma = build_command(&project)?;
     let machine = machine::prepare(&interop, &target, options.rebuild)?;
+    for tool in chosen.iter().filter_map(|(_, case)| case.tool) {
+        tool.prepare(&target)?;
+    }
     // From here on there is no network but the suite's.
     network::enter().context("setting up the suite's network; it needs root and /dev/net/tun")?;
     let run = target.join("run");
@@ -103,7 +111,7 @@ fn suite(options: &Options) -> Result<bool, Failure> {
     let mut report = Report {
         machine: lab.description(),
         accel: lab.accel().name(),
-        complete: options.filter.is_empty(),
+        complete: options.filter.is_empty() && !options.quick,
         seconds: 0.0,
         cases: Vec::new(),
     };

@@ -57,20 +57,25 @@ pub(super) const CASES: &[Case] = &[
         random_operations,
     )
     .within(150)
-    .unseen(),
+    .unseen()
+    .thorough(),
     Case::new(
         "source-tree",
         "The project's own sources, unpacked on the mount, are the same there, on the server and after a rename",
         source_tree,
     )
-    .within(120),
+    .within(120)
+    .thorough(),
     Case::new(
         "inline-sizes",
         "Servers with inline thresholds of 1024, 8192 and 65536 octets are used as well as one with 4096",
         inline_sizes,
     )
     .within(90),
-    Case::new("speed", "Times of our server and of knfsd in the same guest, for the record", speed).within(240).unseen(),
+    Case::new("speed", "Times of our server and of knfsd in the same guest, for the record", speed)
+        .within(240)
+        .unseen()
+        .thorough(),
 ];
 
 /// How long a workload may take with KVM.

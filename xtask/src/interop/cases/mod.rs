@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use super::lab::Lab;
+use super::tools::Tool;
 use crate::failure::Failure;
 
 mod conform;
 mod faults;
+mod foreign;
 mod kernel_client;
 mod our_client;
 mod wire;
@@ -26,6 +28,10 @@ pub(crate) struct Case {
     pub(crate) limit: Duration,
     /// Whether its traffic is captured for the trace of a failure.
     pub(crate) capture: bool,
+    /// Whether `--quick` leaves it out: another case has the same mechanism in a shorter form.
+    pub(crate) thorough: bool,
+    /// A program that has to be built for it.
+    pub(crate) tool: Option<&'static Tool>,
     /// Does it.
     pub(crate) run: fn(&mut Lab) -> Result<Detail, Failure>,
 }
@@ -37,7 +43,7 @@ impl Case {
         checks: &'static str,
         run: fn(&mut Lab) -> Result<Detail, Failure>,
     ) -> Self {
-        Self { name, checks, limit: Duration::from_secs(60), capture: true, run }
+        Self { name, checks, limit: Duration::from_secs(60), capture: true, thorough: false, tool: None, run }
     }
 
     /// With another limit.
@@ -48,6 +54,16 @@ impl Case {
     /// Without a capture: it moves much, or measures.
     const fn unseen(self) -> Self {
         Self { capture: false, ..self }
+    }
+
+    /// Not in a quick run.
+    const fn thorough(self) -> Self {
+        Self { thorough: true, ..self }
+    }
+
+    /// With a program of others.
+    const fn with(self, tool: &'static Tool) -> Self {
+        Self { tool: Some(tool), ..self }
     }
 }
 
@@ -67,6 +83,7 @@ pub(crate) const GROUPS: &[Group] = &[
     Group { name: "kernel-client", title: "The kernel's client on our server", cases: kernel_client::CASES },
     Group { name: "our-client", title: "Our client on the kernel's server", cases: our_client::CASES },
     Group { name: "faults", title: "Faults", cases: faults::CASES },
+    Group { name: "foreign", title: "Workloads of others, and storage that fails", cases: foreign::CASES },
     Group { name: "wire", title: "The wire", cases: wire::CASES },
     // Last: it harms the guest.
     Group { name: "conform", title: "The conformance tester", cases: conform::CASES },

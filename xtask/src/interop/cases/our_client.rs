@@ -18,7 +18,8 @@ pub(super) const CASES: &[Case] = &[
         connects::connects,
     )
     .within(180)
-    .unseen(),
+    .unseen()
+    .thorough(),
     Case::new("given-up", "Connecting that is given up half-way leaves the listener in order", connects::given_up)
         .within(120),
     Case::new("commands", "exports, mkdir, put, ls, stat, cat, mv, ln and rm do what they say", commands::commands),
