@@ -90,6 +90,7 @@ fn patient() -> Timeouts {
         &mut timeouts.call,
         &mut timeouts.abandoned,
         &mut timeouts.rdma_read,
+        &mut timeouts.send,
         &mut timeouts.memory,
         &mut timeouts.credits,
         &mut timeouts.continuation,
