@@ -153,18 +153,19 @@ impl MountProgram {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let path: DirPath = arguments.decode_all()?;
-            let peer = context.peer.map(|peer| peer.ip());
-            let results = match mount(&shared, &context, path.as_bytes()).await {
+            let address = context.peer;
+            let peer = address.map(|address| address.ip());
+            let results = match mount(&shared, context, path.as_bytes()).await {
                 Ok(results) => MountResult::Ok(results),
                 Err(status) => MountResult::Fail(status),
             };
             let granted = matches!(results, MountResult::Ok(_));
             if let MountResult::Fail(status) = &results {
                 let why = format_args!("{path:?}: {status:?}");
-                shared.refusals.refuse(Refusal::Mount, context.peer, why);
+                shared.refusals.refuse(Refusal::Mount, address, why);
             }
             // With `?`, which escapes what a line of a log must not have.
-            tracing::info!(?path, peer = ?context.peer, granted, "mount");
+            tracing::info!(?path, peer = ?address, granted, "mount");
             if let (true, Some(peer)) = (granted, peer) {
                 shared.mounts.add(peer, path.as_bytes());
             }
@@ -225,7 +226,7 @@ impl MountProgram {
     }
 }
 
-async fn mount(shared: &Arc<Shared>, context: &CallContext, path: &[u8]) -> Result<MountOk, MountStatus> {
+async fn mount(shared: &Arc<Shared>, context: CallContext, path: &[u8]) -> Result<MountOk, MountStatus> {
     // RFC 1813 §5.1.2: MNTPATHLEN.
     if path.len() > MAX_MOUNT_PATH {
         return Err(MountStatus::NameTooLong);

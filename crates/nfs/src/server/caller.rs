@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use rpcrdma_oncrpc::{CallContext, Credential, TransportKind};
+use rpcrdma_oncrpc::{Credential, TransportKind};
 
 /// Source ports that only root of the calling machine can use, by the custom of Unix (`IPPORT_RESERVED`).
 const RESERVED_PORTS: u16 = 1024;
@@ -17,8 +17,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(context: &CallContext, credential: Credential) -> Self {
-        Self { address: context.peer, transport: context.transport, credential }
+    pub(super) fn new(address: Option<SocketAddr>, transport: TransportKind, credential: Credential) -> Self {
+        Self { address, transport, credential }
     }
 
     /// The address without port.

@@ -282,16 +282,15 @@ impl Shared {
     ///
     /// # Errors
     /// [`Status::Jukebox`]: the database of users does not say now in which groups the caller is.
-    pub(crate) async fn caller(&self, context: &CallContext) -> Result<Caller, Status> {
+    pub(crate) async fn caller(&self, context: CallContext) -> Result<Caller, Status> {
         let local_user = context.owner.is_some_and(|owner| owner != 0);
-        let credential = match &context.credential {
+        let credential = match context.credential {
             Credential::Sys(sys) if self.manage_groups || local_user => {
-                let sys = self.users.with_groups(sys.clone()).await.ok_or(Status::Jukebox)?;
-                Credential::Sys(sys)
+                Credential::Sys(self.users.with_groups(sys).await.ok_or(Status::Jukebox)?)
             }
-            claimed => claimed.clone(),
+            claimed => claimed,
         };
-        Ok(Caller::new(context, credential))
+        Ok(Caller::new(context.peer, context.transport, credential))
     }
 
     /// Opens a handle for a caller.
@@ -518,7 +517,7 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = C::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: C = arguments.decode_all()?;
-            let at = match shared.enter(call.handle(), shared.caller(&context).await) {
+            let at = match shared.enter(call.handle(), shared.caller(context).await) {
                 Ok(at) => at,
                 Err(status) => return finish::<C>(&shared, Err((status, C::Fail::default()))),
             };
@@ -541,7 +540,7 @@ impl NfsProgram {
         let respond = async move {
             let call: C = arguments.decode_all()?;
             let refuse = |status| finish::<C>(&shared, Err((status, C::Fail::default())));
-            let at = match shared.enter(call.handle(), shared.caller(&context).await) {
+            let at = match shared.enter(call.handle(), shared.caller(context).await) {
                 Ok(at) => at,
                 Err(status) => return refuse(status),
             };
@@ -571,7 +570,7 @@ impl NfsProgram {
         let respond = async move {
             let call: ReadlinkArgs = arguments.decode_all()?;
             let refuse = |status| finish::<ReadlinkArgs>(&shared, Err((status, None)));
-            let at = match shared.enter(&call.symlink, shared.caller(&context).await) {
+            let at = match shared.enter(&call.symlink, shared.caller(context).await) {
                 Ok(at) => at,
                 Err(status) => return refuse(status),
             };
@@ -599,7 +598,7 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = ReadArgs::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: ReadArgs = arguments.decode_all()?;
-            let results = match shared.enter(&call.file, shared.caller(&context).await) {
+            let results = match shared.enter(&call.file, shared.caller(context).await) {
                 Ok(at) => data::read(&shared, at, call).await,
                 Err(status) => Ok(Err((status, None))),
             };
@@ -617,7 +616,7 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = WriteArgs::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: WriteArgs = arguments.decode_all()?;
-            let at = match shared.enter(&call.file, shared.caller(&context).await) {
+            let at = match shared.enter(&call.file, shared.caller(context).await) {
                 Ok(at) => at,
                 Err(status) => return finish::<WriteArgs>(&shared, Err((status, WccData::default()))),
             };
