@@ -49,20 +49,25 @@ pub(super) fn interrupted(lab: &mut Lab) -> Result<Detail, Failure> {
     let mut left = 0;
     for attempt in 0..INTERRUPTS {
         let mut child = remote.start(lab, &["put", "data", &remote.url(&format!("data{attempt}"))])?;
-        let began = lab.guest(BEGUN, &[remote.directory(), &format!("data{attempt}")]);
+        let began = lab.guest(BEGUN, &[remote.directory()]);
         let status = process::terminate(&mut child, Signal::INT, COMMAND_LIMIT)?;
         began?;
         let code = status.and_then(|status| status.code());
         ensure!(matches!(code, Some(0 | 130)), "a put that was interrupted ended with {status:?}");
         left += u32::from(code == Some(130));
+        let names = lab.guest("ls -A \"$1\"", &[remote.directory()])?;
+        let whole = if code == Some(0) { format!("data{attempt}") } else { String::new() };
+        ensure!(names.trim() == whole, "a put that ended with {status:?} left {names:?}");
+        lab.guest("rm -f \"$1\"/data*", &[remote.directory()])?;
     }
     ensure!(left > INTERRUPTS / 2, "{left} of {INTERRUPTS} puts were interrupted before their end");
     remote.succeed(lab, &["put", "data", &remote.url("whole")])?;
     Ok(format!("{left} of {INTERRUPTS} interrupted half-way, knfsd answers as before"))
 }
 
-/// Waits until a file has data.
-const BEGUN: &str = "for n in $(seq 400); do [ -s \"$1/$2\" ] && exit 0; sleep 0.02; done; exit 1";
+/// Waits until the file under which a put grows has data, or one has its name.
+const BEGUN: &str = "for n in $(seq 400); do for f in \"$1\"/.rpcrdma-*.part \"$1\"/data*; do [ -s \"$f\" ] && exit 0; done; \
+                     sleep 0.02; done; exit 1";
 
 /// Puts and gets a file of each size; octets by Write chunks and by Read chunks.
 fn copy(lab: &mut Lab, remote: &Remote, sizes: &[usize]) -> Result<(u64, u64), Failure> {
