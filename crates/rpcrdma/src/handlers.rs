@@ -18,6 +18,8 @@ use std::task::{Context, Poll, ready};
 use thiserror::Error;
 use tokio::task::JoinSet;
 
+use crate::turns::Line;
+
 /// A handler panicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a handler panicked")]
@@ -28,12 +30,13 @@ pub(crate) struct HandlerPanicked;
 pub(crate) struct Handlers<K: 'static, T: 'static> {
     tasks: JoinSet<(K, Result<T, HandlerPanicked>)>,
     keeps: Arc<dyn Any + Send + Sync>,
+    line: Option<Line>,
 }
 
-impl<K: Send + 'static, T: Send + 'static> Handlers<K, T> {
-    /// None yet. Each will keep this until it has ended.
-    pub(crate) fn new(keeps: impl Any + Send + Sync) -> Self {
-        Self { tasks: JoinSet::new(), keeps: Arc::new(keeps) }
+impl<K: Send + Unpin + 'static, T: Send + 'static> Handlers<K, T> {
+    /// None yet. Each will keep `keeps` until it has ended, and be polled when it is its turn in `line`.
+    pub(crate) fn new(keeps: impl Any + Send + Sync, line: Option<Line>) -> Self {
+        Self { tasks: JoinSet::new(), keeps: Arc::new(keeps), line }
     }
 
     /// Handlers that were not done at once and are not done yet.
@@ -60,18 +63,17 @@ impl<K: Send + 'static, T: Send + 'static> Handlers<K, T> {
         }));
         match first.map_err(|_| HandlerPanicked)? {
             (_, Poll::Ready(result)) => Ok(Some((key, result))),
-            (handler, Poll::Pending) => {
-                let keeps = Arc::clone(&self.keeps);
-                self.tasks.spawn(async move {
-                    let mut handler = handler;
-                    let result = poll_fn(|cx| {
-                        let next = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut handler).poll(cx)));
-                        next.map_or(Poll::Ready(Err(HandlerPanicked)), |next| next.map(Ok))
-                    });
-                    let result = result.await;
-                    drop(keeps);
-                    (key, result)
+            (mut handler, Poll::Pending) => {
+                let mut call = Some((key, Arc::clone(&self.keeps)));
+                let work = poll_fn(move |cx| {
+                    let next = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut handler).poll(cx)));
+                    let result = ready!(next.map_or(Poll::Ready(Err(HandlerPanicked)), |next| next.map(Ok)));
+                    call.take().map_or(Poll::Pending, |(key, _)| Poll::Ready((key, result)))
                 });
+                match &self.line {
+                    Some(line) => self.tasks.spawn(line.in_turn(work)),
+                    None => self.tasks.spawn(work),
+                };
                 Ok(None)
             }
         }

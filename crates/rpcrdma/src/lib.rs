@@ -25,6 +25,7 @@
 //! | `shares` | memory, divided among peer addresses |
 //! | [`rpcbind`] | registration and lookup |
 //! | `trace` | what is said about each call |
+//! | `turns` | whose task is polled next |
 //! | `workers` | threads for handlers that may block |
 //!
 //! Each call leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (where it is made) or
@@ -49,6 +50,7 @@ mod shares;
 mod tcp;
 mod totals;
 mod trace;
+mod turns;
 mod workers;
 mod xid;
 

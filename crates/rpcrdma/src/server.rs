@@ -20,6 +20,7 @@ use rpcrdma_proto::{Binding, Config, Messages};
 use rpcrdma_verbs::{Counters, Listener, ProtectionDomain};
 use thiserror::Error;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -33,6 +34,7 @@ use crate::rdma::failed_reads::FailedReads;
 use crate::refusals::Refusals;
 use crate::shares::PeerShares;
 use crate::totals::Totals;
+use crate::turns::Turns;
 use crate::{rdma, tcp};
 
 /// Serves RPC programs; see the module's introduction.
@@ -120,6 +122,7 @@ pub(crate) struct Shared {
     pub(crate) shares: PeerShares,
     pub(crate) failed_reads: FailedReads,
     admission: Admission,
+    turns: Turns,
     refusals: Refusals,
     owners: Option<Owners>,
     accepted: AtomicU64,
@@ -229,6 +232,7 @@ impl Server {
     /// # Errors
     /// [`ServeError::ListenerEnded`]; the server has stopped in order then, too.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
+        self.shared.turns.at_a_time(Handle::current().metrics().num_workers());
         let (phase, signal) = watch::channel(Phase::Run);
         let stop = StopSignal { phase: signal, gone: false };
         // Every connection holds a sender; the channel ends when all are gone.
@@ -343,6 +347,7 @@ impl ServerBuilder {
                 config.max_connections_per_peer,
                 config.max_half_open,
             ),
+            turns: Turns::default(),
             refusals: Refusals::default(),
             owners: config.local_owners.then(Owners::new),
             accepted: AtomicU64::new(0),
@@ -429,10 +434,13 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal
             tracing::debug!(%peer, %error, "socket options not set");
         }
         let (shared, stop, alive) = (Arc::clone(&shared), stop.clone(), alive.clone());
-        tokio::spawn(async move {
-            tcp::server::run(stream, (peer, owner), shared, place, stop).await;
+        let line = shared.turns.line(Some(peer.ip()));
+        let connection = tcp::server::run(stream, (peer, owner), shared, (place, line.clone()), stop);
+        let connection = Box::pin(async move {
+            connection.await;
             drop(alive);
         });
+        tokio::spawn(line.in_turn(connection));
     }
 }
 
@@ -463,7 +471,9 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, shared: Arc<Shared>, stop:
         };
         shared.accepted.fetch_add(1, Ordering::Relaxed);
         let (shared, mut stop, alive) = (Arc::clone(&shared), stop.clone(), alive.clone());
-        tokio::spawn(async move {
+        let line = shared.turns.line(peer.map(|peer| peer.ip()));
+        let own = line.clone();
+        let connection = Box::pin(async move {
             let set_up = timeout(shared.config.set_up, rdma::server::set_up(incoming, peer, &shared));
             let outcome = tokio::select! {
                 outcome = set_up => outcome,
@@ -473,12 +483,13 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, shared: Arc<Shared>, stop:
             match outcome {
                 Ok(Ok(accepted)) => {
                     place.opened();
-                    rdma::server::run(accepted, owner, shared, place, stop).await;
+                    rdma::server::run(accepted, owner, shared, (place, line), stop).await;
                 }
                 Ok(Err(error)) => tracing::info!(?peer, %error, "RDMA connection not set up"),
                 Err(_) => tracing::info!(?peer, "RDMA connection not set up in time"),
             }
             drop(alive);
         });
+        tokio::spawn(own.in_turn(connection));
     }
 }

@@ -683,7 +683,8 @@ impl Task {
     fn new(shared: Arc<Shared>, forechannel: Forechannel) -> Self {
         let now = Instant::now();
         let attached = Attached::new(forechannel);
-        let service = Service::new(Arc::clone(&shared.programs), Some(shared.to), None, attached, ());
+        let service =
+            Service::new(Arc::clone(&shared.programs), (Some(shared.to), None), attached, ((), None));
         let max_handlers = usize::try_from(shared.config.protocol.grant).unwrap_or(usize::MAX).max(1);
         Self {
             shared,

@@ -31,11 +31,12 @@ use crate::ccp::server::Configurator;
 use crate::handlers::HandlerPanicked;
 use crate::server::{Phase, Shared, StopSignal};
 use crate::totals::Sums;
+use crate::turns::Line;
 
 /// Calls taken in one round before their replies are posted.
 const CALLS_PER_ROUND: usize = 16;
 /// Rounds in one poll of the task before others get their turn.
-const ROUNDS_PER_POLL: usize = 32;
+const ROUNDS_PER_POLL: usize = 2;
 
 /// A queue pair that was accepted, with the connection's own share of the memory and room for the first Receives in it.
 pub(crate) type Accepted = (Box<dyn QueuePair>, (ProtectionDomain, Vec<Reserved>));
@@ -95,7 +96,7 @@ pub(crate) async fn run(
     (queue_pair, (share, receives)): Accepted,
     owner: Option<u32>,
     shared: Arc<Shared>,
-    place: Place,
+    place: (Place, Line),
     mut stop: StopSignal,
 ) {
     let mut served = Served::new(queue_pair, owner, shared, place);
@@ -146,7 +147,12 @@ struct Served {
 }
 
 impl Served {
-    fn new(queue_pair: Box<dyn QueuePair>, owner: Option<u32>, shared: Arc<Shared>, place: Place) -> Self {
+    fn new(
+        queue_pair: Box<dyn QueuePair>,
+        owner: Option<u32>,
+        shared: Arc<Shared>,
+        (place, line): (Place, Line),
+    ) -> Self {
         let peer = queue_pair.peer_address();
         let now = Instant::now();
         let mut connection = Connection::new(
@@ -172,7 +178,7 @@ impl Served {
             connection,
             link: Link::new(queue_pair),
             peer,
-            service: Service::new(Arc::clone(&shared.programs), peer, owner, attached, place),
+            service: Service::new(Arc::clone(&shared.programs), (peer, owner), attached, (place, Some(line))),
             departures: Departures::new(shared.programs.window()),
             reverse,
             shared,

@@ -18,6 +18,7 @@ use crate::call::Way;
 use crate::handlers::{HandlerPanicked, Handlers};
 use crate::programs::{Dispatched, Programs};
 use crate::trace::Traced;
+use crate::turns::Line;
 
 /// A Call and what is to be sent for it.
 #[derive(Debug)]
@@ -44,17 +45,17 @@ struct InProgress {
 }
 
 impl Service {
-    /// `owner` is the user at the other end, if that is known, `attached` is what handlers get with each Call, `keeps` what each has until it ends.
+    /// `owner` is the user at the other end, if that is known. `attached` is what handlers get with each Call, `keeps` what each
+    /// has until it ends. In `line` they wait for their turns.
     pub(crate) fn new(
         programs: Arc<Programs>,
-        address: Option<SocketAddr>,
-        owner: Option<u32>,
+        (address, owner): (Option<SocketAddr>, Option<u32>),
         attached: Attached,
-        keeps: impl Send + Sync + 'static,
+        (keeps, line): (impl Send + Sync + 'static, Option<Line>),
     ) -> Self {
         let peer =
             Peer { address, transport: TransportKind::Rdma, window: None, attached: Some(attached), owner };
-        Self { programs, peer, handlers: Handlers::new(keeps) }
+        Self { programs, peer, handlers: Handlers::new(keeps, line) }
     }
 
     /// Handlers at work.

@@ -36,6 +36,7 @@ use crate::handlers::{HandlerPanicked, Handlers};
 use crate::programs::Dispatched;
 use crate::server::{Phase, Shared, StopSignal};
 use crate::trace::Traced;
+use crate::turns::Line;
 
 /// Why a connection ended other than in order.
 #[derive(Debug, Error)]
@@ -53,7 +54,7 @@ pub(crate) async fn run(
     stream: TcpStream,
     (peer, owner): (SocketAddr, Option<u32>),
     shared: Arc<Shared>,
-    place: Place,
+    place: (Place, Line),
     stop: StopSignal,
 ) {
     let connection = Connection::new(&stream, (peer, owner), shared, place, stop);
@@ -98,7 +99,7 @@ impl<'a> Connection<'a> {
         stream: &'a TcpStream,
         (peer, owner): (SocketAddr, Option<u32>),
         shared: Arc<Shared>,
-        place: Place,
+        (place, line): (Place, Line),
         stop: StopSignal,
     ) -> Self {
         let config = &shared.config;
@@ -116,7 +117,7 @@ impl<'a> Connection<'a> {
             writer,
             shared,
             stop,
-            handlers: Handlers::new(place),
+            handlers: Handlers::new(place, Some(line)),
             window,
             calls: 0,
             replies: 0,

@@ -25,3 +25,4 @@ mod rpcbind;
 mod sim;
 mod tcp;
 mod tcp_memory;
+mod turns;

@@ -1,0 +1,340 @@
+//! [`Turns`]: tasks that serve different addresses share the threads of the runtime.
+//!
+//! The runtime knows tasks, not whom they serve: an address with 60 connections would have 60 times the processor of one with a
+//! single connection. Here it has one line, in which its connections and calls wait. A *turn* is one poll of a task. There are as
+//! many turns at a time as the runtime has threads, and each goes to the address that had the fewest lately.
+//!
+//! *Order.* By start tags, as in start-time fair queueing: the next turn of an address has the tag of its last turn and one more,
+//! or that of the turn given last if the address had none for long. The lowest tag is next. So addresses with much to do have
+//! their turns one after the other, and one that calls now and then waits for a turn to end, but not behind others in line (I6). A turn
+//! counts as one whatever it costs: what a task does in one poll is bounded by its connection.
+//!
+//! *Sockets.* The runtime looks at its sockets when it has nothing to do, or after a number of polls. A turn that others wait for is
+//! therefore handed on by way of [`yield_now`], behind such a look: else a call would be seen late.
+//!
+//! *Who decides.* A task woken elsewhere asks for a turn ([`Order::ask`]); a turn that ends goes to the next ([`Order::next`]). While turns
+//! are free nobody waits, and a wake goes straight through.
+//!
+//! *What happens on error.* A task that panics, or is dropped, gives its turn back.
+
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use tokio::task::yield_now;
+
+/// The turns of a server.
+#[derive(Clone, Default)]
+pub(crate) struct Turns {
+    order: Arc<Mutex<Order>>,
+}
+
+/// Whose turns are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Key {
+    Address(IpAddr),
+    /// A connection that names no address.
+    Alone(u64),
+}
+
+/// Where tasks wait.
+struct Order {
+    /// Turns at a time.
+    most: usize,
+    /// Turns that were given and have not ended.
+    given: usize,
+    lines: HashMap<Key, Waiting>,
+    /// The lines in which tasks wait: by the tag of their next turn, those that had left turns out first, then as they came.
+    ready: BinaryHeap<Reverse<(u64, bool, u64, Key)>>,
+    /// The tag of the turn given last.
+    now: u64,
+    /// Counts what enters `ready`, and keys without an address.
+    count: u64,
+}
+
+/// The line of one address.
+#[derive(Default)]
+struct Waiting {
+    /// Views of this line.
+    members: usize,
+    /// The tag of its next turn, if that is not past.
+    next: u64,
+    tasks: VecDeque<Arc<Task>>,
+}
+
+/// How far a task is from its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It waits for something else.
+    Idle,
+    /// In its line.
+    Waits,
+    /// It has a turn, and will be polled.
+    Next,
+    /// It is being polled.
+    Runs,
+    /// It was woken meanwhile.
+    RunsAgain,
+    Over,
+}
+
+struct Task {
+    order: Arc<Mutex<Order>>,
+    key: Key,
+    /// Locked for a moment, and only by whom has locked the order.
+    state: Mutex<(Stage, Waker)>,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self { most: 1, given: 0, lines: HashMap::new(), ready: BinaryHeap::new(), now: 0, count: 0 }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code that can panic runs under the lock.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Order {
+    fn wait(&mut self, task: &Arc<Task>) {
+        let Some(line) = self.lines.get_mut(&task.key) else { return };
+        line.tasks.push_back(Arc::clone(task));
+        if line.tasks.len() == 1 {
+            self.line_up(task.key);
+        }
+    }
+
+    /// Puts a line among those that are ready.
+    fn line_up(&mut self, key: Key) {
+        let Some(line) = self.lines.get_mut(&key) else { return };
+        let steady = line.next >= self.now;
+        line.next = line.next.max(self.now);
+        self.count += 1;
+        self.ready.push(Reverse((line.next, steady, self.count, key)));
+    }
+
+    /// Gives the task a turn if one is free, else puts it in line.
+    fn ask(&mut self, task: &Arc<Task>) -> bool {
+        let free = self.given < self.most;
+        if free {
+            self.give(task.key);
+        } else {
+            self.wait(task);
+        }
+        free
+    }
+
+    fn give(&mut self, key: Key) {
+        self.given += 1;
+        if let Some(line) = self.lines.get_mut(&key) {
+            self.now = self.now.max(line.next);
+            line.next = self.now + 1;
+        }
+    }
+
+    /// A turn has ended; the task that has it now.
+    fn next(&mut self) -> Option<Arc<Task>> {
+        self.given -= 1;
+        while let Some(Reverse((.., key))) = self.ready.pop() {
+            let Some(line) = self.lines.get_mut(&key) else { continue };
+            // Those that were dropped are still in line.
+            let waits = |task: &Arc<Task>| lock(&task.state).0 == Stage::Waits;
+            let next = std::iter::from_fn(|| line.tasks.pop_front()).find(waits);
+            let more = !line.tasks.is_empty();
+            if next.is_some() {
+                self.give(key);
+            }
+            if more {
+                self.line_up(key);
+            }
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
+    }
+}
+
+impl Turns {
+    /// So many at a time from now on: the threads of the runtime.
+    pub(crate) fn at_a_time(&self, most: usize) {
+        lock(&self.order).most = most.max(1);
+    }
+
+    /// The line of an address, or of a connection that has none.
+    pub(crate) fn line(&self, address: Option<IpAddr>) -> Line {
+        let mut order = lock(&self.order);
+        let key = match address {
+            Some(address) => Key::Address(address.to_canonical()),
+            None => {
+                order.count += 1;
+                Key::Alone(order.count)
+            }
+        };
+        order.lines.entry(key).or_default().members += 1;
+        Line { order: Arc::clone(&self.order), key }
+    }
+}
+
+/// A view of the line of one address; clones are views too.
+pub(crate) struct Line {
+    order: Arc<Mutex<Order>>,
+    key: Key,
+}
+
+impl Line {
+    /// A future that is polled in turn; to be spawned.
+    pub(crate) fn in_turn<F: Future + Unpin>(&self, future: F) -> InTurn<F> {
+        let state = Mutex::new((Stage::Idle, Waker::noop().clone()));
+        let task = Arc::new(Task { order: Arc::clone(&self.order), key: self.key, state });
+        let waker = Waker::from(Arc::clone(&task));
+        InTurn { future, task, waker, _line: self.clone() }
+    }
+}
+
+impl Clone for Line {
+    fn clone(&self) -> Self {
+        lock(&self.order).lines.entry(self.key).or_default().members += 1;
+        Self { order: Arc::clone(&self.order), key: self.key }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut line) = lock(&self.order).lines.entry(self.key) {
+            line.get_mut().members -= 1;
+            if line.get().members == 0 {
+                line.remove();
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Line").field(&self.key).finish()
+    }
+}
+
+/// Polls a future when it is its turn.
+pub(crate) struct InTurn<F> {
+    future: F,
+    task: Arc<Task>,
+    /// Wakes `task`.
+    waker: Waker,
+    _line: Line,
+}
+
+impl<F: Future + Unpin> Future for InTurn<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = &mut *self;
+        if !this.task.begin(cx.waker()) {
+            return Poll::Pending;
+        }
+        let polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&this.waker));
+        this.task.end(polled.is_ready());
+        polled
+    }
+}
+
+impl<F> Drop for InTurn<F> {
+    fn drop(&mut self) {
+        self.task.end(true);
+    }
+}
+
+impl Task {
+    /// Whether it has its turn; else it is in line.
+    fn begin(self: &Arc<Self>, waker: &Waker) -> bool {
+        let mut order = lock(&self.order);
+        let mut state = lock(&self.state);
+        state.1.clone_from(waker);
+        let turn = match state.0 {
+            Stage::Idle => {
+                // It is not in line: nobody looks at its state.
+                let free = order.ask(self);
+                state.0 = if free { Stage::Runs } else { Stage::Waits };
+                free
+            }
+            Stage::Next => {
+                state.0 = Stage::Runs;
+                true
+            }
+            Stage::Waits | Stage::Runs | Stage::RunsAgain | Stage::Over => false,
+        };
+        drop(state);
+        drop(order);
+        turn
+    }
+
+    /// Gives the turn on, if it has one.
+    fn end(self: &Arc<Self>, over: bool) {
+        let mut order = lock(&self.order);
+        let stage = {
+            let mut state = lock(&self.state);
+            let next = match state.0 {
+                _ if over => Stage::Over,
+                Stage::RunsAgain => Stage::Waits,
+                _ => Stage::Idle,
+            };
+            std::mem::replace(&mut state.0, next)
+        };
+        let had = matches!(stage, Stage::Next | Stage::Runs | Stage::RunsAgain);
+        if stage == Stage::RunsAgain && !over {
+            order.wait(self);
+        }
+        let next = if had { order.next() } else { None };
+        let waker = next.map(|next| {
+            let mut state = lock(&next.state);
+            state.0 = Stage::Next;
+            state.1.clone()
+        });
+        drop(order);
+        if let Some(waker) = waker {
+            // What this future does with its waker is all that is wanted of it.
+            let _ = pin!(yield_now()).poll(&mut Context::from_waker(&waker));
+        }
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut order = lock(&self.order);
+        let mut state = lock(&self.state);
+        let waker = match state.0 {
+            Stage::Idle if order.ask(self) => {
+                state.0 = Stage::Next;
+                Some(state.1.clone())
+            }
+            Stage::Idle => {
+                state.0 = Stage::Waits;
+                None
+            }
+            Stage::Runs => {
+                state.0 = Stage::RunsAgain;
+                None
+            }
+            Stage::Waits | Stage::Next | Stage::RunsAgain | Stage::Over => None,
+        };
+        drop(state);
+        drop(order);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Addresses that call a server have turns, whatever the number of their connections.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use crate::support::{PROGRAM, program};
+use rpcrdma::{Server, ServerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+/// Octets of a reply to NULL as a record.
+const REPLY: usize = 4 + 24;
+
+async fn connect(last: u8, to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::new(127, 0, 0, last), 0).into()).unwrap();
+    socket.connect(to).await.unwrap()
+}
+
+/// NULL as a record.
+fn null() -> Vec<u8> {
+    let words = [0x8000_0000 | 40, 7, 0, 2, PROGRAM, 1, 0, 0, 0, 0, 0_u32];
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Between the sending of a call and its reply the server takes few calls of an address that sends as many as it can.
+#[tokio::test]
+async fn i6_a_call_does_not_wait_for_those_of_an_address_with_many_connections() {
+    /// Calls of one turn, and of the one that is under way.
+    const MOST: u64 = 16;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server::builder()
+        .config(ServerConfig::default())
+        .program(program())
+        .listen_tcp(listener)
+        .build()
+        .unwrap();
+    let monitor = server.monitor();
+    tokio::spawn(server.serve(std::future::pending()));
+    let mut flood = JoinSet::new();
+    for _ in 0..60 {
+        flood.spawn(async move {
+            let mut stream = connect(2, address).await;
+            let mut replies = vec![0; 16 * REPLY];
+            let calls = null().repeat(16);
+            // Two batches are always under way.
+            stream.write_all(&calls).await.unwrap();
+            loop {
+                stream.write_all(&calls).await.unwrap();
+                stream.read_exact(&mut replies).await.unwrap();
+            }
+        });
+    }
+    let mut stream = connect(3, address).await;
+    while monitor.stats().calls < 2000 {
+        tokio::task::yield_now().await;
+    }
+    let mut others = Vec::new();
+    for _ in 0..100 {
+        let before = monitor.stats().calls;
+        stream.write_all(&null()).await.unwrap();
+        let mut reply = [0; REPLY];
+        stream.read_exact(&mut reply).await.unwrap();
+        others.push(monitor.stats().calls - before - 1);
+    }
+    others.sort_unstable();
+    assert!(others[50] <= MOST, "half of the calls waited for more than {} others: {others:?}", others[50]);
+}
