@@ -141,8 +141,9 @@ impl Shared {
     }
 
     /// The user at the other end of a TCP connection (local and peer address), if that is asked for and known.
-    fn owner(&self, ends: Option<(SocketAddr, SocketAddr)>) -> Result<Option<u32>, Refused> {
-        let (Some(owners), Some((local, peer))) = (&self.owners, ends) else { return Ok(None) };
+    fn owner(&self, ends: io::Result<Option<(SocketAddr, SocketAddr)>>) -> Result<Option<u32>, Refused> {
+        let Some(owners) = &self.owners else { return Ok(None) };
+        let Some((local, peer)) = ends.map_err(|_| NoOwner::Closed)? else { return Ok(None) };
         match owners.of(local, peer)? {
             Owner::User(user) => Ok(Some(user)),
             Owner::Elsewhere => Ok(None),
@@ -421,8 +422,7 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal
                 continue;
             }
         };
-        let local = stream.local_addr().map_err(|_| Refused::from(NoOwner::Closed));
-        let owner = match local.and_then(|local| shared.owner(Some((local, peer)))) {
+        let owner = match shared.owner(stream.local_addr().map(|local| Some((local, peer)))) {
             Ok(owner) => owner,
             Err(refused) => {
                 shared.refusals.refuse(Some(peer), refused);

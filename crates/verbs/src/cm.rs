@@ -62,8 +62,11 @@ pub trait Incoming: Send {
 
     /// The two ends, ours first, if the link is a TCP connection that this machine's kernel carries: then the kernel can be
     /// asked whose the other end is. `None` for adapters.
-    fn tcp_ends(&self) -> Option<(SocketAddr, SocketAddr)> {
-        None
+    ///
+    /// # Errors
+    /// The kernel carries it and does not tell the ends. Then nobody knows whose the other end is.
+    fn tcp_ends(&self) -> io::Result<Option<(SocketAddr, SocketAddr)>> {
+        Ok(None)
     }
 
     /// Waits, for a limited time, until the peer has said what it wants. Run in a task of its own: a silent peer must not

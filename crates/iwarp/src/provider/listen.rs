@@ -64,8 +64,8 @@ impl Incoming for IwarpIncoming {
         Some(self.peer)
     }
 
-    fn tcp_ends(&self) -> Option<(SocketAddr, SocketAddr)> {
-        self.stream.local_addr().ok().map(|local| (local, self.peer))
+    fn tcp_ends(&self) -> io::Result<Option<(SocketAddr, SocketAddr)>> {
+        Ok(Some((self.stream.local_addr()?, self.peer)))
     }
 
     fn request(self: Box<Self>) -> BoxFuture<'static, Result<Box<dyn ConnectionRequest>, ConnectError>> {

@@ -1,5 +1,6 @@
 //! Programs on the server's own machine, and the users that they may claim to be.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
@@ -8,6 +9,7 @@ use crate::support::{echo_call, program};
 use rpcrdma::{AuthSys, CallError, Client, ClientConfig, Credential, Server, ServerConfig};
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::{AuthStat, Refused};
+use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectionRequest, Incoming, Listener};
 use rustix::process::{Uid, geteuid};
 use rustix::thread::set_thread_res_uid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -105,4 +107,52 @@ async fn i6_a_connection_that_nobody_has_any_more_is_closed() {
     // The other one is served.
     stays.shutdown().await.unwrap();
     assert_eq!(stays.read(&mut [0; 8]).await.unwrap(), 0);
+}
+
+/// A link over TCP whose ends the kernel does not tell.
+struct Endless;
+
+impl Incoming for Endless {
+    fn peer_address(&self) -> Option<SocketAddr> {
+        Some(([192, 0, 2, 1], 700).into())
+    }
+
+    fn tcp_ends(&self) -> io::Result<Option<(SocketAddr, SocketAddr)>> {
+        Err(io::ErrorKind::NotConnected.into())
+    }
+
+    fn request(self: Box<Self>) -> BoxFuture<'static, Result<Box<dyn ConnectionRequest>, ConnectError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Brings one such link.
+struct Once(Option<Endless>);
+
+impl Listener for Once {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>> {
+        match self.0.take() {
+            Some(link) => Box::pin(std::future::ready(Ok(Box::new(link) as Box<dyn Incoming>))),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(([192, 0, 2, 2], 20_049).into())
+    }
+}
+
+#[tokio::test]
+async fn i6_a_link_whose_ends_are_not_known_is_not_served() {
+    for (local_owners, counted) in [(true, (1, 0)), (false, (0, 1))] {
+        let config = ServerConfig { local_owners, ..ServerConfig::default() };
+        let builder = Server::builder().config(config).program(program());
+        let server = builder.listen_rdma(Box::new(Once(Some(Endless)))).build().unwrap();
+        let monitor = server.monitor();
+        tokio::spawn(server.serve(std::future::pending()));
+        while monitor.stats().accepted + monitor.stats().refused == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((monitor.stats().refused, monitor.stats().accepted), counted);
+    }
 }

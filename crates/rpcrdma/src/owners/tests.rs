@@ -1,0 +1,145 @@
+use std::io::Write;
+
+use socket2::{SockRef, Socket};
+
+use super::*;
+
+fn own() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn accepted(listener: &TcpListener) -> (TcpStream, SocketAddr, SocketAddr) {
+    let (stream, peer) = listener.accept().unwrap();
+    let local = stream.local_addr().unwrap();
+    (stream, local, peer)
+}
+
+/// Whether the kernel answers here; if not, the test says so.
+fn works(owners: &Owners) -> bool {
+    if let Err(error) = &owners.sockets {
+        println!("skipped: {error}");
+    }
+    owners.sockets.is_ok()
+}
+
+#[test]
+fn the_user_at_the_other_end() {
+    let owners = Owners::new();
+    if !works(&owners) {
+        return;
+    }
+    for (bind, connect) in [
+        ("127.0.0.1:0", "127.0.0.1"),
+        ("[::]:0", "127.0.0.1"),
+        ("[::]:0", "::1"),
+        ("0.0.0.0:0", "::ffff:127.0.0.1"),
+    ] {
+        let Ok(listener) = TcpListener::bind(bind) else { continue };
+        let address = SocketAddr::new(connect.parse().unwrap(), listener.local_addr().unwrap().port());
+        let Ok(_client) = TcpStream::connect(address) else { continue };
+        let (_stream, local, peer) = accepted(&listener);
+        assert_eq!(owners.of(local, peer), Ok(Owner::User(own())), "{bind} {connect}");
+    }
+}
+
+/// A socket that is bound to a device is not found by a question without that device.
+#[test]
+fn a_socket_that_is_bound_to_the_loopback_device_does_not_hide() {
+    let owners = Owners::new();
+    if !works(&owners) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    if let Err(error) = client.bind_device(Some(b"lo")) {
+        println!("skipped: {error}");
+        return;
+    }
+    client.connect(&listener.local_addr().unwrap().into()).unwrap();
+    let (_stream, local, peer) = accepted(&listener);
+    assert_eq!(owners.of(local, peer), Ok(Owner::User(own())));
+}
+
+/// The kernel says of such a socket that it is root's.
+#[test]
+fn a_socket_without_a_process_is_nobodys() {
+    let owners = Owners::new();
+    if !works(&owners) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for reset in [false, true] {
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(b"a call").unwrap();
+        if reset {
+            SockRef::from(&client).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+        }
+        drop(client);
+        let Ok((stream, peer)) = listener.accept() else { continue };
+        let local = stream.local_addr().unwrap_or(listener.local_addr().unwrap());
+        assert!(owners.of(local, peer).is_err(), "reset: {reset}");
+    }
+}
+
+#[test]
+fn other_machines_are_not_asked_about() {
+    let silent = Owners { sockets: Err(io::ErrorKind::Unsupported.into()), ..Owners::new() };
+    let remote = "198.51.100.1:700".parse().unwrap();
+    if silent.routes.place("203.0.113.1:20049".parse().unwrap(), remote) == Place::Unknown {
+        println!("skipped: no routes are told here");
+        return;
+    }
+    assert_eq!(silent.of("203.0.113.1:20049".parse().unwrap(), remote), Ok(Owner::Elsewhere));
+    assert!(!silent.told_failed.load(Ordering::Relaxed));
+    // A kernel without an answer does not stop the server.
+    let local = "127.0.0.1:1".parse().unwrap();
+    assert_eq!(silent.of(local, "127.0.0.1:2".parse().unwrap()), Ok(Owner::Elsewhere));
+    assert!(silent.told_failed.load(Ordering::Relaxed));
+}
+
+#[test]
+fn i6_only_two_established_ends_say_whose_a_connection_is() {
+    let established = Some(Told { state: ESTABLISHED, user: 7, inode: 9 });
+    let closing = Some(Told { state: ESTABLISHED + 3, user: 7, inode: 9 });
+    let left = Some(Told { state: ESTABLISHED, user: 0, inode: 0 });
+    for (place, theirs, ours, owner) in [
+        (Place::Here, established, established, Ok(Owner::User(7))),
+        (Place::Here, established, closing, Err(NoOwner::Closed)),
+        (Place::Here, closing, established, Err(NoOwner::Closed)),
+        (Place::Here, left, established, Err(NoOwner::Closed)),
+        (Place::Here, established, None, Err(NoOwner::Closed)),
+        // A socket that gave up without a word: its calls may still be there to be read.
+        (Place::Here, None, established, Err(NoOwner::Missing)),
+        (Place::Here, None, closing, Err(NoOwner::Closed)),
+        (Place::Here, None, None, Err(NoOwner::Closed)),
+        (Place::Unknown, established, established, Ok(Owner::User(7))),
+        (Place::Unknown, left, established, Err(NoOwner::Closed)),
+        (Place::Unknown, None, established, Ok(Owner::Elsewhere)),
+        (Place::Unknown, None, closing, Ok(Owner::Elsewhere)),
+    ] {
+        assert_eq!(judge(place, theirs, ours), owner, "{place:?} {theirs:?} {ours:?}");
+    }
+}
+
+#[test]
+fn i5_answers_that_are_cut_off_or_of_something_else() {
+    let (local, peer) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+    let mut body = vec![0; ANSWER];
+    body[0] = IPV4;
+    body[1] = ESTABLISHED;
+    body[4..40].copy_from_slice(&ends(local, peer).1);
+    body[64] = 7;
+    body[68] = 9;
+    let told = Told {
+        state: ESTABLISHED,
+        user: u32::from_ne_bytes([7, 0, 0, 0]),
+        inode: u32::from_ne_bytes([9, 0, 0, 0]),
+    };
+    let of = |body: &[u8], local, peer| answer(&Message { kind: BY_FAMILY, body }, local, peer);
+    assert_eq!(of(&body, local, peer).unwrap(), Some(told));
+    assert_eq!(of(&body, peer, local).unwrap(), None, "another socket");
+    assert!(answer(&Message { kind: BY_FAMILY + 1, body: &body }, local, peer).is_err());
+    for length in 0..body.len() {
+        assert!(of(&body[..length], local, peer).is_err(), "{length}");
+    }
+}
