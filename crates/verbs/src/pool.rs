@@ -16,11 +16,14 @@
 //! A share can [keep](ProtectionDomain::keep) room that it was given: between two uses nobody else gets it. So a connection that
 //! has promised Receives can post them again, however full the domain is meanwhile (rule I3).
 
-use std::collections::{BTreeMap, VecDeque};
+mod line;
+
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
+use line::Line;
 use thiserror::Error;
 
 use crate::Buffer;
@@ -136,22 +139,7 @@ struct State {
     cached: usize,
     /// By (class, alignment). Empty for a share.
     free: BTreeMap<(usize, usize), Vec<BytesMut>>,
-    /// Those that this limit, not that of the whole, kept from having memory when they asked, in the order of their coming.
-    line: VecDeque<Waiting>,
-    /// The number of the next of them.
-    next: u64,
-    /// Room that those who were woken have not come for.
-    offered: usize,
-}
-
-/// A task that waits.
-#[derive(Debug)]
-struct Waiting {
-    number: u64,
-    waker: Waker,
-    room: usize,
-    /// It was woken, since there was so much room.
-    offered: bool,
+    line: Line,
 }
 
 /// What a fair share holds, and what it may hold: alone, and in any case.
@@ -298,18 +286,20 @@ impl RoomWait {
             return Poll::Ready(());
         }
         let pool = Arc::clone(&self.pool);
-        let (mut next, mut claim, mut room) = (Some(&pool), None, room);
+        let (mut next, mut claim, mut room, mut share) = (Some(&pool), None, room, None);
         while let Some(pool) = next.filter(|_| room > 0) {
             let mut state = pool.lock();
-            if pool.check(&state, room, claim).is_err() {
+            if let Err(why) = pool.check(&state, room, claim) {
                 match &self.place {
                     Place::Line(line, number) if Arc::ptr_eq(line, pool) => {
-                        let woken = state.stay(*number, cx.waker(), room, pool.limit);
+                        let left = state.left(pool.limit);
+                        let refused = matches!(why, PoolExhausted::Unfair { .. });
+                        let woken = state.line.stay(*number, cx.waker(), room, refused, left);
                         drop(state);
                         woken.into_iter().for_each(Waker::wake);
                     }
                     _ => {
-                        let number = state.line_up(cx.waker().clone(), room);
+                        let number = state.line.join(cx.waker().clone(), room, share);
                         drop(state);
                         // Only now: locks are taken from a share to the whole.
                         self.leave();
@@ -320,10 +310,11 @@ impl RoomWait {
             }
             claim = pool.claim(&state);
             room = room.saturating_sub(state.kept);
+            share = claim.map(|_| Arc::as_ptr(pool).addr());
             next = pool.whole.as_ref();
         }
         if let Place::Line(line, number) = std::mem::replace(&mut self.place, Place::Told) {
-            line.lock().remove(number);
+            line.lock().line.remove(number);
         }
         Poll::Ready(())
     }
@@ -334,14 +325,18 @@ impl RoomWait {
             Place::Nowhere => {}
             Place::Line(line, number) => {
                 let mut state = line.lock();
-                let woken = if state.remove(number) { state.offer(line.limit, 0) } else { Vec::new() };
+                let left = state.left(line.limit);
+                let woken = if state.line.remove(number) { state.line.offer(left) } else { Vec::new() };
                 drop(state);
                 woken.into_iter().for_each(Waker::wake);
             }
             Place::Told => {
                 let mut next = Some(&self.pool);
                 while let Some(pool) = next {
-                    let woken = pool.lock().offer(pool.limit, 0);
+                    let mut state = pool.lock();
+                    let left = state.left(pool.limit);
+                    let woken = state.line.offer(left);
+                    drop(state);
                     woken.into_iter().for_each(Waker::wake);
                     next = pool.whole.as_ref();
                 }
@@ -428,7 +423,9 @@ impl Pool {
             let mut state = pool.lock();
             state.in_use -= left;
             if left > 0 {
-                woken.append(&mut state.offer(pool.limit, 0));
+                let free = state.left(pool.limit);
+                state.line.returned();
+                woken.append(&mut state.line.offer(free));
             }
             match &pool.whole {
                 Some(whole) => {
@@ -465,56 +462,9 @@ impl Drop for Pool {
 }
 
 impl State {
-    /// Offers the room that nobody holds, and nobody was offered, to tasks in line from this number on. Returns the wakers, to be
-    /// called without the lock.
-    #[must_use]
-    fn offer(&mut self, limit: usize, from: u64) -> Vec<Waker> {
-        let mut woken = Vec::new();
-        let mut left = limit.saturating_sub(self.in_use).saturating_sub(self.offered);
-        for waiting in self.line.iter_mut().filter(|waiting| waiting.number >= from && !waiting.offered) {
-            if left < MIN_CLASS {
-                break;
-            }
-            if waiting.room <= left {
-                left -= waiting.room;
-                self.offered += waiting.room;
-                waiting.offered = true;
-                woken.push(waiting.waker.clone());
-            }
-        }
-        woken
-    }
-
-    /// Adds a task to the line; returns its number.
-    fn line_up(&mut self, waker: Waker, room: usize) -> u64 {
-        let number = self.next;
-        self.next += 1;
-        self.line.push_back(Waiting { number, waker, room, offered: false });
-        number
-    }
-
-    /// Keeps the place of a task that came in vain. Returns the wakers of tasks that are offered its room instead.
-    #[must_use]
-    fn stay(&mut self, number: u64, waker: &Waker, room: usize, limit: usize) -> Vec<Waker> {
-        let Some(waiting) = self.line.iter_mut().find(|waiting| waiting.number == number) else {
-            return Vec::new();
-        };
-        waiting.waker.clone_from(waker);
-        let offered = std::mem::take(&mut waiting.offered).then_some(waiting.room);
-        waiting.room = room;
-        let Some(offered) = offered else { return Vec::new() };
-        self.offered -= offered;
-        self.offer(limit, number + 1)
-    }
-
-    /// Removes a task from the line; returns whether it was offered anything.
-    fn remove(&mut self, number: u64) -> bool {
-        let place = self.line.iter().position(|waiting| waiting.number == number);
-        let Some(waiting) = place.and_then(|place| self.line.remove(place)) else { return false };
-        if waiting.offered {
-            self.offered -= waiting.room;
-        }
-        waiting.offered
+    /// Room of the limit that nobody holds.
+    fn left(&self, limit: usize) -> usize {
+        limit.saturating_sub(self.in_use)
     }
 
     /// Takes cached memory out, largest first, until `in_use + cached <= target`. The caller frees it, without the lock.
@@ -708,6 +658,38 @@ mod tests {
 
     fn woken(line: &[(RoomWait, Arc<Count>, Waker)]) -> Vec<usize> {
         line.iter().map(|(_, count, _)| count.get()).collect()
+    }
+
+    #[test]
+    fn i6_of_a_share_that_may_have_no_more_one_task_comes_in_vain_and_not_all() {
+        let domain = ProtectionDomain::new(1 << 20);
+        let (full, other) = (domain.fair_share(1 << 18, 0), domain.share(usize::MAX));
+        let mut others: Vec<_> = (0..512).map(|_| other.reserve(1024).unwrap()).collect();
+        let held: Vec<_> = std::iter::from_fn(|| full.reserve(4096).ok()).collect();
+        assert!(matches!(full.reserve(4096), Err(PoolExhausted::Unfair { .. })));
+        let mut waits = line(&full, &[4096; 1000]);
+        // Too little for another one of theirs.
+        others.pop();
+        let mut vain = 0;
+        while let Some((wait, count, waker)) = waits.iter_mut().find(|(_, count, _)| count.get() > 0) {
+            count.0.store(0, Ordering::SeqCst);
+            vain += 1;
+            assert!(wait.poll(&mut Context::from_waker(waker), 4096).is_pending());
+        }
+        assert_eq!(vain, 1, "tasks woken in vain");
+        // Enough for all of them, one after the other as each takes what it has come for.
+        drop((others, held));
+        let mut served = 0;
+        let mut taken = Vec::new();
+        while let Some((wait, count, waker)) = waits.iter_mut().find(|(_, count, _)| count.get() > 0) {
+            count.0.store(0, Ordering::SeqCst);
+            if wait.poll(&mut Context::from_waker(waker), 4096).is_ready() {
+                taken.push(full.reserve(4096).unwrap());
+                served += 1;
+            }
+            wait.leave();
+        }
+        assert_eq!(served, 64, "as many as the limit of the share allows");
     }
 
     #[test]
