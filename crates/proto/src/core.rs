@@ -177,6 +177,10 @@ pub(crate) struct Core {
     sending: Option<Moving>,
     /// How many these are, and their bytes.
     data_outstanding: (usize, u64),
+    /// Bytes of those, and of those that wait in `out`.
+    to_leave: u64,
+    /// Bytes of all that was ever posted.
+    bytes_posted: u64,
     next_id: u64,
     sends_outstanding: usize,
     /// Sends that are not express and have not completed, with the grant that each says.
@@ -231,6 +235,8 @@ impl Core {
             told: None,
             sending: None,
             data_outstanding: (0, 0),
+            to_leave: 0,
+            bytes_posted: 0,
             next_id: 0,
             sends_outstanding: 0,
             in_order: Vec::new(),
@@ -430,6 +436,8 @@ impl Core {
         let id = WrId(self.next_id);
         self.next_id += 1;
         self.works.insert(id, Posted { origin, cost, bytes });
+        self.to_leave = self.to_leave.saturating_add(bytes);
+        self.bytes_posted = self.bytes_posted.saturating_add(bytes);
         id
     }
 
@@ -790,9 +798,19 @@ impl Core {
         }
     }
 
-    /// Bytes that are to leave and have not.
+    /// Whether Sends or RDMA Writes are at the provider.
+    pub(crate) const fn is_sending(&self) -> bool {
+        self.data_outstanding.0 > 0
+    }
+
+    /// Bytes that were posted and have not left, whether they are at the provider or wait for room in the send queue.
     pub(crate) const fn bytes_to_leave(&self) -> u64 {
-        self.data_outstanding.1
+        self.to_leave
+    }
+
+    /// Bytes of all Sends and RDMA Writes that were ever posted.
+    pub(crate) const fn bytes_posted(&self) -> u64 {
+        self.bytes_posted
     }
 
     /// When it is due to look at what is being sent.
@@ -814,6 +832,7 @@ impl Core {
     /// What a completion belongs to, and how many bytes have left by it.
     pub(crate) fn complete(&mut self, id: WrId) -> Option<(Origin, u64)> {
         let Posted { origin, cost, bytes } = self.works.remove(&id)?;
+        self.to_leave = self.to_leave.saturating_sub(bytes);
         match origin {
             Origin::Receive => self.receives.complete(),
             Origin::Send => self.in_order.retain(|(sent, _)| *sent != id),
@@ -827,8 +846,10 @@ impl Core {
     pub(crate) fn withdraw_commands(&mut self) {
         self.combine.take();
         for post in std::mem::take(&mut self.out) {
-            if let Post::Work(id, _) | Post::Receive(id, _) = post {
-                self.works.remove(&id);
+            if let Post::Work(id, _) | Post::Receive(id, _) = post
+                && let Some(withdrawn) = self.works.remove(&id)
+            {
+                self.to_leave = self.to_leave.saturating_sub(withdrawn.bytes);
             }
         }
     }
@@ -842,6 +863,7 @@ impl Core {
         self.receives.end();
         self.sending = None;
         self.data_outstanding = (0, 0);
+        self.to_leave = 0;
     }
 }
 

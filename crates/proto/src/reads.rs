@@ -6,8 +6,10 @@
 //! messages are read at a time as RDMA Reads can be under way, and one that is ready to follow: a peer that answers none holds no
 //! more memory than these take (rule I6). Reads for both kinds of message are counted together against what was agreed.
 //!
-//! Time runs while nothing moves: octets of the answers give the RDMA Reads under way more time ([`Moving`]), and a message that
-//! waits for its turn waits as long as those before it go on. A wait for memory is timed while nothing is read.
+//! Time runs while nothing moves. Octets of the answers give the RDMA Reads under way more time ([`Moving`]). So do octets of what
+//! was posted before them, since an RDMA Read Request leaves behind it. A message that waits for its turn waits as long as those
+//! before it go on. A wait for memory is timed while nothing is read, and does not end while Sends or RDMA Writes are under way:
+//! these may hold that memory, and have a timer of their own.
 //!
 //! A chunk is one work request, unless fewer RDMA Reads may be under way at the peer than it has segments (RFC 5666 §6.2): then
 //! its memory is cut at segments, and the parts are posted as earlier Reads complete and joined at the end, without a copy.
@@ -28,7 +30,7 @@ use crate::call::Sink;
 use crate::core::{Core, Origin, allocate_together, remote};
 use crate::event::CloseReason;
 use crate::reassembly::{Layout, ReadChunk};
-use crate::timers::{Flow, Moving, Timeouts, after, earlier};
+use crate::timers::{Flow, Moving, after, earlier};
 
 /// The message that chunks belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -183,6 +185,8 @@ pub(crate) struct Reads {
     moving: Option<Moving>,
     /// Bytes that they are to bring yet.
     bytes_under_way: u64,
+    /// Bytes of Sends and RDMA Writes that were posted before the last of them, from the beginning of the connection on.
+    before: u64,
     /// The message that waits for memory, and how long it may while nothing is read.
     wait: Option<(Owner, Instant)>,
     /// Of messages that must be read before the peer closes them.
@@ -213,6 +217,7 @@ impl Reads {
             issuing: VecDeque::new(),
             moving: None,
             bytes_under_way: 0,
+            before: 0,
             wait: None,
             deadlines: BTreeSet::new(),
             wants_memory: None,
@@ -333,8 +338,7 @@ impl Core {
         self.stats.reads_at_once = self.stats.reads_at_once.max(under_way);
         let bytes = u64::try_from(sink.len()).unwrap_or(u64::MAX);
         reads.bytes_under_way = reads.bytes_under_way.saturating_add(bytes);
-        let (stall, told) = (self.config.timeouts.rdma_read, self.told.as_ref());
-        reads.moving.get_or_insert_with(|| Moving::new(now, stall, Flow::Read, told, 0)).add(bytes);
+        self.time_reads(now, bytes);
         self.post(Origin::Read { owner, chunk, part }, WorkRequest::Read { sink, sources });
         true
     }
@@ -414,20 +418,36 @@ impl Core {
         self.reads.remove(owner).map(Pull::into_pulled)
     }
 
+    /// RDMA Reads of so many bytes go on, or begin: these give them time, and so does what leaves before the last Request.
+    fn time_reads(&mut self, now: Instant, bytes: u64) {
+        let (to_leave, posted) = (self.bytes_to_leave(), self.bytes_posted());
+        let stall = self.config.timeouts.rdma_read;
+        let (reads, told) = (&mut self.reads, self.told.as_ref());
+        let before = std::mem::replace(&mut reads.before, posted);
+        match &mut reads.moving {
+            Some(moving) => moving.add(bytes.saturating_add(posted.saturating_sub(before))),
+            none => {
+                let left = bytes.saturating_add(to_leave);
+                *none = Some(Moving::new(now, stall, Flow::SentAndRead, told, left));
+            }
+        }
+    }
+
     /// RDMA Reads have ended: the next ones have their time from now on, and so has a wait for memory if there are none.
     fn read_has_ended(&mut self, now: Instant) {
-        let Timeouts { rdma_read, memory, .. } = self.config.timeouts;
-        let (reads, told) = (&mut self.reads, self.told.as_ref());
-        reads.moving = (reads.under_way > 0)
-            .then(|| Moving::new(now, rdma_read, Flow::Read, told, reads.bytes_under_way));
-        if let (None, Some((_, deadline))) = (&reads.moving, &mut reads.wait) {
-            *deadline = after(now, memory);
+        self.reads.moving = None;
+        if self.reads.under_way > 0 {
+            self.time_reads(now, self.reads.bytes_under_way);
+        }
+        if let (None, Some((_, deadline))) = (&self.reads.moving, &mut self.reads.wait) {
+            *deadline = after(now, self.config.timeouts.memory);
         }
     }
 
     /// Time has passed: what does not go on by now ends the connection.
     pub(crate) fn handle_read_timeout(&mut self, now: Instant) {
         let timeouts = &self.config.timeouts;
+        let sending = self.is_sending();
         let (reads, told) = (&mut self.reads, self.told.as_ref());
         let mut late = None;
         match &mut reads.moving {
@@ -439,11 +459,16 @@ impl Core {
                 }
             }
             Some(_) => {}
-            None => {
-                if let Some((owner, _)) = reads.wait.take_if(|(_, deadline)| *deadline <= now) {
-                    late = Some(memory_for(owner));
+            None => match &mut reads.wait {
+                Some((_, deadline)) if *deadline <= now && sending => {
+                    *deadline = after(now, timeouts.memory);
                 }
-            }
+                Some((owner, deadline)) if *deadline <= now => {
+                    late = Some(memory_for(*owner));
+                    reads.wait = None;
+                }
+                _ => {}
+            },
         }
         while let Some((deadline, owner)) =
             reads.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now)

@@ -27,15 +27,16 @@ pub struct Timeouts {
     /// For the late reply to a call that was abandoned or timed out; then the connection is closed to get its memory back. As for
     /// [`call`](Self::call), data that moves gives more time.
     pub abandoned: Duration,
-    /// Without progress of the RDMA Reads under way; then the connection is closed.
+    /// Without progress of the RDMA Reads under way, or of what leaves before their Requests; then the connection is closed.
     pub rdma_read: Duration,
     /// Without progress of what is being sent: Sends, and RDMA Writes of replies; then the connection is closed.
     pub send: Duration,
     /// Octets in a second: data under way that moves slower than this on average counts as standing still. 0: any octet is
-    /// progress.
+    /// progress, and a provider that tells no progress gives data no more time than these timers.
     pub least_rate: u64,
     /// For memory of the domain to pull a Call's chunks into, when it is its turn; then the connection is closed. Time
-    /// runs while no RDMA Read is under way: memory of those that are comes back.
+    /// runs while no RDMA Read is under way: memory of those that are comes back. It does not end while Sends or RDMA Writes are
+    /// under way, whose memory comes back too.
     pub memory: Duration,
     /// For the peer to let an answer leave, where it counts messages (version-two-07 §4.2.1); then the connection is closed.
     pub credits: Duration,
@@ -164,6 +165,8 @@ pub(crate) struct Told {
 pub(crate) enum Flow {
     /// Answers to our RDMA Reads.
     Read,
+    /// These, and octets that leave: an RDMA Read Request waits behind what was posted before it.
+    SentAndRead,
     /// Octets that leave.
     Sent,
     /// Octets that leave or come.
@@ -192,14 +195,16 @@ impl Told {
     pub(crate) const fn octets(&self, flow: Flow) -> u64 {
         match flow {
             Flow::Read => self.progress.read,
+            Flow::SentAndRead => self.progress.sent.saturating_add(self.progress.read),
             Flow::Sent => self.progress.sent,
             Flow::Link => self.progress.sent.saturating_add(self.progress.received),
         }
     }
 
-    const fn moved_at(&self, flow: Flow) -> Instant {
+    fn moved_at(&self, flow: Flow) -> Instant {
         match flow {
             Flow::Read => self.read_at,
+            Flow::SentAndRead => self.sent_at.max(self.read_at),
             Flow::Sent => self.sent_at,
             Flow::Link => self.link_at,
         }
@@ -250,6 +255,8 @@ impl Moving {
                 self.left -= pace.octets_in(extended - self.deadline).min(moved);
                 extended
             }
+            // Neither is known how far they have got, nor how long they may take.
+            None if pace.least_rate == 0 => self.deadline,
             // Nothing is known: they all may take their time.
             None => after(self.deadline, pace.time_for(std::mem::take(&mut self.left))),
         };
@@ -348,6 +355,15 @@ mod tests {
         assert!(moving.goes_on(moving.deadline, PACE, None));
         assert_eq!(moving.deadline, start + Duration::from_secs(35));
         assert!(!moving.goes_on(moving.deadline, PACE, None));
+    }
+
+    /// Rule I6: without a least rate, and without a word of progress, nothing tells for how long data may take.
+    #[test]
+    fn i6_where_only_completions_are_known_no_least_rate_gives_no_more_time() {
+        let start = Instant::now();
+        let mut moving = Moving::new(start, PACE.stall, Flow::Sent, None, 2000);
+        assert!(!moving.goes_on(moving.deadline, Pace { least_rate: 0, ..PACE }, None));
+        assert_eq!(moving.deadline, start + PACE.stall);
     }
 
     #[test]

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use rpcrdma_sim::{Fabric, FabricConfig};
 
-use crate::testing::{Pair, null, read, server_config, write};
-use crate::{Call, CallError, CloseReason, Config};
+use rpcrdma_verbs::ProtectionDomain;
+use rpcrdma_xdr::{Decoder, Encoder};
+
+use crate::testing::{MAX, Pair, null, pattern, read, serve, server_config, write};
+use crate::{Answer, Call, CallError, CloseReason, Config};
 
 const CALLS: u32 = 33;
 const LEN: usize = 64 << 10;
@@ -48,6 +51,92 @@ fn i6_arguments_that_are_read_over_a_slow_link_are_not_cut_off() {
 fn i6_results_that_are_written_over_a_slow_link_are_not_cut_off() {
     for tells in [true, false] {
         goes_on(read, 64 << 20, tells);
+    }
+}
+
+/// The answer to a READ, with its data in memory of the domain.
+fn serve_from(domain: &ProtectionDomain, mut message: Decoder) -> Answer {
+    let words: Vec<u32> = (0..11).map(|_| message.u32().unwrap()).collect();
+    let len = usize::try_from(words[10]).unwrap();
+    let mut memory = domain.allocate(len, 1).unwrap();
+    memory.copy_from_slice(&pattern(len));
+    let mut reply = Encoder::new();
+    for word in [words[0], 1, 0, 0, 0, 0] {
+        reply.u32(word);
+    }
+    reply.payload(memory.freeze(), MAX, true).unwrap();
+    Answer::message(reply.finish())
+}
+
+/// An RDMA Read Request leaves behind the RDMA Writes that were posted before it, which take four times as long as its timer.
+#[test]
+fn i6_arguments_that_are_read_behind_results_over_a_slow_link_are_not_cut_off() {
+    for tells in [true, false] {
+        let mut pair = linked(16 << 10, 64 << 20, tells);
+        for xid in 2..34 {
+            pair.call(read(xid, LEN));
+        }
+        pair.call(write(40, LEN));
+        pair.run_for(Duration::from_secs(200));
+        assert_eq!((&pair.client.closed, &pair.server.closed), (&None, &None), "progress told: {tells}");
+        assert_eq!(pair.client.replies.len(), 33);
+        assert!(pair.client.replies.iter().all(|(_, result)| result.is_ok()));
+        pair.check_no_leak();
+    }
+}
+
+/// A result holds the memory that arguments wait for, and takes twice as long to leave as these may wait.
+#[test]
+fn i6_arguments_that_wait_for_memory_of_results_over_a_slow_link_are_not_cut_off() {
+    for tells in [true, false] {
+        let mut pair = linked(16 << 10, 1212 << 10, tells);
+        pair.server.serving = false;
+        pair.call(read(2, 1 << 20));
+        pair.run_for(Duration::from_secs(1));
+        let (token, _, _, message) = pair.server.calls.pop().unwrap();
+        let (now, answer) = (pair.now(), serve_from(&pair.server.domain, message));
+        pair.server.connection.reply(now, token, answer);
+        pair.server.serving = true;
+        pair.call(write(40, LEN));
+        pair.run_for(Duration::from_secs(10));
+        assert_eq!(pair.server.connection.wants_memory(), Some(LEN), "no memory for the arguments");
+        pair.run_for(Duration::from_secs(100));
+        assert_eq!((&pair.client.closed, &pair.server.closed), (&None, &None), "progress told: {tells}");
+        assert_eq!(pair.client.replies.len(), 2);
+        assert!(pair.client.replies.iter().all(|(_, result)| result.is_ok()));
+        pair.check_no_leak();
+    }
+}
+
+/// What is left to leave counts what waits for room in the send queue, too.
+#[test]
+fn i6_a_close_in_order_over_a_slow_link_lets_everything_leave() {
+    for tells in [true, false] {
+        // Hardly more than the least rate.
+        let bandwidth = Some(9 << 10);
+        let close_timeout = Duration::from_secs(600);
+        let fabric = Fabric::new(FabricConfig { bandwidth, close_timeout, ..FabricConfig::default() });
+        let (client, server) = (Config { calls: CALLS, ..Config::default() }, server_config());
+        let mut pair = Pair::on_queues(&fabric, client, server, 64 << 20, 4);
+        pair.client.tells = tells;
+        pair.server.tells = tells;
+        pair.round_trip(null(1));
+        pair.server.serving = false;
+        for xid in 2..5 {
+            pair.call(read(xid, 4 * LEN));
+        }
+        pair.run_for(Duration::from_secs(1));
+        assert_eq!(pair.server.calls.len(), 3);
+        let now = pair.now();
+        for (token, _, _, message) in std::mem::take(&mut pair.server.calls) {
+            pair.server.connection.reply(now, token, serve(message));
+        }
+        // Two replies are at the provider, and the third waits for room there.
+        while pair.server.pump(now) {}
+        pair.server.connection.close(now);
+        pair.run_for(Duration::from_secs(120));
+        let answered = pair.client.replies.iter().filter(|(_, result)| result.is_ok()).count();
+        assert_eq!(answered, 3, "progress told: {tells}");
     }
 }
 
