@@ -255,8 +255,9 @@ impl Connection {
     pub fn wants_memory(&self) -> Option<usize> {
         // Nothing more is asked of a connection that ends: its driver would go round and round for it (rule I6).
         let goes_on = self.state == State::Open && !self.ended;
-        let halves = self.requester.wants_memory.max(self.responder.wants_memory);
-        halves.max(self.core.reads.wants_memory()).filter(|_| goes_on)
+        // The need of an answer is not hidden by a larger one: what is answered makes room for the rest.
+        let others = self.requester.wants_memory.max(self.core.reads.wants_memory());
+        self.responder.wants_memory.or(others).filter(|_| goes_on)
     }
 
     /// Ready when room for a Receive that is missing has come back to the connection, whose own it is; otherwise the task is woken

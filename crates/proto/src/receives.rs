@@ -40,8 +40,13 @@ impl Receives {
     pub fn reserve(&mut self, size: usize, whole: &ProtectionDomain) -> Option<Reserved> {
         let provided = self.provided.pop().filter(|reserved| reserved.len() == size);
         let reserved = provided.or_else(|| self.domain(whole).reserve(size).ok());
-        self.lacking = reserved.is_none();
+        self.lacking |= reserved.is_none();
         reserved
+    }
+
+    /// It is decided anew which ones are needed: nothing is lacking until one of them finds no room.
+    pub const fn decide_anew(&mut self) {
+        self.lacking = false;
     }
 
     /// Ready when there is room again for a Receive of `size` bytes that is lacking, since a message is done with; otherwise the

@@ -45,6 +45,7 @@ impl Connection {
             self.continuation.use_domain(domain);
             self.groups.use_domain(domain);
             self.core.keep_receives(self.responder.credits.highest(), domain);
+            self.core.receives.decide_anew();
             let missing = self.core.post_receives(owed, domain);
             if !self.core.is_idle() {
                 continue;
