@@ -51,7 +51,7 @@ const FIRST_OPERATION: u32 = 0x8000_0000;
 /// 1. *Getters* look: [`side`](Self::side), [`stats`](Self::stats), [`wants_memory`](Self::wants_memory),
 ///    [`in_progress`](Self::in_progress), [`thresholds`](Self::thresholds), [`agreement`](Self::agreement),
 ///    [`calls_received`](Self::calls_received), [`calls_that_prove`](Self::calls_that_prove), [`posted`](Self::posted),
-///    [`is_in_order`](Self::is_in_order).
+///    [`has_departed`](Self::has_departed), [`is_in_order`](Self::is_in_order).
 /// 2. *Commands* of the owner: [`call`](Self::call), [`abandon`](Self::abandon), [`reply`](Self::reply),
 ///    [`close`](Self::close), [`give_up`](Self::give_up), [`refuse`](Self::refuse), [`keep`](Self::keep),
 ///    [`agree`](Self::agree), [`provide`](Self::provide).
@@ -335,6 +335,13 @@ impl Connection {
         self.responder.has_call(token)
     }
 
+    /// Whether the answer to a Call of the peer was posted, and is not exposed. The peer has received an exposed reply when it has
+    /// read it. `false` too while messages wait to leave together in one Send, since the answer may be among them.
+    #[must_use]
+    pub fn has_departed(&self, token: ReplyToken) -> bool {
+        !self.responder.has_call(token) && !self.responder.has_exposed(token) && self.core.combine.is_empty()
+    }
+
     /// Calls of the peer that have come.
     #[must_use]
     pub const fn calls_received(&self) -> u64 {
@@ -347,11 +354,11 @@ impl Connection {
         self.core.posted()
     }
 
-    /// Whether nothing that is posted from now on can pass an answer before this mark. Express Sends pass plain ones that have
-    /// not completed. An exposed reply is received when the peer has read it.
+    /// Whether nothing that is posted from now on can pass an answer that had [departed](Self::has_departed) before this mark.
+    /// Express Sends pass plain ones that have not completed.
     #[must_use]
     pub fn is_in_order(&self, mark: u64) -> bool {
-        self.core.is_in_order(mark) && !self.responder.exposes()
+        self.core.is_in_order(mark)
     }
 
     /// When this number of Calls has come ([`calls_received`](Self::calls_received)), the peer has received all answers that

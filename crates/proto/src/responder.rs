@@ -185,6 +185,11 @@ impl Responder {
         self.credits.in_progress()
     }
 
+    /// Whether the answer to a Call is exposed to the peer's RDMA Reads.
+    pub(crate) fn has_exposed(&self, token: ReplyToken) -> bool {
+        self.exposures.has(token.0)
+    }
+
     /// Whether memory is exposed to the peer's RDMA Reads.
     pub(crate) fn exposes(&self) -> bool {
         self.exposures.count() > 0

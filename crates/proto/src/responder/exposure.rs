@@ -45,6 +45,11 @@ impl Exposures {
         self.open.len()
     }
 
+    /// Whether this one does.
+    pub(crate) fn has(&self, token: u64) -> bool {
+        self.open.contains_key(&token)
+    }
+
     /// Bytes of those.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes

@@ -17,7 +17,7 @@ pub(crate) struct Departures {
     window: ReplyWindow,
     /// Given to the connection.
     waiting: Vec<(ReplyToken, CacheKey)>,
-    /// Posted before these marks.
+    /// Posted before these marks, and read by the client if they were exposed.
     posted: VecDeque<(u64, CacheKey)>,
 }
 
@@ -39,7 +39,7 @@ impl Departures {
     /// Tells the cache which replies left meanwhile, and how many Calls have come.
     pub(crate) fn advance(&mut self, connection: &Connection) {
         let mark = connection.posted();
-        let posted = self.waiting.extract_if(.., |(token, _)| !connection.has_call(*token));
+        let posted = self.waiting.extract_if(.., |(token, _)| connection.has_departed(*token));
         self.posted.extend(posted.map(|(_, key)| (mark, key)));
         let in_order = self.posted.iter().take_while(|(mark, _)| connection.is_in_order(*mark)).count();
         let proof = connection.calls_that_prove();

@@ -1,7 +1,7 @@
 //! Several messages in one Send ([`wire::combined`](crate::wire::combined)), which rtissues-03 §4 thinks of.
 
 use bytes::{Bytes, BytesMut};
-use rpcrdma_sim::FabricConfig;
+use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_verbs::WorkRequest;
 use rpcrdma_xdr::Stream;
 
@@ -272,6 +272,36 @@ fn hold(pair: &mut Pair, calls: Vec<crate::Call>) -> Vec<CallId> {
     let ids = calls.into_iter().map(|call| pair.client.connection.call(now, call).unwrap()).collect();
     pair.settle();
     ids
+}
+
+/// A reply that waits for others to leave with has not left, though it is posted as soon as there is room.
+#[test]
+fn i8_a_reply_that_waits_for_others_has_not_left() {
+    for profile in EXCHANGING {
+        let fabric = Fabric::new(FabricConfig::default());
+        let client = Config { remote_invalidation: false, ..combining(8, Config::default()) };
+        let client = Config { versions: Versions::two(profile), ..client };
+        let server = Config { versions: Versions::both(profile), ..combining(8, server_config()) };
+        let mut pair = Pair::on_queues(&fabric, client, server, 64 << 20, 2);
+        for xid in 0..3 {
+            check_reply(0, 0, pair.round_trip(null(xid)));
+        }
+        hold(&mut pair, (10..13).map(|xid| read(xid, 1 << 20)).collect());
+        let tokens: Vec<_> = pair.server.calls.iter().map(|(token, ..)| *token).collect();
+        answer_all(&mut pair);
+        let now = pair.now();
+        while pair.server.pump(now) {}
+        let connection = &pair.server.connection;
+        assert!(!connection.core.combine.is_empty(), "a reply waits");
+        let left = tokens.iter().filter(|token| connection.has_departed(**token)).count();
+        assert_eq!(left, 0, "which of them waits is not known");
+        pair.settle();
+        let connection = &pair.server.connection;
+        assert!(tokens.iter().all(|token| connection.has_departed(*token)));
+        assert!(connection.is_in_order(connection.posted()));
+        assert_eq!(pair.client.replies.len(), 3);
+        check_quiet(&pair);
+    }
 }
 
 /// Answers them at one time.

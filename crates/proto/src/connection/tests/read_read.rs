@@ -738,3 +738,47 @@ fn i1_nothing_is_lost_when_the_connection_ends_at_any_step() {
         }
     }
 }
+
+/// Whether a reply has left depends on no other that is exposed, or else a client that always has one exposed proves nothing.
+#[test]
+fn i6_i8_only_an_exposed_reply_waits_to_be_read() {
+    let mut raw = Raw::new(Side::Server, exposing(ReadRead::default()));
+    raw.end.serving = false;
+    let call = |raw: &mut Raw, xid, procedure, arguments: &[u8]| {
+        raw.send(message(
+            &header(xid, Body::Message(ChunkLists::default())),
+            &rpc(xid, procedure, arguments),
+        ));
+        let (token, _, _, message) = raw.end.calls.pop().unwrap();
+        let now = raw.fabric.instant();
+        raw.end.connection.reply(now, token, serve(message));
+        raw.settle();
+        token
+    };
+    // As the reply cache is told: what waits to leave, and what has left and may be passed.
+    let (mut waiting, mut left, mut in_order) = (vec![], std::collections::VecDeque::new(), 0);
+    let mut exposed = vec![];
+    for xid in 1..=160 {
+        if xid % 10 == 1 {
+            exposed.push((xid, call(&mut raw, xid, READ, &20_000_u32.to_be_bytes())));
+        }
+        // There is always one exposed, and never the same for long.
+        if exposed.len() == 2 {
+            let (first, token) = exposed.remove(0);
+            assert!(!raw.end.connection.has_departed(token), "it is not read");
+            raw.send(done(first));
+            assert!(raw.end.connection.has_departed(token));
+        }
+        waiting.push(call(&mut raw, 10_000 + xid, STORE, &0_u32.to_be_bytes()));
+        let connection = &raw.end.connection;
+        let mark = connection.posted();
+        left.extend(waiting.extract_if(.., |token| connection.has_departed(*token)).map(|_| mark));
+        while left.front().is_some_and(|mark| connection.is_in_order(*mark)) {
+            left.pop_front();
+            in_order += 1;
+        }
+        assert!(left.len() + waiting.len() <= 2, "after {xid} of them {} wait", left.len() + waiting.len());
+        raw.received.clear();
+    }
+    assert_eq!(in_order, 160);
+}
