@@ -104,6 +104,10 @@ impl Link {
         {
             self.post(engine, post);
         }
+        // Memory that the engine has taken by now, or needs no more, is not kept for it.
+        if self.dead || engine.wants_memory().is_none() {
+            self.room.leave();
+        }
         let outcome = self.queue_pair.poll(cx, &mut self.completions);
         if let Some(told) = self.queue_pair.progress() {
             engine.handle_progress(now, told);
@@ -124,11 +128,7 @@ impl Link {
             Poll::Pending => match engine.wants_memory().filter(|_| !self.dead) {
                 Some(_) if engine.poll_receives(cx).is_ready() => Progress::Some,
                 Some(room) if self.room.poll(cx, room).is_ready() => Progress::Some,
-                Some(_) => Progress::None,
-                None => {
-                    self.room.leave();
-                    Progress::None
-                }
+                _ => Progress::None,
             },
         }
     }
@@ -157,5 +157,141 @@ impl Link {
             self.dead |= kind == PostErrorKind::Disconnected;
             engine.handle_post_error(id, &kind);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    use bytes::Bytes;
+    use rpcrdma_verbs::{
+        Buffer, Capabilities, Counters, PostError, ProtectionDomain, ReceiveMemory, RemoteSegment,
+        WindowError, WindowErrorKind, WindowMemory, WorkRequest,
+    };
+
+    use super::*;
+
+    /// A queue pair on which something happens at each look.
+    struct Busy {
+        domain: ProtectionDomain,
+        capabilities: Capabilities,
+        private_data: Bytes,
+    }
+
+    impl Windows for Busy {
+        fn capabilities(&self) -> &Capabilities {
+            &self.capabilities
+        }
+
+        fn domain(&self) -> &ProtectionDomain {
+            &self.domain
+        }
+
+        fn reserve_window(&mut self, memory: WindowMemory) -> Result<RemoteSegment, WindowError> {
+            Err(WindowError { kind: WindowErrorKind::Disconnected, memory })
+        }
+    }
+
+    impl QueuePair for Busy {
+        fn post(&mut self, _: WrId, request: WorkRequest) -> Result<(), PostError<WorkRequest>> {
+            Err(PostError { kind: PostErrorKind::Disconnected, request })
+        }
+
+        fn send_room(&self) -> usize {
+            0
+        }
+
+        fn post_receive(&mut self, _: WrId, request: ReceiveMemory) -> Result<(), PostError<ReceiveMemory>> {
+            Err(PostError { kind: PostErrorKind::Disconnected, request })
+        }
+
+        fn poll(&mut self, _: &mut Context<'_>, _: &mut Vec<Completion>) -> Poll<Result<(), Disconnected>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn disconnect(&mut self) {}
+
+        fn abort(&mut self) {}
+
+        fn peer_private_data(&self) -> &Bytes {
+            &self.private_data
+        }
+
+        fn local_address(&self) -> Option<SocketAddr> {
+            None
+        }
+
+        fn peer_address(&self) -> Option<SocketAddr> {
+            None
+        }
+
+        fn counters(&self) -> Counters {
+            Counters::default()
+        }
+    }
+
+    /// An engine that takes 4 KiB when there are some.
+    #[derive(Default)]
+    struct Hungry(Option<Buffer>);
+
+    impl Engine for Hungry {
+        fn poll_transmit(&mut self, _: Instant, windows: &mut dyn Windows) -> Option<Post> {
+            if self.0.is_none() {
+                self.0 = windows.domain().allocate(4096, 1).ok();
+            }
+            None
+        }
+
+        fn handle_completion(&mut self, _: Instant, _: Completion) {}
+
+        fn handle_post_error(&mut self, _: WrId, _: &PostErrorKind) {}
+
+        fn handle_disconnected(&mut self, _: Disconnected) {}
+
+        fn handle_progress(&mut self, _: Instant, _: verbs::Progress) {}
+
+        fn wants_memory(&self) -> Option<usize> {
+            self.0.is_none().then_some(4096)
+        }
+
+        fn poll_receives(&self, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Pending
+        }
+    }
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Memory that an engine has taken is not kept for it any longer, though its queue pair never rests.
+    #[test]
+    fn i6_a_busy_link_keeps_no_place_in_line_for_memory_that_it_has() {
+        let domain = ProtectionDomain::new(8192);
+        let mut held: Vec<_> = std::iter::from_fn(|| domain.allocate(4096, 1).ok()).collect();
+        let capabilities = Capabilities::default();
+        let busy = Busy { domain: domain.clone(), capabilities, private_data: Bytes::new() };
+        let mut link = Link::new(Box::new(busy));
+        let mut cx = Context::from_waker(Waker::noop());
+        // As if it had rested once.
+        assert!(link.room.poll(&mut cx, 4096).is_pending());
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(Arc::clone(&count));
+        let mut other = domain.wait();
+        assert!(other.poll(&mut Context::from_waker(&waker), 4096).is_pending());
+        held.pop();
+        let mut engine = Hungry::default();
+        assert_eq!(link.advance(&mut engine, Instant::now(), &mut cx), Progress::Some);
+        assert!(engine.0.is_some() && count.0.load(Ordering::SeqCst) == 0);
+        held.pop();
+        assert_eq!(count.0.load(Ordering::SeqCst), 1, "the other one is told of the room");
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! *Writing.* The sink copies the short pieces of a reply, and its header, into one run of memory of the domain. Several short
 //! replies share a run. A long piece leaves from where it lies. [`RecordSource::next_with_room`] sets [`CALL_ROOM`] octets aside
-//! before a call begins, so that its reply finds memory whatever the others hold.
+//! before it takes memory for a record. So a complete record of one fragment needs no more memory, and its
+//! reply finds some whatever the others hold.
 //!
 //! *Who owns which buffer.* A finished record is [`Bytes`]; its memory goes back when the last slice is dropped. Queued
 //! pieces are shared and released as they are written.
@@ -123,6 +124,8 @@ pub(crate) struct RecordSource {
     fragment: Option<Fragment>,
     /// All fragments of the record are in `parts`.
     complete: bool,
+    /// Room for the call that the record under way is.
+    call_room: Option<Reserved>,
     /// When more of the record under way must be there.
     deadline: Option<Instant>,
     /// Steps since the last wait.
@@ -194,6 +197,7 @@ impl RecordSource {
             parts_len: 0,
             fragment: None,
             complete: false,
+            call_room: None,
             deadline: None,
             turn: 0,
         }
@@ -206,26 +210,37 @@ impl RecordSource {
 
     /// The next record; `None` at the end of the stream. Cancel safe.
     pub(crate) async fn next(&mut self, stream: &TcpStream) -> Result<Option<Bytes>, RecordError> {
-        if !self.read_record(stream).await? {
+        if !self.read_record(stream, false).await? {
             return Ok(None);
         }
         self.join().await.map(Some)
     }
 
-    /// As [`next`](Self::next), with [`CALL_ROOM`] for the call that the record is; waits until there is that.
+    /// As [`next`](Self::next), with [`CALL_ROOM`] for the call that the record is. It waits for that room before it takes memory
+    /// for the record, so that complete records never wait for what incomplete ones hold.
     pub(crate) async fn next_with_room(
         &mut self,
         stream: &TcpStream,
     ) -> Result<Option<(Bytes, Reserved)>, RecordError> {
-        if !self.read_record(stream).await? {
+        if !self.read_record(stream, true).await? {
             return Ok(None);
         }
-        let room = self.obtain(CALL_ROOM, |domain| domain.reserve(CALL_ROOM)).await?;
-        Ok(Some((self.join().await?, room)))
+        // Nothing had to be read for a record without octets.
+        self.reserve_call_room().await?;
+        let record = self.join().await?;
+        Ok(self.call_room.take().map(|room| (record, room)))
+    }
+
+    /// Sets room for the call aside that the record under way is, unless that was done. Cancel safe.
+    async fn reserve_call_room(&mut self) -> Result<(), RecordError> {
+        if self.call_room.is_none() {
+            self.call_room = Some(self.obtain(CALL_ROOM, |domain| domain.reserve(CALL_ROOM)).await?);
+        }
+        Ok(())
     }
 
     /// Reads until the record is complete; `false` at the end of the stream.
-    async fn read_record(&mut self, stream: &TcpStream) -> Result<bool, RecordError> {
+    async fn read_record(&mut self, stream: &TcpStream, is_call: bool) -> Result<bool, RecordError> {
         loop {
             // A peer that sends fast enough never makes this wait for the socket.
             if self.turn >= STEPS_PER_TURN {
@@ -235,7 +250,7 @@ impl RecordSource {
             if self.complete {
                 return Ok(true);
             }
-            match self.take_fragment().await? {
+            match self.take_fragment(is_call).await? {
                 Some(last) => self.complete = last,
                 None if self.read_some(stream).await? => {}
                 None => {
@@ -248,9 +263,14 @@ impl RecordSource {
         }
     }
 
-    /// Tells that nothing is read for now, which is not the peer's fault: the time for a record begins anew.
+    /// Tells that nothing is read for now, which is not the peer's fault: the time for a record begins anew. Memory that was waited
+    /// for is for others meanwhile, and so is the room of a call of which nothing is here.
     pub(crate) fn pause(&mut self) {
         self.deadline = None;
+        self.room.leave();
+        if self.parts.is_empty() && self.fragment.is_none() {
+            self.call_room = None;
+        }
     }
 
     /// Length of the fragment at the start of the read-ahead block, and whether it is its record's last.
@@ -265,7 +285,7 @@ impl RecordSource {
     }
 
     /// Moves a complete fragment to `parts` and says whether it was the record's last; `None` if more must be read.
-    async fn take_fragment(&mut self) -> Result<Option<bool>, RecordError> {
+    async fn take_fragment(&mut self, is_call: bool) -> Result<Option<bool>, RecordError> {
         if let Some(fragment) = self.fragment.take_if(|fragment| fragment.filled == fragment.buffer.len()) {
             self.add_part(fragment.buffer.freeze());
             return Ok(Some(fragment.last));
@@ -290,6 +310,9 @@ impl RecordSource {
         let filled = length.min(self.ahead.len() - HEADER_LEN);
         if filled < length && length + HEADER_LEN <= SHORT_FRAGMENT {
             return Ok(None);
+        }
+        if is_call {
+            self.reserve_call_room().await?;
         }
         let mut buffer = self.allocate(length).await?;
         self.ahead.advance(HEADER_LEN);
@@ -749,6 +772,93 @@ mod tests {
         };
         let ((), record) = tokio::join!(rest, source.next(&far));
         assert_eq!(record.unwrap().unwrap(), [1, 2, 3, 4][..]);
+    }
+
+    /// All that a domain has, in pieces of 4 KiB.
+    fn hold(domain: &ProtectionDomain) -> Vec<Reserved> {
+        std::iter::from_fn(|| domain.reserve(4096).ok()).collect()
+    }
+
+    /// A reader that is paused waits for nothing: neither its place in line nor room that it was offered keeps others waiting.
+    #[tokio::test(start_paused = true)]
+    async fn i6_a_paused_reader_leaves_the_room_it_waited_for_to_others() {
+        for offered_before in [true, false] {
+            let domain = ProtectionDomain::new(1 << 16);
+            let mut held = hold(&domain);
+            let [mut first, mut second] = std::array::from_fn(|_| {
+                RecordSource::new(domain.clone(), 1 << 20, pace(Duration::from_secs(30)))
+            });
+            let record = [&[0x80, 0, 0, 4][..], &[1, 2, 3, 4]].concat();
+            let ((mut near, far), (mut other_near, other_far)) = (pair().await, pair().await);
+            near.write_all(&record).await.unwrap();
+            other_near.write_all(&record).await.unwrap();
+            let waits = tokio::time::timeout(Duration::from_millis(10), first.next_with_room(&far)).await;
+            assert!(waits.is_err(), "there is no memory");
+            let read = tokio::spawn(async move {
+                second.next_with_room(&other_far).await.map(|record| record.map(|(record, _)| record))
+            });
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            if !offered_before {
+                first.pause();
+            }
+            // As much as one record takes: a read-ahead block, its octets, and room for the call.
+            held.truncate(held.len() - 6);
+            if offered_before {
+                first.pause();
+            }
+            let read = tokio::time::timeout(Duration::from_secs(1), read).await;
+            let record = read.expect("the room is for the second").unwrap().unwrap().unwrap();
+            assert_eq!(record, [1, 2, 3, 4][..]);
+        }
+    }
+
+    /// Records and read-ahead blocks fill the share. Those that are complete need no more memory, so that their calls begin and end.
+    #[tokio::test(start_paused = true)]
+    async fn i6_complete_records_do_not_wait_for_what_others_hold() {
+        const RECORDS: usize = 4;
+        const BLOCKS: usize = 2;
+        let domain = ProtectionDomain::new((RECORDS + BLOCKS) * READ_AHEAD);
+        let length = 10_000;
+        let octets = |length: usize| {
+            let header = FragmentHeader { length, last: true }.encode();
+            [&header[..], &vec![7; length]].concat()
+        };
+        let mut peers = Vec::new();
+        let mut readers = Vec::new();
+        // Short ones begin and stay in their read-ahead blocks, then long ones begin.
+        for (octets, begin) in std::iter::repeat_n((octets(400), 2), BLOCKS)
+            .chain(std::iter::repeat_n((octets(length), 1000), RECORDS))
+        {
+            let (mut near, far) = pair().await;
+            near.write_all(&octets[..begin]).await.unwrap();
+            let mut source = RecordSource::new(domain.clone(), 1 << 20, pace(Duration::from_secs(30)));
+            let begun = tokio::time::timeout(Duration::from_millis(10), source.next_with_room(&far));
+            assert!(begun.await.is_err(), "it is not complete");
+            peers.push((near, octets, begin));
+            readers.push((source, far));
+        }
+        assert!(domain.usage().in_use + READ_AHEAD > domain.usage().limit, "{:?}", domain.usage());
+        for (near, octets, begin) in &mut peers {
+            near.write_all(&octets[*begin..]).await.unwrap();
+        }
+        let mut tasks = tokio::task::JoinSet::new();
+        for (mut source, far) in readers {
+            tasks.spawn(async move {
+                let begun = Instant::now();
+                let read =
+                    source.next_with_room(&far).await.map(|record| record.map(|(record, _)| record.len()));
+                let took = begun.elapsed();
+                // The connection goes on, without memory.
+                let _idle = tokio::time::timeout(Duration::from_secs(60), source.next_with_room(&far)).await;
+                (read, took)
+            });
+        }
+        while let Some(read) = tasks.join_next().await {
+            let (read, took) = read.unwrap();
+            assert!(matches!(read, Ok(Some(400 | 10_000))), "{read:?}");
+            assert!(took < Duration::from_secs(1), "no timer was needed: {took:?}");
+        }
+        drop(peers);
     }
 
     fn message(length: usize) -> Stream {

@@ -6,8 +6,8 @@
 //! calls in progress and replies count against the share of the client's address ([`PeerShares`](crate::PeerShares)). A connection
 //! whose address has used its share up reads nothing.
 //!
-//! No circle of waiting is possible there. A call begins with room for itself and its reply, and needs no more to end. Replies
-//! wait for the client alone, and incomplete records have a time limit.
+//! No call waits for another there. Its room, for itself and its reply, is set aside before memory of its record. So a complete
+//! record needs no more to begin, nor a call to end. Replies wait for the client alone, and incomplete records have a time limit.
 //!
 //! TCP grants no credits: [`tcp_calls`](crate::ServerConfig::tcp_calls) is taken for the most Calls that a client has without a
 //! reply, so that later Calls prove replies received.
