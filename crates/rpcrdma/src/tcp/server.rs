@@ -10,7 +10,7 @@
 //! record needs no more to begin, nor a call to end. Replies wait for the client alone, and incomplete records have a time limit.
 //!
 //! TCP grants no credits: [`tcp_calls`](crate::ServerConfig::tcp_calls) is taken for the most Calls that a client has without a
-//! reply, so that later Calls prove replies received.
+//! reply, so that later Calls prove replies received. Calls that end without a reply prove nothing.
 //!
 //! *Who owns which buffer.* A call's record belongs to its handler, a reply's pieces to the writer until written.
 //!
@@ -85,9 +85,9 @@ struct Connection<'a> {
     writer: RecordSink,
     handlers: Handlers<InProgress, Dispatched>,
     window: ReplyWindow,
-    /// Calls read and replies queued.
+    /// Calls read, and those of them that have ended, whether with a reply or without.
     calls: u64,
-    replies: u64,
+    ended: u64,
     /// No further calls are read; the connection closes when all are answered.
     draining: bool,
     /// When the last call or reply passed.
@@ -120,7 +120,7 @@ impl<'a> Connection<'a> {
             handlers: Handlers::new(place, Some(line)),
             window,
             calls: 0,
-            replies: 0,
+            ended: 0,
             draining: false,
             active: Instant::now(),
         }
@@ -202,12 +202,12 @@ impl<'a> Connection<'a> {
             &outcome,
             &format_args!("{} B by TCP", call.length),
         );
+        self.ended += 1;
         match outcome {
             Outcome::Reply(reply) => {
                 self.writer.push_reply(&reply, call.room, &self.domain);
-                self.replies += 1;
                 let unanswered = u64::try_from(self.shared.config.tcp_calls).unwrap_or(u64::MAX);
-                let proof = self.replies.saturating_add(unanswered);
+                let proof = self.ended.saturating_add(unanswered);
                 self.window.advance(self.calls, key.map(|key| (key, proof)));
             }
             Outcome::ChunkViolation(error) => {

@@ -236,6 +236,39 @@ async fn i8_over_tcp_a_lost_reply_outlasts_any_number_of_writes() {
     assert!(cache.proven >= u64::try_from(WRITES / 16 * 16 - 2 * 16).unwrap(), "{cache:?}");
 }
 
+/// Records that get no reply prove nothing: the client may have missed the reply that follows them.
+#[tokio::test]
+async fn i8_over_tcp_records_without_a_reply_prove_none() {
+    const CALLS: u32 = 16;
+    let program = program();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let config = ServerConfig { tcp_calls: 16, ..ServerConfig::default() };
+    let served = Arc::clone(&program) as _;
+    let server = Server::builder().config(config).program(served).listen_tcp(listener).build().unwrap();
+    let monitor = server.monitor();
+    tokio::spawn(server.serve(std::future::pending()));
+    let record = |message: &[u32]| {
+        let length = u32::try_from(4 * message.len()).unwrap();
+        words(&[&[0x8000_0000 | length], message].concat())
+    };
+    let count = |xid| record(&[xid, 0, 2, PROGRAM, 1, COUNT, 0, 0, 0, 0]);
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut reply = [0; 32];
+    for xid in 0..CALLS {
+        stream.write_all(&record(&[xid])).await.unwrap();
+    }
+    stream.write_all(&count(100)).await.unwrap();
+    stream.read_exact(&mut reply).await.unwrap();
+    assert_eq!((monitor.stats().calls, monitor.stats().reply_cache.proven), (u64::from(CALLS) + 1, 0));
+    // As many calls later it is proven.
+    for xid in 101..101 + CALLS {
+        stream.write_all(&count(xid)).await.unwrap();
+        stream.read_exact(&mut reply).await.unwrap();
+    }
+    assert_eq!(monitor.stats().reply_cache.proven, 1);
+}
+
 /// A client that serves (RFC 8167) keeps its replies for the server.
 #[tokio::test(start_paused = true)]
 async fn i8_s5_4_a_lost_reply_of_the_client_outlasts_other_calls() {
