@@ -100,6 +100,24 @@ pub enum Error {
         /// What is there, with an article.
         what: &'static str,
     },
+    /// A file that would be copied onto itself: the server exports what is a local file here.
+    #[error("{path} and its target are the same file")]
+    SameFile {
+        /// The source.
+        path: String,
+    },
+    /// A directory that contains its own copy.
+    #[error("{path}: cannot copy a directory into itself")]
+    IntoItself {
+        /// The directory that was met again.
+        path: String,
+    },
+    /// A source whose copy would have a name that an earlier source of the command has got.
+    #[error("{path} is not copied over what another source has just made")]
+    JustMade {
+        /// The source.
+        path: String,
+    },
     /// Something else where a regular file is wanted.
     #[error("{path} is {what}, not a regular file")]
     NotRegular {
@@ -230,7 +248,7 @@ impl Error {
         if let Self::Nfs { path, .. } = &mut self
             && path.is_empty()
         {
-            *path = String::from_utf8_lossy(name).into_owned();
+            *path = super::walk::lossy(name);
         }
         self
     }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use rpcrdma_oncrpc::Refused;
 use rpcrdma_xdr::encode;
 
 use super::transport::{Request, carry, unsendable};
@@ -14,6 +14,9 @@ use crate::extents::{
     MAX_EXTENTS_RESULTS,
 };
 use crate::wire::FileHandle;
+
+/// Longest wait for the answer: a server of others may not answer at all, and everything can be read without it.
+const EXTENTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Ranges of a file with data.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,17 +29,25 @@ pub(super) struct Found {
 
 impl Client {
     /// Where the file has data, from `offset` on to its end at `size`; `None` if the server does not tell: then everything
-    /// is to be read.
-    pub(super) async fn extents(
-        &self,
-        file: FileHandle,
-        offset: u64,
-        size: u64,
-    ) -> Result<Option<Found>, Error> {
-        let unknown = &self.inner.no_extents;
-        if unknown.load(Ordering::Relaxed) {
-            return Ok(None);
+    /// is to be read. A server that refuses this private program, or answers it badly, is not asked again. That is no failure:
+    /// READ will say what is wrong.
+    pub(super) async fn extents(&self, file: FileHandle, offset: u64, size: u64) -> Option<Found> {
+        if self.inner.no_extents.load(Ordering::Relaxed) {
+            return None;
         }
+        let asked = self.ask_extents(file, offset).await;
+        match asked.and_then(|found| found.map(|found| check(found, offset, size)).transpose()) {
+            Ok(found) => found,
+            Err(error) => {
+                self.inner.no_extents.store(true, Ordering::Relaxed);
+                tracing::debug!(%error, "the server does not tell where files have data");
+                None
+            }
+        }
+    }
+
+    /// Asks the server; `None` if it cannot tell about this file.
+    async fn ask_extents(&self, file: FileHandle, offset: u64) -> Result<Option<ExtentsOk>, Error> {
         let name = ExtentsProcedure::Extents.name();
         let count = u32::try_from(MAX_EXTENTS).unwrap_or(u32::MAX);
         let arguments =
@@ -50,25 +61,14 @@ impl Client {
             credential: procedures.credential.clone(),
             arguments,
             results: LargestResults { inline: MAX_EXTENTS_RESULTS, payload: None },
-            timeout: procedures.timeout,
+            timeout: Some(procedures.timeout.unwrap_or(EXTENTS_TIMEOUT).min(EXTENTS_TIMEOUT)),
         };
-        match carry::<ExtentsResult>(&*procedures.transport, request).await {
-            Ok(ExtentsResult::Ok(found)) => check(found, offset, size).map(Some),
-            Ok(ExtentsResult::Fail { status, .. }) => {
-                // READ will say whether the file can be read.
+        match carry::<ExtentsResult>(&*procedures.transport, request).await? {
+            ExtentsResult::Ok(found) => Ok(Some(found)),
+            ExtentsResult::Fail { status, .. } => {
                 tracing::debug!(status = status.name(), "the server does not tell where the file has data");
                 Ok(None)
             }
-            // RFC 5531 §9: a server of others.
-            Err(Error::Rpc {
-                source:
-                    Refused::ProgramUnavailable | Refused::ProgramMismatch { .. } | Refused::ProcedureUnavailable,
-                ..
-            }) => {
-                unknown.store(true, Ordering::Relaxed);
-                Ok(None)
-            }
-            Err(error) => Err(error),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! share this.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -28,6 +29,13 @@ struct Shared {
     unstable: Mutex<Unstable>,
     /// Held by whoever commits.
     committing: tokio::sync::Mutex<()>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let left = self.unstable.get_mut().unwrap_or_else(PoisonError::into_inner).bytes;
+        self.client.inner.unstable.fetch_sub(left, Ordering::Relaxed);
+    }
 }
 
 /// What the server may lose, in the order in which it was written.
@@ -154,7 +162,7 @@ impl File {
             self.write_piece(offset, piece, StableHow::Unstable).await?;
             offset = offset.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
         }
-        if self.unstable_bytes() > self.client().inner.options.unstable_limit {
+        if self.must_commit() {
             self.sync().await?;
         }
         Ok(())
@@ -198,8 +206,17 @@ impl File {
 
     fn remember(&self, write: UnstableWrite) {
         let mut unstable = self.shared.unstable.lock().unwrap_or_else(PoisonError::into_inner);
-        unstable.bytes = unstable.bytes.saturating_add(write.data.len());
+        let length = write.data.len();
+        unstable.bytes = unstable.bytes.saturating_add(length);
         unstable.writes.push(write);
+        self.client().inner.unstable.fetch_add(length, Ordering::Relaxed);
+    }
+
+    /// Whether this file has to commit before it writes more: too much waits in all files together, some of it here. No file
+    /// waits for another one.
+    pub(super) fn must_commit(&self) -> bool {
+        let inner = &self.client().inner;
+        inner.unstable.load(Ordering::Relaxed) > inner.options.unstable_limit && self.unstable_bytes() > 0
     }
 
     /// Bytes that wait for COMMIT.
@@ -233,7 +250,9 @@ impl File {
         }
         let mut unstable = self.shared.unstable.lock().unwrap_or_else(PoisonError::into_inner);
         unstable.writes.drain(..writes.len());
-        unstable.bytes = unstable.writes.iter().map(|write| write.data.len()).sum();
+        let left = unstable.writes.iter().map(|write| write.data.len()).sum();
+        let before = std::mem::replace(&mut unstable.bytes, left);
+        self.client().inner.unstable.fetch_sub(before.saturating_sub(left), Ordering::Relaxed);
         Ok(())
     }
 }

@@ -53,7 +53,7 @@ mod write;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use rpcrdma_oncrpc::{AuthSys, Credential};
@@ -66,7 +66,7 @@ pub use file::File;
 pub use procedures::{JUKEBOX_FIRST_PAUSE, JUKEBOX_LONGEST_PAUSE, Procedures};
 pub use read::ReadStream;
 pub(crate) use transport::{Request, Transport, carry, unsendable};
-pub use tree::{CopyEvent, CopyFailure, CopyOptions, CopyReport, MAX_DEPTH, Progress};
+pub use tree::{CopyEvent, CopyFailure, CopyOptions, CopyReport, CopyRun, MAX_DEPTH, MAX_REPORTED, Progress};
 pub use url::{NfsUrl, UrlError};
 pub use walk::{MAX_SYMLINKS, Node};
 pub use write::WriteStream;
@@ -91,7 +91,8 @@ pub struct ClientOptions {
     pub window: usize,
     /// READs or WRITEs in flight for one file. Default: 16.
     pub file_window: usize,
-    /// Bytes written to one file that may wait for COMMIT: they are kept until then. Default: 32 MiB.
+    /// Bytes written that may wait for COMMIT, over all files: they are kept until then. Beyond it each file that is written
+    /// to commits what it has. Default: 128 MiB.
     pub unstable_limit: usize,
     /// For each call; `None` for that of the transport.
     pub timeout: Option<Duration>,
@@ -108,7 +109,7 @@ impl Default for ClientOptions {
             chunk: 1 << 20,
             window: 32,
             file_window: 16,
-            unstable_limit: 32 << 20,
+            unstable_limit: 128 << 20,
             timeout: None,
             mount_port: None,
             jukebox_patience: Duration::from_secs(60),
@@ -147,9 +148,11 @@ struct Inner {
     options: ClientOptions,
     /// One permit for each READ or WRITE in flight or not yet taken from its stream.
     window: Arc<Semaphore>,
+    /// Bytes of all files that wait for COMMIT.
+    unstable: AtomicUsize,
     /// The server said NFS3ERR_NOTSUPP to READDIRPLUS.
     no_readdirplus: AtomicBool,
-    /// The server does not have the program of [`crate::extents`].
+    /// The server does not answer, or not well, the program of [`crate::extents`].
     no_extents: AtomicBool,
     mounted: Option<connect::Mounted>,
 }
@@ -172,7 +175,9 @@ impl Client {
         let window = Arc::new(Semaphore::new(options.window.clamp(1, Semaphore::MAX_PERMITS)));
         let no_readdirplus = AtomicBool::new(false);
         let no_extents = AtomicBool::new(false);
-        let inner = Inner { procedures, root, info, options, window, no_readdirplus, no_extents, mounted };
+        let unstable = AtomicUsize::new(0);
+        let inner =
+            Inner { procedures, root, info, options, window, unstable, no_readdirplus, no_extents, mounted };
         Ok(Self { inner: Arc::new(inner) })
     }
 

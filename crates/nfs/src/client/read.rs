@@ -3,7 +3,8 @@
 //! READs of [`Client::read_size`](super::Client::read_size) bytes start in order: one always, more as long as the
 //! client's window has room, up to [`ClientOptions::file_window`](super::ClientOptions::file_window). The pieces are
 //! handed out in order; each holds its place in the window until the next one is asked for. A short READ is completed
-//! by further ones.
+//! by further ones, which ask for no more than the last one brought. Memory that a READ offered and its reply did not fill is
+//! not kept.
 //!
 //! *Where it ends.* At the caller's length, or where a READ says that the file ends. If none does so where the attributes
 //! said, the attributes are asked for once more; the second answer stands.
@@ -11,7 +12,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::inflight::InFlight;
@@ -148,26 +149,63 @@ async fn ask_end(file: &File, offset: u64) -> Result<Chunk, Error> {
     Ok(Chunk { pieces: Vec::new(), eof: end <= offset, end: Some(end), place: None })
 }
 
-/// Reads `length` bytes, fewer only at the end of the file.
+/// Pieces of a chunk. Each holds the memory that its READ offered: one that is shorter than half of that is copied.
+#[derive(Default)]
+struct Pieces {
+    whole: Vec<(u64, Bytes)>,
+    /// Short pieces, one behind the other, and where they begin.
+    joined: BytesMut,
+    start: u64,
+}
+
+impl Pieces {
+    fn push(&mut self, at: u64, data: Bytes, asked: u32) {
+        if data.is_empty() {
+            return;
+        }
+        if data.len() >= usize::try_from(asked / 2).unwrap_or(usize::MAX) && data.len() > 1 {
+            self.join();
+            self.whole.push((at, data));
+            return;
+        }
+        if self.joined.is_empty() {
+            self.start = at;
+        }
+        self.joined.extend_from_slice(&data);
+    }
+
+    fn join(&mut self) {
+        if !self.joined.is_empty() {
+            self.whole.push((self.start, self.joined.split().freeze()));
+        }
+    }
+
+    fn finish(mut self) -> Vec<(u64, Bytes)> {
+        self.join();
+        self.whole
+    }
+}
+
+/// Reads `length` bytes, fewer only at the end of the file. After a short READ the next ones ask for what that brought.
 async fn read_chunk(
     file: &File,
     offset: u64,
     length: u64,
     place: Option<OwnedSemaphorePermit>,
 ) -> Result<Chunk, Error> {
-    let mut pieces = Vec::with_capacity(1);
+    let mut pieces = Pieces::default();
+    let mut most = u32::MAX;
     let mut done = 0;
     while done < length {
-        let count = u32::try_from(length - done).unwrap_or(u32::MAX);
+        let count = u32::try_from(length - done).unwrap_or(u32::MAX).min(most);
         let at = offset.saturating_add(done);
         let (data, eof) = file.read_once(at, count).await?;
         done += u64::try_from(data.len()).unwrap_or(u64::MAX);
-        if !data.is_empty() {
-            pieces.push((at, data));
-        }
+        most = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        pieces.push(at, data, count);
         if eof {
-            return Ok(Chunk { pieces, eof: true, end: None, place });
+            return Ok(Chunk { pieces: pieces.finish(), eof: true, end: None, place });
         }
     }
-    Ok(Chunk { pieces, eof: false, end: None, place })
+    Ok(Chunk { pieces: pieces.finish(), eof: false, end: None, place })
 }

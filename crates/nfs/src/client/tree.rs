@@ -10,10 +10,15 @@
 //!   is read to its end, or written.
 //! - What cannot be copied is reported and the rest goes on; when the server is lost, the copy ends.
 //!
-//! *Existing files.* A regular file with one name is replaced by a new one with its mode and owner. A file with several
-//! names is written in place. So is a file that the caller may write but not replace: somebody else's, or a file in a
-//! directory where the caller can make nothing. A symbolic link that the caller names is followed. At the server links
-//! are followed in trees too. In a local tree they are replaced: the server chose the names.
+//! *Existing files.* A regular file is replaced by a new one with its mode and owner. If the caller names a file that has
+//! several names, it is written in place. In a tree it loses the name instead: its other names may be those of further
+//! files of the tree. A file that the caller may write but not replace is written in place too. That is somebody else's, or
+//! one in a directory where the caller can make nothing, or one that is mounted. No file is written in place twice. A symbolic link that the caller
+//! names is followed. At the server links are followed in trees too. In a local tree they are replaced: the server chose
+//! the names. Devices, pipes, sockets and directories are never replaced.
+//!
+//! *Source and target.* The server may export files that are local here: number and times tell. A file is not copied onto
+//! itself then, nor a directory into itself. Two sources of one command do not get one name ([`CopyRun`]).
 //!
 //! *Hostile servers.* The names that a server lists become local names only after
 //! [`FileName::check_component`](crate::wire::FileName::check_component). No name comes twice from one directory. A local
@@ -32,14 +37,18 @@
 mod get;
 mod local;
 mod put;
+mod run;
 mod upload;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
+pub use run::{CopyRun, MAX_REPORTED};
+
 use super::Error;
+use super::walk::shortened;
 use crate::wire::{Attributes, NfsTime};
 
 /// Deepest directory below the source that is copied, by default. No real tree is as deep; a server could make one up.
@@ -54,10 +63,10 @@ pub type Progress = Arc<dyn Fn(CopyEvent<'_>) + Send + Sync>;
 pub struct CopyOptions {
     /// Directories with everything in them; without it a directory is an error. Default: no.
     pub recursive: bool,
-    /// Keeps mode and time of last change, names of one file inside the tree, and as root the owner. Default: yes.
+    /// Keeps mode, time of last change and group, names of one file inside the tree, and as root the owner. Default: yes.
     pub preserve: bool,
-    /// Writes existing files in place and new ones under their own names: an interrupted copy leaves half a file.
-    /// Default: no.
+    /// Writes existing files in place and new ones under their own names: an interrupted copy leaves half a file. A file that
+    /// was written so already gets a new one in the place of its next name. Default: no.
     pub in_place: bool,
     /// Files that are copied at the same time. Default: 16.
     pub parallel: usize,
@@ -65,6 +74,11 @@ pub struct CopyOptions {
     pub max_depth: usize,
     /// Told of everything that happens.
     pub progress: Option<Progress>,
+    /// Permission bits that new files and directories at the server do not get, unless attributes are kept. Local ones have
+    /// the mask of the process. Default: none.
+    pub umask: u32,
+    /// Shared by the copies of one command. Default: each copy is alone.
+    pub run: Option<CopyRun>,
 }
 
 impl Default for CopyOptions {
@@ -76,13 +90,15 @@ impl Default for CopyOptions {
             parallel: 16,
             max_depth: MAX_DEPTH,
             progress: None,
+            umask: 0,
+            run: None,
         }
     }
 }
 
 impl fmt::Debug for CopyOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { recursive, preserve, in_place, parallel, max_depth, progress } = self;
+        let Self { recursive, preserve, in_place, parallel, max_depth, progress, umask, run } = self;
         f.debug_struct("CopyOptions")
             .field("recursive", recursive)
             .field("preserve", preserve)
@@ -90,6 +106,8 @@ impl fmt::Debug for CopyOptions {
             .field("parallel", parallel)
             .field("max_depth", max_depth)
             .field("progress", &progress.is_some())
+            .field("umask", umask)
+            .field("run", run)
             .finish()
     }
 }
@@ -156,25 +174,31 @@ pub struct CopyReport {
     pub holes: u64,
     /// Objects whose owner could not be kept, although this was root: the copy belongs to whoever made it.
     pub owners_not_kept: u64,
+    /// Objects whose group could not be kept: the caller is neither root nor in that group.
+    pub groups_not_kept: u64,
     /// Local objects with extended attributes or access control lists, which NFS version 3 cannot carry. Counted only if
     /// attributes are kept at all.
     pub xattrs_not_kept: u64,
-    /// Paths that were left out, with the reason.
+    /// Paths that were left out, with the reason: the first [`MAX_REPORTED`] of them. Long paths are shortened.
     pub skipped: Vec<(String, String)>,
-    /// Paths that could not be copied.
+    /// How many more were left out.
+    pub skipped_more: u64,
+    /// Paths that could not be copied, likewise.
     pub failures: Vec<CopyFailure>,
+    /// How many more could not be copied.
+    pub failures_more: u64,
 }
 
 /// Options and report of a copy, shared by its tasks.
 #[derive(Clone)]
 struct Copying {
     options: CopyOptions,
-    report: Arc<Mutex<CopyReport>>,
+    run: CopyRun,
 }
 
 impl Copying {
     fn new(options: &CopyOptions) -> Self {
-        Self { options: options.clone(), report: Arc::default() }
+        Self { options: options.clone(), run: options.run.clone().unwrap_or_default() }
     }
 
     fn tell(&self, event: CopyEvent<'_>) {
@@ -184,7 +208,7 @@ impl Copying {
     }
 
     fn note(&self, change: impl FnOnce(&mut CopyReport)) {
-        change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner));
+        self.run.note(change);
     }
 
     fn moved(&self, bytes: usize) {
@@ -209,14 +233,18 @@ impl Copying {
 
     fn skipped(&self, path: &str, reason: &str) {
         self.tell(CopyEvent::Skipped { path, reason });
-        self.note(|report| report.skipped.push((path.to_owned(), reason.to_owned())));
+        self.note(|report| {
+            if report.skipped.len() < MAX_REPORTED {
+                report.skipped.push((path.to_owned(), reason.to_owned()));
+            } else {
+                report.skipped_more += 1;
+            }
+        });
     }
 
-    /// Counts an owner that could not be kept.
-    fn owner(&self, kept: bool) {
-        if !kept {
-            self.note(|report| report.owners_not_kept += 1);
-        }
+    /// Counts an owner or group that could not be kept.
+    fn owner(&self, kept: Owned) {
+        self.note(|report| report.count_owner(kept));
     }
 
     /// Notes down a failure; gives it back if the whole copy had better end.
@@ -225,12 +253,18 @@ impl Copying {
             return Err(error);
         }
         self.tell(CopyEvent::Failed { path, error: &error });
-        self.note(|report| report.failures.push(CopyFailure { path: path.to_owned(), error }));
+        self.note(|report| {
+            if report.failures.len() < MAX_REPORTED {
+                report.failures.push(CopyFailure { path: path.to_owned(), error });
+            } else {
+                report.failures_more += 1;
+            }
+        });
         Ok(())
     }
 
     fn report(&self) -> CopyReport {
-        std::mem::take(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))
+        self.run.take_report()
     }
 }
 
@@ -277,6 +311,29 @@ impl Tasks {
     }
 }
 
+/// Whether owner and group of an object could be kept.
+#[derive(Debug, Clone, Copy, Default)]
+struct Owned {
+    owner: bool,
+    group: bool,
+}
+
+impl Owned {
+    /// Nothing was to be kept, or all of it was.
+    const ALL: Self = Self { owner: true, group: true };
+
+    const fn all(self) -> bool {
+        self.owner && self.group
+    }
+}
+
+impl CopyReport {
+    fn count_owner(&mut self, kept: Owned) {
+        self.owners_not_kept += u64::from(!kept.owner);
+        self.groups_not_kept += u64::from(!kept.group);
+    }
+}
+
 /// Attributes that a copy keeps of its original.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
@@ -299,12 +356,13 @@ fn temporary_name() -> String {
     format!(".rpcrdma-{:016x}.part", rand::random::<u64>())
 }
 
-/// The path of an entry, for messages and reports.
+/// The path of an entry, for messages and reports: a long one is shortened.
 fn child(path: &str, name: &str) -> String {
-    if path.ends_with('/') || path.is_empty() { format!("{path}{name}") } else { format!("{path}/{name}") }
+    let between = if path.ends_with('/') || path.is_empty() { "" } else { "/" };
+    shortened(format!("{path}{between}{name}"))
 }
 
-/// The path that these names lead to.
+/// The path that these names lead to, likewise.
 fn below<'a>(path: &str, names: impl IntoIterator<Item = &'a std::ffi::OsStr>) -> String {
     let mut path = path.to_owned();
     for name in names {
@@ -313,5 +371,5 @@ fn below<'a>(path: &str, names: impl IntoIterator<Item = &'a std::ffi::OsStr>) -
         }
         path.push_str(&name.to_string_lossy());
     }
-    path
+    shortened(path)
 }

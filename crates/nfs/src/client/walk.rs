@@ -25,7 +25,7 @@ pub struct Node {
 }
 
 /// The directory and the name at the end of a path.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) dir: FileHandle,
     pub(super) name: FileName,
@@ -173,7 +173,41 @@ impl Client {
     }
 }
 
+/// Longest path in a message or report, in bytes: a longer one is shortened in its middle.
+const SHOWN_PATH: usize = 4096;
+/// Lengths of its beginning and of its end that are shown then.
+const SHOWN_PARTS: (usize, usize) = (1024, 2048);
+
 /// A path for people.
 pub(super) fn lossy(path: &[u8]) -> String {
-    String::from_utf8_lossy(path).into_owned()
+    shortened(String::from_utf8_lossy(path).into_owned())
+}
+
+/// A path for people, of a bounded length: a server may list directories as deep as it likes.
+pub(super) fn shortened(path: String) -> String {
+    if path.len() <= SHOWN_PATH {
+        return path;
+    }
+    let start = path.get(..path.floor_char_boundary(SHOWN_PARTS.0)).unwrap_or_default();
+    let end = path.get(path.ceil_char_boundary(path.len() - SHOWN_PARTS.1)..).unwrap_or_default();
+    format!("{start}[…]{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i6_long_paths_are_shortened() {
+        assert_eq!(lossy(b"/a/b"), "/a/b");
+        let whole = "é".repeat(SHOWN_PATH / 2);
+        assert_eq!(lossy(whole.as_bytes()), whole);
+        for letter in ["a", "é", "雪"] {
+            let long = format!("start{}end", letter.repeat(1 << 20));
+            let shown = lossy(long.as_bytes());
+            assert!(shown.len() < SHOWN_PATH && shown.starts_with("start") && shown.ends_with("end"));
+        }
+        // Long as it came, and longer as it is shown.
+        assert!(lossy(&[0xff; 4000]).len() <= SHOWN_PATH);
+    }
 }

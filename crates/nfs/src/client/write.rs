@@ -2,8 +2,8 @@
 //!
 //! Data is cut into WRITEs of [`Client::write_size`](super::Client::write_size) bytes. What is short of that waits
 //! for more, so that small pieces do not become small calls. WRITEs are UNSTABLE; whenever
-//! [`ClientOptions::unstable_limit`](super::ClientOptions::unstable_limit) bytes wait for COMMIT, and at the end,
-//! the file is synced.
+//! [`ClientOptions::unstable_limit`](super::ClientOptions::unstable_limit) bytes of all files wait for COMMIT, and at the
+//! end, the file is synced.
 
 use bytes::{Bytes, BytesMut};
 
@@ -88,8 +88,7 @@ impl WriteStream {
     }
 
     async fn start(&mut self, piece: Bytes, stable: StableHow) -> Result<(), Error> {
-        let inner = &self.file.client().inner;
-        if self.file.unstable_bytes() > inner.options.unstable_limit {
+        if self.file.must_commit() {
             self.drain().await?;
             self.file.sync().await?;
         }

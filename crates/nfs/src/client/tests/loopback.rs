@@ -55,6 +55,8 @@ impl Step {
     }
 }
 
+type Extents = Box<dyn Fn() -> Result<Bytes, CallError> + Send>;
+
 type Hook = Box<dyn FnMut(NfsProcedure, &Bytes) -> Step + Send>;
 
 /// See the module's introduction.
@@ -65,6 +67,7 @@ pub(super) struct Loopback {
     in_flight: AtomicU32,
     most_in_flight: AtomicU32,
     latency: Mutex<Duration>,
+    extents: Mutex<Option<Extents>>,
 }
 
 impl Loopback {
@@ -87,6 +90,7 @@ impl Loopback {
             in_flight: AtomicU32::new(0),
             most_in_flight: AtomicU32::new(0),
             latency: Mutex::default(),
+            extents: Mutex::default(),
         })
     }
 
@@ -98,6 +102,20 @@ impl Loopback {
     /// Takes the program of extents away.
     pub(super) fn without_extents(&self) {
         self.programs.lock().unwrap().retain(|program| program.number() != EXTENTS_PROGRAM);
+    }
+
+    /// Answers the calls of the program of extents. How often that was done.
+    pub(super) fn answer_extents(
+        &self,
+        answer: impl Fn() -> Result<Bytes, CallError> + Send + 'static,
+    ) -> Arc<AtomicU32> {
+        let count = Arc::new(AtomicU32::new(0));
+        let counted = count.clone();
+        *self.extents.lock().unwrap() = Some(Box::new(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            answer()
+        }));
+        count
     }
 
     /// Sets the hook for NFS calls.
@@ -150,6 +168,11 @@ impl Loopback {
             let procedure = NfsProcedure::from_number(procedure).unwrap();
             self.calls.lock().unwrap().push(procedure);
             step = (self.hook.lock().unwrap())(procedure, &arguments);
+        }
+        if program == EXTENTS_PROGRAM
+            && let Some(answer) = self.extents.lock().unwrap().as_ref()
+        {
+            return answer().map(Decoder::new);
         }
         // As on a network, other calls overtake.
         tokio::task::yield_now().await;

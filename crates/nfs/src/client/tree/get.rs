@@ -8,8 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::local::{LocalDir, Sink, Spot, blocking, make_link, make_symlink, spot_of};
-use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, Tasks, below, child};
+use super::local::{
+    Identity, LocalDir, OWNER_ALL, Sink, Spot, Wanted, blocking, make_link, make_symlink, spot_of,
+};
+use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
 use crate::client::walk::lossy;
 use crate::client::{Client, DirItem, Error, File, Node, ReadStream};
 use crate::wire::{FileHandle, FileType};
@@ -20,6 +22,8 @@ type FileKey = (u64, u64);
 /// A directory that is to be copied.
 struct Directory {
     handle: FileHandle,
+    /// Its number at the server.
+    fileid: u64,
     kept: Kept,
     local: Arc<LocalDir>,
     depth: usize,
@@ -81,7 +85,10 @@ struct Get {
     /// Files with several names: where the first of them goes.
     first: HashMap<FileKey, Spot>,
     further: Vec<Further>,
+    /// Directories whose attributes are set last.
     finished: Vec<(Arc<LocalDir>, Kept)>,
+    /// The directory in which the copy begins.
+    top: Option<Arc<LocalDir>>,
 }
 
 impl Client {
@@ -127,11 +134,14 @@ impl Client {
             first: HashMap::new(),
             further: Vec::new(),
             finished: Vec::new(),
+            top: None,
         };
         match tree {
             Some(dir) => {
                 let kept = Kept::from(&node.attributes);
-                let first = Directory { handle: node.handle, kept, local: dir, depth: 0, anchor: None };
+                let Node { handle, attributes } = node;
+                let fileid = attributes.fileid;
+                let first = Directory { handle, fileid, kept, local: dir, depth: 0, anchor: None };
                 get.tree(first).await?;
             }
             None => get.named(local, node).await?,
@@ -162,12 +172,12 @@ impl Getting {
     async fn file(self, path: String, goal: Goal, node: Node) -> Result<(), Error> {
         let Node { handle, attributes } = node;
         let kept = Kept::from(&attributes);
-        let in_place = self.copying.options.in_place;
+        let wanted = Wanted { source: attributes, copying: self.copying.clone() };
         let to = goal.clone();
         let place = || goal.path();
         let mut sink = blocking(place, move || match to {
-            Goal::Named(path) => Sink::named(&path, kept.mode, in_place),
-            Goal::Tree(spot) => Sink::in_tree(&spot, kept.mode, in_place),
+            Goal::Named(path) => Sink::named(&path, &wanted),
+            Goal::Tree(spot) => Sink::in_tree(&spot, &wanted),
         })
         .await?;
         let file = self.client.file(handle, &path);
@@ -198,7 +208,7 @@ impl Getting {
     ) -> Result<(Sink, u64), Error> {
         let mut end = 0;
         while end < size {
-            let Some(found) = self.client.extents(file.handle(), end, size).await? else { break };
+            let Some(found) = self.client.extents(file.handle(), end, size).await else { break };
             let behind = found.ranges.last().map_or(end, |range| range.end);
             let stream = file.read_ranges(found.ranges);
             (sink, end) = self.pieces(stream, goal, sink, end).await?;
@@ -238,8 +248,9 @@ impl Getting {
         let target =
             self.client.read_link_of(node.handle).await.map_err(|error| error.at(path.as_bytes()))?;
         let keep = self.kept(Kept::from(&node.attributes));
-        let place = spot.clone();
-        let owned = blocking(|| spot.path(), move || make_symlink(&target, &place, keep)).await?;
+        let (place, copying) = (spot.clone(), self.copying.clone());
+        let make = move || make_symlink(&target, &place, keep, &copying);
+        let owned = blocking(|| spot.path(), make).await?;
         self.copying.owner(owned);
         self.copying.done(&path, |report| &mut report.symlinks);
         Ok(())
@@ -273,9 +284,12 @@ impl Get {
             let Directory { local, kept, .. } = directory;
             let path = self.with.path_of(&local);
             match result {
-                Ok(()) => {
+                Ok(new) => {
                     self.with.copying.done(&path, |report| &mut report.directories);
-                    self.finished.push((local, kept));
+                    // A new one of our own has permissions that we needed.
+                    if self.with.copying.options.preserve || (new && kept.mode & OWNER_ALL != OWNER_ALL) {
+                        self.finished.push((local, kept));
+                    }
                 }
                 Err(error) => self.with.copying.failed(&path, error)?,
             }
@@ -283,8 +297,13 @@ impl Get {
         Ok(())
     }
 
-    async fn directory(&mut self, directory: &Directory, waiting: &mut Vec<Directory>) -> Result<(), Error> {
-        let Directory { handle, kept, local, depth, anchor } = directory;
+    /// Makes the directory and starts the copy of what is in it. Whether it is new.
+    async fn directory(
+        &mut self,
+        directory: &Directory,
+        waiting: &mut Vec<Directory>,
+    ) -> Result<bool, Error> {
+        let Directory { handle, fileid, kept, local, depth, anchor } = directory;
         let limit = self.with.copying.options.max_depth;
         if *depth > limit {
             return Err(Error::TooDeep { path: self.with.path_of(local), limit });
@@ -292,8 +311,17 @@ impl Get {
         if *anchor == Some(*handle) {
             return Err(Error::DirectoryLoop { path: self.with.path_of(local) });
         }
-        let (dir, mode) = (Arc::clone(local), kept.mode);
-        blocking(|| local.path(), move || dir.make(mode)).await?;
+        if self.is_top(*handle, *fileid).await? {
+            return Err(Error::IntoItself { path: self.with.path_of(local) });
+        }
+        let (dir, mode, private) = (Arc::clone(local), kept.mode, self.with.copying.options.preserve);
+        let new = blocking(|| local.path(), move || dir.make(mode, private)).await?;
+        if self.top.is_none() {
+            self.top = Some(Arc::clone(local));
+            if self.is_top(*handle, *fileid).await? {
+                return Err(Error::IntoItself { path: self.with.path_of(local) });
+            }
+        }
         let mut reader = self.with.client.dir_reader(*handle, self.with.path_of(local));
         while let Some(items) = reader.next().await? {
             for item in items {
@@ -310,7 +338,23 @@ impl Get {
                 }
             }
         }
-        Ok(())
+        Ok(new)
+    }
+
+    /// Whether a directory at the server is the local one in which the copy began. Its time of change moves as the copy
+    /// goes on: it is looked at before and after the server is asked.
+    async fn is_top(&self, handle: FileHandle, fileid: u64) -> Result<bool, Error> {
+        let Some(top) = &self.top else { return Ok(false) };
+        let look = || {
+            let dir = Arc::clone(top);
+            blocking(|| top.path(), move || dir.stat().map(|stat| Identity::from(&stat)))
+        };
+        let before = look().await?;
+        if before.number() != fileid {
+            return Ok(false);
+        }
+        let there = Identity::from(&self.with.client.attributes(handle).await?);
+        Ok(there.is_between(&before, &look().await?))
     }
 
     /// Starts the copy of one entry; a directory is given back.
@@ -325,6 +369,7 @@ impl Get {
         if attributes.is_directory() {
             return Ok(Some(Directory {
                 handle,
+                fileid: attributes.fileid,
                 kept: Kept::from(&attributes),
                 local: spot.dir.entry(&spot.name),
                 depth: above.depth.saturating_add(1),
@@ -360,10 +405,10 @@ impl Get {
         let Self { with, further, finished, .. } = self;
         for Further { key, first, spot, node } in further {
             let path = with.path_in(&spot.dir, &spot.name);
-            let place = spot.clone();
+            let (place, copying) = (spot.clone(), with.copying.clone());
             // Without the first, or on a file system without hard links, there are as many copies.
             let linked = with.is_complete(key)
-                && blocking(|| spot.path(), move || make_link(&first, &place)).await.is_ok();
+                && blocking(|| spot.path(), move || make_link(&first, &place, &copying)).await.is_ok();
             if linked {
                 with.copying.done(&path, |report| &mut report.hard_links);
                 continue;
@@ -373,23 +418,21 @@ impl Get {
                 with.copying.failed(&path, error)?;
             }
         }
-        if !with.copying.options.preserve {
-            return Ok(());
-        }
         // The deepest first: a directory may not be writable once its mode is set.
+        let (preserve, copying) = (with.copying.options.preserve, with.copying.clone());
         let failures = blocking(PathBuf::new, move || {
             let mut failures = Vec::new();
-            let mut disowned = 0;
             for (dir, kept) in finished.into_iter().rev() {
-                match dir.finish(kept) {
-                    Ok(owned) => disowned += u64::from(!owned),
+                let set =
+                    if preserve { dir.finish(kept) } else { dir.restrict(kept.mode).map(|()| Owned::ALL) };
+                match set {
+                    Ok(owned) => copying.owner(owned),
                     Err(error) => failures.push((dir, error)),
                 }
             }
-            Ok((failures, disowned))
+            Ok(failures)
         });
-        let (failures, disowned) = failures.await?;
-        with.copying.note(|report| report.owners_not_kept += disowned);
+        let failures = failures.await?;
         for (dir, source) in failures {
             with.copying.failed(&with.path_of(&dir), Error::Local { path: dir.path(), source })?;
         }

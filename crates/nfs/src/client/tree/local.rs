@@ -4,8 +4,8 @@
 //! a path may be longer than any system call takes, and a link that somebody puts in the way is not followed. Few
 //! descriptors are kept open; a directory whose descriptor was closed is opened again from the nearest one above.
 //!
-//! *Targets.* [`Sink`] is where the content of a file goes. A regular file with one name, or none yet, is written under
-//! a temporary name and renamed. A file with several names, a device or a pipe is written in place.
+//! *Targets.* [`Sink`] is where the content of a file goes. A regular file is written under a temporary name and renamed,
+//! after its close went well. A file with several names that the caller named, a device or a pipe is written in place.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -15,19 +15,20 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
-    XattrFlags, chownat, fgetxattr, flistxattr, fsetxattr, fstatfs, linkat, mkdirat, openat, readlinkat,
-    renameat, statx, symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Statx, StatxAttributes, StatxFlags, Timespec, Timestamps,
+    UTIME_OMIT, Uid, XattrFlags, chownat, fgetxattr, flistxattr, fsetxattr, fstatfs, linkat, mkdirat, openat,
+    readlinkat, renameat, statx, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
-use super::{Kept, temporary_name};
+use super::{Copying, Kept, Owned, temporary_name};
+use crate::client::walk::shortened;
 use crate::client::{Error, MAX_SYMLINKS};
-use crate::wire::NfsTime;
+use crate::wire::{Attributes, NfsTime};
 
 /// Directory descriptors of one copy that stay open while nobody uses them.
 const OPEN_DIRECTORIES: usize = 64;
@@ -37,6 +38,10 @@ const XATTR_MAX: usize = 64 << 10;
 const PROC_SUPER_MAGIC: u64 = 0x9fa0;
 /// Permission bits that anybody may set on what is their own.
 const PERMISSIONS: u32 = 0o777;
+/// Permission bits of the owner: a directory has all of them while a copy fills it.
+pub(super) const OWNER_ALL: u32 = 0o700;
+/// Mode of a file that nobody else may touch yet: it will get the attributes of another one.
+pub(super) const PRIVATE_FILE: u32 = 0o600;
 /// Length of the blocks in which zeros are looked for, in bytes: no common file system has smaller ones.
 const BLOCK: usize = 4096;
 const BLOCK_LENGTH: u64 = 4096;
@@ -81,6 +86,72 @@ pub(super) struct LocalDir {
     place: DirPlace,
     open: Mutex<Weak<OwnedFd>>,
     recent: Arc<Recent>,
+    /// Its file system and number, once they were asked for.
+    id: OnceLock<FileId>,
+}
+
+/// A local file or directory: its file system and number.
+pub(super) type FileId = (u64, u64);
+
+fn id_of(stat: &Statx) -> FileId {
+    (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
+}
+
+/// Tells whether a local object and one of a server are one: that is so if the server exports this file system. Any change of
+/// the object changes some of this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    number: u64,
+    size: u64,
+    mtime: NfsTime,
+    ctime: NfsTime,
+}
+
+impl Identity {
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether this is an object that was seen before and after, with a time of change between.
+    pub(super) fn is_between(&self, before: &Self, after: &Self) -> bool {
+        self.number == before.number
+            && self.number == after.number
+            && (before.ctime..=after.ctime).contains(&self.ctime)
+    }
+}
+
+impl From<&Attributes> for Identity {
+    fn from(attributes: &Attributes) -> Self {
+        let &Attributes { fileid, size, mtime, ctime, .. } = attributes;
+        Self { number: fileid, size, mtime, ctime }
+    }
+}
+
+impl From<&Statx> for Identity {
+    fn from(stat: &Statx) -> Self {
+        let (mtime, ctime) = (stat.stx_mtime, stat.stx_ctime);
+        Self {
+            number: stat.stx_ino,
+            size: stat.stx_size,
+            mtime: nfs_time(mtime.tv_sec, mtime.tv_nsec),
+            ctime: nfs_time(ctime.tv_sec, ctime.tv_nsec),
+        }
+    }
+}
+
+/// The nearest time that the protocol can say.
+fn nfs_time(seconds: i64, nanoseconds: u32) -> NfsTime {
+    match u64::try_from(seconds) {
+        Err(_) => NfsTime::default(),
+        Ok(seconds) => std::time::UNIX_EPOCH
+            .checked_add(std::time::Duration::new(seconds, nanoseconds))
+            .map_or(NfsTime { seconds: u32::MAX, nanoseconds: 999_999_999 }, NfsTime::from),
+    }
+}
+
+/// The attributes of an open file or directory.
+pub(super) fn stat_of(file: impl AsFd) -> io::Result<Statx> {
+    Ok(statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?)
 }
 
 #[derive(Debug)]
@@ -118,13 +189,14 @@ impl LocalDir {
         let fd = Arc::new(openat(CWD, used, flags() | OFlags::PATH, Mode::empty())?);
         let open = Mutex::new(Arc::downgrade(&fd));
         let place = DirPlace::Named { path: path.to_owned(), _open: fd };
-        Ok(Arc::new(Self { place, open, recent: Arc::default() }))
+        Ok(Arc::new(Self { place, open, recent: Arc::default(), id: OnceLock::new() }))
     }
 
     /// The directory of that name in this one, which need not exist yet.
     pub(super) fn entry(self: &Arc<Self>, name: &OsStr) -> Arc<Self> {
         let place = DirPlace::Entry { parent: Arc::clone(self), name: name.to_owned() };
-        Arc::new(Self { place, open: Mutex::default(), recent: Arc::clone(&self.recent) })
+        let recent = Arc::clone(&self.recent);
+        Arc::new(Self { place, open: Mutex::default(), recent, id: OnceLock::new() })
     }
 
     /// The names that lead here from the directory that the caller named.
@@ -139,8 +211,12 @@ impl LocalDir {
         names
     }
 
-    /// The path, for messages: it may be too long for a system call.
+    /// The path, for messages: a long one is shortened.
     pub(super) fn path(&self) -> PathBuf {
+        shown(self.whole_path())
+    }
+
+    fn whole_path(&self) -> PathBuf {
         let mut at = self;
         while let DirPlace::Entry { parent, .. } = &at.place {
             at = parent;
@@ -179,17 +255,35 @@ impl LocalDir {
         Ok(fd)
     }
 
+    /// Its attributes.
+    pub(super) fn stat(&self) -> io::Result<Statx> {
+        stat_of(&*self.fd()?)
+    }
+
+    /// Its file system and number.
+    fn id(&self) -> io::Result<FileId> {
+        match self.id.get() {
+            Some(id) => Ok(*id),
+            None => {
+                let id = id_of(&self.stat()?);
+                Ok(*self.id.get_or_init(|| id))
+            }
+        }
+    }
+
     /// A descriptor to read the directory by, or to change it.
     pub(super) fn open(&self) -> io::Result<OwnedFd> {
         Ok(openat(&*self.fd()?, ".", flags(), Mode::empty())?)
     }
 
     /// Makes the directory, such that its owner may write in it, or takes an existing one: a directory itself, not a link
-    /// to one. The mask of this process applies to `mode`. Whether it is new.
-    pub(super) fn make(&self, mode: u32) -> io::Result<bool> {
+    /// to one. The mask of this process applies to `mode`. A `private` one is for its owner alone until [`finish`](Self::finish).
+    /// Whether it is new.
+    pub(super) fn make(&self, mode: u32, private: bool) -> io::Result<bool> {
         let DirPlace::Entry { parent, name } = &self.place else { return Ok(false) };
         let fd = parent.fd()?;
-        match mkdirat(&*fd, name, Mode::from_raw_mode(mode & PERMISSIONS | 0o700)) {
+        let mode = if private { OWNER_ALL } else { mode & PERMISSIONS | OWNER_ALL };
+        match mkdirat(&*fd, name, Mode::from_raw_mode(mode)) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) if is_type(&look(&*fd, name)?, FileType::Directory) => Ok(false),
             Err(Errno::EXIST) => {
@@ -199,10 +293,22 @@ impl LocalDir {
         }
     }
 
-    /// Sets what a copy keeps, after everything in the directory is there. Whether the owner could be kept.
-    pub(super) fn finish(&self, kept: Kept) -> io::Result<bool> {
+    /// Sets what a copy keeps, after everything in the directory is there.
+    pub(super) fn finish(&self, kept: Kept) -> io::Result<Owned> {
         apply(&File::from(self.open()?), kept)
     }
+
+    /// Takes the permissions of the owner away that `mode` does not have and [`make`](Self::make) gave.
+    pub(super) fn restrict(&self, mode: u32) -> io::Result<()> {
+        let directory = File::from(self.open()?);
+        let now = directory.metadata()?.mode();
+        directory.set_permissions(Permissions::from_mode(now & 0o7777 & (mode | !OWNER_ALL)))
+    }
+}
+
+/// A path for messages.
+fn shown(path: PathBuf) -> PathBuf {
+    shortened(path.to_string_lossy().into_owned()).into()
 }
 
 fn flags() -> OFlags {
@@ -228,7 +334,30 @@ pub(super) struct Spot {
 impl Spot {
     /// The path, for messages.
     pub(super) fn path(&self) -> PathBuf {
-        self.dir.path().join(&self.name)
+        shown(self.dir.path().join(&self.name))
+    }
+
+    /// Takes this name for one source of a command.
+    fn claim(&self, copying: &Copying) -> io::Result<()> {
+        if copying.run.claim(&(self.dir.id()?, self.name.as_os_str())) {
+            Ok(())
+        } else {
+            let reason = "another source of this command has just made it: not overwritten";
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, reason))
+        }
+    }
+
+    /// The attributes of the object with this name, which a new one may replace: a regular file or a link.
+    fn replaceable(&self) -> io::Result<Option<Statx>> {
+        let existing = self.existing()?;
+        match existing.as_ref().map(|stat| FileType::from_raw_mode(stat.stx_mode.into())) {
+            None | Some(FileType::RegularFile | FileType::Symlink) => Ok(existing),
+            Some(FileType::Directory) => Err(Errno::ISDIR.into()),
+            Some(_) => Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "exists and is a device, pipe or socket: it is left alone",
+            )),
+        }
     }
 
     /// The attributes of the object with this name, if there is one.
@@ -258,16 +387,29 @@ enum End {
     Magic(PathBuf),
 }
 
+/// Whether somebody else may have laid a link in our way: in a directory like `/tmp`, if its owner is neither this user nor
+/// the directory's. Linux follows no such link either (`fs.protected_symlinks`).
+fn is_trap(link: &Statx, dir: &Statx) -> bool {
+    const STICKY_FOR_ALL: u16 = 0o1002;
+    let user = rustix::process::geteuid().as_raw();
+    dir.stx_mode & STICKY_FOR_ALL == STICKY_FOR_ALL && link.stx_uid != user && link.stx_uid != dir.stx_uid
+}
+
 /// Follows the links at the end of a path, as opening it would.
 fn follow(path: &Path) -> io::Result<End> {
     let mut path = path.to_owned();
     for _ in 0..=MAX_SYMLINKS {
         let spot = spot_of(&path)?;
-        match spot.existing()? {
-            Some(stat) if is_type(&stat, FileType::Symlink) => {}
+        let link = match spot.existing()? {
+            Some(stat) if is_type(&stat, FileType::Symlink) => stat,
             _ => return Ok(End::Place(spot)),
-        }
+        };
         let dir = spot.dir.fd()?;
+        if is_trap(&link, &stat_of(&*dir)?) {
+            let reason =
+                "is a link of another user in a directory where everybody may make one: not followed";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        }
         // The numbers of file system types are small, whatever type statfs has for them.
         if u64::try_from(fstatfs(&*dir)?.f_type).is_ok_and(|kind| kind == PROC_SUPER_MAGIC) {
             return Ok(End::Magic(path));
@@ -313,10 +455,51 @@ fn is_zero(data: &[u8]) -> bool {
     data.chunks(BLOCK).all(|block| ZEROS.get(..block.len()) == Some(block))
 }
 
+/// All that a new local file needs beside its content.
+pub(super) struct Wanted {
+    /// The file at the server.
+    pub(super) source: Attributes,
+    /// The copy that it belongs to.
+    pub(super) copying: Copying,
+}
+
+impl Wanted {
+    /// Mode of a new file when it is made; the mask of this process applies to it.
+    fn first_mode(&self) -> Mode {
+        let kept = self.copying.options.preserve;
+        Mode::from_raw_mode(if kept { PRIVATE_FILE } else { self.source.mode & PERMISSIONS })
+    }
+
+    /// Refuses to copy a file onto itself.
+    fn differs(&self, existing: &Statx) -> io::Result<()> {
+        if Identity::from(existing) == Identity::from(&self.source) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "source and target are the same file"));
+        }
+        Ok(())
+    }
+
+    /// Whether this file may be written in place: it was not yet.
+    fn first_in_place(&self, existing: &Statx) -> bool {
+        self.copying.run.first_in_place(id_of(existing))
+    }
+}
+
+/// Calls of the system whose failure is a lost file.
+#[derive(Clone, Copy)]
+struct Storage {
+    sync: fn(&File) -> io::Result<()>,
+    close: fn(OwnedFd) -> io::Result<()>,
+}
+
+impl Storage {
+    const SYSTEM: Self = Self { sync: File::sync_data, close: rpcrdma_sys::close };
+}
+
 /// Where the content of one file goes; see the module's introduction.
 pub(super) struct Sink {
     file: File,
     kind: Kind,
+    storage: Storage,
 }
 
 enum Kind {
@@ -330,15 +513,17 @@ enum Kind {
 
 impl Sink {
     /// For the file at the end of a path that the caller named. Links are followed, devices and pipes are written to.
-    /// The mask of this process applies to the `mode` of a new file.
-    pub(super) fn named(path: &Path, mode: u32, in_place: bool) -> io::Result<Self> {
+    pub(super) fn named(path: &Path, wanted: &Wanted) -> io::Result<Self> {
         let spot = match follow(path)? {
             End::Place(spot) => spot,
             End::Magic(path) => {
                 let file = File::options().write(true).open(path)?;
-                let regular = file.metadata()?.is_file();
-                let kind = if regular { Kind::InPlace { empty: false } } else { Kind::Stream };
-                return Ok(Self { file, kind });
+                let stat = stat_of(&file)?;
+                if !is_type(&stat, FileType::RegularFile) {
+                    return Ok(Self::new(file, Kind::Stream));
+                }
+                wanted.differs(&stat)?;
+                return Ok(Self::new(file, Kind::InPlace { empty: false }));
             }
         };
         match spot.existing()? {
@@ -346,50 +531,67 @@ impl Sink {
                 // A pipe waits here for its reader, as with cp.
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
                 let file = File::from(openat(&*spot.dir.fd()?, &spot.name, flags, Mode::empty())?);
-                Ok(Self { file, kind: Kind::Stream })
+                Ok(Self::new(file, Kind::Stream))
             }
-            existing => Self::over(&spot, existing.as_ref(), mode, in_place),
+            Some(stat) => Self::over(&spot, &stat, wanted, stat.stx_nlink > 1),
+            None => Self::fresh(&spot, wanted),
         }
     }
 
     /// For a file of a tree. A link in its place is replaced and not followed; whatever is neither a file nor a link is
     /// left alone.
-    pub(super) fn in_tree(spot: &Spot, mode: u32, in_place: bool) -> io::Result<Self> {
-        let existing = spot.existing()?;
-        match existing.as_ref().map(|stat| FileType::from_raw_mode(stat.stx_mode.into())) {
-            None | Some(FileType::RegularFile | FileType::Directory) => {
-                Self::over(spot, existing.as_ref(), mode, in_place)
+    pub(super) fn in_tree(spot: &Spot, wanted: &Wanted) -> io::Result<Self> {
+        match spot.replaceable()? {
+            None => Self::fresh(spot, wanted),
+            Some(stat) if is_type(&stat, FileType::Symlink) => {
+                spot.claim(&wanted.copying)?;
+                Self::part(spot, None, wanted)
             }
-            Some(FileType::Symlink) => Self::part(spot, None, mode),
-            Some(_) => Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "exists and is a device, pipe or socket: it is left alone",
-            )),
+            Some(stat) => Self::over(spot, &stat, wanted, false),
         }
     }
 
-    fn over(spot: &Spot, existing: Option<&Statx>, mode: u32, in_place: bool) -> io::Result<Self> {
-        let Some(stat) = existing else {
-            return if in_place { Self::create(spot, mode) } else { Self::part(spot, None, mode) };
-        };
+    const fn new(file: File, kind: Kind) -> Self {
+        Self { file, kind, storage: Storage::SYSTEM }
+    }
+
+    /// A file where nothing is.
+    fn fresh(spot: &Spot, wanted: &Wanted) -> io::Result<Self> {
+        spot.claim(&wanted.copying)?;
+        if wanted.copying.options.in_place {
+            Self::create(spot, wanted)
+        } else {
+            Self::part(spot, None, wanted)
+        }
+    }
+
+    /// For a regular file that is there. Its other names see the new content if it is written in place.
+    fn over(spot: &Spot, stat: &Statx, wanted: &Wanted, with_other_names: bool) -> io::Result<Self> {
         if is_type(stat, FileType::Directory) {
             return Err(Errno::ISDIR.into());
         }
-        if in_place || stat.stx_nlink > 1 {
+        wanted.differs(stat)?;
+        spot.claim(&wanted.copying)?;
+        // Nothing can be renamed over a file on which another one is mounted (EBUSY).
+        let mounted = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        let in_place = wanted.copying.options.in_place || with_other_names || mounted;
+        if in_place && wanted.first_in_place(stat) {
             return Self::existing(spot);
         }
-        match Self::part(spot, Some(stat), mode) {
+        match Self::part(spot, Some(stat), wanted) {
             // A user who may not make files here, or not with this owner, may still write to this one.
-            Err(error) if cannot_replace(&error) => Self::existing(spot).map_err(|_| error),
+            Err(error) if cannot_replace(&error) && wanted.first_in_place(stat) => {
+                Self::existing(spot).map_err(|_| error)
+            }
             part => part,
         }
     }
 
-    fn create(spot: &Spot, mode: u32) -> io::Result<Self> {
+    fn create(spot: &Spot, wanted: &Wanted) -> io::Result<Self> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(mode & PERMISSIONS);
-        let file = File::from(openat(&*spot.dir.fd()?, &spot.name, flags, mode)?);
-        Ok(Self { file, kind: Kind::InPlace { empty: true } })
+        let file = File::from(openat(&*spot.dir.fd()?, &spot.name, flags, wanted.first_mode())?);
+        wanted.first_in_place(&stat_of(&file)?);
+        Ok(Self::new(file, Kind::InPlace { empty: true }))
     }
 
     fn existing(spot: &Spot) -> io::Result<Self> {
@@ -398,15 +600,15 @@ impl Sink {
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "is not a regular file any more"));
         }
-        Ok(Self { file, kind: Kind::InPlace { empty: false } })
+        Ok(Self::new(file, Kind::InPlace { empty: false }))
     }
 
     /// A new file under a temporary name, which is to replace `existing`.
-    fn part(spot: &Spot, existing: Option<&Statx>, mode: u32) -> io::Result<Self> {
+    fn part(spot: &Spot, existing: Option<&Statx>, wanted: &Wanted) -> io::Result<Self> {
         let mut temporary = Temporary::beside(spot);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         // Nobody reads it before it is what it replaces.
-        let first = Mode::from_raw_mode(if existing.is_some() { 0o600 } else { mode & PERMISSIONS });
+        let first = if existing.is_some() { Mode::from_raw_mode(PRIVATE_FILE) } else { wanted.first_mode() };
         let file = File::from(openat(&*spot.dir.fd()?, &temporary.spot.name, flags, first)?);
         temporary.made = true;
         let mut replaced = None;
@@ -419,7 +621,7 @@ impl Sink {
             copy_xattrs(spot, &file)?;
             replaced = Some(u32::from(stat.stx_mode));
         }
-        Ok(Self { file, kind: Kind::Part { temporary, name: spot.name.clone(), mode: replaced } })
+        Ok(Self::new(file, Kind::Part { temporary, name: spot.name.clone(), mode: replaced }))
     }
 
     /// Takes the content from `offset` on, in the order of the offsets.
@@ -460,26 +662,35 @@ impl Sink {
         !matches!(self.kind, Kind::Stream)
     }
 
-    /// Gives the file its length, what it is to keep, and last its name. Whether the owner could be kept.
-    pub(super) fn finish(self, size: u64, kept: Option<Kept>) -> io::Result<bool> {
-        let Self { file, mut kind } = self;
-        let replaced = match &mut kind {
-            Kind::Stream => return Ok(true),
+    /// Gives the file its length, the attributes that it keeps, and last its name. The close has to go well before. An old file
+    /// is given up only for data on stable storage. Whether owner and group could be kept.
+    pub(super) fn finish(self, size: u64, kept: Option<Kept>) -> io::Result<Owned> {
+        let Self { file, mut kind, storage } = self;
+        let mut owned = Owned::ALL;
+        let durable = match &mut kind {
+            // The queue of a disk has no close that fails.
+            Kind::Stream => is_type(&stat_of(&file)?, FileType::BlockDevice),
             Kind::InPlace { empty } => {
                 cut(&file, empty)?;
-                None
+                false
             }
-            Kind::Part { mode, .. } => *mode,
+            Kind::Part { mode, .. } => mode.is_some(),
         };
-        file.set_len(size)?;
-        let owned = match (kept, replaced) {
-            (Some(kept), _) => apply(&file, kept)?,
-            (None, Some(mode)) => {
-                file.set_permissions(Permissions::from_mode(mode & settable(true)))?;
-                true
+        if !matches!(kind, Kind::Stream) {
+            file.set_len(size)?;
+            let replaced = if let Kind::Part { mode, .. } = &kind { *mode } else { None };
+            match (kept, replaced) {
+                (Some(kept), _) => owned = apply(&file, kept)?,
+                (None, Some(mode)) => {
+                    file.set_permissions(Permissions::from_mode(mode & settable(Owned::ALL)))?;
+                }
+                (None, None) => {}
             }
-            (None, None) => true,
-        };
+        }
+        if durable {
+            (storage.sync)(&file)?;
+        }
+        (storage.close)(file.into())?;
         if let Kind::Part { temporary, name, .. } = kind {
             temporary.rename(&name)?;
         }
@@ -502,20 +713,27 @@ fn cannot_replace(error: &io::Error) -> bool {
     matches!(error.kind(), PermissionDenied | InvalidInput | Unsupported)
 }
 
-/// Which bits of a mode may be set: set-id bits only by root, and only together with the owner that they stand for.
-fn settable(owned: bool) -> u32 {
-    if owned && rustix::process::geteuid().is_root() { 0o7777 } else { PERMISSIONS }
+/// Which bits of a mode may be set: set-id bits only by root, and only together with owner and group that they stand for.
+fn settable(owned: Owned) -> u32 {
+    if owned.all() && rustix::process::geteuid().is_root() { 0o7777 } else { PERMISSIONS }
 }
 
-/// Sets owner (if this process may), mode and time. Whether the owner could be kept; only root is expected to.
-fn apply(file: &File, kept: Kept) -> io::Result<bool> {
-    let Kept { mode, mtime, uid, gid } = kept;
-    let mut owned = true;
-    if rustix::process::geteuid().is_root() {
-        owned = rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).is_ok();
+/// Gives an object owner and group, as far as this process may: root both, others a group that they are in. Only root is
+/// expected to keep the owner.
+fn give(kept: &Kept, change: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>) -> Owned {
+    let (uid, gid) = (Some(Uid::from_raw(kept.uid)), Some(Gid::from_raw(kept.gid)));
+    let root = rustix::process::geteuid().is_root();
+    if root && change(uid, gid).is_ok() {
+        return Owned::ALL;
     }
-    file.set_permissions(Permissions::from_mode(mode & settable(owned)))?;
-    file.set_times(FileTimes::new().set_modified(mtime.into()))?;
+    Owned { owner: !root, group: change(None, gid).is_ok() }
+}
+
+/// Sets owner and group (if this process may), mode and time.
+fn apply(file: &File, kept: Kept) -> io::Result<Owned> {
+    let owned = give(&kept, |uid, gid| rustix::fs::fchown(file, uid, gid));
+    file.set_permissions(Permissions::from_mode(kept.mode & settable(owned)))?;
+    file.set_times(FileTimes::new().set_modified(kept.mtime.into()))?;
     Ok(owned)
 }
 
@@ -547,18 +765,25 @@ fn copy_xattrs(spot: &Spot, to: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a symbolic link, in the place of anything but a directory. Whether the owner could be kept.
-pub(super) fn make_symlink(target: &[u8], spot: &Spot, kept: Option<Kept>) -> io::Result<bool> {
+/// Makes a symbolic link, in the place of nothing, a file or another link.
+pub(super) fn make_symlink(
+    target: &[u8],
+    spot: &Spot,
+    kept: Option<Kept>,
+    copying: &Copying,
+) -> io::Result<Owned> {
+    spot.replaceable()?;
+    spot.claim(copying)?;
     let mut temporary = Temporary::beside(spot);
     let (dir, name) = (spot.dir.fd()?, &temporary.spot.name);
     symlinkat(OsStr::from_bytes(target), &*dir, name)?;
-    let mut owned = true;
-    if let Some(Kept { mtime, uid, gid, .. }) = kept {
+    temporary.made = true;
+    let (dir, name) = (spot.dir.fd()?, &temporary.spot.name);
+    let mut owned = Owned::ALL;
+    if let Some(kept) = kept {
         let nofollow = AtFlags::SYMLINK_NOFOLLOW;
-        if rustix::process::geteuid().is_root() {
-            owned =
-                chownat(&*dir, name, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)), nofollow).is_ok();
-        }
+        owned = give(&kept, |uid, gid| chownat(&*dir, name, uid, gid, nofollow));
+        let mtime = kept.mtime;
         let times = Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
             last_modification: Timespec { tv_sec: mtime.seconds.into(), tv_nsec: mtime.nanoseconds.into() },
@@ -566,26 +791,24 @@ pub(super) fn make_symlink(target: &[u8], spot: &Spot, kept: Option<Kept>) -> io
         // Not every file system has times of links.
         let _ = utimensat(&*dir, name, &times, nofollow);
     }
-    temporary.made = true;
     temporary.rename(&spot.name)?;
     Ok(owned)
 }
 
-/// Makes a further name of a file, in the place of anything but a directory.
-pub(super) fn make_link(file: &Spot, spot: &Spot) -> io::Result<()> {
+/// Makes a further name of a file, in the place of nothing, a file or a link.
+pub(super) fn make_link(file: &Spot, spot: &Spot, copying: &Copying) -> io::Result<()> {
     let (from, to) = (file.dir.fd()?, spot.dir.fd()?);
-    let same = |a: &Statx, b: &Statx| {
-        (a.stx_ino, a.stx_dev_major, a.stx_dev_minor) == (b.stx_ino, b.stx_dev_major, b.stx_dev_minor)
-    };
     // To rename one name of a file to another one of it does nothing.
-    if let Some(there) = spot.existing()?
-        && same(&look(&*from, &file.name)?, &there)
+    if let Some(there) = spot.replaceable()?
+        && id_of(&look(&*from, &file.name)?) == id_of(&there)
     {
         return Ok(());
     }
     let mut temporary = Temporary::beside(spot);
     linkat(&*from, &file.name, &*to, &temporary.spot.name, AtFlags::empty())?;
     temporary.made = true;
+    // Not before: a copy of the content may have to take the name.
+    spot.claim(copying)?;
     temporary.rename(&spot.name)
 }
 
@@ -680,14 +903,113 @@ pub(super) fn read_next(file: &File, length: usize) -> io::Result<Bytes> {
 
 /// Attributes that a copy keeps of a local object.
 pub(super) fn kept(stat: &Statx) -> Kept {
-    let mtime = match u64::try_from(stat.stx_mtime.tv_sec) {
-        Err(_) => NfsTime::default(),
-        Ok(seconds) => {
-            let since = std::time::Duration::new(seconds, stat.stx_mtime.tv_nsec);
-            std::time::UNIX_EPOCH
-                .checked_add(since)
-                .map_or(NfsTime { seconds: u32::MAX, nanoseconds: 0 }, NfsTime::from)
-        }
-    };
+    let mtime = nfs_time(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
     Kept { mode: u32::from(stat.stx_mode) & 0o7777, mtime, uid: stat.stx_uid, gid: stat.stx_gid }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::fs;
+
+    use super::*;
+    use crate::client::CopyOptions;
+
+    thread_local! {
+        static CALLS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn note(call: &'static str) {
+        CALLS.with_borrow_mut(|calls| calls.push(call));
+    }
+
+    fn sync(_: &File) -> io::Result<()> {
+        note("sync");
+        Ok(())
+    }
+
+    fn close(_: OwnedFd) -> io::Result<()> {
+        note("close");
+        Ok(())
+    }
+
+    fn failing_sync(_: &File) -> io::Result<()> {
+        Err(Errno::IO.into())
+    }
+
+    fn failing_close(_: OwnedFd) -> io::Result<()> {
+        Err(Errno::DQUOT.into())
+    }
+
+    fn wanted(in_place: bool) -> Wanted {
+        let options = CopyOptions { in_place, preserve: false, ..CopyOptions::default() };
+        let zero = NfsTime::default();
+        let source = Attributes {
+            file_type: crate::wire::FileType::Regular,
+            mode: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size: 3,
+            used: 0,
+            rdev: Default::default(),
+            fsid: 0,
+            fileid: 0,
+            atime: zero,
+            mtime: zero,
+            ctime: zero,
+        };
+        Wanted { source, copying: Copying::new(&options) }
+    }
+
+    fn write(path: &Path, storage: Storage, wanted: &Wanted) -> io::Result<()> {
+        let mut sink = Sink::in_tree(&spot_of(path)?, wanted)?;
+        sink.storage = storage;
+        sink.write(0, b"new")?;
+        sink.finish(3, None).map(|_| ())
+    }
+
+    /// A file system that tells at the sync or close that data is lost: the old file stays, and nothing else.
+    #[test]
+    fn a_file_whose_close_fails_replaces_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("f");
+        fs::write(&path, "precious").unwrap();
+        for storage in [
+            Storage { sync, close: failing_close },
+            Storage { sync: failing_sync, close: rpcrdma_sys::close },
+        ] {
+            write(&path, storage, &wanted(false)).unwrap_err();
+            assert_eq!(fs::read(&path).unwrap(), b"precious");
+            assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+        }
+        // A new name is not given either; what is written in place is reported.
+        let new = place.path().join("new");
+        write(&new, Storage { sync, close: failing_close }, &wanted(false)).unwrap_err();
+        assert!(!new.exists());
+        write(&path, Storage { sync, close: failing_close }, &wanted(true)).unwrap_err();
+    }
+
+    /// Streams are closed with a look at the result too.
+    #[test]
+    fn a_stream_whose_close_fails_is_a_failure() {
+        let (_reader, writer) = io::pipe().unwrap();
+        let file = File::from(OwnedFd::from(writer));
+        let sink = Sink { file, kind: Kind::Stream, storage: Storage { sync, close: failing_close } };
+        sink.finish(3, None).unwrap_err();
+    }
+
+    /// Data is on stable storage before an existing file is given up for it; a new name does not wait for that.
+    #[test]
+    fn only_what_replaces_a_file_is_synced_before() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("f");
+        let storage = Storage { sync, close };
+        for expected in [&["close"][..], &["sync", "close"]] {
+            CALLS.take();
+            write(&path, storage, &wanted(false)).unwrap();
+            assert_eq!(CALLS.take(), expected);
+            assert_eq!(fs::read(&path).unwrap(), b"new");
+        }
+    }
 }

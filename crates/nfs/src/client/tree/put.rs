@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{FileType as LocalType, Statx};
 
 use super::local::{
-    LocalDir, LocalEntry, Spot, blocking, has_xattrs, is_type, kept, list, next_data, open_regular, read_at,
-    read_link, read_next, spot_of,
+    Identity, LocalDir, LocalEntry, OWNER_ALL, Spot, blocking, has_xattrs, is_type, kept, list, next_data,
+    open_regular, read_at, read_link, read_next, spot_of, stat_of,
 };
-use super::upload::Upload;
-use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, Tasks, below, child};
+use super::upload::{Upload, Wanted};
+use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
 use crate::client::walk::{Place, lossy};
 use crate::client::{Client, Error, WriteStream};
 use crate::wire::{FileHandle, FileName, FileType, MkdirArgs, SetAttributes, Status};
@@ -41,6 +41,8 @@ struct Directory {
 #[derive(Clone, Copy)]
 struct Made {
     handle: FileHandle,
+    /// Its number.
+    fileid: u64,
     /// Whether this copy made it: it was empty then.
     new: bool,
 }
@@ -90,7 +92,10 @@ struct Put {
     /// Files with several names that were met.
     met: HashSet<FileKey>,
     further: Vec<Further>,
+    /// Directories whose attributes are set last.
     finished: Vec<(FileHandle, Kept, Arc<LocalDir>)>,
+    /// The directory at the server in which the copy begins.
+    top: Option<Made>,
 }
 
 /// The name that a copy gets in a directory; none for `.`, `..` and whatever ends with `/.`, of which the entries are copied.
@@ -137,8 +142,8 @@ impl Client {
         Ok(copying.report())
     }
 
-    /// Copies what can be read from `source`, up to its end, to the file `target` in the export. `mode` is for a new file;
-    /// `name` is that of the source in messages.
+    /// Copies what can be read from `source`, up to its end, to the file `target` in the export. `mode` is for a new file,
+    /// before [`CopyOptions::umask`]; `name` is that of the source in messages.
     ///
     /// # Errors
     /// A reason that keeps the copy from starting, and the loss of the server; [`Error::Exists`] if `target` is a directory. The
@@ -189,19 +194,22 @@ impl Client {
         }
     }
 
-    /// Makes a directory in which we may write, or takes the one that is there.
+    /// Makes a directory with this mode, or takes the one that is there.
     async fn put_mkdir(&self, place: Place, mode: u32) -> Result<Made, Error> {
-        let attributes = SetAttributes { mode: Some(mode & 0o777 | 0o700), ..SetAttributes::default() };
+        let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         let made = self.procedures().mkdir(&MkdirArgs { place: place.args(), attributes }).await;
-        match self.made(made, place.args()).await {
-            Ok(node) => Ok(Made { handle: node.handle, new: true }),
+        let (node, new) = match self.made(made, place.args()).await {
+            Ok(node) => (node, true),
             Err(error) if error.status() == Some(Status::Exist) => {
                 let node = self.lookup_in(place.dir, place.name).await?;
-                let handle = node.handle;
-                if node.attributes.is_directory() { Ok(Made { handle, new: false }) } else { Err(error) }
+                if !node.attributes.is_directory() {
+                    return Err(error);
+                }
+                (node, false)
             }
-            Err(error) => Err(error),
-        }
+            Err(error) => return Err(error),
+        };
+        Ok(Made { handle: node.handle, fileid: node.attributes.fileid, new })
     }
 }
 
@@ -228,6 +236,16 @@ impl Putting {
         self.copying.options.preserve.then_some(kept)
     }
 
+    /// Mode of a new object whose attributes are not kept.
+    fn masked(&self, kept: Kept) -> u32 {
+        kept.mode & 0o777 & !self.copying.options.umask
+    }
+
+    /// Takes a name for one source of the command.
+    fn claim(&self, place: &Place, path: &str) -> Result<(), Error> {
+        if self.copying.run.claim(place) { Ok(()) } else { Err(Error::JustMade { path: path.to_owned() }) }
+    }
+
     fn note_xattrs(&self, there: bool) {
         if there {
             self.copying.note(|report| report.xattrs_not_kept += 1);
@@ -248,20 +266,20 @@ impl Putting {
             _ => None,
         };
         let shown = PathBuf::from(&path);
-        let (local, streamed, regular, xattrs) = blocking(
+        let (local, streamed, identity, xattrs) = blocking(
             || shown,
             move || {
                 let local = match source {
                     Source::Named(path) => LocalFile::open(path)?,
                     Source::Tree(spot) => open_regular(&spot)?,
-                    Source::Open(file) => return Ok((file, true, false, false)),
+                    Source::Open(file) => return Ok((file, true, None, false)),
                 };
-                let metadata = local.metadata()?;
+                let stat = stat_of(&local)?;
                 // Files of the kernel's own have content and no length.
-                let regular = metadata.is_file();
-                let streamed = !regular || metadata.len() == 0;
+                let regular = is_type(&stat, LocalType::RegularFile);
+                let streamed = !regular || stat.stx_size == 0;
                 let xattrs = regular && has_xattrs(&local);
-                Ok((local, streamed, regular, xattrs))
+                Ok((local, streamed, regular.then(|| Identity::from(&stat)), xattrs))
             },
         )
         .await?;
@@ -278,21 +296,31 @@ impl Putting {
         if existing.is_some_and(|node| node.attributes.file_type == FileType::Symlink) {
             (place, existing) = self.client.place_followed(&self.target_of(spot.as_ref())).await?;
         }
-        let in_place = self.copying.options.in_place;
-        let upload =
-            Upload::open(&self.client, place, existing, kept.mode, in_place, &path).await.map_err(named)?;
+        if let Some(node) = &existing
+            && identity == Some(Identity::from(&node.attributes))
+        {
+            return Err(Error::SameFile { path });
+        }
+        self.claim(&place, &path)?;
+        // A stream has no attributes that a file could have.
+        let keep = if identity.is_some() { self.kept(kept) } else { None };
+        let wanted = Wanted {
+            mode: keep.is_none().then(|| self.masked(kept)),
+            with_other_names: spot.is_none(),
+            copying: &self.copying,
+            path: &path,
+        };
+        let mut upload = Upload::open(&self.client, place, existing, &wanted).await.map_err(named)?;
         let written = if streamed {
-            self.stream(&path, local, &upload).await
+            self.stream(&path, local, &mut upload).await
         } else {
-            self.content(&path, local, &upload).await
+            self.content(&path, local, &mut upload).await
         };
         if let Err(error) = written {
             upload.discard(&error).await;
             return Err(error);
         }
         let handle = upload.file.handle();
-        // A stream has no attributes that a file could have.
-        let keep = if regular { self.kept(kept) } else { None };
         self.note_xattrs(xattrs && keep.is_some());
         let owned = upload.finish(keep).await.map_err(named)?;
         self.copying.owner(owned);
@@ -304,7 +332,7 @@ impl Putting {
     }
 
     /// Sends what can be read, up to the end.
-    async fn stream(&self, path: &str, local: LocalFile, upload: &Upload) -> Result<(), Error> {
+    async fn stream(&self, path: &str, local: LocalFile, upload: &mut Upload) -> Result<(), Error> {
         let size = upload.file.write_size();
         let mut stream = upload.file.write_stream(0);
         let mut source = local;
@@ -314,6 +342,7 @@ impl Putting {
             source = local;
             let length = data.len();
             if length > 0 {
+                upload.begin().await?;
                 stream.write(data).await?;
                 self.copying.moved(length);
             }
@@ -324,7 +353,7 @@ impl Putting {
     }
 
     /// Sends a file without its holes, as long as it is now and, once more, as long as it is then.
-    async fn content(&self, path: &str, local: LocalFile, upload: &Upload) -> Result<(), Error> {
+    async fn content(&self, path: &str, local: LocalFile, upload: &mut Upload) -> Result<(), Error> {
         let mut stream = upload.file.write_stream(0);
         let mut at = 0;
         let mut limit = 0;
@@ -336,7 +365,7 @@ impl Putting {
                 break;
             }
             let shorter;
-            (local, shorter) = self.part(path, local, &mut stream, &mut at, limit).await?;
+            (local, shorter) = self.part(path, local, upload, &mut stream, &mut at, limit).await?;
             if shorter {
                 limit = at;
                 break;
@@ -345,6 +374,7 @@ impl Putting {
         stream.finish().await?;
         // The hole at the end.
         if at < limit {
+            upload.begin().await?;
             upload.file.set_len(limit).await?;
             self.copying.hole(limit - at);
         }
@@ -356,6 +386,7 @@ impl Putting {
         &self,
         path: &str,
         mut local: LocalFile,
+        upload: &mut Upload,
         stream: &mut WriteStream,
         at: &mut u64,
         limit: u64,
@@ -385,6 +416,7 @@ impl Putting {
             local = file;
             let count = piece.len();
             if count > 0 {
+                upload.begin().await?;
                 stream.write(piece).await?;
                 self.copying.moved(count);
                 *at = from.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
@@ -399,10 +431,11 @@ impl Putting {
         let from = spot.clone();
         let target = blocking(|| spot.path(), move || read_link(&from)).await?;
         let named = |error: Error| error.at(path.as_bytes());
+        self.claim(&place, &path)?;
         let handle = self.client.put_symlink(&place, target, &path).await.map_err(named)?;
         if let Some(kept) = self.kept(kept) {
             // Not every server lets attributes of links be set; the link itself is there.
-            let owned = self.client.keep(handle, kept, true).await.unwrap_or(true);
+            let owned = self.client.keep(handle, kept, true).await.unwrap_or(Owned::ALL);
             self.copying.owner(owned);
         }
         self.copying.done(&path, |report| &mut report.symlinks);
@@ -426,6 +459,7 @@ impl Put {
             met: HashSet::new(),
             further: Vec::new(),
             finished: Vec::new(),
+            top: None,
         }
     }
 
@@ -472,10 +506,12 @@ impl Put {
             let result = self.directory(directory, &mut waiting).await;
             let path = self.with.path_of(&local);
             match result {
-                Ok(handle) => {
+                Ok(made) => {
                     self.with.copying.done(&path, |report| &mut report.directories);
-                    if ours {
-                        self.finished.push((handle, kept, local));
+                    // A new one has permissions that we needed.
+                    let lent = made.new && self.with.masked(kept) & OWNER_ALL != OWNER_ALL;
+                    if ours && (self.with.copying.options.preserve || lent) {
+                        self.finished.push((made.handle, kept, local));
                     }
                 }
                 Err(error) => self.with.copying.failed(&path, error.at(path.as_bytes()))?,
@@ -485,20 +521,32 @@ impl Put {
     }
 
     /// Makes the directory and starts the copy of what is in it.
-    async fn directory(
-        &mut self,
-        directory: Directory,
-        waiting: &mut Vec<Directory>,
-    ) -> Result<FileHandle, Error> {
+    async fn directory(&mut self, directory: Directory, waiting: &mut Vec<Directory>) -> Result<Made, Error> {
         let Directory { local, kept, target, depth } = directory;
         let limit = self.with.copying.options.max_depth;
         if depth > limit {
             return Err(Error::TooDeep { path: self.with.path_of(&local), limit });
         }
+        if self.is_top(&local).await? {
+            return Err(Error::IntoItself { path: self.with.path_of(&local) });
+        }
+        let client = &self.with.client;
         let made = match target {
-            Target::Root => Made { handle: self.with.client.root(), new: false },
-            Target::Place(place) => self.with.client.put_mkdir(place, kept.mode).await?,
+            Target::Root => {
+                let fileid = client.root_attributes().await?.fileid;
+                Made { handle: client.root(), fileid, new: false }
+            }
+            Target::Place(place) if self.with.copying.options.preserve => {
+                client.put_mkdir(place, OWNER_ALL).await?
+            }
+            Target::Place(place) => client.put_mkdir(place, self.with.masked(kept) | OWNER_ALL).await?,
         };
+        if self.top.is_none() {
+            self.top = Some(made);
+            if self.is_top(&local).await? {
+                return Err(Error::IntoItself { path: self.with.path_of(&local) });
+            }
+        }
         let dir = Arc::clone(&local);
         let (entries, xattrs) = blocking(|| local.path(), move || list(&dir)).await?;
         self.with.note_xattrs(xattrs && self.with.copying.options.preserve);
@@ -512,7 +560,22 @@ impl Put {
                 }
             }
         }
-        Ok(made.handle)
+        Ok(made)
+    }
+
+    /// Whether a local directory is the one at the server in which the copy began. Its time of change moves as the copy
+    /// goes on: it is asked for before and after.
+    async fn is_top(&self, local: &Arc<LocalDir>) -> Result<bool, Error> {
+        let Some(top) = self.top else { return Ok(false) };
+        let dir = Arc::clone(local);
+        let look = move || dir.stat().map(|stat| Identity::from(&stat));
+        if blocking(|| local.path(), look.clone()).await?.number() != top.fileid {
+            return Ok(false);
+        }
+        let ask = async || Ok::<_, Error>(Identity::from(&self.with.client.attributes(top.handle).await?));
+        let before = ask().await?;
+        let here = blocking(|| local.path(), look).await?;
+        Ok(here.is_between(&before, &ask().await?))
     }
 
     /// Starts the copy of one entry; a directory is given back.
@@ -558,7 +621,7 @@ impl Put {
             let first = with.complete.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
             // Without the first, or at a server without hard links, there are as many copies.
             let linked = match first {
-                Some(first) => with.client.put_link(first, &goal.place).await.is_ok(),
+                Some(first) => with.client.put_link(first, &goal.place, &with.copying).await.is_ok(),
                 None => false,
             };
             if linked {
@@ -571,12 +634,16 @@ impl Put {
                 with.copying.failed(&path, error)?;
             }
         }
-        if !with.copying.options.preserve {
-            return Ok(());
-        }
         // The deepest first: whoever may not write in a directory may still change what is in it before.
         for (handle, kept, local) in finished.into_iter().rev() {
-            match with.client.keep(handle, kept, false).await {
+            let set = if with.copying.options.preserve {
+                with.client.keep(handle, kept, false).await
+            } else {
+                let mode = Some(with.masked(kept));
+                let attributes = SetAttributes { mode, ..SetAttributes::default() };
+                with.client.set_attributes_of(handle, attributes).await.map(|()| Owned::ALL)
+            };
+            match set {
                 Ok(owned) => with.copying.owner(owned),
                 Err(error) => {
                     let path = with.path_of(&local);

@@ -3,12 +3,13 @@
 //! *Temporary names.* [`Temporary`] removes them: on the way out of a failed copy, and in a task of its own if the copy is
 //! dropped. A task makes the name too. So the name is removed even if nobody waits for it any more.
 
-use super::Kept;
+use super::local::PRIVATE_FILE;
+use super::{Copying, Kept, Owned};
 use crate::client::walk::Place;
 use crate::client::{Client, Error, File, Node};
 use crate::wire::{
-    Attributes, CreateArgs, CreateHow, DirOpArgs, FileHandle, FileName, FileType, LinkArgs, RemoveArgs,
-    RenameArgs, SetAttributes, SetTime, Status, SymlinkArgs, SymlinkData,
+    Attributes, CreateArgs, CreateHow, DirOpArgs, FileHandle, FileName, FileType, LinkArgs, NfsTime,
+    RemoveArgs, RenameArgs, SetAttributes, SetTime, Status, SymlinkArgs, SymlinkData,
 };
 
 /// A name at the server that is removed if it is not renamed.
@@ -24,7 +25,8 @@ impl Temporary {
         Self { client: client.clone(), place: DirOpArgs { dir: place.dir, name }, made: false }
     }
 
-    /// Makes the name by `make`, whether or not the caller waits for it to the end.
+    /// Makes the name by `make`, whether or not the caller waits for it to the end. If nobody knows whether it was made, it
+    /// is removed.
     async fn make<T, F>(
         mut self,
         make: impl FnOnce(Client, DirOpArgs) -> F + Send + 'static,
@@ -34,9 +36,17 @@ impl Temporary {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let making = tokio::spawn(async move {
-            let made = make(self.client.clone(), self.place.clone()).await?;
             self.made = true;
-            Ok::<_, Error>((self, made))
+            match make(self.client.clone(), self.place.clone()).await {
+                Ok(made) => Ok((self, made)),
+                Err(error) => {
+                    // A status says that there is none.
+                    if error.status().is_some() {
+                        self.forget();
+                    }
+                    Err(error)
+                }
+            }
         });
         match making.await {
             Ok(made) => made,
@@ -46,31 +56,52 @@ impl Temporary {
         }
     }
 
-    /// Makes it the name of the object, in the place of what has that name.
-    async fn rename(mut self, place: &Place) -> Result<(), Error> {
+    /// There is nothing to be removed.
+    const fn forget(&mut self) {
+        self.made = false;
+    }
+
+    /// Gives the object the name `place` instead, in the place of what has that name. `object` is its file system and number:
+    /// a server that restarted may have carried the call out and forgotten that.
+    async fn rename(mut self, place: &Place, object: ObjectId) -> Result<(), Error> {
         let arguments = RenameArgs { from: self.place.clone(), to: place.args() };
-        match self.client.procedures().rename(&arguments).await {
-            Ok(_) => {
-                self.made = false;
-                Ok(())
-            }
-            Err(error) => {
-                self.remove().await;
-                Err(error)
-            }
+        let Err(error) = self.client.procedures().rename(&arguments).await else {
+            self.forget();
+            return Ok(());
+        };
+        if error.status() == Some(Status::NoEnt)
+            && self
+                .client
+                .lookup_in(place.dir, place.name.clone())
+                .await
+                .is_ok_and(|node| id_of(&node) == object)
+        {
+            self.forget();
+            return Ok(());
         }
+        self.remove().await;
+        Err(error)
     }
 
     async fn remove(mut self) {
-        self.made = false;
+        self.forget();
         remove(&self.client, self.place.clone()).await;
     }
 }
 
 async fn remove(client: &Client, object: DirOpArgs) {
-    if let Err(error) = client.procedures().remove(&RemoveArgs { object: object.clone() }).await {
-        tracing::warn!(name = %object.name, %error, "a temporary file is left at the server");
+    match client.procedures().remove(&RemoveArgs { object: object.clone() }).await {
+        Ok(_) => {}
+        Err(error) if error.status() == Some(Status::NoEnt) => {}
+        Err(error) => tracing::warn!(name = %object.name, %error, "a temporary file is left at the server"),
     }
+}
+
+/// File system and number of an object at the server.
+type ObjectId = (u64, u64);
+
+const fn id_of(node: &Node) -> ObjectId {
+    (node.attributes.fsid, node.attributes.fileid)
 }
 
 impl Drop for Temporary {
@@ -84,10 +115,38 @@ impl Drop for Temporary {
     }
 }
 
+/// All that a new file needs beside its content.
+pub(super) struct Wanted<'a> {
+    /// Mode of a new file; `None` if the attributes of another one will be set.
+    pub(super) mode: Option<u32>,
+    /// Whether the other names of an existing file are to have the new content too.
+    pub(super) with_other_names: bool,
+    /// The copy that it belongs to.
+    pub(super) copying: &'a Copying,
+    /// For messages.
+    pub(super) path: &'a str,
+}
+
+impl Wanted<'_> {
+    /// Attributes of a new file when it is made.
+    fn first(&self, mode: Option<u32>) -> CreateHow {
+        let mode = Some(mode.or(self.mode).unwrap_or(PRIVATE_FILE));
+        CreateHow::Unchecked(SetAttributes { mode, size: Some(0), ..SetAttributes::default() })
+    }
+
+    /// Whether this file may be written in place: it was not yet.
+    fn first_in_place(&self, node: &Node) -> bool {
+        self.copying.run.first_in_place(id_of(node))
+    }
+}
+
 /// See the module's introduction.
 pub(super) struct Upload {
     client: Client,
     pub(super) file: File,
+    object: ObjectId,
+    /// Whether there is old content that has to go.
+    old: bool,
     /// Attributes when it was made or found.
     now: Attributes,
     place: Place,
@@ -97,33 +156,34 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    /// Opens what is to have the name `place`, in the place of `existing`. `mode` is for a new file; `path` for messages.
+    /// Opens what is to have the name `place`, in the place of `existing`.
     pub(super) async fn open(
         client: &Client,
         place: Place,
         existing: Option<Node>,
-        mode: u32,
-        in_place: bool,
-        path: &str,
+        wanted: &Wanted<'_>,
     ) -> Result<Self, Error> {
-        if let Some(Node { attributes, .. }) = &existing
-            && attributes.file_type != FileType::Regular
-        {
-            let what = super::get::article(attributes.file_type);
-            return Err(Error::Exists { path: path.to_owned(), what });
+        let in_place = wanted.copying.options.in_place;
+        let Some(node) = existing else {
+            return if in_place {
+                Self::create(client, place, wanted).await
+            } else {
+                Self::part(client, &place, None, wanted).await
+            };
+        };
+        let Attributes { file_type, nlink, .. } = node.attributes;
+        if file_type != FileType::Regular {
+            return Err(Error::Exists { path: wanted.path.to_owned(), what: super::get::article(file_type) });
         }
-        match existing {
-            Some(node) if in_place || node.attributes.nlink > 1 => {
-                Self::existing(client, place, node, path).await
+        if (in_place || (nlink > 1 && wanted.with_other_names)) && wanted.first_in_place(&node) {
+            return Ok(Self::existing(client, place, node, wanted));
+        }
+        match Self::part(client, &place, Some(&node), wanted).await {
+            // A user who may not make files here, or not give them away, may still write to this one.
+            Err(error) if is_refusal(&error) && wanted.first_in_place(&node) => {
+                Ok(Self::existing(client, place, node, wanted))
             }
-            None if in_place => Self::create(client, place, mode, path).await,
-            existing => match (Self::part(client, &place, existing.as_ref(), mode, path).await, existing) {
-                // A user who may not make files here, or not give them away, may still write to this one.
-                (Err(error), Some(node)) if is_refusal(&error) => {
-                    Self::existing(client, place, node, path).await
-                }
-                (part, _) => part,
-            },
+            part => part,
         }
     }
 
@@ -131,21 +191,20 @@ impl Upload {
         client: &Client,
         place: &Place,
         existing: Option<&Node>,
-        mode: u32,
-        path: &str,
+        wanted: &Wanted<'_>,
     ) -> Result<Self, Error> {
         // Nobody reads it before it is what it replaces.
-        let first = if existing.is_some() { 0o600 } else { mode & 0o777 };
+        let how = wanted.first(existing.map(|_| PRIVATE_FILE));
         let made = Temporary::beside(client, place).make(move |client, place| async move {
-            let attributes = SetAttributes { mode: Some(first), size: Some(0), ..SetAttributes::default() };
-            let how = CreateHow::Unchecked(attributes);
             let made = client.procedures().create(&CreateArgs { place: place.clone(), how }).await;
             client.made(made, place).await
         });
         let (temporary, node) = made.await?;
         let mut upload = Self {
             client: client.clone(),
-            file: client.file(node.handle, path),
+            file: client.file(node.handle, wanted.path),
+            object: id_of(&node),
+            old: false,
             now: node.attributes,
             place: place.clone(),
             temporary: Some(temporary),
@@ -170,50 +229,64 @@ impl Upload {
         self.client.set_attributes_of(self.file.handle(), owner).await
     }
 
-    /// Takes a file that is there. It is cut to nothing.
-    async fn existing(client: &Client, place: Place, node: Node, path: &str) -> Result<Self, Error> {
-        let file = client.file(node.handle, path);
-        file.set_len(0).await?;
-        let client = client.clone();
-        Ok(Self { client, file, now: node.attributes, place, temporary: None, replaced: None })
+    /// Takes a file that is there.
+    fn existing(client: &Client, place: Place, node: Node, wanted: &Wanted<'_>) -> Self {
+        let file = client.file(node.handle, wanted.path);
+        Self {
+            client: client.clone(),
+            file,
+            object: id_of(&node),
+            old: true,
+            now: node.attributes,
+            place,
+            temporary: None,
+            replaced: None,
+        }
     }
 
     /// Makes a file under its own name.
-    async fn create(client: &Client, place: Place, mode: u32, path: &str) -> Result<Self, Error> {
-        let attributes =
-            SetAttributes { mode: Some(mode & 0o777), size: Some(0), ..SetAttributes::default() };
-        let how = CreateHow::Unchecked(attributes);
+    async fn create(client: &Client, place: Place, wanted: &Wanted<'_>) -> Result<Self, Error> {
+        let how = wanted.first(None);
         let made = client.procedures().create(&CreateArgs { place: place.args(), how }).await;
         let node = client.made(made, place.args()).await?;
-        let (file, client) = (client.file(node.handle, path), client.clone());
-        Ok(Self { client, file, now: node.attributes, place, temporary: None, replaced: None })
+        wanted.first_in_place(&node);
+        Ok(Self { old: false, ..Self::existing(client, place, node, wanted) })
+    }
+
+    /// Cuts old content off, when the first of the new one is there and not before.
+    pub(super) async fn begin(&mut self) -> Result<(), Error> {
+        if self.old {
+            self.file.set_len(0).await?;
+            self.old = false;
+        }
+        Ok(())
     }
 
     /// Gives it what it is to keep (`None`: of what it replaces), and last its name. All data is stable already.
-    /// Whether the owner could be kept.
-    pub(super) async fn finish(mut self, kept: Option<Kept>) -> Result<bool, Error> {
-        let mut owned = true;
-        let kept = match (kept, &self.replaced) {
-            (Some(kept), _) => {
-                self.client.keep(self.file.handle(), kept, false).await.map(|kept| owned = kept)
-            }
-            (None, Some(replaced)) => {
-                let mode = replaced.mode & self.client.settable(true);
-                let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-                self.client.set_attributes_of(self.file.handle(), attributes).await
-            }
-            (None, None) => Ok(()),
-        };
-        let result = match (kept, self.temporary.take()) {
-            (Ok(()), Some(temporary)) => temporary.rename(&self.place).await,
-            (Ok(()), None) => Ok(()),
+    /// Whether owner and group could be kept.
+    pub(super) async fn finish(mut self, kept: Option<Kept>) -> Result<Owned, Error> {
+        match (self.settle(kept).await, self.temporary.take()) {
+            (Ok(owned), Some(temporary)) => temporary.rename(&self.place, self.object).await.map(|()| owned),
             (Err(error), temporary) => {
                 self.temporary = temporary;
                 self.discard(&error).await;
-                return Err(error);
+                Err(error)
             }
-        };
-        result.map(|()| owned)
+            (owned, None) => owned,
+        }
+    }
+
+    async fn settle(&mut self, kept: Option<Kept>) -> Result<Owned, Error> {
+        self.begin().await?;
+        match (kept, &self.replaced) {
+            (Some(kept), _) => self.client.keep(self.file.handle(), kept, false).await,
+            (None, Some(replaced)) => {
+                let mode = replaced.mode & self.client.settable(Owned::ALL);
+                let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+                self.client.set_attributes_of(self.file.handle(), attributes).await.map(|()| Owned::ALL)
+            }
+            (None, None) => Ok(Owned::ALL),
+        }
     }
 
     /// Removes the temporary file of a copy that failed.
@@ -238,32 +311,49 @@ impl Client {
         matches!(&self.inner.options.credential, rpcrdma_oncrpc::Credential::Sys(sys) if sys.uid == 0)
     }
 
-    /// Which bits of a mode may be set: set-id bits only by root, and only together with the owner that they stand for.
-    fn settable(&self, owned: bool) -> u32 {
-        if owned && self.calls_as_root() { 0o7777 } else { 0o777 }
+    /// Which bits of a mode may be set: set-id bits only by root, and only together with owner and group that they stand for.
+    fn settable(&self, owned: Owned) -> u32 {
+        if owned.all() && self.calls_as_root() { 0o7777 } else { 0o777 }
     }
 
-    /// Sets owner (as root), mode and time of an object; a symbolic link has no mode. Whether the owner could be kept.
-    pub(super) async fn keep(&self, object: FileHandle, kept: Kept, link: bool) -> Result<bool, Error> {
+    /// Sets owner (as root), group, mode and time of an object; a symbolic link has no mode. Whether owner and group could
+    /// be kept; only root is expected to keep the owner.
+    pub(super) async fn keep(&self, object: FileHandle, kept: Kept, link: bool) -> Result<Owned, Error> {
         let Kept { mode, mtime, uid, gid } = kept;
-        let rest = |owned| SetAttributes {
-            mode: (!link).then(|| mode & self.settable(owned)),
-            mtime: SetTime::ClientTime(mtime),
-            ..SetAttributes::default()
-        };
-        if self.calls_as_root() {
-            let all = SetAttributes { uid: Some(uid), gid: Some(gid), ..rest(true) };
-            match self.set_attributes_of(object, all).await {
-                Ok(()) => return Ok(true),
-                // A server that makes nobody of root.
+        let root = self.calls_as_root();
+        let attempts = [
+            (root, Some(uid), Some(gid), Owned::ALL),
+            // A server that makes nobody of root; a user who gives a file to a group that they are in.
+            (true, None, Some(gid), Owned { owner: !root, group: true }),
+        ];
+        for (_, uid, gid, owned) in attempts.into_iter().filter(|(possible, ..)| *possible) {
+            match self
+                .set_attributes_of(object, self.attributes_kept(uid, gid, mode, mtime, owned, link))
+                .await
+            {
+                Ok(()) => return Ok(owned),
                 Err(error)
                     if matches!(error.status(), Some(Status::Inval | Status::NotSupp))
                         || is_refusal(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        self.set_attributes_of(object, rest(false)).await?;
-        Ok(!self.calls_as_root())
+        let owned = Owned { owner: !root, group: false };
+        self.set_attributes_of(object, self.attributes_kept(None, None, mode, mtime, owned, link)).await?;
+        Ok(owned)
+    }
+
+    fn attributes_kept(
+        &self,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        mode: u32,
+        mtime: NfsTime,
+        owned: Owned,
+        link: bool,
+    ) -> SetAttributes {
+        let mode = (!link).then(|| mode & self.settable(owned));
+        SetAttributes { uid, gid, mode, mtime: SetTime::ClientTime(mtime), ..SetAttributes::default() }
     }
 
     /// Makes a symbolic link, in the place of another one. The handle of the link, if the server tells it.
@@ -288,35 +378,83 @@ impl Client {
             return Ok(node.handle);
         }
         let make = move |client: Self, place: DirOpArgs| async move {
-            let symlink = SymlinkData { attributes: SetAttributes::default(), target };
+            let symlink = SymlinkData { attributes: SetAttributes::default(), target: target.clone() };
             let made = client.procedures().symlink(&SymlinkArgs { place: place.clone(), symlink }).await;
-            client.made(made, place).await
+            match client.made(made, place.clone()).await {
+                Err(error) if error.status() == Some(Status::Exist) => {
+                    client.link_made_before(place, &target).await.ok_or(error)
+                }
+                made => made,
+            }
         };
         if existing.is_none() {
             return Ok(make(self.clone(), place.args()).await?.handle);
         }
         let (temporary, node) = Temporary::beside(self, place).make(make).await?;
-        temporary.rename(place).await?;
+        temporary.rename(place, id_of(&node)).await?;
         Ok(node.handle)
     }
 
+    /// A link with this target, which a server made before it restarted and forgot that.
+    async fn link_made_before(&self, place: DirOpArgs, target: &[u8]) -> Option<Node> {
+        let node = self.lookup_in(place.dir, place.name).await.ok()?;
+        let ours = node.attributes.file_type == FileType::Symlink
+            && self.read_link_of(node.handle).await.ok()? == target;
+        ours.then_some(node)
+    }
+
     /// Makes a further name of a file, in the place of any other file.
-    pub(super) async fn put_link(&self, file: FileHandle, place: &Place) -> Result<(), Error> {
+    pub(super) async fn put_link(
+        &self,
+        file: FileHandle,
+        place: &Place,
+        copying: &Copying,
+    ) -> Result<(), Error> {
         let existing = match self.lookup_in(place.dir, place.name.clone()).await {
             Ok(node) => Some(node),
             Err(error) if error.status() == Some(Status::NoEnt) => None,
             Err(error) => return Err(error),
         };
+        let attributes = self.attributes(file).await?;
+        let object = id_of(&Node { handle: file, attributes });
         let make = move |client: Self, link: DirOpArgs| async move {
-            client.procedures().link(&LinkArgs { file, link }).await.map(|_| ())
+            match client.procedures().link(&LinkArgs { file, link: link.clone() }).await {
+                Ok(_) => Ok(()),
+                // A server that restarted may have made it before.
+                Err(error)
+                    if error.status() == Some(Status::Exist)
+                        && client
+                            .lookup_in(link.dir, link.name)
+                            .await
+                            .is_ok_and(|node| id_of(&node) == object) =>
+                {
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            }
         };
+        let claim = || copying.run.claim(place);
         match existing {
-            None => make(self.clone(), place.args()).await,
+            None => {
+                make(self.clone(), place.args()).await?;
+                // LINK replaces nothing: no other source had the name.
+                claim();
+                Ok(())
+            }
+            Some(node) if node.attributes.file_type != FileType::Regular => {
+                let what = super::get::article(node.attributes.file_type);
+                Err(Error::Exists { path: place.name.to_string(), what })
+            }
             // To rename one name of a file to another one of it does nothing.
-            Some(node) if node.attributes.fileid == self.attributes(file).await?.fileid => Ok(()),
+            Some(node) if id_of(&node) == object => Ok(()),
             Some(_) => {
                 let (temporary, ()) = Temporary::beside(self, place).make(make).await?;
-                temporary.rename(place).await
+                // Not before: a copy of the content may have to take the name.
+                if !claim() {
+                    temporary.remove().await;
+                    return Err(Error::JustMade { path: place.name.to_string() });
+                }
+                temporary.rename(place, object).await
             }
         }
     }
