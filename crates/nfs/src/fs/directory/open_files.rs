@@ -244,17 +244,21 @@ impl Drop for UnstableWrite {
     }
 }
 
-/// Uncommitted data as it was before a sync: what was written since then stays uncommitted.
+/// Uncommitted data as it was before a sync. Data of a write that was in progress then, or began later, stays uncommitted.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     uncommitted: Arc<Uncommitted>,
     epoch: u64,
+    /// No write was in progress. The sync may pass before the octets of one that was are in the file.
+    quiet: bool,
 }
 
 impl Snapshot {
     fn of(uncommitted: &Arc<Uncommitted>) -> Self {
-        let epoch = uncommitted.state().epoch;
-        Self { uncommitted: Arc::clone(uncommitted), epoch }
+        let state = uncommitted.state();
+        let (epoch, quiet) = (state.epoch, state.now == 0);
+        drop(state);
+        Self { uncommitted: Arc::clone(uncommitted), epoch, quiet }
     }
 
     /// The descriptor to sync.
@@ -262,10 +266,9 @@ impl Snapshot {
         self.uncommitted.file()
     }
 
-    /// Whether everything that was written was written before.
+    /// Whether everything that was written was in the file before.
     fn is_all(&self) -> bool {
-        let state = self.uncommitted.state();
-        state.epoch == self.epoch && state.now == 0
+        self.quiet && self.uncommitted.state().epoch == self.epoch
     }
 }
 
