@@ -38,6 +38,7 @@ pub use types::{
 };
 
 /// Receives the entries of a listing; breaks when it has enough. The entry it breaks on counts as not taken.
+/// The file system may call it with the identity of the caller: it must not call the file system again.
 pub type EntrySink<'a> = dyn FnMut(&Entry<'_>) -> ControlFlow<()> + 'a;
 
 /// A tree of files that an NFS server can give out.

@@ -66,9 +66,18 @@ impl Serve for ReaddirplusArgs {
         // a small wish would never come to the end.
         let mut names_left = room(at, self.dircount, 0);
         let mut entries: Vec<DirEntryPlus> = Vec::new();
+        // The directory above, and the place of `..` among the entries. The file system lists as the caller, who may not open
+        // handles. So the check that the directory is in the export comes behind that.
+        let mut above = None;
         let verifier = u64::from_be_bytes(self.verifier);
         let listed = at.fs().read_directory(&at.who, &at.id, self.cookie, verifier, true, &mut |found| {
-            let seen = found.node.as_ref().and_then(|node| at.found(found.name, node).ok());
+            let seen = found.node.as_ref().and_then(|node| {
+                let seen = at.seen(node).ok()?;
+                if found.name == b".." && seen.stays {
+                    above = Some((entries.len(), node.id));
+                }
+                Some((seen.handle, seen.attributes))
+            });
             let entry = DirEntryPlus {
                 fileid: found.number,
                 name: FileName::new(found.name),
@@ -90,6 +99,12 @@ impl Serve for ReaddirplusArgs {
             entries.push(entry);
             ControlFlow::Continue(())
         });
+        if let Some((place, id)) = above
+            && let Some(entry) = entries.get_mut(place)
+            && at.check_place(&id).is_err()
+        {
+            (entry.attributes, entry.handle) = (None, None);
+        }
         let concluded = listed.map_err(Status::from).and_then(|listing| {
             conclude(at, &listing, entries.is_empty()).map(|concluded| (concluded, listing.end))
         });

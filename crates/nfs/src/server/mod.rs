@@ -398,18 +398,27 @@ impl At {
     /// What a name of this directory stands for, as the caller may see it: in this export, or the root of the one that the
     /// name leads into.
     fn found(&self, name: &[u8], node: &Node) -> Result<(FileHandle, wire::Attributes), Status> {
+        let seen = self.seen(node)?;
+        if name == b".." && seen.stays {
+            self.check_place(&node.id)?;
+        }
+        Ok((seen.handle, seen.attributes))
+    }
+
+    /// [`Self::found`] but for the place of `..`. Asks the file system nothing.
+    fn seen(&self, node: &Node) -> Result<Seen, Status> {
         match self.shared.exports.crossing(&self.served, &node.attributes, &self.caller) {
             Crossing::Closed => Err(Status::Acces),
-            Crossing::Enters(inner) => Ok((
-                self.shared.exports.seal(inner, &inner.root),
-                convert::attributes(&node.attributes, inner.id.as_fsid()),
-            )),
-            Crossing::Stays => {
-                if name == b".." {
-                    self.check_place(&node.id)?;
-                }
-                Ok((self.seal(&node.id), self.attributes(&node.attributes)))
-            }
+            Crossing::Enters(inner) => Ok(Seen {
+                handle: self.shared.exports.seal(inner, &inner.root),
+                attributes: convert::attributes(&node.attributes, inner.id.as_fsid()),
+                stays: false,
+            }),
+            Crossing::Stays => Ok(Seen {
+                handle: self.seal(&node.id),
+                attributes: self.attributes(&node.attributes),
+                stays: true,
+            }),
         }
     }
 
@@ -454,6 +463,14 @@ impl At {
             after: change.after.as_ref().map(|attributes| self.attributes(attributes)),
         }
     }
+}
+
+/// An object as a caller sees it.
+struct Seen {
+    handle: FileHandle,
+    attributes: wire::Attributes,
+    /// In the export of the directory that was searched.
+    stays: bool,
 }
 
 /// The results of a procedure, or a status with the attributes that go with it.

@@ -149,6 +149,29 @@ async fn an_export_is_found_inside_of_another_through_a_bind_mount() {
     }
 }
 
+/// The kernel opens handles for the server, and not for callers.
+#[tokio::test]
+async fn a_listing_shows_what_is_above_to_callers_who_are_not_root() {
+    if !super::objects::acts_as_callers() {
+        println!("skipped: callers do not act as themselves here");
+        return;
+    }
+    for trees in Trees::all() {
+        fs::set_permissions(trees.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let bed = trees.serve_with(|inner| inner.allow.clear()).by(1000, 1000);
+        let name = bed.name;
+        let open = bed.lookup(bed.root, "open").await.unwrap();
+        let below = bed.lookup(open, "below").await.unwrap();
+        let inner = bed.lookup(bed.root, "secret").await.unwrap();
+        let deep = bed.lookup(inner, "deep").await.unwrap();
+        for (directory, above) in [(below, open), (open, bed.root), (deep, inner), (inner, inner)] {
+            let entry = bed.entry(directory, "..").await;
+            assert_eq!(entry.handle, Some(above), "{name}");
+            assert_eq!(entry.attributes.map(|shown| shown.fileid), Some(entry.fileid), "{name}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_is_read_only_stays_so_by_way_of_the_export_around_it() {
     for trees in Trees::all() {
