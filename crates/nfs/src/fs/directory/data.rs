@@ -400,8 +400,8 @@ impl DirectoryFs {
         Outcome { result, change: Change { before, after } }
     }
 
-    /// Sets all attributes or none. All rights are checked first. The size, whose change cannot be undone, comes behind
-    /// the owner, whose change can be refused for other reasons, such as a quota.
+    /// Sets all attributes or none. All rights are checked first. A change of the size cannot be undone. So it comes behind
+    /// those of the owner, which a quota may refuse, and of a time that the caller may not set alone. Both can be undone.
     fn set_all(
         &self,
         who: &Identity,
@@ -428,35 +428,51 @@ impl DirectoryFs {
             self.keep_for_owner(who, id, object, mode);
         }
         let none = SetAttributes::default();
+        // These go without a change of owner, group or mode: who may change one of them may set any time.
+        self.set_times_as_owner(object, &times.as_owner(&none))?;
         let acting = self.actor.act_as(who)?;
         self.apply(object, &SetAttributes { uid: new.uid, gid: new.gid, ..none })?;
         if let Some((file, size)) = resized {
             self.drop_set_id(&*file, &object.stat);
             if let Err(errno) = retry(|| ftruncate(&*file, size)) {
                 drop(acting);
-                self.give_back(object, new);
+                self.give_back(who, object, new, times);
                 return Err(errno.into());
             }
         }
-        self.apply(object, &SetAttributes { mode: new.mode, ..times.as_caller(&none) })?;
-        drop(acting);
-        self.apply(object, &times.as_process(&none))
+        self.apply(object, &SetAttributes { mode: new.mode, ..times.as_caller(&none) })
     }
 
-    /// Undoes a change of owner.
-    fn give_back(&self, object: &Object, new: &SetAttributes) {
-        let old = attributes(&object.stat);
-        if new.uid.is_none() && new.gid.is_none() {
-            return;
+    /// Sets times for a caller who may write, and may not set one time alone: as the owner, who may.
+    fn set_times_as_owner(&self, object: &Object, times: &SetAttributes) -> Result<(), FsError> {
+        if (times.accessed, times.modified) == (SetTime::Keep, SetTime::Keep) {
+            return Ok(());
         }
-        let old = SetAttributes {
-            uid: Some(old.uid),
-            gid: Some(old.gid),
-            mode: Some(old.mode),
-            ..SetAttributes::default()
+        let _acting = self.actor.act_as_owner(object.stat.stx_uid, object.stat.stx_gid)?;
+        self.apply(object, times)
+    }
+
+    /// Undoes a change of owner and of times. The caller had the right to the first, and has that to the way back as a
+    /// member of the group that the object had.
+    pub(super) fn give_back(&self, who: &Identity, object: &Object, new: &SetAttributes, times: Times) {
+        let old = attributes(&object.stat);
+        let none = SetAttributes::default();
+        let owner = if new.uid.is_none() && new.gid.is_none() {
+            Ok(())
+        } else {
+            let owned =
+                SetAttributes { uid: Some(old.uid), gid: Some(old.gid), mode: Some(old.mode), ..none };
+            let member = Identity { uid: who.uid, gid: old.gid, groups: Vec::new() };
+            self.actor.act_as(&member).and_then(|_acting| self.apply(object, &owned))
         };
-        if let Err(error) = self.apply(object, &old) {
-            tracing::error!(%error, "the owner of a file that could not be resized stays changed");
+        let back = |set, old| if set == SetTime::Keep { SetTime::Keep } else { SetTime::To(old) };
+        let times = SetAttributes {
+            accessed: back(times.owner.0, old.accessed),
+            modified: back(times.owner.1, old.modified),
+            ..none
+        };
+        if let Err(error) = owner.and(self.set_times_as_owner(object, &times)) {
+            tracing::error!(%error, "owner or times of a file that could not be resized stay changed");
         }
     }
 
@@ -494,18 +510,18 @@ impl DirectoryFs {
 
 /// The times of a SETATTR, by who sets them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Times {
+pub(super) struct Times {
     /// The caller, by the kernel's rules.
     caller: (SetTime, SetTime),
-    /// The process, for a caller whose right to write was checked.
-    process: (SetTime, SetTime),
+    /// The owner, for a caller whose right to write was checked.
+    owner: (SetTime, SetTime),
 }
 
 impl Times {
     /// Divides the times. A change of the size has set the time of modification already. A caller who may write a file
     /// but does not own it may set its times to the server's clock. The system call allows that for both at once only,
-    /// so the process sets one alone, if it has more rights than its caller.
-    fn of(new: &SetAttributes, as_owner: bool, switches: bool) -> Result<Self, FsError> {
+    /// so one alone is set as the owner, if the process can act as others.
+    pub(super) fn of(new: &SetAttributes, as_owner: bool, switches: bool) -> Result<Self, FsError> {
         let modified = match new.modified {
             SetTime::Now if new.size.is_some() => SetTime::Keep,
             modified => modified,
@@ -516,7 +532,7 @@ impl Times {
             return Ok(Self { caller: times, ..Self::default() });
         }
         if switches {
-            return Ok(Self { process: times, ..Self::default() });
+            return Ok(Self { owner: times, ..Self::default() });
         }
         // Access goes with modification, but not the other way round.
         if times.1 == SetTime::Now || new.size.is_some() {
@@ -529,8 +545,8 @@ impl Times {
         SetAttributes { accessed: self.caller.0, modified: self.caller.1, ..*rest }
     }
 
-    fn as_process(self, rest: &SetAttributes) -> SetAttributes {
-        SetAttributes { accessed: self.process.0, modified: self.process.1, ..*rest }
+    fn as_owner(self, rest: &SetAttributes) -> SetAttributes {
+        SetAttributes { accessed: self.owner.0, modified: self.owner.1, ..*rest }
     }
 }
 

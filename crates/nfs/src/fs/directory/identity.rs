@@ -5,6 +5,9 @@
 //! thread, so this happens on I/O threads only and never across an `.await`: the guard is not `Send`. Where the
 //! process is not root, everything happens as the process's own user.
 //!
+//! Some changes NFS allows to callers, and the kernel to owners only. The thread makes them as the owner
+//! ([`Actor::act_as_owner`]). That needs no capability to change objects of others, which a server may have given up.
+//!
 //! If the identity cannot be given back, the process ends: a thread that would go on with rights of somebody else
 //! is worse than no server.
 
@@ -27,7 +30,6 @@ const NO_ID: u32 = u32::MAX;
 pub(super) struct Actor {
     own: Identity,
     groups: Vec<Gid>,
-    privileges: Privileges,
     opens_all: bool,
     switches: bool,
 }
@@ -48,13 +50,8 @@ impl Actor {
             gid: getegid().as_raw(),
             groups: groups.iter().map(|gid| gid.as_raw()).collect(),
         };
-        let capable = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
-        let privileges = Privileges {
-            give: capable.contains(CapabilitySet::CHOWN),
-            own: capable.contains(CapabilitySet::FOWNER),
-        };
-        let opens_all = capable.contains(CapabilitySet::DAC_OVERRIDE);
-        let mut actor = Self { own, groups, privileges, opens_all, switches: false };
+        let opens_all = effective().contains(CapabilitySet::DAC_OVERRIDE);
+        let mut actor = Self { own, groups, opens_all, switches: false };
         if geteuid().is_root() {
             actor.switches = true;
             // On a thread of its own: whatever happens to its credentials ends with it.
@@ -91,14 +88,30 @@ impl Actor {
         if self.switches { who } else { &self.own }
     }
 
-    /// What the kernel allows `who` beyond that.
+    /// Rights beyond that, as they are now: the process may have given up capabilities since its start.
     pub(super) fn privileges(&self, who: &Identity) -> Privileges {
-        if self.switches { Privileges::of(who) } else { self.privileges }
+        // Acting as anybody but root, a thread has none.
+        if self.outranks(who) {
+            return Privileges::default();
+        }
+        let capable = effective();
+        Privileges {
+            give: capable.contains(CapabilitySet::CHOWN),
+            own: capable.contains(CapabilitySet::FOWNER),
+        }
     }
 
     /// Whether the process's own rights are wider than those of `who`.
     pub(super) fn outranks(&self, who: &Identity) -> bool {
         self.switches && who.uid != 0
+    }
+
+    /// Takes on the identity of the owner of an object, as a member of `group`.
+    ///
+    /// # Errors
+    /// As [`Self::act_as`].
+    pub(super) fn act_as_owner(&self, owner: u32, group: u32) -> Result<Acting<'_>, FsError> {
+        self.act_as(&Identity { uid: owner, gid: group, groups: Vec::new() })
     }
 
     /// Takes on the identity of `who`.
@@ -123,6 +136,11 @@ impl Actor {
         set_thread_res_uid(None, Uid::from_raw(who.uid), None).map_err(refusal)?;
         Ok(acting)
     }
+}
+
+/// The capabilities of this thread that are in effect.
+fn effective() -> CapabilitySet {
+    capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective)
 }
 
 /// An id outside of the user namespace stays there: to try again would not help.

@@ -9,6 +9,7 @@ use super::map::Key;
 use super::storage::tests::Faulty;
 use super::*;
 
+mod confined;
 mod descriptors;
 mod losses;
 
