@@ -46,7 +46,7 @@ impl DirectoryFs {
         }
         let object = self.regular(id)?;
         let file = Arc::new(self.open_object(who, &object, purpose)?);
-        self.open_files.insert(*id, user, &file, false, now);
+        self.open_files.insert(*id, user, &file, None, now);
         Ok(file)
     }
 
@@ -119,11 +119,13 @@ impl DirectoryFs {
     }
 
     /// Keeps a file open that was just made.
-    pub(super) fn keep_new(&self, who: &Identity, id: &FileId, object: Object) {
+    pub(super) fn keep_new(&self, who: &Identity, id: &FileId, object: Object) -> Arc<OpenFile> {
         let kept = self.is_closed_to_owner(&object, u32::from(object.stat.stx_mode));
+        let keeper = kept.then_some(who.uid);
         let now = Instant::now();
         let file = Arc::new(OpenFile::new(object.fd, (true, true), &object.stat, &self.storage, now));
-        self.open_files.insert(*id, self.actor.judged(who), &file, kept, now);
+        self.open_files.insert(*id, self.actor.judged(who), &file, keeper, now);
+        file
     }
 
     /// Keeps a file open that is about to get a mode by which its owner could not open it again.
@@ -133,14 +135,14 @@ impl DirectoryFs {
         }
         let user = self.actor.judged(who);
         // Nobody who has not just written to it keeps others from executing it.
-        if self.open_files.keep(id, user) || mode & ANY_EXECUTE != 0 {
+        if self.open_files.keep(id, user, who.uid) || mode & ANY_EXECUTE != 0 {
             return;
         }
         // Refused, it was closed to its owner before.
         if let Ok(fd) = self.reopen(object, OFlags::RDWR) {
             let now = Instant::now();
             let file = Arc::new(OpenFile::new(fd, (true, true), &object.stat, &self.storage, now));
-            self.open_files.insert(*id, user, &file, true, now);
+            self.open_files.insert(*id, user, &file, Some(who.uid), now);
         }
     }
 

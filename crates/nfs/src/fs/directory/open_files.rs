@@ -23,13 +23,19 @@
 //!
 //! **Bounds.** The capacity limits the descriptors of a table, and half of it limits the witnesses. All tables of a process
 //! together keep half of what `RLIMIT_NOFILE` allows. Connections and calls in progress have the rest. The least recently
-//! used file goes first, and files kept for owners go last. A call that finds no descriptor closes kept files, then
-//! waits for other calls ([`OpenFiles::opening`]). A user who fills the table costs others a little time, nothing else.
+//! used file goes first. A call that finds no descriptor closes kept files, then waits for other calls
+//! ([`OpenFiles::opening`]). A user who fills the table costs others a little time.
+//!
+//! Files kept for owners are the exception: once closed, they cannot be opened again. They go last, those first whose data is
+//! all on stable storage. Of these, and then of the others, the next one is that of the user who has the most. So a user
+//! who makes more files read-only than the table holds, and writes to them later, loses those. AUTH_SYS believes users: a
+//! client that claims to be many can still push out the file of another. The next WRITE to that file is refused.
 //!
 //! **The thread.** A thread of the table's own looks at it each [`TICK`] while it keeps anything. So files are closed
 //! without calls too: a program can be executed, and a removed file gives its space back. Closing may wait for the
 //! storage, as `fsync` does; both happen outside of the lock. The last user of a descriptor closes it.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -277,8 +283,33 @@ struct Slot {
     who: Identity,
     file: Arc<OpenFile>,
     last_used: Instant,
-    /// It could not be opened again.
-    kept: bool,
+    /// Somebody asked for it to be written to.
+    written: bool,
+    /// The user for whom it is kept, as it could not be opened again.
+    keeper: Option<u32>,
+}
+
+/// The cost of closing an open file. The cheapest go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Worth {
+    /// The kernel opens it again.
+    Reopens,
+    /// It is kept for its owner, all of whose data is on stable storage.
+    Finished,
+    /// It is kept for its owner, who is about to write.
+    Needed,
+}
+
+impl Slot {
+    fn worth(&self, uncommitted: bool) -> Worth {
+        if self.keeper.is_none() {
+            Worth::Reopens
+        } else if self.written && !uncommitted && Arc::strong_count(&self.file) == 1 {
+            Worth::Finished
+        } else {
+            Worth::Needed
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -343,24 +374,35 @@ impl OpenFiles {
         if purpose == Purpose::Write || !slot.file.writable {
             slot.last_used = now;
         }
+        slot.written |= purpose == Purpose::Write;
         Some(Arc::clone(&slot.file))
     }
 
-    /// Keeps a file for `who`, if there is room; with `kept`, because it could not be opened again.
-    pub(super) fn insert(&self, id: FileId, who: &Identity, file: &Arc<OpenFile>, kept: bool, now: Instant) {
+    /// Keeps a file for `who`, if there is room; with a `keeper`, for this user, because it could not be opened again.
+    pub(super) fn insert(
+        &self,
+        id: FileId,
+        who: &Identity,
+        file: &Arc<OpenFile>,
+        keeper: Option<u32>,
+        now: Instant,
+    ) {
         let mut taken = Taken::new();
         let mut table = self.shared.lock();
         // The new file replaces those that can do nothing more.
-        let mut kept = kept;
+        let (mut keeper, mut written) = (keeper, false);
         table.take_slots(&id, &mut taken, |old| {
             let replaced = old.who == *who
                 && (file.readable || !old.file.readable)
                 && (file.writable || !old.file.writable);
-            kept |= replaced && old.kept;
+            if replaced {
+                keeper = keeper.or(old.keeper);
+                written |= old.written;
+            }
             replaced
         });
         if self.shared.make_room(&mut table, &mut taken) {
-            let slot = Slot { who: who.clone(), file: Arc::clone(file), last_used: now, kept };
+            let slot = Slot { who: who.clone(), file: Arc::clone(file), last_used: now, written, keeper };
             table.files.entry(id).or_default().slots.push(slot);
             table.slots += 1;
             self.tend(&mut table);
@@ -369,13 +411,14 @@ impl OpenFiles {
         drop(taken);
     }
 
-    /// A file that is open for `who` to write is not going to be opened again. Whether there is one.
-    pub(super) fn keep(&self, id: &FileId, who: &Identity) -> bool {
+    /// A file that is open for `who` to write is not going to be opened again, and is kept for the user `keeper`. Whether
+    /// there is one.
+    pub(super) fn keep(&self, id: &FileId, who: &Identity, keeper: u32) -> bool {
         let mut table = self.shared.lock();
         let Some(entry) = table.files.get_mut(id) else { return false };
         let slot = entry.slots.iter_mut().find(|slot| slot.who == *who && slot.file.writable);
         slot.is_some_and(|slot| {
-            slot.kept = true;
+            slot.keeper = Some(keeper);
             true
         })
     }
@@ -463,7 +506,7 @@ impl OpenFiles {
         let witness = snapshot.and_then(|snapshot| table.settle(id, snapshot));
         let all = table.files.get(id).is_some_and(|entry| entry.uncommitted.is_none());
         let executable = all && stat.is_some_and(is_executable);
-        table.take_slots(id, &mut taken, |slot| slot.file.writable && (!slot.kept || executable));
+        table.take_slots(id, &mut taken, |slot| slot.file.writable && (slot.keeper.is_none() || executable));
         drop(table);
         drop((taken, witness));
     }
@@ -641,10 +684,10 @@ impl Shared {
         let mut taken = Taken::new();
         let mut table = self.lock();
         let idle = |slot: &Slot| {
-            let limit = if slot.kept { KEPT_IDLE } else { IDLE };
+            let limit = if slot.keeper.is_some() { KEPT_IDLE } else { IDLE };
             now.saturating_duration_since(slot.last_used) >= limit
         };
-        table.take_all_slots(&mut taken, idle);
+        table.take_all_slots(&mut taken, |slot, _| idle(slot));
         let look = table.last_look.is_none_or(|last| now.saturating_duration_since(last) >= LOOK);
         if look {
             table.last_look = Some(now);
@@ -687,7 +730,7 @@ impl Shared {
                         && entry.uncommitted.is_none()
                     {
                         for slot in entry.slots.iter_mut().filter(|slot| Arc::ptr_eq(&slot.file, file)) {
-                            slot.kept = false;
+                            slot.keeper = None;
                         }
                     }
                     None
@@ -733,35 +776,56 @@ impl Table {
         }
     }
 
-    /// Takes out the slots of all files that `which` names.
-    fn take_all_slots(&mut self, taken: &mut Taken, mut which: impl FnMut(&Slot) -> bool) {
+    /// Takes out the slots of all files that `which` names, which is told whether there is uncommitted data.
+    fn take_all_slots(&mut self, taken: &mut Taken, mut which: impl FnMut(&Slot, bool) -> bool) {
         let before = taken.len();
         self.files.retain(|_, entry| {
-            taken.extend(entry.slots.extract_if(.., |slot| which(slot)).map(|slot| slot.file));
+            let uncommitted = entry.uncommitted.is_some();
+            taken.extend(entry.slots.extract_if(.., |slot| which(slot, uncommitted)).map(|slot| slot.file));
             !entry.is_empty()
         });
         self.slots -= taken.len() - before;
     }
 
-    /// Takes out the `number` least recently used slots at least, of those kept for owners only if there are no others.
+    /// Takes out the `number` least recently used slots at least, of those that the kernel opens again. If there are none,
+    /// one that is kept for an owner.
     fn shrink(&mut self, number: usize, taken: &mut Taken) {
-        let ages = |kept| {
-            let slots = self.files.values().flat_map(|entry| &entry.slots);
-            slots.filter(|slot| slot.kept == kept).map(|slot| slot.last_used).collect::<Vec<_>>()
+        let all = || {
+            self.files.values().flat_map(|entry| {
+                let uncommitted = entry.uncommitted.is_some();
+                entry.slots.iter().map(move |slot| (slot.worth(uncommitted), slot))
+            })
         };
-        let mut kept = false;
-        let mut ages_of = ages(false);
-        if ages_of.is_empty() {
-            kept = true;
-            ages_of = ages(true);
-        }
-        if ages_of.is_empty() {
+        let Some(worth) = all().map(|(worth, _)| worth).min() else { return };
+        let cheapest = all().filter(|(known, _)| *known == worth).map(|(_, slot)| slot);
+        if worth == Worth::Reopens {
+            let mut ages: Vec<_> = cheapest.map(|slot| slot.last_used).collect();
+            let index = number.clamp(1, ages.len()) - 1;
+            let (_, limit, _) = ages.select_nth_unstable(index);
+            let limit = *limit;
+            self.take_all_slots(taken, |slot, uncommitted| {
+                slot.worth(uncommitted) == worth && slot.last_used <= limit
+            });
             return;
         }
-        let index = number.clamp(1, ages_of.len()) - 1;
-        let (_, limit, _) = ages_of.select_nth_unstable(index);
-        let limit = *limit;
-        self.take_all_slots(taken, |slot| slot.kept == kept && slot.last_used <= limit);
+        // The number of each user's, and the least recently used of them.
+        let mut keepers: HashMap<Option<u32>, (usize, Instant)> = HashMap::new();
+        for slot in cheapest {
+            let (count, oldest) = keepers.entry(slot.keeper).or_insert((0, slot.last_used));
+            *count += 1;
+            *oldest = slot.last_used.min(*oldest);
+        }
+        let most = keepers.into_iter().max_by_key(|(_, (count, oldest))| (*count, Reverse(*oldest)));
+        let Some((keeper, (_, oldest))) = most else { return };
+        let mut found = false;
+        self.take_all_slots(taken, |slot, uncommitted| {
+            let one = !found
+                && slot.keeper == keeper
+                && slot.last_used == oldest
+                && slot.worth(uncommitted) == worth;
+            found |= one;
+            one
+        });
     }
 
     /// Begins a write to a file that has a witness.
@@ -808,7 +872,7 @@ impl Table {
     fn lasting(&self) -> Vec<Lasting> {
         let mut all = Vec::new();
         for (id, entry) in &self.files {
-            let kept = entry.slots.iter().filter(|slot| slot.kept);
+            let kept = entry.slots.iter().filter(|slot| slot.keeper.is_some());
             all.extend(kept.map(|slot| Lasting::Kept(*id, Arc::clone(&slot.file))));
             all.extend(entry.uncommitted.iter().map(|file| Lasting::Witness(*id, Arc::clone(file))));
         }

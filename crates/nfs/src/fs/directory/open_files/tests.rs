@@ -11,7 +11,7 @@ impl OpenFiles {
     /// As a long time without a call would do.
     pub(in super::super) fn close_idle(&self) {
         let mut taken = Taken::new();
-        self.shared.lock().take_all_slots(&mut taken, |slot| !slot.kept);
+        self.shared.lock().take_all_slots(&mut taken, |slot, _| slot.keeper.is_none());
         drop(taken);
     }
 }
@@ -67,7 +67,7 @@ impl Bed {
     }
 
     fn insert(&self, number: u8, readable: bool, writable: bool, now: Instant) {
-        self.files.insert(id(number), &who(0), &self.open(number, readable, writable), false, now);
+        self.files.insert(id(number), &who(0), &self.open(number, readable, writable), None, now);
     }
 
     fn has(&self, number: u8, purpose: Purpose, now: Instant) -> bool {
@@ -193,7 +193,7 @@ fn rights_are_checked_anew_after_a_second_or_a_change() {
     stat.stx_ctime.tv_nsec ^= 1;
     assert!(!file.is_current(Purpose::Read, &stat, bed.after(1.1)));
     // What this server did itself is known, and prolongs nothing.
-    bed.files.insert(id(1), &who(0), &file, false, bed.start);
+    bed.files.insert(id(1), &who(0), &file, None, bed.start);
     bed.files.moved(&id(1), &before, &stat);
     assert!(file.is_current(Purpose::Read, &stat, bed.after(1.1)));
     assert!(!file.is_current(Purpose::Read, &stat, bed.after(2.0)));
@@ -263,7 +263,7 @@ fn a_file_kept_for_its_owner_stays_until_it_could_be_executed() {
         file.set_len(1).unwrap();
         file.set_permissions(std::fs::Permissions::from_mode(mode)).unwrap();
         let opened = bed.open_as(file, true, true);
-        bed.files.insert(id(number), &who(0), &opened, true, bed.start);
+        bed.files.insert(id(number), &who(0), &opened, Some(0), bed.start);
     };
     keep(1, 0o444);
     keep(2, 0o555);
@@ -292,6 +292,36 @@ fn a_file_kept_for_its_owner_stays_until_it_could_be_executed() {
     assert_eq!([1, 3].map(open), [true, false]);
     bed.sweep(bed.after(KEPT_IDLE.as_secs_f64()));
     assert!(!open(1));
+}
+
+/// What is finished goes first, and then what its user has the most of.
+#[test]
+fn i6_files_kept_for_one_user_do_not_push_out_those_of_others() {
+    let bed = Bed::new(8);
+    let keep = |number, uid| {
+        bed.files.insert(id(number), &who(0), &bed.open(number, true, true), Some(uid), bed.start);
+    };
+    let open =
+        |number| bed.files.shared.lock().files.get(&id(number)).is_some_and(|entry| !entry.slots.is_empty());
+    keep(1, 1000);
+    // Of another user: one that was written to, with nothing uncommitted.
+    keep(2, 2000);
+    drop(bed.files.get(&id(2), &who(0), Purpose::Write, bed.after(1.0)).unwrap());
+    // And one in the middle of a write.
+    keep(3, 2000);
+    let writing = bed.files.get(&id(3), &who(0), Purpose::Write, bed.after(1.0)).unwrap();
+    for number in 4..=8 {
+        keep(number, 2000);
+    }
+    assert!((1..=8).all(open));
+    keep(9, 2000);
+    assert!(!open(2) && (3..=9).all(open) && open(1), "finished");
+    for number in 10..40 {
+        keep(number, 2000);
+        assert_eq!(bed.files.len(), 8);
+    }
+    assert!(open(1), "the only one of its user");
+    drop(writing);
 }
 
 #[test]

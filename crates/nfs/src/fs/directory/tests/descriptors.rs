@@ -139,6 +139,10 @@ fn what_an_access_list_takes_away_is_gone_although_the_file_is_open() {
 
 /// Serves a tree as a process of an ordinary user.
 fn as_ordinary_user(test: impl FnOnce(&Path, &DirectoryFs) + Send) {
+    as_ordinary_user_with(DirectoryOptions::default(), test);
+}
+
+fn as_ordinary_user_with(options: DirectoryOptions, test: impl FnOnce(&Path, &DirectoryFs) + Send) {
     let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let root = rustix::process::geteuid().is_root();
     if root {
@@ -155,7 +159,7 @@ fn as_ordinary_user(test: impl FnOnce(&Path, &DirectoryFs) + Send) {
                 set_thread_res_uid(uid, uid, uid).unwrap();
             }
             let state = StateDirectory::open(places[1].path()).unwrap();
-            let fs = DirectoryFs::open(places[0].path(), &state, DirectoryOptions::default()).unwrap();
+            let fs = DirectoryFs::open(places[0].path(), &state, options).unwrap();
             assert!(!fs.acts_as_callers());
             test(places[0].path(), &fs);
         });
@@ -203,6 +207,36 @@ fn an_ordinary_user_serves_files_that_are_made_read_only() {
         // A program that is read-only, and committed, is closed like any other.
         assert_eq!(open_modes(&tree.join("program")), []);
     });
+}
+
+/// The table has room for few of the files that somebody makes read-only, and another caller goes on with one of its own.
+#[test]
+fn i6_who_makes_many_read_only_files_takes_none_from_others() {
+    for finished in [true, false] {
+        let options =
+            DirectoryOptions { open_files: 16, sync_metadata: false, ..DirectoryOptions::default() };
+        as_ordinary_user_with(options, |_, fs| {
+            let create = |uid, case: &str| {
+                let how = CreateHow::Guarded(mode(0o444));
+                fs.create(&user(uid), &fs.root(), name(case), &how).result.unwrap().id
+            };
+            let write = |uid, id: &FileId, offset| {
+                let written = fs.write(&user(uid), id, offset, b"text", Stability::Unstable);
+                written.result.map(|written| written.length)
+            };
+            let fresh = create(1000, "fresh");
+            let begun = create(1000, "begun");
+            assert_eq!(write(1000, &begun, 0), Ok(4));
+            for number in 0..64 {
+                let file = create(2000, &number.to_string());
+                if finished {
+                    assert_eq!(write(2000, &file, 0), Ok(4));
+                    fs.commit(&user(2000), &file, 0, 0).result.unwrap();
+                }
+            }
+            assert_eq!((write(1000, &fresh, 0), write(1000, &begun, 4)), (Ok(4), Ok(4)), "{finished}");
+        });
+    }
 }
 
 /// Truncation by somebody who may write, to a server that cannot be anybody else.
