@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::{OpenError, StateError};
 
 /// Tells the second run where the bind mount is.
 const BOUND: &str = "RPCRDMA_TEST_BIND_MOUNT";
@@ -33,4 +36,20 @@ pub(crate) fn with_bind_mount(test: &str, hidden: &Path, shown: &Path) -> Option
         .status();
     assert!(status.unwrap().success(), "in the namespace");
     None
+}
+
+/// Opens what was closed just now. The child of another test holds its lock from the fork to the first program.
+pub(crate) fn reopened<T, E: Into<OpenError>>(mut open: impl FnMut() -> Result<T, E>) -> T {
+    let started = Instant::now();
+    loop {
+        match open().map_err(Into::into) {
+            Ok(opened) => return opened,
+            Err(OpenError::State(StateError::InUse { .. }))
+                if started.elapsed() < Duration::from_secs(20) =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }

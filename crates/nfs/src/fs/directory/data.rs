@@ -355,7 +355,10 @@ impl DirectoryFs {
     ) -> Outcome<T> {
         // No other change through this server comes between the two sets of attributes: a client takes the file's cached
         // data for good if the first set is what it knows.
-        let stripe = self.lock_file(id);
+        let locked = match self.locks.lock(id) {
+            Ok(locked) => locked,
+            Err(error) => return self.refused(id, error),
+        };
         let before = match stat(file) {
             Ok(before) => before,
             Err(errno) => return Outcome::failed(errno.into()),
@@ -365,7 +368,7 @@ impl DirectoryFs {
         if let Some(after) = &after {
             self.open_files.moved(id, &before, after);
         }
-        drop(stripe);
+        drop(locked);
         let after = after.map(|stat| attributes(&stat));
         Outcome { result, change: Change { before: Some(Before::from(&attributes(&before))), after } }
     }
@@ -381,9 +384,9 @@ impl DirectoryFs {
             Ok(object) => object,
             Err(error) => return Outcome::failed(error),
         };
-        let stripe = match object.kind() {
-            FileKind::Directory => self.lock_stripe(self.stripe(id)),
-            _ => self.lock_file(id),
+        let locked = match self.locks.lock(id) {
+            Ok(locked) => locked,
+            Err(error) => return self.refused(id, error),
         };
         object.stat = match stat(&object) {
             Ok(before) => before,
@@ -397,7 +400,7 @@ impl DirectoryFs {
             self.set_all(who, id, &object, new)
         };
         let after = stat(&object).ok().map(|stat| attributes(&stat));
-        drop(stripe);
+        drop(locked);
         let result = result.and_then(|()| self.settle(&object));
         Outcome { result, change: Change { before, after } }
     }

@@ -10,14 +10,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{OnceLock, RwLockWriteGuard};
+use std::sync::OnceLock;
 
 use rpcrdma_sys::{KernelHandle, handle_of, open_by_handle};
 use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, openat2};
 use rustix::io::Errno;
 
 use super::convert::stat;
-use super::map::{Key, PathMap};
+use super::map::{InPhase, Key, PathMap};
 use crate::fs::types::{FILE_ID_MAX, FileId, FileKind, FsError, Place};
 
 /// A descriptor that names and grants nothing.
@@ -125,15 +125,16 @@ impl Ids {
             Self::Map(map) => {
                 let key = map.key(object);
                 if let Some((parent, name)) = parent {
-                    map.remember(key, map.key(parent), name)?;
+                    map.remember(key, map.key(parent), name);
                 }
                 Ok(key.id())
             }
         }
     }
 
-    /// Opens what an id names; `root` is the root of the tree. To be called with the identity of the process.
-    pub(super) fn open(&self, root: BorrowedFd<'_>, id: &FileId) -> Result<Object, FsError> {
+    /// Opens what an id names; `root` is the root of the tree. `None` if it was not found, and may be on the way from one name
+    /// to another: [`Self::open_at_rest`] knows. To be called with the identity of the process.
+    pub(super) fn open(&self, root: BorrowedFd<'_>, id: &FileId) -> Result<Option<Object>, FsError> {
         match self {
             Self::Kernel(mount) => {
                 let fd = kernel_open(mount.as_fd(), id).map_err(|error| match from_io(&error) {
@@ -146,41 +147,66 @@ impl Ids {
                 if object.stat.stx_nlink == 0 {
                     return Err(FsError::Stale);
                 }
-                Ok(object)
+                Ok(Some(object))
             }
             Self::Map(map) => {
                 map.tidy();
                 let key = Key::from_id(id).ok_or(FsError::BadId)?;
-                if let Search::Found(object) = find(map, root, key)? {
-                    return Ok(object);
-                }
-                // An ancestor may have been renamed between the look at the map and the walk: once more, when no rename
-                // is under way.
-                let _at_rest = map.at_rest();
-                let learnt = map.learnt();
                 match find(map, root, key)? {
-                    Search::Found(object) => return Ok(object),
-                    Search::Gone => map.drop_gone(key, learnt),
-                    Search::Hidden => {}
+                    Search::Found(object) => Ok(Some(object)),
+                    Search::Gone | Search::Hidden => Ok(None),
                 }
-                Err(FsError::Stale)
             }
         }
     }
 
-    /// To be held over a rename and what [`Self::id_of`] and [`Self::forget`] are told about it.
-    pub(super) fn renaming(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+    /// Waits until no rename is under way, and holds new ones up while this is held.
+    ///
+    /// # Errors
+    /// [`FsError::TryLater`] if one does not end.
+    pub(super) fn at_rest(&self) -> Result<Option<InPhase<'_>>, FsError> {
         match self {
-            Self::Kernel(_) => None,
-            Self::Map(map) => Some(map.renaming()),
+            Self::Kernel(_) => Ok(None),
+            Self::Map(map) => map.at_rest().map(Some),
+        }
+    }
+
+    /// Opens what [`Self::open`] did not find: an ancestor may have been renamed between the look at the map and the walk.
+    /// While [`Self::at_rest`] is held.
+    pub(super) fn open_at_rest(&self, root: BorrowedFd<'_>, id: &FileId) -> Result<Object, FsError> {
+        let Self::Map(map) = self else { return Err(FsError::Stale) };
+        let key = Key::from_id(id).ok_or(FsError::BadId)?;
+        let learnt = map.learnt();
+        match find(map, root, key)? {
+            Search::Found(object) => return Ok(object),
+            Search::Gone => map.drop_gone(key, learnt),
+            Search::Hidden => {}
+        }
+        Err(FsError::Stale)
+    }
+
+    /// To be held over a rename and what [`Self::learn`] and [`Self::forget`] are told about it.
+    ///
+    /// # Errors
+    /// [`FsError::TryLater`] if it cannot begin.
+    pub(super) fn renaming(&self) -> Result<Option<InPhase<'_>>, FsError> {
+        match self {
+            Self::Kernel(_) => Ok(None),
+            Self::Map(map) => map.renaming().map(Some),
+        }
+    }
+
+    /// A name was given to an object.
+    pub(super) fn learn(&self, object: &Object, parent: &Object, name: &[u8]) {
+        if let Self::Map(map) = self {
+            map.remember(map.key(object), map.key(parent), name);
         }
     }
 
     /// A name was taken from an object.
-    pub(super) fn forget(&self, object: &Object, parent: &Object, name: &[u8]) -> Result<(), FsError> {
-        match self {
-            Self::Kernel(_) => Ok(()),
-            Self::Map(map) => map.forget(map.key(object), map.key(parent), name),
+    pub(super) fn forget(&self, object: &Object, parent: &Object, name: &[u8]) {
+        if let Self::Map(map) = self {
+            map.forget(map.key(object), map.key(parent), name);
         }
     }
 }

@@ -7,6 +7,11 @@
 //! of the process, however it comes; after a loss of power the newest may be stale. A torn record at the end (and what
 //! would follow it) is dropped when the log is read.
 //!
+//! *A log that cannot be written* (a full disk) undoes no operation. The id is good, since the map in memory has the name. Part
+//! of a record is cut off again. The log is written anew from memory as soon as that goes. If the process ends before, the
+//! handles whose records are missing are stale. A forgotten name that is back then does no harm: an object that is found under
+//! a name counts only if it has the key of the handle.
+//!
 //! *Locks.* Names are looked up under a lock that is held for some microseconds: never for a system call, and not for a whole
 //! path, which can be as long as a client likes. New names are written to the log first, under a lock of its own. While the
 //! log is written anew that lock is free, and records go to both.
@@ -19,15 +24,16 @@
 //! `xino` is on (the default where it is possible). So a handle of what was removed may come to name a later object
 //! of that kind, if the upper layer uses its number again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 
 use rpcrdma_sys::handle_of;
 use rustix::fs::{FileType, FlockOperation, flock};
@@ -43,6 +49,8 @@ const NAMES_MAX: usize = 8;
 const DEPTH_MAX: usize = 2048;
 /// Directories that are climbed before the map is given to others: some microseconds.
 const CLIMB_STEPS: usize = 64;
+/// How often a log that lacks records is tried to be written anew, and how often that is told.
+const REPAIR: Duration = Duration::from_secs(10);
 /// Dead records that a log may have before it is worth writing anew.
 const DEAD_RECORDS_MIN: u64 = 10_000;
 
@@ -192,6 +200,12 @@ impl Known {
 #[derive(Debug)]
 struct Log {
     file: File,
+    /// Octets of whole records.
+    length: u64,
+    /// Records are missing since a write that failed: when to write it anew.
+    repair: Option<Instant>,
+    /// When that was tried last.
+    tried: Option<Instant>,
     /// While the log is written anew: what has to follow there.
     behind: Option<Behind>,
 }
@@ -220,12 +234,85 @@ pub(super) struct PathMap {
     log: Mutex<Log>,
     /// In the log; changed with it.
     records: AtomicU64,
+    /// Whether [`Log::repair`] is set; changed with it.
+    lacking: AtomicBool,
     /// With how many records to write the log anew, if that failed before.
     tidy_from: AtomicU64,
     /// How often a name was noted, known or not.
     learnt: AtomicU64,
-    /// Written while a rename is done but not noted yet.
-    renames: RwLock<()>,
+    /// Renames that are not noted yet, and who must not meet any.
+    phases: Phases,
+}
+
+/// How long who looks for a handle that was not found waits for renames that are not noted yet, and the other way round.
+const REST: Duration = Duration::from_secs(2);
+
+/// Two kinds of work that must not go on at the same time. Many calls may do one of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Renaming,
+    Looking,
+}
+
+/// Keeps two kinds of work apart, in the order in which they come: neither can keep the other waiting by its number.
+#[derive(Debug, Default)]
+struct Phases {
+    state: Mutex<InPhases>,
+    changed: Condvar,
+}
+
+/// Those at work and those that wait.
+#[derive(Debug, Default)]
+struct InPhases {
+    all: BTreeMap<u64, Phase>,
+    next: u64,
+}
+
+impl InPhases {
+    /// Whether somebody of the other kind came before.
+    fn must_wait(&self, number: u64, phase: Phase) -> bool {
+        self.all.range(..number).any(|(_, other)| *other != phase)
+    }
+}
+
+/// Work of one kind, until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct InPhase<'a> {
+    phases: &'a Phases,
+    number: u64,
+}
+
+impl Phases {
+    fn state(&self) -> MutexGuard<'_, InPhases> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nobody who came before does the other kind of work.
+    ///
+    /// # Errors
+    /// [`FsError::TryLater`] if that takes too long.
+    fn enter(&self, phase: Phase, wait: Duration) -> Result<InPhase<'_>, FsError> {
+        let mut state = self.state();
+        let number = state.next;
+        state.next += 1;
+        state.all.insert(number, phase);
+        let entered = InPhase { phases: self, number };
+        let (state, _) = self
+            .changed
+            .wait_timeout_while(state, wait, |state| state.must_wait(number, phase))
+            .unwrap_or_else(PoisonError::into_inner);
+        let late = state.must_wait(number, phase);
+        drop(state);
+        if late { Err(FsError::TryLater) } else { Ok(entered) }
+    }
+}
+
+impl Drop for InPhase<'_> {
+    fn drop(&mut self) {
+        self.phases.state().all.remove(&self.number);
+        self.phases.changed.notify_all();
+    }
 }
 
 fn record(kind: u8, key: Key, directory: Key, name: &[u8]) -> Vec<u8> {
@@ -288,7 +375,8 @@ impl PathMap {
             }
             rest = rest.get(length..).unwrap_or_default();
         }
-        let file = write_anew(&path, &known.records())
+        let octets = known.records();
+        let file = write_anew(&path, &octets)
             .and_then(|file| std::fs::rename(name_anew(&path), &path).map(|()| file))
             .map_err(StateError::io(&path))?;
         let records = known.names;
@@ -297,11 +385,18 @@ impl PathMap {
             generation,
             path,
             known: RwLock::new(known),
-            log: Mutex::new(Log { file, behind: None }),
+            log: Mutex::new(Log {
+                file,
+                length: octets.len() as u64,
+                repair: None,
+                tried: None,
+                behind: None,
+            }),
             records: AtomicU64::new(records),
+            lacking: AtomicBool::new(false),
             tidy_from: AtomicU64::new(0),
             learnt: AtomicU64::new(0),
-            renames: RwLock::default(),
+            phases: Phases::default(),
         })
     }
 
@@ -322,32 +417,49 @@ impl PathMap {
         self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a name of an object. What cannot be written down is not given out.
-    pub(super) fn remember(&self, key: Key, directory: Key, name: &[u8]) -> Result<(), FsError> {
+    /// Notes a name of an object.
+    pub(super) fn remember(&self, key: Key, directory: Key, name: &[u8]) {
         if key == self.root {
-            return Ok(());
+            return;
         }
         self.learnt.fetch_add(1, Ordering::AcqRel);
         // Without the log: the usual case.
         if self.known().is_newest(key, directory, name) {
-            return Ok(());
+            return;
         }
         let mut log = self.log();
         if !self.known().is_newest(key, directory, name) {
-            self.append(&mut log, &record(LEARNT, key, directory, name))?;
+            self.append(&mut log, &record(LEARNT, key, directory, name));
             self.change().learn(key, directory, name);
         }
-        Ok(())
     }
 
     /// Notes that an object no longer has a name.
-    pub(super) fn forget(&self, key: Key, directory: Key, name: &[u8]) -> Result<(), FsError> {
+    pub(super) fn forget(&self, key: Key, directory: Key, name: &[u8]) {
         let mut log = self.log();
         if self.known().has(key, directory, name) {
             self.change().forget(key, directory, name);
-            self.append(&mut log, &record(FORGOTTEN, key, directory, name))?;
+            self.append(&mut log, &record(FORGOTTEN, key, directory, name));
         }
-        Ok(())
+    }
+
+    /// Writes to another file from now on.
+    #[cfg(test)]
+    pub(super) fn replace_log(&self, file: File) {
+        self.log().file = file;
+    }
+
+    /// As after [`REPAIR`].
+    #[cfg(test)]
+    pub(super) fn repair_now(&self) {
+        self.log().repair.iter_mut().for_each(|repair| *repair = Instant::now());
+        self.tidy();
+    }
+
+    /// Whether records are missing.
+    #[cfg(test)]
+    pub(super) fn is_lacking(&self) -> bool {
+        self.lacking.load(Ordering::Relaxed)
     }
 
     /// How many objects are known.
@@ -372,25 +484,45 @@ impl PathMap {
         let names = known.take(key);
         drop(known);
         for (directory, name) in names {
-            // Unwritten, the name comes back with the next start, and goes again when it is used.
-            let _ = self.append(&mut log, &record(FORGOTTEN, key, directory, &name));
+            self.append(&mut log, &record(FORGOTTEN, key, directory, &name));
         }
     }
 
-    fn append(&self, log: &mut Log, record: &[u8]) -> Result<(), FsError> {
-        log.file.write_all(record).map_err(|error| {
-            tracing::error!(%error, path = %self.path.display(), "the map of names cannot be written");
-            FsError::Io
-        })?;
-        self.records.fetch_add(1, Ordering::Relaxed);
+    /// Adds a record, or notes that the log lacks it.
+    fn append(&self, log: &mut Log, record: &[u8]) {
         if let Some(behind) = &mut log.behind {
             behind.octets.extend_from_slice(record);
             behind.records += 1;
         }
-        Ok(())
+        // At the end of the last whole record, so that half a one never stands before others.
+        let written = log.file.write_all_at(record, log.length);
+        match written {
+            Ok(()) => {
+                log.length += record.len() as u64;
+                self.records.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                // If that fails too, the next record overwrites the part.
+                let _ = log.file.set_len(log.length);
+                self.lacks(log, &error);
+            }
+        }
     }
 
-    /// Writes the log anew if most of it is dead. Only with the identity of the process: nobody else may make files in
+    /// Notes that records are missing, from which the log recovers when it is written anew.
+    fn lacks(&self, log: &mut Log, error: &io::Error) {
+        if log.repair.is_none() {
+            tracing::error!(
+                %error, path = %self.path.display(),
+                "the map of names cannot be written: handles may be stale after the next start"
+            );
+            let now = Instant::now();
+            log.repair = Some(log.tried.map_or(now, |tried| now.max(tried + REPAIR)));
+            self.lacking.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes the log anew if most of it is dead or records are missing. Only with the identity of the process: nobody else may make files in
     /// the state directory. Others go on meanwhile.
     pub(super) fn tidy(&self) {
         if let Some(anew) = self.begin_anew() {
@@ -399,18 +531,30 @@ impl PathMap {
         }
     }
 
-    /// The records of a new log, if most of the old one are dead and no other thread writes it anew.
-    fn begin_anew(&self) -> Option<Anew> {
+    /// Whether most records of the log are dead.
+    fn is_mostly_dead(&self) -> bool {
         let records = self.records.load(Ordering::Relaxed);
-        if records <= DEAD_RECORDS_MIN || records < self.tidy_from.load(Ordering::Relaxed) {
-            return None;
-        }
-        if records <= DEAD_RECORDS_MIN + 2 * self.known().names {
+        records > DEAD_RECORDS_MIN
+            && records >= self.tidy_from.load(Ordering::Relaxed)
+            && records > DEAD_RECORDS_MIN + 2 * self.known().names
+    }
+
+    /// The records of a new log, if the old one needs one and no other thread writes it anew.
+    fn begin_anew(&self) -> Option<Anew> {
+        let lacking = self.lacking.load(Ordering::Relaxed);
+        if !lacking && !self.is_mostly_dead() {
             return None;
         }
         let mut log = self.log();
         if log.behind.is_some() {
             return None;
+        }
+        if let Some(repair) = log.repair {
+            let now = Instant::now();
+            if repair > now {
+                return None;
+            }
+            (log.tried, log.repair) = (Some(now), Some(now + REPAIR));
         }
         log.behind = Some(Behind::default());
         let known = self.known();
@@ -429,10 +573,17 @@ impl PathMap {
         match done {
             Ok(file) => {
                 log.file = file;
+                log.length = (anew.octets.len() + behind.octets.len()) as u64;
+                if log.repair.take().is_some() {
+                    self.lacking.store(false, Ordering::Relaxed);
+                    tracing::info!(path = %self.path.display(), "the map of names is complete again");
+                }
                 self.records.store(anew.records + behind.records, Ordering::Relaxed);
                 self.tidy_from.store(0, Ordering::Relaxed);
             }
             Err(error) => {
+                // It may hold the room that is missing.
+                let _ = std::fs::remove_file(name_anew(&self.path));
                 tracing::warn!(%error, path = %self.path.display(), "map of names keeps growing");
                 // Not at once again.
                 let again = self.records.load(Ordering::Relaxed) + DEAD_RECORDS_MIN;
@@ -441,15 +592,21 @@ impl PathMap {
         }
     }
 
-    /// To be held over a rename and the notes about it.
-    pub(super) fn renaming(&self) -> RwLockWriteGuard<'_, ()> {
-        self.renames.write().unwrap_or_else(PoisonError::into_inner)
+    /// To be held over a rename and the notes about it. The file system may keep it for as long as it likes.
+    ///
+    /// # Errors
+    /// [`FsError::TryLater`] if those that look for handles keep it waiting.
+    pub(super) fn renaming(&self) -> Result<InPhase<'_>, FsError> {
+        self.phases.enter(Phase::Renaming, REST)
     }
 
     /// Waits for renames that are not noted yet. While this is held there are none: [`Self::paths`] is what this
     /// server knows.
-    pub(super) fn at_rest(&self) -> RwLockReadGuard<'_, ()> {
-        self.renames.read().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Errors
+    /// [`FsError::TryLater`] if they do not end in time: the file system may be frozen.
+    pub(super) fn at_rest(&self) -> Result<InPhase<'_>, FsError> {
+        self.phases.enter(Phase::Looking, REST)
     }
 
     /// The paths from the root under which an object may be found, newest name first; each is put together when it is asked
@@ -526,6 +683,10 @@ mod tests {
         Key { number, born: number * 7 }
     }
 
+    fn opened(state: &StateDirectory, root: &Object) -> PathMap {
+        crate::fs::testing::reopened(|| PathMap::open(state, root, Generation::Handle))
+    }
+
     fn names(paths: impl Iterator<Item = Path>) -> Vec<String> {
         paths
             .map(|path| path.iter().map(|n| String::from_utf8_lossy(n)).collect::<Vec<_>>().join("/"))
@@ -543,15 +704,15 @@ mod tests {
     fn names_survive_and_follow_a_renamed_directory() {
         let (_place, state, root) = root();
         let top = Key::of(&root, Generation::Handle);
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
-        map.remember(key(1), top, b"dir").unwrap();
-        map.remember(key(2), key(1), b"file").unwrap();
-        map.remember(key(2), top, b"link").unwrap();
+        let map = opened(&state, &root);
+        map.remember(key(1), top, b"dir");
+        map.remember(key(2), key(1), b"file");
+        map.remember(key(2), top, b"link");
         assert_eq!(names(map.paths(key(2)).unwrap()), ["link", "dir/file"]);
-        map.remember(key(1), top, b"moved").unwrap();
-        map.forget(key(1), top, b"dir").unwrap();
+        map.remember(key(1), top, b"moved");
+        map.forget(key(1), top, b"dir");
         drop(map);
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        let map = opened(&state, &root);
         let mut found = names(map.paths(key(2)).unwrap());
         found.sort();
         assert_eq!(found, ["link", "moved/file"]);
@@ -580,14 +741,14 @@ mod tests {
     fn a_directory_is_where_it_was_seen_last() {
         let (_place, state, root) = root();
         let top = Key::of(&root, Generation::Handle);
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
-        map.remember(key(2), key(1), b"file").unwrap();
+        let map = opened(&state, &root);
+        map.remember(key(2), key(1), b"file");
         for name in ["here", "there", "here"] {
-            map.remember(key(1), top, name.as_bytes()).unwrap();
+            map.remember(key(1), top, name.as_bytes());
         }
         assert_eq!(names(map.paths(key(2)).unwrap()), ["here/file"]);
         drop(map);
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        let map = opened(&state, &root);
         assert_eq!(names(map.paths(key(2)).unwrap()), ["here/file"]);
     }
 
@@ -595,26 +756,64 @@ mod tests {
     fn a_torn_record_costs_only_itself() {
         let (_place, state, root) = root();
         let top = Key::of(&root, Generation::Handle);
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
-        map.remember(key(1), top, b"one").unwrap();
-        map.remember(key(2), top, b"two").unwrap();
+        let map = opened(&state, &root);
+        map.remember(key(1), top, b"one");
+        map.remember(key(2), top, b"two");
         let path = map.path.clone();
         drop(map);
         let log = std::fs::read(&path).unwrap();
         for cut in log.len() / 2 + 1..log.len() {
             std::fs::write(&path, &log[..cut]).unwrap();
-            let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+            let map = opened(&state, &root);
             let known = [key(1), key(2)].into_iter().filter(|key| map.paths(*key).is_ok()).count();
             assert_eq!(known, 1, "cut at {cut}");
+        }
+    }
+
+    /// As on a disk that fills up in the middle of a record. In a process of its own, whose files have a limit.
+    #[test]
+    fn i8_half_a_record_costs_none_of_those_behind_it() {
+        const INNER: &str = "RPCRDMA_TEST_FILE_LIMIT";
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        if std::env::var_os(INNER).is_none() {
+            let test = std::thread::current().name().unwrap().to_owned();
+            // The signal would end the process.
+            let mut command = std::process::Command::new("sh");
+            command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$1\" --exact --nocapture"]);
+            command.arg(std::env::current_exe().unwrap()).arg(&test).env(INNER, "1");
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            return;
+        }
+        let (_place, state, root) = root();
+        let top = Key::of(&root, Generation::Handle);
+        let map = opened(&state, &root);
+        let limit = |octets| {
+            let maximum = getrlimit(Resource::Fsize).maximum;
+            setrlimit(Resource::Fsize, Rlimit { current: octets, maximum }).unwrap();
+        };
+        let length = || std::fs::metadata(&map.path).unwrap().len();
+        map.remember(key(1), top, b"one");
+        limit(Some(length() + 20));
+        map.remember(key(2), top, b"two");
+        assert_eq!(names(map.paths(key(2)).unwrap()), ["two"], "good while the process lives");
+        limit(None);
+        for (number, name) in [(3, "three"), (4, "four")] {
+            map.remember(key(number), top, name.as_bytes());
+        }
+        drop(map);
+        let map = opened(&state, &root);
+        for (number, name) in [(1, "one"), (3, "three"), (4, "four")] {
+            assert_eq!(map.paths(key(number)).map(names), Ok(vec![name.to_owned()]), "{name}");
         }
     }
 
     #[test]
     fn a_ring_of_stale_records_ends() {
         let (_place, state, root) = root();
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
-        map.remember(key(1), key(2), b"a").unwrap();
-        map.remember(key(2), key(1), b"b").unwrap();
+        let map = opened(&state, &root);
+        map.remember(key(1), key(2), b"a");
+        map.remember(key(2), key(1), b"b");
         assert_eq!(map.paths(key(1)).unwrap().count(), 0);
     }
 
@@ -622,26 +821,26 @@ mod tests {
     fn what_is_gone_is_dropped_for_good_unless_it_was_just_seen() {
         let (_place, state, root) = root();
         let top = Key::of(&root, Generation::Handle);
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        let map = opened(&state, &root);
         for name in ["one", "two"] {
-            map.remember(key(1), top, name.as_bytes()).unwrap();
+            map.remember(key(1), top, name.as_bytes());
         }
         let mark = map.learnt();
-        map.remember(key(1), top, b"one").unwrap();
+        map.remember(key(1), top, b"one");
         map.drop_gone(key(1), mark);
         assert_eq!(names(map.paths(key(1)).unwrap()), ["one", "two"]);
         map.drop_gone(key(1), map.learnt());
         assert_eq!(map.paths(key(1)).err(), Some(FsError::Stale));
         assert_eq!((map.len(), map.known().names), (0, 0));
         drop(map);
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        let map = opened(&state, &root);
         assert_eq!(map.paths(key(1)).err(), Some(FsError::Stale));
     }
 
     #[test]
     fn the_map_has_one_owner() {
         let (_place, state, root) = root();
-        let _map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        let _map = opened(&state, &root);
         assert!(matches!(PathMap::open(&state, &root, Generation::Handle), Err(StateError::InUse { .. })));
     }
 
@@ -649,12 +848,12 @@ mod tests {
     fn i6_a_slow_state_directory_holds_up_only_who_writes_the_log_anew() {
         let (_place, state, root) = root();
         let top = Key::of(&root, Generation::Handle);
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        let map = opened(&state, &root);
         for _ in 0..=DEAD_RECORDS_MIN / 2 {
-            map.remember(key(1), top, b"name").unwrap();
-            map.forget(key(1), top, b"name").unwrap();
+            map.remember(key(1), top, b"name");
+            map.forget(key(1), top, b"name");
         }
-        map.remember(key(1), top, b"name").unwrap();
+        map.remember(key(1), top, b"name");
         // The opening of a FIFO waits until somebody reads it: as a disk that does not answer.
         let new = map.path.with_extension("new");
         let _ = std::fs::remove_file(&new);
@@ -668,10 +867,10 @@ mod tests {
                     std::thread::yield_now();
                 }
                 map.tidy();
-                map.remember(key(2), top, b"other").unwrap();
+                map.remember(key(2), top, b"other");
                 assert_eq!(names(map.paths(key(1)).unwrap()), ["name"]);
-                map.remember(key(3), top, b"third").unwrap();
-                map.forget(key(2), top, b"other").unwrap();
+                map.remember(key(3), top, b"third");
+                map.forget(key(2), top, b"other");
                 done.send(()).unwrap();
             });
             let went_on = others.recv_timeout(std::time::Duration::from_secs(10));
@@ -681,8 +880,8 @@ mod tests {
             went_on.expect("others wait for the log");
         });
         drop(map);
-        std::fs::remove_file(&new).unwrap();
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        let _ = std::fs::remove_file(&new);
+        let map = opened(&state, &root);
         assert_eq!(names(map.paths(key(1)).unwrap()), ["name"]);
         assert_eq!(map.paths(key(2)).err(), Some(FsError::Stale));
     }
@@ -691,19 +890,19 @@ mod tests {
     fn names_that_come_while_the_log_is_written_anew_are_kept() {
         let (_place, state, root) = root();
         let top = Key::of(&root, Generation::Handle);
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
-        map.remember(key(1), top, b"first").unwrap();
-        map.remember(key(2), top, b"second").unwrap();
+        let map = opened(&state, &root);
+        map.remember(key(1), top, b"first");
+        map.remember(key(2), top, b"second");
         map.records.store(DEAD_RECORDS_MIN + 100, Ordering::Relaxed);
         let anew = map.begin_anew().unwrap();
         assert!(map.begin_anew().is_none(), "one at a time");
-        map.forget(key(1), top, b"first").unwrap();
-        map.remember(key(3), top, b"third").unwrap();
+        map.forget(key(1), top, b"first");
+        map.remember(key(3), top, b"third");
         map.end_anew(&anew, write_anew(&map.path, &anew.octets));
-        map.remember(key(4), top, b"fourth").unwrap();
+        map.remember(key(4), top, b"fourth");
         assert_eq!(map.records.load(Ordering::Relaxed), 5);
         drop(map);
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        let map = opened(&state, &root);
         assert_eq!(map.paths(key(1)).err(), Some(FsError::Stale));
         for (number, name) in [(2, "second"), (3, "third"), (4, "fourth")] {
             assert_eq!(names(map.paths(key(number)).unwrap()), [name]);
@@ -714,10 +913,10 @@ mod tests {
     fn the_log_is_written_anew_when_most_of_it_is_dead() {
         let (_place, state, root) = root();
         let top = Key::of(&root, Generation::Handle);
-        let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+        let map = opened(&state, &root);
         for _ in 0..DEAD_RECORDS_MIN {
-            map.remember(key(1), top, b"name").unwrap();
-            map.forget(key(1), top, b"name").unwrap();
+            map.remember(key(1), top, b"name");
+            map.forget(key(1), top, b"name");
             map.tidy();
         }
         assert!(std::fs::metadata(&map.path).unwrap().len() < DEAD_RECORDS_MIN * 64);

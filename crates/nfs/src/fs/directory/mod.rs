@@ -11,12 +11,15 @@
 //! everything happens as the user of the process, who lends nobody set-id bits. Two exceptions of NFS are made here
 //! (RFC 1813 §4.4): an owner may always read and write the data of a file, and who may execute a file may read it. A
 //! process that is not root can make the first only for files that it has open: it keeps those that are made read-only
-//! through it, until they are idle for ten minutes or it ends.
+//! through it, until they are idle for ten minutes, there are too many (`open_files`) or it ends.
 //!
 //! **What is safe when.** An operation that changes a directory or attributes is on stable storage before it returns
 //! (RFC 1813 §4.7), unless [`DirectoryOptions::sync_metadata`] is off. Written data is safe as asked or after a
 //! commit; if the storage fails to take it, the write verifier changes, so that every client writes again what it has
 //! not committed (`storage`). All rights to a change of attributes are checked before the first of them is changed.
+//!
+//! **Side by side.** Each object has a lock of its own (`locks`), for the time from its attributes before a change to those
+//! behind it. A directory is not locked while something in it is made stable or cut.
 //!
 //! **Memory.** Data goes from and to the caller's slices by one `pread` or `pwrite`. Kept are descriptors only
 //! (`open_files`): at most [`DirectoryOptions::open_files`].
@@ -26,6 +29,7 @@ mod data;
 mod identity;
 mod ids;
 mod listing;
+mod locks;
 mod map;
 mod namespace;
 mod open_files;
@@ -34,16 +38,15 @@ mod storage;
 mod verifier;
 
 use std::ffi::CString;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use convert::{attributes, mode_bits, stat, timespec};
 use identity::Actor;
 use ids::{Ids, NAMING, Object, WALK};
+use locks::Locks;
 use map::{Generation, PathMap};
 use open_files::{OpenFiles, out_of_descriptors};
 use rustix::fs::{
@@ -63,9 +66,6 @@ use super::types::{
     SetTime, Special, Stability, Statistics, Timestamp, WriteResult,
 };
 use super::{EntrySink, FileSystem, Location};
-
-/// Locks that keep the attributes before and after a change together; one object always has the same.
-const STRIPES: usize = 64;
 
 /// How often `..` is looked for again when a directory above was renamed meanwhile.
 const PARENT_TRIES: usize = 8;
@@ -169,11 +169,8 @@ pub struct DirectoryFs {
     open_files: OpenFiles,
     properties: Properties,
     options: DirectoryOptions,
-    /// Of directories. Taken before those of [`Self::file_stripes`], and of two the lower first.
-    stripes: Vec<Mutex<()>>,
-    /// Of everything else, for who may hold that of the directory: one at a time.
-    file_stripes: Vec<Mutex<()>>,
-    stripe_of: RandomState,
+    /// They keep the attributes before and after a change together.
+    locks: Locks,
 }
 
 impl DirectoryFs {
@@ -246,9 +243,7 @@ impl DirectoryFs {
             storage,
             properties,
             options,
-            stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
-            file_stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
-            stripe_of: RandomState::new(),
+            locks: Locks::new(),
         })
     }
 
@@ -266,7 +261,11 @@ impl DirectoryFs {
 
     fn object(&self, id: &FileId) -> Result<Object, FsError> {
         let out = |error: &FsError| *error == FsError::TryLater;
-        self.open_files.opening(out, || self.ids.open(self.root.as_fd(), id))
+        if let Some(object) = self.open_files.opening(out, || self.ids.open(self.root.as_fd(), id))? {
+            return Ok(object);
+        }
+        let _at_rest = self.ids.at_rest()?;
+        self.open_files.opening(out, || self.ids.open_at_rest(self.root.as_fd(), id))
     }
 
     fn directory(&self, id: &FileId) -> Result<Object, FsError> {
@@ -418,39 +417,30 @@ impl DirectoryFs {
         }
     }
 
-    fn stripe(&self, id: &FileId) -> usize {
-        usize::try_from(self.stripe_of.hash_one(id) % STRIPES as u64).unwrap_or_default()
-    }
-
-    fn lock_stripe(&self, index: usize) -> Option<MutexGuard<'_, ()>> {
-        self.stripes.get(index).map(|stripe| stripe.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The lock of an object that is no directory.
-    fn lock_file(&self, id: &FileId) -> Option<MutexGuard<'_, ()>> {
-        let stripe = self.file_stripes.get(self.stripe(id));
-        stripe.map(|stripe| stripe.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// Changes something in a directory and reports its attributes around that. No other change through this server
-    /// comes between.
-    fn change_in<T>(
+    /// comes between. `finish` is what may take long: others change the directory meanwhile.
+    fn change_in<T, U>(
         &self,
         directory: &FileId,
         operation: impl FnOnce(&Object) -> Result<T, FsError>,
-    ) -> Outcome<T> {
+        finish: impl FnOnce(T) -> Result<U, FsError>,
+    ) -> Outcome<U> {
         let mut object = match self.directory(directory) {
             Ok(object) => object,
             Err(error) => return Outcome::failed(error),
         };
-        let stripe = self.lock_stripe(self.stripe(directory));
+        let locked = match self.locks.lock(directory) {
+            Ok(locked) => locked,
+            Err(error) => return Outcome::failed(error),
+        };
         if let Ok(stat) = stat(&object) {
             object.stat = stat;
         }
         let before = Some(Before::from(&attributes(&object.stat)));
         let result = operation(&object);
         let after = stat(&object).ok().map(|stat| attributes(&stat));
-        drop(stripe);
+        drop(locked);
+        let result = result.and_then(finish);
         let result = result.and_then(|value| self.settle(&object).map(|()| value));
         Outcome { result, change: Change { before, after } }
     }
@@ -664,7 +654,11 @@ impl FileSystem for DirectoryFs {
     }
 
     fn create(&self, who: &Identity, directory: &FileId, name: Name<'_>, how: &CreateHow) -> Outcome<Node> {
-        self.change_in(directory, |object| self.create_in(who, object, name, how))
+        self.change_in(
+            directory,
+            |object| self.create_in(who, object, name, how),
+            |created| self.finish_create(who, created),
+        )
     }
 
     fn make(
@@ -675,15 +669,24 @@ impl FileSystem for DirectoryFs {
         what: &Special<'_>,
         attributes: &SetAttributes,
     ) -> Outcome<Node> {
-        self.change_in(directory, |object| self.make_in(who, object, name, what, attributes))
+        self.change_in(
+            directory,
+            |object| self.make_in(who, object, name, what, attributes),
+            |(object, node)| {
+                if matches!(what, Special::Directory) {
+                    self.settle(&object)?;
+                }
+                Ok(node)
+            },
+        )
     }
 
     fn remove(&self, who: &Identity, directory: &FileId, name: Name<'_>) -> Outcome<()> {
-        self.change_in(directory, |object| self.remove_from(who, object, name, AtFlags::empty()))
+        self.remove_in(who, directory, name, AtFlags::empty())
     }
 
     fn remove_directory(&self, who: &Identity, directory: &FileId, name: Name<'_>) -> Outcome<()> {
-        self.change_in(directory, |object| self.remove_from(who, object, name, AtFlags::REMOVEDIR))
+        self.remove_in(who, directory, name, AtFlags::REMOVEDIR)
     }
 
     fn rename(

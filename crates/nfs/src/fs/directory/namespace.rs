@@ -4,6 +4,7 @@
 //! is what was worked on.
 
 use std::hash::Hasher;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
@@ -16,11 +17,11 @@ use siphasher::sip::SipHasher24;
 use super::DirectoryFs;
 use super::convert::{attributes, mode_bits, stat};
 use super::ids::{Object, WALK};
-use super::open_files::out_of_descriptors;
+use super::open_files::{OpenFile, out_of_descriptors};
 use super::storage::Reach;
 use crate::fs::types::{
     Attributes, Before, Change, CreateHow, FileId, FileKind, FsError, Identity, LINK_TARGET_MAX, Linked,
-    Name, Node, Place, Renamed, SetAttributes, SetTime, Special, Timestamp,
+    Name, Node, Outcome, Place, Renamed, SetAttributes, SetTime, Special, Timestamp,
 };
 
 const DEFAULT_FILE_MODE: u32 = 0o644;
@@ -54,6 +55,14 @@ fn was_made_with(found: &Attributes, verifier: [u8; 8]) -> bool {
         && found.modified == modified
 }
 
+/// The result of the part of CREATE that needs the lock of the directory.
+pub(super) enum Created {
+    /// Made a file, which is to be made stable.
+    New(Node, Arc<OpenFile>),
+    /// Found a file: to be cut to a size, or made by this very call before.
+    Taken { object: Object, id: FileId, size: Option<u64>, repeated: bool },
+}
+
 impl DirectoryFs {
     pub(super) fn create_in(
         &self,
@@ -61,7 +70,7 @@ impl DirectoryFs {
         directory: &Object,
         name: Name<'_>,
         how: &CreateHow,
-    ) -> Result<Node, FsError> {
+    ) -> Result<Created, FsError> {
         match how {
             CreateHow::Guarded(new) => self.create_new(who, directory, name, new),
             CreateHow::Unchecked(new) => {
@@ -97,7 +106,33 @@ impl DirectoryFs {
                 if !was_made_with(&attributes(&object.stat), *verifier) {
                     return Err(FsError::Exists);
                 }
-                self.node(&object, Some((directory, name.as_bytes())))
+                let id = self.ids.id_of(&object, Some((directory, name.as_bytes())))?;
+                Ok(Created::Taken { object, id, size: None, repeated: true })
+            }
+        }
+    }
+
+    /// Does the rest of a CREATE, which may take long. Others use the directory meanwhile.
+    pub(super) fn finish_create(&self, who: &Identity, created: Created) -> Result<Node, FsError> {
+        match created {
+            Created::New(node, file) => {
+                if self.options.sync_metadata {
+                    self.storage.sync(&*file, Reach::File)?;
+                }
+                Ok(node)
+            }
+            Created::Taken { mut object, id, size, repeated } => {
+                if let Some(size) = size {
+                    // Or a WRITE that reports the file's attributes around itself would claim this change for its own.
+                    let locked = self.locks.lock(&id)?;
+                    self.set_size(who, &id, &object, size)?;
+                    object.stat = stat(&object)?;
+                    drop(locked);
+                }
+                if size.is_some() || repeated {
+                    self.settle(&object)?;
+                }
+                Ok(Node { id, attributes: attributes(&object.stat) })
             }
         }
     }
@@ -108,7 +143,7 @@ impl DirectoryFs {
         directory: &Object,
         name: Name<'_>,
         new: &SetAttributes,
-    ) -> Result<Node, FsError> {
+    ) -> Result<Created, FsError> {
         let mode = self.lendable(new.mode.unwrap_or(DEFAULT_FILE_MODE), FileKind::Regular);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut object = {
@@ -127,24 +162,21 @@ impl DirectoryFs {
             object
         };
         object.stat = stat(&object)?;
-        if self.options.sync_metadata {
-            self.storage.sync(&object, Reach::File)?;
-        }
         let node = self.node(&object, Some((directory, name.as_bytes())))?;
         // It is open for reading and writing whatever its mode says, and the client is about to write.
-        self.keep_new(who, &node.id, object);
-        Ok(node)
+        let file = self.keep_new(who, &node.id, object);
+        Ok(Created::New(node, file))
     }
 
-    /// UNCHECKED on a name that is there: a regular file is taken, and cut if the client asks for that.
+    /// UNCHECKED on a name that is there: a regular file is taken, to be cut if the client asks for that.
     fn take_existing(
         &self,
         who: &Identity,
         directory: &Object,
         name: Name<'_>,
         size: Option<u64>,
-    ) -> Result<Node, FsError> {
-        let mut object = {
+    ) -> Result<Created, FsError> {
+        let object = {
             let _acting = self.actor.act_as(who)?;
             self.child(directory, name)?
         };
@@ -152,15 +184,7 @@ impl DirectoryFs {
             return Err(FsError::Exists);
         }
         let id = self.ids.id_of(&object, Some((directory, name.as_bytes())))?;
-        if let Some(size) = size {
-            // Or a WRITE that reports the file's attributes around itself would claim this change for its own.
-            let stripe = self.lock_file(&id);
-            self.set_size(who, &id, &object, size)?;
-            object.stat = stat(&object)?;
-            drop(stripe);
-            self.settle(&object)?;
-        }
-        Ok(Node { id, attributes: attributes(&object.stat) })
+        Ok(Created::Taken { object, id, size, repeated: false })
     }
 
     /// Attributes of a new object. The client has applied its own umask; that of this process, and what a change of
@@ -218,7 +242,7 @@ impl DirectoryFs {
         name: Name<'_>,
         what: &Special<'_>,
         new: &SetAttributes,
-    ) -> Result<Node, FsError> {
+    ) -> Result<(Object, Node), FsError> {
         let kind = what.kind();
         let mode = self.lendable(new.mode.unwrap_or(DEFAULT_DIRECTORY_MODE), kind);
         let mut object = {
@@ -240,36 +264,43 @@ impl DirectoryFs {
             object
         };
         object.stat = stat(&object)?;
-        if matches!(what, Special::Directory) {
-            self.settle(&object)?;
-        }
-        self.node(&object, Some((directory, name.as_bytes())))
+        let node = self.node(&object, Some((directory, name.as_bytes())))?;
+        Ok((object, node))
     }
 
-    pub(super) fn remove_from(
+    pub(super) fn remove_in(
         &self,
         who: &Identity,
-        directory: &Object,
+        directory: &FileId,
         name: Name<'_>,
         flags: AtFlags,
-    ) -> Result<(), FsError> {
-        let victim = {
-            let _acting = self.actor.act_as(who)?;
-            let victim = self.child(directory, name)?;
-            unlinkat(directory, name.as_bytes(), flags)?;
-            victim
+    ) -> Outcome<()> {
+        let remove = |directory: &Object| {
+            let victim = {
+                let _acting = self.actor.act_as(who)?;
+                let victim = self.child(directory, name)?;
+                unlinkat(directory, name.as_bytes(), flags)?;
+                victim
+            };
+            self.ids.forget(&victim, directory, name.as_bytes());
+            Ok(victim)
         };
-        self.lost_name(&victim, directory, name)
+        // With the last descriptor the file system gives its space free, which takes long for a large file.
+        let finish = |victim: Object| {
+            self.close_if_gone(&victim);
+            Ok(())
+        };
+        self.change_in(directory, remove, finish)
     }
 
-    /// An object has lost a name: if it was the last, nothing of it is kept open.
-    fn lost_name(&self, object: &Object, directory: &Object, name: Name<'_>) -> Result<(), FsError> {
-        if object.stat.stx_nlink <= 1
+    /// Closes what is open of an object that has lost its last name. Another client may have given it one more name: then its
+    /// uncommitted data is still wanted.
+    fn close_if_gone(&self, object: &Object) {
+        if stat(object).is_ok_and(|now| now.stx_nlink == 0)
             && let Ok(id) = self.ids.id_of(object, None)
         {
             self.open_files.remove(&id);
         }
-        self.ids.forget(object, directory, name.as_bytes())
     }
 
     pub(super) fn rename_between(
@@ -284,17 +315,25 @@ impl DirectoryFs {
                 return Renamed { result: Err(error), from: Change::default(), to: Change::default() };
             }
         };
-        let (first, second) = (self.stripe(from), self.stripe(to));
-        // Always in the same order, so two renames cannot wait for each other.
-        let lower = self.lock_stripe(first.min(second));
-        let upper = if first == second { None } else { self.lock_stripe(first.max(second)) };
+        let locked = match self.locks.lock_both(from, to) {
+            Ok(locked) => locked,
+            Err(error) => {
+                return Renamed { result: Err(error), from: Change::default(), to: Change::default() };
+            }
+        };
         let before = |object: &Object| stat(object).ok().map(|stat| Before::from(&attributes(&stat)));
         let (before_from, before_to) = (before(&source), before(&target));
         let result = self.rename_in(who, (&source, from_name), (&target, to_name));
         let after = |object: &Object| stat(object).ok().map(|stat| attributes(&stat));
         let (after_from, after_to) = (after(&source), after(&target));
-        drop((lower, upper));
-        let result = result.and_then(|()| self.settle(&source)).and_then(|()| self.settle(&target));
+        drop(locked);
+        let result = result.and_then(|replaced| {
+            if let Some(replaced) = replaced {
+                self.close_if_gone(&replaced);
+            }
+            self.settle(&source)?;
+            self.settle(&target)
+        });
         Renamed {
             result,
             from: Change { before: before_from, after: after_from },
@@ -302,14 +341,15 @@ impl DirectoryFs {
         }
     }
 
+    /// Renames. Returns the object that was in the way.
     fn rename_in(
         &self,
         who: &Identity,
         (from, from_name): (&Object, Name<'_>),
         (to, to_name): (&Object, Name<'_>),
-    ) -> Result<(), FsError> {
+    ) -> Result<Option<Object>, FsError> {
         // Until both names are noted: a handle of what is below has a path by which it is found.
-        let _renaming = self.ids.renaming();
+        let _renaming = self.ids.renaming()?;
         let (moved, replaced) = {
             let _acting = self.actor.act_as(who)?;
             let moved = self.child(from, from_name)?;
@@ -317,16 +357,17 @@ impl DirectoryFs {
             renameat(from, from_name.as_bytes(), to, to_name.as_bytes())?;
             (moved, replaced)
         };
-        if let Some(replaced) = replaced {
+        if let Some(replaced) = &replaced {
             // RFC 1813 §3.3.14: two names of one object: nothing was done.
             if Place::from(&replaced.stat) == Place::from(&moved.stat) {
-                return Ok(());
+                return Ok(None);
             }
-            self.lost_name(&replaced, to, to_name)?;
+            self.ids.forget(replaced, to, to_name.as_bytes());
         }
         // The new name first: the object is known under one of them at any time.
-        self.ids.id_of(&moved, Some((to, to_name.as_bytes())))?;
-        self.ids.forget(&moved, from, from_name.as_bytes())
+        self.ids.learn(&moved, to, to_name.as_bytes());
+        self.ids.forget(&moved, from, from_name.as_bytes());
+        Ok(replaced)
     }
 
     pub(super) fn link_into(
@@ -340,7 +381,7 @@ impl DirectoryFs {
             Ok(object) => object,
             Err(error) => return Linked { result: Err(error), file: None, directory: Change::default() },
         };
-        let outcome = self.change_in(directory, |directory| {
+        let link = |directory: &Object| {
             if object.kind() == FileKind::Directory {
                 return Err(FsError::IsDirectory);
             }
@@ -349,9 +390,10 @@ impl DirectoryFs {
                 let source = Self::proc_name(&object);
                 linkat(&self.proc_fds, source, directory, name.as_bytes(), AtFlags::SYMLINK_FOLLOW)?;
             }
-            self.ids.id_of(&object, Some((directory, name.as_bytes())))?;
+            self.ids.learn(&object, directory, name.as_bytes());
             Ok(())
-        });
+        };
+        let outcome = self.change_in(directory, link, Ok);
         let file = stat(&object).ok().map(|stat| attributes(&stat));
         Linked { result: outcome.result, file, directory: outcome.change }
     }
@@ -380,6 +422,8 @@ fn make_object(directory: &Object, name: Name<'_>, what: &Special<'_>, mode: Mod
 mod tests {
     use super::super::{DirectoryOptions, StateDirectory};
     use super::*;
+    use crate::fs::FileSystem;
+    use crate::fs::types::Stability;
 
     #[test]
     fn what_is_older_or_somebody_elses_was_not_just_made() {
@@ -399,6 +443,26 @@ mod tests {
         assert!(fs.is_made(&who, &object, since));
         object.stat.stx_uid += 1;
         assert!(!fs.is_made(&who, &object, since), "made by another user");
+    }
+
+    /// Between the look at the victim and its end, another client may have given it one more name.
+    #[test]
+    fn i8_what_has_another_name_keeps_its_uncommitted_data() {
+        let (tree, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let state = StateDirectory::open(state.path()).unwrap();
+        let fs = DirectoryFs::open(tree.path(), &state, DirectoryOptions::default()).unwrap();
+        let who = Identity { uid: rustix::process::geteuid().as_raw(), ..Identity::superuser() };
+        let (name, other) = (Name::new(b"file").unwrap(), Name::new(b"other").unwrap());
+        let how = CreateHow::Guarded(SetAttributes::default());
+        let file = fs.create(&who, &fs.root(), name, &how).result.unwrap().id;
+        fs.write(&who, &file, 0, b"data", Stability::Unstable).result.unwrap();
+        let victim = fs.child(&fs.root, name).unwrap();
+        fs.link(&who, &file, &fs.root(), other).result.unwrap();
+        for (name, stays) in [(name, true), (other, false)] {
+            std::fs::remove_file(tree.path().join(std::str::from_utf8(name.as_bytes()).unwrap())).unwrap();
+            fs.close_if_gone(&victim);
+            assert_eq!(fs.open_files.uncommitted(&file).is_some(), stays, "{name:?}");
+        }
     }
 
     #[test]

@@ -11,7 +11,9 @@ use super::*;
 
 mod confined;
 mod descriptors;
+mod locks;
 mod losses;
+mod unwritten;
 
 fn open(path: &Path, handles: HandleSource) -> (tempfile::TempDir, DirectoryFs) {
     let place = tempfile::tempdir().unwrap();
@@ -229,7 +231,7 @@ fn a_create_that_cuts_a_file_waits_for_a_write_to_it() {
     fs.write(&who, &file.id, 0, b"text", Stability::Unstable).result.unwrap();
     let (done, outcome) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let writing = fs.lock_file(&file.id);
+        let writing = fs.locks.lock(&file.id).unwrap();
         scope.spawn(|| {
             done.send(fs.create(&who, &fs.root(), name, &how).result.map(|made| made.attributes.size))
         });
@@ -269,6 +271,29 @@ fn a_handle_is_good_while_a_directory_above_is_renamed() {
     });
 }
 
+/// As on a file system that is frozen: who cannot know whether a handle is stale says so, and gives its thread back.
+#[test]
+fn i6_a_rename_that_does_not_end_puts_handles_off_that_are_not_found() {
+    let tree = tempfile::tempdir().unwrap();
+    let (_place, fs) = open(tree.path(), HandleSource::Map);
+    let fs = Arc::new(fs);
+    let who = Identity::superuser();
+    let seen = |name: &str| {
+        fs::write(tree.path().join(name), "").unwrap();
+        fs.lookup(&who, &fs.root(), LookupName::new(name.as_bytes()).unwrap()).unwrap().node.id
+    };
+    let (gone, there) = (seen("gone"), seen("there"));
+    fs::remove_file(tree.path().join("gone")).unwrap();
+    let renaming = fs.ids.renaming().unwrap();
+    let (sender, answer) = std::sync::mpsc::channel();
+    let looking = Arc::clone(&fs);
+    std::thread::spawn(move || sender.send([gone, there].map(|id| looking.attributes(&id).map(drop))));
+    let answer = answer.recv_timeout(std::time::Duration::from_secs(30));
+    assert_eq!(answer, Ok([Err(FsError::TryLater), Ok(())]));
+    drop(renaming);
+    assert_eq!(fs.attributes(&gone), Err(FsError::Stale));
+}
+
 /// Names are learnt from a listing as its caller, who has no rights in the state directory.
 #[test]
 fn a_listing_of_somebody_else_does_not_keep_the_log_from_being_written_anew() {
@@ -285,8 +310,8 @@ fn a_listing_of_somebody_else_does_not_keep_the_log_from_being_written_anew() {
     };
     let (root, key) = (map.key(&fs.root), Key::from_id(&FileId::from_array(&[7; 16])).unwrap());
     for _ in 0..5_000 {
-        map.remember(key, root, b"name").unwrap();
-        map.forget(key, root, b"name").unwrap();
+        map.remember(key, root, b"name");
+        map.forget(key, root, b"name");
     }
     assert!(length() > 100_000);
     let who = Identity { uid: 1000, gid: 1000, groups: Vec::new() };

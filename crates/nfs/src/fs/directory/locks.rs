@@ -1,0 +1,161 @@
+//! A lock for each object that is being changed.
+//!
+//! A call that changes an object reports its attributes around that. No other change through this server may come between. The
+//! storage can keep a change for any time. So each object has a lock of its own, which exists while calls hold it or wait for
+//! it. An object that is stuck holds up calls for the very object, and no others. These wait for [`WAIT`] at most, and
+//! then give their threads back.
+//!
+//! *Order.* No call holds two locks, but RENAME those of two directories: it takes that of the lesser id first.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::fs::types::{FileId, FsError};
+
+/// How long a call waits for another one with the object.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// The locks of all objects of a tree.
+#[derive(Debug)]
+pub(super) struct Locks {
+    turns: Mutex<HashMap<FileId, Arc<Turn>>>,
+    wait: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Turn {
+    held: Mutex<bool>,
+    free: Condvar,
+}
+
+impl Turn {
+    fn held(&self) -> MutexGuard<'_, bool> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The lock of an object is held until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Locked<'a> {
+    place: Place<'a>,
+}
+
+/// A user of a lock, which goes with the last of them.
+#[derive(Debug)]
+struct Place<'a> {
+    locks: &'a Locks,
+    id: FileId,
+    turn: Arc<Turn>,
+}
+
+impl Locks {
+    pub(super) fn new() -> Self {
+        Self { turns: Mutex::default(), wait: WAIT }
+    }
+
+    fn turns(&self) -> MutexGuard<'_, HashMap<FileId, Arc<Turn>>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks an object.
+    ///
+    /// # Errors
+    /// [`FsError::TryLater`] if others hold it for too long.
+    pub(super) fn lock(&self, id: &FileId) -> Result<Locked<'_>, FsError> {
+        let turn = Arc::clone(self.turns().entry(*id).or_default());
+        let place = Place { locks: self, id: *id, turn };
+        let (mut held, _) = place
+            .turn
+            .free
+            .wait_timeout_while(place.turn.held(), self.wait, |held| *held)
+            .unwrap_or_else(PoisonError::into_inner);
+        if *held {
+            return Err(FsError::TryLater);
+        }
+        *held = true;
+        drop(held);
+        Ok(Locked { place })
+    }
+
+    /// Locks two objects, or one if both are the same.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub(super) fn lock_both(
+        &self,
+        one: &FileId,
+        other: &FileId,
+    ) -> Result<(Locked<'_>, Option<Locked<'_>>), FsError> {
+        let (first, second) = if one.as_bytes() <= other.as_bytes() { (one, other) } else { (other, one) };
+        let locked = self.lock(first)?;
+        Ok((locked, if first == second { None } else { Some(self.lock(second)?) }))
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        *self.place.turn.held() = false;
+        self.place.turn.free.notify_one();
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut turns = self.locks.turns();
+        // The table's and this one. Others are made under the lock of the table only.
+        if Arc::strong_count(&self.turn) == 2
+            && let Entry::Occupied(entry) = turns.entry(self.id)
+        {
+            entry.remove();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn id(number: u8) -> FileId {
+        FileId::from_array(&[number])
+    }
+
+    #[test]
+    fn one_at_a_time_holds_a_lock_and_none_is_left_behind() {
+        let locks = Locks::new();
+        let (inside, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let _locked = locks.lock(&id(1)).unwrap();
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        std::thread::yield_now();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        done.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(done.into_inner(), 4_000);
+        assert!(locks.turns().is_empty());
+    }
+
+    #[test]
+    fn i6_who_waits_for_too_long_is_put_off() {
+        let locks = Locks { wait: Duration::from_millis(1), ..Locks::new() };
+        let held = locks.lock(&id(1)).unwrap();
+        assert_eq!(locks.lock(&id(1)).err(), Some(FsError::TryLater));
+        for (one, other) in [(1, 2), (2, 1)] {
+            assert_eq!(locks.lock_both(&id(one), &id(other)).err(), Some(FsError::TryLater));
+        }
+        drop(locks.lock(&id(2)).unwrap());
+        drop(held);
+        assert!(locks.lock_both(&id(1), &id(1)).unwrap().1.is_none());
+        assert!(locks.turns().is_empty());
+    }
+}
