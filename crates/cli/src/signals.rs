@@ -8,9 +8,8 @@ use crate::exit::Failure;
 
 /// Waits for a signal that ends the command. From its making on, the signals do not end the process by themselves.
 pub(crate) struct StopSignals {
-    interrupt: Signal,
-    terminate: Signal,
-    /// Not listened to if whoever started the process had it ignored (nohup).
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
     hangup: Option<Signal>,
     hangup_stops: bool,
 }
@@ -26,15 +25,20 @@ impl StopSignals {
         Self::listen(false)
     }
 
+    /// A signal that was ignored when the process started (nohup, `trap "" INT`) stays so.
     fn listen(hangup_stops: bool) -> Result<Self, Failure> {
-        let listen = |kind, name| {
-            signal(kind).map_err(|error| Failure::failed(format!("cannot listen for {name}: {error}")))
+        let ignored = Ignored::of_process();
+        let listen = |kind: SignalKind, name| {
+            if ignored.has(kind) {
+                return Ok(None);
+            }
+            let listening = signal(kind);
+            listening.map(Some).map_err(|error| Failure::failed(format!("cannot listen for {name}: {error}")))
         };
-        let ignored = hangup_is_ignored();
         Ok(Self {
             interrupt: listen(SignalKind::interrupt(), "SIGINT")?,
             terminate: listen(SignalKind::terminate(), "SIGTERM")?,
-            hangup: if ignored { None } else { Some(listen(SignalKind::hangup(), "SIGHUP")?) },
+            hangup: listen(SignalKind::hangup(), "SIGHUP")?,
             hangup_stops,
         })
     }
@@ -43,8 +47,8 @@ impl StopSignals {
     pub(crate) async fn next(&mut self) -> &'static str {
         loop {
             tokio::select! {
-                _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.terminate.recv() => return "SIGTERM",
+                () = received(&mut self.interrupt) => return "SIGINT",
+                () = received(&mut self.terminate) => return "SIGTERM",
                 () = received(&mut self.hangup) => {
                     if self.hangup_stops {
                         return "SIGHUP";
@@ -65,16 +69,25 @@ async fn received(signal: &mut Option<Signal>) {
     }
 }
 
-/// Whether SIGHUP is ignored, as nohup arranges it. A handler of ours has not that effect.
-fn hangup_is_ignored() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    ignores_hangup(&status)
-}
+/// Signals that are ignored, as a mask: signal 1 is the lowest bit. A handler of ours has not that effect.
+#[derive(Clone, Copy)]
+struct Ignored(u64);
 
-/// Reads the mask of ignored signals in the status that proc(5) shows; SIGHUP is signal 1.
-fn ignores_hangup(status: &str) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 != 0)
+impl Ignored {
+    fn of_process() -> Self {
+        Self::from_status(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+    }
+
+    /// Reads the mask in the status that proc(5) shows.
+    fn from_status(status: &str) -> Self {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        Self(mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default())
+    }
+
+    fn has(self, kind: SignalKind) -> bool {
+        let bit = u32::try_from(kind.as_raw_value()).ok().and_then(|number| number.checked_sub(1));
+        bit.and_then(|bit| 1_u64.checked_shl(bit)).is_some_and(|bit| self.0 & bit != 0)
+    }
 }
 
 #[cfg(test)]
@@ -83,9 +96,15 @@ mod tests {
 
     #[test]
     fn the_mask_of_ignored_signals_is_read() {
-        assert!(ignores_hangup("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"));
-        assert!(!ignores_hangup("SigIgn:\t0000000000001000\nSigCgt:\t0000000000000001\n"));
-        assert!(!ignores_hangup(""));
-        assert!(!ignores_hangup("SigIgn:\tx\n"));
+        let ignored = |status: &str| {
+            let ignored = Ignored::from_status(status);
+            [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()]
+                .map(|kind| ignored.has(kind))
+        };
+        assert_eq!(ignored("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"), [true, false, false]);
+        assert_eq!(ignored("SigIgn:\t0000000000005002\n"), [false, true, true]);
+        assert_eq!(ignored("SigIgn:\t0000000000001000\nSigCgt:\t0000000000000001\n"), [false; 3]);
+        assert_eq!(ignored(""), [false; 3]);
+        assert_eq!(ignored("SigIgn:\tx\n"), [false; 3]);
     }
 }

@@ -47,13 +47,25 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Ls(ls) => client(ls.run(common)),
         Command::Stat(stat) => client(stat.run(common)),
         Command::Cat(cat) => client(cat.run()),
-        Command::Get(get) => client(get.run(common)),
-        Command::Put(put) => client(put.run(common)),
+        // These tell at a signal what they have done.
+        Command::Get(get) => on_runtime(Builder::new_multi_thread(), orderly(get.run(common))),
+        Command::Put(put) => {
+            let umask = umask();
+            on_runtime(Builder::new_multi_thread(), orderly(put.run(common, umask)))
+        }
         Command::Mkdir(mkdir) => client(mkdir.run()),
         Command::Rm(rm) => client(rm.run()),
         Command::Mv(mv) => client(mv.run()),
         Command::Ln(ln) => client(ln.run()),
     }
+}
+
+/// The permission bits that this process gives to no new file. They are told only by changing them: for this there must be
+/// no other threads yet.
+fn umask() -> u32 {
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    mask.bits()
 }
 
 fn client(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {

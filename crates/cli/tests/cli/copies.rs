@@ -57,11 +57,11 @@ fn standard_input_and_output() {
 
 /// A put that stands in the middle of a file, because its standard input does.
 fn half_a_put(server: &Server) -> Child {
-    let mut child = command(&["put", "-", &server.url("/file")])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    half_of(server, command(&["put", "--json", "--timeout", "2", "-", &server.url("/file")]))
+}
+
+fn half_of(server: &Server, mut put: std::process::Command) -> Child {
+    let mut child = put.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Kept open by the child's handle.
     child.stdin.as_mut().unwrap().write_all(&vec![7; 5 << 20]).unwrap();
     until("nothing is stored", || {
@@ -85,6 +85,9 @@ fn an_interrupted_put_leaves_the_old_file() {
         let mut complaint = String::new();
         child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
         assert!(complaint.contains(&format!("SIG{name}")), "{complaint}");
+        let document = document(&mut child);
+        assert_eq!(document["ended"], format!("stopped by SIG{name}"));
+        assert!(document["octets"].as_u64().unwrap() >= 1 << 20, "{document}");
         assert_eq!(fs::read(&file).unwrap(), b"precious", "{name}");
         assert_eq!(fs::read_dir(server.directory()).unwrap().count(), 1, "{name}: a temporary file is left");
     }
@@ -93,6 +96,162 @@ fn an_interrupted_put_leaves_the_old_file() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(fs::read(&file).unwrap(), b"precious");
+}
+
+/// The document that a command with `--json` has printed.
+fn document(child: &mut Child) -> serde_json::Value {
+    let mut printed = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed:?}"))
+}
+
+#[test]
+fn a_copy_whose_server_is_lost_tells_what_it_did() {
+    let mut server = Server::start();
+    let mut child = half_a_put(&server);
+    server.kill();
+    let _ = child.stdin.as_mut().unwrap().write_all(&vec![7; 20 << 20]);
+    drop(child.stdin.take());
+    assert_eq!(wait(&mut child, Duration::from_secs(20)).code(), Some(3));
+    let document = document(&mut child);
+    let ended = document["ended"].as_str().unwrap();
+    assert!(ended.starts_with("nfs://"), "{ended}");
+    assert!(document["octets"].as_u64().unwrap() >= 1 << 20, "{document}");
+    let url = server.url("/file");
+    let output = run(&["get", "--json", "--timeout", "1", &url, server.place.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(3));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["files"], 0);
+    assert!(document["ended"].as_str().unwrap().contains("cannot connect"), "{document}");
+}
+
+#[test]
+fn signals_that_were_ignored_stay_ignored() {
+    let server = Server::start();
+    let script = "trap '' INT TERM HUP; exec \"$@\"";
+    let mut shell = std::process::Command::new("sh");
+    let binary = env!("CARGO_BIN_EXE_rpcrdma");
+    shell.args(["-c", script, "sh", binary, "put", "--json", "-", &server.url("/file")]);
+    let mut child = half_of(&server, shell);
+    for name in ["INT", "TERM", "HUP"] {
+        signal(child.id(), name);
+    }
+    child.stdin.take().unwrap().write_all(&[8; 5]).unwrap();
+    assert_eq!(wait(&mut child, Duration::from_secs(20)).code(), Some(0));
+    assert_eq!(document(&mut child)["ended"], "complete");
+    assert_eq!(fs::metadata(server.directory().join("file")).unwrap().len(), (5 << 20) + 5);
+}
+
+#[test]
+fn the_mask_of_the_process_applies_to_new_objects() {
+    let server = Server::start();
+    let place = scratch();
+    let tree = place.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("f"), "one").unwrap();
+    fs::set_permissions(tree.join("f"), fs::Permissions::from_mode(0o666)).unwrap();
+    fs::set_permissions(&tree, fs::Permissions::from_mode(0o777)).unwrap();
+    let masked = |arguments: &[&str]| {
+        let binary = env!("CARGO_BIN_EXE_rpcrdma");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "umask 027; exec \"$@\"", "sh", binary]).args(arguments);
+        assert!(shell.stdin(Stdio::null()).status().unwrap().success());
+    };
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    let tree = tree.to_str().unwrap();
+    masked(&["put", "-r", tree, &server.url("/copy")]);
+    masked(&["put", "-", &server.url("/stream")]);
+    assert_eq!(mode(&server.directory().join("copy")), 0o750);
+    assert_eq!(mode(&server.directory().join("copy/f")), 0o640);
+    assert_eq!(mode(&server.directory().join("stream")), 0o640);
+    masked(&["put", "-r", "-p", tree, &server.url("/kept")]);
+    assert_eq!(mode(&server.directory().join("kept")), 0o777);
+    assert_eq!(mode(&server.directory().join("kept/f")), 0o666);
+    let out = place.path().join("out");
+    fs::set_permissions(server.directory().join("kept"), fs::Permissions::from_mode(0o555)).unwrap();
+    masked(&["get", "-r", &server.url("/kept"), out.to_str().unwrap()]);
+    assert_eq!((mode(&out), mode(&out.join("f"))), (0o550, 0o640));
+}
+
+#[test]
+fn two_sources_of_one_name_are_not_one_copy() {
+    let server = Server::start();
+    let place = scratch();
+    for side in ["A", "B"] {
+        fs::create_dir(place.path().join(side)).unwrap();
+        fs::write(place.path().join(side).join("s"), side).unwrap();
+        fs::create_dir(server.directory().join(side)).unwrap();
+        fs::write(server.directory().join(side).join("s"), side).unwrap();
+    }
+    let source = |side: &str| place.path().join(side).join("s").to_str().unwrap().to_owned();
+    let complaint = fail(4, &["put", &source("A"), &source("B"), &server.url("/")]);
+    assert!(complaint.contains("another source"), "{complaint}");
+    assert_eq!(fs::read(server.directory().join("s")).unwrap(), b"A");
+    let out = place.path().to_str().unwrap();
+    let complaint = fail(4, &["get", &server.url("/A/s"), &server.url("/B/s"), out]);
+    assert!(complaint.contains("another source"), "{complaint}");
+    assert_eq!(fs::read(place.path().join("s")).unwrap(), b"A");
+}
+
+/// An ordinary user who is in the group of a file keeps it; one who is not is told.
+#[test]
+fn a_group_is_kept_by_a_member() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let server = Server::start();
+    let file = server.directory().join("f");
+    fs::write(&file, "one").unwrap();
+    std::os::unix::fs::chown(&file, Some(1234), Some(2345)).unwrap();
+    let place = scratch();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    for (groups, group, lost) in [("2345", 2345, 0), ("3456", 1234, 1)] {
+        let out = place.path().join(groups);
+        let mut get = std::process::Command::new("setpriv");
+        get.args(["--reuid", "1234", "--regid", "1234", "--groups", groups, env!("CARGO_BIN_EXE_rpcrdma")]);
+        let output = get.args(["get", "-p", "--json", &server.url("/f"), out.to_str().unwrap()]).output();
+        let Ok(output) = output else {
+            eprintln!("skipped: there is no setpriv");
+            return;
+        };
+        if text(&output.stderr).contains("setpriv") {
+            eprintln!("skipped: the binary is not reached by others: {}", text(&output.stderr));
+            return;
+        }
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let metadata = fs::metadata(&out).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid()), (1234, group));
+        assert_eq!((&document["groups_not_kept"], &document["owners_not_kept"]), (&lost.into(), &0.into()));
+    }
+}
+
+/// A file that is mounted over another one cannot be replaced by a rename.
+#[test]
+fn a_mounted_file_is_written_in_place() {
+    let server = Server::start();
+    fs::write(server.directory().join("f"), "new").unwrap();
+    let place = scratch();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    for name in ["below", "above"] {
+        fs::write(path(name), "old").unwrap();
+    }
+    let script = "mount --bind \"$1\" \"$2\" || exit 77; exec \"$3\" get \"$4\" \"$2\"";
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args(["-m", "sh", "-c", script, "sh", &path("above"), &path("below")]);
+    let output = unshare.args([env!("CARGO_BIN_EXE_rpcrdma"), &server.url("/f")]).output();
+    let unavailable = |output: &std::process::Output| {
+        output.status.code() == Some(77) || text(&output.stderr).contains("unshare")
+    };
+    match output {
+        Ok(output) if !unavailable(&output) => {
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            assert_eq!(fs::read(path("above")).unwrap(), b"new");
+            assert_eq!(fs::read(path("below")).unwrap(), b"old");
+        }
+        _ => eprintln!("skipped: nothing can be mounted here"),
+    }
 }
 
 #[test]

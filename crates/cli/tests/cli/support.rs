@@ -13,7 +13,9 @@ const BINARY: &str = env!("CARGO_BIN_EXE_rpcrdma");
 
 /// A command of the binary with these arguments.
 pub(crate) fn command<S: AsRef<OsStr>>(arguments: &[S]) -> Command {
-    let mut command = Command::new(BINARY);
+    // A shell that runs the tests in the background has it ignore SIGINT, and the binary leaves that so.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,TERM", BINARY]);
     command.args(arguments).env_remove("RPCRDMA_LOG").stdin(Stdio::null());
     command
 }

@@ -10,6 +10,7 @@ use rpcrdma_nfs::client::{CopyReport, NfsUrl};
 
 use super::{CopyOptions, Copying, JSON_HELP, KEPT_HELP, STANDARD_STREAM, cat};
 use crate::arguments::{Common, Connection, Place};
+use crate::commands::until_signal;
 use crate::connect::Servers;
 use crate::exit::Failure;
 
@@ -21,10 +22,14 @@ as a URL is followed without -r. Devices, pipes and sockets in trees are left ou
 DEST may be - for standard output, a device or a named pipe: it is written to. If DEST is a link, the copy goes where the link \
 leads. In a tree, a local link in the place of a file is replaced; a local device or pipe is left alone, and the file fails.
 
-A file has its name only when it is complete: it grows under another name beside it (.rpcrdma-*.part), and is renamed. It has mode, \
-owner and extended attributes of the file that it replaces. A file with several names is written in place, so that all of them have \
-the new content; so is one that may be written but not replaced, and every one with --in-place. If get is stopped by SIGINT, SIGTERM \
-or SIGHUP, unfinished files are removed; those that were complete stay.
+A file has its name only when it is complete: it grows under another name beside it (.rpcrdma-*.part), is closed without an error, \
+and renamed. It has mode, owner and extended attributes of the file that it replaces. If DEST is a file with several names, it is \
+written in place, so that all of them have the new content. In a tree such a file is replaced, and its other names keep the old \
+content. A file that may be written but not replaced is written in place too, and every one with --in-place; none is twice. If get is \
+stopped by SIGINT, SIGTERM or SIGHUP, unfinished files are removed; those that were complete stay.
+
+A file is not copied onto itself, nor a directory into itself, where the server exports what is local here. The second of two \
+sources that would get one name is a failure.
 
 Blocks of zeros are not written: they become holes.
 
@@ -48,7 +53,7 @@ impl Get {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let (sources, destination) = self.split()?;
         if destination == Path::new(STANDARD_STREAM) {
-            return self.to_stdout(&sources, common).await;
+            return until_signal(self.to_stdout(&sources, common)).await;
         }
         if sources.len() > 1 && !destination.is_dir() {
             return Err(Failure::usage(format!(
@@ -56,15 +61,26 @@ impl Get {
                 destination.display()
             )));
         }
+        // Local files have the mask of the process.
+        let mut copying = Copying::new(common, self.options, 0);
+        let ended = until_signal(self.copy(&sources, &destination, &mut copying)).await;
+        copying.finish(ended)
+    }
+
+    async fn copy(
+        &self,
+        sources: &[&NfsUrl],
+        destination: &Path,
+        copying: &mut Copying,
+    ) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
-        let mut copying = Copying::new(common, self.options);
         for url in sources {
-            match fetch(&mut servers, &copying, url, &destination).await {
+            match fetch(&mut servers, copying, url, destination).await {
                 Ok(report) => copying.add(report),
                 Err(failure) => copying.add_failure(url.to_string(), failure)?,
             }
         }
-        copying.finish()
+        Ok(())
     }
 
     /// Writes one file to standard output.

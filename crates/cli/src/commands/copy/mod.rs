@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args;
-use rpcrdma_nfs::client::{CopyEvent, CopyReport};
+use rpcrdma_nfs::client::{CopyEvent, CopyReport, CopyRun, MAX_REPORTED};
 use serde::Serialize;
 
 pub(crate) use cat::Cat;
@@ -25,12 +25,16 @@ use crate::output::{self, Progress, printable};
 
 /// What `--json` prints, for `--help`.
 const JSON_HELP: &str = "\
---json prints {files, directories, symlinks, hard_links, octets, holes, seconds, octets_per_second, owners_not_kept, \
-xattrs_not_kept, skipped: [{path, reason}], failed: [{path, reason}]}. octets counts holes, holes is their part of it.";
+--json prints {ended, files, directories, symlinks, hard_links, octets, holes, seconds, octets_per_second, owners_not_kept, \
+groups_not_kept, xattrs_not_kept, skipped: [{path, reason}], skipped_more, failed: [{path, reason}], failed_more}. ended is \
+complete if all sources were gone through, else the reason why not, such as a signal or the loss of the server; the rest tells \
+what was done until then. octets counts holes, holes is their part of it. skipped and failed have the first 1000 paths each, \
+skipped_more and failed_more count the rest.";
 
 /// What `-p` keeps, for `--help`.
 const KEPT_HELP: &str = "\
--p keeps permissions, times of change and hard links inside the tree; as root also owners, set-user-ID and set-group-ID bits. \
+-p keeps permissions, times of change and hard links inside the tree, and groups that the user is in; as root also owners, \
+set-user-ID and set-group-ID bits. Groups and, as root, owners that could not be kept are counted, and told once. \
 Extended attributes and access control lists do not travel by NFS version 3: local ones are counted, and told once.";
 
 /// The operand that stands for standard input or output; a file of that name is `./-`.
@@ -42,8 +46,8 @@ pub(crate) struct CopyOptions {
     /// Copy directories with everything in them
     #[arg(short, long)]
     recursive: bool,
-    /// Keep permissions, time of change, hard links and as root owners; without it new files have the usual permissions and
-    /// the time of now
+    /// Keep permissions, time of change, hard links, groups and as root owners. Without it new files have the time of now and
+    /// the permissions that the umask leaves
     #[arg(short, long)]
     preserve: bool,
     /// Write files under their own names, existing ones in place: an interrupted copy leaves half a file
@@ -60,6 +64,8 @@ pub(crate) struct CopyOptions {
 /// What a copy did, as JSON shows it.
 #[derive(Debug, Default, Serialize)]
 struct Document {
+    /// `complete`, or why it did not come to the end.
+    ended: String,
     files: u64,
     directories: u64,
     symlinks: u64,
@@ -69,21 +75,26 @@ struct Document {
     seconds: f64,
     octets_per_second: f64,
     owners_not_kept: u64,
+    groups_not_kept: u64,
     xattrs_not_kept: u64,
     skipped: Vec<Reason>,
+    skipped_more: u64,
     failed: Vec<Reason>,
+    failed_more: u64,
 }
 
 impl Document {
     /// What the copies do not have, with how often.
     fn warnings(&self) -> Vec<String> {
-        let left_out = u64::try_from(self.skipped.len()).unwrap_or(u64::MAX);
+        let left_out =
+            u64::try_from(self.skipped.len()).unwrap_or(u64::MAX).saturating_add(self.skipped_more);
         let all = [
             (left_out, "left out: neither files nor directories nor symbolic links"),
             (
                 self.owners_not_kept,
                 "without the owner of the original, and without set-id bits: it could not be set",
             ),
+            (self.groups_not_kept, "without the group of the original: it could not be set"),
             (
                 self.xattrs_not_kept,
                 "without extended attributes or access control lists: NFS version 3 has none",
@@ -101,10 +112,23 @@ struct Reason {
     reason: String,
 }
 
+/// Adds reasons to a list as long as there is room; counts the rest.
+fn extend(list: &mut Vec<Reason>, more: &mut u64, reasons: impl Iterator<Item = Reason>) {
+    for reason in reasons {
+        if list.len() < MAX_REPORTED {
+            list.push(reason);
+        } else {
+            *more += 1;
+        }
+    }
+}
+
 /// One command's copies: options, progress and result.
 struct Copying {
     common: Common,
     options: rpcrdma_nfs::client::CopyOptions,
+    /// Knows what copies did that returned no report.
+    run: CopyRun,
     progress: Progress,
     /// Of the server of the present source or destination.
     root_is_nobody: Arc<AtomicBool>,
@@ -113,20 +137,24 @@ struct Copying {
 }
 
 impl Copying {
-    fn new(common: Common, given: CopyOptions) -> Self {
+    /// `umask` is for new files and directories at the server.
+    fn new(common: Common, given: CopyOptions, umask: u32) -> Self {
         let progress = Progress::new(!given.quiet && common.verbose == 0);
         let mut options = rpcrdma_nfs::client::CopyOptions::default();
         options.recursive = given.recursive;
         options.preserve = given.preserve;
         options.in_place = given.in_place;
         options.parallel = given.files.into();
+        options.umask = umask;
+        let run = CopyRun::default();
+        options.run = Some(run.clone());
         let root_is_nobody = Arc::new(AtomicBool::new(false));
         let (shown, nobody) = (progress.clone(), Arc::clone(&root_is_nobody));
         options.progress = Some(Arc::new(move |event: CopyEvent<'_>| {
             show(&shown, event, nobody.load(Ordering::Relaxed));
         }));
         let (started, document) = (Instant::now(), Document::default());
-        Self { common, options, progress, root_is_nobody, started, document }
+        Self { common, options, run, progress, root_is_nobody, started, document }
     }
 
     /// The next copies are from or to this place.
@@ -144,32 +172,43 @@ impl Copying {
         document.octets += report.bytes;
         document.holes += report.holes;
         document.owners_not_kept += report.owners_not_kept;
+        document.groups_not_kept += report.groups_not_kept;
         document.xattrs_not_kept += report.xattrs_not_kept;
         let reason = |(path, reason)| Reason { path, reason };
-        document.skipped.extend(report.skipped.into_iter().map(reason));
+        document.skipped_more += report.skipped_more;
+        extend(&mut document.skipped, &mut document.skipped_more, report.skipped.into_iter().map(reason));
         let nobody = self.root_is_nobody.load(Ordering::Relaxed);
         let failure = |failure: rpcrdma_nfs::client::CopyFailure| Reason {
             reason: describe(&failure.error, failure.path.as_bytes(), nobody),
             path: failure.path,
         };
-        document.failed.extend(report.failures.into_iter().map(failure));
+        document.failed_more += report.failures_more;
+        extend(&mut document.failed, &mut document.failed_more, report.failures.into_iter().map(failure));
     }
 
     /// Takes in that one source could not be copied at all.
     fn add_failure(&mut self, path: String, failure: Failure) -> Result<(), Failure> {
         if failure.exit() != Exit::Failed {
-            self.progress.finish();
             return Err(failure);
         }
         self.progress.warn(&failure);
-        self.document.failed.push(Reason { path, reason: failure.to_string() });
+        self.add(self.run.take_report());
+        let reason = Reason { path, reason: failure.to_string() };
+        let Document { failed, failed_more, .. } = &mut self.document;
+        extend(failed, failed_more, std::iter::once(reason));
         Ok(())
     }
 
-    /// Shows the result.
-    fn finish(mut self) -> Result<(), Failure> {
+    /// Shows what was done, whether or not all sources were gone through.
+    fn finish(mut self, ended: Result<(), Failure>) -> Result<(), Failure> {
         self.progress.finish();
+        // The command line is wrong: nothing was to be done.
+        if ended.as_ref().is_err_and(|failure| failure.exit() == Exit::Usage) {
+            return ended;
+        }
+        self.add(self.run.take_report());
         let document = &mut self.document;
+        document.ended = ended.as_ref().map_or_else(ToString::to_string, |()| "complete".to_owned());
         document.seconds = self.started.elapsed().as_secs_f64();
         // Exact enough: 2^53 octets are 9 PB.
         document.octets_per_second = document.octets as f64 / document.seconds.max(1e-9);
@@ -177,7 +216,11 @@ impl Copying {
             output::warn(warning);
         }
         if self.common.json {
-            output::json(document)?;
+            let printed = output::json(document);
+            // The reason why the command ended is more important.
+            if ended.is_ok() {
+                printed?;
+            }
         } else if !self.progress.is_hidden() {
             output::note(format_args!(
                 "files: {}; {} octets in {:.2} s: {:.1} MB/s",
@@ -187,6 +230,7 @@ impl Copying {
                 document.octets_per_second / 1e6
             ));
         }
+        ended?;
         let copied = document.files + document.directories + document.symlinks + document.hard_links;
         match (document.failed.is_empty(), copied) {
             (true, _) => Ok(()),

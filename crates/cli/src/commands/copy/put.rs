@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rpcrdma_nfs::client::NfsUrl;
-use rustix::fs::Mode;
 
 use super::{CopyOptions, Copying, JSON_HELP, KEPT_HELP, STANDARD_STREAM};
 use crate::arguments::{Common, Connection};
+use crate::commands::until_signal;
 use crate::connect::{Location, Servers};
 use crate::exit::Failure;
 
@@ -21,9 +21,14 @@ without -r. Devices, pipes and sockets in trees are left out with a warning, and
 is read to its end, and so is - for standard input.
 
 A file has its name only when it is complete: it grows under another name beside it (.rpcrdma-*.part), is committed, and renamed. \
-It has mode (unless -p) and owner of the file that it replaces. A link at the server is followed. A file with several names is \
-written in place, so that all of them have the new content; so is one that may be written but not replaced, and every one with \
---in-place. If put is stopped by SIGINT, SIGTERM or SIGHUP, unfinished files are removed; those that were complete stay.
+It has mode (unless -p) and owner of the file that it replaces; new files and directories have the mode that the umask leaves \
+(unless -p). A link at the server is followed. If URL is a file with several names, it is written in place, so that all of them have \
+the new content. In a tree such a file is replaced, and its other names keep the old content. A file that may be written but not \
+replaced is written in place too, and every one with --in-place; none is twice. If put is stopped by SIGINT, SIGTERM or SIGHUP, \
+unfinished files are removed; those that were complete stay.
+
+A file is not copied onto itself, nor a directory into itself, where the server exports what is local here. The second of two \
+sources that would get one name is a failure.
 
 Data is written UNSTABLE and committed at the end of each file; what a restart of the server may have lost is written \
 again. put is done when everything is on the server's stable storage. Holes of local files are not sent.
@@ -50,12 +55,20 @@ pub(crate) struct Put {
 }
 
 impl Put {
-    pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+    /// `umask` is that of the process.
+    pub(crate) async fn run(&self, common: Common, umask: u32) -> Result<(), Failure> {
+        let mut copying = Copying::new(common, self.options, umask);
+        let ended = until_signal(self.copy(&mut copying)).await;
+        copying.finish(ended)
+    }
+
+    async fn copy(&self, copying: &mut Copying) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
         let location = servers.locate(&self.destination).await?;
+        copying.at(&location);
         let from_stdin = self.sources.iter().any(|source| source.as_path() == Path::new(STANDARD_STREAM));
         if from_stdin {
-            return self.put_stdin(&location, common).await;
+            return self.copy_stdin(&location, copying).await;
         }
         if self.sources.len() > 1 {
             let there = location.client.stat(&location.path).await;
@@ -66,8 +79,6 @@ impl Put {
                 )));
             }
         }
-        let mut copying = Copying::new(common, self.options);
-        copying.at(&location);
         for source in &self.sources {
             match location.client.put(source, &location.path, &copying.options).await {
                 Ok(report) => copying.add(report),
@@ -76,10 +87,11 @@ impl Put {
                 }
             }
         }
-        copying.finish()
+        Ok(())
     }
+
     /// Stores what standard input gives.
-    async fn put_stdin(&self, location: &Location, common: Common) -> Result<(), Failure> {
+    async fn copy_stdin(&self, location: &Location, copying: &mut Copying) -> Result<(), Failure> {
         let url = &self.destination;
         if self.sources.len() > 1 {
             return Err(Failure::usage("- stands for standard input, and has to be the only source"));
@@ -92,17 +104,12 @@ impl Put {
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| Failure::failed(format!("cannot read standard input: {error}")))?;
-        // Nothing else makes files here: nobody notices that the mask is another one meanwhile.
-        let mask = rustix::process::umask(Mode::empty());
-        rustix::process::umask(mask);
-        let mode = NEW_FILE & !mask.bits();
-        let mut copying = Copying::new(common, self.options);
         let name = "standard input";
         let (input, options) = (File::from(input), &copying.options);
-        match location.client.put_open(input, name, mode, &location.path, options).await {
+        match location.client.put_open(input, name, NEW_FILE, &location.path, options).await {
             Ok(report) => copying.add(report),
             Err(error) => copying.add_failure(name.to_owned(), location.failure(error))?,
         }
-        copying.finish()
+        Ok(())
     }
 }
