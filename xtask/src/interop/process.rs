@@ -14,10 +14,12 @@ use crate::failure::{Context, Failure};
 /// How often a condition is looked at again.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
-/// A command that the kernel kills when the suite ends, however it ends.
+/// A command that the kernel kills when the suite ends, however it ends. Signals that the suite was started to ignore, as in the
+/// background of a shell, are not ignored by the command.
 pub(crate) fn bound(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(program).stdin(Stdio::null());
+    command.args(["--pdeathsig", "KILL", "--", "env", "--default-signal=INT,TERM,HUP"]);
+    command.arg(program).stdin(Stdio::null());
     command
 }
 
