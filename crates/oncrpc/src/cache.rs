@@ -26,7 +26,8 @@
 //! # Memory
 //! [`CacheLimits::memory`] has two halves, one for [`Effect::Data`] and one for [`Effect::State`], so that any number of
 //! WRITEs leaves the reply of a REMOVE alone. In a full half proven replies go first, then others: each time the oldest of
-//! the address that holds most. So an address that holds no more than its equal part loses nothing to others. A reply that
+//! the address, or IPv6 network ([`Origin`](crate::Origin)), that holds most. So an address that holds no more than its equal part
+//! loses nothing to others. A reply that
 //! goes without proof or time is counted ([`CacheCounters::evicted`]) and logged: its repeat would be executed again.
 //!
 //! *Who owns which buffer:* kept replies are copies, so that they never hold a pool buffer. *What happens on error:*

@@ -8,6 +8,7 @@
 //! | [`integrity`] | flavours that protect calls and replies from being changed |
 //! | [`dispatch`] | from a received call message to the reply, the same for RDMA and TCP |
 //! | [`cache`] | duplicate requests: one execution, one reply |
+//! | [`origin`] | addresses that count as one client where something is bounded |
 //! | [`record`] | record marking for byte streams (RFC 5531 §11) |
 //! | [`rpcbind`] | registration and lookup (RFC 1833), universal addresses (RFC 5665) |
 //!
@@ -23,6 +24,7 @@ pub mod cache;
 pub mod dispatch;
 pub mod integrity;
 pub mod message;
+pub mod origin;
 pub mod program;
 pub mod record;
 pub mod rpcbind;
@@ -34,6 +36,7 @@ pub use integrity::Integrity;
 pub use message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, Refused, RejectReason, ReplyBody, ReplyHeader,
 };
+pub use origin::Origin;
 pub use program::{
     Attached, CallContext, CallFailure, Effect, Procedure, Program, ResponseFuture, TransportKind,
 };

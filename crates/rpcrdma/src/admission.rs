@@ -1,4 +1,4 @@
-//! How many connections a server has at a time: in total, from one address, and half open.
+//! How many connections a server has at a time: in total, from one address or IPv6 network ([`Origin`]), and half open.
 //!
 //! Places are shared out fairly ([`is_fair`]): what one address can have shrinks with what is left, so that a few addresses do not
 //! keep all others out (I6). The first place of an address is there as long as there is any.
@@ -7,9 +7,10 @@
 //! has ended and its last handler too.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rpcrdma_oncrpc::Origin;
 use rpcrdma_verbs::is_fair;
 use thiserror::Error;
 
@@ -28,16 +29,16 @@ pub(crate) enum Refused {
     /// As many connections from this address as the server allows.
     #[error("{peer} has {limit} connections, the limit for one address")]
     PerPeer {
-        /// The address.
-        peer: IpAddr,
+        /// The address, or the network.
+        peer: Origin,
         /// The limit.
         limit: usize,
     },
     /// What is left is for other addresses.
     #[error("{peer} has {held} connections, and {left} are left for all addresses")]
     Unfair {
-        /// The address.
-        peer: IpAddr,
+        /// The address, or the network.
+        peer: Origin,
         /// Connections from there.
         held: usize,
         /// Places that nobody has.
@@ -52,16 +53,16 @@ pub(crate) enum Refused {
     /// Half of them from this address: one silent peer must not keep all others out.
     #[error("{peer} has {limit} connections being set up, the limit for one address")]
     HalfOpenPeer {
-        /// The address.
-        peer: IpAddr,
+        /// The address, or the network.
+        peer: Origin,
         /// The limit.
         limit: usize,
     },
     /// What is left is for other addresses.
     #[error("{peer} has {held} connections being set up, and {left} can be for all addresses")]
     HalfOpenUnfair {
-        /// The address.
-        peer: IpAddr,
+        /// The address, or the network.
+        peer: Origin,
         /// Connections being set up from there.
         held: usize,
         /// Places that nobody has.
@@ -90,7 +91,7 @@ struct Inner {
 struct State {
     total: usize,
     half_open: usize,
-    by_peer: HashMap<IpAddr, Count>,
+    by_peer: HashMap<Origin, Count>,
 }
 
 /// What one address has.
@@ -107,8 +108,7 @@ impl Admission {
 
     /// Takes a place for a connection from `peer`. Without an address only the total counts.
     pub(crate) fn admit(&self, peer: Option<SocketAddr>, half_open: bool) -> Result<Place, Refused> {
-        // An IPv4 address is the same whether the socket is an IPv4 or a dual-stack one.
-        let peer = peer.map(|address| address.ip().to_canonical());
+        let peer = peer.map(|address| Origin::of(address.ip()));
         let Inner { max_total, max_per_peer, max_half_open, .. } = *self.inner;
         let mut state = self.inner.lock();
         if state.total >= max_total {
@@ -157,7 +157,7 @@ impl Inner {
 
 impl State {
     /// A connection of `peer` is no longer half open.
-    fn opened(&mut self, peer: Option<IpAddr>) {
+    fn opened(&mut self, peer: Option<Origin>) {
         self.half_open -= 1;
         if let Some(count) = peer.and_then(|peer| self.by_peer.get_mut(&peer)) {
             count.half_open -= 1;
@@ -165,7 +165,7 @@ impl State {
     }
 
     /// A connection of `peer` is gone.
-    fn closed(&mut self, peer: Option<IpAddr>) {
+    fn closed(&mut self, peer: Option<Origin>) {
         self.total -= 1;
         if let Some(peer) = peer
             && let Some(count) = self.by_peer.get_mut(&peer)
@@ -182,7 +182,7 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Place {
     inner: Arc<Inner>,
-    peer: Option<IpAddr>,
+    peer: Option<Origin>,
     half_open: bool,
 }
 
@@ -228,6 +228,23 @@ mod tests {
         assert_eq!(admission.connections(), 0);
         assert!(admission.inner.lock().by_peer.is_empty(), "no address is remembered for nothing");
         assert!(admission.admit(peer(1, 4), true).is_ok());
+    }
+
+    #[test]
+    fn i6_the_addresses_of_one_ipv6_network_have_the_places_of_one() {
+        let admission = Admission::new(100, 4, 8);
+        let at = |host: u16| SocketAddr::from(([0x2001, 0xdb8, 0, 1, 0, 0, 0, host], 1));
+        let mut places: Vec<Place> =
+            (0..4).map(|host| admission.admit(Some(at(host)), host < 2).unwrap()).collect();
+        let refused = admission.admit(Some(at(4)), false).unwrap_err();
+        assert!(matches!(refused, Refused::PerPeer { limit: 4, .. }), "{refused}");
+        assert!(refused.to_string().starts_with("2001:db8:0:1::/64 has 4"), "{refused}");
+        places.truncate(2);
+        places.extend((0..1).map(|_| admission.admit(Some(at(7)), true).unwrap()));
+        let other = SocketAddr::from(([0x2001, 0xdb8, 0, 2, 0, 0, 0, 1], 1));
+        places.push(admission.admit(Some(other), true).unwrap());
+        drop(places);
+        assert!(admission.inner.lock().by_peer.is_empty());
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl Default for ClientConfig {
 /// Of the pool, all connections from one address together, and the programs that answer them, hold at most
 /// [`memory_per_peer`](Self::memory_per_peer). A peer that reads slowly or never answers our RDMA Reads thus uses up its own
 /// share. What an address may hold shrinks with what is left (`rpcrdma_verbs::is_fair`), down to what one connection needs: with
-/// the defaults, ten addresses that take what they can leave 118 MiB, a hundred 15 MiB. Connections are shared out likewise.
+/// the defaults, ten addresses that take what they can leave 118 MiB, a hundred 15 MiB. Connections are shared out likewise. All
+/// addresses of one IPv6 network count as one ([`Origin`](crate::Origin)).
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Credits, inline sizes, bounds on chunk lists and timers of RPC-over-RDMA.

@@ -61,8 +61,8 @@ pub use client::{Client, ClientBuilder, ClientStats, ConnectionStats};
 pub use config::{ClientConfig, ServerConfig};
 pub use error::{CallError, Execution};
 pub use rpcrdma_oncrpc::{
-    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Integrity, Procedure,
-    Program, ResponseFuture, TransportKind,
+    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Integrity, Origin,
+    Procedure, Program, ResponseFuture, TransportKind,
 };
 pub use rpcrdma_proto::{
     Agreement, AlignmentBase, Binding, BufferGroup, BufferStructure, Characteristic, Characteristics,

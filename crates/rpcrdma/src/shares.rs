@@ -1,6 +1,6 @@
 //! [`PeerShares`]: the memory of a server, divided so that no address can take it all.
 //!
-//! All connections from one address, and the programs that answer its calls, draw on one
+//! All connections from one address, or IPv6 network ([`Origin`]), and the programs that answer its calls, draw on one
 //! [share](ProtectionDomain::share) of the server's domain. Whoever reads slowly, or never answers an RDMA Read, pins
 //! memory of its own share; calls from other addresses find theirs (I6). Shares are [fair](ProtectionDomain::fair_share): several
 //! addresses together do not take it all either, each has less the less is left.
@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rpcrdma_oncrpc::Origin;
 use rpcrdma_verbs::{ProtectionDomain, WeakDomain};
 
 /// Entries below which nothing is cleared out.
@@ -31,7 +32,7 @@ pub struct PeerShares {
 #[derive(Debug, Default)]
 struct Table {
     /// Peers without an address have one share together.
-    by_peer: HashMap<Option<IpAddr>, WeakDomain>,
+    by_peer: HashMap<Option<Origin>, WeakDomain>,
     /// Entries at which those of shares that are gone are cleared out.
     full: usize,
 }
@@ -52,10 +53,10 @@ impl PeerShares {
         self
     }
 
-    /// The share of an address. An IPv4 address is the same whether the socket is an IPv4 or a dual-stack one.
+    /// The share of an address: that of its [`Origin`].
     #[must_use]
     pub fn of(&self, peer: Option<IpAddr>) -> ProtectionDomain {
-        let peer = peer.map(|peer| peer.to_canonical());
+        let peer = peer.map(Origin::of);
         // A map of plain values is consistent whatever unwinds.
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(share) = table.by_peer.get(&peer).and_then(WeakDomain::upgrade) {
@@ -105,6 +106,15 @@ mod tests {
     }
 
     #[test]
+    fn i6_the_addresses_of_one_ipv6_network_have_one_share() {
+        let shares = PeerShares::new(ProtectionDomain::new(1 << 20), 1 << 18);
+        let of = |address: &str| shares.of(address.parse().ok());
+        let _buffer = of("2001:db8::1").allocate(1 << 18, 1).unwrap();
+        assert!(of("2001:db8::ffff:2").allocate(1, 1).is_err());
+        assert!(of("2001:db8:0:1::1").allocate(1 << 17, 1).is_ok());
+    }
+
+    #[test]
     fn i6_addresses_that_are_gone_are_forgotten() {
         let shares = PeerShares::new(ProtectionDomain::new(1 << 20), usize::MAX);
         assert_eq!(shares.limit(), 1 << 20);
@@ -114,7 +124,7 @@ mod tests {
         }
         let table = shares.table.lock().unwrap();
         assert!(table.by_peer.len() <= FEW, "{}", table.by_peer.len());
-        assert!(table.by_peer.contains_key(&PEER));
+        assert!(table.by_peer.contains_key(&PEER.map(Origin::of)));
         drop(kept);
     }
 }

@@ -1,8 +1,8 @@
 //! [`Turns`]: tasks that serve different addresses share the threads of the runtime.
 //!
 //! The runtime knows tasks, not whom they serve: an address with 60 connections would have 60 times the processor of one with a
-//! single connection. Here it has one line, in which its connections and calls wait. A *turn* is one poll of a task. There are as
-//! many turns at a time as the runtime has threads, and each goes to the address that had the fewest lately.
+//! single connection. Here an address, or IPv6 network ([`Origin`]), has one line, in which its connections and calls wait. A *turn*
+//! is one poll of a task. There are as many turns at a time as the runtime has threads, and each goes to the address that had the fewest lately.
 //!
 //! *Order.* By start tags, as in start-time fair queueing: the next turn of an address has the tag of its last turn and one more,
 //! or that of the turn given last if the address had none for long. The lowest tag is next. So addresses with much to do have
@@ -26,6 +26,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use rpcrdma_oncrpc::Origin;
 use tokio::task::yield_now;
 
 /// The turns of a server.
@@ -37,7 +38,7 @@ pub(crate) struct Turns {
 /// Whose turns are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Key {
-    Address(IpAddr),
+    Origin(Origin),
     /// A connection that names no address.
     Alone(u64),
 }
@@ -171,7 +172,7 @@ impl Turns {
     pub(crate) fn line(&self, address: Option<IpAddr>) -> Line {
         let mut order = lock(&self.order);
         let key = match address {
-            Some(address) => Key::Address(address.to_canonical()),
+            Some(address) => Key::Origin(Origin::of(address)),
             None => {
                 order.count += 1;
                 Key::Alone(order.count)

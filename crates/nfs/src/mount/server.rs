@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rpcrdma_oncrpc::auth::flavor;
-use rpcrdma_oncrpc::{CallContext, CallFailure, Effect, Procedure, Program, ResponseFuture};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Effect, Origin, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::Binding;
 use rpcrdma_xdr::{Decoder, Encode, Stream, encode};
 
@@ -18,18 +18,22 @@ use super::{
     DirPath, ExportNode, Exports, Groups, MAX_MOUNT_PATH, MOUNT_PROGRAM, MOUNT_VERSION, MountBody, MountList,
     MountName, MountOk, MountProcedure, MountResult, MountStatus,
 };
-use crate::fs::{FileId, FileKind, FsError, LookupName};
+use crate::fs::{FileId, FileKind, FsError, Identity, LookupName};
 use crate::server::{Caller, Crossing, Exports as ServedExports, Refusal, Served, Shared, Work};
+use crate::wire::Status;
 
-/// Mounts remembered for DUMP. When there are more, the host with the most loses its oldest one.
+/// Mounts remembered for DUMP. When there are more, the host or IPv6 network with the most loses its oldest one.
 pub const MOUNTS_MAX: usize = 1024;
-/// Of these, mounts of one host; it loses its oldest one when it has more.
+/// Of these, mounts of one host, or of one IPv6 network; it loses its oldest one when it has more.
 pub const MOUNTS_PER_HOST: usize = 64;
 
-/// Paths that each host mounted, in one spelling each, oldest first.
+/// Hosts, and the paths that they mounted in one spelling each, oldest first.
+type Mounts = BTreeMap<Origin, VecDeque<(IpAddr, Vec<u8>)>>;
+
+/// All mounts that are remembered.
 #[derive(Debug, Default)]
 pub(crate) struct MountTable {
-    hosts: Mutex<BTreeMap<IpAddr, VecDeque<Vec<u8>>>>,
+    origins: Mutex<Mounts>,
 }
 
 /// The one spelling of a path: no empty and no "." component.
@@ -46,46 +50,48 @@ fn canonical(path: &[u8]) -> Vec<u8> {
 }
 
 impl MountTable {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, VecDeque<Vec<u8>>>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Mounts> {
+        self.origins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, host: IpAddr, path: &[u8]) {
-        let path = canonical(path);
-        let mut hosts = self.lock();
-        let paths = hosts.entry(host.to_canonical()).or_default();
-        paths.retain(|mounted| *mounted != path);
-        if paths.len() >= MOUNTS_PER_HOST {
-            paths.pop_front();
+        let mount = (host.to_canonical(), canonical(path));
+        let mut origins = self.lock();
+        let mounts = origins.entry(Origin::of(host)).or_default();
+        mounts.retain(|mounted| *mounted != mount);
+        if mounts.len() >= MOUNTS_PER_HOST {
+            mounts.pop_front();
         }
-        paths.push_back(path);
-        let total: usize = hosts.values().map(VecDeque::len).sum();
+        mounts.push_back(mount);
+        let total: usize = origins.values().map(VecDeque::len).sum();
         if total > MOUNTS_MAX
-            && let Some(most) = hosts.values_mut().max_by_key(|paths| paths.len())
+            && let Some(most) = origins.values_mut().max_by_key(|mounts| mounts.len())
         {
             most.pop_front();
-            hosts.retain(|_, paths| !paths.is_empty());
+            origins.retain(|_, mounts| !mounts.is_empty());
         }
     }
 
     fn remove(&self, host: IpAddr, path: Option<&[u8]>) {
-        let (host, path) = (host.to_canonical(), path.map(canonical));
-        let mut hosts = self.lock();
-        if let Some(paths) = hosts.get_mut(&host) {
-            paths.retain(|mounted| path.as_ref().is_some_and(|path| path != mounted));
-            if paths.is_empty() {
-                hosts.remove(&host);
+        let (origin, host, path) = (Origin::of(host), host.to_canonical(), path.map(canonical));
+        let mut origins = self.lock();
+        if let Some(mounts) = origins.get_mut(&origin) {
+            mounts.retain(|(other, mounted)| {
+                *other != host || path.as_ref().is_some_and(|path| path != mounted)
+            });
+            if mounts.is_empty() {
+                origins.remove(&origin);
             }
         }
     }
 
     fn list(&self) -> MountList {
-        let hosts = self.lock();
-        let mounts = hosts.iter().flat_map(|(host, paths)| {
-            paths.iter().map(|path| MountBody {
-                hostname: MountName::new(host.to_string()),
-                directory: DirPath::new(path.clone()),
-            })
+        let mut mounts: Vec<_> = self.lock().values().flatten().cloned().collect();
+        // Those of one host together, oldest first.
+        mounts.sort_by_key(|(host, _)| *host);
+        let mounts = mounts.into_iter().map(|(host, path)| MountBody {
+            hostname: MountName::new(host.to_string()),
+            directory: DirPath::new(path),
         });
         MountList { mounts: mounts.collect() }
     }

@@ -9,7 +9,7 @@
 //! frozen holds its own threads and no others, and calls that only look at objects never wait behind data. A file system
 //! that is frozen for changes (`fsfreeze`) is still read.
 //!
-//! *Addresses.* In a lane each address has a queue, and holds at most three quarters of the threads. The next free thread
+//! *Addresses.* In a lane each address, or IPv6 network ([`Origin`]), has a queue, and holds at most three quarters of the threads. The next free thread
 //! goes to the address that holds the fewest ([`queues`] has the order). So a job from an address that holds no thread
 //! waits until one job ends, however many wait. The cost of a job counts by itself: a slow one holds its thread longer.
 //!
@@ -31,13 +31,13 @@ mod queues;
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use queues::{Begun, Limits, Queues, STALLED};
+use rpcrdma_oncrpc::Origin;
 use tokio::sync::oneshot;
 
 use super::handle::ExportId;
@@ -81,9 +81,9 @@ impl Work {
 
 /// Where a job comes from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Origin {
+pub(super) struct Source {
     pub(super) export: ExportId,
-    pub(super) address: Option<IpAddr>,
+    pub(super) address: Option<Origin>,
 }
 
 /// Why a job has no result.
@@ -173,7 +173,7 @@ impl Lane {
     }
 
     /// Takes a job in, or drops it, which refuses it. Returns whether the job may have to wait.
-    fn push(self: &Arc<Self>, address: Option<IpAddr>, file: Option<FileId>, job: Job) -> bool {
+    fn push(self: &Arc<Self>, address: Option<Origin>, file: Option<FileId>, job: Job) -> bool {
         let mut state = self.lock();
         let busy = state.queues.held() > 0;
         let pushed = state.queues.push(address, file, job, Instant::now());
@@ -342,7 +342,7 @@ impl IoThreads {
     /// Runs a job. With a `file` it waits for its turn there, for as long as it does not end the [`Turn`].
     pub(super) fn run<T, J>(
         &self,
-        origin: Origin,
+        source: Source,
         work: Work,
         file: Option<FileId>,
         job: J,
@@ -352,14 +352,13 @@ impl IoThreads {
         J: FnOnce(&Turn<'_>) -> T + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
-        let lane = self.lane(origin.export, work);
-        let address = origin.address.map(|address| address.to_canonical());
+        let lane = self.lane(source.export, work);
         let job = move |turn: &Turn<'_>| {
             let result = catch_unwind(AssertUnwindSafe(|| job(turn)));
             // The caller may have gone; the job is done all the same.
             let _ = sender.send(result.map_err(|_| Unserved::Panicked));
         };
-        if lane.push(address, file, Box::new(job)) {
+        if lane.push(source.address, file, Box::new(job)) {
             self.watch.begin();
         }
         async move { receiver.await.unwrap_or(Err(Unserved::Refused)) }

@@ -44,12 +44,12 @@ pub(crate) use exports::{Crossing, Exports, Served};
 pub use exports::{Export, ExportError, NOBODY, Squash};
 pub use extents::ExtentsProgram;
 pub use handle::{ExportId, HandleKey};
-use io::{IoThreads, Origin};
+use io::{IoThreads, Source};
 pub(crate) use io::{Unserved, Work};
 pub(crate) use refusals::Refusal;
 use refusals::Refusals;
 use rpcrdma::PeerShares;
-use rpcrdma_oncrpc::{CallContext, CallFailure, Credential, Procedure, Program, ResponseFuture};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Credential, Origin, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::{Binding, Eligibility};
 use rpcrdma_verbs::ProtectionDomain;
 use rpcrdma_xdr::{Decoder, Stream, encode};
@@ -323,7 +323,9 @@ impl Shared {
         if !served.export.file_system.may_block() {
             return Ok(job());
         }
-        self.io.run(Origin { export: served.id, address: peer }, work, None, move |_| job()).await
+        self.io
+            .run(Source { export: served.id, address: peer.map(Origin::of) }, work, None, move |_| job())
+            .await
     }
 
     /// Runs a job that writes to a file in its turn there. The job gets what ends the turn before the job ends.
@@ -337,8 +339,8 @@ impl Shared {
         if !served.export.file_system.may_block() {
             return Ok(job(&|| {}));
         }
-        let origin = Origin { export: served.id, address: peer };
-        self.io.run(origin, Work::Write, Some(file), move |turn| job(&|| turn.release())).await
+        let source = Source { export: served.id, address: peer.map(Origin::of) };
+        self.io.run(source, Work::Write, Some(file), move |turn| job(&|| turn.release())).await
     }
 }
 

@@ -1,18 +1,18 @@
-//! [`Shelf`]: kept replies by address, and which of them goes first.
+//! [`Shelf`]: kept replies by [`Origin`], and which of them goes first.
 //!
 //! *What happens on error:* nothing here fails; a reply that is not there is not removed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
 
 use super::CacheKey;
+use crate::origin::Origin;
 
 /// Replies of one standing and one budget. Numbers give their order and are unique.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
-    holdings: HashMap<IpAddr, Holding>,
-    /// Addresses by what they hold.
-    ranking: BTreeSet<(usize, IpAddr)>,
+    holdings: HashMap<Origin, Holding>,
+    /// Origins by what they hold.
+    ranking: BTreeSet<(usize, Origin)>,
     cost: usize,
 }
 
@@ -29,32 +29,34 @@ impl Shelf {
     }
 
     pub(super) fn insert(&mut self, key: CacheKey, number: u64, cost: usize) {
-        let holding = self.holdings.entry(key.peer).or_default();
-        self.ranking.remove(&(holding.cost, key.peer));
+        let origin = Origin::of(key.peer);
+        let holding = self.holdings.entry(origin).or_default();
+        self.ranking.remove(&(holding.cost, origin));
         holding.keys.insert(number, key);
         holding.cost += cost;
-        self.ranking.insert((holding.cost, key.peer));
+        self.ranking.insert((holding.cost, origin));
         self.cost += cost;
     }
 
     pub(super) fn remove(&mut self, key: &CacheKey, number: u64, cost: usize) {
-        let Some(holding) = self.holdings.get_mut(&key.peer) else { return };
+        let origin = Origin::of(key.peer);
+        let Some(holding) = self.holdings.get_mut(&origin) else { return };
         if holding.keys.remove(&number).is_none() {
             return;
         }
-        self.ranking.remove(&(holding.cost, key.peer));
+        self.ranking.remove(&(holding.cost, origin));
         holding.cost -= cost;
         self.cost -= cost;
         if holding.keys.is_empty() {
-            self.holdings.remove(&key.peer);
+            self.holdings.remove(&origin);
         } else {
-            self.ranking.insert((holding.cost, key.peer));
+            self.ranking.insert((holding.cost, origin));
         }
     }
 
-    /// The oldest reply of the address that holds most.
+    /// The oldest reply of the origin that holds most.
     pub(super) fn first_to_go(&self) -> Option<CacheKey> {
-        let (_, peer) = self.ranking.last()?;
-        self.holdings.get(peer)?.keys.values().next().copied()
+        let (_, origin) = self.ranking.last()?;
+        self.holdings.get(origin)?.keys.values().next().copied()
     }
 }

@@ -9,32 +9,40 @@
 //! connected, and after [`FailedReads::AGE`] an XID is somebody else's. Until then another program at that address could meet it,
 //! by a Call with Read chunks under one of these XIDs out of 2^32.
 //!
-//! Bounded in number and age; what does not fit is forgotten, and the peer loses one connection more.
+//! Bounded in number, for each address or IPv6 network ([`Origin`]), and in age; what does not fit is forgotten, and the peer loses one connection more.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rpcrdma_oncrpc::Origin;
 use tokio::time::Instant;
 
 /// XIDs whose chunks could not be read, by peer.
 #[derive(Debug, Default)]
 pub(crate) struct FailedReads {
-    by_peer: Mutex<HashMap<IpAddr, VecDeque<(Instant, u32)>>>,
+    by_origin: Mutex<HashMap<Origin, VecDeque<Failed>>>,
+}
+
+#[derive(Debug)]
+struct Failed {
+    since: Instant,
+    peer: IpAddr,
+    xid: u32,
 }
 
 impl FailedReads {
-    /// Peers remembered.
-    const MAX_PEERS: usize = 256;
+    /// Origins remembered.
+    const MAX_ORIGINS: usize = 256;
     /// XIDs remembered for each.
     const MAX_XIDS: usize = 64;
     /// How long: as long as a call lasts by default.
     const AGE: Duration = Duration::from_secs(60);
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, VecDeque<(Instant, u32)>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Origin, VecDeque<Failed>>> {
         // A map of plain values is consistent whatever unwinds.
-        self.by_peer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_origin.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers what a connection of this peer could not read. The oldest give way.
@@ -42,15 +50,16 @@ impl FailedReads {
         let Some(peer) = peer.map(|peer| peer.ip().to_canonical()).filter(|_| !xids.is_empty()) else {
             return;
         };
-        let mut by_peer = self.lock();
-        by_peer.retain(|_, known| forget_old(known, now));
-        if by_peer.len() >= Self::MAX_PEERS && !by_peer.contains_key(&peer) {
+        let origin = Origin::of(peer);
+        let mut by_origin = self.lock();
+        by_origin.retain(|_, known| forget_old(known, now));
+        if by_origin.len() >= Self::MAX_ORIGINS && !by_origin.contains_key(&origin) {
             return;
         }
-        let known = by_peer.entry(peer).or_default();
-        for xid in xids {
-            known.retain(|(_, other)| other != xid);
-            known.push_back((now, *xid));
+        let known = by_origin.entry(origin).or_default();
+        for &xid in xids {
+            known.retain(|other| (other.peer, other.xid) != (peer, xid));
+            known.push_back(Failed { since: now, peer, xid });
         }
         known.drain(..known.len().saturating_sub(Self::MAX_XIDS));
     }
@@ -58,19 +67,20 @@ impl FailedReads {
     /// What a new connection of this peer is to refuse.
     pub(crate) fn of(&self, peer: Option<SocketAddr>, now: Instant) -> Vec<u32> {
         let Some(peer) = peer.map(|peer| peer.ip().to_canonical()) else { return vec![] };
-        let mut by_peer = self.lock();
-        let Some(known) = by_peer.get_mut(&peer) else { return vec![] };
+        let origin = Origin::of(peer);
+        let mut by_origin = self.lock();
+        let Some(known) = by_origin.get_mut(&origin) else { return vec![] };
         if !forget_old(known, now) {
-            by_peer.remove(&peer);
+            by_origin.remove(&origin);
             return vec![];
         }
-        known.iter().map(|(_, xid)| *xid).collect()
+        known.iter().filter(|failed| failed.peer == peer).map(|failed| failed.xid).collect()
     }
 }
 
 /// Says whether any are left.
-fn forget_old(known: &mut VecDeque<(Instant, u32)>, now: Instant) -> bool {
-    known.retain(|(since, _)| now.saturating_duration_since(*since) < FailedReads::AGE);
+fn forget_old(known: &mut VecDeque<Failed>, now: Instant) -> bool {
+    known.retain(|failed| now.saturating_duration_since(failed.since) < FailedReads::AGE);
     !known.is_empty()
 }
 
@@ -108,8 +118,17 @@ mod tests {
         for host in 1..=300 {
             failed.put(peer(host, 1), &[1], now);
         }
-        assert_eq!(failed.lock().len(), FailedReads::MAX_PEERS);
+        assert_eq!(failed.lock().len(), FailedReads::MAX_ORIGINS);
         assert_eq!(failed.of(peer(256, 1), now), []);
+        // The addresses of one IPv6 network count as one, and each meets its own XIDs only.
+        let other = FailedReads::default();
+        let at = |host: u16| Some(SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, host], 1)));
+        for host in 0..300 {
+            other.put(at(host), &[u32::from(host)], now);
+        }
+        assert_eq!((other.of(at(0), now), other.of(at(299), now)), (vec![], vec![299]));
+        other.put(peer(1, 1), &[1], now);
+        assert_eq!(other.of(peer(1, 1), now), [1]);
         // What is too old makes room.
         failed.put(peer(256, 1), &[1], now + FailedReads::AGE);
         assert_eq!(failed.lock().len(), 1);

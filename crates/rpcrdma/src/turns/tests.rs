@@ -123,6 +123,15 @@ async fn connections_without_an_address_have_lines_of_their_own() {
     assert_eq!(turns.line(Some(mapped)).key, turns.line(address(1)).key);
 }
 
+/// Else a host would have as many turns as addresses.
+#[test]
+fn i6_the_addresses_of_one_ipv6_network_have_one_line() {
+    let turns = Turns::default();
+    let key = |address: &str| turns.line(address.parse().ok()).key;
+    assert_eq!(key("2001:db8::1"), key("2001:db8::ffff:2"));
+    assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
+}
+
 #[tokio::test]
 async fn a_task_that_is_dropped_gives_its_turn_back() {
     let (turns, log) = (Turns::default(), Log::default());

@@ -41,12 +41,12 @@ pub(super) struct Bounds {
     /// 512]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=32_768), help_heading = CONNECTIONS)]
     max_connections: Option<u32>,
-    /// Connections at a time from one client address, at most --max-connections [default: those whose Receives fit in half of
-    /// --memory-per-peer, at most 256]
+    /// Connections at a time from one client address, or IPv6 /64 network, at most --max-connections [default: those whose Receives
+    /// fit in half of --memory-per-peer, at most 256]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=32_768), help_heading = CONNECTIONS)]
     max_connections_per_peer: Option<u32>,
-    /// RDMA connections being set up at a time, at most --max-connections; one client address can have half of them
-    /// [default: 64]
+    /// RDMA connections being set up at a time, at most --max-connections; one client address, or IPv6 /64 network, can
+    /// have half of them [default: 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=32_768), help_heading = CONNECTIONS)]
     max_half_open: Option<u32>,
     /// Give RDMA connections up that are not set up within this time, in seconds, at least 1
@@ -95,7 +95,8 @@ pub(super) struct Bounds {
         help_heading = CALLS)]
     max_segments: u32,
     /// Threads of each export, 8 to 1024: a quarter for each of looking at objects, READ, changes of names and attributes, WRITE
-    /// with COMMIT. Of each quarter one client address can hold three quarters [default: 8 for each processor, from 32 to 128]
+    /// with COMMIT. Of each quarter one client address, or IPv6 /64 network, can hold three quarters [default: 8 for each processor,
+    /// from 32 to 128]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(IO_THREADS_LEAST..=1024),
         help_heading = CALLS)]
     io_threads: Option<u32>,
@@ -106,7 +107,8 @@ pub(super) struct Bounds {
     /// Memory for messages and payloads of all connections together, in octets, at least 16M
     #[arg(long, value_name = "OCTETS", default_value = "512M", value_parser = memory, help_heading = MEMORY)]
     memory: usize,
-    /// Of --memory, what one client address can hold, in octets; never less than one connection needs [default: a quarter]
+    /// Of --memory, what one client address, or IPv6 /64 network, can hold, in octets; never less than one connection needs
+    /// [default: a quarter]
     #[arg(long, value_name = "OCTETS", value_parser = octets, help_heading = MEMORY)]
     memory_per_peer: Option<usize>,
     /// Memory for replies that clients may ask for again after the loss of a connection, in octets, beside --memory, at least 2M:

@@ -50,7 +50,8 @@ messages arrive; all reservations together get at most half. The rest is for pay
 there are some ten KiB of state for each connection.
 
 --memory-per-peer bounds what of it one client address can hold, however slowly it reads: it then waits for itself, not \
-others for it. Clients whose connection was closed come back when they need one.
+others for it. In limits for an address, all addresses of one IPv6 network (its first 64 bits) count as one: a host can take any \
+number of them. allow= and the rule for programs on this machine look at the whole address. Clients whose connection was closed come back when they need one.
 
 When ready, one line is printed that begins with \"ready:\" and ends with the command by which Linux mounts the first export, \
 or why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, allow}], mount, mount_note} \
@@ -96,7 +97,8 @@ pub(crate) struct Serve {
     #[arg(long)]
     insecure_conf_rdma: bool,
     /// Take the groups of a caller from this machine's database of users, by the caller's UID, and not from the call: group IDs
-    /// that clients invent have no effect, and a user can be in more than 16 groups. Answers are kept for 5 minutes
+    /// that clients invent have no effect, and a user can be in more than 16 groups. Answers are kept for 5 minutes. Only callers whom
+    /// an export admits are looked up, for each client address one at a time
     #[arg(long)]
     manage_gids: bool,
     /// Believe any UID but root's that a program on this machine claims. By default the owner of the program's socket is asked

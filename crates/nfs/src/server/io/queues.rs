@@ -1,6 +1,6 @@
 //! Which job is next: the queues of one export for one kind of work. No thread, no clock: times are arguments.
 //!
-//! *Order.* Each address has a queue. A free thread goes to the address that holds the fewest threads; among equal ones
+//! *Order.* Each address, or IPv6 network ([`Origin`]), has a queue. A free thread goes to the address that holds the fewest threads; among equal ones
 //! addresses take turns. So a job counts for as long as it holds a thread. An address with slow jobs gets fewer turns, and
 //! the next free thread is for an address that holds none.
 //!
@@ -14,8 +14,9 @@
 //! does not hold its credit for ever, and a client's calls of other exports get through.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use rpcrdma_oncrpc::Origin;
 
 use crate::fs::FileId;
 
@@ -23,7 +24,7 @@ use crate::fs::FileId;
 pub(in crate::server) const STALLED: Duration = Duration::from_secs(10);
 
 /// Where a job comes from. Peers without an address have one queue together.
-pub(super) type Address = Option<IpAddr>;
+pub(super) type Address = Option<Origin>;
 
 /// Bounds of the jobs at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,7 +352,7 @@ mod tests {
     const LIMITS: Limits = Limits { threads: 4, of_address: 3 };
 
     fn address(number: u8) -> Address {
-        Some(IpAddr::from([192, 0, 2, number]))
+        Some(Origin::of([192, 0, 2, number].into()))
     }
 
     fn file(number: u8) -> FileId {

@@ -6,10 +6,14 @@ use std::sync::mpsc;
 use super::*;
 use crate::server::HandleKey;
 
-fn origin(export: &str, address: u8) -> Origin {
+fn source(export: &str, address: u8) -> Source {
     let export =
         HandleKey::random().export_id(export.as_bytes(), &FileId::from_array(b"root"), &BTreeSet::new());
-    Origin { export, address: Some(IpAddr::from([192, 0, 2, address])) }
+    Source { export, address: at(address) }
+}
+
+fn at(address: u8) -> Option<Origin> {
+    Some(Origin::of([192, 0, 2, address].into()))
 }
 
 /// Waits until the lane has no thread any more; they tell when they end.
@@ -28,11 +32,11 @@ async fn jobs_run_side_by_side_within_the_limits() {
     let barrier = Arc::new(Barrier::new(of_address));
     let running = Arc::new(AtomicUsize::new(0));
     let most = Arc::new(AtomicUsize::new(0));
-    let origin = origin("/", 1);
+    let from = source("/", 1);
     let jobs: Vec<_> = (0..12)
         .map(|number| {
             let (barrier, running, most) = (Arc::clone(&barrier), Arc::clone(&running), Arc::clone(&most));
-            threads.run(origin, Work::Read, None, move |_| {
+            threads.run(from, Work::Read, None, move |_| {
                 most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 barrier.wait();
                 running.fetch_sub(1, Ordering::SeqCst);
@@ -51,19 +55,19 @@ async fn i6_a_lane_that_is_stuck_leaves_the_other_lanes_and_exports() {
     let threads = IoThreads::new(THREADS_LEAST);
     let (open, gate) = mpsc::channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
-    let stuck = origin("/stuck", 1);
+    let stuck = source("/stuck", 1);
     let held: Vec<_> = (0..50)
         .map(|number| {
             let gate = Arc::clone(&gate);
-            let from = Origin { address: Some(IpAddr::from([192, 0, 2, number])), ..stuck };
+            let from = Source { address: at(number), ..stuck };
             // Ends when the sender is gone.
             threads.run(from, Work::Write, None, move |_| gate.lock().unwrap().recv().is_err())
         })
         .collect();
-    for (origin, work) in
-        [(stuck, Work::Look), (stuck, Work::Read), (stuck, Work::Change), (origin("/live", 1), Work::Write)]
+    for (source, work) in
+        [(stuck, Work::Look), (stuck, Work::Read), (stuck, Work::Change), (source("/live", 1), Work::Write)]
     {
-        assert_eq!(threads.run(origin, work, None, |_| 5).await, Ok(5));
+        assert_eq!(threads.run(source, work, None, |_| 5).await, Ok(5));
     }
     drop(open);
     for job in held {
@@ -74,10 +78,10 @@ async fn i6_a_lane_that_is_stuck_leaves_the_other_lanes_and_exports() {
 #[tokio::test]
 async fn a_panic_fails_its_own_job_only_and_gives_its_file_free() {
     let threads = IoThreads::new(THREADS_LEAST);
-    let (origin, file) = (origin("/", 1), Some(FileId::from_array(b"file")));
+    let (from, file) = (source("/", 1), Some(FileId::from_array(b"file")));
     for _ in 0..10 {
-        let failed = threads.run(origin, Work::Write, file, |_| assert_eq!(1, 2, "on purpose"));
-        let good = threads.run(origin, Work::Write, file, |_| 5);
+        let failed = threads.run(from, Work::Write, file, |_| assert_eq!(1, 2, "on purpose"));
+        let good = threads.run(from, Work::Write, file, |_| 5);
         assert_eq!(failed.await, Err(Unserved::Panicked));
         assert_eq!(good.await, Ok(5));
     }
@@ -86,12 +90,12 @@ async fn a_panic_fails_its_own_job_only_and_gives_its_file_free() {
 #[tokio::test]
 async fn a_write_that_has_to_be_stable_gives_its_file_free_before_its_sync() {
     let threads = IoThreads::new(16);
-    let (origin, file) = (origin("/", 1), Some(FileId::from_array(b"file")));
+    let (from, file) = (source("/", 1), Some(FileId::from_array(b"file")));
     let barrier = Arc::new(Barrier::new(2));
     let writing = Arc::new(AtomicUsize::new(0));
     let jobs = [(); 2].map(|()| {
         let (barrier, writing) = (Arc::clone(&barrier), Arc::clone(&writing));
-        threads.run(origin, Work::Write, file, move |turn| {
+        threads.run(from, Work::Write, file, move |turn| {
             let alone = writing.fetch_add(1, Ordering::SeqCst) == 0;
             writing.fetch_sub(1, Ordering::SeqCst);
             turn.release();
@@ -108,10 +112,10 @@ async fn a_write_that_has_to_be_stable_gives_its_file_free_before_its_sync() {
 #[tokio::test]
 async fn the_queues_are_finished_after_the_last_handle_is_gone() {
     let threads = IoThreads::new(THREADS_LEAST);
-    let origin = origin("/", 1);
+    let from = source("/", 1);
     let file = Some(FileId::from_array(b"file"));
     let jobs: Vec<_> = (0..20)
-        .map(|number| threads.run(origin, Work::Write, file.filter(|_| number % 2 == 0), move |_| number))
+        .map(|number| threads.run(from, Work::Write, file.filter(|_| number % 2 == 0), move |_| number))
         .collect();
     drop(threads);
     for (number, job) in jobs.into_iter().enumerate() {
@@ -132,7 +136,7 @@ fn threads_are_started_for_work_and_end_without() {
                 names.lock().unwrap().insert(format!("{:?}", thread::current().id()));
                 barrier.wait();
             };
-            lane.push(Some(IpAddr::from([192, 0, 2, number])), None, Box::new(job));
+            lane.push(at(number), None, Box::new(job));
         }
         wait_for_end(&lane);
         // Each is started anew if it ended too early, so there can be more of them over time.
@@ -146,7 +150,7 @@ fn threads_are_started_for_work_and_end_without() {
 fn i6_jobs_behind_what_does_not_go_on_are_refused() {
     let limits = Limits { threads: 2, of_address: 1 };
     let lane = Arc::new(Lane::new(Work::Look, limits, IDLE));
-    let address = Some(IpAddr::from([192, 0, 2, 1]));
+    let address = at(1);
     let (open, gate) = mpsc::channel::<()>();
     let (tell, told) = mpsc::channel();
     let push = |name: &'static str, job: Box<dyn FnOnce() + Send>| {

@@ -157,6 +157,23 @@ async fn i6_one_host_pushes_out_no_mounts_of_others() {
 }
 
 #[tokio::test]
+async fn i6_the_addresses_of_one_ipv6_network_have_the_mounts_of_one_host() {
+    use crate::mount::server::MOUNTS_PER_HOST;
+    let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);
+    let hosts = u16::try_from(MOUNTS_PER_HOST).unwrap() + 10;
+    for host in 0..hosts {
+        bed.peer = SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, host], 1));
+        bed.mounted("/").await.unwrap();
+    }
+    let list: MountList = bed.mount_call(MountProcedure::Dump, &()).await;
+    assert_eq!(list.mounts.len(), MOUNTS_PER_HOST);
+    // What one of them unmounts is its own.
+    bed.mount_call::<()>(MountProcedure::UmntAll, &()).await;
+    let list: MountList = bed.mount_call(MountProcedure::Dump, &()).await;
+    assert_eq!(list.mounts.len(), MOUNTS_PER_HOST - 1);
+}
+
+#[tokio::test]
 async fn i6_lists_of_mounts_and_link_targets_hold_memory_of_their_clients_share() {
     let bed = Bed::memory_with(MemoryOptions::default(), untuned);
     let symlink = bed.make_link(bed.root, "link", &"t/".repeat(2000)).await;

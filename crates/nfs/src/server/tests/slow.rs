@@ -169,6 +169,23 @@ async fn i6_one_address_leaves_the_others_threads_of_each_kind() {
 }
 
 #[tokio::test]
+async fn i6_the_addresses_of_one_ipv6_network_hold_the_threads_of_one() {
+    let house = House::new(&[("/", |step| matches!(step, Step::Access(1)))]);
+    let mut flood = JoinSet::new();
+    for number in 0..FLOOD {
+        let bed = house.caller("/", &format!("2001:db8::{number:x}"), 1);
+        flood.spawn(async move { bed.access(bed.root).await });
+    }
+    house.gates[0].holding(4).await;
+    for peer in ["2001:db8:0:1::1", "192.0.2.1"] {
+        let other = house.caller("/", peer, 2);
+        soon(other.access(other.root)).await;
+    }
+    house.gates[0].open();
+    flood.join_all().await;
+}
+
+#[tokio::test]
 async fn i6_writes_to_one_file_hold_one_thread() {
     let house = House::new(&[("/", |step| matches!(step, Step::Write(1, ..)))]);
     let slow = house.caller("/", "192.0.2.1", 1);

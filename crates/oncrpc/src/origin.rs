@@ -1,0 +1,66 @@
+//! [`Origin`]: addresses that count as one client wherever something is bounded for each address.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Bits of an IPv6 address that name its network (RFC 4291 §2.5.1). The other 64 are its host's choice.
+const NETWORK_BITS: u32 = 64;
+
+/// Where a peer comes from, for limits: an IPv4 address, or all addresses of one IPv6 network of 64 bits.
+///
+/// A host has as many addresses of its IPv6 network as it likes, so a limit for each of them would be none. Hosts of one network
+/// therefore have one limit together. So have all hosts that come by link-local addresses, whatever their link. An IPv4 address on
+/// an IPv6 socket (RFC 4291 §2.5.5.2) is that IPv4 address.
+///
+/// Not for questions of right or identity: whom an export admits, and whose a call is, is asked of the whole address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Origin(IpAddr);
+
+impl Origin {
+    /// The origin of an address.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) if !address.is_loopback() => {
+                let network = u128::MAX << (u128::BITS - NETWORK_BITS);
+                Ipv6Addr::from_bits(address.to_bits() & network).into()
+            }
+            address => address,
+        })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V6(network) if !network.is_loopback() => write!(f, "{network}/{NETWORK_BITS}"),
+            address => address.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i6_all_addresses_of_one_host_are_one_origin() {
+        let of = |address: &str| Origin::of(address.parse().unwrap());
+        for (address, origin) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("127.0.0.1", "127.0.0.1"),
+            ("::1", "::1"),
+            ("2001:db8:1:2::1", "2001:db8:1:2::/64"),
+            ("2001:db8:1:2:ffff:ffff:ffff:ffff", "2001:db8:1:2::/64"),
+            ("2001:db8:1:3::1", "2001:db8:1:3::/64"),
+            ("fe80::1", "fe80::/64"),
+            ("fe80::fc:ff:fe00:1", "fe80::/64"),
+        ] {
+            assert_eq!(of(address).to_string(), origin, "{address}");
+        }
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:2"));
+        assert_ne!(of("2001:db8:0:1::1"), of("2001:db8::1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
+}
