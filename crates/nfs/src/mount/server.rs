@@ -116,37 +116,48 @@ fn status(error: FsError) -> MountStatus {
     }
 }
 
-/// Walks from the root of an export, into others if the path leads there. Links are not followed, and nothing leads upwards.
+/// How far a path leads in one export.
+enum Walked {
+    /// To its end, at a directory.
+    Ends(Arc<Served>, FileId),
+    /// To the root of another one, where the rest begins.
+    Enters(Arc<Served>, VecDeque<Vec<u8>>),
+}
+
+/// Walks from the root of an export to the end of the path, or to another export. Links are not followed, and nothing leads upwards.
 fn walk(
     exports: &ServedExports,
     served: &Arc<Served>,
-    caller: &Caller,
-    path: &[Vec<u8>],
-) -> Result<(Arc<Served>, FileId), FsError> {
-    let mut served = Arc::clone(served);
+    (caller, who): (&Caller, &Identity),
+    mut path: VecDeque<Vec<u8>>,
+) -> Result<Walked, FsError> {
+    let file_system = &served.export.file_system;
     let mut at = served.root;
-    let mut kind = served.export.file_system.attributes(&at)?.kind;
-    for component in path {
-        match LookupName::new(component)? {
+    let mut kind = file_system.attributes(&at)?.kind;
+    while let Some(component) = path.pop_front() {
+        match LookupName::new(&component)? {
             LookupName::SelfEntry => {}
             LookupName::Parent => return Err(FsError::AccessDenied),
             name @ LookupName::Entry(_) => {
-                let who = served.export.identity(&caller.credential);
-                let found = served.export.file_system.lookup(&who, &at, name)?.node;
+                let found = file_system.lookup(who, &at, name)?.node;
                 kind = found.attributes.kind;
                 at = found.id;
-                match exports.crossing(&served, &found.attributes, caller) {
+                match exports.crossing(served, &found.attributes, caller) {
                     Crossing::Stays => {}
-                    Crossing::Enters(inner) => {
-                        served = Arc::clone(inner);
-                        at = served.root;
+                    Crossing::Enters(inner) if path.is_empty() => {
+                        return Ok(Walked::Ends(Arc::clone(inner), inner.root));
                     }
+                    Crossing::Enters(inner) => return Ok(Walked::Enters(Arc::clone(inner), path)),
                     Crossing::Closed => return Err(FsError::AccessDenied),
                 }
             }
         }
     }
-    if kind == FileKind::Directory { Ok((served, at)) } else { Err(FsError::NotDirectory) }
+    if kind == FileKind::Directory {
+        Ok(Walked::Ends(Arc::clone(served), at))
+    } else {
+        Err(FsError::NotDirectory)
+    }
 }
 
 impl MountProgram {
@@ -238,22 +249,28 @@ async fn mount(shared: &Arc<Shared>, context: CallContext, path: &[u8]) -> Resul
         return Err(MountStatus::NameTooLong);
     }
     let (served, rest) = shared.exports.find(path).ok_or(MountStatus::NoEnt)?;
-    // RFC 1813 §5.2.1 has no word for "later".
-    let caller = shared.caller(context).await.map_err(|_| MountStatus::ServerFault)?;
-    if !served.admits(&caller) {
-        return Err(MountStatus::Acces);
+    let caller = Caller::new(context);
+    let (mut served, mut rest) =
+        (Arc::clone(served), rest.into_iter().map(<[u8]>::to_vec).collect::<VecDeque<_>>());
+    loop {
+        let who = shared.identity(&served, &caller).await.map_err(|refused| match refused {
+            Status::Acces => MountStatus::Acces,
+            // RFC 1813 §5.2.1 has no word for "later".
+            _ => MountStatus::ServerFault,
+        })?;
+        let (job_shared, job_served, job_caller) = (Arc::clone(shared), Arc::clone(&served), caller.clone());
+        let job = move || walk(&job_shared.exports, &job_served, (&job_caller, &who), rest);
+        let walked = shared.blocking(&served, caller.ip(), Work::Look, job).await;
+        match walked.map_err(|_| MountStatus::ServerFault)?.map_err(status)? {
+            Walked::Ends(entered, id) => {
+                return Ok(MountOk {
+                    handle: shared.exports.seal(&entered, &id),
+                    auth_flavors: vec![flavor::AUTH_SYS, flavor::AUTH_NONE],
+                });
+            }
+            Walked::Enters(inner, behind) => (served, rest) = (inner, behind),
+        }
     }
-    let rest: Vec<Vec<u8>> = rest.into_iter().map(<[u8]>::to_vec).collect();
-    let (job_shared, job_served) = (Arc::clone(shared), Arc::clone(served));
-    let peer = caller.ip();
-    let job = move || walk(&job_shared.exports, &job_served, &caller, &rest);
-    let walked =
-        shared.blocking(served, peer, Work::Look, job).await.map_err(|_| MountStatus::ServerFault)?;
-    let (entered, id) = walked.map_err(status)?;
-    Ok(MountOk {
-        handle: shared.exports.seal(&entered, &id),
-        auth_flavors: vec![flavor::AUTH_SYS, flavor::AUTH_NONE],
-    })
 }
 
 impl Program for MountProgram {

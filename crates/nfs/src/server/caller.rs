@@ -2,23 +2,36 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use rpcrdma_oncrpc::{Credential, TransportKind};
+use rpcrdma_oncrpc::{CallContext, Credential, Origin, TransportKind};
 
 /// Source ports that only root of the calling machine can use, by the custom of Unix (`IPPORT_RESERVED`).
 const RESERVED_PORTS: u16 = 1024;
 
-/// Where a call comes from, and whose it is.
+/// Where a call comes from, and whose it claims to be.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     address: Option<SocketAddr>,
     transport: TransportKind,
-    /// With groups of the server's own database, where those are to be believed and not the caller's.
-    pub(crate) credential: Credential,
+    /// The user of this machine who has the other end, if that is known.
+    owner: Option<u32>,
+    /// As claimed.
+    pub(super) credential: Credential,
 }
 
 impl Caller {
-    pub(super) fn new(address: Option<SocketAddr>, transport: TransportKind, credential: Credential) -> Self {
-        Self { address, transport, credential }
+    pub(crate) fn new(context: CallContext) -> Self {
+        let CallContext { peer, transport, owner, credential, .. } = context;
+        Self { address: peer, transport, owner, credential }
+    }
+
+    /// Whether a user of this machine calls, other than root.
+    pub(super) fn is_local_user(&self) -> bool {
+        self.owner.is_some_and(|owner| owner != 0)
+    }
+
+    /// Whose limits count.
+    pub(super) fn origin(&self) -> Option<Origin> {
+        self.ip().map(Origin::of)
     }
 
     /// The address without port.

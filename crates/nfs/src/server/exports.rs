@@ -83,6 +83,15 @@ impl Export {
         self.allow.is_empty() || self.allow.iter().any(named)
     }
 
+    /// Whether a caller who claims this user ID acts as [`Self::anonymous`].
+    pub(super) fn squashes(&self, user: u32) -> bool {
+        match self.squash {
+            Squash::Everybody => true,
+            Squash::Root => user == 0,
+            Squash::Nobody => false,
+        }
+    }
+
     /// As whom a caller acts.
     #[must_use]
     pub fn identity(&self, credential: &Credential) -> Identity {
@@ -90,14 +99,13 @@ impl Export {
         let squashed_group = |gid: u32| {
             if gid == 0 && self.squash == Squash::Root { self.anonymous.gid } else { gid }
         };
-        match self.squash {
-            Squash::Everybody => self.anonymous.clone(),
-            Squash::Root if sys.uid == 0 => self.anonymous.clone(),
-            Squash::Root | Squash::Nobody => Identity {
-                uid: sys.uid,
-                gid: squashed_group(sys.gid),
-                groups: sys.gids.iter().copied().map(squashed_group).collect(),
-            },
+        if self.squashes(sys.uid) {
+            return self.anonymous.clone();
+        }
+        Identity {
+            uid: sys.uid,
+            gid: squashed_group(sys.gid),
+            groups: sys.gids.iter().copied().map(squashed_group).collect(),
         }
     }
 }

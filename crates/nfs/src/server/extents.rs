@@ -26,7 +26,7 @@ impl ExtentsProgram {
         let span = tracing::debug_span!("nfs", procedure = "EXTENTS", xid = context.xid);
         let respond = async move {
             let call: ExtentsArgs = arguments.decode_all()?;
-            let found = match shared.enter(&call.file, shared.caller(context).await) {
+            let found = match shared.enter(&call.file, context).await {
                 Ok(at) => {
                     let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
                     match shared.blocking(&served, peer, Work::Look, move || find(&at, &call)).await {

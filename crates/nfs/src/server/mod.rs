@@ -278,24 +278,31 @@ pub(crate) struct At {
 }
 
 impl Shared {
-    /// Who makes a call.
+    /// The identity as whom a caller acts in an export. The database of users is asked only for a caller whom the export admits,
+    /// and who does not lose the identity there.
     ///
     /// # Errors
-    /// [`Status::Jukebox`]: the database of users does not say now in which groups the caller is.
-    pub(crate) async fn caller(&self, context: CallContext) -> Result<Caller, Status> {
-        let local_user = context.owner.is_some_and(|owner| owner != 0);
-        let credential = match context.credential {
-            Credential::Sys(sys) if self.manage_groups || local_user => {
-                Credential::Sys(self.users.with_groups(sys).await.ok_or(Status::Jukebox)?)
+    /// [`Status::Acces`]: the export does not admit the caller. [`Status::Jukebox`]: the database of users does not say now in
+    /// which groups the caller is.
+    pub(crate) async fn identity(&self, served: &Served, caller: &Caller) -> Result<Identity, Status> {
+        if !served.admits(caller) {
+            return Err(Status::Acces);
+        }
+        let export = &served.export;
+        match &caller.credential {
+            Credential::Sys(claimed)
+                if (self.manage_groups || caller.is_local_user()) && !export.squashes(claimed.uid) =>
+            {
+                let known = self.users.with_groups(caller.origin(), claimed).await;
+                Ok(export.identity(&Credential::Sys(known.ok_or(Status::Jukebox)?)))
             }
-            claimed => claimed,
-        };
-        Ok(Caller::new(context.peer, context.transport, credential))
+            claimed => Ok(export.identity(claimed)),
+        }
     }
 
-    /// Opens a handle for a caller.
-    fn enter(self: &Arc<Self>, handle: &FileHandle, caller: Result<Caller, Status>) -> Result<At, Status> {
-        let caller = caller?;
+    /// Opens a handle for a caller: first the handle, then the address, and then only who calls.
+    async fn enter(self: &Arc<Self>, handle: &FileHandle, context: CallContext) -> Result<At, Status> {
+        let caller = Caller::new(context);
         let (served, id) = self.exports.open(handle).inspect_err(|status| {
             let why = match status {
                 Status::BadHandle => "this server did not make it",
@@ -303,12 +310,12 @@ impl Shared {
             };
             self.refusals.refuse(Refusal::Handle, caller.address(), format_args!("{why}"));
         })?;
-        if !served.admits(&caller) {
-            let why = format_args!("export {:?} does not admit this address", served.export.name);
-            self.refusals.refuse(Refusal::Caller, caller.address(), why);
-            return Err(Status::Acces);
-        }
-        let who = served.export.identity(&caller.credential);
+        let who = self.identity(served, &caller).await.inspect_err(|status| {
+            if *status == Status::Acces {
+                let why = format_args!("export {:?} does not admit this address", served.export.name);
+                self.refusals.refuse(Refusal::Caller, caller.address(), why);
+            }
+        })?;
         Ok(At { shared: Arc::clone(self), served: Arc::clone(served), id, caller, who })
     }
 
@@ -536,7 +543,7 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = C::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: C = arguments.decode_all()?;
-            let at = match shared.enter(call.handle(), shared.caller(context).await) {
+            let at = match shared.enter(call.handle(), context).await {
                 Ok(at) => at,
                 Err(status) => return finish::<C>(&shared, Err((status, C::Fail::default()))),
             };
@@ -559,7 +566,7 @@ impl NfsProgram {
         let respond = async move {
             let call: C = arguments.decode_all()?;
             let refuse = |status| finish::<C>(&shared, Err((status, C::Fail::default())));
-            let at = match shared.enter(call.handle(), shared.caller(context).await) {
+            let at = match shared.enter(call.handle(), context).await {
                 Ok(at) => at,
                 Err(status) => return refuse(status),
             };
@@ -589,7 +596,7 @@ impl NfsProgram {
         let respond = async move {
             let call: ReadlinkArgs = arguments.decode_all()?;
             let refuse = |status| finish::<ReadlinkArgs>(&shared, Err((status, None)));
-            let at = match shared.enter(&call.symlink, shared.caller(context).await) {
+            let at = match shared.enter(&call.symlink, context).await {
                 Ok(at) => at,
                 Err(status) => return refuse(status),
             };
@@ -617,7 +624,7 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = ReadArgs::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: ReadArgs = arguments.decode_all()?;
-            let results = match shared.enter(&call.file, shared.caller(context).await) {
+            let results = match shared.enter(&call.file, context).await {
                 Ok(at) => data::read(&shared, at, call).await,
                 Err(status) => Ok(Err((status, None))),
             };
@@ -635,7 +642,7 @@ impl NfsProgram {
         let span = tracing::debug_span!("nfs", procedure = WriteArgs::PROCEDURE.name(), xid = context.xid);
         let respond = async move {
             let call: WriteArgs = arguments.decode_all()?;
-            let at = match shared.enter(&call.file, shared.caller(context).await) {
+            let at = match shared.enter(&call.file, context).await {
                 Ok(at) => at,
                 Err(status) => return finish::<WriteArgs>(&shared, Err((status, WccData::default()))),
             };

@@ -4,16 +4,20 @@
 //! it, few at a time, and its answers are kept for [`FRESH`]. While a user is looked up, all calls of that user wait for that one
 //! look-up. There can be more groups than the 16 of AUTH_SYS.
 //!
+//! **Fairness** (I6). A caller can claim any number of users. So each address, or IPv6 network ([`Origin`]), has one look-up at a time,
+//! in the order of its calls. An answer is kept for the addresses that used it, and counts for each of them. Over [`KNOWN_MAX`]
+//! the address with most loses its oldest one, so an address with its equal part or less loses none.
+//!
 //! **Errors.** A database that fails or keeps quiet puts the call off (NFS3ERR_JUKEBOX); nothing of that is kept.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rpcrdma_oncrpc::AuthSys;
-use tokio::sync::{OnceCell, Semaphore};
+use rpcrdma_oncrpc::{AuthSys, Origin};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use super::NOBODY;
@@ -24,8 +28,10 @@ pub(crate) const FRESH: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Questions to the database at a time.
 const AT_ONCE: usize = 4;
-/// Users that are remembered. A caller can claim any number.
-const KNOWN_MAX: usize = 4096;
+/// Users that are remembered, those of each address counted by themselves.
+const KNOWN_MAX: usize = 16_384;
+/// Addresses below which nothing is cleared out.
+const FEW: usize = 64;
 
 /// The groups of a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,8 +72,125 @@ type Answer = Arc<OnceCell<Option<Membership>>>;
 /// A database with a memory.
 pub(super) struct Users {
     database: Arc<dyn UserDatabase>,
-    known: Mutex<HashMap<u32, (Instant, Answer)>>,
+    state: Mutex<State>,
     places: Arc<Semaphore>,
+}
+
+/// All answers that are kept, and the origins that use them.
+#[derive(Default)]
+struct State {
+    known: HashMap<u32, Known>,
+    /// Peers without an address count as one.
+    origins: HashMap<Option<Origin>, Holding>,
+    /// Users of all origins.
+    held: usize,
+    /// Gives users their order.
+    next: u64,
+    /// Entries of `origins` at which those without use are cleared out.
+    full: usize,
+}
+
+/// An answer of the database, once it was asked.
+struct Known {
+    since: Instant,
+    answer: Answer,
+    /// Origins that use it.
+    holders: usize,
+}
+
+/// The users of one origin.
+struct Holding {
+    /// Has one place, for the look-up that is under way.
+    line: Arc<Semaphore>,
+    /// Users by the order in which they came, and their numbers there.
+    users: BTreeMap<u64, u32>,
+    numbers: HashMap<u32, u64>,
+}
+
+/// Where the answer is.
+enum Found {
+    Known(Answer),
+    /// To be asked for, behind others of this origin.
+    Line(Arc<Semaphore>),
+}
+
+impl Default for Holding {
+    fn default() -> Self {
+        Self { line: Arc::new(Semaphore::new(1)), users: BTreeMap::new(), numbers: HashMap::new() }
+    }
+}
+
+impl State {
+    fn fresh(&self, user: u32, now: Instant) -> Option<&Answer> {
+        let known = self.known.get(&user)?;
+        (now.duration_since(known.since) < FRESH).then_some(&known.answer)
+    }
+
+    fn find(&mut self, origin: Option<Origin>, user: u32, now: Instant) -> Found {
+        if let Some(answer) = self.fresh(user, now).filter(|answer| answer.initialized()) {
+            let answer = Arc::clone(answer);
+            self.hold(origin, user);
+            return Found::Known(answer);
+        }
+        Found::Line(Arc::clone(&self.holding(origin).line))
+    }
+
+    /// The answer for a user whose turn it is to be asked for.
+    fn begin(&mut self, origin: Option<Origin>, user: u32, now: Instant) -> Answer {
+        if let Some(answer) = self.fresh(user, now) {
+            let answer = Arc::clone(answer);
+            self.hold(origin, user);
+            return answer;
+        }
+        let answer = Answer::default();
+        let holders = self.known.get(&user).map_or(0, |known| known.holders);
+        self.known.insert(user, Known { since: now, answer: Arc::clone(&answer), holders });
+        self.hold(origin, user);
+        answer
+    }
+
+    fn holding(&mut self, origin: Option<Origin>) -> &mut Holding {
+        if self.origins.len() >= self.full {
+            let in_use =
+                |holding: &Holding| !holding.users.is_empty() || Arc::strong_count(&holding.line) > 1;
+            self.origins.retain(|_, holding| in_use(holding));
+            self.full = FEW.max(self.origins.len().saturating_mul(2));
+        }
+        self.origins.entry(origin).or_default()
+    }
+
+    /// Counts a user for an origin, and makes room for it.
+    fn hold(&mut self, origin: Option<Origin>, user: u32) {
+        let number = self.next;
+        let holding = self.holding(origin);
+        if holding.numbers.contains_key(&user) {
+            return;
+        }
+        holding.users.insert(number, user);
+        holding.numbers.insert(user, number);
+        self.next += 1;
+        self.held += 1;
+        if let Some(known) = self.known.get_mut(&user) {
+            known.holders += 1;
+        }
+        if self.held > KNOWN_MAX {
+            self.evict();
+        }
+    }
+
+    /// The origin that holds most loses its oldest user.
+    fn evict(&mut self) {
+        let Some(most) = self.origins.values_mut().max_by_key(|holding| holding.users.len()) else { return };
+        let Some((_, user)) = most.users.pop_first() else { return };
+        most.numbers.remove(&user);
+        self.held -= 1;
+        if let Some(known) = self.known.get_mut(&user) {
+            known.holders -= 1;
+            if known.holders == 0 {
+                self.known.remove(&user);
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Users {
@@ -78,59 +201,57 @@ impl fmt::Debug for Users {
 
 impl Users {
     pub(super) fn new(database: Arc<dyn UserDatabase>) -> Self {
-        Self { database, known: Mutex::default(), places: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { database, state: Mutex::default(), places: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
-    fn answer(&self, user: u32, now: Instant) -> Answer {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((since, answer)) = known.get(&user)
-            && now.duration_since(*since) < FRESH
-        {
-            return Arc::clone(answer);
-        }
-        if known.len() >= KNOWN_MAX && !known.contains_key(&user) {
-            let oldest = known.iter().min_by_key(|(_, (since, _))| *since).map(|(user, _)| *user);
-            oldest.and_then(|oldest| known.remove(&oldest));
-        }
-        let answer = Answer::default();
-        known.insert(user, (now, Arc::clone(&answer)));
-        answer
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code that can panic runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the groups of the database in the place of those that were claimed. The claimed group stays if the user is in it.
-    /// Of somebody who is not in the database no group is believed. `None`: the database does not answer.
-    pub(super) async fn with_groups(&self, claimed: AuthSys) -> Option<AuthSys> {
+    /// The identity of a caller at `origin` with the groups of the database in the place of those that were claimed. The claimed
+    /// group stays if the user is in it. Of somebody who is not in the database no group is believed. `None`: the database does
+    /// not answer.
+    pub(super) async fn with_groups(&self, origin: Option<Origin>, claimed: &AuthSys) -> Option<AuthSys> {
         let user = claimed.uid;
-        let answer = self.answer(user, Instant::now());
-        let known = match answer.get() {
-            Some(known) => known,
-            None => match timeout(PATIENCE, answer.get_or_try_init(|| self.ask(user))).await {
-                Ok(Ok(known)) => known,
-                Ok(Err(error)) => {
-                    tracing::warn!(user, %error, "the database of users cannot be asked");
-                    return None;
-                }
-                Err(_) => {
-                    tracing::warn!(user, "the database of users does not answer");
-                    return None;
-                }
-            },
-        };
-        Some(match known {
-            Some(Membership { primary, groups }) => {
-                let gid = if groups.contains(&claimed.gid) { claimed.gid } else { *primary };
-                AuthSys { gid, gids: groups.clone(), ..claimed }
+        let answer = match timeout(PATIENCE, self.look_up(origin, user)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                tracing::warn!(user, %error, "the database of users cannot be asked");
+                return None;
             }
-            None => AuthSys { gid: NOBODY, gids: Vec::new(), ..claimed },
-        })
+            Err(_) => {
+                tracing::warn!(user, "the database of users does not answer");
+                return None;
+            }
+        };
+        let (gid, gids) = match answer.get()? {
+            Some(Membership { primary, groups }) => {
+                (if groups.contains(&claimed.gid) { claimed.gid } else { *primary }, groups.clone())
+            }
+            None => (NOBODY, Vec::new()),
+        };
+        Some(AuthSys { uid: user, gid, gids, ..AuthSys::default() })
     }
 
-    async fn ask(&self, user: u32) -> io::Result<Option<Membership>> {
+    /// The database's answer, which is there when this returns.
+    async fn look_up(&self, origin: Option<Origin>, user: u32) -> io::Result<Answer> {
+        let line = match self.lock().find(origin, user, Instant::now()) {
+            Found::Known(answer) => return Ok(answer),
+            Found::Line(line) => line,
+        };
+        let turn = line.acquire_owned().await.map_err(io::Error::other)?;
+        let answer = self.lock().begin(origin, user, Instant::now());
+        answer.get_or_try_init(|| self.ask(user, turn)).await?;
+        Ok(answer)
+    }
+
+    async fn ask(&self, user: u32, turn: OwnedSemaphorePermit) -> io::Result<Option<Membership>> {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(io::Error::other)?;
         let database = Arc::clone(&self.database);
         let asking = tokio::task::spawn_blocking(move || {
             // Kept by the thread: the caller may give up before.
-            let _place = place;
+            let _kept = (place, turn);
             database.membership(user)
         });
         asking.await.map_err(io::Error::other)?
@@ -161,6 +282,12 @@ mod tests {
         }
     }
 
+    const HERE: Option<Origin> = None;
+
+    fn origin(last: u8) -> Option<Origin> {
+        Some(Origin::of([192, 0, 2, last].into()))
+    }
+
     fn claim(uid: u32, gid: u32) -> AuthSys {
         AuthSys { uid, gid, gids: vec![0, 27], ..AuthSys::default() }
     }
@@ -170,13 +297,17 @@ mod tests {
         let table = Arc::new(Table::default());
         let users = Users::new(table.clone());
         for _ in 0..3 {
-            let got = users.with_groups(claim(1, 27)).await.unwrap();
+            let got = users.with_groups(HERE, &claim(1, 27)).await.unwrap();
             assert_eq!((got.uid, got.gid, got.gids.len()), (1, 100, 40));
-            assert_eq!(users.with_groups(claim(1, 139)).await.unwrap().gid, 139, "a group of that user");
+            assert_eq!(
+                users.with_groups(HERE, &claim(1, 139)).await.unwrap().gid,
+                139,
+                "a group of that user"
+            );
         }
         assert_eq!(table.asked.load(Ordering::Relaxed), 1);
         tokio::time::advance(FRESH).await;
-        users.with_groups(claim(1, 27)).await.unwrap();
+        users.with_groups(HERE, &claim(1, 27)).await.unwrap();
         assert_eq!(table.asked.load(Ordering::Relaxed), 2);
     }
 
@@ -184,10 +315,10 @@ mod tests {
     async fn nobody_else_has_groups_and_a_failure_is_not_kept() {
         let table = Arc::new(Table::default());
         let users = Users::new(table.clone());
-        let got = users.with_groups(claim(3, 0)).await.unwrap();
+        let got = users.with_groups(HERE, &claim(3, 0)).await.unwrap();
         assert_eq!((got.gid, got.gids), (NOBODY, vec![]));
         for asked in 2..4 {
-            assert_eq!(users.with_groups(claim(2, 0)).await, None);
+            assert_eq!(users.with_groups(HERE, &claim(2, 0)).await, None);
             assert_eq!(table.asked.load(Ordering::Relaxed), asked);
         }
     }
@@ -207,7 +338,7 @@ mod tests {
         let (answer, told) = mpsc::channel();
         let users = Arc::new(Users::new(Arc::new(Silent(Mutex::new(told)))));
         let (asking, waited) = (Arc::clone(&users), Instant::now());
-        let call = tokio::spawn(async move { asking.with_groups(claim(1, 1)).await });
+        let call = tokio::spawn(async move { asking.with_groups(HERE, &claim(1, 1)).await });
         // The clock does not move by itself while a thread is at work.
         while !call.is_finished() {
             tokio::time::advance(Duration::from_secs(1)).await;
@@ -219,12 +350,56 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn i6_the_memory_of_users_is_bounded() {
+    async fn i6_the_memory_of_users_is_bounded_and_shared_out() {
         let users = Users::new(Arc::new(Table::default()));
-        for user in 0..=u32::try_from(KNOWN_MAX).unwrap() {
-            users.answer(user, Instant::now());
+        let now = Instant::now();
+        let mut state = users.lock();
+        let small: Vec<u32> = (0..100).collect();
+        for user in &small {
+            drop(state.begin(origin(1), *user, now));
+            // Another address uses them too, before it claims others.
+            drop(state.begin(origin(2), *user, now));
         }
-        assert_eq!(users.known.lock().unwrap().len(), KNOWN_MAX);
+        let many = u32::try_from(KNOWN_MAX).unwrap();
+        for user in 1000..1000 + 2 * many {
+            drop(state.begin(origin(2), user, now));
+        }
+        assert_eq!((state.held, state.known.len()), (KNOWN_MAX, KNOWN_MAX));
+        assert!(small.iter().all(|user| state.fresh(*user, now).is_some()), "those of the other address");
+        assert_eq!(state.origins[&origin(1)].users.len(), 100);
+        let counted: usize = state.origins.values().map(|holding| holding.numbers.len()).sum();
+        assert_eq!(counted, KNOWN_MAX);
+        let holders: usize = state.known.values().map(|known| known.holders).sum();
+        assert_eq!(holders, KNOWN_MAX);
+        // An answer that is too old is asked for anew, and counts once.
+        let later = now + FRESH;
+        drop(state.begin(origin(1), 5, later));
+        assert_eq!((state.held, state.known[&5].holders), (KNOWN_MAX, 1));
+    }
+
+    #[tokio::test]
+    async fn i6_addresses_without_users_are_forgotten() {
+        let users = Users::new(Arc::new(Table::default()));
+        let mut state = users.lock();
+        for number in 0..10_000_u32 {
+            let origin = Some(Origin::of(std::net::Ipv4Addr::from(number).into()));
+            assert!(matches!(state.find(origin, 1, Instant::now()), Found::Line(_)));
+        }
+        assert!(state.origins.len() <= FEW, "{}", state.origins.len());
+    }
+
+    #[tokio::test]
+    async fn i6_the_addresses_of_one_ipv6_network_ask_for_one_user_at_a_time() {
+        let users = Users::new(Arc::new(Table::default()));
+        let at = |address: &str| Some(Origin::of(address.parse().unwrap()));
+        let mut state = users.lock();
+        let mut line = |origin| match state.find(origin, 1, Instant::now()) {
+            Found::Line(line) => line,
+            Found::Known(_) => panic!("nobody was asked"),
+        };
+        let first = line(at("2001:db8::1"));
+        assert!(Arc::ptr_eq(&first, &line(at("2001:db8::2"))));
+        assert!(!Arc::ptr_eq(&first, &line(at("2001:db8:0:1::1"))));
     }
 
     #[test]

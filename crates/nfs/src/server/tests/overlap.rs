@@ -197,7 +197,6 @@ async fn callers_are_squashed_as_the_inner_export_says() {
             inner.squash = Squash::Everybody;
         });
         if !super::objects::acts_as_callers() {
-            println!("skipped: callers do not act as themselves here");
             return;
         }
         fs::set_permissions(trees.path("secret"), std::os::unix::fs::PermissionsExt::from_mode(0o777))
@@ -248,6 +247,22 @@ async fn the_root_of_an_export_is_not_changed_by_way_of_another() {
         assert_eq!(bed.rename((root, "above"), (root, "moved")).await, None, "{name}");
         let moved = bed.lookup(root, "moved").await.unwrap();
         assert_eq!(bed.lookup(moved, "secret").await, Err(Status::Acces), "{name}");
+    }
+}
+
+/// Each export that a path goes through asks for the groups of the caller, or does not.
+#[tokio::test]
+async fn a_path_into_an_export_needs_the_groups_that_this_one_asks_for() {
+    for trees in Trees::all() {
+        fs::set_permissions(trees.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut outer = trees.outer();
+        outer.squash = Squash::Everybody;
+        let (server, users) = super::users::serve_all(vec![outer, Export { allow: vec![], ..trees.inner() }]);
+        let bed = Bed::calling(&server, "/", "192.0.2.1", 0);
+        for (path, asked) in [("/", 0), ("/open/below", 0), ("/secret/deep", 1)] {
+            assert!(bed.mounted_at(path).await.is_ok(), "{path}");
+            assert_eq!(users.asked(), asked, "{path}");
+        }
     }
 }
 

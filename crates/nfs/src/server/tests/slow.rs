@@ -46,21 +46,7 @@ impl House {
 
     /// Somebody at an address, at the root of an export.
     fn caller(&self, export: &str, peer: &str, uid: u32) -> Bed {
-        let mut dispatcher = Dispatcher::new(Arc::new(ReplyCache::new(CacheLimits::default())));
-        dispatcher.register(self.server.nfs_program()).unwrap();
-        dispatcher.register(self.server.mount_program()).unwrap();
-        Bed {
-            name: "gated",
-            server: self.server.clone(),
-            dispatcher,
-            root: self.server.root_handle(export).unwrap(),
-            credential: user(uid, uid),
-            peer: format!("{peer}:700").parse().unwrap(),
-            transport: TransportKind::Tcp,
-            owner: None,
-            xid: AtomicU32::new(1),
-            places: None,
-        }
+        Bed::calling(&self.server, export, peer, uid)
     }
 }
 
