@@ -443,8 +443,10 @@ impl At {
                     Crossing::Enters(_) | Crossing::Closed => Err(Status::Acces),
                 }
             }
-            // The operation will say what is wrong.
-            Err(_) => Ok(()),
+            // There is nothing to protect; the operation will say so.
+            Err(FsError::NotFound) => Ok(()),
+            // It is not known what the name stands for.
+            Err(error) => Err(error.into()),
         }
     }
 

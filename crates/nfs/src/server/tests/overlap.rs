@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use super::flaky::FlakyFs;
 use super::*;
-use crate::fs::testing;
+use crate::fs::{FsError, testing};
 use crate::mount::MountStatus;
 
 /// An address that the inner export admits.
@@ -247,6 +248,43 @@ async fn the_root_of_an_export_is_not_changed_by_way_of_another() {
         assert_eq!(bed.rename((root, "above"), (root, "moved")).await, None, "{name}");
         let moved = bed.lookup(root, "moved").await.unwrap();
         assert_eq!(bed.lookup(moved, "secret").await, Err(Status::Acces), "{name}");
+    }
+}
+
+/// Nor where the file system cannot say now what the name stands for.
+#[tokio::test]
+async fn the_root_of_an_export_is_safe_from_look_ups_that_fail() {
+    for trees in Trees::all() {
+        fs::remove_dir_all(trees.path("secret/deep")).unwrap();
+        fs::remove_file(trees.path("secret/file")).unwrap();
+        fs::create_dir(trees.path("empty")).unwrap();
+        let flaky = Arc::new(FlakyFs::new(trees.directory("")));
+        let outer = Export { squash: Squash::Nobody, ..Export::new("/", flaky.clone()) };
+        let bed = trees.serve(vec![outer, trees.inner()]);
+        let (name, root) = (bed.name, bed.root);
+        let errors =
+            [FsError::TryLater, FsError::AccessDenied, FsError::Io, FsError::ServerFault, FsError::Stale];
+        for error in errors {
+            let expected = Some(Status::from(error));
+            flaky.fail_once("secret", error);
+            assert_eq!(bed.status(&RmdirArgs { object: place(root, "secret") }).await, expected, "{name}");
+            assert!(flaky.has_failed(), "{name}");
+            flaky.fail_once("secret", error);
+            assert_eq!(bed.remove(root, "secret").await, expected, "{name}");
+            for (from, to) in [("secret", "other"), ("empty", "secret")] {
+                flaky.fail_once("secret", error);
+                assert_eq!(bed.rename((root, from), (root, to)).await, expected, "{name} {from}");
+                assert!(flaky.has_failed(), "{name}");
+            }
+            assert!(trees.path("secret").is_dir() && trees.path("empty").is_dir(), "{name}");
+        }
+        // Nothing new comes into its place, and a name that is not there is no border.
+        let open = bed.lookup(root, "open").await.unwrap();
+        let file = bed.lookup(open, "file").await.unwrap();
+        let exists = Some(Status::Exist);
+        assert_eq!(bed.status(&LinkArgs { file, link: place(root, "secret") }).await, exists, "{name}");
+        assert_eq!(bed.rename((root, "empty"), (root, "other")).await, None, "{name}");
+        assert_eq!(bed.remove(root, "none").await, Some(Status::NoEnt), "{name}");
     }
 }
 
