@@ -204,5 +204,7 @@ async fn a_directory_tells_its_holes() {
         let handle = client.lookup("/f").await.unwrap().handle;
         let refused = ask(&server, options().credential, handle, 0, 5).await;
         assert!(matches!(refused, ExtentsResult::Fail { status: Status::Acces, .. }), "{refused:?}");
+    } else {
+        println!("skipped, the refusal: this process cannot act as its callers");
     }
 }
