@@ -9,7 +9,8 @@
 //! connected, and after [`FailedReads::AGE`] an XID is somebody else's. Until then another program at that address could meet it,
 //! by a Call with Read chunks under one of these XIDs out of 2^32.
 //!
-//! Bounded in number, for each address or IPv6 network ([`Origin`]), and in age; what does not fit is forgotten, and the peer loses one connection more.
+//! Bounded in number, for each address or IPv6 network ([`Origin`]), and in age. An XID that does not fit is forgotten, and its peer
+//! loses one connection more.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};

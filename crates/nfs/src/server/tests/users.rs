@@ -106,7 +106,7 @@ async fn i6_whom_no_export_admits_asks_nothing_of_the_database() {
         }
     }
     assert_eq!(users.asked(), 0);
-    // Nor who makes up a handle, or has one of another server.
+    // A handle that is made up, or of another server, does as little.
     bed.peer = "203.0.113.1:700".parse().unwrap();
     let forged = serve(|_| {}).0.root_handle("/").unwrap();
     let statuses = bed.each_kind(forged).await;
