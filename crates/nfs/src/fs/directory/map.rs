@@ -887,6 +887,26 @@ mod tests {
     }
 
     #[test]
+    fn i6_renames_and_lookups_take_turns() {
+        let phases = Phases::default();
+        let soon = Duration::from_millis(1);
+        let renaming = [(); 2].map(|()| phases.enter(Phase::Renaming, soon).unwrap());
+        assert_eq!(phases.enter(Phase::Looking, soon).err(), Some(FsError::TryLater));
+        std::thread::scope(|scope| {
+            let looking = scope.spawn(|| phases.enter(Phase::Looking, Duration::from_secs(30)).map(drop));
+            while phases.state().all.len() < 3 {
+                std::thread::yield_now();
+            }
+            // Renames that come later wait behind, however many they are.
+            assert_eq!(phases.enter(Phase::Renaming, soon).err(), Some(FsError::TryLater));
+            drop(renaming);
+            assert_eq!(looking.join().unwrap(), Ok(()));
+        });
+        drop(phases.enter(Phase::Renaming, soon).unwrap());
+        assert!(phases.state().all.is_empty());
+    }
+
+    #[test]
     fn names_that_come_while_the_log_is_written_anew_are_kept() {
         let (_place, state, root) = root();
         let top = Key::of(&root, Generation::Handle);
