@@ -184,6 +184,10 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
+    /// Memory that a handler may hold while its call is in progress, in octets: the future of its program and all that the
+    /// future points to. Over TCP so much of the share of the client's address is set aside with each call, beside its record.
+    /// Programs that hold more take it from that share ([`PeerShares`](crate::PeerShares)).
+    pub const HANDLER_ROOM: usize = 3 << 10;
     /// Default of the time without a call after which an RDMA connection is closed. Longer than the 5 minutes after which
     /// Linux closes an idle one itself.
     pub const RDMA_IDLE: Duration = Duration::from_secs(600);

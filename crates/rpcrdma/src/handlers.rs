@@ -20,6 +20,9 @@ use tokio::task::JoinSet;
 
 use crate::turns::Line;
 
+/// What the task of a handler takes at the most, in octets, beside what the handler points to.
+pub(crate) const TASK_ROOM: usize = 1 << 10;
+
 /// A handler panicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a handler panicked")]
@@ -63,13 +66,8 @@ impl<K: Send + Unpin + 'static, T: Send + 'static> Handlers<K, T> {
         }));
         match first.map_err(|_| HandlerPanicked)? {
             (_, Poll::Ready(result)) => Ok(Some((key, result))),
-            (mut handler, Poll::Pending) => {
-                let mut call = Some((key, Arc::clone(&self.keeps)));
-                let work = poll_fn(move |cx| {
-                    let next = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut handler).poll(cx)));
-                    let result = ready!(next.map_or(Poll::Ready(Err(HandlerPanicked)), |next| next.map(Ok)));
-                    call.take().map_or(Poll::Pending, |(key, _)| Poll::Ready((key, result)))
-                });
+            (handler, Poll::Pending) => {
+                let work = carry_on(handler, key, Arc::clone(&self.keeps));
                 match &self.line {
                     Some(line) => self.tasks.spawn(line.in_turn(work)),
                     None => self.tasks.spawn(work),
@@ -93,6 +91,23 @@ impl<K: Send + Unpin + 'static, T: Send + 'static> Handlers<K, T> {
             }
         }
     }
+}
+
+/// The task of a handler that was not done at once.
+pub(crate) fn carry_on<F, K>(
+    mut handler: F,
+    key: K,
+    keeps: Arc<dyn Any + Send + Sync>,
+) -> impl Future<Output = (K, Result<F::Output, HandlerPanicked>)>
+where
+    F: Future + Unpin,
+{
+    let mut call = Some((key, keeps));
+    poll_fn(move |cx| {
+        let next = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut handler).poll(cx)));
+        let result = ready!(next.map_or(Poll::Ready(Err(HandlerPanicked)), |next| next.map(Ok)));
+        call.take().map_or(Poll::Pending, |(key, _)| Poll::Ready((key, result)))
+    })
 }
 
 impl<K: 'static, T: 'static> Drop for Handlers<K, T> {

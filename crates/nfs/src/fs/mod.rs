@@ -24,8 +24,6 @@ mod types;
 
 use std::ops::ControlFlow;
 
-use bytes::Bytes;
-
 pub use directory::{DirectoryFs, DirectoryOptions, HandleSource, OpenError, WriteVerifier};
 pub use location::Location;
 pub use memory::{MemoryFs, MemoryOptions};
@@ -100,11 +98,16 @@ pub trait FileSystem: Send + Sync + 'static {
     /// file systems below the root are not entered), [`FsError::Stale`], ...
     fn lookup(&self, who: &Identity, directory: &FileId, name: LookupName<'_>) -> Result<Found, FsError>;
 
-    /// The text of a symbolic link.
+    /// Copies the text of a symbolic link into the front of `target`, and says how long it is, in octets.
     ///
     /// # Errors
-    /// [`FsError::InvalidArgument`] if it is none.
-    fn read_link(&self, who: &Identity, id: &FileId) -> Result<(Bytes, Attributes), FsError>;
+    /// [`FsError::InvalidArgument`] if the object is no link, [`FsError::ServerFault`] if the text does not fit.
+    fn read_link(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        target: &mut [u8],
+    ) -> Result<(usize, Attributes), FsError>;
 
     /// Reads without ever waiting, or says with `None` that [`Self::read`] is to be used. May be called on
     /// any thread.

@@ -19,7 +19,10 @@ use super::{
     MountName, MountOk, MountProcedure, MountResult, MountStatus,
 };
 use crate::fs::{FileId, FileKind, FsError, Identity, LookupName};
-use crate::server::{Caller, Crossing, Exports as ServedExports, Refusal, Served, Shared, Work};
+use crate::server::{
+    Caller, Crossing, Exports as ServedExports, Known, Refusal, Served, Shared, Work, boxed, components,
+    failed,
+};
 use crate::wire::Status;
 
 /// Mounts remembered for DUMP. When there are more, the host or IPv6 network with the most loses its oldest one.
@@ -120,22 +123,24 @@ fn status(error: FsError) -> MountStatus {
 enum Walked {
     /// To its end, at a directory.
     Ends(Arc<Served>, FileId),
-    /// To the root of another one, where the rest begins.
-    Enters(Arc<Served>, VecDeque<Vec<u8>>),
+    /// To the root of another one, behind so many components.
+    Enters(Arc<Served>, usize),
 }
 
-/// Walks from the root of an export to the end of the path, or to another export. Links are not followed, and nothing leads upwards.
+/// Walks from the root of an export, which is behind so many components of the path, to the end of the path, or to another export.
+/// Links are not followed, and nothing leads upwards.
 fn walk(
     exports: &ServedExports,
     served: &Arc<Served>,
     (caller, who): (&Caller, &Identity),
-    mut path: VecDeque<Vec<u8>>,
+    (path, behind): (&DirPath, usize),
 ) -> Result<Walked, FsError> {
     let file_system = &served.export.file_system;
     let mut at = served.root;
     let mut kind = file_system.attributes(&at)?.kind;
-    while let Some(component) = path.pop_front() {
-        match LookupName::new(&component)? {
+    let mut path = components(path.as_bytes()).enumerate().skip(behind).peekable();
+    while let Some((index, component)) = path.next() {
+        match LookupName::new(component)? {
             LookupName::SelfEntry => {}
             LookupName::Parent => return Err(FsError::AccessDenied),
             name @ LookupName::Entry(_) => {
@@ -144,10 +149,10 @@ fn walk(
                 at = found.id;
                 match exports.crossing(served, &found.attributes, caller) {
                     Crossing::Stays => {}
-                    Crossing::Enters(inner) if path.is_empty() => {
+                    Crossing::Enters(inner) if path.peek().is_none() => {
                         return Ok(Walked::Ends(Arc::clone(inner), inner.root));
                     }
-                    Crossing::Enters(inner) => return Ok(Walked::Enters(Arc::clone(inner), path)),
+                    Crossing::Enters(inner) => return Ok(Walked::Enters(Arc::clone(inner), index + 1)),
                     Crossing::Closed => return Err(FsError::AccessDenied),
                 }
             }
@@ -168,11 +173,15 @@ impl MountProgram {
     /// RFC 1813 §5.2.1.
     fn mount(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move {
-            let path: DirPath = arguments.decode_all()?;
-            let address = context.peer;
+        let path: Arc<DirPath> = match arguments.decode_all() {
+            Ok(path) => Arc::new(path),
+            Err(error) => return failed(error.into()),
+        };
+        let address = context.peer;
+        let caller = Caller::new(context);
+        boxed(async move {
             let peer = address.map(|address| address.ip());
-            let results = match mount(&shared, context, path.as_bytes()).await {
+            let results = match mount(&shared, caller, &path).await {
                 Ok(results) => MountResult::Ok(results),
                 Err(status) => MountResult::Fail(status),
             };
@@ -210,8 +219,10 @@ impl MountProgram {
     ) -> ResponseFuture {
         let this = Self { shared: Arc::clone(&self.shared) };
         let peer = context.peer.map(|peer| peer.ip());
-        Box::pin(async move {
-            arguments.finish()?;
+        if let Err(error) = arguments.finish() {
+            return failed(error.into());
+        }
+        boxed(async move {
             let length = encode(&list(&this))?.len();
             let room = this.shared.room(peer, length).await.ok_or(CallFailure::SystemError)?;
             Ok(room.keep(&encode(&list(&this))?))
@@ -243,23 +254,28 @@ impl MountProgram {
     }
 }
 
-async fn mount(shared: &Arc<Shared>, context: CallContext, path: &[u8]) -> Result<MountOk, MountStatus> {
+async fn mount(shared: &Arc<Shared>, caller: Caller, path: &Arc<DirPath>) -> Result<MountOk, MountStatus> {
     // RFC 1813 §5.1.2: MNTPATHLEN.
-    if path.len() > MAX_MOUNT_PATH {
+    if path.as_bytes().len() > MAX_MOUNT_PATH {
         return Err(MountStatus::NameTooLong);
     }
-    let (served, rest) = shared.exports.find(path).ok_or(MountStatus::NoEnt)?;
-    let caller = Caller::new(context);
-    let (mut served, mut rest) =
-        (Arc::clone(served), rest.into_iter().map(<[u8]>::to_vec).collect::<VecDeque<_>>());
+    let (served, rest) = shared.exports.find(path.as_bytes()).ok_or(MountStatus::NoEnt)?;
+    let count = components(path.as_bytes()).count();
+    let (mut served, mut behind) = (Arc::clone(served), count.saturating_sub(rest.len()));
     loop {
-        let who = shared.identity(&served, &caller).await.map_err(|refused| match refused {
-            Status::Acces => MountStatus::Acces,
-            // RFC 1813 §5.2.1 has no word for "later".
-            _ => MountStatus::ServerFault,
-        })?;
+        let Known { who, room } =
+            shared.identity(&served, &caller).await.map_err(|refused| match refused {
+                Status::Acces => MountStatus::Acces,
+                // RFC 1813 §5.2.1 has no word for "later".
+                _ => MountStatus::ServerFault,
+            })?;
+        // The path is taken apart where it is walked: the parts of one that waits would be many times as long.
         let (job_shared, job_served, job_caller) = (Arc::clone(shared), Arc::clone(&served), caller.clone());
-        let job = move || walk(&job_shared.exports, &job_served, (&job_caller, &who), rest);
+        let job_path = Arc::clone(path);
+        let job = move || {
+            let _room = room;
+            walk(&job_shared.exports, &job_served, (&job_caller, &who), (&job_path, behind))
+        };
         let walked = shared.blocking(&served, caller.ip(), Work::Look, job).await;
         match walked.map_err(|_| MountStatus::ServerFault)?.map_err(status)? {
             Walked::Ends(entered, id) => {
@@ -268,7 +284,7 @@ async fn mount(shared: &Arc<Shared>, context: CallContext, path: &[u8]) -> Resul
                     auth_flavors: vec![flavor::AUTH_SYS, flavor::AUTH_NONE],
                 });
             }
-            Walked::Enters(inner, behind) => (served, rest) = (inner, behind),
+            Walked::Enters(inner, until) => (served, behind) = (inner, until),
         }
     }
 }
@@ -293,8 +309,8 @@ impl Program for MountProgram {
             Some(MountProcedure::Mnt) => self.mount(context, arguments),
             Some(MountProcedure::Dump) => self.list(&context, arguments, |this| this.shared.mounts.list()),
             Some(MountProcedure::Export) => self.list(&context, arguments, Self::exports),
-            Some(procedure) => Box::pin(std::future::ready(self.simple(procedure, &context, arguments))),
-            None => Box::pin(std::future::ready(Err(CallFailure::ProcedureUnavailable))),
+            Some(procedure) => boxed(std::future::ready(self.simple(procedure, &context, arguments))),
+            None => failed(CallFailure::ProcedureUnavailable),
         }
     }
 }

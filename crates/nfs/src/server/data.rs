@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rpcrdma_verbs::Buffer;
 
-use super::{At, Serve, Served3, Shared, Unserved, Work};
+use super::{At, Running, Serve, Served3, Shared, Work};
 use crate::fs::{FsError, ReadResult, Stability};
 use crate::wire::{
     CommitArgs, CommitOk, FileHandle, MAX_PAYLOAD, ReadArgs, ReadOk, StableHow, Status, WriteArgs, WriteOk,
@@ -16,28 +16,23 @@ pub(super) fn limited(count: u32, shared: &Shared) -> usize {
     usize::try_from(count.min(shared.max_payload)).unwrap_or(MAX_PAYLOAD)
 }
 
-/// Serves a READ.
-pub(super) async fn read(
+/// Serves a READ into this buffer.
+pub(super) fn read(
     shared: &Arc<Shared>,
     at: At,
     call: ReadArgs,
-) -> Result<Served3<ReadArgs>, Unserved> {
-    let peer = at.caller.ip();
-    let Some(mut buffer) = shared.buffer(peer, limited(call.count, shared)).await else {
-        return Ok(Err((Status::Jukebox, None)));
-    };
+    mut buffer: Buffer,
+) -> Running<Served3<ReadArgs>> {
     // A refusal has attributes, for which a disk may be needed.
     if let Some(Ok(read)) = at.fs().try_read(&at.who, &at.id, call.offset, &mut buffer) {
-        return Ok(results(shared, &at, buffer, Ok(read)));
+        return Running::done(results(shared, &at, buffer, Ok(read)));
     }
-    let served = Arc::clone(&at.served);
+    let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
     let job_shared = Arc::clone(shared);
-    shared
-        .blocking(&served, peer, Work::Read, move || {
-            let read = at.fs().read(&at.who, &at.id, call.offset, &mut buffer);
-            results(&job_shared, &at, buffer, read)
-        })
-        .await
+    shared.blocking(&served, peer, Work::Read, move || {
+        let read = at.fs().read(&at.who, &at.id, call.offset, &mut buffer);
+        results(&job_shared, &at, buffer, read)
+    })
 }
 
 fn results(

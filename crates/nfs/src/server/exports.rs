@@ -194,7 +194,8 @@ pub(crate) struct Exports {
     roots: HashMap<Place, Vec<Arc<Served>>>,
 }
 
-fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// The parts of a path between slashes, without empty ones.
+pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|octet| *octet == b'/').filter(|component| !component.is_empty())
 }
 

@@ -8,12 +8,15 @@ use rpcrdma_proto::{Binding, Eligibility};
 use rpcrdma_xdr::{Decoder, Stream, encode};
 use tracing::Instrument;
 
-use super::{At, Shared, Unserved, Work};
+use super::{At, Shared, Unserved, Work, boxed, failed};
 use crate::extents::{
     EXTENTS_PROGRAM, EXTENTS_VERSION, Extent, ExtentsArgs, ExtentsOk, ExtentsProcedure, ExtentsResult,
-    MAX_EXTENTS,
+    MAX_EXTENTS, MAX_EXTENTS_RESULTS,
 };
 use crate::wire::Status;
+
+/// What one range takes in the results, in octets.
+const EXTENT: usize = 16;
 
 /// The program of [`crate::extents`].
 pub struct ExtentsProgram {
@@ -24,30 +27,48 @@ impl ExtentsProgram {
     fn extents(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
         let span = tracing::debug_span!("nfs", procedure = "EXTENTS", xid = context.xid);
-        let respond = async move {
-            let call: ExtentsArgs = arguments.decode_all()?;
-            let found = match shared.enter(&call.file, context).await {
-                Ok(at) => {
-                    let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
-                    match shared.blocking(&served, peer, Work::Look, move || find(&at, &call)).await {
-                        Ok(found) => found,
-                        Err(Unserved::Panicked) => return Err(CallFailure::SystemError),
-                        Err(Unserved::Refused) => Err(Status::Jukebox),
-                    }
-                }
-                Err(status) => Err(status),
-            };
-            Ok(encode(&match found {
-                Ok(ok) => ExtentsResult::Ok(ok),
-                Err(status) => ExtentsResult::Fail { status, attributes: () },
-            })?)
+        let call: ExtentsArgs = match arguments.decode_all() {
+            Ok(call) => call,
+            Err(error) => return failed(error.into()),
         };
-        Box::pin(respond.instrument(span))
+        let entering = shared.enter(&call.file, context);
+        let respond = async move {
+            let refuse = |status| results(Err(status));
+            let at = match entering.await {
+                Ok(at) => at,
+                Err(status) => return refuse(status),
+            };
+            // As for a listing: a client that takes none holds memory of its own share.
+            let length = MAX_EXTENTS_RESULTS - (MAX_EXTENTS - limit(&call)) * EXTENT;
+            let Some(room) = shared.room(at.caller.ip(), length).await else {
+                return refuse(Status::Jukebox);
+            };
+            let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
+            let job = move || results(find(&at, &call)).map(|results| room.keep(&results));
+            match shared.blocking(&served, peer, Work::Look, job).await {
+                Ok(results) => results,
+                Err(Unserved::Panicked) => Err(CallFailure::SystemError),
+                Err(Unserved::Refused) => refuse(Status::Jukebox),
+            }
+        };
+        boxed(respond.instrument(span))
     }
 }
 
+fn results(found: Result<ExtentsOk, Status>) -> Result<Stream, CallFailure> {
+    Ok(encode(&match found {
+        Ok(ok) => ExtentsResult::Ok(ok),
+        Err(status) => ExtentsResult::Fail { status, attributes: () },
+    })?)
+}
+
+/// Most ranges that this call gets.
+fn limit(call: &ExtentsArgs) -> usize {
+    usize::try_from(call.count).unwrap_or(MAX_EXTENTS).min(MAX_EXTENTS)
+}
+
 fn find(at: &At, call: &ExtentsArgs) -> Result<ExtentsOk, Status> {
-    let limit = usize::try_from(call.count).unwrap_or(MAX_EXTENTS).min(MAX_EXTENTS);
+    let limit = limit(call);
     let found = at.fs().extents(&at.who, &at.id, call.offset, limit).map_err(Status::from)?;
     // A file system that gives more than it was asked for does not make the reply longer.
     let complete = found.complete && found.ranges.len() <= limit;
@@ -74,7 +95,7 @@ impl Program for ExtentsProgram {
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         match ExtentsProcedure::from_number(context.procedure) {
-            None => Box::pin(std::future::ready(Err(CallFailure::ProcedureUnavailable))),
+            None => failed(CallFailure::ProcedureUnavailable),
             Some(ExtentsProcedure::Null) => Box::pin(std::future::ready(
                 arguments.finish().map(|()| Stream::default()).map_err(CallFailure::from),
             )),

@@ -32,7 +32,9 @@ mod queues;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -47,6 +49,10 @@ use crate::fs::FileId;
 const IDLE: Duration = Duration::from_secs(10);
 /// How often the queues are looked through for jobs that have waited too long.
 const WATCH: Duration = Duration::from_secs(2);
+/// What a job takes at the most, with room for its result, in octets. Each call that waits for a thread holds one.
+pub(super) const JOB_ROOM: usize = 1 << 10;
+/// Of that, what is not the job's own: its place in the queue and its channel, in octets.
+const JOB_BESIDE: usize = 256;
 /// Kinds of work, which share the threads of an export evenly.
 const LANES: usize = 4;
 /// Fewest threads of a lane: one address never has all of them.
@@ -96,6 +102,37 @@ pub(crate) enum Unserved {
 }
 
 type Job = Box<dyn FnOnce(&Turn<'_>) + Send>;
+
+/// Resolves to the result of a job. Not to be polled after that.
+pub(crate) enum Running<T> {
+    /// It is done.
+    Done(Option<Result<T, Unserved>>),
+    /// A thread has it, or will have it.
+    Waits(oneshot::Receiver<Result<T, Unserved>>),
+}
+
+/// No result is pinned.
+impl<T> Unpin for Running<T> {}
+
+impl<T> Running<T> {
+    /// What was done at once.
+    pub(super) const fn done(result: T) -> Self {
+        Self::Done(Some(Ok(result)))
+    }
+}
+
+impl<T> Future for Running<T> {
+    type Output = Result<T, Unserved>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Done(result) => result.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Waits(receiver) => {
+                Pin::new(receiver).poll(cx).map(|received| received.unwrap_or(Err(Unserved::Refused)))
+            }
+        }
+    }
+}
 
 /// Threads and queues of one export for one kind of work.
 struct Lane {
@@ -340,17 +377,12 @@ impl IoThreads {
     }
 
     /// Runs a job. With a `file` it waits for its turn there, for as long as it does not end the [`Turn`].
-    pub(super) fn run<T, J>(
-        &self,
-        source: Source,
-        work: Work,
-        file: Option<FileId>,
-        job: J,
-    ) -> impl Future<Output = Result<T, Unserved>> + Send + use<T, J>
+    pub(super) fn run<T, J>(&self, source: Source, work: Work, file: Option<FileId>, job: J) -> Running<T>
     where
         T: Send + 'static,
         J: FnOnce(&Turn<'_>) -> T + Send + 'static,
     {
+        const { assert!(size_of::<J>() + size_of::<T>() + JOB_BESIDE <= JOB_ROOM, "see JOB_ROOM") };
         let (sender, receiver) = oneshot::channel();
         let lane = self.lane(source.export, work);
         let job = move |turn: &Turn<'_>| {
@@ -361,7 +393,7 @@ impl IoThreads {
         if lane.push(source.address, file, Box::new(job)) {
             self.watch.begin();
         }
-        async move { receiver.await.unwrap_or(Err(Unserved::Refused)) }
+        Running::Waits(receiver)
     }
 }
 

@@ -7,6 +7,8 @@
 
 use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain, Reserved};
@@ -17,53 +19,77 @@ use super::{BUFFER_WAIT, Shared};
 /// Alignment of buffers, in octets: a cache line.
 const BUFFER_ALIGN: usize = 64;
 
-/// Room for results whose length is not known yet.
+/// Room for results whose length is not known yet, or for what stands elsewhere.
+#[derive(Debug)]
 pub(crate) struct Room {
     domain: ProtectionDomain,
     reserved: Reserved,
 }
 
+/// A value that is mostly there at once. A future that has to wait is in a box, so that the other calls' futures are small.
+pub(crate) enum Soon<T> {
+    /// It is there. Not to be polled again.
+    Now(Option<T>),
+    /// It will be.
+    Later(Pin<Box<dyn Future<Output = T> + Send>>),
+}
+
+/// Nothing in it is pinned but the box.
+impl<T> Unpin for Soon<T> {}
+
+impl<T> Future for Soon<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        match &mut *self {
+            Self::Now(there) => there.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Later(waits) => waits.as_mut().poll(cx),
+        }
+    }
+}
+
 impl Shared {
     /// A buffer of `length` octets.
-    pub(super) async fn buffer(&self, peer: Option<IpAddr>, length: usize) -> Option<Buffer> {
+    pub(super) fn buffer(&self, peer: Option<IpAddr>, length: usize) -> Soon<Option<Buffer>> {
         if length == 0 {
-            return Some(Buffer::adopt(Vec::new()));
+            return Soon::Now(Some(Some(Buffer::adopt(Vec::new()))));
         }
-        obtain(&self.shares.of(peer), length, |domain| domain.allocate(length, BUFFER_ALIGN)).await
+        obtain(self.shares.of(peer), length, move |domain| domain.allocate(length, BUFFER_ALIGN))
     }
 
     /// Room for results of up to `length` octets.
-    pub(crate) async fn room(&self, peer: Option<IpAddr>, length: usize) -> Option<Room> {
-        let domain = self.shares.of(peer);
-        let reserved = obtain(&domain, length, |domain| domain.reserve(length)).await?;
-        Some(Room { domain, reserved })
+    pub(crate) fn room(&self, peer: Option<IpAddr>, length: usize) -> Soon<Option<Room>> {
+        let take = move |domain: &ProtectionDomain| {
+            domain.reserve(length).map(|reserved| Room { domain: domain.clone(), reserved })
+        };
+        obtain(self.shares.of(peer), length, take)
     }
 }
 
 /// Takes memory of `domain` for `length` octets; waits when there is none.
-async fn obtain<T>(
-    domain: &ProtectionDomain,
+fn obtain<T: Send + 'static>(
+    domain: ProtectionDomain,
     length: usize,
-    take: impl Fn(&ProtectionDomain) -> Result<T, PoolExhausted>,
-) -> Option<T> {
-    match take(domain) {
-        Ok(taken) => return Some(taken),
+    take: impl Fn(&ProtectionDomain) -> Result<T, PoolExhausted> + Send + 'static,
+) -> Soon<Option<T>> {
+    match take(&domain) {
+        Ok(taken) => return Soon::Now(Some(Some(taken))),
         Err(PoolExhausted::InUse { .. } | PoolExhausted::Unfair { .. }) => {}
         Err(error) => {
             tracing::error!(%error, "a share of the server's memory cannot hold the results of one call");
-            return None;
+            return Soon::Now(Some(None));
         }
     }
     let mut line = domain.wait();
-    let wait = async {
+    let wait = async move {
         loop {
             poll_fn(|context| line.poll(context, ProtectionDomain::room_for(length))).await;
-            if let Ok(taken) = take(domain) {
+            if let Ok(taken) = take(&domain) {
                 return taken;
             }
         }
     };
-    tokio::time::timeout(BUFFER_WAIT, wait).await.ok()
+    Soon::Later(Box::pin(async { tokio::time::timeout(BUFFER_WAIT, wait).await.ok() }))
 }
 
 impl Room {

@@ -40,15 +40,17 @@ use std::time::Duration;
 
 pub(crate) use caller::Caller;
 pub use counters::{NfsCounters, ProcedureCount};
-pub(crate) use exports::{Crossing, Exports, Served};
+pub(crate) use exports::{Crossing, Exports, Served, components};
 pub use exports::{Export, ExportError, NOBODY, Squash};
 pub use extents::ExtentsProgram;
 pub use handle::{ExportId, HandleKey};
-use io::{IoThreads, Source};
-pub(crate) use io::{Unserved, Work};
+use io::{IoThreads, JOB_ROOM, Source};
+pub(crate) use io::{Running, Unserved, Work};
+use memory::{Room, Soon};
 pub(crate) use refusals::Refusal;
 use refusals::Refusals;
-use rpcrdma::PeerShares;
+use rpcrdma::{PeerShares, ServerConfig};
+use rpcrdma_oncrpc::auth::GIDS_MAX;
 use rpcrdma_oncrpc::{CallContext, CallFailure, Credential, Origin, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::{Binding, Eligibility};
 use rpcrdma_verbs::ProtectionDomain;
@@ -68,6 +70,16 @@ use crate::wire::{
     NfsResult, PathconfArgs, ReadArgs, ReaddirArgs, ReaddirplusArgs, ReadlinkArgs, RemoveArgs, RenameArgs,
     RmdirArgs, SetattrArgs, Status, SymlinkArgs, WccData, WriteArgs,
 };
+
+/// What the future of a call takes at the most, in octets.
+const FUTURE_ROOM: usize = 5 << 8;
+/// What the groups of a caller take at the most, as they were claimed and as they count, in octets. A call with more groups, of
+/// this machine's database, takes room for them.
+const GROUPS_ROOM: usize = 2 * GIDS_MAX * size_of::<u32>();
+/// What a `tracing` span takes while it is logged, in octets; the subscriber of the command line takes less.
+const SPAN_ROOM: usize = 512;
+/// Over TCP memory is set aside for this with each call (I6).
+const _: () = assert!(FUTURE_ROOM + JOB_ROOM + GROUPS_ROOM + SPAN_ROOM <= ServerConfig::HANDLER_ROOM);
 
 /// How long a READ waits for a buffer when all are in use, and a listing for room.
 pub const BUFFER_WAIT: Duration = Duration::from_secs(2);
@@ -268,6 +280,13 @@ fn flush(file_system: Arc<dyn FileSystem>) -> oneshot::Receiver<Result<(), FsErr
     receiver
 }
 
+/// As whom a caller acts.
+pub(crate) struct Known {
+    pub(crate) who: Identity,
+    /// For groups beyond those that a call can claim.
+    pub(crate) room: Option<Room>,
+}
+
 /// A caller at an object: what a procedure works on.
 pub(crate) struct At {
     shared: Arc<Shared>,
@@ -275,6 +294,8 @@ pub(crate) struct At {
     id: FileId,
     caller: Caller,
     who: Identity,
+    /// For the groups of the caller, as long as this lives.
+    _room: Option<Room>,
 }
 
 impl Shared {
@@ -283,71 +304,103 @@ impl Shared {
     ///
     /// # Errors
     /// [`Status::Acces`]: the export does not admit the caller. [`Status::Jukebox`]: the database of users does not say now in
-    /// which groups the caller is.
-    pub(crate) async fn identity(&self, served: &Served, caller: &Caller) -> Result<Identity, Status> {
+    /// which groups the caller is, or the share of the caller's address has no room for so many.
+    pub(crate) fn identity(
+        self: &Arc<Self>,
+        served: &Arc<Served>,
+        caller: &Caller,
+    ) -> Soon<Result<Known, Status>> {
         if !served.admits(caller) {
-            return Err(Status::Acces);
+            return Soon::Now(Some(Err(Status::Acces)));
         }
-        let export = &served.export;
         match &caller.credential {
             Credential::Sys(claimed)
-                if (self.manage_groups || caller.is_local_user()) && !export.squashes(claimed.uid) =>
+                if (self.manage_groups || caller.is_local_user()) && !served.export.squashes(claimed.uid) =>
             {
-                let known = self.users.with_groups(caller.origin(), claimed).await;
-                Ok(export.identity(&Credential::Sys(known.ok_or(Status::Jukebox)?)))
+                let (shared, served, claimed) = (Arc::clone(self), Arc::clone(served), claimed.clone());
+                let (origin, peer) = (caller.origin(), caller.ip());
+                Soon::Later(Box::pin(async move {
+                    let known = shared.users.with_groups(origin, &claimed).await.ok_or(Status::Jukebox)?;
+                    let room = if known.gids.len() > GIDS_MAX {
+                        let room = shared.room(peer, size_of_val(known.gids.as_slice())).await;
+                        Some(room.ok_or(Status::Jukebox)?)
+                    } else {
+                        None
+                    };
+                    Ok(Known { who: served.export.identity(&Credential::Sys(known)), room })
+                }))
             }
-            claimed => Ok(export.identity(claimed)),
+            claimed => Soon::Now(Some(Ok(Known { who: served.export.identity(claimed), room: None }))),
         }
     }
 
     /// Opens a handle for a caller: first the handle, then the address, and then only who calls.
-    async fn enter(self: &Arc<Self>, handle: &FileHandle, context: CallContext) -> Result<At, Status> {
+    fn enter(self: &Arc<Self>, handle: &FileHandle, context: CallContext) -> Soon<Result<At, Status>> {
         let caller = Caller::new(context);
-        let (served, id) = self.exports.open(handle).inspect_err(|status| {
+        let opened = self.exports.open(handle).inspect_err(|status| {
             let why = match status {
                 Status::BadHandle => "this server did not make it",
                 _ => "its export is no longer there, or has changed",
             };
             self.refusals.refuse(Refusal::Handle, caller.address(), format_args!("{why}"));
-        })?;
-        let who = self.identity(served, &caller).await.inspect_err(|status| {
+        });
+        let (served, id) = match opened {
+            Ok((served, id)) => (Arc::clone(served), id),
+            Err(status) => return Soon::Now(Some(Err(status))),
+        };
+        let shared = Arc::clone(self);
+        match self.identity(&served, &caller) {
+            Soon::Now(known) => Soon::Now(known.map(|known| shared.entered(served, id, caller, known))),
+            Soon::Later(known) => {
+                Soon::Later(Box::pin(async move { shared.entered(served, id, caller, known.await) }))
+            }
+        }
+    }
+
+    fn entered(
+        self: Arc<Self>,
+        served: Arc<Served>,
+        id: FileId,
+        caller: Caller,
+        known: Result<Known, Status>,
+    ) -> Result<At, Status> {
+        let Known { who, room } = known.inspect_err(|status| {
             if *status == Status::Acces {
                 let why = format_args!("export {:?} does not admit this address", served.export.name);
                 self.refusals.refuse(Refusal::Caller, caller.address(), why);
             }
         })?;
-        Ok(At { shared: Arc::clone(self), served: Arc::clone(served), id, caller, who })
+        Ok(At { shared: self, served, id, caller, who, _room: room })
     }
 
-    /// Runs `job` where the file system allows it.
-    pub(crate) async fn blocking<T: Send + 'static>(
+    /// Runs `job` where the file system allows it: at once, or on an I/O thread. The future has nothing of the job but its result.
+    pub(crate) fn blocking<T: Send + 'static>(
         &self,
         served: &Served,
         peer: Option<IpAddr>,
         work: Work,
         job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Unserved> {
+    ) -> Running<T> {
         if !served.export.file_system.may_block() {
-            return Ok(job());
+            return Running::done(job());
         }
-        self.io
-            .run(Source { export: served.id, address: peer.map(Origin::of) }, work, None, move |_| job())
-            .await
+        let source = Source { export: served.id, address: peer.map(Origin::of) };
+        self.io.run(source, work, None, move |_| job())
     }
 
     /// Runs a job that writes to a file in its turn there. The job gets what ends the turn before the job ends.
-    async fn writing<T: Send + 'static>(
+    fn writing<T: Send + 'static>(
         &self,
         served: &Served,
         peer: Option<IpAddr>,
         file: FileId,
         job: impl FnOnce(&dyn Fn()) -> T + Send + 'static,
-    ) -> Result<T, Unserved> {
+    ) -> Running<T> {
         if !served.export.file_system.may_block() {
-            return Ok(job(&|| {}));
+            return Running::done(job(&|| {}));
         }
         let source = Source { export: served.id, address: peer.map(Origin::of) };
-        self.io.run(source, Work::Write, Some(file), move |turn| job(&|| turn.release())).await
+        self.io.run(source, Work::Write, Some(file), move |turn| job(&|| turn.release()))
     }
 }
 
@@ -505,6 +558,20 @@ where
     call.serve(at)
 }
 
+/// What a program gives the dispatcher.
+pub(crate) fn boxed<F>(respond: F) -> ResponseFuture
+where
+    F: Future<Output = Result<Stream, CallFailure>> + Send + 'static,
+{
+    const { assert!(size_of::<F>() <= FUTURE_ROOM, "see FUTURE_ROOM") };
+    Box::pin(respond)
+}
+
+/// A call that fails at once.
+pub(crate) fn failed(failure: CallFailure) -> ResponseFuture {
+    boxed(std::future::ready(Err(failure)))
+}
+
 /// NFS version 3 as an RPC program.
 pub struct NfsProgram {
     shared: Arc<Shared>,
@@ -543,9 +610,13 @@ impl NfsProgram {
     {
         let shared = Arc::clone(&self.shared);
         let span = tracing::debug_span!("nfs", procedure = C::PROCEDURE.name(), xid = context.xid);
+        let call: C = match arguments.decode_all() {
+            Ok(call) => call,
+            Err(error) => return failed(error.into()),
+        };
+        let entering = shared.enter(call.handle(), context);
         let respond = async move {
-            let call: C = arguments.decode_all()?;
-            let at = match shared.enter(call.handle(), context).await {
+            let at = match entering.await {
                 Ok(at) => at,
                 Err(status) => return finish::<C>(&shared, Err((status, C::Fail::default()))),
             };
@@ -555,7 +626,7 @@ impl NfsProgram {
                 Err(error) => unserved::<C>(&shared, error),
             }
         };
-        Box::pin(respond.instrument(span))
+        boxed(respond.instrument(span))
     }
 
     /// A listing waits for room for its results first: a client that takes none holds memory of its own share.
@@ -565,10 +636,14 @@ impl NfsProgram {
     {
         let shared = Arc::clone(&self.shared);
         let span = tracing::debug_span!("nfs", procedure = C::PROCEDURE.name(), xid = context.xid);
+        let call: C = match arguments.decode_all() {
+            Ok(call) => call,
+            Err(error) => return failed(error.into()),
+        };
+        let entering = shared.enter(call.handle(), context);
         let respond = async move {
-            let call: C = arguments.decode_all()?;
             let refuse = |status| finish::<C>(&shared, Err((status, C::Fail::default())));
-            let at = match shared.enter(call.handle(), context).await {
+            let at = match entering.await {
                 Ok(at) => at,
                 Err(status) => return refuse(status),
             };
@@ -588,17 +663,21 @@ impl NfsProgram {
                 Err(error) => unserved::<C>(&shared, error),
             }
         };
-        Box::pin(respond.instrument(span))
+        boxed(respond.instrument(span))
     }
 
-    /// READLINK takes room for the longest target first, and moves the target there.
+    /// READLINK takes room for the longest text first.
     fn readlink(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
         let span = tracing::debug_span!("nfs", procedure = ReadlinkArgs::PROCEDURE.name(), xid = context.xid);
+        let call: ReadlinkArgs = match arguments.decode_all() {
+            Ok(call) => call,
+            Err(error) => return failed(error.into()),
+        };
+        let entering = shared.enter(&call.symlink, context);
         let respond = async move {
-            let call: ReadlinkArgs = arguments.decode_all()?;
             let refuse = |status| finish::<ReadlinkArgs>(&shared, Err((status, None)));
-            let at = match shared.enter(&call.symlink, context).await {
+            let at = match entering.await {
                 Ok(at) => at,
                 Err(status) => return refuse(status),
             };
@@ -606,45 +685,53 @@ impl NfsProgram {
                 return refuse(Status::Jukebox);
             };
             let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
-            let job = move || {
-                let mut results = in_place(call, &at)?;
-                // The file system gave more than a path can be.
-                results.data = room.hold(&results.data).ok_or((Status::ServerFault, results.attributes))?;
-                Ok(results)
-            };
+            let job = move || object::read_link(&at, room);
             match shared.blocking(&served, peer, work(ReadlinkArgs::PROCEDURE), job).await {
                 Ok(results) => finish::<ReadlinkArgs>(&shared, results),
                 Err(error) => unserved::<ReadlinkArgs>(&shared, error),
             }
         };
-        Box::pin(respond.instrument(span))
+        boxed(respond.instrument(span))
     }
 
     /// READ waits for a buffer first, and tries without an I/O thread.
     fn read(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
         let span = tracing::debug_span!("nfs", procedure = ReadArgs::PROCEDURE.name(), xid = context.xid);
+        let call: ReadArgs = match arguments.decode_all() {
+            Ok(call) => call,
+            Err(error) => return failed(error.into()),
+        };
+        let entering = shared.enter(&call.file, context);
         let respond = async move {
-            let call: ReadArgs = arguments.decode_all()?;
-            let results = match shared.enter(&call.file, context).await {
-                Ok(at) => data::read(&shared, at, call).await,
-                Err(status) => Ok(Err((status, None))),
+            let refuse = |status| finish::<ReadArgs>(&shared, Err((status, None)));
+            let at = match entering.await {
+                Ok(at) => at,
+                Err(status) => return refuse(status),
             };
-            match results {
+            let length = data::limited(call.count, &shared);
+            let Some(buffer) = shared.buffer(at.caller.ip(), length).await else {
+                return refuse(Status::Jukebox);
+            };
+            match data::read(&shared, at, call, buffer).await {
                 Ok(results) => finish::<ReadArgs>(&shared, results),
                 Err(error) => unserved::<ReadArgs>(&shared, error),
             }
         };
-        Box::pin(respond.instrument(span))
+        boxed(respond.instrument(span))
     }
 
     /// WRITE waits for its turn at the file first.
     fn write(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
         let span = tracing::debug_span!("nfs", procedure = WriteArgs::PROCEDURE.name(), xid = context.xid);
+        let call: WriteArgs = match arguments.decode_all() {
+            Ok(call) => call,
+            Err(error) => return failed(error.into()),
+        };
+        let entering = shared.enter(&call.file, context);
         let respond = async move {
-            let call: WriteArgs = arguments.decode_all()?;
-            let at = match shared.enter(&call.file, context).await {
+            let at = match entering.await {
                 Ok(at) => at,
                 Err(status) => return finish::<WriteArgs>(&shared, Err((status, WccData::default()))),
             };
@@ -655,7 +742,7 @@ impl NfsProgram {
                 Err(error) => unserved::<WriteArgs>(&shared, error),
             }
         };
-        Box::pin(respond.instrument(span))
+        boxed(respond.instrument(span))
     }
 }
 
@@ -675,10 +762,10 @@ impl Program for NfsProgram {
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let Some(procedure) = NfsProcedure::from_number(context.procedure) else {
-            return Box::pin(std::future::ready(Err(CallFailure::ProcedureUnavailable)));
+            return failed(CallFailure::ProcedureUnavailable);
         };
         match procedure {
-            NfsProcedure::Null => Box::pin(std::future::ready(
+            NfsProcedure::Null => boxed(std::future::ready(
                 arguments.finish().map(|()| Stream::default()).map_err(CallFailure::from),
             )),
             NfsProcedure::Getattr => self.serve::<GetattrArgs>(context, arguments),

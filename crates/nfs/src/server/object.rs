@@ -1,9 +1,10 @@
 //! GETATTR, SETATTR, LOOKUP, ACCESS and READLINK (RFC 1813 §3.3.1 to §3.3.5).
 
+use super::memory::Room;
 use super::{At, Serve, Served3, convert};
 use crate::fs::{Access, LookupName};
 use crate::wire::{
-    AccessArgs, AccessOk, FileHandle, GetattrArgs, LookupArgs, LookupOk, ReadlinkArgs, ReadlinkOk,
+    AccessArgs, AccessOk, FileHandle, GetattrArgs, LookupArgs, LookupOk, MAX_PATH, ReadlinkArgs, ReadlinkOk,
     SetattrArgs, Status,
 };
 
@@ -82,15 +83,17 @@ impl Serve for AccessArgs {
     }
 }
 
-impl Serve for ReadlinkArgs {
-    fn handle(&self) -> &FileHandle {
-        &self.symlink
-    }
-
-    fn serve(self, at: &At) -> Served3<Self> {
-        match at.fs().read_link(&at.who, &at.id) {
-            Ok((data, attributes)) => Ok(ReadlinkOk { attributes: Some(at.attributes(&attributes)), data }),
-            Err(error) => Err((error.into(), at.post_op())),
+/// Serves a READLINK. The text goes from the stack to the room: no other memory is taken for it, which a client could make last.
+pub(super) fn read_link(at: &At, room: Room) -> Served3<ReadlinkArgs> {
+    at.check_place(&at.id).map_err(|status| (status, None))?;
+    let mut target = [0; MAX_PATH];
+    match at.fs().read_link(&at.who, &at.id, &mut target) {
+        Ok((length, attributes)) => {
+            let attributes = Some(at.attributes(&attributes));
+            let data = target.get(..length).and_then(|text| room.hold(text));
+            let data = data.ok_or((Status::ServerFault, attributes))?;
+            Ok(ReadlinkOk { attributes, data })
         }
+        Err(error) => Err((error.into(), at.post_op())),
     }
 }

@@ -34,14 +34,16 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use super::Moved;
+use crate::config::ServerConfig;
+use crate::handlers::TASK_ROOM;
 
 /// Size of the read-ahead block, in octets.
 const READ_AHEAD: usize = 16 << 10;
 /// Fragments up to this length, header included, are waited for in the read-ahead block, in octets.
 const SHORT_FRAGMENT: usize = 4 << 10;
-/// Room of a call in progress in the share of its peer, beside its record, in octets: first for the state of its handler, then for
-/// its reply.
-pub(crate) const CALL_ROOM: usize = 4 << 10;
+/// Room of a call in progress in the share of its peer, beside its record, in octets: first for its handler and the task that polls
+/// the handler, then for its reply.
+pub(crate) const CALL_ROOM: usize = ServerConfig::HANDLER_ROOM + TASK_ROOM;
 /// Longest piece of a reply that is copied together with its neighbours, in octets.
 const SHORT_PIECE: usize = 2 << 10;
 /// Longest run of memory for several short replies, in octets.

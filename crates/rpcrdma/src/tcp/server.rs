@@ -217,3 +217,28 @@ impl<'a> Connection<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::any::Any;
+
+    use super::*;
+    use crate::handlers::{TASK_ROOM, carry_on};
+    use crate::programs::Dispatch;
+
+    /// Octets of what a function returns.
+    fn returned<A, B, C, R>(_: impl Fn(A, B, C) -> R) -> usize {
+        size_of::<R>()
+    }
+
+    #[test]
+    fn i6_the_task_of_a_call_fits_into_its_room() {
+        // What the runtime keeps beside the future of a task, the set of tasks for each of its own, and the turn of its address.
+        const RUNTIME: usize = 384;
+        let task =
+            returned(|call: (Dispatch, InProgress), keeps: Arc<dyn Any + Send + Sync>, line: &Line| {
+                line.in_turn(carry_on(call.0, call.1, keeps))
+            });
+        assert!((size_of::<Dispatch>()..=TASK_ROOM - RUNTIME).contains(&task), "{task}");
+    }
+}

@@ -69,13 +69,29 @@ async fn connect(last: u8, to: SocketAddr) -> TcpStream {
 }
 
 /// A call as a record; its arguments are words.
-fn record([program, version, procedure]: [u32; 3], arguments: &[u32]) -> Vec<u8> {
-    let header = [7, 0, 2, program, version, procedure, 0, 0, 0, 0];
-    let words = header.iter().chain(arguments);
-    let mut octets =
-        (0x8000_0000 | u32::try_from(4 * (header.len() + arguments.len())).unwrap()).to_be_bytes().to_vec();
-    octets.extend(words.flat_map(|word| word.to_be_bytes()));
+fn record(call: [u32; 3], arguments: &[u32]) -> Vec<u8> {
+    record_by(&[0, 0], call, arguments)
+}
+
+/// The same with a credential.
+fn record_by(credential: &[u32], [program, version, procedure]: [u32; 3], arguments: &[u32]) -> Vec<u8> {
+    let words = [&[7, 0, 2, program, version, procedure], credential, &[0, 0], arguments].concat();
+    let mut octets = (0x8000_0000 | u32::try_from(4 * words.len()).unwrap()).to_be_bytes().to_vec();
+    octets.extend(words.iter().flat_map(|word| word.to_be_bytes()));
     octets
+}
+
+/// The longest credential that AUTH_SYS allows, for this process: a machine name of 255 octets, and 16 groups.
+fn longest_credential() -> Vec<u32> {
+    let mut body = vec![0, 255];
+    body.resize(2 + 64, 0x6161_6161);
+    // Users that are not root may claim no other user on this machine.
+    body.extend([rustix::process::geteuid().as_raw(), 0, 16]);
+    body.extend(0..16);
+    // The pad of the name.
+    body[65] = 0x6161_6100;
+    let length = u32::try_from(4 * body.len()).unwrap();
+    [&[1, length][..], &body].concat()
 }
 
 fn echo(length: u32) -> Vec<u8> {
@@ -128,6 +144,19 @@ async fn i6_calls_in_progress_count_against_the_share_of_their_address() {
     // The handlers go on, and so does what they hold.
     until("the end of the connection", || server.held(2) < 20 * 4096 + (16 << 10)).await;
     assert!(server.held(2) >= 20 * 4096, "{}", server.held(2));
+}
+
+#[tokio::test]
+async fn i6_a_call_counts_for_its_handler_and_its_record_whatever_its_credential() {
+    let server = serve().await;
+    let call = record_by(&longest_credential(), [PROGRAM, 1, SLEEP], &[60_000]);
+    let mut stream = connect(2, server.address).await;
+    for _ in 0..20 {
+        stream.write_all(&call).await.unwrap();
+    }
+    until("20 calls", || server.program.calls.load(Ordering::SeqCst) == 20).await;
+    let least = 20 * (ServerConfig::HANDLER_ROOM + call.len());
+    assert!(server.held(2) >= least, "{} of {least}", server.held(2));
 }
 
 #[tokio::test]

@@ -42,7 +42,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
 use convert::{attributes, mode_bits, stat, timespec};
 use identity::Actor;
 use ids::{Ids, NAMING, Object, WALK};
@@ -51,7 +50,7 @@ use map::{Generation, PathMap};
 use open_files::{OpenFiles, out_of_descriptors};
 use rustix::fs::{
     Access as Probe, AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
-    accessat, chmodat, chownat, fstatvfs, open, openat, openat2, readlinkat, utimensat,
+    accessat, chmodat, chownat, fstatvfs, open, openat, openat2, readlinkat, readlinkat_raw, utimensat,
 };
 use rustix::io::Errno;
 use storage::{Reach, Storage};
@@ -582,14 +581,24 @@ impl FileSystem for DirectoryFs {
         Ok(Found { node, directory: Some(attributes(&directory.stat)) })
     }
 
-    fn read_link(&self, _who: &Identity, id: &FileId) -> Result<(Bytes, Attributes), FsError> {
+    fn read_link(
+        &self,
+        _who: &Identity,
+        id: &FileId,
+        target: &mut [u8],
+    ) -> Result<(usize, Attributes), FsError> {
         let object = self.object(id)?;
         // RFC 1813 §3.3.5: only a symbolic link has a text.
         if object.kind() != FileKind::Symlink {
             return Err(FsError::InvalidArgument);
         }
-        let target = readlinkat(&object, c"", Vec::new())?;
-        Ok((Bytes::from(target.into_bytes()), attributes(&object.stat)))
+        let room = target.len();
+        let length = readlinkat_raw(&object, c"", target)?;
+        // The system cuts off what does not fit, and does not say so.
+        if length == room {
+            return Err(FsError::ServerFault);
+        }
+        Ok((length, attributes(&object.stat)))
     }
 
     fn try_read(

@@ -385,12 +385,20 @@ impl FileSystem for MemoryFs {
         Ok(Found { node: self.node(&tree, found)?, directory: Some(inode.attributes()) })
     }
 
-    fn read_link(&self, _who: &Identity, id: &FileId) -> Result<(Bytes, Attributes), FsError> {
+    fn read_link(
+        &self,
+        _who: &Identity,
+        id: &FileId,
+        target: &mut [u8],
+    ) -> Result<(usize, Attributes), FsError> {
         let number = self.number(id)?;
         let tree = self.read_tree();
         let inode = tree.get(number)?;
         match &inode.body {
-            Body::Symlink(target) => Ok((target.clone(), inode.attributes())),
+            Body::Symlink(text) => {
+                target.get_mut(..text.len()).ok_or(FsError::ServerFault)?.copy_from_slice(text);
+                Ok((text.len(), inode.attributes()))
+            }
             _ => Err(FsError::InvalidArgument),
         }
     }

@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
-
 use crate::fs::{
     Access, Attributes, CreateHow, DirectoryFs, EntrySink, FileId, FileSystem, Found, FsError, Identity,
     Linked, Listing, Location, LookupName, Name, Node, Outcome, Place, Properties, ReadResult, Renamed,
@@ -75,8 +73,13 @@ impl FileSystem for FlakyFs {
         self.directory.lookup(who, directory, name)
     }
 
-    fn read_link(&self, who: &Identity, id: &FileId) -> Result<(Bytes, Attributes), FsError> {
-        self.directory.read_link(who, id)
+    fn read_link(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        target: &mut [u8],
+    ) -> Result<(usize, Attributes), FsError> {
+        self.directory.read_link(who, id, target)
     }
 
     fn read(

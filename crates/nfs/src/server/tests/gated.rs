@@ -3,8 +3,6 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::fs::{
     Access, Attributes, CreateHow, EntrySink, FileId, FileSystem, Found, FsError, Identity, Linked, Listing,
     LookupName, MemoryFs, MemoryOptions, Name, Node, Outcome, Properties, ReadResult, Renamed, SetAttributes,
@@ -176,8 +174,13 @@ impl FileSystem for GatedFs {
         self.memory.lookup(who, directory, name)
     }
 
-    fn read_link(&self, who: &Identity, id: &FileId) -> Result<(Bytes, Attributes), FsError> {
-        self.memory.read_link(who, id)
+    fn read_link(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        target: &mut [u8],
+    ) -> Result<(usize, Attributes), FsError> {
+        self.memory.read_link(who, id, target)
     }
 
     fn read(

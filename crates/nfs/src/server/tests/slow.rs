@@ -55,7 +55,7 @@ async fn soon<T>(call: impl Future<Output = T>) -> T {
     timeout(PATIENCE, call).await.expect("it waits for somebody else's call")
 }
 
-fn one_octet(file: FileHandle, offset: u64, stable: StableHow) -> WriteArgs {
+pub(super) fn one_octet(file: FileHandle, offset: u64, stable: StableHow) -> WriteArgs {
     WriteArgs { file, offset, count: 1, stable, data: Bytes::from_static(b"x") }
 }
 
