@@ -98,6 +98,8 @@ pub struct Connection {
     first_answer_due: bool,
     /// The XID of the next operation.
     next_operation: u32,
+    /// The least room by which anything goes on, as of the last time that nothing did.
+    wants_memory: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,6 +188,7 @@ impl Connection {
             unknown_operation: None,
             first_answer_due: false,
             next_operation: FIRST_OPERATION,
+            wants_memory: None,
         };
         connection.speak(codec);
         if awaits_version {
@@ -249,15 +252,14 @@ impl Connection {
         self.requester.fail_all_queued(&mut self.core);
     }
 
-    /// Room that the domain must have before more can be done, for
-    /// [`RoomWait`](rpcrdma_verbs::RoomWait); `None` if nothing waits for memory.
+    /// The least room that the domain must have before more can be done, as of the last [`poll_transmit`](Self::poll_transmit) that
+    /// returned `None`, for [`RoomWait`](rpcrdma_verbs::RoomWait). `None` if memory alone would not help: if nothing waits for memory, or
+    /// the send queue is full.
     #[must_use]
     pub fn wants_memory(&self) -> Option<usize> {
         // Nothing more is asked of a connection that ends: its driver would go round and round for it (rule I6).
         let goes_on = self.state == State::Open && !self.ended;
-        // The need of an answer is not hidden by a larger one: what is answered makes room for the rest.
-        let others = self.requester.wants_memory.max(self.core.reads.wants_memory());
-        self.responder.wants_memory.or(others).filter(|_| goes_on)
+        self.wants_memory.filter(|_| goes_on)
     }
 
     /// Ready when room for a Receive that is missing has come back to the connection, whose own it is; otherwise the task is woken

@@ -19,6 +19,8 @@ impl Connection {
     /// The next thing for the queue pair, in order; `None` when there is nothing to post now. Messages are planned and
     /// encoded here.
     pub fn poll_transmit(&mut self, now: Instant, qp: &mut dyn Windows) -> Option<Post> {
+        // A pass that ends early waits for something else than memory (rule I6).
+        self.wants_memory = None;
         loop {
             if self.state == State::Closed {
                 return None;
@@ -76,15 +78,22 @@ impl Connection {
                     let goes_on = self.core.messages.as_ref().is_none_or(|credits| credits.outstanding() > 0);
                     self.continuation.time(goes_on, now, &self.core.config.timeouts);
                 }
-                if missing > 0 && self.responder.wants_memory.is_none() {
-                    self.responder.wants_memory = Some(self.core.receive_room());
-                }
                 // Nothing more is ready, so nothing waits for more.
                 if !self.core.send_combined() && self.core.is_idle() {
+                    self.wants_memory = self.least_wanted(missing);
                     return None;
                 }
             }
         }
+    }
+
+    /// The least room by which anything goes on, after a pass in which nothing did, and in which so many Receives were missing.
+    fn least_wanted(&self, missing: u32) -> Option<usize> {
+        let answer = self.responder.wants_memory;
+        // Reads wait for answers first.
+        let reads = self.core.reads.wants_memory().filter(|_| answer.is_none());
+        let receive = (missing > 0).then(|| self.core.receive_room());
+        [answer, reads, self.requester.wants_memory, receive].into_iter().flatten().min()
     }
 
     /// Sends a Call of our own; `owed` are Receives that are needed already.
