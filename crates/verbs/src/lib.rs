@@ -52,6 +52,7 @@
 mod buffer;
 mod capabilities;
 mod cm;
+mod pace;
 mod pool;
 mod queue_pair;
 mod work;
@@ -62,6 +63,7 @@ pub use cm::{
     BoxFuture, ConnectError, ConnectParameters, ConnectionRequest, Connector, Incoming, Listener,
     RejectReason,
 };
+pub use pace::Pace;
 pub use pool::{
     MAX_ALIGN, PoolExhausted, PoolUsage, ProtectionDomain, RECEIVE_ALIGN, Reserved, RoomWait, WeakDomain,
     is_fair,

@@ -57,6 +57,10 @@ pub(super) struct Input {
     small_segments: bool,
     discarding: bool,
     finished_fpdu: bool,
+    /// Octets that had come over the link when the time of the FPDU in progress was set.
+    timed_at: u64,
+    /// When the last octet came, if inside an FPDU.
+    moved_at: Option<Instant>,
 }
 
 impl Input {
@@ -76,6 +80,8 @@ impl Input {
             small_segments: false,
             discarding: false,
             finished_fpdu: false,
+            timed_at: 0,
+            moved_at: None,
         }
     }
 
@@ -227,14 +233,31 @@ impl Engine {
                 break;
             }
         }
-        let input = &self.input;
+        let input = &mut self.input;
         if !input.is_inside_fpdu() {
+            input.moved_at = None;
             self.timers.stop(Timer::PartialFpdu);
-        } else if input.finished_fpdu {
-            self.timers.set(Timer::PartialFpdu, after(now, self.timeouts.partial_fpdu));
-        } else {
-            self.timers.start(Timer::PartialFpdu, after(now, self.timeouts.partial_fpdu));
+            return;
         }
+        // What else moves is looked at when its time is up.
+        if input.moved_at.replace(now).is_none() || input.finished_fpdu {
+            input.timed_at = self.counters.link_bytes_received;
+            self.timers.set(Timer::PartialFpdu, after(now, self.timeouts.partial_fpdu));
+        }
+    }
+
+    /// The time of the FPDU in progress was up at `deadline`: sets it anew if enough of the FPDU has come meanwhile.
+    pub(super) fn fpdu_goes_on(&mut self, deadline: Instant, now: Instant) -> bool {
+        let input = &mut self.input;
+        let Some(moved_at) = input.moved_at else { return false };
+        let received = self.counters.link_bytes_received;
+        let moved = received.saturating_sub(std::mem::replace(&mut input.timed_at, received));
+        let until = self.timeouts.fpdu().extended(deadline, moved, moved_at);
+        let goes_on = until > now;
+        if goes_on {
+            self.timers.set(Timer::PartialFpdu, until);
+        }
+        goes_on
     }
 
     /// At the start of an FPDU; `false`: more octets are needed.

@@ -413,9 +413,10 @@ impl Engine {
 
     /// Handles every timer that has run out.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(timer) = self.timers.expired(now) {
+        while let Some((timer, deadline)) = self.timers.expired(now) {
             match timer {
                 Timer::Nudge => self.nudge(now),
+                Timer::PartialFpdu if self.fpdu_goes_on(deadline, now) => {}
                 _ => self.finish(Disconnected::Timeout(timer.describe())),
             }
         }

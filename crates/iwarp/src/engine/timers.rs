@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use rpcrdma_verbs::Pace;
+
 /// How long to wait for a peer in each situation. A connection never waits without one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
@@ -9,8 +11,11 @@ pub struct Timeouts {
     pub startup: Duration,
     /// Responder: from the Reply to the first FPDU. 60 s.
     pub first_fpdu: Duration,
-    /// From the first to the last octet of an FPDU. 30 s.
+    /// For which an FPDU that has begun may stand still. 30 s.
     pub partial_fpdu: Duration,
+    /// Octets in a second that such an FPDU must move on average: what is slower stands still. With 0 any octet is progress. 8192, so
+    /// that the longest FPDU has 8 s beyond [`partial_fpdu`](Self::partial_fpdu).
+    pub least_rate: u64,
     /// Between two segments of the Read Response that is due. 60 s.
     pub read: Duration,
     /// While output waits and the peer takes none of it; also set as `TCP_USER_TIMEOUT`. 60 s.
@@ -27,11 +32,19 @@ impl Default for Timeouts {
             startup: Duration::from_secs(10),
             first_fpdu: Duration::from_secs(60),
             partial_fpdu: Duration::from_secs(30),
+            least_rate: 8 << 10,
             read: Duration::from_secs(60),
             stalled_send: Duration::from_secs(60),
             linger: Duration::from_secs(5),
             keepalive: Duration::from_secs(30),
         }
+    }
+}
+
+impl Timeouts {
+    /// The demands on an FPDU that has begun.
+    pub(super) const fn fpdu(&self) -> Pace {
+        Pace { stall: self.partial_fpdu, least_rate: self.least_rate }
     }
 }
 
@@ -126,11 +139,9 @@ impl Timers {
             .min()
     }
 
-    /// Takes one timer that has run out.
-    pub(super) fn expired(&mut self, now: Instant) -> Option<Timer> {
-        let timer = Timer::ALL.into_iter().find(|&timer| self.slot(timer).is_some_and(|at| at <= now))?;
-        self.stop(timer);
-        Some(timer)
+    /// Takes one timer that has run out, with its deadline.
+    pub(super) fn expired(&mut self, now: Instant) -> Option<(Timer, Instant)> {
+        Timer::ALL.into_iter().find_map(|timer| Some((timer, self.slot(timer).take_if(|at| *at <= now)?)))
     }
 }
 
@@ -148,8 +159,9 @@ mod tests {
         timers.start(Timer::Linger, now + Duration::from_secs(9));
         assert_eq!(timers.next(), Some(now + Duration::from_secs(1)));
         assert_eq!(timers.expired(now), None);
-        assert_eq!(timers.expired(now + Duration::from_secs(2)), Some(Timer::Read));
-        assert_eq!(timers.expired(now + Duration::from_secs(2)), Some(Timer::Linger));
+        let mut expired = |seconds| timers.expired(now + Duration::from_secs(seconds));
+        assert_eq!(expired(2), Some((Timer::Read, now + Duration::from_secs(2))));
+        assert_eq!(expired(2), Some((Timer::Linger, now + Duration::from_secs(1))));
         assert_eq!(timers.expired(now + Duration::from_secs(2)), None);
     }
 
@@ -168,7 +180,7 @@ mod tests {
             let mut timers = Timers::default();
             timers.set(timer, now);
             assert_eq!(timers.next(), Some(now));
-            assert_eq!(timers.expired(now), Some(timer));
+            assert_eq!(timers.expired(now), Some((timer, now)));
             assert!(!timer.describe().is_empty());
         }
     }

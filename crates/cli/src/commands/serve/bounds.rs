@@ -278,7 +278,8 @@ impl Bounds {
     /// Timers of the iWARP provider.
     pub(super) fn timeouts(&self) -> Timeouts {
         let default = Timeouts::default();
-        Timeouts { startup: self.set_up, stalled_send: self.stall.unwrap_or(default.stalled_send), ..default }
+        let stalled_send = self.stall.unwrap_or(default.stalled_send);
+        Timeouts { startup: self.set_up, stalled_send, least_rate: self.least_rate, ..default }
     }
 }
 
@@ -351,6 +352,7 @@ mod tests {
         assert_eq!(timeouts.idle, Some(3 * second));
         assert_eq!((timeouts.send, timeouts.least_rate), (5 * second, 1 << 20));
         assert_eq!((bounds.timeouts().startup, bounds.timeouts().stalled_send), (2 * second, 5 * second));
+        assert_eq!(bounds.timeouts().least_rate, 1 << 20);
         assert_eq!((config.protocol.grant, config.max_calls), (8, 8));
         assert_eq!((config.protocol.send_size, config.protocol.receive_size), (1024, 1024));
         let limits = &config.protocol.limits;

@@ -201,6 +201,42 @@ fn i6_each_fpdu_has_its_own_time() {
     }
 }
 
+/// Seconds after which the connection ends if of an FPDU of 60,000 octets so many come each second; `None` if all of it comes.
+fn fpdu_lasts(per_second: impl Fn(u64) -> usize) -> Option<u64> {
+    let mut pair = Pair::open(&small());
+    let receive = pair.server.receive(60_000);
+    let fpdu = untagged(0x43, 0, 2, 0, true, &pattern(60_000));
+    let mut rest = &fpdu[..];
+    for second in 0..1000 {
+        let (now, later) = rest.split_at(per_second(second).min(rest.len()));
+        if !now.is_empty() {
+            pair.server.take_whole(now, pair.now);
+        }
+        rest = later;
+        if rest.is_empty() {
+            assert_eq!(pair.server.message(receive), pattern(60_000));
+            return None;
+        }
+        pair.wait(Duration::from_secs(1));
+        if let Some(end) = pair.server.end() {
+            assert!(matches!(end, Disconnected::Timeout(_)), "{end:?}");
+            return Some(second + 1);
+        }
+    }
+    panic!("it neither comes nor ends");
+}
+
+/// A peer that was held up and goes on is not one that stands still.
+#[test]
+fn i6_an_fpdu_may_be_slow_but_not_stand_still() {
+    assert_eq!(fpdu_lasts(|second| if second == 0 || second > 24 { 7000 } else { 0 }), None);
+    // It stands still for its time.
+    assert_eq!(fpdu_lasts(|second| if second == 0 { 7000 } else { 0 }), Some(30));
+    // An octet now and then is no progress. Octets give no more time than their number does.
+    assert_eq!(fpdu_lasts(|_| 1), Some(31));
+    assert!(matches!(fpdu_lasts(|_| 1000), Some(30..=37)));
+}
+
 #[test]
 fn i6_a_peer_that_takes_a_little_now_and_then_is_waited_for() {
     let mut pair = Pair::open(&small());

@@ -1,0 +1,48 @@
+//! [`Pace`]: whether data under way is slow or stands still. Times are arguments; nothing here reads a clock.
+
+use std::time::{Duration, Instant};
+
+/// No deadline is further away than this, so that adding a long time cannot overflow.
+const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// The demands on data under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// For how long it may stand still.
+    pub stall: Duration,
+    /// Octets in a second that it must move on average; 0: any octet is progress.
+    pub least_rate: u64,
+}
+
+impl Pace {
+    /// The time that so many octets may take.
+    #[must_use]
+    pub fn time_for(&self, octets: u64) -> Duration {
+        match (octets, self.least_rate) {
+            (0, _) => Duration::ZERO,
+            (_, 0) => FAR,
+            (octets, rate) => {
+                let nanos = u128::from(octets) * 1_000_000_000 / u128::from(rate);
+                Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(FAR)
+            }
+        }
+    }
+
+    /// Octets that may take so long; 0 if there is no least rate.
+    #[must_use]
+    pub fn octets_in(&self, time: Duration) -> u64 {
+        let octets = time.as_nanos().saturating_mul(u128::from(self.least_rate)) / 1_000_000_000;
+        u64::try_from(octets).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the deadline of data of which so many octets have moved since `deadline` was set, the last one at `moved_at`. It is
+    /// later by the time for these octets, but not later than `stall` after `moved_at`.
+    #[must_use]
+    pub fn extended(&self, deadline: Instant, octets: u64, moved_at: Instant) -> Instant {
+        if octets == 0 {
+            return deadline;
+        }
+        let latest = moved_at + self.stall.min(FAR);
+        (deadline + self.time_for(octets)).min(latest).max(deadline)
+    }
+}
