@@ -20,8 +20,15 @@ const WAIT: Duration = Duration::from_secs(10);
 /// The locks of all objects of a tree.
 #[derive(Debug)]
 pub(super) struct Locks {
-    turns: Mutex<HashMap<FileId, Arc<Turn>>>,
+    turns: Mutex<HashMap<FileId, Shared>>,
     wait: Duration,
+}
+
+/// The lock of an object, and the number of its [`Place`]s.
+#[derive(Debug, Default)]
+struct Shared {
+    places: usize,
+    turn: Arc<Turn>,
 }
 
 #[derive(Debug, Default)]
@@ -56,8 +63,15 @@ impl Locks {
         Self { turns: Mutex::default(), wait: WAIT }
     }
 
-    fn turns(&self) -> MutexGuard<'_, HashMap<FileId, Arc<Turn>>> {
+    fn turns(&self) -> MutexGuard<'_, HashMap<FileId, Shared>> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, id: &FileId) -> Place<'_> {
+        let mut turns = self.turns();
+        let shared = turns.entry(*id).or_default();
+        shared.places += 1;
+        Place { locks: self, id: *id, turn: Arc::clone(&shared.turn) }
     }
 
     /// Locks an object.
@@ -65,8 +79,7 @@ impl Locks {
     /// # Errors
     /// [`FsError::TryLater`] if others hold it for too long.
     pub(super) fn lock(&self, id: &FileId) -> Result<Locked<'_>, FsError> {
-        let turn = Arc::clone(self.turns().entry(*id).or_default());
-        let place = Place { locks: self, id: *id, turn };
+        let place = self.place(id);
         let (mut held, _) = place
             .turn
             .free
@@ -104,12 +117,11 @@ impl Drop for Locked<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut turns = self.locks.turns();
-        // The table's and this one. Others are made under the lock of the table only.
-        if Arc::strong_count(&self.turn) == 2
-            && let Entry::Occupied(entry) = turns.entry(self.id)
-        {
-            entry.remove();
+        if let Entry::Occupied(mut entry) = self.locks.turns().entry(self.id) {
+            entry.get_mut().places -= 1;
+            if entry.get().places == 0 {
+                entry.remove();
+            }
         }
     }
 }
