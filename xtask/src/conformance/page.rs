@@ -11,11 +11,11 @@ const INTRODUCTION: &str = "\
 
 <!-- Written by: cargo xtask conformance --write-docs -->
 
-Every requirement of the documents of RPC-over-RDMA Versions One and Two, of their bindings for NFS, and of RFC 5042, which they demand of
-providers, with the tests that fail if it is not kept. The list stands in [`docs/conformance`](conformance), one file a document; tests name what they cover in
-comments (`// conformance: ID`). `cargo xtask conformance` joins both and fails if a requirement that is called *tested* has
-no test, if a comment names an id that does not exist, if a section of a document states more than is listed of it, or if
-this page is not what it would write.
+This page lists every requirement of the documents of RPC-over-RDMA Versions One and Two, and of their bindings for NFS. It also
+lists those of RFC 5042, which the documents demand of providers. Each has the tests that fail if it is not kept. The list stands
+in [`docs/conformance`](conformance), one file a document; tests name what they cover in comments (`// conformance: ID`).
+`cargo xtask conformance` joins both. It fails if a requirement that is called *tested* has no test, or if a comment names an id
+that does not exist. It also fails if a section of a document states more than is listed of it, or if this page is stale.
 
 - *tested*: kept, and a test fails if it is not.
 - *deviation*: not kept as it stands there; the reason says why.
