@@ -14,9 +14,8 @@
 //! waits until one job ends, however many wait. The cost of a job counts by itself: a slow one holds its thread longer.
 //!
 //! *Writes.* The kernel lets one WRITE at a time into a file. The others to that file wait in the queue and hold no thread.
-//! A WRITE that has to be stable gives the file free when its data is in it ([`Turn::release`]). Its sync holds the thread,
-//! and the syncs of several WRITEs run side by side: the kernel brings them to the disk together. READ and COMMIT of the
-//! file never wait here. A COMMIT has to cover the WRITEs that were answered before it came, and these are over.
+//! A WRITE that has to be stable gives the file free when its data is in it ([`Turn::release`]). Its sync holds the thread.
+//! WRITEs that wait for the end of a sync share the next one. READ and COMMIT of the file never wait here. A COMMIT has to cover the WRITEs that were answered before it came, and these are over.
 //!
 //! *Bounds.* Threads: those of an export, times the number of exports; a thread without work for [`IDLE`] ends. Jobs that
 //! wait: one for each call in progress. The credits of the connections and `max_calls` bound these

@@ -249,6 +249,7 @@ impl DirectoryFs {
             Stability::DataSync | Stability::FileSync => None,
         };
         let committed = if unstable.is_some() { stability } else { stability.max(Stability::DataSync) };
+        let losses = file.losses();
         let mut outcome = self.change_file(id, &file, |before| {
             if offset.checked_add(data.len() as u64).is_none_or(|end| end > OFFSET_MAX) {
                 return Err(FsError::FileTooLarge);
@@ -266,8 +267,8 @@ impl DirectoryFs {
         if outcome.result.is_ok() {
             let settled = match committed {
                 Stability::Unstable => Ok(()),
-                Stability::DataSync => self.storage.sync(&*file, Reach::Data),
-                Stability::FileSync => self.storage.sync(&*file, Reach::File),
+                Stability::DataSync => file.sync(Reach::Data, losses),
+                Stability::FileSync => file.sync(Reach::File, losses),
             };
             if let Err(error) = settled {
                 outcome.result = Err(error);
@@ -312,7 +313,7 @@ impl DirectoryFs {
         // RFC 1813 §3.3.21: data and metadata; of the whole file, which is always enough.
         let snapshot = self.open_files.uncommitted(id);
         let synced = match &snapshot {
-            Some(snapshot) => self.storage.sync(snapshot.file(), Reach::File),
+            Some(snapshot) => snapshot.sync(),
             None => self.sync_object(who, id, &object),
         };
         let stat = stat(&object).ok();
@@ -327,7 +328,7 @@ impl DirectoryFs {
     fn sync_object(&self, who: &Identity, id: &FileId, object: &Object) -> Result<(), FsError> {
         let user = self.actor.judged(who);
         if let Some(file) = self.open_files.get(id, user, Purpose::Write, Instant::now()) {
-            return self.storage.sync(&*file, Reach::File);
+            return file.sync(Reach::File, file.losses());
         }
         for flags in [OFlags::RDONLY, OFlags::WRONLY] {
             match self.reopen(object, flags) {

@@ -13,8 +13,8 @@
 //! a name counts only if it has the key of the handle.
 //!
 //! *Locks.* Names are looked up under a lock that is held for some microseconds: never for a system call, and not for a whole
-//! path, which can be as long as a client likes. New names are written to the log first, under a lock of its own. While the
-//! log is written anew that lock is free, and records go to both.
+//! path, which can be as long as a client likes. New names are written to the log first, under a lock of its own. Both are
+//! held while the records of a new log are made from memory. While these are written, both are free, and records go to both logs.
 //!
 //! Memory follows the number of objects that clients have seen, about 150 octets each. A record goes when its name is
 //! taken away through this server, and when a handle is used and its object is not found under the name.

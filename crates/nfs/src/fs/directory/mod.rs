@@ -238,7 +238,7 @@ impl DirectoryFs {
             ids,
             actor,
             whole,
-            open_files: OpenFiles::new(options.open_files, storage.clone()),
+            open_files: OpenFiles::new(options.open_files),
             storage,
             properties,
             options,

@@ -117,7 +117,7 @@ impl DirectoryFs {
         match created {
             Created::New(node, file) => {
                 if self.options.sync_metadata {
-                    self.storage.sync(&*file, Reach::File)?;
+                    file.sync(Reach::File, file.losses())?;
                 }
                 Ok(node)
             }

@@ -40,7 +40,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::convert::stat_cached;
-use super::storage::{Reach, Storage};
+use super::storage::{Losses, Reach, Storage, Syncs};
 use crate::fs::types::{FileId, FsError, Identity};
 
 /// An open file that nobody used for so long is closed, at the next [`TICK`].
@@ -138,6 +138,7 @@ pub(super) struct OpenFile {
     readable: bool,
     writable: bool,
     storage: Storage,
+    syncs: Syncs,
     checks: Mutex<Checks>,
 }
 
@@ -153,7 +154,21 @@ impl OpenFile {
         OPEN.fetch_add(1, Ordering::Relaxed);
         let checked = Some(Checked { rights: stat.into(), at: now });
         let checks = Checks { read: checked.filter(|_| readable), write: checked.filter(|_| writable) };
-        Self { fd: Some(fd), readable, writable, storage: storage.clone(), checks: Mutex::new(checks) }
+        let (storage, syncs) = (storage.clone(), Syncs::default());
+        Self { fd: Some(fd), readable, writable, storage, syncs, checks: Mutex::new(checks) }
+    }
+
+    /// Failures of the storage that this descriptor was told of up to now.
+    pub(super) fn losses(&self) -> Losses {
+        self.syncs.losses()
+    }
+
+    /// Makes everything stable that was written before this call. `since` is from before the first octet of the caller's.
+    ///
+    /// # Errors
+    /// A failure of the storage, also one that another call was told of since then.
+    pub(super) fn sync(&self, reach: Reach, since: Losses) -> Result<(), FsError> {
+        self.storage.sync_shared(self, reach, &self.syncs, since)
     }
 
     fn checks(&self) -> MutexGuard<'_, Checks> {
@@ -231,11 +246,6 @@ impl Uncommitted {
     fn state(&self) -> MutexGuard<'_, Writing> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// The descriptor that knows of every failure.
-    pub(super) fn file(&self) -> &OpenFile {
-        &self.file
-    }
 }
 
 /// An UNSTABLE write in progress. A COMMIT that comes meanwhile does not speak for it.
@@ -269,7 +279,12 @@ impl Snapshot {
 
     /// The descriptor to sync.
     pub(super) fn file(&self) -> &OpenFile {
-        self.uncommitted.file()
+        &self.uncommitted.file
+    }
+
+    /// Makes it stable. The write verifier tells of a loss that another call was told of.
+    pub(super) fn sync(&self) -> Result<(), FsError> {
+        self.file().sync(Reach::File, self.file().losses())
     }
 
     /// Whether everything that was written was in the file before.
@@ -341,7 +356,6 @@ type Taken = Vec<Arc<OpenFile>>;
 #[derive(Debug)]
 struct Shared {
     capacity: usize,
-    storage: Storage,
     table: Mutex<Table>,
     ended: Condvar,
 }
@@ -353,10 +367,9 @@ pub(super) struct OpenFiles {
 }
 
 impl OpenFiles {
-    /// A table of at most `capacity` descriptors, of files on `storage`.
-    pub(super) fn new(capacity: usize, storage: Storage) -> Self {
-        let shared =
-            Shared { capacity: capacity.max(1), storage, table: Mutex::default(), ended: Condvar::new() };
+    /// A table of at most `capacity` descriptors.
+    pub(super) fn new(capacity: usize) -> Self {
+        let shared = Shared { capacity: capacity.max(1), table: Mutex::default(), ended: Condvar::new() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -639,7 +652,7 @@ impl Shared {
 
     /// Makes the uncommitted data of a file stable. A failure is told to all by the verifier.
     fn sync(&self, id: &FileId, snapshot: &Snapshot) -> Result<(), FsError> {
-        let synced = self.storage.sync(snapshot.file(), Reach::File);
+        let synced = snapshot.sync();
         let witness = self.lock().settle(id, snapshot);
         drop(witness);
         synced
@@ -662,7 +675,8 @@ impl Shared {
                 drop(table);
             }
             let aged = self.sweep(Instant::now());
-            if aged.is_empty() || syncing.try_lock().is_err() {
+            // A sync that panicked is over.
+            if aged.is_empty() || matches!(syncing.try_lock(), Err(TryLockError::WouldBlock)) {
                 continue;
             }
             // The storage may take its time, and programs are to be executable meanwhile.

@@ -3,10 +3,15 @@
 //! Linux reports a failed write-back once for each open file, at its next `fsync`; some file systems report it at the
 //! `close`. So every `fsync`, `syncfs` and `close` of a file that was written to goes through [`Storage`]. A failure of
 //! one of them changes the write verifier, and every client writes again what it has not committed (RFC 1813 §3.3.7).
+//!
+//! Calls share open files. The report that one of them gets is missing for the others, whose data may be lost as well. So
+//! each open file has its [`Syncs`]: its failures are counted, and a call whose data was written before the last of them
+//! fails, too.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
@@ -51,6 +56,53 @@ impl Device for Kernel {
     }
 }
 
+/// Failures of an open file that were reported up to some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Losses(u64);
+
+/// The syncs of one open file: one at a time. Each covers everything that was written before it began, so that calls that
+/// wait for the end of one share the next.
+#[derive(Debug, Default)]
+pub(super) struct Syncs {
+    /// Number of the last one that began.
+    begun: AtomicU64,
+    /// Those that failed.
+    failed: AtomicU64,
+    ended: Mutex<Ended>,
+}
+
+/// Numbers of the last syncs that succeeded, and the last failure.
+#[derive(Debug, Default)]
+struct Ended {
+    data: u64,
+    file: u64,
+    failure: Option<FsError>,
+}
+
+impl Ended {
+    /// The number of the last one that reached so far at least.
+    const fn last(&self, reach: Reach) -> u64 {
+        match reach {
+            Reach::Data => self.data,
+            Reach::File | Reach::FileSystem => self.file,
+        }
+    }
+
+    const fn succeeded(&mut self, number: u64, reach: Reach) {
+        self.data = number;
+        if !matches!(reach, Reach::Data) {
+            self.file = number;
+        }
+    }
+}
+
+impl Syncs {
+    /// The failures up to now. Data that is written later has no part in them.
+    pub(super) fn losses(&self) -> Losses {
+        Losses(self.failed.load(Ordering::SeqCst))
+    }
+}
+
 /// A device, and the write verifier that tells clients what became of their data. Clones are the same one.
 #[derive(Clone, Debug)]
 pub(super) struct Storage {
@@ -83,6 +135,37 @@ impl Storage {
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.failed(errno)),
             }
+        }
+    }
+
+    /// Makes stable what a call wrote to an open file that others use, too. `since` was taken before its first octet.
+    ///
+    /// # Errors
+    /// That of its own sync, or of another one since then: the kernel reports a loss once.
+    pub(super) fn sync_shared(
+        &self,
+        fd: impl AsFd,
+        reach: Reach,
+        syncs: &Syncs,
+        since: Losses,
+    ) -> Result<(), FsError> {
+        let begun = syncs.begun.load(Ordering::SeqCst);
+        // Held until a failure is counted and the verifier is changed: no other call takes the next success for its own.
+        let mut ended = syncs.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended.last(reach) <= begun {
+            let number = syncs.begun.fetch_add(1, Ordering::SeqCst) + 1;
+            match self.sync(fd, reach) {
+                Ok(()) => ended.succeeded(number, reach),
+                Err(error) => {
+                    syncs.failed.fetch_add(1, Ordering::SeqCst);
+                    ended.failure = Some(error);
+                    return Err(error);
+                }
+            }
+        }
+        match ended.failure {
+            Some(failure) if syncs.losses() != since => Err(failure),
+            _ => Ok(()),
         }
     }
 
@@ -173,6 +256,61 @@ pub(super) mod tests {
         device.close.lock().unwrap().push(Errno::INTR);
         storage.close(file.into());
         assert_eq!(storage.verifier(), before);
+    }
+
+    #[test]
+    fn a_sync_covers_no_more_than_it_reached() {
+        let mut ended = Ended::default();
+        ended.succeeded(3, Reach::File);
+        assert_eq!((ended.last(Reach::Data), ended.last(Reach::File)), (3, 3));
+        ended.succeeded(4, Reach::Data);
+        assert_eq!((ended.last(Reach::Data), ended.last(Reach::File)), (4, 3));
+    }
+
+    /// Counts what was written before each sync began.
+    #[derive(Debug, Default)]
+    struct Counting {
+        written: AtomicU64,
+        stable: AtomicU64,
+        syncs: AtomicU64,
+    }
+
+    impl Device for Counting {
+        fn sync(&self, _fd: BorrowedFd<'_>, _reach: Reach) -> Result<(), Errno> {
+            let written = self.written.load(Ordering::SeqCst);
+            self.syncs.fetch_add(1, Ordering::SeqCst);
+            std::thread::yield_now();
+            self.stable.fetch_max(written, Ordering::SeqCst);
+            Ok(())
+        }
+
+        fn close(&self, fd: OwnedFd) -> Result<(), Errno> {
+            drop(fd);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn calls_that_share_a_sync_find_their_own_data_stable() {
+        const THREADS: u64 = 8;
+        const WRITES: u64 = 200;
+        let device = Arc::new(Counting::default());
+        let storage = Storage::on(Arc::clone(&device) as Arc<_>, WriteVerifier::default());
+        let file = File::open("/dev/null").unwrap();
+        let syncs = Syncs::default();
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..WRITES {
+                        let since = syncs.losses();
+                        let own = device.written.fetch_add(1, Ordering::SeqCst) + 1;
+                        storage.sync_shared(&file, Reach::Data, &syncs, since).unwrap();
+                        assert!(device.stable.load(Ordering::SeqCst) >= own);
+                    }
+                });
+            }
+        });
+        assert!(device.syncs.load(Ordering::SeqCst) <= THREADS * WRITES);
     }
 
     /// The kernel's own: a socket cannot be synced.

@@ -36,7 +36,7 @@ impl Bed {
     fn new(capacity: usize) -> Self {
         let device = Arc::new(Faulty::default());
         let storage = Storage::on(Arc::clone(&device) as Arc<_>, WriteVerifier::default());
-        let files = OpenFiles::new(capacity, storage.clone());
+        let files = OpenFiles::new(capacity);
         // The clock is the test's, so no thread looks.
         files.shared.lock().tended = true;
         // Ahead of the real one, with which writes end.

@@ -1,5 +1,7 @@
 //! What becomes of data that the storage does not keep. The device of these tests fails as it is told.
 
+use std::cell::Cell;
+
 use super::*;
 
 fn failing() -> (Arc<Faulty>, [tempfile::TempDir; 2], DirectoryFs) {
@@ -63,6 +65,26 @@ fn what_is_asked_to_be_stable_fails_with_the_storage() {
         device.sync.lock().unwrap().push(Errno::NOSPC);
         assert_eq!(write(&fs, &id, stability), Err(FsError::NoSpace));
         assert_ne!(fs.storage.verifier(), before);
+        assert_eq!(write(&fs, &id, stability).unwrap().committed, stability);
+    }
+}
+
+/// Linux tells a failed write-back once to each descriptor, and two calls share one. The one that is not told must not say
+/// that its data is safe: a client keeps no copy of data that a server called stable.
+#[test]
+fn a_loss_that_another_call_was_told_of_fails_each_write_that_it_may_concern() {
+    for stability in [Stability::DataSync, Stability::FileSync] {
+        let (device, _places, fs) = failing();
+        let id = file(&fs, "file");
+        write(&fs, &id, stability).unwrap();
+        device.sync.lock().unwrap().push(Errno::NOSPC);
+        let other = Cell::new(None);
+        // The other call writes and syncs while this one has written and not synced.
+        let meanwhile = || other.set(Some(write(&fs, &id, stability)));
+        let outcome = fs.write_telling(&me(), &id, 4, b"more", stability, &meanwhile);
+        assert_eq!(other.take(), Some(Err(FsError::NoSpace)));
+        assert_eq!(outcome.result, Err(FsError::NoSpace));
+        // Data that is written afterwards is not concerned.
         assert_eq!(write(&fs, &id, stability).unwrap().committed, stability);
     }
 }
