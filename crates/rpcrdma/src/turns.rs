@@ -5,7 +5,8 @@
 //! is one poll of a task. There are as many turns at a time as the runtime has threads, and each goes to the address that had the fewest lately.
 //!
 //! *Order.* By start tags, as in start-time fair queueing: the next turn of an address has the tag of its last turn and one more,
-//! or that of the turn given last if the address had none for long. The lowest tag is next. So addresses with much to do have
+//! or that of the turn given last if the address had none for long. The lowest tag is next. An address that is new, or whose last
+//! connection has ended, begins as if it had had the last turn. So addresses with much to do have
 //! their turns one after the other, and one that calls now and then waits for a turn to end, but not behind others in line (I6). A turn
 //! counts as one whatever it costs: what a task does in one poll is bounded by its connection.
 //!
@@ -59,7 +60,6 @@ struct Order {
 }
 
 /// The line of one address.
-#[derive(Default)]
 struct Waiting {
     /// Views of this line.
     members: usize,
@@ -103,6 +103,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Order {
+    /// The line of a key, with one more member. A new one begins behind those in line: an address could take turn after turn by
+    /// connections that come and go.
+    fn join(&mut self, key: Key) {
+        let new = Waiting { members: 0, next: self.now + 1, tasks: VecDeque::new() };
+        self.lines.entry(key).or_insert(new).members += 1;
+    }
+
     fn wait(&mut self, task: &Arc<Task>) {
         let Some(line) = self.lines.get_mut(&task.key) else { return };
         line.tasks.push_back(Arc::clone(task));
@@ -178,7 +185,7 @@ impl Turns {
                 Key::Alone(order.count)
             }
         };
-        order.lines.entry(key).or_default().members += 1;
+        order.join(key);
         Line { order: Arc::clone(&self.order), key }
     }
 }
@@ -201,7 +208,7 @@ impl Line {
 
 impl Clone for Line {
     fn clone(&self) -> Self {
-        lock(&self.order).lines.entry(self.key).or_default().members += 1;
+        lock(&self.order).join(self.key);
         Self { order: Arc::clone(&self.order), key: self.key }
     }
 }

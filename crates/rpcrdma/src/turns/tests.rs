@@ -101,6 +101,30 @@ async fn i6_an_address_that_called_little_has_the_next_turn() {
     tasks.join_all().await;
 }
 
+/// As connections that are made, call, and end in one turn each: nothing of their address is there in between.
+#[tokio::test]
+async fn i6_addresses_that_come_and_go_have_no_more_turns_than_one_that_stays() {
+    let (turns, log) = (Turns::default(), Log::default());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(busy(&turns, 2, 100, &log));
+    for from in [1, 3] {
+        let (turns, log) = (turns.clone(), Arc::clone(&log));
+        tasks.spawn(async move {
+            for _ in 0..500 {
+                let turn = poll_fn(|_| {
+                    lock(&log).push(from);
+                    Poll::Ready(())
+                });
+                turns.line(address(from)).in_turn(turn).await;
+            }
+        });
+    }
+    tasks.join_all().await;
+    let log = lock(&log);
+    let first = log.get(..150).unwrap();
+    assert!(shares(first, 2) >= 45, "{} of 150", shares(first, 2));
+}
+
 /// As an address that has worked alone for long and then has company: the past counts for nothing.
 #[tokio::test]
 async fn turns_that_nobody_else_wanted_do_not_count() {
