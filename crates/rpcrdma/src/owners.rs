@@ -109,6 +109,16 @@ impl Owners {
         }
     }
 
+    fn tell_missing(&self, peer: SocketAddr) {
+        if !self.told_missing.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                %peer,
+                "the kernel does not say which addresses are this machine's (rtnetlink): callers in other network \
+                 namespaces of this machine can claim any user ID"
+            );
+        }
+    }
+
     /// The user at the other end of a connection that was accepted at `local` from `peer`.
     ///
     /// # Errors
@@ -129,12 +139,8 @@ impl Owners {
         match asked {
             Ok((theirs, ours)) => {
                 let owner = judge(place, theirs, ours);
-                if owner == Ok(Owner::Elsewhere) && !self.told_missing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(
-                        %peer,
-                        "the kernel does not say which addresses are this machine's (rtnetlink): callers in other network \
-                         namespaces of this machine can claim any user ID"
-                    );
+                if owner == Ok(Owner::Elsewhere) {
+                    self.tell_missing(peer);
                 }
                 owner
             }

@@ -262,6 +262,7 @@ fn a_hangup_does_not_stop_a_server() {
     assert_eq!(succeed(&["cat", &server.url("/f")]), "one");
     let (status, complaint) = server.stop("TERM");
     assert!(status.success(), "{status} {complaint}");
+    assert!(complaint.contains("SIGHUP changes nothing"), "{complaint}");
 }
 
 #[test]
@@ -317,4 +318,31 @@ fn what_is_left_out_or_not_kept_is_counted() {
     assert_eq!((&fetched["files"], &fetched["hard_links"]), (&1.into(), &1.into()));
     let (a, b) = (fs::metadata(out.join("a")).unwrap(), fs::metadata(out.join("b")).unwrap());
     assert_eq!((a.ino(), a.mode() & 0o777), (b.ino(), 0o640));
+}
+
+/// A server that makes nobody of root keeps no owner, and NFS version 3 has no extended attributes: `put` tells of both.
+#[test]
+fn put_tells_what_a_server_does_not_keep() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root is expected to keep owners");
+        return;
+    }
+    let squashed = scratch();
+    fs::set_permissions(squashed.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let option = format!("/squashed={},squash=root", squashed.path().display());
+    let server = Server::start_with(&["--export", &option]);
+    let place = scratch();
+    let file = place.path().join("f");
+    fs::write(&file, "one").unwrap();
+    std::os::unix::fs::chown(&file, Some(1234), Some(2345)).unwrap();
+    let marked = rustix::fs::setxattr(&file, "user.comment", b"x", rustix::fs::XattrFlags::empty()).is_ok();
+    let output = run(&["put", "-p", "--json", file.to_str().unwrap(), &server.url("/squashed/f")]);
+    let (complaint, said) = (text(&output.stderr), |what: &str| text(&output.stderr).contains(what));
+    assert!(output.status.success(), "{complaint}");
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&document["owners_not_kept"], &document["groups_not_kept"]), (&1.into(), &1.into()));
+    assert!(said("1 without the owner of the original"), "{complaint}");
+    assert!(said("1 without the group of the original"), "{complaint}");
+    assert_eq!(document["xattrs_not_kept"], u64::from(marked));
+    assert_eq!(said("1 without extended attributes"), marked, "{complaint}");
 }

@@ -1,6 +1,10 @@
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use socket2::{SockRef, Socket};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::*;
 
@@ -142,4 +146,48 @@ fn i5_answers_that_are_cut_off_or_of_something_else() {
     for length in 0..body.len() {
         assert!(of(&body[..length], local, peer).is_err(), "{length}");
     }
+}
+
+/// Counts warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<AtomicUsize>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Where the kernel does not say enough, the rule does not apply. The log says so once, not for each connection.
+#[test]
+fn what_the_kernel_does_not_tell_is_said_once() {
+    let warnings = Warnings::default();
+    let [local, peer] = ["127.0.0.1:1", "127.0.0.1:2"].map(|address| address.parse().unwrap());
+    let silent = Owners { sockets: Err(io::ErrorKind::Unsupported.into()), ..Owners::new() };
+    tracing::subscriber::with_default(warnings.clone(), || {
+        for expected in [1, 0, 0] {
+            assert_eq!(silent.of(local, peer), Ok(Owner::Elsewhere));
+            assert_eq!(warnings.0.swap(0, Ordering::Relaxed), expected, "sockets");
+        }
+        for expected in [1, 0, 0] {
+            silent.tell_missing(peer);
+            assert_eq!(warnings.0.swap(0, Ordering::Relaxed), expected, "addresses");
+        }
+    });
 }
