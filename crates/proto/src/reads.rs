@@ -79,7 +79,7 @@ impl Pull {
     }
 
     /// Bytes of all chunks.
-    fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.layout.len).fold(0, u64::saturating_add)
     }
 

@@ -89,7 +89,7 @@ struct Transaction {
     wait: Duration,
     /// When the caller stops waiting, if nothing moves; once abandoned, when the connection does.
     caller: Moving,
-    /// Bytes of its chunks, once sent.
+    /// Bytes of its chunks, once sent, and of what the peer exposes for it, once that is read.
     bulk: u64,
     /// Its time was up once: bytes of the calls in flight then give it more, and no others.
     counted: bool,

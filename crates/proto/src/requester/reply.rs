@@ -113,6 +113,11 @@ impl Requester {
             if transaction.offered.write.is_empty() {
                 pull.read_into(&mut transaction.call.reply.sinks);
             }
+            // Octets that are read move on the link as chunks do. They give their call, and those behind it, as much time.
+            transaction.bulk = transaction.bulk.saturating_add(pull.len());
+            self.bulk = self.bulk.saturating_add(pull.len());
+            transaction.counted = false;
+            transaction.caller.see(core.told.as_ref());
             let (stall, told) = (core.config.timeouts.read_by(), core.told.as_ref());
             let by = |bytes| Moving::new(now, stall, Flow::Read, told, bytes);
             core.reads.add(Owner::Reply(xid), pull, Some(by));
