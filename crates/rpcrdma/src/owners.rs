@@ -13,8 +13,10 @@
 //!
 //! A program that passes connections on (`ssh -L`, the user network of QEMU, a container's proxy) counts as its own user.
 //!
-//! **Another socket in the place of the first.** The peer's address and port may belong to another socket by the time of the question. So the
-//! kernel is asked for our end afterwards: while that is established, so is the end that we were told about.
+//! **Another socket in the place of the first.** The peer's address and port may belong to another socket by the time of the
+//! question, and even be those of another connection: a client may reset a connection before it is accepted, and its octets can be
+//! read all the same. So the kernel is asked for our end afterwards. While that has the inode of the accepted socket and is
+//! established, the other end is the one that we were told about.
 
 mod netlink;
 mod routes;
@@ -24,6 +26,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::net::if_::if_nameindex;
+use rpcrdma_verbs::TcpEnds;
 use thiserror::Error;
 
 use self::netlink::{Message, Netlink, number};
@@ -85,6 +88,13 @@ struct Told {
     inode: u32,
 }
 
+impl Told {
+    /// Whether it is the socket of this inode, of which the kernel tells 32 bits.
+    fn is(&self, inode: u64) -> bool {
+        u64::from(self.inode) == inode & u64::from(u32::MAX)
+    }
+}
+
 impl Owners {
     /// Finds out whether the kernel can be asked here: about a connection of our own.
     pub(crate) fn new() -> Self {
@@ -119,11 +129,12 @@ impl Owners {
         }
     }
 
-    /// The user at the other end of a connection that was accepted at `local` from `peer`.
+    /// The user at the other end of an accepted connection.
     ///
     /// # Errors
     /// [`NoOwner`]: the connection is not to be served.
-    pub(crate) fn of(&self, local: SocketAddr, peer: SocketAddr) -> Result<Owner, NoOwner> {
+    pub(crate) fn of(&self, ends: &TcpEnds) -> Result<Owner, NoOwner> {
+        let TcpEnds { local, peer, inode } = *ends;
         let place = self.routes.place(local, peer);
         if place == Place::Elsewhere {
             return Ok(Owner::Elsewhere);
@@ -138,6 +149,7 @@ impl Owners {
         let asked = find(sockets, peer, local).and_then(|theirs| Ok((theirs, find(sockets, local, peer)?)));
         match asked {
             Ok((theirs, ours)) => {
+                let ours = ours.filter(|ours| ours.is(inode));
                 let owner = judge(place, theirs, ours);
                 if owner == Ok(Owner::Elsewhere) {
                     self.tell_missing(peer);

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rpcrdma_oncrpc::{CacheCounters, RegisterError};
 use rpcrdma_proto::{Binding, Config, Messages};
-use rpcrdma_verbs::{Counters, Listener, ProtectionDomain};
+use rpcrdma_verbs::{Counters, Listener, ProtectionDomain, TcpEnds};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -140,11 +140,11 @@ impl Shared {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The user at the other end of a TCP connection (local and peer address), if that is asked for and known.
-    fn owner(&self, ends: io::Result<Option<(SocketAddr, SocketAddr)>>) -> Result<Option<u32>, Refused> {
+    /// The user at the other end of a TCP connection, if that is asked for and known.
+    fn owner(&self, ends: io::Result<Option<TcpEnds>>) -> Result<Option<u32>, Refused> {
         let Some(owners) = &self.owners else { return Ok(None) };
-        let Some((local, peer)) = ends.map_err(|_| NoOwner::Closed)? else { return Ok(None) };
-        match owners.of(local, peer)? {
+        let Some(ends) = ends.map_err(|_| NoOwner::Closed)? else { return Ok(None) };
+        match owners.of(&ends)? {
             Owner::User(user) => Ok(Some(user)),
             Owner::Elsewhere => Ok(None),
         }
@@ -422,7 +422,7 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal
                 continue;
             }
         };
-        let owner = match shared.owner(stream.local_addr().map(|local| Some((local, peer)))) {
+        let owner = match shared.owner(tcp::ends(&stream, peer).map(Some)) {
             Ok(owner) => owner,
             Err(refused) => {
                 shared.refusals.refuse(Some(peer), refused);

@@ -5,10 +5,12 @@ pub(crate) mod record;
 pub(crate) mod server;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rpcrdma_proto::Pace;
+use rpcrdma_verbs::TcpEnds;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -28,6 +30,12 @@ pub(crate) fn prepare(stream: &TcpStream, keep_alive: Duration, stall: Duration)
     #[cfg(not(target_os = "linux"))]
     let _ = stall;
     Ok(())
+}
+
+/// An accepted connection, for the question whose the other end is.
+pub(crate) fn ends(stream: &TcpStream, peer: SocketAddr) -> io::Result<TcpEnds> {
+    let inode = rustix::fs::fstat(stream)?.st_ino;
+    Ok(TcpEnds { local: stream.local_addr()?, peer, inode })
 }
 
 /// How far the data of connections has got, for those who wait for it.

@@ -55,17 +55,28 @@ pub trait Listener: Send {
     fn local_address(&self) -> io::Result<SocketAddr>;
 }
 
+/// An accepted TCP connection, for questions to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpEnds {
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub peer: SocketAddr,
+    /// Inode of our socket (`st_ino` of `fstat`). The addresses may be those of a later connection by now; this is not.
+    pub inode: u64,
+}
+
 /// A connection attempt of which nothing is known but where it comes from.
 pub trait Incoming: Send {
     /// The peer's address.
     fn peer_address(&self) -> Option<SocketAddr>;
 
-    /// The two ends, ours first, if the link is a TCP connection that this machine's kernel carries: then the kernel can be
-    /// asked whose the other end is. `None` for adapters.
+    /// The ends of the link if it is a TCP connection that this machine's kernel carries: then the kernel can be asked whose
+    /// the other end is. `None` for adapters.
     ///
     /// # Errors
     /// The kernel carries it and does not tell the ends. Then nobody knows whose the other end is.
-    fn tcp_ends(&self) -> io::Result<Option<(SocketAddr, SocketAddr)>> {
+    fn tcp_ends(&self) -> io::Result<Option<TcpEnds>> {
         Ok(None)
     }
 

@@ -61,7 +61,7 @@ pub use buffer::Buffer;
 pub use capabilities::{Capabilities, KeyScope, ReadSink};
 pub use cm::{
     BoxFuture, ConnectError, ConnectParameters, ConnectionRequest, Connector, Incoming, Listener,
-    RejectReason,
+    RejectReason, TcpEnds,
 };
 pub use pace::Pace;
 pub use pool::{

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    BoxFuture, ConnectError, ConnectParameters, ConnectionRequest, Incoming, Listener, QueuePair,
+    BoxFuture, ConnectError, ConnectParameters, ConnectionRequest, Incoming, Listener, QueuePair, TcpEnds,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -64,8 +64,9 @@ impl Incoming for IwarpIncoming {
         Some(self.peer)
     }
 
-    fn tcp_ends(&self) -> io::Result<Option<(SocketAddr, SocketAddr)>> {
-        Ok(Some((self.stream.local_addr()?, self.peer)))
+    fn tcp_ends(&self) -> io::Result<Option<TcpEnds>> {
+        let inode = rustix::fs::fstat(&self.stream)?.st_ino;
+        Ok(Some(TcpEnds { local: self.stream.local_addr()?, peer: self.peer, inode }))
     }
 
     fn request(self: Box<Self>) -> BoxFuture<'static, Result<Box<dyn ConnectionRequest>, ConnectError>> {

@@ -6,6 +6,7 @@ use std::process::Command;
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 
+use super::tests::ends_of;
 use super::*;
 
 /// Tells the second run that it is in the namespace.
@@ -66,7 +67,7 @@ fn near() -> u32 {
 fn owner(owners: &Owners, listener: &TcpListener, client: &Socket, to: IpAddr) -> Result<Owner, NoOwner> {
     client.connect(&SocketAddr::new(to, listener.local_addr().unwrap().port()).into()).unwrap();
     let (stream, peer) = listener.accept().unwrap();
-    owners.of(stream.local_addr().unwrap(), peer)
+    owners.of(&ends_of(&stream, peer))
 }
 
 #[test]
@@ -122,9 +123,10 @@ fn i6_no_socket_of_this_machine_passes_for_that_of_another() {
     });
     socket.connect(&SocketAddr::from((Ipv4Addr::LOCALHOST, 2049)).into()).unwrap();
     let (stream, peer) = ipv4.accept().unwrap();
+    let ends = ends_of(&stream, peer);
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..limit }).unwrap();
-    let found = owners.of(stream.local_addr().unwrap(), peer);
+    let found = owners.of(&ends);
     setrlimit(Resource::Nofile, limit).unwrap();
     see("no file descriptor is left", found);
 

@@ -12,10 +12,21 @@ fn own() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-fn accepted(listener: &TcpListener) -> (TcpStream, SocketAddr, SocketAddr) {
+/// The ends of a connection that was accepted.
+pub(super) fn ends_of(stream: &TcpStream, peer: SocketAddr) -> TcpEnds {
+    let inode = rustix::fs::fstat(stream).unwrap().st_ino;
+    TcpEnds { local: stream.local_addr().unwrap(), peer, inode }
+}
+
+/// Ends without a socket.
+fn nowhere(local: &str, peer: &str) -> TcpEnds {
+    TcpEnds { local: local.parse().unwrap(), peer: peer.parse().unwrap(), inode: 0 }
+}
+
+fn accepted(listener: &TcpListener) -> (TcpStream, TcpEnds) {
     let (stream, peer) = listener.accept().unwrap();
-    let local = stream.local_addr().unwrap();
-    (stream, local, peer)
+    let ends = ends_of(&stream, peer);
+    (stream, ends)
 }
 
 /// Whether the kernel answers here; if not, the test says so.
@@ -41,8 +52,8 @@ fn the_user_at_the_other_end() {
         let Ok(listener) = TcpListener::bind(bind) else { continue };
         let address = SocketAddr::new(connect.parse().unwrap(), listener.local_addr().unwrap().port());
         let Ok(_client) = TcpStream::connect(address) else { continue };
-        let (_stream, local, peer) = accepted(&listener);
-        assert_eq!(owners.of(local, peer), Ok(Owner::User(own())), "{bind} {connect}");
+        let (_stream, ends) = accepted(&listener);
+        assert_eq!(owners.of(&ends), Ok(Owner::User(own())), "{bind} {connect}");
     }
 }
 
@@ -60,8 +71,8 @@ fn a_socket_that_is_bound_to_the_loopback_device_does_not_hide() {
         return;
     }
     client.connect(&listener.local_addr().unwrap().into()).unwrap();
-    let (_stream, local, peer) = accepted(&listener);
-    assert_eq!(owners.of(local, peer), Ok(Owner::User(own())));
+    let (_stream, ends) = accepted(&listener);
+    assert_eq!(owners.of(&ends), Ok(Owner::User(own())));
 }
 
 /// The kernel says of such a socket that it is root's.
@@ -80,24 +91,51 @@ fn a_socket_without_a_process_is_nobodys() {
         }
         drop(client);
         let Ok((stream, peer)) = listener.accept() else { continue };
-        let local = stream.local_addr().unwrap_or(listener.local_addr().unwrap());
-        assert!(owners.of(local, peer).is_err(), "reset: {reset}");
+        assert!(owners.of(&ends_of(&stream, peer)).is_err(), "reset: {reset}");
     }
+}
+
+/// A client resets its connection, and another one with its address and port waits behind it: octets of the first are not the
+/// other one's.
+#[test]
+fn the_owner_of_a_later_connection_with_these_addresses_is_not_that_of_the_first() {
+    let owners = Owners::new();
+    if !works(&owners) {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap().into();
+    let connect = |from: SocketAddr| {
+        let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        socket.bind(&from.into()).unwrap();
+        socket.connect(&to).unwrap();
+        socket
+    };
+    let mut first = connect(([127, 0, 0, 1], 0).into());
+    first.write_all(b"a call").unwrap();
+    first.set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    let from = first.local_addr().unwrap().as_socket().unwrap();
+    drop(first);
+    let _second = connect(from);
+    let (_reset, ends) = accepted(&listener);
+    assert_eq!(owners.of(&ends), Err(NoOwner::Closed));
+    let (_stream, ends) = accepted(&listener);
+    assert_eq!(owners.of(&ends), Ok(Owner::User(own())));
 }
 
 #[test]
 fn other_machines_are_not_asked_about() {
     let silent = Owners { sockets: Err(io::ErrorKind::Unsupported.into()), ..Owners::new() };
-    let remote = "198.51.100.1:700".parse().unwrap();
-    if silent.routes.place("203.0.113.1:20049".parse().unwrap(), remote) == Place::Unknown {
+    let remote = nowhere("203.0.113.1:20049", "198.51.100.1:700");
+    if silent.routes.place(remote.local, remote.peer) == Place::Unknown {
         println!("skipped: no routes are told here");
         return;
     }
-    assert_eq!(silent.of("203.0.113.1:20049".parse().unwrap(), remote), Ok(Owner::Elsewhere));
+    assert_eq!(silent.of(&remote), Ok(Owner::Elsewhere));
     assert!(!silent.told_failed.load(Ordering::Relaxed));
     // A kernel without an answer does not stop the server.
-    let local = "127.0.0.1:1".parse().unwrap();
-    assert_eq!(silent.of(local, "127.0.0.1:2".parse().unwrap()), Ok(Owner::Elsewhere));
+    assert_eq!(silent.of(&nowhere("127.0.0.1:1", "127.0.0.1:2")), Ok(Owner::Elsewhere));
     assert!(silent.told_failed.load(Ordering::Relaxed));
 }
 
@@ -178,15 +216,15 @@ impl Subscriber for Warnings {
 #[test]
 fn what_the_kernel_does_not_tell_is_said_once() {
     let warnings = Warnings::default();
-    let [local, peer] = ["127.0.0.1:1", "127.0.0.1:2"].map(|address| address.parse().unwrap());
+    let ends = nowhere("127.0.0.1:1", "127.0.0.1:2");
     let silent = Owners { sockets: Err(io::ErrorKind::Unsupported.into()), ..Owners::new() };
     tracing::subscriber::with_default(warnings.clone(), || {
         for expected in [1, 0, 0] {
-            assert_eq!(silent.of(local, peer), Ok(Owner::Elsewhere));
+            assert_eq!(silent.of(&ends), Ok(Owner::Elsewhere));
             assert_eq!(warnings.0.swap(0, Ordering::Relaxed), expected, "sockets");
         }
         for expected in [1, 0, 0] {
-            silent.tell_missing(peer);
+            silent.tell_missing(ends.peer);
             assert_eq!(warnings.0.swap(0, Ordering::Relaxed), expected, "addresses");
         }
     });

@@ -9,7 +9,7 @@ use crate::support::{echo_call, program};
 use rpcrdma::{AuthSys, CallError, Client, ClientConfig, Credential, Server, ServerConfig};
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::{AuthStat, Refused};
-use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectionRequest, Incoming, Listener};
+use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectionRequest, Incoming, Listener, TcpEnds};
 use rustix::process::{Uid, geteuid};
 use rustix::thread::set_thread_res_uid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -117,7 +117,7 @@ impl Incoming for Endless {
         Some(([192, 0, 2, 1], 700).into())
     }
 
-    fn tcp_ends(&self) -> io::Result<Option<(SocketAddr, SocketAddr)>> {
+    fn tcp_ends(&self) -> io::Result<Option<TcpEnds>> {
         Err(io::ErrorKind::NotConnected.into())
     }
 
