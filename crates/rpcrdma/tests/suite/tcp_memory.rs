@@ -1,15 +1,23 @@
 //! What clients over TCP make the server hold counts against the share of their address: records, calls in progress, replies.
 
+use std::future::ready;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::support::{ECHO, PROGRAM, SLEEP, TestProgram, program};
 use rpcrdma::rpcbind::RpcbindService;
-use rpcrdma::{PeerShares, Server, ServerConfig, ServerMonitor};
+use rpcrdma::{
+    Binding, CallContext, Effect, Eligibility, PeerShares, Procedure, Program, ResponseFuture, Server,
+    ServerConfig, ServerMonitor,
+};
 use rpcrdma_oncrpc::rpcbind::{Netid, Registration, procedure};
 use rpcrdma_verbs::ProtectionDomain;
+use rpcrdma_xdr::{Decoder, Piece, Stream};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -38,6 +46,10 @@ fn host(last: u8) -> IpAddr {
 }
 
 async fn serve() -> Running {
+    serve_with(ServerConfig::default(), None).await
+}
+
+async fn serve_with(config: ServerConfig, another: Option<Arc<dyn Binding>>) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shares = PeerShares::new(ProtectionDomain::new(4 * SHARE), SHARE);
@@ -46,13 +58,12 @@ async fn serve() -> Running {
         |netid| Registration { program: PROGRAM, version: 1, netid, address, owner: "test".to_owned() };
     let rpcbind = RpcbindService::new(vec![service(Netid::Tcp), service(Netid::Rdma)]);
     let server = Server::builder()
-        .config(ServerConfig::default())
+        .config(config)
         .shares(shares.clone())
         .program(Arc::clone(&program) as _)
-        .program(Arc::new(rpcbind))
-        .listen_tcp(listener)
-        .build()
-        .unwrap();
+        .program(Arc::new(rpcbind));
+    let server = another.into_iter().fold(server, |server, program| server.program(program));
+    let server = server.listen_tcp(listener).build().unwrap();
     let monitor = server.monitor();
     tokio::spawn(server.serve(std::future::pending()));
     Running { address, monitor, shares, program }
@@ -243,4 +254,65 @@ async fn i6_a_call_without_memory_waits_for_its_own_address() {
     assert_eq!(server.monitor.stats().calls, 50, "the call of the first one has not begun");
     held.clear();
     assert_eq!(reply(&mut waiting).await.len(), 24 + 4 + 400);
+}
+
+/// A program that answers with many short pieces, which are copied together: twice as much as the share of an address.
+struct Pieces;
+
+impl Pieces {
+    const NUMBER: u32 = PROGRAM + 1;
+    const LENGTH: usize = 2000;
+    const COUNT: usize = 2 * SHARE / Self::LENGTH;
+}
+
+impl Program for Pieces {
+    fn number(&self) -> u32 {
+        Self::NUMBER
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        1..=1
+    }
+
+    fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
+        Some(Procedure { name: "PIECES", effect: Effect::Idempotent })
+    }
+
+    fn call(&self, _: CallContext, _: Decoder) -> ResponseFuture {
+        let piece = Bytes::from_static(&[0x5a; Self::LENGTH]);
+        let mut results = Stream::new();
+        for _ in 0..Self::COUNT {
+            results.push(Piece::Inline(piece.clone()));
+        }
+        Box::pin(ready(Ok(results)))
+    }
+}
+
+impl Binding for Pieces {
+    fn eligibility(&self, _: u32, _: u32) -> Eligibility {
+        Eligibility { arguments: 0, results: 0 }
+    }
+}
+
+/// A reply for which the share has no memory leaves all the same, and no call begins before.
+#[tokio::test]
+async fn i6_a_reply_beyond_the_share_keeps_the_next_call_waiting() {
+    let config = ServerConfig { max_queued: 64 * SHARE, ..ServerConfig::default() };
+    let server = serve_with(config, Some(Arc::new(Pieces))).await;
+    let mut stream = connect(2, server.address).await;
+    stream.write_all(&record([Pieces::NUMBER, 1, 1], &[])).await.unwrap();
+    // It has begun to leave.
+    let length = usize::try_from(stream.read_u32().await.unwrap() & 0x7fff_ffff).unwrap();
+    assert_eq!(length, 24 + Pieces::COUNT * Pieces::LENGTH);
+    stream.write_all(&echo(400)).await.unwrap();
+    let mut other = connect(3, server.address).await;
+    for _ in 0..50 {
+        other.write_all(&echo(400)).await.unwrap();
+        reply(&mut other).await;
+    }
+    assert_eq!(server.monitor.stats().calls, 51, "the second call of the first one has not begun");
+    let mut octets = vec![0; length];
+    stream.read_exact(&mut octets).await.unwrap();
+    assert!(octets[24..].iter().all(|octet| *octet == 0x5a));
+    assert_eq!(reply(&mut stream).await.len(), 24 + 4 + 400);
 }
