@@ -122,6 +122,41 @@ fn i6_help_shows_every_limit_of_a_server() {
     }
 }
 
+/// Rights belong to a thread, and those that it starts inherit them.
+#[test]
+fn every_thread_of_a_server_has_given_up_rights() {
+    // To act as callers, to open files, and for callers who are root (`capabilities`(7)).
+    const KEPT: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 27;
+    let server = Server::start();
+    let mut threads = 0;
+    for thread in fs::read_dir(format!("/proc/{}/task", server.process())).unwrap() {
+        // One may have ended since.
+        let Ok(status) = fs::read_to_string(thread.unwrap().path().join("status")) else { continue };
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+        assert_eq!(field("NoNewPrivs:"), "1", "{status}");
+        for set in ["CapEff:", "CapPrm:", "CapInh:"] {
+            assert_eq!(u64::from_str_radix(field(set), 16).unwrap() & !KEPT, 0, "{status}");
+        }
+        threads += 1;
+    }
+    assert!(threads > 1);
+}
+
+#[test]
+fn a_refused_mount_is_one_line_with_time_and_address() {
+    let place = scratch();
+    let closed = format!("/closed={},allow=192.0.2.0/24", place.path().display());
+    let server = Server::start_with(&["--export", &closed]);
+    fail(1, &["ls", &server.url("/closed/")]);
+    let (_, log) = server.stop("TERM");
+    let refused: Vec<&str> = log.lines().filter(|line| line.contains("mount refused")).collect();
+    assert_eq!(refused.len(), 1, "{log}");
+    // As in 2026-01-31T12:00:00.123456Z.
+    let (time, rest) = refused[0].split_once(' ').unwrap();
+    assert!(time.starts_with("20") && time.contains('T') && time.ends_with('Z'), "{log}");
+    assert!(rest.contains("warn ") && rest.contains("peer=127.0.0.1:"), "{log}");
+}
+
 /// I6: limits that were told hold, and each is reached alone.
 #[test]
 fn i6_connections_are_bounded_as_told() {

@@ -89,6 +89,11 @@ impl Server {
         self.place.path().join("export")
     }
 
+    /// The number of its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn rdma(&self) -> &str {
         self.ready["rdma"].as_str().unwrap()
     }

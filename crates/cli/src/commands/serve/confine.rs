@@ -43,8 +43,10 @@ pub(super) struct Needs<'a> {
     pub(super) superuser: bool,
     /// Ports on which it will listen.
     pub(super) ports: &'a [u16],
-    /// Directories that are written to, if all others can be closed.
-    pub(super) only: Option<&'a [&'a Path]>,
+    /// Directories that are written to.
+    pub(super) directories: &'a [&'a Path],
+    /// Whether files are found by the kernel's handles, without their paths: then other directories stay open.
+    pub(super) kernel_handles: bool,
 }
 
 /// Gives up all rights but these. To be called while the process has one thread.
@@ -61,8 +63,8 @@ pub(super) fn confine(needs: &Needs<'_>) -> io::Result<()> {
             CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },
         )?;
     }
-    if let Some(directories) = needs.only {
-        match restrict(directories) {
+    if !needs.kernel_handles {
+        match restrict(needs.directories) {
             Ok(()) => tracing::debug!("confined to the exports by Landlock"),
             Err(error) => tracing::info!(%error, "not confined to the exports by Landlock"),
         }
@@ -102,14 +104,18 @@ fn restrict(directories: &[&Path]) -> Result<(), RulesetError> {
 mod tests {
     use std::fs;
 
+    use rustix::thread::no_new_privs;
+
     use super::*;
+
+    const NOTHING: Needs<'_> = Needs { superuser: false, ports: &[], directories: &[], kernel_handles: true };
 
     #[test]
     fn capabilities_that_are_kept() {
-        let plain = Needs { superuser: false, ports: &[20049, 0], only: None };
+        let plain = Needs { ports: &[20049, 0], ..NOTHING };
         assert_eq!(kept(&plain), CALLERS);
         assert_eq!(kept(&Needs { superuser: true, ..plain }), CALLERS | SUPERUSER);
-        let port = kept(&Needs { superuser: false, ports: &[2049, 1023], only: None });
+        let port = kept(&Needs { ports: &[2049, 1023], ..NOTHING });
         assert_eq!(port, CALLERS | CapabilitySet::NET_BIND_SERVICE);
     }
 
@@ -118,27 +124,33 @@ mod tests {
     fn what_was_given_up_is_gone() {
         let before = capabilities(None).unwrap();
         let after = std::thread::spawn(|| {
-            confine(&Needs { superuser: false, ports: &[], only: None }).unwrap();
-            capabilities(None).unwrap()
+            confine(&NOTHING).unwrap();
+            (capabilities(None).unwrap(), no_new_privs().unwrap())
         });
-        let after = after.join().unwrap();
+        let (after, no_new) = after.join().unwrap();
+        assert!(no_new, "a program that it runs may get more rights");
         assert_eq!(after.permitted, before.permitted & CALLERS);
         assert_eq!(after.effective, after.permitted);
     }
 
     #[test]
     fn nothing_is_changed_outside_of_the_exports() {
+        let known = Ruleset::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(AccessFs::from_all(ABI::V2))
+            .and_then(Ruleset::create);
+        if let Err(error) = known {
+            println!("skipped: no Landlock here: {error}");
+            return;
+        }
         let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for name in ["one", "two"] {
             fs::create_dir(inside.path().join(name)).unwrap();
         }
         let (tree, foreign) = (inside.path().to_owned(), outside.path().to_owned());
         let confined = std::thread::spawn(move || {
-            confine(&Needs { superuser: false, ports: &[], only: Some(&[&tree]) }).unwrap();
-            if fs::read_dir("/").is_ok() {
-                println!("skipped: no Landlock here");
-                return;
-            }
+            confine(&Needs { directories: &[&tree], kernel_handles: false, ..NOTHING }).unwrap();
+            assert!(fs::read_dir("/").is_err(), "the system's own places only can be read");
             fs::write(tree.join("one/file"), "x").unwrap();
             fs::rename(tree.join("one/file"), tree.join("two/file")).unwrap();
             fs::hard_link(tree.join("two/file"), tree.join("one/link")).unwrap();
@@ -153,6 +165,18 @@ mod tests {
                     "{error}"
                 );
             }
+        });
+        confined.join().unwrap();
+    }
+
+    /// Landlock refuses a file that was opened by its handle and has no path that is known.
+    #[test]
+    fn where_handles_are_the_kernels_no_directory_is_closed() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (tree, foreign) = (inside.path().to_owned(), outside.path().to_owned());
+        let confined = std::thread::spawn(move || {
+            confine(&Needs { directories: &[&tree], ..NOTHING }).unwrap();
+            fs::write(foreign.join("file"), "x").unwrap();
         });
         confined.join().unwrap();
     }

@@ -185,7 +185,8 @@ impl Serve {
         let needs = Needs {
             superuser: options.iter().any(|option| option.squash == SquashOption::None),
             ports: &ports,
-            only: (!kernel_handles).then_some(directories.as_slice()),
+            directories: &directories,
+            kernel_handles,
         };
         confine(&needs).map_err(|error| Failure::failed(format!("cannot give up privileges: {error}")))
     }

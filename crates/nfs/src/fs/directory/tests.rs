@@ -361,6 +361,34 @@ fn who_does_not_act_as_others_lends_no_set_id_bits() {
     }
 }
 
+/// The kernel leaves the bits where a process with all rights over files makes the change for its callers.
+#[test]
+fn who_does_not_act_as_others_takes_set_id_bits_off() {
+    type Step<'a> = &'a dyn Fn() -> Result<(), FsError>;
+    let tree = tempfile::tempdir().unwrap();
+    let (_place, fs) = open_without_rights(tree.path());
+    let path = tree.path().join("file");
+    fs::write(&path, "text").unwrap();
+    let who = Identity { uid: 1000, gid: 1000, groups: Vec::new() };
+    let id = fs.lookup(&who, &fs.root(), LookupName::new(b"file").unwrap()).unwrap().node.id;
+    let cut = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
+    let written = || fs.write(&who, &id, 0, b"TEXT", Stability::Unstable).result.map(drop);
+    let resized = || fs.set_attributes(&who, &id, &cut(2), None).result;
+    let created = || {
+        let how = CreateHow::Unchecked(cut(0));
+        fs.create(&who, &fs.root(), Name::new(b"file").unwrap(), &how).result.map(drop)
+    };
+    let changes: [(&str, Step<'_>); 3] = [("write", &written), ("size", &resized), ("create", &created)];
+    for (change, make) in changes {
+        // Without the group's right to execute, its bit has another meaning.
+        for (bits, left) in [(0o6755, 0o755), (0o6745, 0o2745)] {
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(bits)).unwrap();
+            assert_eq!(make(), Ok(()), "{change}");
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, left, "{change}");
+        }
+    }
+}
+
 #[test]
 fn who_asks_for_itself_as_owner_may_create() {
     let who = Identity { uid: 1000, gid: 1001, groups: Vec::new() };

@@ -1,6 +1,11 @@
 //! Rules of exports, and what the program says to calls that make no sense.
 
+use std::fmt::{Debug, Write};
+use std::sync::Mutex;
+
 use rpcrdma_oncrpc::AcceptStat;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use super::super::{Membership, UserDatabase};
 use super::*;
@@ -67,6 +72,68 @@ async fn networks_hold_for_every_call() {
         assert_eq!(bed.read(bed.root, 0, 1).await.unwrap_err(), Status::Acces, "{}", bed.name);
         assert_eq!(bed.mnt("/").await, MountResult::Fail(crate::mount::MountStatus::Acces), "{}", bed.name);
     }
+}
+
+/// Keeps what is told at the level of warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).unwrap();
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test]
+async fn each_kind_of_refusal_leaves_a_line_with_the_address() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let allow = vec!["192.0.2.0/24".parse().unwrap()];
+    let memory = Arc::new(MemoryFs::new(MemoryOptions::default()));
+    let export = Export { allow, ..Export::new("/", memory) };
+    let mut bed = Bed::serving("memory", vec![export], HandleKey::random());
+    assert!(bed.getattr(bed.root).await.is_ok());
+    bed.peer = "198.51.100.1:700".parse().unwrap();
+    warnings.0.lock().unwrap().clear();
+    let told = |what: &str| {
+        let lines = std::mem::take(&mut *warnings.0.lock().unwrap());
+        let one = |line: &String| line.contains(what) && line.contains("peer=198.51.100.1:700 ");
+        assert!(lines.len() == 1 && lines.iter().all(one), "{what}: {lines:?}");
+    };
+    assert!(matches!(bed.mnt("/").await, MountResult::Fail(_)));
+    told("mount refused: \"/\"");
+    assert_eq!(bed.getattr(bed.root).await, Err(Status::Acces));
+    told("caller refused: export \"/\" does not admit this address");
+    let mut forged = bed.root.as_bytes().to_vec();
+    forged[0] ^= 1;
+    assert_eq!(bed.getattr(FileHandle::new(&forged).unwrap()).await, Err(Status::BadHandle));
+    told("file handle refused: this server did not make it");
 }
 
 #[tokio::test]

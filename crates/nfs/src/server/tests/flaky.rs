@@ -12,11 +12,17 @@ use crate::fs::{
 pub(super) struct FlakyFs {
     directory: Arc<DirectoryFs>,
     fault: Mutex<Option<(&'static str, FsError)>>,
+    located: bool,
 }
 
 impl FlakyFs {
     pub(super) fn new(directory: Arc<DirectoryFs>) -> Self {
-        Self { directory, fault: Mutex::default() }
+        Self { directory, fault: Mutex::default(), located: true }
+    }
+
+    /// One that cannot say where it lies, as without the list of mounts.
+    pub(super) fn without_location(directory: Arc<DirectoryFs>) -> Self {
+        Self { located: false, ..Self::new(directory) }
     }
 
     /// The next look-up of this name fails.
@@ -40,7 +46,7 @@ impl FileSystem for FlakyFs {
     }
 
     fn location(&self) -> Option<&Location> {
-        self.directory.location()
+        self.directory.location().filter(|_| self.located)
     }
 
     fn is_within(&self, id: &FileId, borders: &[Place]) -> Result<bool, FsError> {

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::super::ExportError;
 use super::flaky::FlakyFs;
 use super::*;
 use crate::fs::{FsError, testing};
@@ -285,6 +286,35 @@ async fn the_root_of_an_export_is_safe_from_look_ups_that_fail() {
         assert_eq!(bed.status(&LinkArgs { file, link: place(root, "secret") }).await, exists, "{name}");
         assert_eq!(bed.rename((root, "empty"), (root, "other")).await, None, "{name}");
         assert_eq!(bed.remove(root, "none").await, Some(Status::NoEnt), "{name}");
+    }
+}
+
+/// Their rules could not be kept then: no server is better than one that keeps some.
+#[test]
+fn exports_whose_overlap_cannot_be_seen_are_refused_at_the_start() {
+    for trees in Trees::all() {
+        let (whole, part) = (trees.directory(""), trees.directory("secret"));
+        let (outer, inner) = (Export::new("/", whole.clone()), Export::new("/inner", part.clone()));
+        let lost = |export: &Export, directory: &Arc<DirectoryFs>| Export {
+            file_system: Arc::new(FlakyFs::without_location(directory.clone())),
+            ..export.clone()
+        };
+        let (lost_outer, lost_inner) = (lost(&outer, &whole), lost(&inner, &part));
+        let start = |exports: &[&Export]| {
+            let key = HandleKey::from_state(&trees.state);
+            let exports = exports.iter().copied().cloned().collect();
+            NfsServer::new(key, exports, ServerOptions::default()).map(drop)
+        };
+        let refused = |first: &str, second: &str| {
+            Err(ExportError::Overlap { first: first.to_owned(), second: second.to_owned() })
+        };
+        assert_eq!(start(&[&lost_outer, &inner]), refused("/", "/inner"));
+        assert_eq!(start(&[&inner, &lost_outer]), refused("/inner", "/"));
+        assert_eq!(start(&[&outer, &lost_inner]), refused("/", "/inner"));
+        // A single one overlaps nothing, nor does a directory under two names.
+        assert_eq!(start(&[&lost_inner]), Ok(()));
+        let again = Export { name: "/again".to_owned(), ..lost_inner.clone() };
+        assert_eq!(start(&[&lost_inner, &again]), Ok(()));
     }
 }
 
