@@ -11,13 +11,14 @@
 
 mod support;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rpcrdma::{CallError, Client, ClientConfig, Server, ServerConfig, ServerMonitor, Sink};
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener, Timeouts};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::network::{self, host};
 use support::{TestProgram, echo, get, get_call, pattern};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -37,10 +38,10 @@ struct Running {
 }
 
 /// A server with these timers of its provider, and a client beside whom others are slow.
-async fn serve(config: ServerConfig, timeouts: Timeouts) -> Running {
+async fn serve(at: IpAddr, config: ServerConfig, timeouts: Timeouts) -> Running {
     let mut iwarp = Config::default();
     iwarp.timeouts = timeouts;
-    let listener = IwarpListener::bind(([127, 0, 0, 1], 0).into(), iwarp).await.unwrap();
+    let listener = IwarpListener::bind((at, 0).into(), iwarp).await.unwrap();
     let shares = config.shares();
     let program = TestProgram { shares: Some(shares.clone()), ..TestProgram::default() };
     let server = Server::builder().config(config).shares(shares).program(Arc::new(program));
@@ -101,7 +102,7 @@ async fn i6_two_thousand_silent_connections_end_by_the_start_up_timer() {
         ..ServerConfig::default()
     };
     let startup = Duration::from_secs(3);
-    let server = serve(config, Timeouts { startup, ..Timeouts::default() }).await;
+    let server = serve(Ipv4Addr::LOCALHOST.into(), config, Timeouts { startup, ..Timeouts::default() }).await;
     server.served().await;
     let (held, before) = (server.held().await, descriptors());
 
@@ -142,7 +143,7 @@ async fn slow_way(server: SocketAddr, pace: Pace) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(pace.window).unwrap();
-    socket.bind(([127, 0, 0, 66], 0).into()).unwrap();
+    socket.bind((host(66), 0).into()).unwrap();
     tokio::spawn(async move {
         let (mut near_read, mut near_write) = listener.accept().await.unwrap().0.into_split();
         let (mut far_read, mut far_write) = socket.connect(server).await.unwrap().into_split();
@@ -180,10 +181,13 @@ async fn slow_gets(server: &Running, pace: Pace, count: usize) -> JoinSet<Result
 #[tokio::test]
 async fn i6_a_reader_of_a_kilobyte_a_second_ends_by_the_timer_of_stalled_sends() {
     let _alone = ALONE.lock().await;
+    if !network::is_inside("i6_a_reader_of_a_kilobyte_a_second_ends_by_the_timer_of_stalled_sends") {
+        return;
+    }
     let stalled_send = Duration::from_millis(1500);
     let config = ServerConfig { memory: 64 * MIB, ..ServerConfig::default() };
     let share = config.shares().limit();
-    let server = serve(config, Timeouts { stalled_send, ..Timeouts::default() }).await;
+    let server = serve(host(1), config, Timeouts { stalled_send, ..Timeouts::default() }).await;
     server.served().await;
     let held = server.held().await;
 
@@ -202,8 +206,12 @@ async fn i6_a_reader_of_a_kilobyte_a_second_ends_by_the_timer_of_stalled_sends()
 #[tokio::test]
 async fn i6_a_slow_reader_that_goes_on_is_served_to_the_end() {
     let _alone = ALONE.lock().await;
+    if !network::is_inside("i6_a_slow_reader_that_goes_on_is_served_to_the_end") {
+        return;
+    }
     let stalled_send = Duration::from_millis(1500);
-    let server = serve(ServerConfig::default(), Timeouts { stalled_send, ..Timeouts::default() }).await;
+    let server =
+        serve(host(1), ServerConfig::default(), Timeouts { stalled_send, ..Timeouts::default() }).await;
     // 3 MiB/s: longer for all of it than the timer, but never as long without any.
     let pace = Pace { octets: 64 << 10, pause: Duration::from_millis(20), window: 128 << 10 };
     let mut gets = slow_gets(&server, pace, 8).await;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::support::network::{self, host};
 use crate::support::{ECHO, PROGRAM, SLEEP, TestProgram, program};
 use rpcrdma::rpcbind::RpcbindService;
 use rpcrdma::{
@@ -27,6 +28,9 @@ use tokio::time::timeout;
 /// The share of one address in these tests, in octets.
 const SHARE: usize = 1 << 20;
 
+/// Where a client is that is the only one.
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 struct Running {
     address: SocketAddr,
     monitor: ServerMonitor,
@@ -36,21 +40,17 @@ struct Running {
 
 impl Running {
     /// What an address holds.
-    fn held(&self, last: u8) -> usize {
-        self.shares.of(Some(host(last))).usage().in_use
+    fn held(&self, at: IpAddr) -> usize {
+        self.shares.of(Some(at)).usage().in_use
     }
 }
 
-fn host(last: u8) -> IpAddr {
-    Ipv4Addr::new(127, 0, 0, last).into()
+async fn serve(at: IpAddr) -> Running {
+    serve_with(at, ServerConfig::default(), None).await
 }
 
-async fn serve() -> Running {
-    serve_with(ServerConfig::default(), None).await
-}
-
-async fn serve_with(config: ServerConfig, another: Option<Arc<dyn Binding>>) -> Running {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+async fn serve_with(at: IpAddr, config: ServerConfig, another: Option<Arc<dyn Binding>>) -> Running {
+    let listener = TcpListener::bind((at, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let shares = PeerShares::new(ProtectionDomain::new(4 * SHARE), SHARE);
     let program = program();
@@ -69,13 +69,13 @@ async fn serve_with(config: ServerConfig, another: Option<Arc<dyn Binding>>) -> 
     Running { address, monitor, shares, program }
 }
 
-/// A connection from 127.0.0.`last`, for which the system keeps few octets.
-async fn connect(last: u8, to: SocketAddr) -> TcpStream {
+/// A connection from this address, for which the system keeps few octets.
+async fn connect(from: IpAddr, to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     // The server's system keeps so many octets as fit into a few segments.
     SockRef::from(&socket).set_tcp_mss(536).unwrap();
-    socket.bind((host(last), 0).into()).unwrap();
+    socket.bind((from, 0).into()).unwrap();
     socket.connect(to).await.unwrap()
 }
 
@@ -130,12 +130,12 @@ async fn reply(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// Sends calls until nobody takes more of them, so that their replies fill the share; none is read.
-fn flood(to: &Running, connections: usize, call: &[u8]) -> JoinSet<()> {
+fn flood(to: &Running, from: IpAddr, connections: usize, call: &[u8]) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for _ in 0..connections {
         let (address, calls) = (to.address, call.repeat(16));
         tasks.spawn(async move {
-            let mut stream = connect(2, address).await;
+            let mut stream = connect(from, address).await;
             while stream.write_all(&calls).await.is_ok() {}
         });
     }
@@ -144,63 +144,66 @@ fn flood(to: &Running, connections: usize, call: &[u8]) -> JoinSet<()> {
 
 #[tokio::test]
 async fn i6_calls_in_progress_count_against_the_share_of_their_address() {
-    let server = serve().await;
-    let mut stream = connect(2, server.address).await;
+    let server = serve(HERE).await;
+    let mut stream = connect(HERE, server.address).await;
     for _ in 0..20 {
         stream.write_all(&record([PROGRAM, 1, SLEEP], &[60_000])).await.unwrap();
     }
     until("20 calls", || server.program.calls.load(Ordering::SeqCst) == 20).await;
-    assert!(server.held(2) >= 20 * 4096, "{}", server.held(2));
+    assert!(server.held(HERE) >= 20 * 4096, "{}", server.held(HERE));
     drop(stream);
     // The handlers go on, and so does what they hold.
-    until("the end of the connection", || server.held(2) < 20 * 4096 + (16 << 10)).await;
-    assert!(server.held(2) >= 20 * 4096, "{}", server.held(2));
+    until("the end of the connection", || server.held(HERE) < 20 * 4096 + (16 << 10)).await;
+    assert!(server.held(HERE) >= 20 * 4096, "{}", server.held(HERE));
 }
 
 #[tokio::test]
 async fn i6_a_call_counts_for_its_handler_and_its_record_whatever_its_credential() {
-    let server = serve().await;
+    let server = serve(HERE).await;
     let call = record_by(&longest_credential(), [PROGRAM, 1, SLEEP], &[60_000]);
-    let mut stream = connect(2, server.address).await;
+    let mut stream = connect(HERE, server.address).await;
     for _ in 0..20 {
         stream.write_all(&call).await.unwrap();
     }
     until("20 calls", || server.program.calls.load(Ordering::SeqCst) == 20).await;
     let least = 20 * (ServerConfig::HANDLER_ROOM + call.len());
-    assert!(server.held(2) >= least, "{} of {least}", server.held(2));
+    assert!(server.held(HERE) >= least, "{} of {least}", server.held(HERE));
 }
 
 #[tokio::test]
 async fn i6_records_of_short_fragments_count_against_the_share_of_their_address() {
     for fragment in [300_u32, 5000, 12_000] {
-        let server = serve().await;
+        let server = serve(HERE).await;
         let mut octets = fragment.to_be_bytes().to_vec();
         octets.resize(4 + usize::try_from(fragment).unwrap(), 0);
-        let mut stream = connect(2, server.address).await;
+        let mut stream = connect(HERE, server.address).await;
         for _ in 0..8 {
             stream.write_all(&octets).await.unwrap();
         }
         let least = 8 * usize::try_from(fragment).unwrap();
-        until("the record counts", || server.held(2) >= least).await;
+        until("the record counts", || server.held(HERE) >= least).await;
         drop(stream);
-        until("its end", || server.held(2) == 0).await;
+        until("its end", || server.held(HERE) == 0).await;
     }
 }
 
 #[tokio::test]
 async fn i6_replies_that_nobody_takes_stop_their_address_alone() {
+    if !network::is_inside("tcp_memory::i6_replies_that_nobody_takes_stop_their_address_alone") {
+        return;
+    }
     let dump = [rpcrdma_oncrpc::rpcbind::PROGRAM, 4, procedure::DUMP];
     for call in [echo(400), echo(8000), record(dump, &[])] {
-        let server = serve().await;
-        let attack = flood(&server, 8, &call);
-        until("its share is used up", || server.held(2) >= SHARE - (SHARE >> 3)).await;
+        let server = serve(host(1)).await;
+        let attack = flood(&server, host(2), 8, &call);
+        until("its share is used up", || server.held(host(2)) >= SHARE - (SHARE >> 3)).await;
         // Others are served meanwhile.
-        let mut other = connect(3, server.address).await;
+        let mut other = connect(host(3), server.address).await;
         for _ in 0..20 {
             other.write_all(&echo(400)).await.unwrap();
             assert_eq!(reply(&mut other).await.len(), 24 + 4 + 400);
         }
-        assert!(server.held(2) <= SHARE, "{}", server.held(2));
+        assert!(server.held(host(2)) <= SHARE, "{}", server.held(host(2)));
         drop(attack);
         until("all of it is given back", || server.monitor.stats().memory_in_use == 0).await;
     }
@@ -209,10 +212,10 @@ async fn i6_replies_that_nobody_takes_stop_their_address_alone() {
 #[tokio::test]
 async fn i6_who_reads_late_gets_every_reply() {
     const CALLS: usize = 4000;
-    let server = serve().await;
+    let server = serve(HERE).await;
     let mut tasks = JoinSet::new();
     for _ in 0..8 {
-        let stream = connect(2, server.address).await;
+        let stream = connect(HERE, server.address).await;
         let (mut read, mut write) = stream.into_split();
         tasks.spawn(async move {
             for _ in 0..CALLS {
@@ -221,7 +224,7 @@ async fn i6_who_reads_late_gets_every_reply() {
             // Until the replies are read.
             std::future::pending::<()>().await;
         });
-        let (held, share) = (server.shares.of(Some(host(2))), SHARE);
+        let (held, share) = (server.shares.of(Some(HERE)), SHARE);
         tasks.spawn(async move {
             until("the share is used up", || held.usage().in_use >= share / 2).await;
             let mut reply = vec![0; CALLS * (4 + 24 + 4 + 1000)];
@@ -239,14 +242,17 @@ async fn i6_who_reads_late_gets_every_reply() {
 
 #[tokio::test]
 async fn i6_a_call_without_memory_waits_for_its_own_address() {
-    let server = serve().await;
+    if !network::is_inside("tcp_memory::i6_a_call_without_memory_waits_for_its_own_address") {
+        return;
+    }
+    let server = serve(host(1)).await;
     // All that the address may have, but for the read-ahead block of one connection.
     let share = server.shares.of(Some(host(2)));
     let mut held: Vec<_> = std::iter::from_fn(|| share.allocate(1 << 14, 1).ok()).collect();
     drop(held.pop());
-    let mut waiting = connect(2, server.address).await;
+    let mut waiting = connect(host(2), server.address).await;
     waiting.write_all(&echo(400)).await.unwrap();
-    let mut other = connect(3, server.address).await;
+    let mut other = connect(host(3), server.address).await;
     for _ in 0..50 {
         other.write_all(&echo(400)).await.unwrap();
         reply(&mut other).await;
@@ -297,15 +303,18 @@ impl Binding for Pieces {
 /// A reply for which the share has no memory leaves all the same, and no call begins before.
 #[tokio::test]
 async fn i6_a_reply_beyond_the_share_keeps_the_next_call_waiting() {
+    if !network::is_inside("tcp_memory::i6_a_reply_beyond_the_share_keeps_the_next_call_waiting") {
+        return;
+    }
     let config = ServerConfig { max_queued: 64 * SHARE, ..ServerConfig::default() };
-    let server = serve_with(config, Some(Arc::new(Pieces))).await;
-    let mut stream = connect(2, server.address).await;
+    let server = serve_with(host(1), config, Some(Arc::new(Pieces))).await;
+    let mut stream = connect(host(2), server.address).await;
     stream.write_all(&record([Pieces::NUMBER, 1, 1], &[])).await.unwrap();
     // It has begun to leave.
     let length = usize::try_from(stream.read_u32().await.unwrap() & 0x7fff_ffff).unwrap();
     assert_eq!(length, 24 + Pieces::COUNT * Pieces::LENGTH);
     stream.write_all(&echo(400)).await.unwrap();
-    let mut other = connect(3, server.address).await;
+    let mut other = connect(host(3), server.address).await;
     for _ in 0..50 {
         other.write_all(&echo(400)).await.unwrap();
         reply(&mut other).await;

@@ -15,6 +15,7 @@ use rpcrdma::{
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
 
 pub mod bounce;
+pub mod network;
 pub mod raw;
 
 pub const PROGRAM: u32 = 0x2000_00f0;
