@@ -53,7 +53,7 @@ pub(crate) fn lookup(dir: FileHandle, number: u32) -> LookupArgs {
     LookupArgs { what: DirOpArgs { dir, name: FileName::new(format!("missing-{number}")) } }
 }
 
-/// `count` connections from 127.0.0.`source` keep `window` calls in flight each.
+/// `count` connections from 192.0.2.`source` keep `window` calls in flight each.
 pub(crate) async fn flood(
     to: SocketAddr,
     source: u8,

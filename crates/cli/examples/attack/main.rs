@@ -1,4 +1,4 @@
-//! Attacks a release build of `rpcrdma serve` on loopback and measures memory and delay.
+//! Attacks a release build of `rpcrdma serve` on one machine and measures memory and delay.
 //!
 //! ```sh
 //! cargo build --release
@@ -9,12 +9,17 @@
 //! seconds. Meanwhile another address calls GETATTR and notes each delay. The table shows the worst of all runs. The program ends
 //! with status 1 if the server held more memory than its options allow, or if it delayed the other client too much.
 //!
+//! The server counts all loopback addresses as one client. So this program runs itself once more in a network namespace of its own.
+//! There the server and the clients have addresses of 192.0.2.0/24. That needs `unshare`, `ip`, and root or a kernel that allows
+//! ordinary users namespaces of users.
+//!
 //! Attacking threads have a low priority: real attackers bring processors of their own.
 
 mod fixture;
 mod flood;
 mod hoard;
 mod list;
+mod network;
 mod rdma;
 mod rpc;
 mod server;
@@ -35,7 +40,7 @@ use crate::table::Table;
 /// The error of any step.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Attacks `rpcrdma serve` on loopback; measures its memory and the delay of another client.
+/// Attacks `rpcrdma serve` in a network namespace of its own; measures its memory and the delay of another client.
 #[derive(Debug, Parser)]
 #[command(name = "attack", max_term_width = 100)]
 pub(crate) struct Options {
@@ -108,6 +113,7 @@ fn run() -> Result<bool, Failure> {
         return Ok(true);
     }
     let program = options.server()?;
+    network::enter()?;
     server::raise_descriptors()?;
     let fixture = Fixture::new()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

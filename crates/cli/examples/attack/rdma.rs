@@ -56,7 +56,7 @@ impl Call {
     }
 }
 
-/// A relay to the server from 127.0.0.`source`; it takes nothing more of the server once `deaf` is true.
+/// A relay to the server from 192.0.2.`source`; it takes nothing more of the server once `deaf` is true.
 async fn relay(to: SocketAddr, source: u8, deaf: watch::Receiver<bool>) -> Result<SocketAddr, Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -110,7 +110,7 @@ async fn client(address: SocketAddr) -> Result<Client, Failure> {
     Ok(Client::rdma(Arc::new(IwarpConnector::default()), address, config).await?)
 }
 
-/// `count` connections from 127.0.0.`source` keep `window` calls in flight each.
+/// `count` connections from 192.0.2.`source` keep `window` calls in flight each.
 pub(crate) async fn flood(
     to: SocketAddr,
     source: u8,

@@ -1,6 +1,6 @@
-//! Calls as octets, with record marking, and sockets from any address of this machine.
+//! Calls as octets, with record marking, and sockets from any address of the [network](crate::network).
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use rpcrdma_nfs::mount::{DirPath, MOUNT_PROGRAM, MOUNT_VERSION, MountProcedure};
 use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION, NfsCall};
@@ -10,6 +10,7 @@ use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::Failure;
+use crate::network::address;
 
 /// Most octets of a reply that anybody here reads.
 pub(crate) const REPLY_MAX: usize = 4 << 20;
@@ -17,17 +18,12 @@ pub(crate) const REPLY_MAX: usize = 4 << 20;
 /// A small TCP segment, in octets.
 const SMALL_SEGMENT: u32 = 536;
 
-/// An address of this machine: 127.0.0.`last`.
-pub(crate) const fn source(last: u8) -> Ipv4Addr {
-    Ipv4Addr::new(127, 0, 0, last)
-}
-
-/// A connection from 127.0.0.`last`.
+/// A connection from 192.0.2.`last`.
 pub(crate) async fn connect(last: u8, to: SocketAddr) -> Result<TcpStream, Failure> {
     open(last, to, None).await
 }
 
-/// A connection from 127.0.0.`last` for which the system keeps few octets, so that unread replies stay with the server.
+/// A connection from 192.0.2.`last` for which the system keeps few octets, so that unread replies stay with the server.
 pub(crate) async fn connect_narrow(last: u8, to: SocketAddr) -> Result<TcpStream, Failure> {
     open(last, to, Some(4096)).await
 }
@@ -39,7 +35,7 @@ async fn open(last: u8, to: SocketAddr, receive: Option<u32>) -> Result<TcpStrea
         // The server's system keeps so many octets as fit into a few segments.
         SockRef::from(&socket).set_tcp_mss(SMALL_SEGMENT)?;
     }
-    socket.bind((source(last), 0).into())?;
+    socket.bind((address(last), 0).into())?;
     let stream = socket.connect(to).await?;
     stream.set_nodelay(true)?;
     Ok(stream)

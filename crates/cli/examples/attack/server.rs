@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use crate::fixture::Fixture;
+use crate::network::SERVER;
 use crate::{Failure, Options};
 
 /// Raises the soft limit of descriptors to the hard one, for the server too.
@@ -33,9 +34,10 @@ pub(crate) struct Resident {
 
 impl Process {
     pub(crate) fn start(program: &Path, fixture: &Fixture, options: &Options) -> Result<Self, Failure> {
+        let listen = format!("{SERVER}:0");
         let mut command = Command::new(program);
         command
-            .args(["serve", "--json", "--listen", "127.0.0.1:0", "--tcp", "127.0.0.1:0"])
+            .args(["serve", "--json", "--listen", &listen, "--tcp", &listen])
             .arg("--state")
             .arg(fixture.state())
             .args(["--memory", &format!("{}M", options.memory)])

@@ -16,7 +16,8 @@ use rpcrdma_xdr::{Decode, Decoder};
 use socket2::{Domain, Socket, Type};
 
 use crate::Failure;
-use crate::rpc::{self, REPLY_MAX, source};
+use crate::network::address;
+use crate::rpc::{self, REPLY_MAX};
 
 /// Last octet of its address.
 pub(crate) const ADDRESS: u8 = 99;
@@ -34,7 +35,7 @@ pub(crate) struct Caller {
 impl Caller {
     pub(crate) fn connect(to: SocketAddr) -> Result<Self, Failure> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        socket.bind(&SocketAddr::from((source(ADDRESS), 0)).into())?;
+        socket.bind(&SocketAddr::from((address(ADDRESS), 0)).into())?;
         socket.connect(&to.into())?;
         socket.set_tcp_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;
