@@ -1,16 +1,19 @@
 //! [`Origin`]: addresses that count as one client wherever something is bounded for each address.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bits of an IPv6 address that name its network (RFC 4291 §2.5.1). The other 64 are its host's choice.
 const NETWORK_BITS: u32 = 64;
 
-/// Where a peer comes from, for limits: an IPv4 address, or all addresses of one IPv6 network of 64 bits.
+/// Where a peer comes from, for limits: an IPv4 address, all addresses of one IPv6 network of 64 bits, or all loopback addresses.
 ///
 /// A host has as many addresses of its IPv6 network as it likes, so a limit for each of them would be none. Hosts of one network
 /// therefore have one limit together. So have all hosts that come by link-local addresses, whatever their link. An IPv4 address on
 /// an IPv6 socket (RFC 4291 §2.5.5.2) is that IPv4 address.
+///
+/// Any user of this machine can bind sockets to each address of 127.0.0.0/8 (RFC 1122 §3.2.1.3 (g)). So all of them and `::1` are one
+/// origin, shown as 127.0.0.1.
 ///
 /// Not for questions of right or identity: whom an export admits, and whose a call is, is asked of the whole address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,11 +24,12 @@ impl Origin {
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
-            IpAddr::V6(address) if !address.is_loopback() => {
+            address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(address) => {
                 let network = u128::MAX << (u128::BITS - NETWORK_BITS);
                 Ipv6Addr::from_bits(address.to_bits() & network).into()
             }
-            address => address,
+            address @ IpAddr::V4(_) => address,
         })
     }
 }
@@ -33,8 +37,8 @@ impl Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            IpAddr::V6(network) if !network.is_loopback() => write!(f, "{network}/{NETWORK_BITS}"),
-            address => address.fmt(f),
+            IpAddr::V6(network) => write!(f, "{network}/{NETWORK_BITS}"),
+            IpAddr::V4(address) => address.fmt(f),
         }
     }
 }
@@ -49,8 +53,6 @@ mod tests {
         for (address, origin) in [
             ("192.0.2.1", "192.0.2.1"),
             ("::ffff:192.0.2.1", "192.0.2.1"),
-            ("127.0.0.1", "127.0.0.1"),
-            ("::1", "::1"),
             ("2001:db8:1:2::1", "2001:db8:1:2::/64"),
             ("2001:db8:1:2:ffff:ffff:ffff:ffff", "2001:db8:1:2::/64"),
             ("2001:db8:1:3::1", "2001:db8:1:3::/64"),
@@ -62,5 +64,25 @@ mod tests {
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:2"));
         assert_ne!(of("2001:db8:0:1::1"), of("2001:db8::1"));
         assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
+
+    #[test]
+    fn i6_all_loopback_addresses_are_one_origin() {
+        let of = |address: &str| Origin::of(address.parse().unwrap());
+        for address in [
+            "127.0.0.1",
+            "127.0.0.2",
+            "127.0.1.1",
+            "127.255.255.254",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::ffff:127.9.9.9",
+        ] {
+            assert_eq!(of(address).to_string(), "127.0.0.1", "{address}");
+            assert_eq!(of(address), of("127.0.0.1"), "{address}");
+        }
+        for address in ["126.255.255.255", "128.0.0.0", "::2", "192.0.2.1"] {
+            assert_ne!(of(address), of("127.0.0.1"), "{address}");
+        }
     }
 }

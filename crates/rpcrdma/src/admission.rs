@@ -204,6 +204,8 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
     use super::*;
 
     fn peer(last: u8, port: u16) -> Option<SocketAddr> {
@@ -245,6 +247,23 @@ mod tests {
         places.push(admission.admit(Some(other), true).unwrap());
         drop(places);
         assert!(admission.inner.lock().by_peer.is_empty());
+    }
+
+    #[test]
+    fn i6_the_loopback_addresses_leave_places_for_other_machines() {
+        // The defaults of a server.
+        let (total, per_peer, half_open) = (512, 256, 64);
+        for half in [false, true] {
+            let admission = Admission::new(total, per_peer, half_open);
+            // A user of this machine can bind sockets to any of these, and to ::1.
+            let ipv4 = (1..).step_by(9999).map(|host| IpAddr::from(Ipv4Addr::from_bits(127 << 24 | host)));
+            let addresses = ipv4.take(2 * total).chain([Ipv6Addr::LOCALHOST.into()]);
+            let admitted = addresses.map(|address| admission.admit(Some(SocketAddr::new(address, 1)), half));
+            let places: Vec<Place> = admitted.filter_map(Result::ok).collect();
+            let other = admission.admit(peer(1, 1), half);
+            assert!(other.is_ok(), "{} places are taken: {}", places.len(), other.unwrap_err());
+            assert_eq!(places.len(), if half { half_open / 2 } else { per_peer });
+        }
     }
 
     #[test]

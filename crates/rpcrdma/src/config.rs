@@ -84,7 +84,7 @@ impl Default for ClientConfig {
 /// [`memory_per_peer`](Self::memory_per_peer). A peer that reads slowly or never answers our RDMA Reads thus uses up its own
 /// share. What an address may hold shrinks with what is left (`rpcrdma_verbs::is_fair`), down to what one connection needs: with
 /// the defaults, ten addresses that take what they can leave 118 MiB, a hundred 15 MiB. Connections are shared out likewise. All
-/// addresses of one IPv6 network count as one ([`Origin`](crate::Origin)).
+/// addresses of one IPv6 network count as one, and so do all loopback addresses ([`Origin`](crate::Origin)).
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Credits, inline sizes, bounds on chunk lists and timers of RPC-over-RDMA.

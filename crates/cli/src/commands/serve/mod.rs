@@ -51,7 +51,8 @@ there are some ten KiB of state for each connection.
 
 --memory-per-peer bounds what of it one client address can hold, however slowly it reads: it then waits for itself, not \
 others for it. In limits for an address, all addresses of one IPv6 network (its first 64 bits) count as one: a host can take any \
-number of them. allow= and the rule for programs on this machine look at the whole address. Clients whose connection was closed come back when they need one.
+number of them. All loopback addresses count as one too: each local user can take them. allow= and the rule for programs on \
+this machine look at the whole address. Clients whose connection was closed come back when they need one.
 
 When ready, one line is printed that begins with \"ready:\" and ends with the command by which Linux mounts the first export, \
 or why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, allow}], mount, mount_note} \
