@@ -14,12 +14,14 @@ use tempfile::{TempDir, tempdir};
 
 use super::loopback::{arguments, options};
 use super::*;
-use crate::client::{Client, ClientOptions, CopyOptions, CopyReport, CopyRun, Error, MAX_REPORTED};
+use crate::client::{
+    Client, ClientOptions, CopyFailure, CopyOptions, CopyReport, CopyRun, Error, MAX_REPORTED,
+};
 use crate::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
 use crate::server::{Export, Squash};
 use crate::wire::{
-    CreateArgs, DirOpArgs, FileName, FileType, LinkArgs, MkdirArgs, MknodArgs, MknodData, NfsProcedure,
-    ReadArgs, RemoveArgs, RenameArgs, SetAttributes, SetattrArgs, Status, SymlinkArgs,
+    CreateArgs, CreateHow, DirOpArgs, FileName, FileType, LinkArgs, MkdirArgs, MknodArgs, MknodData,
+    NfsProcedure, ReadArgs, RemoveArgs, RenameArgs, SetAttributes, SetattrArgs, Status, SymlinkArgs,
 };
 
 fn recursive() -> CopyOptions {
@@ -332,7 +334,7 @@ async fn what_will_get_its_attributes_is_private_before() {
     server.hook(move |procedure, bytes| {
         let attributes = match procedure {
             NfsProcedure::Create => match arguments::<CreateArgs>(bytes).how {
-                crate::wire::CreateHow::Unchecked(attributes) => attributes,
+                CreateHow::Unchecked(attributes) | CreateHow::Guarded(attributes) => attributes,
                 other => panic!("{other:?}"),
             },
             NfsProcedure::Mkdir => arguments::<MkdirArgs>(bytes).attributes,
@@ -727,6 +729,111 @@ async fn named_targets_that_are_one_file_take_one_source_in_place() {
         assert_eq!(fs::read(out.path().join(name)).unwrap(), name.as_bytes());
     }
     assert_eq!(fs::read(out.path().join("x")).unwrap(), b"x");
+}
+
+/// Sources named `first` and `second`: files, symbolic links, and trees of the further names of a file.
+fn make_sources(local: &Path) {
+    for name in ["first", "second"] {
+        let tree = local.join(format!("{name} tree"));
+        fs::create_dir(&tree).unwrap();
+        fs::write(local.join(name), name).unwrap();
+        fs::write(tree.join(name), name).unwrap();
+        symlink(name, tree.join(format!("{name} link"))).unwrap();
+    }
+}
+
+/// A target may take two names for one: it folds case, or normalises. The second name is a link here. The second source of a
+/// put fails, and the first stays.
+#[tokio::test]
+async fn a_put_spares_an_object_of_its_run_under_another_name() {
+    let local = tempdir().unwrap();
+    make_sources(local.path());
+    for (in_place, old) in [(false, false), (true, false), (true, true)] {
+        let client = Loopback::exporting(&["/"]).mount().await;
+        if old {
+            store(&client, "/first", "old").await;
+        }
+        let single = CopyOptions { run: Some(CopyRun::default()), in_place, ..plain() };
+        good(&client.put(local.path().join("first"), "/", &single).await.unwrap());
+        client.link("/first", "/second").await.unwrap();
+        let report = client.put(local.path().join("second"), "/", &single).await.unwrap();
+        let failures = &report.failures;
+        assert!(
+            matches!(failures[..], [CopyFailure { error: Error::JustMade { .. }, .. }]),
+            "{in_place} {old} {report:?}"
+        );
+        assert_eq!(content(&client, "/first").await, b"first");
+        assert_eq!(content(&client, "/second").await, b"first");
+    }
+    // Files and links of trees, and further names of a file.
+    fs::hard_link(local.path().join("second tree/second"), local.path().join("second tree/further")).unwrap();
+    for in_place in [false, true] {
+        let client = Loopback::exporting(&["/"]).mount().await;
+        let trees = CopyOptions { run: Some(CopyRun::default()), in_place, ..recursive() };
+        good(&client.put(local.path().join("first tree/."), "/", &trees).await.unwrap());
+        client.link("/first", "/second").await.unwrap();
+        client.link("/first", "/further").await.unwrap();
+        client.link("/first link", "/second link").await.unwrap();
+        let report = client.put(local.path().join("second tree/."), "/", &trees).await.unwrap();
+        assert_eq!(
+            (report.failures.len(), report.files, report.symlinks),
+            (3, 0, 0),
+            "{in_place} {report:?}"
+        );
+        for name in ["/first", "/second", "/further"] {
+            assert_eq!(content(&client, name).await, b"first");
+        }
+        assert_eq!(client.readlink("/second link").await.unwrap(), b"first");
+        assert!(!names(&client, "/").await.iter().any(|name| name.contains(".part")));
+    }
+}
+
+/// The other way.
+#[tokio::test]
+async fn a_get_spares_an_object_of_its_run_under_another_name() {
+    let sources = tempdir().unwrap();
+    make_sources(sources.path());
+    let client = Loopback::exporting(&["/"]).mount().await;
+    good(&client.put(sources.path().join("."), "/", &recursive()).await.unwrap());
+    client.link("/second tree/second", "/second tree/further").await.unwrap();
+    for (in_place, old) in [(false, false), (true, false), (true, true)] {
+        let out = tempdir().unwrap();
+        let at = |name: &str| out.path().join(name);
+        if old {
+            fs::write(at("first"), "old").unwrap();
+        }
+        let single = CopyOptions { run: Some(CopyRun::default()), in_place, ..plain() };
+        good(&client.get("/first", out.path(), &single).await.unwrap());
+        fs::hard_link(at("first"), at("second")).unwrap();
+        let report = client.get("/second", out.path(), &single).await.unwrap();
+        assert_eq!(report.failures.len(), 1, "{in_place} {old} {report:?}");
+        assert!(report.failures[0].error.to_string().contains("another source"), "{report:?}");
+        assert_eq!(fs::read(at("first")).unwrap(), b"first");
+        assert_eq!(fs::read(at("second")).unwrap(), b"first");
+    }
+    for in_place in [false, true] {
+        let out = tempdir().unwrap();
+        let at = |name: &str| out.path().join(name);
+        let trees = CopyOptions { run: Some(CopyRun::default()), in_place, ..recursive() };
+        // The contents of a directory are joined with what is there.
+        fs::create_dir(at("first tree")).unwrap();
+        good(&client.get("/first tree", out.path(), &trees).await.unwrap());
+        fs::create_dir(at("second tree")).unwrap();
+        for (old, new) in [("first", "second"), ("first", "further"), ("first link", "second link")] {
+            fs::hard_link(at("first tree").join(old), at("second tree").join(new)).unwrap();
+        }
+        let report = client.get("/second tree", out.path(), &trees).await.unwrap();
+        assert_eq!(
+            (report.failures.len(), report.files, report.symlinks),
+            (3, 0, 0),
+            "{in_place} {report:?}"
+        );
+        for name in ["first tree/first", "second tree/second", "second tree/further"] {
+            assert_eq!(fs::read(at(name)).unwrap(), b"first");
+        }
+        assert_eq!(fs::read_link(at("second tree/second link")).unwrap(), Path::new("first"));
+        assert_eq!(fs::read_dir(at("second tree")).unwrap().count(), 3);
+    }
 }
 
 /// The mask applies to what is new, without attributes of the source, and to streams.

@@ -25,7 +25,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{Copying, Kept, Owned, temporary_name};
+use super::{CopyRun, Copying, Kept, Owned, temporary_name};
 use crate::client::walk::shortened;
 use crate::client::{Error, MAX_SYMLINKS};
 use crate::wire::{Attributes, NfsTime};
@@ -339,12 +339,7 @@ impl Spot {
 
     /// Takes this name for one source of a command.
     fn claim(&self, copying: &Copying) -> io::Result<()> {
-        if copying.run.claim(&(self.dir.id()?, self.name.as_os_str())) {
-            Ok(())
-        } else {
-            let reason = "another source of this command has just made it: not overwritten";
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, reason))
-        }
+        if copying.run.claim(&(self.dir.id()?, self.name.as_os_str())) { Ok(()) } else { Err(just_made()) }
     }
 
     /// The attributes of the object with this name, which a new one may replace: a regular file or a link.
@@ -368,6 +363,17 @@ impl Spot {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Another source has the name, or the object.
+fn just_made() -> io::Error {
+    let reason = "another source of this command has just made it: not overwritten";
+    io::Error::new(io::ErrorKind::AlreadyExists, reason)
+}
+
+/// Refuses an existing object that an earlier source has: the file system takes two names for one.
+fn spare(existing: &Statx, run: &CopyRun) -> io::Result<()> {
+    if run.has(id_of(existing)) { Err(just_made()) } else { Ok(()) }
 }
 
 /// The name at the end of a path, in its directory.
@@ -424,18 +430,27 @@ fn follow(path: &Path) -> io::Result<End> {
 struct Temporary {
     spot: Spot,
     made: bool,
+    run: CopyRun,
 }
 
 impl Temporary {
-    fn beside(spot: &Spot) -> Self {
+    fn beside(spot: &Spot, copying: &Copying) -> Self {
         let spot = Spot { dir: Arc::clone(&spot.dir), name: temporary_name().into() };
-        Self { spot, made: false }
+        Self { spot, made: false, run: copying.run.clone() }
     }
 
-    fn rename(mut self, name: &OsStr) -> io::Result<()> {
+    /// Gives `object`, which has the temporary name, its final one.
+    fn rename(mut self, name: &OsStr, object: FileId) -> io::Result<()> {
+        let run = self.run.clone();
+        let _turn = run.local_turn();
+        let place = Spot { dir: Arc::clone(&self.spot.dir), name: name.to_owned() };
+        if let Some(there) = place.existing()? {
+            spare(&there, &run)?;
+        }
         let dir = self.spot.dir.fd()?;
         renameat(&*dir, &self.spot.name, &*dir, name)?;
         self.made = false;
+        run.take(object);
         Ok(())
     }
 }
@@ -478,9 +493,16 @@ impl Wanted {
         Ok(())
     }
 
-    /// Whether this file may be written in place: it was not yet.
-    fn first_in_place(&self, existing: &Statx) -> bool {
-        self.copying.run.first_in_place(id_of(existing))
+    /// Takes a file to write it in place. Whether it was not written so yet.
+    fn take_in_place(&self, existing: &Statx) -> io::Result<bool> {
+        let run = &self.copying.run;
+        let _turn = run.local_turn();
+        spare(existing, run)?;
+        // Another name that leads here is this one, by another spelling.
+        if existing.stx_nlink <= 1 {
+            run.take(id_of(existing));
+        }
+        Ok(run.first_in_place(id_of(existing)))
     }
 }
 
@@ -572,40 +594,43 @@ impl Sink {
         }
         wanted.differs(stat)?;
         spot.claim(&wanted.copying)?;
+        spare(stat, &wanted.copying.run)?;
         // Nothing can be renamed over a file on which another one is mounted (EBUSY).
         let mounted = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
         let in_place = wanted.copying.options.in_place || with_other_names || mounted;
-        if in_place && wanted.first_in_place(stat) {
-            return Self::existing(spot);
+        if in_place && let Some(file) = Self::existing(spot, wanted)? {
+            return Ok(file);
         }
         match Self::part(spot, Some(stat), wanted) {
             // A user who may not make files here, or not with this owner, may still write to this one.
-            Err(error) if cannot_replace(&error) && wanted.first_in_place(stat) => {
-                Self::existing(spot).map_err(|_| error)
-            }
+            Err(error) if cannot_replace(&error) => Self::existing(spot, wanted).ok().flatten().ok_or(error),
             part => part,
         }
     }
 
     fn create(spot: &Spot, wanted: &Wanted) -> io::Result<Self> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let run = &wanted.copying.run;
+        let _turn = run.local_turn();
         let file = File::from(openat(&*spot.dir.fd()?, &spot.name, flags, wanted.first_mode())?);
-        wanted.first_in_place(&stat_of(&file)?);
+        run.take(id_of(&stat_of(&file)?));
         Ok(Self::new(file, Kind::InPlace { empty: true }))
     }
 
-    fn existing(spot: &Spot) -> io::Result<Self> {
+    /// An existing file to be written in place; nothing if that was done before, under another name.
+    fn existing(spot: &Spot, wanted: &Wanted) -> io::Result<Option<Self>> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = File::from(openat(&*spot.dir.fd()?, &spot.name, flags, Mode::empty())?);
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "is not a regular file any more"));
         }
-        Ok(Self::new(file, Kind::InPlace { empty: false }))
+        let first = wanted.take_in_place(&stat_of(&file)?)?;
+        Ok(first.then(|| Self::new(file, Kind::InPlace { empty: false })))
     }
 
     /// A new file under a temporary name, which is to replace `existing`.
     fn part(spot: &Spot, existing: Option<&Statx>, wanted: &Wanted) -> io::Result<Self> {
-        let mut temporary = Temporary::beside(spot);
+        let mut temporary = Temporary::beside(spot, &wanted.copying);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         // Nobody reads it before it is what it replaces.
         let first = if existing.is_some() { Mode::from_raw_mode(PRIVATE_FILE) } else { wanted.first_mode() };
@@ -690,9 +715,10 @@ impl Sink {
         if durable {
             (storage.sync)(&file)?;
         }
+        let object = id_of(&stat_of(&file)?);
         (storage.close)(file.into())?;
         if let Kind::Part { temporary, name, .. } = kind {
-            temporary.rename(&name)?;
+            temporary.rename(&name, object)?;
         }
         Ok(owned)
     }
@@ -774,11 +800,12 @@ pub(super) fn make_symlink(
 ) -> io::Result<Owned> {
     spot.replaceable()?;
     spot.claim(copying)?;
-    let mut temporary = Temporary::beside(spot);
+    let mut temporary = Temporary::beside(spot, copying);
     let (dir, name) = (spot.dir.fd()?, &temporary.spot.name);
     symlinkat(OsStr::from_bytes(target), &*dir, name)?;
     temporary.made = true;
     let (dir, name) = (spot.dir.fd()?, &temporary.spot.name);
+    let object = id_of(&look(&*dir, name)?);
     let mut owned = Owned::ALL;
     if let Some(kept) = kept {
         let nofollow = AtFlags::SYMLINK_NOFOLLOW;
@@ -791,7 +818,7 @@ pub(super) fn make_symlink(
         // Not every file system has times of links.
         let _ = utimensat(&*dir, name, &times, nofollow);
     }
-    temporary.rename(&spot.name)?;
+    temporary.rename(&spot.name, object)?;
     Ok(owned)
 }
 
@@ -799,17 +826,19 @@ pub(super) fn make_symlink(
 pub(super) fn make_link(file: &Spot, spot: &Spot, copying: &Copying) -> io::Result<()> {
     let (from, to) = (file.dir.fd()?, spot.dir.fd()?);
     // To rename one name of a file to another one of it does nothing.
-    if let Some(there) = spot.replaceable()?
-        && id_of(&look(&*from, &file.name)?) == id_of(&there)
-    {
-        return Ok(());
+    let object = id_of(&look(&*from, &file.name)?);
+    if let Some(there) = spot.replaceable()? {
+        if id_of(&there) == object {
+            return Ok(());
+        }
+        spare(&there, &copying.run)?;
     }
-    let mut temporary = Temporary::beside(spot);
+    let mut temporary = Temporary::beside(spot, copying);
     linkat(&*from, &file.name, &*to, &temporary.spot.name, AtFlags::empty())?;
     temporary.made = true;
     // Not before: a copy of the content may have to take the name.
     spot.claim(copying)?;
-    temporary.rename(&spot.name)
+    temporary.rename(&spot.name, object)
 }
 
 /// An entry of a local directory.

@@ -296,20 +296,19 @@ impl Putting {
         if existing.is_some_and(|node| node.attributes.file_type == FileType::Symlink) {
             (place, existing) = self.client.place_followed(&self.target_of(spot.as_ref())).await?;
         }
-        if let Some(node) = &existing
-            && identity == Some(Identity::from(&node.attributes))
-        {
-            return Err(Error::SameFile { path });
-        }
-        self.claim(&place, &path)?;
         // A stream has no attributes that a file could have.
         let keep = if identity.is_some() { self.kept(kept) } else { None };
         let wanted = Wanted {
             mode: keep.is_none().then(|| self.masked(kept)),
             with_other_names: spot.is_none(),
+            source: identity,
             copying: &self.copying,
             path: &path,
         };
+        if let Some(node) = &existing {
+            wanted.differs(node)?;
+        }
+        self.claim(&place, &path)?;
         let mut upload = Upload::open(&self.client, place, existing, &wanted).await.map_err(named)?;
         let written = if streamed {
             self.stream(&path, local, &mut upload).await
@@ -432,7 +431,7 @@ impl Putting {
         let target = blocking(|| spot.path(), move || read_link(&from)).await?;
         let named = |error: Error| error.at(path.as_bytes());
         self.claim(&place, &path)?;
-        let handle = self.client.put_symlink(&place, target, &path).await.map_err(named)?;
+        let handle = self.client.put_symlink(&place, target, &path, &self.copying).await.map_err(named)?;
         if let Some(kept) = self.kept(kept) {
             // Not every server lets attributes of links be set; the link itself is there.
             let owned = self.client.keep(handle, kept, true).await.unwrap_or(Owned::ALL);

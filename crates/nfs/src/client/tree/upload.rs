@@ -3,8 +3,8 @@
 //! *Temporary names.* [`Temporary`] removes them: on the way out of a failed copy, and in a task of its own if the copy is
 //! dropped. A task makes the name too. So the name is removed even if nobody waits for it any more.
 
-use super::local::PRIVATE_FILE;
-use super::{Copying, Kept, Owned};
+use super::local::{Identity, PRIVATE_FILE};
+use super::{CopyRun, Copying, Kept, Owned};
 use crate::client::walk::Place;
 use crate::client::{Client, Error, File, Node};
 use crate::wire::{
@@ -17,12 +17,14 @@ pub(super) struct Temporary {
     client: Client,
     place: DirOpArgs,
     made: bool,
+    run: CopyRun,
 }
 
 impl Temporary {
-    fn beside(client: &Client, place: &Place) -> Self {
+    fn beside(client: &Client, place: &Place, copying: &Copying) -> Self {
         let name = FileName::from(super::temporary_name().as_bytes());
-        Self { client: client.clone(), place: DirOpArgs { dir: place.dir, name }, made: false }
+        let place = DirOpArgs { dir: place.dir, name };
+        Self { client: client.clone(), place, made: false, run: copying.run.clone() }
     }
 
     /// Makes the name by `make`, whether or not the caller waits for it to the end. If nobody knows whether it was made, it
@@ -62,11 +64,23 @@ impl Temporary {
     }
 
     /// Gives the object the name `place` instead, in the place of what has that name. `object` is its file system and number:
-    /// a server that restarted may have carried the call out and forgotten that.
-    async fn rename(mut self, place: &Place, object: ObjectId) -> Result<(), Error> {
+    /// a server that restarted may have carried the call out and forgotten that. `path` is for messages.
+    async fn rename(mut self, place: &Place, object: ObjectId, path: &str) -> Result<(), Error> {
+        let run = self.run.clone();
+        let _turn = run.turn(place).await;
+        let refused = match self.client.lookup_in(place.dir, place.name.clone()).await {
+            Ok(node) => spare(&node, &run, path).err(),
+            Err(error) if error.status() == Some(Status::NoEnt) => None,
+            Err(error) => Some(error),
+        };
+        if let Some(error) = refused {
+            self.remove().await;
+            return Err(error);
+        }
         let arguments = RenameArgs { from: self.place.clone(), to: place.args() };
         let Err(error) = self.client.procedures().rename(&arguments).await else {
             self.forget();
+            run.take(object);
             return Ok(());
         };
         if error.status() == Some(Status::NoEnt)
@@ -77,6 +91,7 @@ impl Temporary {
                 .is_ok_and(|node| id_of(&node) == object)
         {
             self.forget();
+            run.take(object);
             return Ok(());
         }
         self.remove().await;
@@ -104,6 +119,16 @@ const fn id_of(node: &Node) -> ObjectId {
     (node.attributes.fsid, node.attributes.fileid)
 }
 
+/// Refuses an existing object that an earlier source has: the server takes two names for one.
+fn spare(existing: &Node, run: &CopyRun, path: &str) -> Result<(), Error> {
+    if run.has(id_of(existing)) { Err(Error::JustMade { path: path.to_owned() }) } else { Ok(()) }
+}
+
+/// Takes a new object for one source, or fails if an earlier one has it.
+fn take(object: &Node, run: &CopyRun, path: &str) -> Result<(), Error> {
+    if run.take(id_of(object)) { Ok(()) } else { Err(Error::JustMade { path: path.to_owned() }) }
+}
+
 impl Drop for Temporary {
     fn drop(&mut self) {
         if self.made
@@ -121,6 +146,8 @@ pub(super) struct Wanted<'a> {
     pub(super) mode: Option<u32>,
     /// Whether the other names of an existing file are to have the new content too.
     pub(super) with_other_names: bool,
+    /// The source, if it is a regular file.
+    pub(super) source: Option<Identity>,
     /// The copy that it belongs to.
     pub(super) copying: &'a Copying,
     /// For messages.
@@ -129,14 +156,29 @@ pub(super) struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// Attributes of a new file when it is made.
-    fn first(&self, mode: Option<u32>) -> CreateHow {
+    fn first(&self, mode: Option<u32>) -> SetAttributes {
         let mode = Some(mode.or(self.mode).unwrap_or(PRIVATE_FILE));
-        CreateHow::Unchecked(SetAttributes { mode, size: Some(0), ..SetAttributes::default() })
+        SetAttributes { mode, size: Some(0), ..SetAttributes::default() }
     }
 
-    /// Whether this file may be written in place: it was not yet.
-    fn first_in_place(&self, node: &Node) -> bool {
-        self.copying.run.first_in_place(id_of(node))
+    /// Refuses to copy a file onto itself.
+    pub(super) fn differs(&self, existing: &Node) -> Result<(), Error> {
+        if self.source == Some(Identity::from(&existing.attributes)) {
+            return Err(Error::SameFile { path: self.path.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Takes a file to write it in place. Whether it was not written so yet.
+    fn take_in_place(&self, node: &Node) -> Result<bool, Error> {
+        let run = &self.copying.run;
+        // Another name that leads here is this one, by another spelling.
+        if node.attributes.nlink <= 1 {
+            take(node, run, self.path)?;
+        } else {
+            spare(node, run, self.path)?;
+        }
+        Ok(run.first_in_place(id_of(node)))
     }
 }
 
@@ -164,24 +206,27 @@ impl Upload {
         wanted: &Wanted<'_>,
     ) -> Result<Self, Error> {
         let in_place = wanted.copying.options.in_place;
-        let Some(node) = existing else {
-            return if in_place {
-                Self::create(client, place, wanted).await
-            } else {
-                Self::part(client, &place, None, wanted).await
-            };
+        let node = match existing {
+            Some(node) => node,
+            None if !in_place => return Self::part(client, &place, None, wanted).await,
+            None => return Self::create(client, &place, wanted).await,
         };
         let Attributes { file_type, nlink, .. } = node.attributes;
         if file_type != FileType::Regular {
             return Err(Error::Exists { path: wanted.path.to_owned(), what: super::get::article(file_type) });
         }
-        if (in_place || (nlink > 1 && wanted.with_other_names)) && wanted.first_in_place(&node) {
+        spare(&node, &wanted.copying.run, wanted.path)?;
+        if (in_place || (nlink > 1 && wanted.with_other_names)) && wanted.take_in_place(&node)? {
             return Ok(Self::existing(client, place, node, wanted));
         }
         match Self::part(client, &place, Some(&node), wanted).await {
             // A user who may not make files here, or not give them away, may still write to this one.
-            Err(error) if is_refusal(&error) && wanted.first_in_place(&node) => {
-                Ok(Self::existing(client, place, node, wanted))
+            Err(error) if is_refusal(&error) => {
+                if wanted.take_in_place(&node)? {
+                    Ok(Self::existing(client, place, node, wanted))
+                } else {
+                    Err(error)
+                }
             }
             part => part,
         }
@@ -194,8 +239,8 @@ impl Upload {
         wanted: &Wanted<'_>,
     ) -> Result<Self, Error> {
         // Nobody reads it before it is what it replaces.
-        let how = wanted.first(existing.map(|_| PRIVATE_FILE));
-        let made = Temporary::beside(client, place).make(move |client, place| async move {
+        let how = CreateHow::Unchecked(wanted.first(existing.map(|_| PRIVATE_FILE)));
+        let made = Temporary::beside(client, place, wanted.copying).make(move |client, place| async move {
             let made = client.procedures().create(&CreateArgs { place: place.clone(), how }).await;
             client.made(made, place).await
         });
@@ -245,12 +290,12 @@ impl Upload {
     }
 
     /// Makes a file under its own name.
-    async fn create(client: &Client, place: Place, wanted: &Wanted<'_>) -> Result<Self, Error> {
-        let how = wanted.first(None);
+    async fn create(client: &Client, place: &Place, wanted: &Wanted<'_>) -> Result<Self, Error> {
+        let how = CreateHow::Unchecked(wanted.first(None));
         let made = client.procedures().create(&CreateArgs { place: place.args(), how }).await;
         let node = client.made(made, place.args()).await?;
-        wanted.first_in_place(&node);
-        Ok(Self { old: false, ..Self::existing(client, place, node, wanted) })
+        take(&node, &wanted.copying.run, wanted.path)?;
+        Ok(Self { old: false, ..Self::existing(client, place.clone(), node, wanted) })
     }
 
     /// Cuts old content off, when the first of the new one is there and not before.
@@ -266,7 +311,9 @@ impl Upload {
     /// Whether owner and group could be kept.
     pub(super) async fn finish(mut self, kept: Option<Kept>) -> Result<Owned, Error> {
         match (self.settle(kept).await, self.temporary.take()) {
-            (Ok(owned), Some(temporary)) => temporary.rename(&self.place, self.object).await.map(|()| owned),
+            (Ok(owned), Some(temporary)) => {
+                temporary.rename(&self.place, self.object, self.file.path()).await.map(|()| owned)
+            }
             (Err(error), temporary) => {
                 self.temporary = temporary;
                 self.discard(&error).await;
@@ -362,6 +409,7 @@ impl Client {
         place: &Place,
         target: bytes::Bytes,
         path: &str,
+        copying: &Copying,
     ) -> Result<FileHandle, Error> {
         let existing = match self.lookup_in(place.dir, place.name.clone()).await {
             Ok(node) if node.attributes.file_type != FileType::Symlink => {
@@ -372,10 +420,13 @@ impl Client {
             Err(error) if error.status() == Some(Status::NoEnt) => None,
             Err(error) => return Err(error),
         };
-        if let Some(node) = existing
-            && self.read_link_of(node.handle).await? == target
-        {
-            return Ok(node.handle);
+        let run = &copying.run;
+        if let Some(node) = existing {
+            spare(&node, run, path)?;
+            if self.read_link_of(node.handle).await? == target {
+                take(&node, run, path)?;
+                return Ok(node.handle);
+            }
         }
         let make = move |client: Self, place: DirOpArgs| async move {
             let symlink = SymlinkData { attributes: SetAttributes::default(), target: target.clone() };
@@ -388,10 +439,12 @@ impl Client {
             }
         };
         if existing.is_none() {
-            return Ok(make(self.clone(), place.args()).await?.handle);
+            let node = make(self.clone(), place.args()).await?;
+            take(&node, run, path)?;
+            return Ok(node.handle);
         }
-        let (temporary, node) = Temporary::beside(self, place).make(make).await?;
-        temporary.rename(place, id_of(&node)).await?;
+        let (temporary, node) = Temporary::beside(self, place, copying).make(make).await?;
+        temporary.rename(place, id_of(&node), path).await?;
         Ok(node.handle)
     }
 
@@ -447,14 +500,16 @@ impl Client {
             }
             // To rename one name of a file to another one of it does nothing.
             Some(node) if id_of(&node) == object => Ok(()),
-            Some(_) => {
-                let (temporary, ()) = Temporary::beside(self, place).make(make).await?;
+            Some(node) => {
+                let path = place.name.to_string();
+                spare(&node, &copying.run, &path)?;
+                let (temporary, ()) = Temporary::beside(self, place, copying).make(make).await?;
                 // Not before: a copy of the content may have to take the name.
                 if !claim() {
                     temporary.remove().await;
-                    return Err(Error::JustMade { path: place.name.to_string() });
+                    return Err(Error::JustMade { path });
                 }
-                temporary.rename(place, object).await
+                temporary.rename(place, object, &path).await
             }
         }
     }
