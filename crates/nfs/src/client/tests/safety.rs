@@ -836,6 +836,36 @@ async fn a_get_spares_an_object_of_its_run_under_another_name() {
     }
 }
 
+/// A file that somebody makes after the client has looked for it is not emptied before the client has looked at it.
+#[tokio::test]
+async fn a_put_in_place_does_not_empty_a_file_that_has_just_appeared() {
+    let mirror = Mirror::new().await;
+    let local = tempdir().unwrap();
+    fs::write(local.path().join("f"), "new").unwrap();
+    let options = CopyOptions { in_place: true, ..plain() };
+    // A source that cannot be read: a directory.
+    let place = mirror.path("f");
+    let precious = place.clone();
+    mirror.server.hook(move |procedure, _| {
+        if procedure == NfsProcedure::Create {
+            fs::write(&precious, "precious").unwrap();
+        }
+        Step::Serve
+    });
+    let source = fs::File::open(local.path()).unwrap();
+    let report = mirror.client.put_open(source, "unreadable", 0o644, "/f", &options).await.unwrap();
+    assert_eq!(report.failures.len(), 1, "{report:?}");
+    assert_eq!(fs::read(&place).unwrap(), b"precious");
+    // A server that forgot that it had made the file.
+    fs::remove_file(&place).unwrap();
+    mirror.server.hook(|procedure, _| match procedure {
+        NfsProcedure::Create => twice::<CreateArgs>(Status::Exist, Default::default()),
+        _ => Step::Serve,
+    });
+    good(&mirror.client.put(local.path().join("f"), "/f", &options).await.unwrap());
+    assert_eq!(fs::read(&place).unwrap(), b"new");
+}
+
 /// The mask applies to what is new, without attributes of the source, and to streams.
 #[tokio::test]
 async fn new_objects_at_the_server_have_no_bits_of_the_mask() {

@@ -209,7 +209,15 @@ impl Upload {
         let node = match existing {
             Some(node) => node,
             None if !in_place => return Self::part(client, &place, None, wanted).await,
-            None => return Self::create(client, &place, wanted).await,
+            None => match Self::create(client, &place, wanted).await {
+                // Somebody was faster. Or a server made it, restarted and forgot that: then it is empty.
+                Err(error) if error.status() == Some(Status::Exist) => {
+                    let node = client.lookup_in(place.dir, place.name.clone()).await?;
+                    wanted.differs(&node)?;
+                    node
+                }
+                created => return created,
+            },
         };
         let Attributes { file_type, nlink, .. } = node.attributes;
         if file_type != FileType::Regular {
@@ -289,9 +297,9 @@ impl Upload {
         }
     }
 
-    /// Makes a file under its own name.
+    /// Makes a file under its own name. A file that has the name by now stays as it is.
     async fn create(client: &Client, place: &Place, wanted: &Wanted<'_>) -> Result<Self, Error> {
-        let how = CreateHow::Unchecked(wanted.first(None));
+        let how = CreateHow::Guarded(wanted.first(None));
         let made = client.procedures().create(&CreateArgs { place: place.args(), how }).await;
         let node = client.made(made, place.args()).await?;
         take(&node, &wanted.copying.run, wanted.path)?;
