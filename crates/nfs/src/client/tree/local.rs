@@ -804,22 +804,39 @@ pub(super) fn make_symlink(
     let (dir, name) = (spot.dir.fd()?, &temporary.spot.name);
     symlinkat(OsStr::from_bytes(target), &*dir, name)?;
     temporary.made = true;
-    let (dir, name) = (spot.dir.fd()?, &temporary.spot.name);
-    let object = id_of(&look(&*dir, name)?);
-    let mut owned = Owned::ALL;
-    if let Some(kept) = kept {
-        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
-        owned = give(&kept, |uid, gid| chownat(&*dir, name, uid, gid, nofollow));
-        let mtime = kept.mtime;
-        let times = Timestamps {
-            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-            last_modification: Timespec { tv_sec: mtime.seconds.into(), tv_nsec: mtime.nanoseconds.into() },
-        };
-        // Not every file system has times of links.
-        let _ = utimensat(&*dir, name, &times, nofollow);
-    }
-    temporary.rename(&spot.name, object)?;
+    let link = open_symlink(target, &temporary.spot)?;
+    let owned = kept.map_or(Owned::ALL, |kept| keep_symlink(&link, &kept));
+    temporary.rename(&spot.name, id_of(&stat_of(&link)?))?;
     Ok(owned)
+}
+
+/// A descriptor of a link that was just made. The owner of its directory may have given the name to something else since.
+fn open_symlink(target: &[u8], spot: &Spot) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let link = openat(&*spot.dir.fd()?, &spot.name, flags, Mode::empty())?;
+    let stat = stat_of(&link)?;
+    if !is_type(&stat, FileType::Symlink)
+        || stat.stx_nlink > 1
+        || readlinkat(&link, "", Vec::new())?.to_bytes() != target
+    {
+        return Err(io::Error::other(
+            "somebody has changed the new symbolic link: it does not get its attributes",
+        ));
+    }
+    Ok(link)
+}
+
+/// Sets owner, group and time of the link itself, whatever has its name by now.
+fn keep_symlink(link: &OwnedFd, kept: &Kept) -> Owned {
+    let owned = give(kept, |uid, gid| chownat(link, "", uid, gid, AtFlags::EMPTY_PATH));
+    let mtime = kept.mtime;
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: mtime.seconds.into(), tv_nsec: mtime.nanoseconds.into() },
+    };
+    // Not every file system has times of links. Linux takes a descriptor here since version 5.8.
+    let _ = utimensat(link, "", &times, AtFlags::EMPTY_PATH);
+    owned
 }
 
 /// Makes a further name of a file, in the place of nothing, a file or a link.
@@ -996,6 +1013,39 @@ mod tests {
         sink.storage = storage;
         sink.write(0, b"new")?;
         sink.finish(3, None).map(|_| ())
+    }
+
+    /// The owner of the directory gives the name of a new link to another file, before or after it is opened.
+    #[test]
+    fn i6_a_file_in_the_place_of_a_new_link_keeps_its_attributes() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        fs::write(at("victim"), "precious").unwrap();
+        let before = fs::metadata(at("victim")).unwrap();
+        let kept = Kept { mode: 0o777, mtime: NfsTime { seconds: 7, nanoseconds: 0 }, uid: 12, gid: 12 };
+        let spot = spot_of(&at("link")).unwrap();
+        std::os::unix::fs::symlink("target", at("link")).unwrap();
+        let link = open_symlink(b"target", &spot).unwrap();
+        fs::rename(at("link"), at("moved")).unwrap();
+        fs::hard_link(at("victim"), at("link")).unwrap();
+        keep_symlink(&link, &kept);
+        open_symlink(b"target", &spot).unwrap_err();
+        let after = fs::metadata(at("victim")).unwrap();
+        assert_eq!((after.uid(), after.gid(), after.mtime()), (before.uid(), before.gid(), before.mtime()));
+        let moved = fs::symlink_metadata(at("moved")).unwrap();
+        assert_eq!(moved.mtime(), 7);
+        if rustix::process::geteuid().is_root() {
+            assert_eq!((moved.uid(), moved.gid()), (12, 12));
+        }
+        // Another link, and one with a second name.
+        for name in ["other", "second"] {
+            fs::remove_file(at("link")).unwrap();
+            match name {
+                "other" => std::os::unix::fs::symlink(name, at("link")).unwrap(),
+                _ => fs::hard_link(at("moved"), at("link")).unwrap(),
+            }
+            open_symlink(b"target", &spot).unwrap_err();
+        }
     }
 
     /// A file system that tells at the sync or close that data is lost: the old file stays, and nothing else.
