@@ -1,0 +1,262 @@
+use super::*;
+
+fn key(number: u64) -> Key {
+    Key { number, born: number * 7 }
+}
+
+fn opened(state: &StateDirectory, root: &Object) -> PathMap {
+    crate::fs::testing::reopened(|| PathMap::open(state, root, Generation::Handle))
+}
+
+fn names(paths: impl Iterator<Item = Path>) -> Vec<String> {
+    paths.map(|path| path.iter().map(|n| String::from_utf8_lossy(n)).collect::<Vec<_>>().join("/")).collect()
+}
+
+fn root() -> (tempfile::TempDir, StateDirectory, Object) {
+    let place = tempfile::tempdir().unwrap();
+    let state = StateDirectory::open(place.path()).unwrap();
+    let root = Object::new(File::open(place.path()).unwrap().into()).unwrap();
+    (place, state, root)
+}
+
+#[test]
+fn names_survive_and_follow_a_renamed_directory() {
+    let (_place, state, root) = root();
+    let top = Key::of(&root, Generation::Handle);
+    let map = opened(&state, &root);
+    map.remember(key(1), top, b"dir");
+    map.remember(key(2), key(1), b"file");
+    map.remember(key(2), top, b"link");
+    assert_eq!(names(map.paths(key(2)).unwrap()), ["link", "dir/file"]);
+    map.remember(key(1), top, b"moved");
+    map.forget(key(1), top, b"dir");
+    drop(map);
+    let map = opened(&state, &root);
+    let mut found = names(map.paths(key(2)).unwrap());
+    found.sort();
+    assert_eq!(found, ["link", "moved/file"]);
+    assert_eq!(map.paths(key(3)).err(), Some(FsError::Stale));
+}
+
+/// As after the copying up of a file on overlayfs.
+#[test]
+fn an_overlaid_object_keeps_its_key_when_its_birth_changes() {
+    let (place, state, mut root) = root();
+    // What has no handle: an object of /proc stands for one of overlayfs.
+    root = File::open("/proc/self/fdinfo").map_or(root, |file| Object::new(file.into()).unwrap());
+    assert!(handle_of(root.as_fd()).is_err());
+    let before = [Generation::Kind, Generation::Birth].map(|generation| Key::of(&root, generation));
+    root.stat.stx_btime.tv_sec += 1;
+    let after = [Generation::Kind, Generation::Birth].map(|generation| Key::of(&root, generation));
+    assert_eq!(before[0], after[0]);
+    assert_ne!(before[1], after[1]);
+    // Another kind under the number is another object.
+    root.stat.stx_mode ^= 0o040_000 ^ 0o100_000;
+    assert_ne!(Key::of(&root, Generation::Kind), before[0]);
+    drop((place, state));
+}
+
+#[test]
+fn a_directory_is_where_it_was_seen_last() {
+    let (_place, state, root) = root();
+    let top = Key::of(&root, Generation::Handle);
+    let map = opened(&state, &root);
+    map.remember(key(2), key(1), b"file");
+    for name in ["here", "there", "here"] {
+        map.remember(key(1), top, name.as_bytes());
+    }
+    assert_eq!(names(map.paths(key(2)).unwrap()), ["here/file"]);
+    drop(map);
+    let map = opened(&state, &root);
+    assert_eq!(names(map.paths(key(2)).unwrap()), ["here/file"]);
+}
+
+#[test]
+fn a_torn_record_costs_only_itself() {
+    let (_place, state, root) = root();
+    let top = Key::of(&root, Generation::Handle);
+    let map = opened(&state, &root);
+    map.remember(key(1), top, b"one");
+    map.remember(key(2), top, b"two");
+    let path = map.path.clone();
+    drop(map);
+    let log = std::fs::read(&path).unwrap();
+    for cut in log.len() / 2 + 1..log.len() {
+        std::fs::write(&path, &log[..cut]).unwrap();
+        let map = opened(&state, &root);
+        let known = [key(1), key(2)].into_iter().filter(|key| map.paths(*key).is_ok()).count();
+        assert_eq!(known, 1, "cut at {cut}");
+    }
+}
+
+/// As on a disk that fills up in the middle of a record. In a process of its own, whose files have a limit.
+#[test]
+fn i8_half_a_record_costs_none_of_those_behind_it() {
+    const INNER: &str = "RPCRDMA_TEST_FILE_LIMIT";
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    if std::env::var_os(INNER).is_none() {
+        let test = std::thread::current().name().unwrap().to_owned();
+        // The signal would end the process.
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$1\" --exact --nocapture"]);
+        command.arg(std::env::current_exe().unwrap()).arg(&test).env(INNER, "1");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    let (_place, state, root) = root();
+    let top = Key::of(&root, Generation::Handle);
+    let map = opened(&state, &root);
+    let limit = |octets| {
+        let maximum = getrlimit(Resource::Fsize).maximum;
+        setrlimit(Resource::Fsize, Rlimit { current: octets, maximum }).unwrap();
+    };
+    let length = || std::fs::metadata(&map.path).unwrap().len();
+    map.remember(key(1), top, b"one");
+    limit(Some(length() + 20));
+    map.remember(key(2), top, b"two");
+    assert_eq!(names(map.paths(key(2)).unwrap()), ["two"], "good while the process lives");
+    limit(None);
+    for (number, name) in [(3, "three"), (4, "four")] {
+        map.remember(key(number), top, name.as_bytes());
+    }
+    drop(map);
+    let map = opened(&state, &root);
+    for (number, name) in [(1, "one"), (3, "three"), (4, "four")] {
+        assert_eq!(map.paths(key(number)).map(names), Ok(vec![name.to_owned()]), "{name}");
+    }
+}
+
+#[test]
+fn a_ring_of_stale_records_ends() {
+    let (_place, state, root) = root();
+    let map = opened(&state, &root);
+    map.remember(key(1), key(2), b"a");
+    map.remember(key(2), key(1), b"b");
+    assert_eq!(map.paths(key(1)).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_gone_is_dropped_for_good_unless_it_was_just_seen() {
+    let (_place, state, root) = root();
+    let top = Key::of(&root, Generation::Handle);
+    let map = opened(&state, &root);
+    for name in ["one", "two"] {
+        map.remember(key(1), top, name.as_bytes());
+    }
+    let mark = map.learnt();
+    map.remember(key(1), top, b"one");
+    map.drop_gone(key(1), mark);
+    assert_eq!(names(map.paths(key(1)).unwrap()), ["one", "two"]);
+    map.drop_gone(key(1), map.learnt());
+    assert_eq!(map.paths(key(1)).err(), Some(FsError::Stale));
+    assert_eq!((map.len(), map.known().names), (0, 0));
+    drop(map);
+    let map = opened(&state, &root);
+    assert_eq!(map.paths(key(1)).err(), Some(FsError::Stale));
+}
+
+#[test]
+fn the_map_has_one_owner() {
+    let (_place, state, root) = root();
+    let _map = opened(&state, &root);
+    assert!(matches!(PathMap::open(&state, &root, Generation::Handle), Err(StateError::InUse { .. })));
+}
+
+#[test]
+fn i6_a_slow_state_directory_holds_up_only_who_writes_the_log_anew() {
+    let (_place, state, root) = root();
+    let top = Key::of(&root, Generation::Handle);
+    let map = opened(&state, &root);
+    for _ in 0..=DEAD_RECORDS_MIN / 2 {
+        map.remember(key(1), top, b"name");
+        map.forget(key(1), top, b"name");
+    }
+    map.remember(key(1), top, b"name");
+    // The opening of a FIFO waits until somebody reads it: as a disk that does not answer.
+    let new = map.path.with_extension("new");
+    let _ = std::fs::remove_file(&new);
+    rustix::fs::mknodat(rustix::fs::CWD, &new, FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    std::thread::scope(|scope| {
+        let tidy = scope.spawn(|| map.tidy());
+        let (done, others) = std::sync::mpsc::channel();
+        let map = &map;
+        scope.spawn(move || {
+            while map.log().behind.is_none() {
+                std::thread::yield_now();
+            }
+            map.tidy();
+            map.remember(key(2), top, b"other");
+            assert_eq!(names(map.paths(key(1)).unwrap()), ["name"]);
+            map.remember(key(3), top, b"third");
+            map.forget(key(2), top, b"other");
+            done.send(()).unwrap();
+        });
+        let went_on = others.recv_timeout(std::time::Duration::from_secs(10));
+        let stuck = !tidy.is_finished();
+        std::fs::read(&new).unwrap();
+        assert!(stuck, "the test shows nothing");
+        went_on.expect("others wait for the log");
+    });
+    drop(map);
+    let _ = std::fs::remove_file(&new);
+    let map = opened(&state, &root);
+    assert_eq!(names(map.paths(key(1)).unwrap()), ["name"]);
+    assert_eq!(map.paths(key(2)).err(), Some(FsError::Stale));
+}
+
+#[test]
+fn i6_renames_and_lookups_take_turns() {
+    let phases = Phases::default();
+    let soon = Duration::from_millis(1);
+    let renaming = [(); 2].map(|()| phases.enter(Phase::Renaming, soon).unwrap());
+    assert_eq!(phases.enter(Phase::Looking, soon).err(), Some(FsError::TryLater));
+    std::thread::scope(|scope| {
+        let looking = scope.spawn(|| phases.enter(Phase::Looking, Duration::from_secs(30)).map(drop));
+        while phases.state().all.len() < 3 {
+            std::thread::yield_now();
+        }
+        // Renames that come later wait behind, however many they are.
+        assert_eq!(phases.enter(Phase::Renaming, soon).err(), Some(FsError::TryLater));
+        drop(renaming);
+        assert_eq!(looking.join().unwrap(), Ok(()));
+    });
+    drop(phases.enter(Phase::Renaming, soon).unwrap());
+    assert!(phases.state().all.is_empty());
+}
+
+#[test]
+fn names_that_come_while_the_log_is_written_anew_are_kept() {
+    let (_place, state, root) = root();
+    let top = Key::of(&root, Generation::Handle);
+    let map = opened(&state, &root);
+    map.remember(key(1), top, b"first");
+    map.remember(key(2), top, b"second");
+    map.records.store(DEAD_RECORDS_MIN + 100, Ordering::Relaxed);
+    let anew = map.begin_anew().unwrap();
+    assert!(map.begin_anew().is_none(), "one at a time");
+    map.forget(key(1), top, b"first");
+    map.remember(key(3), top, b"third");
+    map.end_anew(&anew, write_anew(&map.path, &anew.octets));
+    map.remember(key(4), top, b"fourth");
+    assert_eq!(map.records.load(Ordering::Relaxed), 5);
+    drop(map);
+    let map = opened(&state, &root);
+    assert_eq!(map.paths(key(1)).err(), Some(FsError::Stale));
+    for (number, name) in [(2, "second"), (3, "third"), (4, "fourth")] {
+        assert_eq!(names(map.paths(key(number)).unwrap()), [name]);
+    }
+}
+
+#[test]
+fn the_log_is_written_anew_when_most_of_it_is_dead() {
+    let (_place, state, root) = root();
+    let top = Key::of(&root, Generation::Handle);
+    let map = opened(&state, &root);
+    for _ in 0..DEAD_RECORDS_MIN {
+        map.remember(key(1), top, b"name");
+        map.forget(key(1), top, b"name");
+        map.tidy();
+    }
+    assert!(std::fs::metadata(&map.path).unwrap().len() < DEAD_RECORDS_MIN * 64);
+}
