@@ -108,8 +108,10 @@ fn suite(options: &Options) -> Result<bool, Failure> {
     let run = target.join("run");
     let mut lab = Lab::start(machine, &project, &run, &rpcrdma, options.accel)?;
     println!("{}, {} cases", lab.description(), chosen.len());
+    let commit = commit_of(&project);
     let mut report = Report {
         machine: lab.description(),
+        commit,
         accel: lab.accel().name(),
         complete: options.filter.is_empty() && !options.quick,
         seconds: 0.0,
@@ -151,6 +153,15 @@ fn suite(options: &Options) -> Result<bool, Failure> {
         }
     }
     Ok(report.red() == 0 && missing.is_empty())
+}
+
+/// The commit of a checkout, with "-dirty" behind it if files differ; "unknown" outside of a repository.
+fn commit_of(project: &Path) -> String {
+    let told = Command::new("git").arg("-C").arg(project).args(["describe", "--always", "--dirty"]).output();
+    match told {
+        Ok(told) if told.status.success() => String::from_utf8_lossy(&told.stdout).trim().to_owned(),
+        _ => "unknown".to_owned(),
+    }
 }
 
 /// Runs a case, and leaves a clean machine. An error means that there is no machine any more.

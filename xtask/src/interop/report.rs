@@ -27,6 +27,8 @@ pub(crate) struct Verdict {
 pub(crate) struct Report {
     /// What the guest is.
     pub(crate) machine: String,
+    /// The commit that was tested, as `git describe` names it.
+    pub(crate) commit: String,
     /// `kvm` or `tcg`.
     pub(crate) accel: &'static str,
     /// Whether all cases of the suite were to run.
@@ -80,16 +82,24 @@ impl Report {
 
     /// The table of `docs/linux.md`.
     pub(crate) fn markdown(&self) -> String {
-        let mut text = format!("{}; {} cases.\n", self.machine, self.cases.len());
+        let mut text = format!(
+            "{}; commit {}; {} cases in {:.0} s ({}).\n",
+            self.machine,
+            self.commit,
+            self.cases.len(),
+            self.seconds,
+            self.accel
+        );
         for group in GROUPS {
             let _ = write!(
                 text,
-                "\n### {}\n\n| case | what it checks | result |\n| --- | --- | --- |\n",
+                "\n### {}\n\n| case | what it checks | result | seconds |\n| --- | --- | --- | ---: |\n",
                 group.title
             );
             for verdict in self.cases.iter().filter(|verdict| verdict.group == group.name) {
                 let result = if verdict.ok { "ok" } else { "**failed**" };
-                let _ = writeln!(text, "| `{}` | {} | {result} |", verdict.name, verdict.checks);
+                let Verdict { name, checks, seconds, .. } = verdict;
+                let _ = writeln!(text, "| `{name}` | {checks} | {result} | {seconds:.1} |");
             }
         }
         text
@@ -154,8 +164,14 @@ mod tests {
     fn a_case_without_result_is_missing() {
         let chosen: Vec<_> =
             GROUPS.iter().flat_map(|group| group.cases.iter().map(move |case| (group, case))).collect();
-        let report =
-            Report { machine: String::new(), accel: "kvm", complete: true, seconds: 0.0, cases: Vec::new() };
+        let report = Report {
+            machine: String::new(),
+            commit: String::new(),
+            accel: "kvm",
+            complete: true,
+            seconds: 0.0,
+            cases: Vec::new(),
+        };
         assert_eq!(report.missing(&chosen).len(), chosen.len());
     }
 }
