@@ -42,7 +42,7 @@ impl Process {
             .arg(fixture.state())
             .args(["--memory", &format!("{}M", options.memory)])
             .args(["--memory-per-peer", &format!("{}M", options.memory_per_peer)])
-            .env("RUST_LOG", "error")
+            .env("RPCRDMA_LOG", "error")
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         for (name, directory) in fixture.exports() {
