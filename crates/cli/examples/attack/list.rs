@@ -18,7 +18,7 @@ const ONE: u8 = 2;
 /// Those of the addresses that attack together.
 const MANY: std::ops::RangeInclusive<u8> = 2..=17;
 /// How long the other client calls before an attack.
-const QUIET: Duration = Duration::from_millis(800);
+const QUIET: Duration = Duration::from_secs(2);
 
 /// Which addresses attack; the limit of memory follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

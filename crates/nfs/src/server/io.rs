@@ -12,6 +12,8 @@
 //! *Addresses.* In a lane each address, or IPv6 network ([`Origin`]), has a queue, and holds at most three quarters of the threads. The next free thread
 //! goes to the address that holds the fewest ([`queues`] has the order). So a job from an address that holds no thread
 //! waits until one job ends, however many wait. The cost of a job counts by itself: a slow one holds its thread longer.
+//! Looks that are answered from memory need processors only: as long as they are quick, an address holds threads for half of the
+//! processors.
 //!
 //! *Writes.* The kernel lets one WRITE at a time into a file. The others to that file wait in the queue and hold no thread.
 //! A WRITE that has to be stable gives the file free when its data is in it ([`Turn::release`]). Its sync holds the thread.
@@ -30,6 +32,7 @@ mod queues;
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -162,8 +165,8 @@ enum Staff {
 }
 
 impl State {
-    fn staff(&mut self, limit: usize) -> Staff {
-        if !self.queues.is_ready() {
+    fn staff(&mut self, limit: usize, now: Instant) -> Staff {
+        if !self.queues.is_ready(now) {
             return Staff::Enough;
         }
         if self.idle > self.woken {
@@ -190,7 +193,7 @@ impl Turn<'_> {
         if let Some(file) = self.file.take() {
             let mut state = self.lane.lock();
             state.queues.release(&file);
-            let staff = state.staff(self.lane.limits.threads);
+            let staff = state.staff(self.lane.limits.threads, Instant::now());
             drop(state);
             self.lane.act(staff);
         }
@@ -212,8 +215,9 @@ impl Lane {
     fn push(self: &Arc<Self>, address: Option<Origin>, file: Option<FileId>, job: Job) -> bool {
         let mut state = self.lock();
         let busy = state.queues.held() > 0;
-        let pushed = state.queues.push(address, file, job, Instant::now());
-        let staff = state.staff(self.limits.threads);
+        let now = Instant::now();
+        let pushed = state.queues.push(address, file, job, now);
+        let staff = state.staff(self.limits.threads, now);
         drop(state);
         if pushed.is_err() {
             tracing::debug!(
@@ -250,18 +254,20 @@ impl Lane {
     fn serve(self: Arc<Self>) {
         let mut state = self.lock();
         let mut waited = false;
+        let mut now = Instant::now();
         loop {
-            if let Some(Begun { job, address, file }) = state.queues.begin(Instant::now()) {
-                let staff = state.staff(self.limits.threads);
+            if let Some(Begun { job, address, file }) = state.queues.begin(now) {
+                let staff = state.staff(self.limits.threads, now);
                 drop(state);
                 self.act(staff);
                 let turn = Turn { lane: &self, file: Cell::new(file) };
                 job(&turn);
+                let begun = std::mem::replace(&mut now, Instant::now());
                 state = self.lock();
                 if let Some(file) = turn.file.take() {
                     state.queues.release(&file);
                 }
-                state.queues.finish(address);
+                state.queues.finish(address, now.saturating_duration_since(begun));
                 waited = false;
             } else if waited || state.closed {
                 state.threads -= 1;
@@ -276,16 +282,19 @@ impl Lane {
                 state.idle -= 1;
                 state.woken = state.woken.saturating_sub(1);
                 waited = result.timed_out();
+                now = Instant::now();
             }
         }
     }
 
-    /// Refuses what has waited too long; says whether anything waits still.
-    fn sweep(&self, now: Instant) -> bool {
+    /// Refuses what has waited too long, and gives threads to what may begin by now; says whether anything waits still.
+    fn sweep(self: &Arc<Self>, now: Instant) -> bool {
         let mut state = self.lock();
         let late = state.queues.sweep(now);
         let waiting = state.queues.is_waiting();
+        let staff = state.staff(self.limits.threads, now);
         drop(state);
+        self.act(staff);
         if !late.is_empty() {
             tracing::warn!(
                 calls = late.len(),
@@ -349,6 +358,8 @@ impl Watch {
 /// All threads of a server; see the module.
 pub(super) struct IoThreads {
     limits: Limits,
+    /// Threads on which an address looks at objects in memory.
+    looks: usize,
     lanes: RwLock<HashMap<(ExportId, Work), Arc<Lane>>>,
     watch: Arc<Watch>,
 }
@@ -357,8 +368,19 @@ impl IoThreads {
     /// At most `threads` for each export, at least [`THREADS_LEAST`].
     pub(super) fn new(threads: usize) -> Self {
         let threads = (threads / LANES).max(LANE_LEAST);
-        let limits = Limits { threads, of_address: (threads * 3 / 4).max(1) };
-        Self { limits, lanes: RwLock::default(), watch: Arc::default() }
+        let of_address = (threads * 3 / 4).max(1);
+        let limits = Limits { threads, of_address, quick: of_address };
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let looks = (processors / 2).clamp(1, of_address);
+        Self { limits, looks, lanes: RwLock::default(), watch: Arc::default() }
+    }
+
+    /// Data has to come from a disk or go there. What jobs look at is mostly in memory.
+    const fn limits(&self, work: Work) -> Limits {
+        match work {
+            Work::Look => Limits { quick: self.looks, ..self.limits },
+            Work::Read | Work::Change | Work::Write => self.limits,
+        }
     }
 
     fn lane(&self, export: ExportId, work: Work) -> Arc<Lane> {
@@ -368,7 +390,7 @@ impl IoThreads {
         }
         let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes.entry(key).or_insert_with(|| {
-            let lane = Arc::new(Lane::new(work, self.limits, IDLE));
+            let lane = Arc::new(Lane::new(work, self.limits(work), IDLE));
             self.watch.lock().lanes.push(Arc::downgrade(&lane));
             lane
         });

@@ -4,6 +4,11 @@
 //! addresses take turns. So a job counts for as long as it holds a thread. An address with slow jobs gets fewer turns, and
 //! the next free thread is for an address that holds none.
 //!
+//! *Quick jobs.* What is answered from memory needs a processor and nothing else. On more threads it would not be done earlier, but
+//! the threads of this address would wait for processors together with those of others. So an address holds few threads
+//! ([`Limits::quick`]) as long as its jobs are quick. It holds more when one took [`SLOW`], or has not ended after that time:
+//! then it waits for a disk, and others can go on meanwhile.
+//!
 //! *Writes.* One WRITE to a file is at work at a time: the kernel would let others wait for the inode's lock. These wait
 //! here, without a thread: those of one address in their order, and addresses take turns.
 //! When a WRITE is over, each address that waits for the file puts a mark into its own queue. The first one that gets a
@@ -23,6 +28,9 @@ use crate::fs::FileId;
 /// How long nothing of an address can begin before its jobs are refused.
 pub(in crate::server) const STALLED: Duration = Duration::from_secs(10);
 
+/// A job that takes longer is not quick: it waits for a disk, or is long.
+pub(super) const SLOW: Duration = Duration::from_micros(200);
+
 /// Where a job comes from. Peers without an address have one queue together.
 pub(super) type Address = Option<Origin>;
 
@@ -33,6 +41,8 @@ pub(super) struct Limits {
     pub(super) threads: usize,
     /// Jobs of one address at work at a time.
     pub(super) of_address: usize,
+    /// Of these, while they are quick; at least 1.
+    pub(super) quick: usize,
 }
 
 /// A job that begins.
@@ -66,8 +76,10 @@ struct Flow<J> {
     held: usize,
     /// The lower, the longer ago was its turn.
     turn: u64,
-    /// When a job of it began last, or could have begun at once.
+    /// When a job of it began last, or the first one came.
     begun: Instant,
+    /// The job that ended last was not quick.
+    slow: bool,
 }
 
 /// A file that a WRITE is at work on.
@@ -82,7 +94,7 @@ struct Taken {
 pub(super) struct Queues<J> {
     limits: Limits,
     flows: HashMap<Address, Flow<J>>,
-    /// Addresses with something to begin and fewer threads than they may hold, the next one first.
+    /// Addresses with something to begin and fewer threads than they may ever hold, the next one first.
     ready: BTreeSet<(usize, u64, Address)>,
     taken: HashMap<FileId, Taken>,
     held: usize,
@@ -98,6 +110,12 @@ fn overdue(since: Instant, now: Instant) -> bool {
 impl<J> Flow<J> {
     fn is_idle(&self) -> bool {
         self.held == 0 && self.entries.is_empty() && self.writes.is_empty()
+    }
+
+    /// Whether it may hold one more thread now.
+    fn may_begin(&self, limits: Limits, now: Instant) -> bool {
+        let slow = self.slow || now.saturating_duration_since(self.begun) >= SLOW;
+        self.held < if slow { limits.of_address } else { limits.quick }
     }
 
     /// Takes the first WRITE to a file, and says whether there are more.
@@ -156,8 +174,20 @@ impl<J> Queues<J> {
     }
 
     /// Whether a job may be there that can begin.
-    pub(super) fn is_ready(&self) -> bool {
-        self.held < self.limits.threads && !self.ready.is_empty()
+    pub(super) fn is_ready(&self, now: Instant) -> bool {
+        self.next(now).is_some()
+    }
+
+    /// The address whose job is next. Those passed over hold threads, so there are few of them.
+    fn next(&self, now: Instant) -> Option<(usize, u64, Address)> {
+        if self.held >= self.limits.threads {
+            return None;
+        }
+        let may_begin = |address| {
+            let flow: Option<&Flow<J>> = self.flows.get(address);
+            flow.is_some_and(|flow| flow.may_begin(self.limits, now))
+        };
+        self.ready.iter().find(|(.., address)| may_begin(address)).copied()
     }
 
     /// Whether anything waits.
@@ -197,11 +227,15 @@ impl<J> Queues<J> {
         let turns = &mut self.turns;
         let flow = self.flows.entry(address).or_insert_with(|| {
             *turns += 1;
-            Flow { entries: VecDeque::new(), writes: HashMap::new(), held: 0, turn: *turns, begun: now }
+            Flow {
+                entries: VecDeque::new(),
+                writes: HashMap::new(),
+                held: 0,
+                turn: *turns,
+                begun: now,
+                slow: false,
+            }
         });
-        if flow.entries.is_empty() && flow.writes.is_empty() && flow.held < self.limits.of_address {
-            flow.begun = now;
-        }
         let waiting = Waiting { job, since: now };
         match file {
             None => flow.entries.push_back(Entry::Job(waiting)),
@@ -232,8 +266,9 @@ impl<J> Queues<J> {
 
     /// The next job, if a thread may be had for one. It holds the thread until [`Self::finish`].
     pub(super) fn begin(&mut self, now: Instant) -> Option<Begun<J>> {
-        while self.is_ready() {
-            let (_, _, address) = self.ready.pop_first()?;
+        while let Some(next) = self.next(now) {
+            self.ready.remove(&next);
+            let (.., address) = next;
             let Some(flow) = self.flows.get_mut(&address) else { continue };
             let begun = match flow.entries.pop_front() {
                 Some(Entry::Job(waiting)) => Some((waiting.job, None)),
@@ -277,12 +312,13 @@ impl<J> Queues<J> {
         }
     }
 
-    /// A job of this address is over, and its thread free.
-    pub(super) fn finish(&mut self, address: Address) {
+    /// A job of this address is over after so long, and its thread free.
+    pub(super) fn finish(&mut self, address: Address, took: Duration) {
         self.held = self.held.saturating_sub(1);
         if let Some(flow) = self.flows.get_mut(&address) {
             self.ready.remove(&(flow.held, flow.turn, address));
             flow.held = flow.held.saturating_sub(1);
+            flow.slow = took >= SLOW;
         }
         self.settle(address);
     }
@@ -349,7 +385,7 @@ impl<J> Queues<J> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { threads: 4, of_address: 3 };
+    const LIMITS: Limits = Limits { threads: 4, of_address: 3, quick: 3 };
 
     fn address(number: u8) -> Address {
         Some(Origin::of([192, 0, 2, number].into()))
@@ -367,7 +403,11 @@ mod tests {
 
     impl Bench {
         fn new() -> Self {
-            Self { queues: Queues::new(LIMITS), now: Instant::now() }
+            Self::of(LIMITS)
+        }
+
+        fn of(limits: Limits) -> Self {
+            Self { queues: Queues::new(limits), now: Instant::now() }
         }
 
         fn push(&mut self, from: u8, name: &str) -> bool {
@@ -384,7 +424,7 @@ mod tests {
         }
 
         fn finish(&mut self, from: u8) {
-            self.queues.finish(address(from));
+            self.queues.finish(address(from), Duration::ZERO);
         }
 
         fn end(&mut self, from: u8, of: u8) {
@@ -438,6 +478,33 @@ mod tests {
     }
 
     #[test]
+    fn i6_an_address_with_quick_jobs_holds_few_threads() {
+        let mut bench = Bench::of(Limits { quick: 1, ..LIMITS });
+        for number in 0..9 {
+            bench.push(1, &format!("job{number}"));
+        }
+        bench.push(2, "other");
+        assert_eq!(bench.begin(), ["job0", "other"]);
+        bench.finish(1);
+        assert_eq!(bench.begin(), ["job1"]);
+        // It waited for a disk: others may go on meanwhile.
+        bench.queues.finish(address(1), SLOW);
+        assert_eq!(bench.begin(), ["job2", "job3", "job4"]);
+        bench.finish(1);
+        assert_eq!(bench.begin(), Vec::<String>::new(), "they are quick again");
+        bench.finish(1);
+        bench.finish(1);
+        assert_eq!(bench.begin(), ["job5"]);
+        // It has not ended yet: one more may begin each time.
+        for next in ["job6", "job7"] {
+            bench.now += SLOW;
+            assert_eq!(bench.begin(), [next]);
+        }
+        bench.now += SLOW;
+        assert_eq!(bench.begin(), Vec::<String>::new(), "as many as an address may hold");
+    }
+
+    #[test]
     fn addresses_take_turns() {
         let mut bench = Bench::new();
         for from in 1..=3 {
@@ -448,7 +515,7 @@ mod tests {
         let mut order = Vec::new();
         while let Some(begun) = bench.queues.begin(bench.now) {
             order.push(begun.job);
-            bench.queues.finish(begun.address);
+            bench.queues.finish(begun.address, Duration::ZERO);
         }
         assert_eq!(order, ["0-1", "0-2", "0-3", "1-1", "1-2", "1-3", "2-1", "2-2", "2-3"]);
         assert!(bench.is_empty());
@@ -574,8 +641,8 @@ mod tests {
         /// Whatever comes and ends in whatever order: the limits hold, writes of an address to a file keep their order,
         /// no job is lost, and none waits that could begin.
         #[test]
-        fn i6_any_history_keeps_the_limits_and_loses_nothing(steps in proptest::collection::vec((0..6_u8, 1..5_u8, 0..4_u8), 0..200)) {
-            let mut queues: Queues<(u8, Option<u8>, usize)> = Queues::new(LIMITS);
+        fn i6_any_history_keeps_the_limits_and_loses_nothing(quick in 1..4_usize, steps in proptest::collection::vec((0..6_u8, 1..5_u8, 0..4_u8), 0..200)) {
+            let mut queues: Queues<(u8, Option<u8>, usize)> = Queues::new(Limits { quick, ..LIMITS });
             let (mut now, mut begun, mut over, mut refused) = (Instant::now(), Vec::new(), 0, 0);
             let mut last: HashMap<(u8, u8), usize> = HashMap::new();
             let end = (0..1000).map(|_| (3, 1, 0));
@@ -588,7 +655,7 @@ mod tests {
                         if let Some(file) = job.file {
                             queues.release(&file);
                         }
-                        queues.finish(job.address);
+                        queues.finish(job.address, if from % 2 == 0 { SLOW } else { Duration::ZERO });
                         over += 1;
                         None
                     }

@@ -27,7 +27,7 @@ fn wait_for_end(lane: &Lane) {
 #[tokio::test]
 async fn jobs_run_side_by_side_within_the_limits() {
     let threads = IoThreads::new(16);
-    let Limits { threads: most_threads, of_address } = threads.limits;
+    let Limits { threads: most_threads, of_address, .. } = threads.limits;
     assert_eq!((most_threads, of_address), (4, 3));
     let barrier = Arc::new(Barrier::new(of_address));
     let running = Arc::new(AtomicUsize::new(0));
@@ -125,7 +125,7 @@ async fn the_queues_are_finished_after_the_last_handle_is_gone() {
 
 #[test]
 fn threads_are_started_for_work_and_end_without() {
-    let limits = Limits { threads: 4, of_address: 4 };
+    let limits = Limits { threads: 4, of_address: 4, quick: 4 };
     let lane = Arc::new(Lane::new(Work::Look, limits, Duration::ZERO));
     for _ in 0..3 {
         let names = Arc::new(Mutex::new(BTreeSet::new()));
@@ -147,8 +147,31 @@ fn threads_are_started_for_work_and_end_without() {
 }
 
 #[test]
+fn jobs_that_block_do_not_keep_others_of_their_address_waiting() {
+    let limits = Limits { threads: 4, of_address: 3, quick: 1 };
+    let lane = Arc::new(Lane::new(Work::Look, limits, IDLE));
+    let barrier = Arc::new(Barrier::new(3));
+    let (tell, told) = mpsc::channel();
+    for _ in 0..3 {
+        let (barrier, tell) = (Arc::clone(&barrier), tell.clone());
+        let job = move |_: &Turn<'_>| {
+            barrier.wait();
+            tell.send(()).unwrap();
+        };
+        lane.push(at(1), None, Box::new(job));
+    }
+    // Nothing ends, and no other job comes.
+    while lane.sweep(Instant::now()) {
+        thread::yield_now();
+    }
+    for _ in 0..3 {
+        told.recv().unwrap();
+    }
+}
+
+#[test]
 fn i6_jobs_behind_what_does_not_go_on_are_refused() {
-    let limits = Limits { threads: 2, of_address: 1 };
+    let limits = Limits { threads: 2, of_address: 1, quick: 1 };
     let lane = Arc::new(Lane::new(Work::Look, limits, IDLE));
     let address = at(1);
     let (open, gate) = mpsc::channel::<()>();
