@@ -81,6 +81,15 @@ impl Answer {
     pub const fn message(message: Stream) -> Self {
         Self::Message { message, flavor_touches_data: false }
     }
+
+    /// Octets of the reply, its data included; 0 if there is none.
+    #[must_use]
+    pub fn octets(&self) -> usize {
+        match self {
+            Self::Message { message, .. } => message.len(),
+            Self::ChunkError | Self::Drop | Self::Lost => 0,
+        }
+    }
 }
 
 /// Why a connection ended.

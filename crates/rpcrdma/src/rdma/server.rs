@@ -31,7 +31,7 @@ use crate::ccp::server::Configurator;
 use crate::handlers::HandlerPanicked;
 use crate::server::{Phase, Shared, StopSignal};
 use crate::totals::Sums;
-use crate::turns::Line;
+use crate::turns::{Line, OCTETS_PER_TURN};
 
 /// Calls taken in one round before their replies are posted.
 const CALLS_PER_ROUND: usize = 16;
@@ -194,6 +194,7 @@ impl Served {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<CloseReason, HandlerPanicked>> {
         // One reading of the clock is enough for all rounds: together they take a few milliseconds at most.
         let now = Instant::now();
+        let mut made = 0;
         for _ in 0..ROUNDS_PER_POLL {
             let mut progress = self.reverse.advance(&mut self.connection, now, cx);
             // Before the link advances, which posts the disconnect.
@@ -203,14 +204,16 @@ impl Served {
             progress |= self.link.advance(&mut self.connection, now.into_std(), cx) == Progress::Some;
             self.departures.advance(&self.connection);
             for _ in 0..CALLS_PER_ROUND {
+                if made >= OCTETS_PER_TURN {
+                    break;
+                }
                 let Some(event) = self.connection.poll_event() else { break };
                 progress = true;
                 match event {
-                    Event::Call(call) => {
-                        if let Err(panicked) = self.start(now, cx, call) {
-                            return Poll::Ready(Err(panicked));
-                        }
-                    }
+                    Event::Call(call) => match self.start(now, cx, call) {
+                        Ok(octets) => made += octets,
+                        Err(panicked) => return Poll::Ready(Err(panicked)),
+                    },
                     Event::Reply { id, result } => self.reverse.reply(id, result),
                     Event::Characteristics(notice) => {
                         tracing::debug!(peer = ?self.peer, ?notice, "characteristics");
@@ -233,6 +236,9 @@ impl Served {
             if !progress {
                 self.count();
                 return Poll::Pending;
+            }
+            if made >= OCTETS_PER_TURN {
+                break;
             }
         }
         self.count();
@@ -258,17 +264,18 @@ impl Served {
         self.timer.as_mut().poll(cx).is_ready()
     }
 
+    /// Takes a Call; returns the octets of its reply if that was made at once.
     fn start(
         &mut self,
         now: Instant,
         cx: &mut Context<'_>,
         call: IncomingCall,
-    ) -> Result<(), HandlerPanicked> {
+    ) -> Result<usize, HandlerPanicked> {
         // What arrives while a call of ours is in progress may be what its reply waits for.
         if self.phase != Phase::Run && !self.reverse.in_progress() {
             // The client sends it again, to our successor.
             self.answer(now, Answered { token: call.token, answer: Answer::Drop, kept: None });
-            return Ok(());
+            return Ok(0);
         }
         if !std::mem::replace(&mut self.version_told, true)
             && let Some(rules) = self.connection.version()
@@ -277,13 +284,13 @@ impl Served {
         }
         self.shared.count_call();
         if self.configure(now, &call) {
-            return Ok(());
+            return Ok(0);
         }
         let window = self.departures.window();
-        if let Some(answered) = self.service.start(now, cx, call, Some(window))? {
-            self.answer(now, answered);
-        }
-        Ok(())
+        let Some(answered) = self.service.start(now, cx, call, Some(window))? else { return Ok(0) };
+        let octets = answered.answer.octets();
+        self.answer(now, answered);
+        Ok(octets)
     }
 
     /// Serves CONF_RDMA where that is wanted; `false`: the call is another one.

@@ -275,6 +275,11 @@ impl RecordSource {
         }
     }
 
+    /// Tells that the rest of the turn was spent on what was read.
+    pub(crate) const fn end_turn(&mut self) {
+        self.turn = STEPS_PER_TURN;
+    }
+
     /// Length of the fragment at the start of the read-ahead block, and whether it is its record's last.
     fn header(&self) -> Option<(usize, bool)> {
         let FragmentHeader { length, last } = FragmentHeader::decode(*self.ahead.octets().first_chunk()?);

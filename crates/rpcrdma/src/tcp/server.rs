@@ -36,7 +36,7 @@ use crate::handlers::{HandlerPanicked, Handlers};
 use crate::programs::Dispatched;
 use crate::server::{Phase, Shared, StopSignal};
 use crate::trace::Traced;
-use crate::turns::Line;
+use crate::turns::{Line, OCTETS_PER_TURN};
 
 /// Why a connection ended other than in order.
 #[derive(Debug, Error)]
@@ -190,6 +190,11 @@ impl<'a> Connection<'a> {
         .await?
         .flatten();
         if let Some((call, outcome)) = done {
+            if let (Outcome::Reply(reply), _) = &outcome
+                && reply.len() >= OCTETS_PER_TURN
+            {
+                self.reader.end_turn();
+            }
             self.answer(call, outcome);
         }
         Ok(())

@@ -1,10 +1,12 @@
 //! Addresses that call a server have turns, whatever the number of their connections.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::support::network::{self, host};
-use crate::support::{PROGRAM, program};
-use rpcrdma::{Server, ServerConfig};
+use crate::support::{MAX, PROGRAM, count, get, program};
+use rpcrdma::{Client, ClientConfig, Server, ServerConfig};
+use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -70,4 +72,53 @@ async fn i6_a_call_does_not_wait_for_those_of_an_address_with_many_connections()
     }
     others.sort_unstable();
     assert!(others[50] <= MOST, "half of the calls waited for more than {} others: {others:?}", others[50]);
+}
+
+/// Many long replies that are made at once do not keep the thread: a call of another connection is between two of them.
+#[tokio::test]
+async fn i6_a_call_does_not_wait_for_many_long_replies_of_another_connection() {
+    const IN_FLIGHT: usize = 16;
+    const MOST: u64 = 4;
+    let local = ([127, 0, 0, 1], 0).into();
+    let (rdma, tcp) = (
+        IwarpListener::bind(local, Config::default()).await.unwrap(),
+        TcpListener::bind(local).await.unwrap(),
+    );
+    let at_tcp = tcp.local_addr().unwrap();
+    let server = Server::builder()
+        .config(ServerConfig::default())
+        .program(program())
+        .listen_rdma(Box::new(rdma))
+        .listen_tcp(tcp)
+        .build()
+        .unwrap();
+    let at_rdma = server.rdma_addresses().unwrap()[0];
+    let monitor = server.monitor();
+    tokio::spawn(server.serve(std::future::pending()));
+    let read = |reader: Client| async move { get(&reader, MAX).await.map(drop).unwrap() };
+    let by_rdma = || Client::rdma(Arc::new(IwarpConnector::default()), at_rdma, ClientConfig::default());
+    let other = by_rdma().await.unwrap();
+    count(&other).await.unwrap();
+    for reader in [by_rdma().await.unwrap(), Client::tcp(at_tcp, ClientConfig::default()).await.unwrap()] {
+        let mut reads = JoinSet::new();
+        reads.spawn(async move {
+            loop {
+                // They leave together, and come to the server together.
+                let calls: JoinSet<_> = (0..IN_FLIGHT).map(|_| read(reader.clone())).collect();
+                calls.join_all().await;
+            }
+        });
+        let before = monitor.stats().calls;
+        while monitor.stats().calls < before + 100 {
+            tokio::task::yield_now().await;
+        }
+        let mut most = 0;
+        for _ in 0..100 {
+            let before = monitor.stats().calls;
+            count(&other).await.unwrap();
+            most = most.max(monitor.stats().calls - before - 1);
+        }
+        assert!(most <= MOST, "a call waited for {most} long ones");
+        reads.shutdown().await;
+    }
 }
