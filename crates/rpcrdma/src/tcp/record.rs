@@ -246,8 +246,9 @@ impl RecordSource {
         loop {
             // A peer that sends fast enough never makes this wait for the socket.
             if self.turn >= STEPS_PER_TURN {
-                self.turn = 0;
                 yield_now().await;
+                // After it: who drops this future meanwhile has not made way for others.
+                self.turn = 0;
             }
             if self.complete {
                 return Ok(true);
@@ -273,6 +274,14 @@ impl RecordSource {
         if self.parts.is_empty() && self.fragment.is_none() {
             self.call_room = None;
         }
+    }
+
+    /// Whether the next record is here, and may be taken before others have their turn.
+    pub(crate) fn has_record(&self) -> bool {
+        let here = self.ahead.len();
+        self.turn < STEPS_PER_TURN
+            && self.fragment.is_none()
+            && self.header().is_some_and(|(length, last)| last && HEADER_LEN.saturating_add(length) <= here)
     }
 
     /// Tells that the rest of the turn was spent on what was read.
@@ -621,17 +630,24 @@ impl RecordSink {
         }
     }
 
+    /// Writes as much as the stream takes at once.
+    pub(crate) fn write_now(&mut self, stream: &TcpStream) -> Result<(), RecordError> {
+        while self.queued() > 0 && self.write_some(stream)? {}
+        Ok(())
+    }
+
     /// Writes until the queue is empty. Cancel safe.
     pub(crate) async fn flush(&mut self, stream: &TcpStream) -> Result<(), RecordError> {
-        while self.queued() > 0 {
-            if !self.write_some(stream)? {
-                let limit = self.pace.stall;
-                timeout_at(self.deadline, stream.writable())
-                    .await
-                    .map_err(|_| RecordError::WriteStalled { limit, queued: self.queued() })??;
+        loop {
+            self.write_now(stream)?;
+            if self.queued() == 0 {
+                return Ok(());
             }
+            let limit = self.pace.stall;
+            timeout_at(self.deadline, stream.writable())
+                .await
+                .map_err(|_| RecordError::WriteStalled { limit, queued: self.queued() })??;
         }
-        Ok(())
     }
 
     /// Writes once; `false` if the stream takes nothing now.

@@ -9,6 +9,9 @@
 //! No call waits for another there. Its room, for itself and its reply, is set aside before memory of its record. So a complete
 //! record needs no more to begin, nor a call to end. Replies wait for the client alone, and incomplete records have a time limit.
 //!
+//! Replies to calls that came together leave together, by one system call: what is answered waits until no further call is here,
+//! or the turn is over, or the next call waits for memory.
+//!
 //! TCP grants no credits: [`tcp_calls`](crate::ServerConfig::tcp_calls) is taken for the most Calls that a client has without a
 //! reply, so that later Calls prove replies received. Calls that end without a reply prove nothing.
 //!
@@ -128,16 +131,17 @@ impl<'a> Connection<'a> {
 
     async fn run(mut self) -> Result<(), Ended> {
         loop {
-            let config = &self.shared.config;
+            // Replies to calls that came together leave together.
+            if self.writer.queued() > 0 && !(self.may_read() && self.reader.has_record()) {
+                self.writer.write_now(self.stream)?;
+                self.active = Instant::now();
+            }
             let busy = self.handlers.len() > 0;
             let queued = self.writer.queued() > 0;
             if self.draining && !busy && !queued {
                 return Ok(());
             }
-            let may_read = !self.draining
-                && self.handlers.len() < config.max_calls
-                && self.writer.queued() <= config.max_queued
-                && !self.writer.is_overdrawn();
+            let may_read = self.may_read();
             if !may_read {
                 self.reader.pause();
             }
@@ -153,17 +157,27 @@ impl<'a> Connection<'a> {
                         self.answer(call, outcome?);
                     }
                 }
-                flushed = self.writer.flush(self.stream), if queued => {
-                    flushed?;
-                    self.active = Instant::now();
-                }
                 record = self.reader.next_with_room(self.stream), if may_read => match record? {
                     Some((record, room)) => self.start(record, room).await?,
                     None => self.draining = true,
                 },
-                () = sleep_until(super::after(self.active, config.tcp_idle)), if !busy && !queued => return Ok(()),
+                // Also when the next record waits for memory, which replies may hold.
+                flushed = self.writer.flush(self.stream), if queued => {
+                    flushed?;
+                    self.active = Instant::now();
+                }
+                () = sleep_until(super::after(self.active, self.shared.config.tcp_idle)), if !busy && !queued => return Ok(()),
             }
         }
+    }
+
+    /// Whether a further call may be read.
+    fn may_read(&self) -> bool {
+        let config = &self.shared.config;
+        !self.draining
+            && self.handlers.len() < config.max_calls
+            && self.writer.queued() <= config.max_queued
+            && !self.writer.is_overdrawn()
     }
 
     async fn start(&mut self, record: Bytes, room: Reserved) -> Result<(), HandlerPanicked> {

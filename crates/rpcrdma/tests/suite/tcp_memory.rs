@@ -325,3 +325,33 @@ async fn i6_a_reply_beyond_the_share_keeps_the_next_call_waiting() {
     assert!(octets[24..].iter().all(|octet| *octet == 0x5a));
     assert_eq!(reply(&mut stream).await.len(), 24 + 4 + 400);
 }
+
+/// Replies to calls that came together leave together; but they do not wait for a call that finds no memory.
+#[tokio::test]
+async fn i6_calls_that_come_together_need_no_more_memory_than_one() {
+    const REPLY: usize = 4 + 24 + 4 + 400;
+    let server = serve(HERE).await;
+    let share = server.shares.of(Some(HERE));
+    let mut least = Vec::new();
+    for calls in 1..=4 {
+        let mut needed = None;
+        for left in 1..64 {
+            let mut stream = connect(HERE, server.address).await;
+            let held: Vec<_> =
+                (left << 10..SHARE).step_by(1 << 10).map(|_| share.allocate(1 << 10, 1).unwrap()).collect();
+            stream.write_all(&echo(400).repeat(calls)).await.unwrap();
+            for _ in 0..500 {
+                tokio::task::yield_now().await;
+            }
+            let mut replies = vec![0; calls * REPLY];
+            let arrived = stream.try_read(&mut replies).unwrap_or(0);
+            if arrived > 0 {
+                needed = needed.or(Some(left));
+            }
+            drop(held);
+            stream.read_exact(&mut replies[arrived..]).await.unwrap();
+        }
+        least.push(needed.unwrap());
+    }
+    assert_eq!(least, vec![least[0]; 4], "KiB without which no reply comes, by the number of calls");
+}

@@ -266,3 +266,19 @@ async fn i6_a_reply_finds_the_room_of_its_call_and_a_longer_one_stops_the_next_c
     drop(rest);
     assert_eq!(domain.usage().in_use, 0);
 }
+
+#[tokio::test]
+async fn a_record_is_here_when_all_of_it_is() {
+    let (mut near, far) = pair().await;
+    let domain = ProtectionDomain::new(1 << 20);
+    let mut source = RecordSource::new(domain, 1 << 20, pace(Duration::from_secs(30)));
+    let record = [0x80, 0, 0, 4, 1, 2, 3, 4];
+    near.write_all(&[&record.repeat(5)[..], &record[..7]].concat()).await.unwrap();
+    // As many as a turn has, of which the first read is one.
+    for more in [true, true, false, true, false] {
+        assert_eq!(source.next(&far).await.unwrap().unwrap(), record[4..]);
+        assert_eq!(source.has_record(), more);
+    }
+    near.write_all(&record[7..]).await.unwrap();
+    assert_eq!(source.next(&far).await.unwrap().unwrap(), record[4..]);
+}
