@@ -11,7 +11,8 @@ use rpcrdma_sim::{Fabric, FabricConfig};
 use tokio::time::sleep;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::subscriber::NoSubscriber;
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const GOOD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
@@ -61,6 +62,8 @@ impl Subscriber for Warnings {
 #[tokio::test(start_paused = true)]
 async fn i6_a_flood_of_refused_connections_is_told_once_a_second() {
     let warnings = Warnings::default();
+    // With one dispatcher alone, a thread of another test that comes to an event first would switch the event off for all.
+    let _second = Dispatch::new(NoSubscriber::new());
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let fabric = Fabric::on_tokio(FabricConfig::default());
     let config =

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 
 use rpcrdma_oncrpc::AcceptStat;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Metadata, Subscriber, span};
+use tracing::subscriber::NoSubscriber;
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber, span};
 
 use super::super::{Membership, UserDatabase};
 use super::*;
@@ -113,6 +114,8 @@ impl Subscriber for Warnings {
 #[tokio::test]
 async fn each_kind_of_refusal_leaves_a_line_with_the_address() {
     let warnings = Warnings::default();
+    // With one dispatcher alone, a thread of another test that comes to an event first would switch the event off for all.
+    let _second = Dispatch::new(NoSubscriber::new());
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let allow = vec!["192.0.2.0/24".parse().unwrap()];
     let memory = Arc::new(MemoryFs::new(MemoryOptions::default()));
