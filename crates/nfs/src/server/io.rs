@@ -375,7 +375,7 @@ impl IoThreads {
         Self { limits, looks, lanes: RwLock::default(), watch: Arc::default() }
     }
 
-    /// Data has to come from a disk or go there. What jobs look at is mostly in memory.
+    /// Data has to come from a disk or go there. Objects that jobs look at are mostly in memory.
     const fn limits(&self, work: Work) -> Limits {
         match work {
             Work::Look => Limits { quick: self.looks, ..self.limits },

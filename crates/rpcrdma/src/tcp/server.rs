@@ -9,8 +9,8 @@
 //! No call waits for another there. Its room, for itself and its reply, is set aside before memory of its record. So a complete
 //! record needs no more to begin, nor a call to end. Replies wait for the client alone, and incomplete records have a time limit.
 //!
-//! Replies to calls that came together leave together, by one system call: what is answered waits until no further call is here,
-//! or the turn is over, or the next call waits for memory.
+//! Replies to calls that came together leave together, by one system call. They wait until no further call is here, or the turn is
+//! over, or the next call waits for memory.
 //!
 //! TCP grants no credits: [`tcp_calls`](crate::ServerConfig::tcp_calls) is taken for the most Calls that a client has without a
 //! reply, so that later Calls prove replies received. Calls that end without a reply prove nothing.

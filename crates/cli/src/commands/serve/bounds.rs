@@ -95,8 +95,8 @@ pub(super) struct Bounds {
         help_heading = CALLS)]
     max_segments: u32,
     /// Threads of each export, 8 to 1024: a quarter for each of looking at objects, READ, changes of names and attributes, WRITE
-    /// with COMMIT. Of each quarter one client address, or IPv6 /64 network, can hold three quarters; while it looks at objects that are
-    /// in memory, a thread for two processors [default: 8 for each processor, from 32 to 128]
+    /// with COMMIT. Of each quarter one client address, or IPv6 /64 network, can hold three quarters. While it looks at objects
+    /// that are in memory, it holds a thread for two processors [default: 8 for each processor, from 32 to 128]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(IO_THREADS_LEAST..=1024),
         help_heading = CALLS)]
     io_threads: Option<u32>,

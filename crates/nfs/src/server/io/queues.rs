@@ -6,8 +6,8 @@
 //!
 //! *Quick jobs.* What is answered from memory needs a processor and nothing else. On more threads it would not be done earlier, but
 //! the threads of this address would wait for processors together with those of others. So an address holds few threads
-//! ([`Limits::quick`]) as long as its jobs are quick. It holds more when one took [`SLOW`], or has not ended after that time:
-//! then it waits for a disk, and others can go on meanwhile.
+//! ([`Limits::quick`]) as long as its jobs are quick. It holds more when one took [`SLOW`], or has not ended after that time.
+//! Such a job waits for a disk, and others can go on meanwhile.
 //!
 //! *Writes.* One WRITE to a file is at work at a time: the kernel would let others wait for the inode's lock. These wait
 //! here, without a thread: those of one address in their order, and addresses take turns.
