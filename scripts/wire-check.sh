@@ -37,7 +37,7 @@ await() {
 # A tree in which every form of transfer occurs: empty, inline, Read and Write chunks, Reply chunk, links.
 mkdir -p "$work/export" "$work/tree/many" "$work/tree/deep/er"
 head -c 3000001 /dev/urandom >"$work/tree/large"
-head -c 1048576 /dev/urandom >"$work/tree/one-mebioctet"
+head -c 1048576 /dev/urandom >"$work/tree/one-mebibyte"
 head -c 333 /dev/urandom >"$work/tree/deep/er/small"
 : >"$work/tree/empty"
 ln -s deep/er/small "$work/tree/link"

@@ -1,5 +1,5 @@
-//! The octets of an iWARP peer, at start-up (RFC 5044 §7.1, RFC 6581 §6) and after it (FPDUs, DDP, RDMAP), with CRCs off so
-//! that mutations get past them. Whatever they are, every request completes once and no memory is lost. The first octet says
+//! The bytes of an iWARP peer, at start-up (RFC 5044 §7.1, RFC 6581 §6) and after it (FPDUs, DDP, RDMAP), with CRCs off so
+//! that mutations get past them. Whatever they are, every request completes once and no memory is lost. The first byte says
 //! what is looked at, and what the endpoint is like.
 #![no_main]
 
@@ -7,13 +7,13 @@ use libfuzzer_sys::fuzz_target;
 use rpcrdma_iwarp::fuzzing;
 
 fuzz_target!(|data: &[u8]| {
-    let Some((&[how, step], octets)) = data.split_first_chunk() else { return };
+    let Some((&[how, step], bytes)) = data.split_first_chunk() else { return };
     match how % 4 {
-        0 => fuzzing::startup(octets, usize::from(step)),
-        1 => fuzzing::views(octets),
+        0 => fuzzing::startup(bytes, usize::from(step)),
+        1 => fuzzing::views(bytes),
         kind => {
             let strict = u8::from(kind == 2);
-            fuzzing::receive(octets, usize::from(step) * 8 + 1, fuzzing::Setup(how >> 2 << 1 | strict));
+            fuzzing::receive(bytes, usize::from(step) * 8 + 1, fuzzing::Setup(how >> 2 << 1 | strict));
         }
     }
 });

@@ -1,5 +1,5 @@
 //! Operations and properties on transmissions (rtrext-02): decoded or refused. XDR says each in one way only: what decodes must
-//! encode to the same octets, as many as it says. The first octet chooses what the others are.
+//! encode to the same bytes, as many as it says. The first byte chooses what the others are.
 #![no_main]
 
 use bytes::BytesMut;
@@ -9,9 +9,9 @@ use rpcrdma_proto::wire::round_trips::{BufferStructure, Operation, OperationType
 
 fn operation(kind: OperationType, data: &[u8]) {
     let Ok(operation) = Operation::decode(kind, data, &Limits::default()) else { return };
-    let mut octets = BytesMut::new();
-    operation.encode(&mut octets);
-    assert_eq!(octets, data);
+    let mut bytes = BytesMut::new();
+    operation.encode(&mut bytes);
+    assert_eq!(bytes, data);
     assert_eq!((operation.encoded_len(), operation.kind()), (data.len(), kind));
     if let Operation::Request(request) = operation {
         let _ = request.fault();
@@ -20,9 +20,9 @@ fn operation(kind: OperationType, data: &[u8]) {
 
 fn structure(data: &[u8]) {
     let Ok(structure) = BufferStructure::decode(data, &Limits::default()) else { return };
-    let mut octets = BytesMut::new();
-    structure.encode(&mut octets);
-    assert_eq!(octets, data);
+    let mut bytes = BytesMut::new();
+    structure.encode(&mut bytes);
+    assert_eq!(bytes, data);
     assert_eq!(structure.encoded_len(), data.len());
     if structure.check().is_ok() {
         assert_eq!(structure.sum(), u128::from(structure.total));

@@ -17,12 +17,12 @@ fn encoded(value: &impl Encode) -> Option<Bytes> {
 fuzz_target!(|data: &[u8]| {
     let message = Bytes::copy_from_slice(data);
     if let Ok(header) = CallHeader::read(&mut Decoder::new(message.clone())) {
-        let again = encoded(&header).map(|octets| CallHeader::read(&mut Decoder::new(octets)));
+        let again = encoded(&header).map(|bytes| CallHeader::read(&mut Decoder::new(bytes)));
         assert!(matches!(again, Some(Ok(same)) if same == header));
         let _ = Credential::try_from(header.credential);
     }
     if let Ok(header) = Decoder::new(message).decode::<ReplyHeader>() {
-        let again = encoded(&header).map(|octets| Decoder::new(octets).decode::<ReplyHeader>());
+        let again = encoded(&header).map(|bytes| Decoder::new(bytes).decode::<ReplyHeader>());
         assert!(matches!(again, Some(Ok(same)) if same == header));
     }
 

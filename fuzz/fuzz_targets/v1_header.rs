@@ -1,5 +1,5 @@
 //! Version One headers (RFC 8166 §4) and connection private data (RFC 8797 §4): decoded or refused. A header that
-//! decodes must encode to the octets it came from, and its chunks must be laid out or refused, whatever form a connection
+//! decodes must encode to the bytes it came from, and its chunks must be laid out or refused, whatever form a connection
 //! would take.
 #![no_main]
 
@@ -13,9 +13,9 @@ use rpcrdma_proto::{Limits, PrivateData};
 fuzz_target!(|data: &[u8]| {
     let limits = Limits::default();
     if let Ok((header, length)) = V1.decode(data, &limits) {
-        let mut octets = BytesMut::new();
-        V1.encode(&header, &mut octets);
-        assert_eq!(data.get(..length), Some(&octets[..]));
+        let mut bytes = BytesMut::new();
+        V1.encode(&header, &mut bytes);
+        assert_eq!(data.get(..length), Some(&bytes[..]));
         if let Body::Message(lists) | Body::NoMessage(lists) | Body::Padded { lists, .. } = &header.body {
             if let Ok(layout) = Layout::new(&lists.read, data.len() - length, &limits) {
                 assert!(layout.zero.iter().chain(&layout.chunks).count() <= limits.read_chunks);

@@ -10,9 +10,9 @@ use rpcrdma_proto::wire::{Body, Codec, Direction, Fixed, Header, combined};
 use rpcrdma_proto::{Limits, Profile};
 
 fn encoded(codec: &dyn Codec, header: &Header) -> BytesMut {
-    let mut octets = BytesMut::new();
-    codec.encode(header, &mut octets);
-    octets
+    let mut bytes = BytesMut::new();
+    codec.encode(header, &mut bytes);
+    bytes
 }
 
 fn check(codec: &dyn Codec, data: &[u8]) {
@@ -23,18 +23,18 @@ fn check(codec: &dyn Codec, data: &[u8]) {
             let body = Body::Error(codec.refusal(&error));
             let direction = Some(Direction::Reply);
             let answer = Header { xid: 1, version: 2, credit: 1, direction, invalidate: 0, body };
-            let octets = encoded(codec, &answer);
-            assert_eq!(codec.decode(&octets, &limits), Ok((answer, octets.len())));
+            let bytes = encoded(codec, &answer);
+            assert_eq!(codec.decode(&bytes, &limits), Ok((answer, bytes.len())));
             return;
         }
     };
-    let mut octets = encoded(codec, &header);
+    let mut bytes = encoded(codec, &header);
     // Its first word belongs to the header (version-two-07 §6.3.6).
     if matches!(header.body, Body::Middle { .. }) {
-        octets.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&[0; 4]);
     }
     if let Body::Message(lists) | Body::NoMessage(lists) = &header.body {
-        assert_eq!(data.get(..length), Some(&octets[..]));
+        assert_eq!(data.get(..length), Some(&bytes[..]));
         assert_eq!(codec.header_len(&lists.shape(header.direction.unwrap_or_default())), length);
         if let Ok(layout) = Layout::new(&lists.read, data.len() - length, &limits) {
             assert!(layout.zero.iter().chain(&layout.chunks).count() <= limits.read_chunks);
@@ -50,7 +50,7 @@ fn check(codec: &dyn Codec, data: &[u8]) {
             );
         }
     }
-    assert_eq!(codec.decode(&octets, &limits), Ok((header, length)));
+    assert_eq!(codec.decode(&bytes, &limits), Ok((header, length)));
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -3,7 +3,7 @@
 Host and guest share one directory by 9p, /job here. In /job/queue the host leaves, for a job N,
 
     N.script    what bash is to run
-    N.request   its arguments, each followed by a zero octet; it appears by a rename, and starts the job
+    N.request   its arguments, each followed by a zero byte; it appears by a rename, and starts the job
     N.cancel    kills the job with all processes that it started
 
 and the agent answers with

@@ -2,7 +2,7 @@
 
     many_reads.py FILE PROCESSES READS SIZE
 
-Each process reads SIZE octets at random multiples of SIZE, READS times, and compares them with what `pattern` says the file has.
+Each process reads SIZE bytes at random multiples of SIZE, READS times, and compares them with what `pattern` says the file has.
 """
 
 import mmap

@@ -72,7 +72,7 @@ def check_file(path, data):
     if found == data:
         return
     at = next((i for i in range(min(len(found), len(data))) if found[i] != data[i]), min(len(found), len(data)))
-    raise AssertionError("%s: %d octets, wanted %d; first difference at %d" % (path, len(found), len(data), at))
+    raise AssertionError("%s: %d bytes, wanted %d; first difference at %d" % (path, len(found), len(data), at))
 
 
 def drop_caches(how="3"):
@@ -264,7 +264,7 @@ def check_holes(root):
     path = root + "/holes"
     status = os.stat(path)
     expect(status.st_size == HOLES[-1][0] + HOLES[-1][1], "size", status.st_size)
-    expect(status.st_blocks * 512 < 4 << 20, "holes take", status.st_blocks * 512, "octets")
+    expect(status.st_blocks * 512 < 4 << 20, "holes take", status.st_blocks * 512, "bytes")
     descriptor = os.open(path, os.O_RDONLY)
     end = 0
     for offset, length in HOLES:
@@ -415,7 +415,7 @@ def names(root):
     write_file(deep + "/file", b"deep")
     for name in UNICODE:
         write_file(root + "/" + name, name.encode())
-    # Octets that are no UTF-8 are names as well.
+    # Bytes that are no UTF-8 are names as well.
     write_file(os.fsencode(root) + b"/\xff\xfe", b"raw")
     make_symlinks(root)
     write_file(root + "/linked", b"linked")

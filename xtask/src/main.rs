@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-mod conformance;
 mod failure;
 mod interop;
 mod project;
 mod reduce_capture;
+mod requirements;
 
 /// Tasks of those who work on rpcrdma.
 #[derive(Debug, Parser)]
@@ -22,8 +22,9 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Task {
     /// Check that what the protocol's documents require is tested, and where
-    Conformance(conformance::Options),
-    /// Let the Linux kernel judge: its NFS client on our server, our client on its server, in a virtual machine
+    #[command(alias = "conformance")]
+    Requirements(requirements::Options),
+    /// Test against the Linux kernel, in a virtual machine: its NFS client on our server, our client on its server
     Interop(interop::Options),
     /// Reduce a pcap file of iWARP sessions to a small text that tests can read
     ReduceCapture(reduce_capture::Options),
@@ -31,7 +32,7 @@ enum Task {
 
 fn main() -> ExitCode {
     match Arguments::parse().task {
-        Task::Conformance(options) => conformance::run(&options),
+        Task::Requirements(options) => requirements::run(&options),
         Task::Interop(options) => interop::run(&options),
         Task::ReduceCapture(options) => reduce_capture::run(&options),
     }

@@ -21,7 +21,7 @@ use crate::tcp::Side;
 pub struct Moved {
     /// Position in the unreduced message; 0 for a Write chunk, which has none.
     pub position: u32,
-    /// The octets.
+    /// The bytes.
     pub data: Bytes,
     /// Whether all of them are what they were on the wire.
     pub genuine: bool,
@@ -36,7 +36,7 @@ pub struct Part {
     pub opcode: Opcode,
     /// The steering tag that it invalidates.
     pub invalidate: Option<u32>,
-    /// Octets of the Send.
+    /// Bytes of the Send.
     pub sent: usize,
     /// The RPC message without the items that were moved by chunks of their own.
     pub message: Bytes,
@@ -110,12 +110,12 @@ impl Memory {
         self.regions.insert((owner, segment.handle), Region { segment, data, genuine: true });
     }
 
-    fn place(&mut self, owner: Side, stag: u32, offset: u64, octets: &[u8], genuine: bool) {
+    fn place(&mut self, owner: Side, stag: u32, offset: u64, bytes: &[u8], genuine: bool) {
         let Some(region) = self.regions.get_mut(&(owner, stag)) else { return };
         let start = usize::try_from(offset.wrapping_sub(region.segment.offset)).unwrap_or(usize::MAX);
-        let target = region.data.get_mut(start..start.saturating_add(octets.len()));
+        let target = region.data.get_mut(start..start.saturating_add(bytes.len()));
         if let Some(target) = target {
-            target.copy_from_slice(octets);
+            target.copy_from_slice(bytes);
         }
         region.genuine &= genuine;
     }
@@ -128,21 +128,21 @@ impl Memory {
             due.pop_front();
         }
         let offset = request.source_offset.wrapping_add(response.offset.wrapping_sub(request.sink_offset));
-        self.place(response.from, request.source_stag, offset, &response.octets, response.genuine);
+        self.place(response.from, request.source_stag, offset, &response.bytes, response.genuine);
     }
 
-    /// The octets of some segments, and whether they are genuine.
+    /// The bytes of some segments, and whether they are genuine.
     fn take<'a>(&self, owner: Side, segments: impl Iterator<Item = &'a Segment>) -> (Bytes, bool) {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let mut genuine = true;
         for segment in segments {
             let length = usize::try_from(segment.length).unwrap_or_default();
             if let Some(region) = self.regions.get(&(owner, segment.handle)) {
-                octets.extend_from_slice(region.data.get(..length).unwrap_or(&region.data));
+                bytes.extend_from_slice(region.data.get(..length).unwrap_or(&region.data));
                 genuine &= region.genuine;
             }
         }
-        (octets.into(), genuine)
+        (bytes.into(), genuine)
     }
 
     fn chunk(&self, owner: Side, read: &[ReadSegment], position: u32) -> Moved {
@@ -164,7 +164,7 @@ impl Exchanges {
                 Event::Message(message) => exchanges.message(message, &mut memory, &mut open),
                 Event::Write(write) => {
                     let owner = write.from.peer();
-                    memory.place(owner, write.stag, write.offset, &write.octets, write.genuine);
+                    memory.place(owner, write.stag, write.offset, &write.bytes, write.genuine);
                 }
                 Event::ReadRequest(from, request) => {
                     memory.reads.entry(from).or_default().push_back(request);
@@ -177,11 +177,11 @@ impl Exchanges {
     }
 
     fn message(&mut self, message: Message, memory: &mut Memory, open: &mut Vec<(u32, usize)>) {
-        let Ok((header, header_len)) = V1.decode(&message.octets, &Limits::default()) else {
+        let Ok((header, header_len)) = V1.decode(&message.bytes, &Limits::default()) else {
             self.odd.push(message);
             return;
         };
-        let inline = Bytes::copy_from_slice(message.octets.get(header_len..).unwrap_or_default());
+        let inline = Bytes::copy_from_slice(message.bytes.get(header_len..).unwrap_or_default());
         let is_call = match &header.body {
             // RFC 5531 §9: the message type follows the XID; 0 is CALL.
             Body::Message(_) => inline.get(4..8) == Some(&[0; 4]),
@@ -199,9 +199,9 @@ impl Exchanges {
             header,
             opcode: message.opcode,
             invalidate: message.invalidate,
-            sent: message.octets.len(),
+            sent: message.bytes.len(),
             message: inline,
-            genuine: message.genuine == message.octets.len(),
+            genuine: message.genuine == message.bytes.len(),
             moved: Vec::new(),
         };
         if is_call {

@@ -19,7 +19,7 @@ pub struct Message {
     /// The steering tag that it invalidates.
     pub invalidate: Option<u32>,
     /// What was sent.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// How much of it, from the front, is what it was on the wire; all of it unless it was reduced.
     pub genuine: usize,
 }
@@ -34,7 +34,7 @@ pub struct Placement {
     /// Tagged offset at the receiver.
     pub offset: u64,
     /// What is placed.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Whether that is what it was on the wire: nothing was cut out.
     pub genuine: bool,
     /// Last segment of its operation.
@@ -70,7 +70,7 @@ pub fn events(session: &Session) -> Vec<Event> {
 
 fn event(item: &Item, partial: &mut Option<Message>) -> Option<Event> {
     let from = item.from;
-    let ulpdu = FpduView::new(&item.octets).ulpdu()?;
+    let ulpdu = FpduView::new(&item.bytes).ulpdu()?;
     let odd = || Some(Event::Odd(from, ulpdu.to_vec()));
     let Ok(header) = Header::decode(ulpdu) else { return odd() };
     let Ok(opcode) = opcode(header.control()) else { return odd() };
@@ -81,7 +81,7 @@ fn event(item: &Item, partial: &mut Option<Message>) -> Option<Event> {
                 from,
                 stag: header.stag,
                 offset: header.offset,
-                octets: payload.to_vec(),
+                bytes: payload.to_vec(),
                 genuine: item.cut.is_empty(),
                 last: header.last,
             };
@@ -101,18 +101,18 @@ fn event(item: &Item, partial: &mut Option<Message>) -> Option<Event> {
                 from,
                 opcode,
                 invalidate: opcode.invalidates().then_some(header.invalidate),
-                octets: Vec::new(),
+                bytes: Vec::new(),
                 genuine: 0,
             });
-            if usize::try_from(header.offset) != Ok(message.octets.len()) {
+            if usize::try_from(header.offset) != Ok(message.bytes.len()) {
                 return odd();
             }
-            if message.genuine == message.octets.len() {
+            if message.genuine == message.bytes.len() {
                 // The cut reaches to the end of its segment.
                 let cut = item.cut.len().min(payload.len());
                 message.genuine += payload.len() - cut;
             }
-            message.octets.extend_from_slice(payload);
+            message.bytes.extend_from_slice(payload);
             if header.last {
                 return Some(Event::Message(message));
             }
@@ -134,10 +134,10 @@ mod tests {
 
     #[test]
     fn a_send_of_two_segments() {
-        let segment = |last, offset: u32, octets: &[u8]| {
+        let segment = |last, offset: u32, bytes: &[u8]| {
             let header = Untagged { last, control: 0x44, invalidate: 9, queue: 0, msn: 1, offset };
-            let octets = seal(&[&header.encode()[..], octets].concat(), false).unwrap();
-            Item::new(Side::Server, Kind::Fpdu, octets)
+            let bytes = seal(&[&header.encode()[..], bytes].concat(), false).unwrap();
+            Item::new(Side::Server, Kind::Fpdu, bytes)
         };
         let items = vec![segment(false, 0, b"first "), segment(true, 6, b"second"), segment(true, 7, b"?")];
         let session = Session { items };
@@ -145,10 +145,10 @@ mod tests {
         let [Event::Message(message), Event::Odd(Side::Server, _)] = &events_whole[..] else {
             panic!("{events_whole:?}")
         };
-        assert_eq!((&message.octets[..], message.invalidate), (&b"first second"[..], Some(9)));
+        assert_eq!((&message.bytes[..], message.invalidate), (&b"first second"[..], Some(9)));
         assert_eq!(message.genuine, 12);
         let reduced = reduce(&session, &Keep { message: 7, ..Keep::default() });
         let Some(Event::Message(message)) = events(&reduced).into_iter().next() else { panic!("no message") };
-        assert_eq!((&message.octets[..], message.genuine), (&b"first s\0\0\0\0\0"[..], 7));
+        assert_eq!((&message.bytes[..], message.genuine), (&b"first s\0\0\0\0\0"[..], 7));
     }
 }

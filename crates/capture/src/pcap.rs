@@ -5,9 +5,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Octets of the file header.
+/// Bytes of the file header.
 const FILE_HEADER: usize = 24;
-/// Octets in front of each packet.
+/// Bytes in front of each packet.
 const RECORD_HEADER: usize = 16;
 
 const MAGIC_MICROSECONDS: u32 = 0xA1B2_C3D4;
@@ -48,7 +48,7 @@ pub struct TcpSegment {
     pub source: SocketAddr,
     /// Receiver.
     pub destination: SocketAddr,
-    /// Sequence number of its first octet, or of its SYN.
+    /// Sequence number of its first byte, or of its SYN.
     pub sequence: u32,
     /// SYN.
     pub syn: bool,
@@ -70,8 +70,8 @@ struct Order {
 
 impl Order {
     fn u32(self, bytes: &[u8], at: usize) -> Option<u32> {
-        let octets = *bytes.get(at..)?.first_chunk()?;
-        Some(if self.little { u32::from_le_bytes(octets) } else { u32::from_be_bytes(octets) })
+        let word = *bytes.get(at..)?.first_chunk()?;
+        Some(if self.little { u32::from_le_bytes(word) } else { u32::from_be_bytes(word) })
     }
 }
 
@@ -109,26 +109,26 @@ pub fn tcp_segments(file: &[u8]) -> Result<Vec<TcpSegment>, PcapError> {
         let truncated = PcapError::Truncated(packet);
         let captured = order.u32(rest, 8).and_then(|len| usize::try_from(len).ok()).ok_or(truncated)?;
         let end = RECORD_HEADER.saturating_add(captured);
-        let octets = rest.get(RECORD_HEADER..end).ok_or(truncated)?;
-        segments.extend(ip_packet(octets, link).and_then(|ip| tcp_segment(ip, packet)));
+        let bytes = rest.get(RECORD_HEADER..end).ok_or(truncated)?;
+        segments.extend(ip_packet(bytes, link).and_then(|ip| tcp_segment(ip, packet)));
         rest = rest.get(end..).unwrap_or_default();
     }
     Ok(segments)
 }
 
 /// What follows the link header, if it is IP.
-fn ip_packet(octets: &[u8], link: u32) -> Option<&[u8]> {
+fn ip_packet(bytes: &[u8], link: u32) -> Option<&[u8]> {
     let (mut ethertype, mut header) = match link {
-        LINK_ETHERNET => (be16(octets, 12)?, 14),
-        LINK_COOKED => (be16(octets, 14)?, 16),
-        LINK_COOKED_2 => (be16(octets, 0)?, 20),
-        _ => return Some(octets),
+        LINK_ETHERNET => (be16(bytes, 12)?, 14),
+        LINK_COOKED => (be16(bytes, 14)?, 16),
+        LINK_COOKED_2 => (be16(bytes, 0)?, 20),
+        _ => return Some(bytes),
     };
     if ethertype == ETHERTYPE_VLAN {
-        ethertype = be16(octets, header + 2)?;
+        ethertype = be16(bytes, header + 2)?;
         header += 4;
     }
-    matches!(ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6).then(|| octets.get(header..)).flatten()
+    matches!(ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6).then(|| bytes.get(header..)).flatten()
 }
 
 fn tcp_segment(ip: &[u8], packet: usize) -> Option<TcpSegment> {
@@ -150,7 +150,7 @@ fn tcp_segment(ip: &[u8], packet: usize) -> Option<TcpSegment> {
                 return None;
             }
             let payload = usize::from(be16(ip, 4)?);
-            let address = |at: usize| ip.get(at..)?.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets));
+            let address = |at: usize| ip.get(at..)?.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes));
             let end = if payload == 0 { ip.len() } else { (40 + payload).min(ip.len()) };
             (address(8)?.into(), address(24)?.into(), ip.get(40..end)?)
         }
@@ -201,7 +201,7 @@ mod tests {
         };
         let mut v4 = vec![0x45, 0, 0, 43, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 2, 15, 10, 0, 2, 2];
         v4.extend(tcp(b"abc"));
-        // What Ethernet pads to 60 octets is no payload.
+        // What Ethernet pads to 60 bytes is no payload.
         v4.extend([0; 3]);
         let mut v6 = vec![0x60, 0, 0, 0, 0, 23, 6, 64];
         v6.extend(Ipv6Addr::LOCALHOST.octets());

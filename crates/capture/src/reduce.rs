@@ -1,8 +1,8 @@
 //! Makes recorded sessions small: cuts out payload, and nothing else.
 //!
-//! MPA frames, DDP headers, Read Requests, Terminates and everything up to [`Keep::message`] octets of a Send stay: that is the
+//! MPA frames, DDP headers, Read Requests, Terminates and everything up to [`Keep::message`] bytes of a Send stay: that is the
 //! RPC-over-RDMA header with its chunk lists, the RPC header and, but for bulk data, the arguments or results. Of tagged
-//! segments (RDMA Write, Read Response) beyond [`Keep::tagged`] octets only the front stays.
+//! segments (RDMA Write, Read Response) beyond [`Keep::tagged`] bytes only the front stays.
 
 use rpcrdma_iwarp::wire::ddp::{Header, HeaderView, queue};
 use rpcrdma_iwarp::wire::fpdu::{CRC_LEN, Crc, FpduView, LENGTH_LEN};
@@ -11,7 +11,7 @@ use rpcrdma_iwarp::wire::mpa::FrameView;
 use crate::pcap::PcapError;
 use crate::session::{Item, Kind, Session, from_pcap};
 
-/// How much payload stays, in octets.
+/// How much payload stays, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
     /// Of a Send. Longer ones are cut behind this.
@@ -39,11 +39,11 @@ fn reduce_item(item: &Item, keep: &Keep) -> Item {
     if item.kind != Kind::Fpdu {
         return whole;
     }
-    let view = FpduView::new(&item.octets);
+    let view = FpduView::new(&item.bytes);
     let Some(ulpdu) = view.ulpdu() else { return whole };
     let Some(header_len) = HeaderView::new(ulpdu).header_len() else { return whole };
     let payload = LENGTH_LEN + header_len..LENGTH_LEN + ulpdu.len();
-    let keep_octets = match Header::decode(ulpdu) {
+    let keep_bytes = match Header::decode(ulpdu) {
         Ok(Header::Tagged(_)) if payload.len() <= keep.tagged => return whole,
         Ok(Header::Tagged(_)) => keep.front,
         Ok(Header::Untagged(header)) if header.queue == queue::SEND => {
@@ -53,17 +53,17 @@ fn reduce_item(item: &Item, keep: &Keep) -> Item {
         // What is no message of ours is there because it is wrong: it stays.
         Ok(Header::Untagged(_)) | Err(_) => return whole,
     };
-    let cut = payload.start.saturating_add(keep_octets)..payload.end;
+    let cut = payload.start.saturating_add(keep_bytes)..payload.end;
     let had_crc = view.crc_matches() == Some(true);
-    let mut octets = item.octets.clone();
-    let Some(gone) = octets.get_mut(cut.clone()).filter(|gone| !gone.is_empty()) else { return whole };
+    let mut bytes = item.bytes.clone();
+    let Some(gone) = bytes.get_mut(cut.clone()).filter(|gone| !gone.is_empty()) else { return whole };
     gone.fill(0);
-    if had_crc && let Some((covered, field)) = octets.split_last_chunk_mut::<CRC_LEN>() {
+    if had_crc && let Some((covered, field)) = bytes.split_last_chunk_mut::<CRC_LEN>() {
         let mut crc = Crc::new();
         crc.update(covered);
         *field = crc.wire();
     }
-    Item { octets, cut, ..whole }
+    Item { bytes, cut, ..whole }
 }
 
 /// The reduced text of a pcap file; `about` says where it comes from.
@@ -84,7 +84,7 @@ fn describe(sessions: &[Session]) -> String {
         let fpdus = session.fpdus().count();
         let _ = write!(out, "session {}: {fpdus} FPDUs", number + 1);
         for item in session.items.iter().filter(|item| item.kind == Kind::Frame) {
-            let view = FrameView::new(&item.octets);
+            let view = FrameView::new(&item.bytes);
             let _ = write!(
                 out,
                 ", {} revision {} flags {:02x}",
@@ -107,9 +107,9 @@ mod tests {
     use crate::tcp::Side;
 
     fn cut_of(header: &[u8], payload: usize, crc: bool) -> (Item, Vec<u8>) {
-        let octets = seal(&[header, &vec![0xAA; payload]].concat(), crc).unwrap();
-        let item = Item::new(Side::Client, Kind::Fpdu, octets.clone());
-        (reduce_item(&item, &Keep::default()), octets)
+        let bytes = seal(&[header, &vec![0xAA; payload]].concat(), crc).unwrap();
+        let item = Item::new(Side::Client, Kind::Fpdu, bytes.clone());
+        (reduce_item(&item, &Keep::default()), bytes)
     }
 
     fn send(queue: u32, offset: u32) -> [u8; 18] {
@@ -131,11 +131,11 @@ mod tests {
             for crc in [false, true] {
                 let (line, original) = cut_of(header, payload, crc);
                 assert_eq!(line.cut, cut, "{payload}");
-                assert_eq!(line.octets.len(), original.len());
-                assert_eq!(FpduView::new(&line.octets).crc_matches(), Some(crc));
-                assert!(line.octets[cut.clone()].iter().all(|&octet| octet == 0));
+                assert_eq!(line.bytes.len(), original.len());
+                assert_eq!(FpduView::new(&line.bytes).crc_matches(), Some(crc));
+                assert!(line.bytes[cut.clone()].iter().all(|&byte| byte == 0));
                 if cut.is_empty() {
-                    assert_eq!(line.octets, original);
+                    assert_eq!(line.bytes, original);
                 }
             }
         }
@@ -143,11 +143,11 @@ mod tests {
 
     #[test]
     fn a_wrong_crc_stays_wrong() {
-        let (_, mut octets) = cut_of(&send(0, 0), 3000, true);
-        let last = octets.len() - 1;
-        octets[last] ^= 1;
-        let item = Item::new(Side::Client, Kind::Fpdu, octets.clone());
+        let (_, mut bytes) = cut_of(&send(0, 0), 3000, true);
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        let item = Item::new(Side::Client, Kind::Fpdu, bytes.clone());
         let line = reduce_item(&item, &Keep::default());
-        assert_eq!(line.octets[last - 3..], octets[last - 3..]);
+        assert_eq!(line.bytes[last - 3..], bytes[last - 3..]);
     }
 }

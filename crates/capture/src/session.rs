@@ -1,6 +1,6 @@
 //! A connection as its MPA frames and FPDUs, both directions in the order in which they were complete.
 //!
-//! A [`Splitter`] takes the octets of one direction; [`Session::of`] takes a whole [`Connection`]. Octets that are no MPA frame
+//! A [`Splitter`] takes the bytes of one direction; [`Session::of`] takes a whole [`Connection`]. Bytes that are no MPA frame
 //! where one is due, and what is left at the end, are kept as [`Kind::Rest`]. FPDUs are cut by their length fields only: what
 //! is in them may break every rule. Markers are not taken out.
 
@@ -18,7 +18,7 @@ pub enum Kind {
     Frame,
     /// An FPDU.
     Fpdu,
-    /// Octets that are neither: no MPA, or an FPDU whose end never came.
+    /// Bytes that are neither: no MPA, or an FPDU whose end never came.
     Rest,
     /// The direction ended.
     End(End),
@@ -31,8 +31,8 @@ pub struct Item {
     pub from: Side,
     /// What it is.
     pub kind: Kind,
-    /// Its octets; none for an end.
-    pub octets: Vec<u8>,
+    /// Its bytes; none for an end.
+    pub bytes: Vec<u8>,
     /// Which of them are payload that was cut out ([`reduce`](crate::reduce)), and zeros now.
     pub cut: Range<usize>,
 }
@@ -40,8 +40,8 @@ pub struct Item {
 impl Item {
     /// One of which nothing was cut.
     #[must_use]
-    pub const fn new(from: Side, kind: Kind, octets: Vec<u8>) -> Self {
-        Self { from, kind, octets, cut: 0..0 }
+    pub const fn new(from: Side, kind: Kind, bytes: Vec<u8>) -> Self {
+        Self { from, kind, bytes, cut: 0..0 }
     }
 }
 
@@ -61,15 +61,15 @@ impl Session {
         for chunk in &connection.chunks {
             let from = chunk.from;
             let splitter = if from == Side::Client { &mut client } else { &mut server };
-            let mut push = |kind, octets| items.push(Item::new(from, kind, octets));
-            splitter.feed(&chunk.octets, &mut push);
+            let mut push = |kind, bytes| items.push(Item::new(from, kind, bytes));
+            splitter.feed(&chunk.bytes, &mut push);
             if let Some(end) = chunk.end {
                 splitter.finish(&mut push);
                 push(Kind::End(end), Vec::new());
             }
         }
         for (from, splitter) in [(Side::Client, &mut client), (Side::Server, &mut server)] {
-            splitter.finish(&mut |kind, octets| items.push(Item::new(from, kind, octets)));
+            splitter.finish(&mut |kind, bytes| items.push(Item::new(from, kind, bytes)));
         }
         Self { items }
     }
@@ -78,7 +78,7 @@ impl Session {
     #[must_use]
     pub fn frame(&self, from: Side) -> Option<&[u8]> {
         let item = self.items.iter().find(|item| item.from == from && item.kind == Kind::Frame)?;
-        Some(&item.octets)
+        Some(&item.bytes)
     }
 
     /// The FPDUs of both sides, in order.
@@ -106,20 +106,20 @@ pub fn from_pcap(file: &[u8]) -> Result<Vec<Session>, crate::pcap::PcapError> {
     Ok(sessions.filter(|session| session.frame(Side::Client).is_some()).collect())
 }
 
-/// Cuts the octets of one direction into frames and FPDUs.
+/// Cuts the bytes of one direction into frames and FPDUs.
 #[derive(Debug, Default)]
 pub struct Splitter {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     /// The MPA frame went by.
     operating: bool,
 }
 
 impl Splitter {
-    /// Takes octets in; `out` gets what is complete.
-    pub fn feed(&mut self, octets: &[u8], out: &mut impl FnMut(Kind, Vec<u8>)) {
-        self.octets.extend_from_slice(octets);
+    /// Takes bytes in; `out` gets what is complete.
+    pub fn feed(&mut self, bytes: &[u8], out: &mut impl FnMut(Kind, Vec<u8>)) {
+        self.bytes.extend_from_slice(bytes);
         let mut used = 0;
-        while let Some(rest) = self.octets.get(used..)
+        while let Some(rest) = self.bytes.get(used..)
             && let Some((kind, length)) = next(rest, self.operating)
             && let Some(item) = rest.get(..length)
         {
@@ -127,12 +127,12 @@ impl Splitter {
             self.operating = true;
             used += length;
         }
-        self.octets.drain(..used);
+        self.bytes.drain(..used);
     }
 
     /// The direction ended: `out` gets what is left.
     pub fn finish(&mut self, out: &mut impl FnMut(Kind, Vec<u8>)) {
-        let rest = std::mem::take(&mut self.octets);
+        let rest = std::mem::take(&mut self.bytes);
         if !rest.is_empty() {
             out(Kind::Rest, rest);
         }
@@ -140,11 +140,11 @@ impl Splitter {
 }
 
 /// What begins here, and its length by its own account.
-fn next(octets: &[u8], operating: bool) -> Option<(Kind, usize)> {
+fn next(bytes: &[u8], operating: bool) -> Option<(Kind, usize)> {
     if operating {
-        return Some((Kind::Fpdu, FpduView::new(octets).fpdu_len()?));
+        return Some((Kind::Fpdu, FpduView::new(bytes).fpdu_len()?));
     }
-    let view = FrameView::new(octets);
+    let view = FrameView::new(bytes);
     let (FrameKind::Request | FrameKind::Reply) = view.kind()?;
     Some((Kind::Frame, view.frame_len()?))
 }
@@ -158,7 +158,7 @@ mod tests {
 
     fn connection(parts: &[(Side, &[u8], Option<End>)]) -> Connection {
         let chunks =
-            parts.iter().map(|&(from, octets, end)| Chunk { from, octets: octets.to_vec(), end }).collect();
+            parts.iter().map(|&(from, bytes, end)| Chunk { from, bytes: bytes.to_vec(), end }).collect();
         let address = "127.0.0.1:1".parse().unwrap();
         Connection { client: address, server: address, chunks }
     }
@@ -174,7 +174,7 @@ mod tests {
             let kinds: Vec<_> = session.items.iter().map(|item| item.kind).collect();
             assert_eq!(kinds, [Kind::Frame, Kind::Fpdu, Kind::Fpdu, Kind::Rest], "{step}");
             assert_eq!(session.frame(Side::Client), Some(&request[..]));
-            assert_eq!(session.items.concat_octets(), whole);
+            assert_eq!(session.items.concat_bytes(), whole);
         }
     }
 
@@ -189,13 +189,13 @@ mod tests {
         assert_eq!(session.items[1].kind, Kind::Rest);
     }
 
-    trait ConcatOctets {
-        fn concat_octets(&self) -> Vec<u8>;
+    trait ConcatBytes {
+        fn concat_bytes(&self) -> Vec<u8>;
     }
 
-    impl ConcatOctets for Vec<Item> {
-        fn concat_octets(&self) -> Vec<u8> {
-            self.iter().flat_map(|item| item.octets.clone()).collect()
+    impl ConcatBytes for Vec<Item> {
+        fn concat_bytes(&self) -> Vec<u8> {
+            self.iter().flat_map(|item| item.bytes.clone()).collect()
         }
     }
 }

@@ -36,13 +36,13 @@ pub enum End {
     Reset,
 }
 
-/// Octets of one direction that came in a row, or its end.
+/// Bytes of one direction that came in a row, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// Sender.
     pub from: Side,
     /// What came; empty if this is the end only.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Set with the last one.
     pub end: Option<End>,
 }
@@ -54,7 +54,7 @@ pub struct Connection {
     pub client: SocketAddr,
     /// Who accepted it.
     pub server: SocketAddr,
-    /// Octets and ends, of both directions.
+    /// Bytes and ends, of both directions.
     pub chunks: Vec<Chunk>,
 }
 
@@ -139,7 +139,7 @@ pub fn connections(segments: Vec<TcpSegment>) -> Vec<Connection> {
         else {
             continue;
         };
-        direction.take(segment, &mut |octets, end| connection.chunks.push(Chunk { from, octets, end }));
+        direction.take(segment, &mut |bytes, end| connection.chunks.push(Chunk { from, bytes, end }));
     }
     all.into_iter().map(|(connection, ..)| connection).collect()
 }
@@ -168,12 +168,12 @@ mod tests {
         TcpSegment { syn: true, ack: from == Side::Server, ..segment(from, sequence, b"") }
     }
 
-    fn octets(connection: &Connection, from: Side) -> Vec<u8> {
+    fn bytes(connection: &Connection, from: Side) -> Vec<u8> {
         connection
             .chunks
             .iter()
             .filter(|chunk| chunk.from == from)
-            .flat_map(|chunk| chunk.octets.clone())
+            .flat_map(|chunk| chunk.bytes.clone())
             .collect()
     }
 
@@ -193,8 +193,8 @@ mod tests {
         ];
         let connections = connections(segments);
         assert_eq!(connections.len(), 1);
-        assert_eq!(octets(&connections[0], Side::Client), b"abcde");
-        assert_eq!(octets(&connections[0], Side::Server), b"reply");
+        assert_eq!(bytes(&connections[0], Side::Client), b"abcde");
+        assert_eq!(bytes(&connections[0], Side::Server), b"reply");
         assert_eq!(connections[0].chunks.last().unwrap().end, Some(End::Closed));
     }
 
@@ -211,15 +211,15 @@ mod tests {
         ];
         let connections = connections(segments);
         assert_eq!(connections.len(), 2);
-        assert_eq!(octets(&connections[0], Side::Client), b"one");
+        assert_eq!(bytes(&connections[0], Side::Client), b"one");
         assert_eq!(connections[0].chunks.last().unwrap().end, Some(End::Reset));
-        assert_eq!(octets(&connections[1], Side::Client), b"two");
+        assert_eq!(bytes(&connections[1], Side::Client), b"two");
     }
 
     #[test]
     fn nothing_comes_after_a_hole() {
         let segments =
             vec![syn(Side::Client, 0), segment(Side::Client, 1, b"a"), segment(Side::Client, 3, b"c")];
-        assert_eq!(octets(&connections(segments)[0], Side::Client), b"a");
+        assert_eq!(bytes(&connections(segments)[0], Side::Client), b"a");
     }
 }

@@ -11,8 +11,8 @@
 //! < rst
 //! ```
 //!
-//! `>` is sent by the side that opened the connection, `<` by the other one. Octets are hexadecimal; spaces between them mean
-//! nothing. `~N` stands for N octets of payload that were cut out; they are read as zeros, so that every length and offset stays
+//! `>` is sent by the side that opened the connection, `<` by the other one. Bytes are hexadecimal; spaces between them mean
+//! nothing. `~N` stands for N bytes of payload that were cut out; they are read as zeros, so that every length and offset stays
 //! what it was. Everything else is exactly as it was on the wire, with one exception: the CRC field of an FPDU from which
 //! something was cut is computed anew, if it matched before. Empty lines and lines that begin with `#` are comments.
 
@@ -25,7 +25,7 @@ use rpcrdma_iwarp::wire::mpa::{ENHANCED_LEN, HEADER_LEN};
 use crate::session::{Item, Kind, Session};
 use crate::tcp::{End, Side};
 
-/// Most octets that one `~N` may stand for: no FPDU is longer.
+/// Most bytes that one `~N` may stand for: no FPDU is longer.
 const MAX_CUT: usize = 1 << 16;
 
 /// Why a file cannot be read.
@@ -59,24 +59,24 @@ pub fn write(about: &str, sessions: &[Session]) -> String {
                 Kind::End(End::Reset) => "rst",
             };
             out.push_str(name);
-            write_octets(item, &mut out);
+            write_bytes(item, &mut out);
             out.push('\n');
         }
     }
     out
 }
 
-/// Octets in groups where their parts begin, so that eyes find them.
-fn write_octets(item: &Item, out: &mut String) {
-    let octets = &item.octets;
+/// Bytes in groups where their parts begin, so that eyes find them.
+fn write_bytes(item: &Item, out: &mut String) {
+    let bytes = &item.bytes;
     let mut starts = match item.kind {
         Kind::Frame => vec![0, HEADER_LEN - 4, HEADER_LEN, HEADER_LEN + ENHANCED_LEN],
         Kind::Fpdu => {
-            let header = octets.get(LENGTH_LEN..).and_then(|ulpdu| HeaderView::new(ulpdu).header_len());
-            let end = LENGTH_LEN + usize::from(FpduView::new(octets).ulpdu_len().unwrap_or_default());
+            let header = bytes.get(LENGTH_LEN..).and_then(|ulpdu| HeaderView::new(ulpdu).header_len());
+            let end = LENGTH_LEN + usize::from(FpduView::new(bytes).ulpdu_len().unwrap_or_default());
             let mut starts = vec![0, LENGTH_LEN, LENGTH_LEN + 2];
             starts.extend(header.map(|header| LENGTH_LEN + header));
-            starts.extend([end, octets.len().saturating_sub(CRC_LEN)]);
+            starts.extend([end, bytes.len().saturating_sub(CRC_LEN)]);
             starts
         }
         Kind::Rest | Kind::End(_) => vec![0],
@@ -84,18 +84,18 @@ fn write_octets(item: &Item, out: &mut String) {
     if !item.cut.is_empty() {
         starts.extend([item.cut.start, item.cut.end]);
     }
-    starts.retain(|&start| start < octets.len());
+    starts.retain(|&start| start < bytes.len());
     starts.sort_unstable();
     starts.dedup();
-    let ends = starts.iter().skip(1).copied().chain([octets.len()]);
+    let ends = starts.iter().skip(1).copied().chain([bytes.len()]);
     for (start, end) in starts.iter().copied().zip(ends) {
         out.push(' ');
         if item.cut.contains(&start) {
             // Writing to a String does not fail.
             let _ = write!(out, "~{}", end - start);
         } else {
-            for octet in octets.get(start..end).unwrap_or_default() {
-                let _ = write!(out, "{octet:02x}");
+            for byte in bytes.get(start..end).unwrap_or_default() {
+                let _ = write!(out, "{byte:02x}");
             }
         }
     }
@@ -129,31 +129,31 @@ pub fn read(text: &str) -> Result<Vec<Session>, TextError> {
             Some("rst") => Kind::End(End::Reset),
             _ => return Err(fail("neither frame, fpdu, rest, fin nor rst")),
         };
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let mut cut = 0..0;
         for word in words {
             match word.strip_prefix('~') {
                 Some(count) => {
                     let count = count.parse::<usize>().ok().filter(|count| *count <= MAX_CUT);
-                    let count = count.ok_or_else(|| fail("`~` without a number of octets up to 65536"))?;
-                    cut = octets.len()..octets.len() + count;
-                    octets.resize(cut.end, 0);
+                    let count = count.ok_or_else(|| fail("`~` without a number of bytes up to 65536"))?;
+                    cut = bytes.len()..bytes.len() + count;
+                    bytes.resize(cut.end, 0);
                 }
-                None => push_hex(word, &mut octets).ok_or_else(|| fail("no hexadecimal octets"))?,
+                None => push_hex(word, &mut bytes).ok_or_else(|| fail("no hexadecimal bytes"))?,
             }
         }
         let session = sessions.last_mut().ok_or_else(|| fail("no `session` before it"))?;
-        session.items.push(Item { from, kind, octets, cut });
+        session.items.push(Item { from, kind, bytes, cut });
     }
     Ok(sessions)
 }
 
-fn push_hex(word: &str, octets: &mut Vec<u8>) -> Option<()> {
+fn push_hex(word: &str, bytes: &mut Vec<u8>) -> Option<()> {
     let (pairs, rest) = word.as_bytes().as_chunks::<2>();
     rest.is_empty().then_some(())?;
     for pair in pairs {
-        let digit = |octet: u8| char::from(octet).to_digit(16);
-        octets.push(u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).ok()?);
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        bytes.push(u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).ok()?);
     }
     Some(())
 }
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let item = |from, kind, octets: &[u8]| Item::new(from, kind, octets.to_vec());
+        let item = |from, kind, bytes: &[u8]| Item::new(from, kind, bytes.to_vec());
         let fpdu = rpcrdma_iwarp::wire::fpdu::seal(&[0; 40], false).unwrap();
         let items = vec![
             item(Side::Client, Kind::Frame, b"MPA ID Req Frame1234pd"),

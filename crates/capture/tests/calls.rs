@@ -1,4 +1,4 @@
-//! RPC and NFS version 3 of Linux: every call and reply that is whole is decoded to its end, and encodes to the same octets.
+//! RPC and NFS version 3 of Linux: every call and reply that is whole is decoded to its end, and encodes to the same bytes.
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -30,7 +30,7 @@ fn reply_decoder(call: &Part, reply: &Part) -> Decoder {
     Decoder::with_write_chunks(reply.message.clone(), chunks.collect())
 }
 
-/// Decodes to the end. What has no chunks encodes to the octets that it came from.
+/// Decodes to the end. What has no chunks encodes to the bytes that it came from.
 fn check<T: Encode + Decode>(decoder: Decoder, part: &Part) {
     let at = decoder.position();
     let value: T = decoder.decode_all().unwrap();

@@ -43,7 +43,7 @@ fn returned_chunks_are_those_that_were_offered() {
     assert_eq!((chunks, longer, unused), (59, 55, 48));
 }
 
-/// A chunk has the octets of its item and no pad: neither the client's Read chunks nor what the server writes.
+/// A chunk has the bytes of its item and no pad: neither the client's Read chunks nor what the server writes.
 #[test]
 fn chunks_have_no_pad() {
     let unaligned = |length: u64| !length.is_multiple_of(4);
@@ -154,7 +154,7 @@ fn credits_and_the_backchannel() {
     assert_eq!((Config::default().calls, Config::default().grant), (128, 64));
 }
 
-/// The threshold that both sides announce bounds the whole Send, header included; one octet more is answered by a Terminate.
+/// The threshold that both sides announce bounds the whole Send, header included; one byte more is answered by a Terminate.
 #[test]
 fn sends_keep_within_the_inline_threshold() {
     let sent = exchanges()

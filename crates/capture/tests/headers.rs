@@ -1,4 +1,4 @@
-//! Every RPC-over-RDMA header of the recordings is read, and encodes to the same octets.
+//! Every RPC-over-RDMA header of the recordings is read, and encodes to the same bytes.
 //!
 //! The counts were taken from the recordings by another program: a decoder that skips what it does not know fails here.
 // Helpers of tests fail by panicking.
@@ -67,15 +67,15 @@ impl Count {
 }
 
 /// Reads the header of a message, unless its version is 2, and has it encoded again.
-fn round_trip(octets: &[u8], genuine: usize) -> Option<(Header, usize)> {
-    let (header, len) = match V1.decode(octets, &Limits::default()) {
+fn round_trip(bytes: &[u8], genuine: usize) -> Option<(Header, usize)> {
+    let (header, len) = match V1.decode(bytes, &Limits::default()) {
         Err(ProtocolError::UnsupportedVersion { version: 2 }) => return None,
         other => other.unwrap(),
     };
     assert!(len <= genuine, "a header was cut");
     let mut again = BytesMut::new();
     V1.encode(&header, &mut again);
-    assert_eq!(again[..], octets[..len]);
+    assert_eq!(again[..], bytes[..len]);
     Some((header, len))
 }
 
@@ -83,8 +83,8 @@ fn count(text: &str) -> Count {
     let mut count = Count::default();
     for event in rpcrdma_capture::text::read(text).unwrap().iter().flat_map(events) {
         match event {
-            Event::Message(message) => match round_trip(&message.octets, message.genuine) {
-                Some((header, len)) => count.add(&header, &message, &message.octets[len..]),
+            Event::Message(message) => match round_trip(&message.bytes, message.genuine) {
+                Some((header, len)) => count.add(&header, &message, &message.bytes[len..]),
                 None => count.other_version += 1,
             },
             Event::Odd(_, ulpdu) => {
@@ -98,7 +98,7 @@ fn count(text: &str) -> Count {
 }
 
 #[test]
-fn every_header_of_linux_is_read_and_encodes_to_the_same_octets() {
+fn every_header_of_linux_is_read_and_encodes_to_the_same_bytes() {
     #[rustfmt::skip]
     let expected = [
         ("kclient-probe", [9, 0, 0, 0, 0], [9, 0, 0, 0], vec![16, 128]),

@@ -1,5 +1,5 @@
 //! What `nfstest_rdma` (nfstest 3.2) asserts of a capture, of our NFS client and server on the wire: READDIR, READLINK, READ
-//! and WRITE of the sizes that it uses, over software iWARP, passed on by a proxy that keeps every octet. The assertions
+//! and WRITE of the sizes that it uses, over software iWARP, passed on by a proxy that keeps every byte. The assertions
 //! have the numbers N1 to N20 of the table in `docs/hostile.md`.
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -48,8 +48,8 @@ type Tape = Arc<Mutex<Vec<Chunk>>>;
 async fn copy(from: Side, mut reader: OwnedReadHalf, mut writer: OwnedWriteHalf, tape: Tape) {
     let mut buffer = vec![0; 65_536];
     while let Ok(count @ 1..) = reader.read(&mut buffer).await {
-        let octets = buffer[..count].to_vec();
-        tape.lock().unwrap().push(Chunk { from, octets, end: None });
+        let bytes = buffer[..count].to_vec();
+        tape.lock().unwrap().push(Chunk { from, bytes, end: None });
         writer.write_all(&buffer[..count]).await.unwrap();
     }
     let _ = writer.shutdown().await;
@@ -121,7 +121,7 @@ async fn seen(protocol: rpcrdma::Config) -> Seen {
     assert_eq!(client.readlink("/d/link").await.unwrap(), b"1000");
     assert_eq!(client.read_dir("/d").await.unwrap().len(), SIZES.len() + 1);
     for size in SIZES {
-        assert!(read_all(&client, &format!("/d/{size}")).await == pattern(size), "N20, {size} octets");
+        assert!(read_all(&client, &format!("/d/{size}")).await == pattern(size), "N20, {size} bytes");
     }
     rpc.close().await;
     let calls = monitor.stats().calls;
@@ -234,7 +234,7 @@ fn check_transfers(seen: &Seen) {
     for event in &seen.events {
         match event {
             Event::Write(write) => {
-                moved(write.stag, write.offset, u64::try_from(write.octets.len()).unwrap());
+                moved(write.stag, write.offset, u64::try_from(write.bytes.len()).unwrap());
             }
             Event::ReadRequest(_, request) => {
                 requests += 1;
@@ -277,7 +277,7 @@ fn check_segments(seen: &Seen) {
     let mut tagged: BTreeMap<(bool, u32), Message> = BTreeMap::new();
     for item in seen.session.fpdus() {
         let client = item.from == Side::Client;
-        let ulpdu = FpduView::new(&item.octets).ulpdu().unwrap();
+        let ulpdu = FpduView::new(&item.bytes).ulpdu().unwrap();
         let payload = HeaderView::new(ulpdu).payload().unwrap().len();
         let (last, message) = match Header::decode(ulpdu).unwrap() {
             Header::Tagged(header) => {

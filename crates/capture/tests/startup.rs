@@ -38,8 +38,8 @@ fn kernel_opens(name: &str) -> bool {
 fn requests_of_linux_are_answered_as_it_demands() {
     let mut requests = 0;
     for (name, session) in all_sessions().iter().filter(|(name, _)| kernel_opens(name)) {
-        let octets = session.frame(Side::Client).unwrap();
-        let (request, behind) = Responder::new().handle(octets).unwrap().unwrap();
+        let bytes = session.frame(Side::Client).unwrap();
+        let (request, behind) = Responder::new().handle(bytes).unwrap().unwrap();
         assert!(behind.is_empty());
         let enhanced = Enhanced { peer_to_peer: None, ird: LINUX_DEPTH, ord: 0 };
         assert_eq!(request.enhanced(), Some(enhanced), "{name}");
@@ -51,7 +51,7 @@ fn requests_of_linux_are_answered_as_it_demands() {
         {
             let (reply, negotiated) = request.accept(&settings).unwrap();
             let view = FrameView::new(&reply);
-            // Linux refuses a Reply of revision 1, or one without S; without the four octets it would read beyond it.
+            // Linux refuses a Reply of revision 1, or one without S; without the four bytes it would read beyond it.
             assert_eq!(view.revision(), Some(2));
             assert_eq!(view.flags().unwrap() & !0x40, 0x10);
             let stated = view.enhanced().unwrap();

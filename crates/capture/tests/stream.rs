@@ -116,9 +116,9 @@ impl Replay {
     fn collect(&mut self) {
         self.engine.prepare(self.now);
         while self.engine.has_output() {
-            let octets = self.engine.with_transmit_slices(|slices, _| slices.concat_octets());
-            self.engine.transmitted(octets.len(), self.now);
-            self.outgoing.extend(octets);
+            let bytes = self.engine.with_transmit_slices(|slices, _| slices.concat_bytes());
+            self.engine.transmitted(bytes.len(), self.now);
+            self.outgoing.extend(bytes);
             self.engine.prepare(self.now);
         }
         while let Some(length) =
@@ -129,9 +129,9 @@ impl Replay {
         while let Some(completion) = self.engine.poll_completion() {
             match completion.work {
                 Work::Receive { buffers, len, invalidated, .. } if completion.status == Status::Success => {
-                    let octets: Vec<u8> =
+                    let bytes: Vec<u8> =
                         buffers.iter().flat_map(|buffer| buffer.to_vec()).take(len).collect();
-                    self.messages.push(octets);
+                    self.messages.push(bytes);
                     self.invalidated += usize::from(invalidated.is_some());
                 }
                 Work::Read { .. } if completion.status == Status::Success => self.reads += 1,
@@ -144,18 +144,18 @@ impl Replay {
     fn act(&mut self, event: &Event) {
         match event {
             Event::Message(message) => {
-                self.open_chunks(&message.octets);
+                self.open_chunks(&message.bytes);
                 self.post(WorkRequest::Send(SendRequest {
-                    gather: vec![Bytes::from(message.octets.clone())],
+                    gather: vec![Bytes::from(message.bytes.clone())],
                     invalidate: message.invalidate.map(Key),
                     solicited: message.opcode.is_solicited(),
                     express: false,
                 }));
             }
             Event::Write(write) => {
-                let length = u32::try_from(write.octets.len()).unwrap();
+                let length = u32::try_from(write.bytes.len()).unwrap();
                 let target = RemoteSegment { key: Key(write.stag), address: write.offset, length };
-                let gather = vec![Bytes::from(write.octets.clone())];
+                let gather = vec![Bytes::from(write.bytes.clone())];
                 self.post(WorkRequest::Write { gather, targets: vec![target] });
             }
             Event::ReadRequest(_, request) => {
@@ -192,11 +192,11 @@ impl Replay {
             if self.names.contains_key(&segment.handle) || segment.length == 0 {
                 continue;
             }
-            let octets = vec![0; usize::try_from(segment.length).unwrap()];
+            let bytes = vec![0; usize::try_from(segment.length).unwrap()];
             let memory = if readable {
-                WindowMemory::Read(octets.into())
+                WindowMemory::Read(bytes.into())
             } else {
-                WindowMemory::Write(Buffer::adopt(octets))
+                WindowMemory::Write(Buffer::adopt(bytes))
             };
             let window = self.engine.reserve_window(memory).unwrap();
             self.engine.post(WrId(2 << 32), WorkRequest::BindWindow { key: window.key }).unwrap();
@@ -207,9 +207,9 @@ impl Replay {
 
     /// The FPDU of the peer with our names in it.
     fn renamed(&self, item: &Item) -> Vec<u8> {
-        let ulpdu = FpduView::new(&item.octets).ulpdu().unwrap();
+        let ulpdu = FpduView::new(&item.bytes).ulpdu().unwrap();
         let (Ok(header), Some(payload)) = (Header::decode(ulpdu), HeaderView::new(ulpdu).payload()) else {
-            return item.octets.clone();
+            return item.bytes.clone();
         };
         let ulpdu = match header {
             Header::Tagged(mut tagged) => {
@@ -236,12 +236,12 @@ impl Replay {
             }
         };
         let fpdu = seal(&ulpdu, self.crc).unwrap();
-        assert_eq!(fpdu.len(), item.octets.len(), "our FPDU has the length that Linux gave it");
+        assert_eq!(fpdu.len(), item.bytes.len(), "our FPDU has the length that Linux gave it");
         fpdu
     }
 
-    fn feed(&mut self, octets: &[u8]) {
-        let mut left = octets;
+    fn feed(&mut self, bytes: &[u8]) {
+        let mut left = bytes;
         while !left.is_empty() && self.engine.wants_input() {
             let step = self.step;
             let count = self.engine.with_receive_slices(|slices| {
@@ -270,19 +270,19 @@ impl Replay {
                     self.act(&event);
                 }
             } else {
-                let octets = self.renamed(item);
-                self.feed(&octets);
+                let bytes = self.renamed(item);
+                self.feed(&bytes);
             }
         }
     }
 }
 
-trait ConcatOctets {
-    fn concat_octets(&self) -> Vec<u8>;
+trait ConcatBytes {
+    fn concat_bytes(&self) -> Vec<u8>;
 }
 
-impl ConcatOctets for [std::io::IoSlice<'_>] {
-    fn concat_octets(&self) -> Vec<u8> {
+impl ConcatBytes for [std::io::IoSlice<'_>] {
+    fn concat_bytes(&self) -> Vec<u8> {
         self.iter().flat_map(|slice| slice.to_vec()).collect()
     }
 }
@@ -306,7 +306,7 @@ fn traffic(session: &Session, from: Side) -> Traffic {
         match event {
             Event::Message(message) if message.from == from => {
                 traffic.invalidating += usize::from(message.invalidate.is_some());
-                traffic.messages.push(message.octets);
+                traffic.messages.push(message.bytes);
             }
             Event::ReadRequest(side, _) if side == from => traffic.read_requests += 1,
             Event::ReadResponse(response) if response.from == from => {
@@ -336,7 +336,7 @@ fn each_side_of_each_session_with_linux_at_the_other_end() {
                 assert_eq!(replay.messages, theirs.messages, "{name} {us:?} {step}");
                 assert_eq!(replay.invalidated, theirs.invalidating);
                 assert_eq!(replay.reads, ours.read_requests);
-                let made = replay.sent.iter().map(|octets| Item::new(us, Kind::Fpdu, octets.clone()));
+                let made = replay.sent.iter().map(|bytes| Item::new(us, Kind::Fpdu, bytes.clone()));
                 let made = traffic(&Session { items: made.collect() }, us);
                 assert_eq!(made.messages, ours.messages);
                 assert_eq!(made.responses, theirs.read_requests, "each Read Request is answered");

@@ -14,12 +14,12 @@ fn every_terminate_of_linux_is_understood() {
     let mut seen = Vec::new();
     for session in linux::sessions("knfsd-probe").unwrap() {
         for event in events(&session) {
-            let Event::Terminate(from, octets) = event else { continue };
+            let Event::Terminate(from, bytes) = event else { continue };
             assert_eq!(from, Side::Server);
-            let view = TerminateView::new(&octets);
+            let view = TerminateView::new(&bytes);
             let likely = view.likely_cause().unwrap();
-            assert!(describe(likely).is_some(), "{octets:02x?}");
-            seen.push((octets[0], octets[1], likely));
+            assert!(describe(likely).is_some(), "{bytes:02x?}");
+            seen.push((bytes[0], bytes[1], likely));
         }
     }
     #[rustfmt::skip]
@@ -30,8 +30,8 @@ fn every_terminate_of_linux_is_understood() {
         (0x21, 0x03, cause::INVALID_MSN),
         (0x21, 0x04, cause::INVALID_MO),
         (0x21, 0x01, cause::INVALID_QUEUE),
-        (0x21, 0x02, cause::NO_BUFFER),             // Send of 4097 octets: siw has no code of its own for too long
-        // Opcode 9 and RDMAP version 0. Without control bits the octets are as well those of an MPA error by the letter of
+        (0x21, 0x02, cause::NO_BUFFER),             // Send of 4097 bytes: siw has no code of its own for too long
+        // Opcode 9 and RDMAP version 0. Without control bits the bytes are as well those of an MPA error by the letter of
         // RFC 6581, and are taken for it.
         (0x20, 0x06, cause::MPA_INSUFFICIENT_IRD),
         (0x20, 0x05, cause::MPA_CATASTROPHIC),

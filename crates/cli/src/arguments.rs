@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
 /// Options of all commands.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Common {
-    /// Show how each call travelled (inline, Read chunk, Write chunk, long, Reply chunk; octets by path; who
+    /// Show how each call travelled (inline, Read chunk, Write chunk, long, Reply chunk; bytes by path; who
     /// invalidated), on standard error. Twice: debug messages. Three times: everything.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
@@ -109,8 +109,8 @@ pub(crate) struct Connection {
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024),
         help_heading = "Connection")]
     pub(crate) credits: u32,
-    /// Longest message sent inline, in octets: a multiple of 1024 from 1024 to 262144
-    #[arg(long, value_name = "OCTETS", default_value = "4096", value_parser = inline_size, help_heading = "Connection")]
+    /// Longest message sent inline, in bytes: a multiple of 1024 from 1024 to 262144
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = inline_size, help_heading = "Connection")]
     pub(crate) inline: u32,
     /// Begin each RDMA connection with CONF_RDMA (RFC 5666 §6), without the protection that §11 wants: whoever can change
     /// packets on the way can make calls slow or fail. For servers that do not know RFC 8797
@@ -134,9 +134,9 @@ pub(crate) struct Sends {
     /// with 0 nothing is done of what saves round trips in p1 and p2 [default: 8, and 3 for replies that can have a Reply chunk]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=64), help_heading = SENDS)]
     pub(crate) continuation: Option<u32>,
-    /// Have room for so many octets of payload in each Receive, a multiple of 4096 up to 249856, so that the other side can place an
+    /// Have room for so many bytes of payload in each Receive, a multiple of 4096 up to 249856, so that the other side can place an
     /// item there by a Send, without RDMA Read or Write; p1 and p2. Each Receive is then so much longer than 1 KiB
-    #[arg(long, value_name = "OCTETS", value_parser = placement_size, help_heading = SENDS)]
+    #[arg(long, value_name = "BYTES", value_parser = placement_size, help_heading = SENDS)]
     pub(crate) placement: Option<u32>,
     /// Put up to so many messages that are ready at the same time into one Send, 1 to 64, and take as many in one; p1 and p2, if the
     /// other side has this too. It is an experiment: no document defines it [default: 1]
@@ -168,7 +168,7 @@ impl FirstOperation {
     }
 }
 
-/// What a Receive has beside the room of `--placement`, in octets.
+/// What a Receive has beside the room of `--placement`, in bytes.
 const PAGE: u32 = 4096;
 
 const SENDS: &str = "Version Two: round trips";
@@ -179,10 +179,10 @@ impl Sends {
     /// # Errors
     /// What does not.
     pub(crate) fn check(self, versions: Versions, inline: u32) -> Result<Versions, Failure> {
-        if let Some(octets) = self.placement
-            && inline > octets.saturating_add(PAGE)
+        if let Some(bytes) = self.placement
+            && inline > bytes.saturating_add(PAGE)
         {
-            let wrong = format!("--inline {inline} is longer than the Receives of --placement {octets}");
+            let wrong = format!("--inline {inline} is longer than the Receives of --placement {bytes}");
             return Err(Failure::usage(wrong));
         }
         let wrong = match versions.profile() {
@@ -214,8 +214,8 @@ impl Sends {
             config.transmissions.enabled = count > 0;
             config.transmissions.reply_sends = config.continued_parts;
         }
-        if let Some(octets) = self.placement {
-            config.place_items(BufferStructure::with_items(1, octets));
+        if let Some(bytes) = self.placement {
+            config.place_items(BufferStructure::with_items(1, bytes));
             // Longer Receives are not fewer Sends.
             let limits = &mut config.limits;
             let most = usize::try_from(limits.read_total).unwrap_or(usize::MAX).max(limits.continued_len);
@@ -231,10 +231,10 @@ impl Sends {
 
 fn placement_size(text: &str) -> Result<u32, String> {
     match size(text)? {
-        octets @ 4096..=249_856 if octets.is_multiple_of(4096) => {
-            u32::try_from(octets).map_err(|error| error.to_string())
+        bytes @ 4096..=249_856 if bytes.is_multiple_of(4096) => {
+            u32::try_from(bytes).map_err(|error| error.to_string())
         }
-        octets => Err(format!("{octets} is not a multiple of 4096 from 4096 to 249856")),
+        bytes => Err(format!("{bytes} is not a multiple of 4096 from 4096 to 249856")),
     }
 }
 
@@ -390,7 +390,7 @@ pub(crate) fn inline_size(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Octets, perhaps with `K`, `M` or `G` (powers of 1024).
+/// Bytes, perhaps with `K`, `M` or `G` (powers of 1024).
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (text.get(..at), 10),

@@ -15,7 +15,7 @@ use crate::arguments::{Connection, Proto};
 use crate::exit::{Exit, Failure};
 use crate::output::printable;
 
-/// Memory for READs and WRITEs in flight and for messages, in octets.
+/// Memory for READs and WRITEs in flight and for messages, in bytes.
 const MEMORY: usize = 256 << 20;
 
 /// Opens an RPC connection to the host of a URL; all its addresses are tried in turn.
@@ -140,7 +140,7 @@ pub(crate) struct Location {
 impl Location {
     /// The components of the path.
     pub(crate) fn components(&self) -> impl Iterator<Item = &[u8]> {
-        self.path.split(|&octet| octet == b'/').filter(|part| !part.is_empty())
+        self.path.split(|&byte| byte == b'/').filter(|part| !part.is_empty())
     }
 
     /// Whether this is the root of the export.

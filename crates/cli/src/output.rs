@@ -110,13 +110,13 @@ impl Progress {
     }
 
     /// More is to be copied.
-    pub(crate) fn expect(&self, octets: u64) {
-        self.bar.inc_length(octets);
+    pub(crate) fn expect(&self, bytes: u64) {
+        self.bar.inc_length(bytes);
     }
 
     /// So much more was copied.
-    pub(crate) fn add(&self, octets: u64) {
-        self.bar.inc(octets);
+    pub(crate) fn add(&self, bytes: u64) {
+        self.bar.inc(bytes);
     }
 
     /// Whether nothing is shown.

@@ -1,4 +1,4 @@
-//! A queue pair driven by hand: Receives, windows, and any octets in a Send.
+//! A queue pair driven by hand: Receives, windows, and any bytes in a Send.
 //!
 //! *Who owns which buffer.* A window's memory is with the queue pair until it is taken back ([`Endpoint::take_back`]), by a
 //! local invalidation, or because the peer or the end of the connection invalidated it.
@@ -19,7 +19,7 @@ use rpcrdma_verbs::{
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Memory of one connection, in octets.
+/// Memory of one connection, in bytes.
 const MEMORY: usize = 64 << 20;
 /// RDMA Reads in flight, each way.
 const READS: u16 = 16;
@@ -33,7 +33,7 @@ const CLOSE: Duration = Duration::from_secs(2);
 /// A message of the peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrived {
-    pub(crate) octets: Bytes,
+    pub(crate) bytes: Bytes,
     /// The window of ours that it invalidated.
     pub(crate) invalidated: Option<u32>,
 }
@@ -126,12 +126,12 @@ impl Endpoint {
         self.queue_pair.peer_private_data().clone()
     }
 
-    /// Sends octets.
+    /// Sends bytes.
     pub(crate) fn send(&mut self, message: Bytes) {
         self.post(WorkRequest::Send(SendRequest { gather: vec![message], ..SendRequest::default() }));
     }
 
-    /// Sends octets and invalidates a window of the peer.
+    /// Sends bytes and invalidates a window of the peer.
     pub(crate) fn send_invalidating(&mut self, message: Bytes, key: u32) {
         let invalidate = Some(Key(key));
         self.post(WorkRequest::Send(SendRequest {
@@ -170,7 +170,7 @@ impl Endpoint {
         self.window(WindowMemory::Read(data))
     }
 
-    /// Opens memory that the peer may write, full of this octet.
+    /// Opens memory that the peer may write, full of this byte.
     pub(crate) fn writable(&mut self, len: usize, fill: u8) -> Segment {
         self.window(WindowMemory::Write(Buffer::adopt(vec![fill; len])))
     }
@@ -305,9 +305,9 @@ impl Endpoint {
                 let key = invalidated.as_ref().map(|(key, _)| key.0);
                 self.returned.extend(invalidated.map(|(key, memory)| (key.0, memory)));
                 if status.is_success() {
-                    let octets: Vec<u8> =
+                    let bytes: Vec<u8> =
                         buffers.iter().flat_map(|buffer| buffer.iter().copied()).take(len).collect();
-                    self.arrived.push_back(Arrived { octets: octets.into(), invalidated: key });
+                    self.arrived.push_back(Arrived { bytes: bytes.into(), invalidated: key });
                     if self.arrived.len() < MAX_ARRIVED {
                         self.post_receive();
                     }

@@ -1,6 +1,6 @@
 //! Messages put together by hand, and what an answer says.
 //!
-//! Nothing is owned but octets. What a peer sent is decoded with bounds; what does not decode is [`Reaction::Odd`], with the
+//! Nothing is owned but bytes. What a peer sent is decoded with bounds; what does not decode is [`Reaction::Odd`], with the
 //! reason.
 
 use std::fmt;
@@ -22,10 +22,10 @@ pub(crate) const ERR_VERS: u32 = 1;
 pub(crate) const ERR_CHUNK: u32 = 2;
 /// An RDMA_MSG header with three absent lists (RFC 8166 §4.5).
 pub(crate) const LEAST_HEADER: usize = 28;
-/// Most octets of the body of a credential or verifier (RFC 5531 §8.2).
+/// Most bytes of the body of a credential or verifier (RFC 5531 §8.2).
 const MAX_AUTH: usize = 400;
 
-/// Octets put together by hand, in the order of XDR.
+/// Bytes put together by hand, in the order of XDR.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Words(Vec<u8>);
 
@@ -44,14 +44,14 @@ impl Words {
         self
     }
 
-    pub(crate) fn octets(mut self, octets: &[u8]) -> Self {
-        self.0.extend(octets);
+    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend(bytes);
         self
     }
 
-    /// Length, octets, pad.
-    pub(crate) fn opaque(self, octets: &[u8]) -> Self {
-        let mut words = self.words(&[u32_of(octets.len())]).octets(octets);
+    /// Length, bytes, pad.
+    pub(crate) fn opaque(self, bytes: &[u8]) -> Self {
+        let mut words = self.words(&[u32_of(bytes.len())]).bytes(bytes);
         words.0.resize(words.0.len().next_multiple_of(4), 0);
         words
     }
@@ -231,30 +231,30 @@ pub(crate) struct Answer {
     /// What follows the header.
     pub(crate) payload: Bytes,
     /// All of it, if there was a message.
-    pub(crate) octets: Option<Bytes>,
+    pub(crate) bytes: Option<Bytes>,
 }
 
 /// Whether a message carries this XID.
-pub(crate) fn is_for(octets: &[u8], xid: u32) -> bool {
-    octets.get(..4) == Some(&xid.to_be_bytes()[..])
+pub(crate) fn is_for(bytes: &[u8], xid: u32) -> bool {
+    bytes.get(..4) == Some(&xid.to_be_bytes()[..])
 }
 
 /// Says what an answer to `xid` is.
-pub(crate) fn answer(octets: &Bytes, xid: u32) -> Answer {
+pub(crate) fn answer(bytes: &Bytes, xid: u32) -> Answer {
     let odd = |what: String| Answer {
         reaction: Reaction::Odd(what),
         header: None,
         payload: Bytes::new(),
-        octets: Some(octets.clone()),
+        bytes: Some(bytes.clone()),
     };
-    let (header, len) = match V1.decode(octets, &Limits::default()) {
+    let (header, len) = match V1.decode(bytes, &Limits::default()) {
         Ok(decoded) => decoded,
         Err(error) => return odd(format!("a message that does not decode: {error}")),
     };
     if header.xid != xid {
         return odd(format!("a message under XID {:#010x}, not {xid:#010x}", header.xid));
     }
-    let payload = octets.slice(len.min(octets.len())..);
+    let payload = bytes.slice(len.min(bytes.len())..);
     let reaction = match &header.body {
         Body::Error(ErrorBody::Chunk) => Reaction::ErrChunk,
         Body::Error(ErrorBody::Version { low, high }) => {
@@ -283,7 +283,7 @@ pub(crate) fn answer(octets: &Bytes, xid: u32) -> Answer {
         // Its payload is in the Reply chunk; whoever offered one looks there.
         Body::NoMessage(_) => Reaction::Odd("an RDMA_NOMSG".into()),
     };
-    Answer { reaction, header: Some(header), payload, octets: Some(octets.clone()) }
+    Answer { reaction, header: Some(header), payload, bytes: Some(bytes.clone()) }
 }
 
 #[cfg(test)]
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn every_kind_of_answer_is_told_apart() {
         let error = |code: &[u32]| Words::new().words(&[7, 1, 1, 4]).words(code).finish();
-        for (octets, kind) in [
+        for (bytes, kind) in [
             (reply(1, &[7, 1, 0, 0, 0, 0]), Kind::Success),
             (reply(1, &[7, 1, 0, 0, 0, 4]), Kind::GarbageArguments),
             (reply(1, &[7, 1, 0, 0, 0, 4]), Kind::Refused),
@@ -318,7 +318,7 @@ mod tests {
             (error(&[2]), Kind::ErrChunk),
             (error(&[1, 1, 1]), Kind::ErrVers),
         ] {
-            let reaction = answer(&octets, 7).reaction;
+            let reaction = answer(&bytes, 7).reaction;
             assert!(reaction.is(kind), "{reaction:?} is {kind:?}");
         }
     }
@@ -327,7 +327,7 @@ mod tests {
     fn what_no_answer_may_be_is_odd() {
         let read_list =
             Words::new().words(&[7, 1, 1, 0, 1, 4, 1, 4, 0, 0, 0, 0, 0, 7, 1, 0, 0, 0, 0]).finish();
-        for octets in [
+        for bytes in [
             reply(0, &[7, 1, 0, 0, 0, 0]),
             reply(1, &[8, 1, 0, 0, 0, 0]),
             reply(1, &[7, 0, 0, 0, 0, 0]),
@@ -337,8 +337,8 @@ mod tests {
             Words::new().words(&[8, 1, 1, 4, 2]).finish(),
             Bytes::new(),
         ] {
-            let reaction = answer(&octets, 7).reaction;
-            assert!(matches!(reaction, Reaction::Odd(_)), "{octets:?}: {reaction:?}");
+            let reaction = answer(&bytes, 7).reaction;
+            assert!(matches!(reaction, Reaction::Odd(_)), "{bytes:?}: {reaction:?}");
         }
     }
 }

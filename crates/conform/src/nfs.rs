@@ -1,5 +1,5 @@
 //! The NFSv3 calls that rows with chunks are made of (RFC 1813 §3.3), encoded by hand so that an argument can be left out of
-//! its stream, and the results that rows look at. Nothing is owned but octets.
+//! its stream, and the results that rows look at. Nothing is owned but bytes.
 
 use bytes::Bytes;
 use rpcrdma_xdr::{DecodeError, Decoder};
@@ -20,13 +20,13 @@ pub(crate) const REMOVE: u32 = 12;
 pub(crate) const READDIR: u32 = 16;
 pub(crate) const FSINFO: u32 = 19;
 
-/// Octets of `fattr3`.
+/// Bytes of `fattr3`.
 const ATTRIBUTES: usize = 84;
-/// Octets of `wcc_attr`.
+/// Bytes of `wcc_attr`.
 const WCC_ATTRIBUTES: usize = 24;
-/// Most octets of a handle.
+/// Most bytes of a handle.
 const MAX_HANDLE: usize = 64;
-/// Most octets of data that a row asks for.
+/// Most bytes of data that a row asks for.
 const MAX_DATA: usize = 1 << 20;
 
 /// `sattr3` that sets a mode and nothing else.

@@ -160,26 +160,26 @@ fn first(seen: &Seen, _: &[u8]) -> bool {
     seen.count == 1
 }
 
-fn set(octets: &[u8], index: usize, value: u32) -> Vec<u8> {
-    let mut octets = octets.to_vec();
-    octets[index * 4..index * 4 + 4].copy_from_slice(&value.to_be_bytes());
-    octets
+fn set(bytes: &[u8], index: usize, value: u32) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[index * 4..index * 4 + 4].copy_from_slice(&value.to_be_bytes());
+    bytes
 }
 
-fn has_write(_: &Seen, octets: &[u8]) -> bool {
-    lists(octets).is_some_and(|(_, lists, _)| !lists.write.is_empty())
+fn has_write(_: &Seen, bytes: &[u8]) -> bool {
+    lists(bytes).is_some_and(|(_, lists, _)| !lists.write.is_empty())
 }
 
-fn has_reply(_: &Seen, octets: &[u8]) -> bool {
-    lists(octets).is_some_and(|(_, lists, _)| lists.reply.is_some())
+fn has_reply(_: &Seen, bytes: &[u8]) -> bool {
+    lists(bytes).is_some_and(|(_, lists, _)| lists.reply.is_some())
 }
 
-/// Private data of a server that takes 4096 octets (RFC 8797 §4).
+/// Private data of a server that takes 4096 bytes (RFC 8797 §4).
 const SAYS_4096: Bytes = Bytes::from_static(&[0xf6, 0xab, 0x0e, 0x18, 1, 0, 3, 3]);
 
 /// RDMA_ERROR with this code.
-fn is_error(octets: &[u8], code: u32) -> bool {
-    word(octets, 3) == 4 && word(octets, 4) == code
+fn is_error(bytes: &[u8], code: u32) -> bool {
+    word(bytes, 3) == 4 && word(bytes, 4) == code
 }
 
 /// Faults for each row: what the row is there to find, and what it says then.
@@ -188,7 +188,7 @@ static FAULTS: &[(&str, Fault, &str)] = &[
     (
         "reply-inline",
         Fault::Sends(|_, m| m.resize(4100, 0)),
-        "a Send of 4100 octets, the inline threshold is 4096",
+        "a Send of 4100 bytes, the inline threshold is 4096",
     ),
     ("first-flight", Fault::Doubles, "over the grant"),
     ("grant-one", Fault::On(|_, m| word(m, 2) == 1, Act::Rewrite(|m| set(m, 2, 32))), "over the grant"),
@@ -212,7 +212,7 @@ static FAULTS: &[(&str, Fault, &str)] = &[
     ("msgp", Fault::On(first, Act::Rewrite(|m| [&set(m, 3, 0)[..16], &m[24..]].concat())), "over the grant"),
     ("done", Fault::On(first, Act::Die), "no call within"),
     ("unknown-proc", Fault::On(first, Act::Rewrite(|m| set(m, 3, 0))), "over the grant"),
-    ("short-message", Fault::On(first, Act::ErrChunk), "0 octets: the client sends an RDMA_ERROR"),
+    ("short-message", Fault::On(first, Act::ErrChunk), "0 bytes: the client sends an RDMA_ERROR"),
     ("reply-cut", Fault::On(first, Act::Die), "no call within"),
     ("discriminators", Fault::On(first, Act::Rewrite(|m| set(m, 4, 0))), "over the grant"),
     ("counts", Fault::On(first, Act::Die), "no call within"),
@@ -249,23 +249,23 @@ static FAULTS: &[(&str, Fault, &str)] = &[
     (
         "private-data-absent",
         Fault::PrivateData(|data| (!data.is_empty()).then(|| data.clone())),
-        "with 0 octets: the client makes no call",
+        "with 0 bytes: the client makes no call",
     ),
     ("private-data-absent", Fault::PrivateData(|_| Some(SAYS_4096)), "the inline threshold is 1024"),
     (
         "private-data-malformed",
         Fault::PrivateData(|data| (data.len() != 7).then(|| data.clone())),
-        "with 7 octets: the client makes no call",
+        "with 7 bytes: the client makes no call",
     ),
     (
         "private-data-version",
         Fault::PrivateData(|data| (data.get(4) != Some(&2)).then(|| data.clone())),
-        "with 8 octets: the client makes no call",
+        "with 8 bytes: the client makes no call",
     ),
     (
         "private-data-embedded",
         Fault::PrivateData(|data| (!data.starts_with(&[0xf6, 0xf6])).then(|| data.clone())),
-        "with 9 octets: the client makes no call",
+        "with 9 bytes: the client makes no call",
     ),
     ("foreign-invalidation", DIES_OF_FAULTS, "no call within"),
     ("oversized-reply", DIES_OF_FAULTS, "no call within"),

@@ -110,32 +110,32 @@ async fn a_late_answer_of_an_allowed_kind_is_noted() {
 }
 
 /// RPC numbers of a call that is inline.
-fn procedure(octets: &[u8]) -> Option<(u32, u32)> {
-    let (message, _, payload) = lists(octets)?;
+fn procedure(bytes: &[u8]) -> Option<(u32, u32)> {
+    let (message, _, payload) = lists(bytes)?;
     (message && payload.len() >= 24).then(|| (word(payload, 3), word(payload, 5)))
 }
 
 const READ: u32 = 6;
 const WRITE: u32 = 7;
 
-fn is(octets: &[u8], number: u32) -> bool {
-    procedure(octets) == Some((100_003, number))
+fn is(bytes: &[u8], number: u32) -> bool {
+    procedure(bytes) == Some((100_003, number))
 }
 
-fn reads(octets: &[u8]) -> Vec<ReadSegment> {
-    lists(octets).map(|(_, lists, _)| lists.read).unwrap_or_default()
+fn reads(bytes: &[u8]) -> Vec<ReadSegment> {
+    lists(bytes).map(|(_, lists, _)| lists.read).unwrap_or_default()
 }
 
 /// Not what the tester sends between rows: a NULL call of Version One without chunks, whole.
-fn odd(_: &Seen, octets: &[u8]) -> bool {
-    octets.len() != 68
-        || [1, 3, 4, 5, 6].iter().any(|at| word(octets, *at) != u32::from(*at == 1))
-        || word(octets, 0) != word(octets, 7)
-        || word(octets, 8) != 0
+fn odd(_: &Seen, bytes: &[u8]) -> bool {
+    bytes.len() != 68
+        || [1, 3, 4, 5, 6].iter().any(|at| word(bytes, *at) != u32::from(*at == 1))
+        || word(bytes, 0) != word(bytes, 7)
+        || word(bytes, 8) != 0
 }
 
-fn set(octets: &mut [u8], index: usize, value: u32) {
-    octets[index * 4..index * 4 + 4].copy_from_slice(&value.to_be_bytes());
+fn set(bytes: &mut [u8], index: usize, value: u32) {
+    bytes[index * 4..index * 4 + 4].copy_from_slice(&value.to_be_bytes());
 }
 
 const SUCCESS: Act = Act::Reply(0);
@@ -242,7 +242,7 @@ static FAULTS: &[(&str, Fault, &str)] = &[
         Fault::Sends(|_, m| {
             *m = with_lists(m, |l| l.write.iter_mut().for_each(|c| c.segments[1].length += 3));
         }),
-        "1001 octets were read: count 1001, length 1001, 1004 in the Write chunk",
+        "1001 bytes were read: count 1001, length 1001, 1004 in the Write chunk",
     ),
     ("write-chunk-roomy", Fault::WritesMore(&[0; 3]), "the pad of the data was written behind it"),
     (
@@ -269,7 +269,7 @@ static FAULTS: &[(&str, Fault, &str)] = &[
     (
         "reply-chunk-one",
         Fault::Writes(|data| *data.last_mut().unwrap() ^= 1),
-        "not the data of the file: RDMA_NOMSG of 48 octets, 2128 in the Reply chunk",
+        "not the data of the file: RDMA_NOMSG of 48 bytes, 2128 in the Reply chunk",
     ),
     (
         "reply-chunk-many",
@@ -340,7 +340,7 @@ static FAULTS: &[(&str, Fault, &str)] = &[
         Fault::PrivateData(|data| {
             Some([&data[..], if data.len() == 7 { &[3] } else { &[] }].concat().into())
         }),
-        "asked for a reply beyond 1024 octets, without a Reply chunk: reply SUCCESS",
+        "asked for a reply beyond 1024 bytes, without a Reply chunk: reply SUCCESS",
     ),
     (
         "private-data-version",
@@ -351,7 +351,7 @@ static FAULTS: &[(&str, Fault, &str)] = &[
             }
             Some(data.into())
         }),
-        "asked for a reply beyond 1024 octets, without a Reply chunk: reply SUCCESS",
+        "asked for a reply beyond 1024 bytes, without a Reply chunk: reply SUCCESS",
     ),
     // Looks only at the front.
     (
@@ -377,15 +377,15 @@ static FAULTS: &[(&str, Fault, &str)] = &[
     (
         "short-message",
         Fault::On(|_, m| m.len() < 28, Act::ErrChunk),
-        "0 octets: a message under XID 0x00000000",
+        "0 bytes: a message under XID 0x00000000",
     ),
-    ("cut-read-list", Fault::On(odd, Act::Ignore), "28 of 52 octets: nothing"),
-    ("cut-write-list", Fault::On(odd, Act::Die), "28 of 52 octets: connection closed"),
-    ("cut-reply-chunk", Fault::On(odd, SUCCESS), "28 of 48 octets: reply SUCCESS"),
+    ("cut-read-list", Fault::On(odd, Act::Ignore), "28 of 52 bytes: nothing"),
+    ("cut-write-list", Fault::On(odd, Act::Die), "28 of 52 bytes: connection closed"),
+    ("cut-reply-chunk", Fault::On(odd, SUCCESS), "28 of 48 bytes: reply SUCCESS"),
     ("version", Fault::On(odd, Act::ErrVers(2, 3)), "version 0: ERR_VERS with the range 2-3"),
     ("unknown-proc", Fault::On(odd, Act::Ignore), "rdma_proc 5: nothing"),
     ("msgp", Fault::On(odd, Act::Close), "connection closed"),
-    ("done", Fault::On(odd, Act::ErrChunk), "16 octets: ERR_CHUNK"),
+    ("done", Fault::On(odd, Act::ErrChunk), "16 bytes: ERR_CHUNK"),
     // Two known peers answer an error with an error.
     ("error-unanswered", Fault::On(odd, Act::ErrChunk), "ERR_CHUNK: ERR_CHUNK"),
     ("error-other-version", Fault::On(odd, Act::ErrChunk), "ERR_CHUNK"),
@@ -430,14 +430,14 @@ static FAULTS: &[(&str, Fault, &str)] = &[
     ("write-to-read-window", Fault::On(|_, m| is(m, READ) && odd_read(m), SUCCESS), "reply SUCCESS"),
     ("write-to-read-window", Fault::On(|_, m| is(m, READ) && odd_read(m), Act::Ignore), "nothing"),
     ("write-chunk-small", Fault::On(|_, m| is(m, READ) && odd_read(m), SUCCESS), "reply SUCCESS"),
-    ("write-chunk-no-octets", Fault::On(|_, m| is(m, READ) && odd_read(m), SUCCESS), "reply SUCCESS"),
+    ("write-chunk-no-bytes", Fault::On(|_, m| is(m, READ) && odd_read(m), SUCCESS), "reply SUCCESS"),
     ("reply-chunk-small", Fault::On(|_, m| is(m, READ) && odd_read(m), Act::Ignore), "nothing"),
     ("reply-chunk-missing", Fault::On(|_, m| is(m, READ) && odd_read(m), SUCCESS), "reply SUCCESS"),
     ("ineligible-argument", Fault::On(|_, m| is(m, 1), SUCCESS), "reply SUCCESS"),
     (
         "chunk-mismatch",
         Fault::On(|_, m| is(m, WRITE) && !reads(m).is_empty(), SUCCESS),
-        "4 octets short: reply SUCCESS",
+        "4 bytes short: reply SUCCESS",
     ),
     ("cut-before-call", DIES_OF_FAULTS, "no connection: cannot connect"),
     ("cut-after-call", DIES_OF_FAULTS, "no connection: cannot connect"),
@@ -495,17 +495,17 @@ async fn what_is_bearable_does_not_fail() {
     }
 }
 
-/// A READ of 2000 octets.
-fn odd_read(octets: &[u8]) -> bool {
-    octets.ends_with(&2000_u32.to_be_bytes())
+/// A READ of 2000 bytes.
+fn odd_read(bytes: &[u8]) -> bool {
+    bytes.ends_with(&2000_u32.to_be_bytes())
 }
 
 /// Refuses a reply of this length.
-fn over(octets: &mut Vec<u8>, len: usize) {
-    if octets.len() == len {
-        octets.truncate(20);
-        set(octets, 3, 4);
-        set(octets, 4, 2);
+fn over(bytes: &mut Vec<u8>, len: usize) {
+    if bytes.len() == len {
+        bytes.truncate(20);
+        set(bytes, 3, 4);
+        set(bytes, 4, 2);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::program::{self, Expected, Table, check, execute};
 use crate::settings::{self, MOST_ROUNDS, MOST_STEPS, Queues};
 use crate::world::World;
 
-/// Memory of a side, octets: all Receives that it can be asked for, and the results of all calls.
+/// Memory of a side, bytes: all Receives that it can be asked for, and the results of all calls.
 const MEMORY: usize = 128 << 20;
 /// Operations that an owner asks for without a call between them.
 const MOST_ASKED: usize = 16;
@@ -66,8 +66,8 @@ struct Changes {
 /// # Panics
 /// When a call is not answered rightly, a connection ends, a side finds fault with the other, a request is not answered, or the
 /// two do not agree in the end on what they are like.
-pub fn characteristics(octets: &[u8]) {
-    let mut draw = Draw::new(octets);
+pub fn characteristics(bytes: &[u8]) {
+    let mut draw = Draw::new(bytes);
     let mut world = Changes::new(&mut draw);
     for _ in 0..MOST_STEPS {
         if draw.is_used_up() {

@@ -1,4 +1,4 @@
-//! Decisions, drawn from octets. When they are used up every decision is 0, which is always the plainest choice.
+//! Decisions, drawn from bytes. When they are used up every decision is 0, which is always the plainest choice.
 
 #[derive(Debug)]
 pub(crate) struct Draw<'a> {
@@ -6,37 +6,37 @@ pub(crate) struct Draw<'a> {
 }
 
 impl<'a> Draw<'a> {
-    pub(crate) const fn new(octets: &'a [u8]) -> Self {
-        Self { left: octets }
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { left: bytes }
     }
 
     pub(crate) const fn is_used_up(&self) -> bool {
         self.left.is_empty()
     }
 
-    pub(crate) fn octet(&mut self) -> u8 {
+    pub(crate) fn byte(&mut self) -> u8 {
         let Some((&first, rest)) = self.left.split_first() else { return 0 };
         self.left = rest;
         first
     }
 
     pub(crate) fn word(&mut self) -> u32 {
-        u32::from_be_bytes(std::array::from_fn(|_| self.octet()))
+        u32::from_be_bytes(std::array::from_fn(|_| self.byte()))
     }
 
     /// Below `bound`, which is at most 65536 and not 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        let octets = if bound > 256 { [self.octet(), self.octet()] } else { [0, self.octet()] };
-        usize::from(u16::from_be_bytes(octets)) % bound
+        let bytes = if bound > 256 { [self.byte(), self.byte()] } else { [0, self.byte()] };
+        usize::from(u16::from_be_bytes(bytes)) % bound
     }
 
-    /// True for one octet in `of`.
+    /// True for one byte in `of`.
     pub(crate) fn rarely(&mut self, of: usize) -> bool {
         self.below(of) == of - 1
     }
 
     pub(crate) fn flag(&mut self) -> bool {
-        self.octet() & 1 == 1
+        self.byte() & 1 == 1
     }
 
     pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
@@ -53,7 +53,7 @@ impl<'a> Draw<'a> {
         }
     }
 
-    pub(crate) fn octets(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.octet()).collect()
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.byte()).collect()
     }
 }

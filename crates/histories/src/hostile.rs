@@ -51,7 +51,7 @@ impl Account {
             let inline = arrived.len().checked_sub(len).map(|start| &arrived[start..]);
             arrived.starts_with(&xid.to_be_bytes()) && inline.is_some_and(|inline| inline.starts_with(&words))
         };
-        assert!(self.arrived.iter().any(carried), "{xid:#x}: {len} octets that nobody sent");
+        assert!(self.arrived.iter().any(carried), "{xid:#x}: {len} bytes that nobody sent");
     }
 }
 
@@ -150,8 +150,8 @@ struct Hostile {
 ///
 /// # Panics
 /// When one of the invariants of the crate does not hold.
-pub fn hostile_peer(octets: &[u8]) {
-    let mut draw = Draw::new(octets);
+pub fn hostile_peer(bytes: &[u8]) {
+    let mut draw = Draw::new(bytes);
     let mut world = Hostile::new(&mut draw);
     for _ in 0..MOST_STEPS {
         if draw.is_used_up() {
@@ -175,7 +175,7 @@ fn connect(
     if draw.rarely(4) {
         // RFC 8797 §5: what is no private data of this kind, or none at all.
         let count = draw.below(40);
-        theirs.private_data = draw.octets(count).into();
+        theirs.private_data = draw.bytes(count).into();
     }
     let side = draw.pick(&[Side::Server, Side::Client]);
     let (qp, peer) = match side {
@@ -203,7 +203,7 @@ fn connect(
 
 impl Hostile {
     fn new(draw: &mut Draw<'_>) -> Self {
-        let spoken = draw.octet();
+        let spoken = draw.byte();
         let [versions, _] = settings::versions(spoken);
         let fabric = Fabric::new(settings::fabric(draw));
         let config = Arc::new(settings::endpoint(draw, versions, spoken < 225));
@@ -345,7 +345,7 @@ impl Hostile {
                 let exposed = self.peer.exposed();
                 assert!(
                     exposed.iter().any(|exposed| exposed.starts_with(&all)),
-                    "{} octets that nobody exposed",
+                    "{} bytes that nobody exposed",
                     all.len()
                 );
             }

@@ -134,6 +134,6 @@ impl<W: Watch> Link<W> {
 
 /// The message in these Buffers.
 pub(crate) fn joined(buffers: &[rpcrdma_verbs::Buffer], len: usize) -> Bytes {
-    let octets = buffers.iter().flat_map(|buffer| buffer.iter().copied());
-    octets.take(len).collect()
+    let bytes = buffers.iter().flat_map(|buffer| buffer.iter().copied());
+    bytes.take(len).collect()
 }

@@ -33,7 +33,7 @@ pub(crate) fn request(draw: &mut Draw<'_>) -> Vec<Characteristic> {
 fn registered(draw: &mut Draw<'_>) -> Characteristic {
     let id = draw.pick(&[EXPERIMENTAL, u32::MAX, EXPERIMENTAL + 7]);
     let len = draw.below(40);
-    Characteristic::Registered { id, data: vec![draw.octet(); len].into() }
+    Characteristic::Registered { id, data: vec![draw.byte(); len].into() }
 }
 
 /// What is known of a connection that an operation was refused on.

@@ -116,21 +116,21 @@ impl Peer {
             39..=40 => {
                 let count = draw.below(220);
                 let together = count % 4 == 3 && matches!(self.profile, Some(Profile::P1 | Profile::P2));
-                let message = if together { self.together(draw) } else { draw.octets(count).into() };
+                let message = if together { self.together(draw) } else { draw.bytes(count).into() };
                 self.send(draw, message);
             }
             41..=49 => {
                 let len = draw.length();
                 let memory = if draw.flag() {
                     // What fills a chunk, or a Call for the Position-Zero chunk.
-                    let octets = if len % 3 == 1 {
-                        let xid = u32::from(draw.octet());
+                    let bytes = if len % 3 == 1 {
+                        let xid = u32::from(draw.byte());
                         rpc_call(draw, xid)
                     } else {
                         vec![0x5a; len].into()
                     };
-                    self.exposed.push(octets.clone());
-                    WindowMemory::Read(octets)
+                    self.exposed.push(bytes.clone());
+                    WindowMemory::Read(bytes)
                 } else {
                     let Ok(buffer) = self.domain.allocate(len.max(1), 1) else { return };
                     WindowMemory::Write(buffer)
@@ -263,7 +263,7 @@ impl Peer {
 
     /// A call, more or less.
     fn call(&self, draw: &mut Draw<'_>) -> Bytes {
-        let xid = u32::from(draw.octet());
+        let xid = u32::from(draw.byte());
         let lists = self.lists(draw);
         let body = self.body(draw, lists);
         let mut message = self.encoded(draw, xid, Direction::Call, body);
@@ -395,7 +395,7 @@ fn version_error(draw: &mut Draw<'_>) -> ErrorBody {
 /// An RPC Call with arguments, more or less.
 fn rpc_call(draw: &mut Draw<'_>, xid: u32) -> Bytes {
     let mut message = BytesMut::new();
-    let procedure = u32::from(draw.octet() % 8);
+    let procedure = u32::from(draw.byte() % 8);
     for word in [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0] {
         message.put_u32(word);
     }
@@ -423,7 +423,7 @@ fn values(draw: &mut Draw<'_>) -> Vec<Value> {
         let id = draw.pick(&[1, 1, 2, 3, EXPERIMENTAL, combined::CHARACTERISTIC, 0, 77]);
         let data = if draw.rarely(8) {
             let len = draw.below(40);
-            draw.octets(len)
+            draw.bytes(len)
         } else {
             draw.pick(&[4096_u32, 8192, 1, 0, 2, 1024, 65_536, u32::MAX]).to_be_bytes().to_vec()
         };
@@ -460,21 +460,21 @@ fn response(draw: &mut Draw<'_>, profile: Option<Profile>, want: &[Value]) -> Ex
 
 /// A message with one thing wrong: a word changed, its end missing, or more behind it.
 fn spoiled(draw: &mut Draw<'_>, message: &Bytes) -> Bytes {
-    let mut octets = message.to_vec();
+    let mut bytes = message.to_vec();
     match draw.below(4) {
         0 | 1 => {
-            let words = (octets.len() / 4).clamp(1, 40);
+            let words = (bytes.len() / 4).clamp(1, 40);
             let at = draw.below(words) * 4;
             let value = draw.pick(&[0, 1, 2, 9, 1_000_000, u32::MAX]);
-            if let Some(word) = octets.get_mut(at..at + 4) {
+            if let Some(word) = bytes.get_mut(at..at + 4) {
                 word.copy_from_slice(&value.to_be_bytes());
             }
         }
-        2 => octets.truncate(draw.below(octets.len() + 1)),
+        2 => bytes.truncate(draw.below(bytes.len() + 1)),
         _ => {
             let count = draw.below(6000);
-            octets.resize(octets.len() + count, 3);
+            bytes.resize(bytes.len() + count, 3);
         }
     }
-    octets.into()
+    bytes.into()
 }

@@ -24,11 +24,11 @@ pub(crate) const STORE: u32 = 5;
 /// Two lengths → data (eligible), and data that is not.
 pub(crate) const BOTH: u32 = 6;
 
-/// Most octets of an item.
+/// Most bytes of an item.
 pub(crate) const MAX: usize = 256 << 10;
-/// Octets of data that fit a message of 1024 octets, in every version.
+/// Bytes of data that fit a message of 1024 bytes, in every version.
 const SMALL: usize = 800;
-/// Octets of a reply's header and two counts.
+/// Bytes of a reply's header and two counts.
 const REPLY_HEADER: usize = 24 + 8;
 
 #[derive(Debug)]

@@ -102,8 +102,8 @@ struct Endpoints {
 ///
 /// # Panics
 /// When one of the invariants of the crate does not hold.
-pub fn two_endpoints(octets: &[u8]) {
-    let mut draw = Draw::new(octets);
+pub fn two_endpoints(bytes: &[u8]) {
+    let mut draw = Draw::new(bytes);
     let mut world = Endpoints::new(&mut draw);
     for _ in 0..MOST_STEPS {
         if draw.is_used_up() {
@@ -116,7 +116,7 @@ pub fn two_endpoints(octets: &[u8]) {
 
 impl Endpoints {
     fn new(draw: &mut Draw<'_>) -> Self {
-        let spoken = draw.octet();
+        let spoken = draw.byte();
         let versions = settings::versions(spoken);
         let fabric = Fabric::new(settings::fabric(draw));
         let enabled = [spoken < 225, !(200..225).contains(&spoken)];
@@ -131,7 +131,7 @@ impl Endpoints {
         };
         let queues = [(); 2].map(|()| Queues::draw(draw));
         Self {
-            session: Session::new(Arc::clone(&configs[0]), u64::from(draw.octet())),
+            session: Session::new(Arc::clone(&configs[0]), u64::from(draw.byte())),
             fabric,
             link: None,
             servers: vec![],
@@ -328,7 +328,7 @@ impl Endpoints {
         let Some(connection) = self.fabric.connections().last().copied() else { return };
         let side = draw.pick(&[SimSide::A, SimSide::B]);
         let Some(steps) = self.fabric.steps(connection, side) else { return };
-        let ahead = u64::from(draw.octet() % 32);
+        let ahead = u64::from(draw.byte() % 32);
         let at = match draw.below(3) {
             0 => Step::Posted(steps.posted + ahead),
             1 => Step::Segment(steps.segments + ahead),

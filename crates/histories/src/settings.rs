@@ -14,7 +14,7 @@ use crate::program::{MAX, Table};
 /// last completions.
 pub const SLACK: Duration = Duration::from_secs(60);
 
-/// Memory of an endpoint, in octets, of which histories pin some.
+/// Memory of an endpoint, in bytes, of which histories pin some.
 pub(crate) const MEMORY: usize = 8 << 20;
 
 /// Bytes of the largest Receive that a side changes to, of itself or asked to.
@@ -27,7 +27,7 @@ pub(crate) const MOST_ROUNDS: usize = 200_000;
 
 pub(crate) fn fabric(draw: &mut Draw<'_>) -> FabricConfig {
     let mut config = FabricConfig {
-        seed: u64::from(draw.octet()),
+        seed: u64::from(draw.byte()),
         completion_mode: draw.pick(&[CompletionMode::Local, CompletionMode::Acknowledged]),
         jitter: Duration::from_micros(draw.pick(&[0, 5, 50])),
         completion_jitter: Duration::from_micros(draw.pick(&[0, 7, 70])),
@@ -41,13 +41,13 @@ pub(crate) fn fabric(draw: &mut Draw<'_>) -> FabricConfig {
     config
 }
 
-/// The versions of two sides, from one octet: of 0 it is Version One for both.
-pub(crate) fn versions(octet: u8) -> [Versions; 2] {
+/// The versions of two sides, from one byte: of 0 it is Version One for both.
+pub(crate) fn versions(byte: u8) -> [Versions; 2] {
     let two = |profile| [Versions::both(profile), Versions::two(profile)];
     let [[first, second], [third, fourth]] = [Profile::P1, Profile::P2].map(two);
     let all = [Versions::ONE, first, second, third, fourth];
-    let octet = usize::from(octet);
-    [all[octet % 5], all[octet / 5 % 5]]
+    let byte = usize::from(byte);
+    [all[byte % 5], all[byte / 5 % 5]]
 }
 
 /// An endpoint; whether it exchanges characteristics, if it speaks a version that has them, is said by `exchanges`.
@@ -135,10 +135,10 @@ impl Queues {
 /// A time to wait, from nothing to minutes.
 pub(crate) fn wait(draw: &mut Draw<'_>) -> Duration {
     match draw.below(4) {
-        0 => Duration::from_micros(u64::from(draw.octet())),
-        1 => Duration::from_millis(u64::from(draw.octet())),
-        2 => Duration::from_millis(100 * u64::from(draw.octet())),
-        _ => Duration::from_secs(u64::from(draw.octet())),
+        0 => Duration::from_micros(u64::from(draw.byte())),
+        1 => Duration::from_millis(u64::from(draw.byte())),
+        2 => Duration::from_millis(100 * u64::from(draw.byte())),
+        _ => Duration::from_secs(u64::from(draw.byte())),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A short walk through what the fuzz targets search: histories of random octets.
+//! A short walk through what the fuzz targets search: histories of random bytes.
 
 use proptest::prelude::*;
 
@@ -11,20 +11,20 @@ proptest! {
     })]
 
     #[test]
-    fn i6_i8_two_endpoints_on_a_bad_fabric(octets in proptest::collection::vec(any::<u8>(), 0..1500)) {
-        rpcrdma_histories::two_endpoints(&octets);
+    fn i6_i8_two_endpoints_on_a_bad_fabric(bytes in proptest::collection::vec(any::<u8>(), 0..1500)) {
+        rpcrdma_histories::two_endpoints(&bytes);
     }
 
     #[test]
-    fn i6_a_peer_that_keeps_to_nothing(octets in proptest::collection::vec(any::<u8>(), 0..1500)) {
-        rpcrdma_histories::hostile_peer(&octets);
+    fn i6_a_peer_that_keeps_to_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..1500)) {
+        rpcrdma_histories::hostile_peer(&bytes);
     }
 
     #[test]
     fn v2_any_interleaving_of_changes_and_calls_loses_no_message_and_overruns_no_receive(
-        octets in proptest::collection::vec(any::<u8>(), 0..1500),
+        bytes in proptest::collection::vec(any::<u8>(), 0..1500),
     ) {
-        rpcrdma_histories::characteristics(&octets);
+        rpcrdma_histories::characteristics(&bytes);
     }
 }
 

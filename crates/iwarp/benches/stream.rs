@@ -19,7 +19,7 @@ const MIB: usize = 1 << 20;
 const LASTS: Duration = Duration::from_millis(1500);
 /// Operations under way at a time.
 const DEPTH: u64 = 2;
-/// Octets of a small message.
+/// Bytes of a small message.
 const SMALL: usize = 128;
 
 type Pair = Box<dyn QueuePair>;
@@ -121,7 +121,7 @@ async fn write_stream(config: Config) -> AnyResult<f64> {
     let rate = mib_per_second(usize::try_from(posted)? * MIB, start.elapsed());
     let counters = server.counters();
     println!(
-        "  write: {} segments, {} reads, {} writes, {} octets copied",
+        "  write: {} segments, {} reads, {} writes, {} bytes copied",
         counters.segments_received,
         counters.receive_calls,
         client.counters().send_calls,
@@ -159,7 +159,7 @@ async fn read_stream(config: Config) -> AnyResult<f64> {
     let rate = mib_per_second(usize::try_from(posted)? * MIB, start.elapsed());
     let counters = client.counters();
     println!(
-        "  read: {} segments, {} reads, {} octets copied",
+        "  read: {} segments, {} reads, {} bytes copied",
         counters.segments_received, counters.receive_calls, counters.payload_bytes_copied
     );
     task.abort();
@@ -282,8 +282,8 @@ async fn run() -> AnyResult<()> {
         report("RDMA Read, 1 MiB, no CRC", measure(read_stream(no_crc.clone())).await?, plain);
         let plain = tcp_round_trip().await?;
         let ours = send_round_trip(Config::default()).await?;
-        println!("TCP ping-pong, {SMALL} octets: {plain:?}");
-        println!("Send ping-pong, {SMALL} octets: {ours:?}, {:.2}", ours.as_secs_f64() / plain.as_secs_f64());
+        println!("TCP ping-pong, {SMALL} bytes: {plain:?}");
+        println!("Send ping-pong, {SMALL} bytes: {ours:?}, {:.2}", ours.as_secs_f64() / plain.as_secs_f64());
     }
     Ok(())
 }

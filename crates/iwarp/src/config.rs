@@ -13,7 +13,7 @@ pub struct Config {
     /// Ask for CRCs. On by default; off is for links that protect data themselves (RFC 5044 §4.4), and takes effect only
     /// if the peer does not ask either.
     ///
-    /// Linux `siw` (seen in 6.1) loses its place in the last 4 to 7 octets of an FPDU, pad and CRC, if they come in two TCP
+    /// Linux `siw` (seen in 6.1) loses its place in the last 4 to 7 bytes of an FPDU, pad and CRC, if they come in two TCP
     /// segments: it takes the CRC for wrong and ends the connection. Segments as this provider and a network make them do
     /// not cut there, or hardly ever; those of a proxy do, once in some ten MiB. Without CRCs nothing is lost.
     pub crc: bool,

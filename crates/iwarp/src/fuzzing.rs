@@ -1,6 +1,6 @@
 //! Entry points for fuzzers. No part of the public interface.
 //!
-//! Each takes the octets of a peer, with CRCs off so that mutations get past them, and checks what must hold whatever they are.
+//! Each takes the bytes of a peer, with CRCs off so that mutations get past them, and checks what must hold whatever they are.
 
 // Test code: to panic is how it reports.
 #![allow(clippy::expect_used, clippy::panic)]
@@ -18,7 +18,7 @@ use crate::startup::{Initiator, Negotiated, Responder, Role, Rtr, Settings};
 use crate::wire::mpa::FrameView;
 use crate::wire::{ddp, fpdu, terminate};
 
-/// What an endpoint after start-up is like, by the bits of an octet; of 0 it is a plain Initiator.
+/// What an endpoint after start-up is like, by the bits of a byte; of 0 it is a plain Initiator.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup(pub u8);
 
@@ -109,12 +109,12 @@ impl Account {
     }
 }
 
-/// What an endpoint makes of `octets` after start-up, read at most `step` at a time; the value says how many completions it had.
+/// What an endpoint makes of `bytes` after start-up, read at most `step` at a time; the value says how many completions it had.
 ///
 /// # Panics
 /// When a request completes twice, or not at all although the stream has ended; when a window does not come back once; when
 /// memory is missing from the domain in the end.
-pub fn receive(octets: &[u8], step: usize, setup: Setup) -> usize {
+pub fn receive(bytes: &[u8], step: usize, setup: Setup) -> usize {
     const RECEIVES: u64 = 4;
     let now = Instant::now();
     let domain = ProtectionDomain::new(1 << 20);
@@ -152,7 +152,7 @@ pub fn receive(octets: &[u8], step: usize, setup: Setup) -> usize {
         open.push(window);
     }
     let mut completions = 0;
-    let mut left = octets;
+    let mut left = bytes;
     while !left.is_empty() && engine.wants_input() {
         let count = engine.with_receive_slices(|slices| {
             let mut count = 0;
@@ -202,8 +202,8 @@ pub fn receive(octets: &[u8], step: usize, setup: Setup) -> usize {
 }
 
 /// Start-up frames on both sides, cut in two at `cut`.
-pub fn startup(octets: &[u8], cut: usize) {
-    let (front, back) = octets.split_at(cut.min(octets.len()));
+pub fn startup(bytes: &[u8], cut: usize) {
+    let (front, back) = bytes.split_at(cut.min(bytes.len()));
     let mut responder = Responder::new();
     for part in [front, back] {
         match responder.handle(part) {
@@ -226,8 +226,8 @@ pub fn startup(octets: &[u8], cut: usize) {
 }
 
 /// Every view of a dissector.
-pub fn views(octets: &[u8]) {
-    let frame = FrameView::new(octets);
+pub fn views(bytes: &[u8]) {
+    let frame = FrameView::new(bytes);
     let _ = (
         frame.kind(),
         frame.flags(),
@@ -236,11 +236,11 @@ pub fn views(octets: &[u8]) {
         frame.enhanced(),
         frame.frame_len(),
     );
-    let fpdu = fpdu::FpduView::new(octets);
+    let fpdu = fpdu::FpduView::new(bytes);
     let _ = (fpdu.ulpdu(), fpdu.crc(), fpdu.crc_matches());
-    let header = ddp::HeaderView::new(octets);
-    let _ = (header.tagged(), header.untagged(), header.payload(), ddp::Header::decode(octets));
-    let _ = terminate::TerminateView::new(octets).likely_cause();
+    let header = ddp::HeaderView::new(bytes);
+    let _ = (header.tagged(), header.untagged(), header.payload(), ddp::Header::decode(bytes));
+    let _ = terminate::TerminateView::new(bytes).likely_cause();
 }
 
 #[cfg(test)]
@@ -249,12 +249,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn i6_the_targets_hold_for_random_octets(
-            octets in proptest::collection::vec(any::<u8>(), 0..2000), step in 1_usize..2000, setup: u8,
+        fn i6_the_targets_hold_for_random_bytes(
+            bytes in proptest::collection::vec(any::<u8>(), 0..2000), step in 1_usize..2000, setup: u8,
         ) {
-            super::receive(&octets, step, super::Setup(setup));
-            super::startup(&octets, step);
-            super::views(&octets);
+            super::receive(&bytes, step, super::Setup(setup));
+            super::startup(&bytes, step);
+            super::views(&bytes);
         }
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! | module | what it is | I/O |
 //! | --- | --- | --- |
-//! | [`wire`] | the octets: views for a dissector, representations for the endpoint | none |
+//! | [`wire`] | the bytes: views for a dissector, representations for the endpoint | none |
 //! | [`startup`] | MPA Request and Reply, and what they negotiate | none |
 //! | [`engine`] | a connection in full operation: FPDUs, placement, queues, windows, Reads, timers | none |
 //! | [`IwarpConnector`], [`IwarpListener`] | the contract of `rpcrdma-verbs` on TCP sockets of tokio | all |
@@ -16,7 +16,7 @@
 //!   the CRC first). Nothing *completes* before. [`Config::strict_crc`] stages instead.
 //! * RDMA Reads complete when their data is there, and express Sends when they have left, so completions need not come in
 //!   the order of posting (RFC 5040 §5.5 (15) asks for that); the contract of `rpcrdma-verbs` says so.
-//! * Memory of a shared read window is returned as soon as the octets are in the socket: TCP has its own copy.
+//! * Memory of a shared read window is returned as soon as the bytes are in the socket: TCP has its own copy.
 //!
 //! # Limits
 //!

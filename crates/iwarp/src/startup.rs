@@ -1,7 +1,7 @@
 //! MPA connection set-up (RFC 5044 §7.1, RFC 6581 §9) without I/O.
 //!
 //! An [`Initiator`] makes the Request, is fed what comes back, and ends with [`Negotiated`] or [`StartupError`]. A
-//! [`Responder`] is fed until it has a [`Request`], which is then accepted or rejected. Octets behind the frame, which
+//! [`Responder`] is fed until it has a [`Request`], which is then accepted or rejected. Bytes behind the frame, which
 //! belong to full operation, are kept and handed out with the result. An error always means: send what
 //! [`StartupError::last_words`] says, if anything, then close TCP.
 
@@ -101,7 +101,7 @@ pub enum StartupError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The peer sent a Reply with R = 1.
-    #[error("the peer rejected the connection with {} octets of private data", private_data.len())]
+    #[error("the peer rejected the connection with {} bytes of private data", private_data.len())]
     Rejected {
         /// The peer's private data.
         private_data: Bytes,
@@ -132,23 +132,23 @@ impl StartupError {
     }
 }
 
-/// Octets of the peer until its frame is complete. Bounded: a frame has at most 532 octets, and whoever feeds it stops with the
+/// Bytes of the peer until its frame is complete. Bounded: a frame has at most 532 bytes, and whoever feeds it stops with the
 /// frame.
 #[derive(Debug, Default)]
 struct Inbox {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl Inbox {
     fn take_frame(&mut self, input: &[u8], due: FrameKind) -> Result<Option<(Frame, Vec<u8>)>, FrameError> {
-        self.octets.extend_from_slice(input);
-        let Some((frame, used)) = Frame::decode(&self.octets, due)? else { return Ok(None) };
-        let behind = self.octets.split_off(used.min(self.octets.len()));
+        self.bytes.extend_from_slice(input);
+        let Some((frame, used)) = Frame::decode(&self.bytes, due)? else { return Ok(None) };
+        let behind = self.bytes.split_off(used.min(self.bytes.len()));
         Ok(Some((frame, behind)))
     }
 }
 
-/// Most octets that a start-up frame can have: what to read at a time.
+/// Most bytes that a start-up frame can have: what to read at a time.
 pub const MAX_FRAME: usize = HEADER_LEN + MAX_PRIVATE_DATA;
 
 /// The side that sends the Request.
@@ -184,7 +184,7 @@ impl Initiator {
         Ok((Self { settings, inbox: Inbox::default() }, request))
     }
 
-    /// Feeds octets of the peer. `Ok(None)`: more are needed. The second value is what came behind the Reply.
+    /// Feeds bytes of the peer. `Ok(None)`: more are needed. The second value is what came behind the Reply.
     pub fn handle(&mut self, input: &[u8]) -> Result<Option<(Negotiated, Vec<u8>)>, StartupError> {
         let Some((reply, behind)) = self.inbox.take_frame(input, FrameKind::Reply)? else { return Ok(None) };
         let settings = &self.settings;
@@ -256,12 +256,12 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Waits for the first octet.
+    /// Waits for the first byte.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Feeds octets of the peer. `Ok(None)`: more are needed. The second value is what came behind the Request.
+    /// Feeds bytes of the peer. `Ok(None)`: more are needed. The second value is what came behind the Request.
     pub fn handle(&mut self, input: &[u8]) -> Result<Option<(Request, Vec<u8>)>, StartupError> {
         let Some((frame, behind)) = self.inbox.take_frame(input, FrameKind::Request)? else {
             return Ok(None);

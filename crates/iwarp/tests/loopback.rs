@@ -60,8 +60,8 @@ async fn connected() -> (Pair, Pair) {
     connected_with(Config::default(), Config::default()).await
 }
 
-fn send(octets: impl Into<Bytes>) -> WorkRequest {
-    WorkRequest::Send(SendRequest { gather: vec![octets.into()], ..SendRequest::default() })
+fn send(bytes: impl Into<Bytes>) -> WorkRequest {
+    WorkRequest::Send(SendRequest { gather: vec![bytes.into()], ..SendRequest::default() })
 }
 
 fn receive(pair: &mut Pair, id: u64, capacity: usize) {
@@ -176,7 +176,7 @@ async fn a_call_with_bulk_data_both_ways() {
         assert_eq!(client_end, Disconnected::Local);
         assert_eq!(counters.tagged_bytes_received, length as u64);
         if !strict {
-            // Only the five octets of the reply.
+            // Only the five bytes of the reply.
             assert_eq!((counters.payload_bytes_copied, counters.message_bytes_copied), (0, 5));
             let counters = server.counters();
             assert_eq!((counters.payload_bytes_copied, counters.message_bytes_copied), (0, 4));
@@ -354,10 +354,10 @@ async fn a_silent_responder_is_nudged_on_the_wire() {
     client.post(WrId(1), send(&b"call"[..])).unwrap();
     receive(&mut client, 2, 10);
     let nudged = async {
-        let mut octets = vec![0; 28 + 20];
-        stream.read_exact(&mut octets).await.unwrap();
-        assert_eq!(octets[3], 0x43);
-        assert_eq!(octets[28..32], [0, 14, 0xC1, 0x40]);
+        let mut bytes = vec![0; 28 + 20];
+        stream.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(bytes[3], 0x43);
+        assert_eq!(bytes[28..32], [0, 14, 0xC1, 0x40]);
     };
     complete(&mut client, 1).await;
     tokio::select! {

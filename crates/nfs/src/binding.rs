@@ -55,7 +55,7 @@ const HANDLE: usize = 4 + MAX_HANDLE;
 const POST_OP_HANDLE: usize = 4 + HANDLE;
 const NEW_OBJECT: usize = STATUS + POST_OP_HANDLE + POST_OP_ATTR + WCC_DATA;
 
-/// Most octets of an RPC reply in front of the results, with a verifier of 400 octets (RFC 5531 §8.2, §9).
+/// Most bytes of an RPC reply in front of the results, with a verifier of 400 bytes (RFC 5531 §8.2, §9).
 const REPLY_HEADER: usize = 24 + 400;
 
 /// Most bytes offered for the lists that DUMP and EXPORT of MOUNT return. They have no limit in the protocol; a

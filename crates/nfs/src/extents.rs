@@ -12,7 +12,7 @@
 //! } = 0x20524458;
 //! ```
 //!
-//! EXTENTS gives the ranges of a file, from an offset on, that may have other octets than zeros. The parts between them read as
+//! EXTENTS gives the ranges of a file, from an offset on, that may have other bytes than zeros. The parts between them read as
 //! zeros. The server answers under the checks of READ: handle, allowed addresses, squashing, right to read.
 //!
 //! *The doors.* This module has types and numbers. The server's side is [`ExtentsProgram`](crate::server::ExtentsProgram),
@@ -74,7 +74,7 @@ pub struct ExtentsArgs {
     pub count: u32,
 }
 
-/// Part of a file that may have other octets than zeros.
+/// Part of a file that may have other bytes than zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
 pub struct Extent {
     /// Where it begins, in bytes.

@@ -106,8 +106,8 @@ async fn over_sim_in_groups(profile: Profile, sides: [(usize, Option<u32>); 2]) 
         protocol.continued_parts = sends.max(1);
         protocol.transmissions.enabled = sends > 0;
         protocol.transmissions.reply_sends = sends.max(1);
-        if let Some(octets) = place {
-            protocol.place_items(BufferStructure::with_items(1, octets));
+        if let Some(bytes) = place {
+            protocol.place_items(BufferStructure::with_items(1, bytes));
         }
     }
     serve_with(server, Some(Box::new(fabric.listen(SIM_SERVER).unwrap())), None);
@@ -287,7 +287,7 @@ async fn trees() {
 }
 
 /// RFC 8267 §5.1: where the NFS connection has no MOUNT service, it is asked over TCP.
-// conformance: rfc8267-5.1-1
+// requirement: rfc8267-5.1-1
 #[tokio::test]
 async fn mount_over_tcp() {
     let (nfs, shares) = nfs_server();

@@ -1,7 +1,7 @@
 //! The duplicate request cache: a retransmitted call is executed once and gets the reply of that execution.
 //!
 //! A call is known by the peer's address *without port*, since a client reconnects from another one. XID, program, version and
-//! procedure count too, and a checksum of the caller's identity and the first [`CHECKSUM_LEN`] argument octets. A repeat of a
+//! procedure count too, and a checksum of the caller's identity and the first [`CHECKSUM_LEN`] argument bytes. A repeat of a
 //! call in progress waits for it; a repeat of a finished one gets the kept reply. Calls of idempotent procedures never come
 //! here ([`Effect`]). A reply longer than [`CacheLimits::reply_len`] is not kept, but the call is: its repeat is refused,
 //! never executed.
@@ -53,10 +53,10 @@ use crate::auth::Credential;
 use crate::dispatch::Outcome;
 use crate::program::Effect;
 
-/// Argument octets that go into a call's checksum.
+/// Argument bytes that go into a call's checksum.
 pub const CHECKSUM_LEN: usize = 256;
 
-/// Octets that a kept reply counts for beside its own length: keys, indexes, deadlines.
+/// Bytes that a kept reply counts for beside its own length: keys, indexes, deadlines.
 pub const ENTRY_COST: usize = 1024;
 
 /// Time between two log lines about early evictions, at least.
@@ -65,10 +65,10 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 /// Bounds of a [`ReplyCache`]. Calls in progress are bounded by the credits of their connections, not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Memory of all kept replies, in octets: each counts for its length and [`ENTRY_COST`]. One half is for
+    /// Memory of all kept replies, in bytes: each counts for its length and [`ENTRY_COST`]. One half is for
     /// [`Effect::Data`], the other for [`Effect::State`].
     pub memory: usize,
-    /// Longest reply kept, in octets. Of a longer one only the call is remembered: its repeat gets SYSTEM_ERR.
+    /// Longest reply kept, in bytes. Of a longer one only the call is remembered: its repeat gets SYSTEM_ERR.
     pub reply_len: usize,
     /// How long a reply is kept after its execution, after the end of the connection by which it left, and after its proof.
     pub age: Duration,
@@ -79,7 +79,7 @@ impl CacheLimits {
     /// connections with 64 each.
     pub const MEMORY: usize = 128 << 20;
     /// Default of [`reply_len`](Self::reply_len): the longest reply of a procedure of NFSv3 that is not idempotent has less
-    /// than 800 octets, its verifier included.
+    /// than 800 bytes, its verifier included.
     pub const REPLY_LEN: usize = 2048;
     /// Default of [`age`](Self::age).
     pub const AGE: Duration = Duration::from_secs(120);
@@ -220,7 +220,7 @@ impl ReplyCache {
         self.len() == 0
     }
 
-    /// Octets that all kept replies count for.
+    /// Bytes that all kept replies count for.
     pub fn memory(&self) -> usize {
         self.lock().kept.memory()
     }

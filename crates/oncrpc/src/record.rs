@@ -224,7 +224,7 @@ impl RecordWriter {
         length
     }
 
-    /// Adds octets of records whose headers are among them.
+    /// Adds bytes of records whose headers are among them.
     pub fn push_part(&mut self, part: Bytes) {
         if part.is_empty() {
             return;

@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    // conformance: experience-6.2.1-1, experience-11-2
+    // requirement: experience-6.2.1-1, experience-11-2
     #[test]
     fn a_table_asks_the_program_that_serves_the_version() {
         let table = BindingTable::new(vec![Arc::new(Numbered(100)), Arc::new(Numbered(200))]);

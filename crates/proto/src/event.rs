@@ -82,9 +82,9 @@ impl Answer {
         Self::Message { message, flavor_touches_data: false }
     }
 
-    /// Octets of the reply, its data included; 0 if there is none.
+    /// Bytes of the reply, its data included; 0 if there is none.
     #[must_use]
-    pub fn octets(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Message { message, .. } => message.len(),
             Self::ChunkError | Self::Drop | Self::Lost => 0,

@@ -22,8 +22,8 @@ impl IdHasher {
 }
 
 impl Hasher for IdHasher {
-    fn write(&mut self, octets: &[u8]) {
-        octets.iter().for_each(|&octet| self.write_u64(octet.into()));
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
     }
 
     fn write_u32(&mut self, value: u32) {
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_octets_differ_by_each_of_them() {
+    fn keys_that_are_bytes_differ_by_each_of_them() {
         let hash = |key: [u8; 3]| BuildHasherDefault::<IdHasher>::default().hash_one(key);
         let hashes: HashSet<u64> = [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]].map(hash).into();
         assert_eq!(hashes.len(), 4);

@@ -99,7 +99,7 @@ mod tests {
     /// Example G of the reference.
     const EXAMPLE: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
 
-    // conformance: rfc8797-5.2-1
+    // requirement: rfc8797-5.2-1
     #[test]
     fn s5_1_other_data_is_passed_over() {
         let other = [0xf6, 0xab, 0x0e, 0x19, 1, 1, 3, 3];
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(PrivateData::find(&[other, EXAMPLE].concat()), PrivateData::find(&EXAMPLE));
     }
 
-    // conformance: rfc8797-4-2
+    // requirement: rfc8797-4-2
     #[test]
     fn golden_r_set_4096_both_ways() {
         let data = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 4096 };
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    // conformance: rfc8797-5.2-1
+    // requirement: rfc8797-5.2-1
     #[test]
     fn s5_2_invalid_data_is_none() {
         for cut in 0..EXAMPLE.len() {
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(PrivateData::find(&[0; 64]), None);
     }
 
-    // conformance: rfc8797-4-3
+    // requirement: rfc8797-4-3
     #[test]
     fn s4_reserved_flags_are_ignored() {
         let mut data = EXAMPLE;
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!((decode_size(0), decode_size(3), decode_size(255)), (1024, 4096, 262_144));
     }
 
-    // conformance: rfc8166-3.3.3-3, rfc8797-5.1-1
+    // requirement: rfc8166-3.3.3-3, rfc8797-5.1-1
     #[test]
     fn s4_2_thresholds_are_the_smaller_of_both() {
         let local = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 8192 };

@@ -6,7 +6,7 @@
 //! messages are read at a time as RDMA Reads can be under way, and one that is ready to follow: a peer that answers none holds no
 //! more memory than these take (rule I6). Reads for both kinds of message are counted together against what was agreed.
 //!
-//! Time runs while nothing moves. Octets of the answers give the RDMA Reads under way more time ([`Moving`]). So do octets of what
+//! Time runs while nothing moves. Bytes of the answers give the RDMA Reads under way more time ([`Moving`]). So do bytes of what
 //! was posted before them, since an RDMA Read Request leaves behind it. A message that waits for its turn waits as long as those
 //! before it go on. A wait for memory is timed while nothing is read, and does not end while Sends or RDMA Writes are under way:
 //! these may hold that memory, and have a timer of their own.

@@ -5,8 +5,8 @@
 //!
 //! A slow peer is not a stalled one. Timers for data under way measure lack of progress: [`rdma_read`](Timeouts::rdma_read),
 //! [`send`](Timeouts::send), [`call`](Timeouts::call), [`abandoned`](Timeouts::abandoned), and [`close`](Timeouts::close).
-//! By [`Pace`] each octet that moves buys time at the [`least_rate`](Timeouts::least_rate), up to the whole time again. So a peer
-//! that keeps to that rate is never cut off, and a peer that sends an octet now and then is.
+//! By [`Pace`] each byte that moves buys time at the [`least_rate`](Timeouts::least_rate), up to the whole time again. So a peer
+//! that keeps to that rate is never cut off, and a peer that sends a byte now and then is.
 //!
 //! The driver tells how far data has got ([`Connection::handle_progress`](crate::Connection::handle_progress)), as far as the
 //! provider knows. A provider that knows nothing but completions is allowed for beforehand: its time is longer by what the data
@@ -31,7 +31,7 @@ pub struct Timeouts {
     pub rdma_read: Duration,
     /// Without progress of what is being sent: Sends, and RDMA Writes of replies; then the connection is closed.
     pub send: Duration,
-    /// Octets in a second: data under way that moves slower than this on average counts as standing still. 0: any octet is
+    /// Bytes in a second: data under way that moves slower than this on average counts as standing still. 0: any byte is
     /// progress, and a provider that tells no progress gives data no more time than these timers.
     pub least_rate: u64,
     /// For memory of the domain to pull a Call's chunks into, when it is its turn; then the connection is closed. Time
@@ -124,11 +124,11 @@ pub(crate) struct Told {
 pub(crate) enum Flow {
     /// Answers to our RDMA Reads.
     Read,
-    /// These, and octets that leave: an RDMA Read Request waits behind what was posted before it.
+    /// These, and bytes that leave: an RDMA Read Request waits behind what was posted before it.
     SentAndRead,
-    /// Octets that leave.
+    /// Bytes that leave.
     Sent,
-    /// Octets that leave or come.
+    /// Bytes that leave or come.
     Link,
 }
 
@@ -151,7 +151,7 @@ impl Told {
         }
     }
 
-    pub(crate) const fn octets(&self, flow: Flow) -> u64 {
+    pub(crate) const fn bytes(&self, flow: Flow) -> u64 {
         match flow {
             Flow::Read => self.progress.read,
             Flow::SentAndRead => self.progress.sent.saturating_add(self.progress.read),
@@ -170,48 +170,48 @@ impl Told {
     }
 }
 
-/// Data under way. Whether it moves is looked at only when its time is up, so that octets cost nothing.
+/// Data under way. Whether it moves is looked at only when its time is up, so that bytes cost nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moving {
     pub(crate) deadline: Instant,
     flow: Flow,
-    /// Octets that had moved when the deadline was set.
+    /// Bytes that had moved when the deadline was set.
     seen: u64,
-    /// Octets that may give it more time: those that are to move, as far as they have not given any.
+    /// Bytes that may give it more time: those that are to move, as far as they have not given any.
     left: u64,
 }
 
 impl Moving {
-    /// `octets` are to move from now on.
-    pub(crate) fn new(now: Instant, stall: Duration, flow: Flow, told: Option<&Told>, octets: u64) -> Self {
-        let seen = told.map_or(0, |told| told.octets(flow));
-        Self { deadline: after(now, stall), flow, seen, left: octets }
+    /// `bytes` are to move from now on.
+    pub(crate) fn new(now: Instant, stall: Duration, flow: Flow, told: Option<&Told>, bytes: u64) -> Self {
+        let seen = told.map_or(0, |told| told.bytes(flow));
+        Self { deadline: after(now, stall), flow, seen, left: bytes }
     }
 
     /// So many more are.
-    pub(crate) const fn add(&mut self, octets: u64) {
-        self.left = self.left.saturating_add(octets);
+    pub(crate) const fn add(&mut self, bytes: u64) {
+        self.left = self.left.saturating_add(bytes);
     }
 
-    /// So many octets are to move from now on, whatever was before; the deadline stays.
-    pub(crate) const fn set_left(&mut self, octets: u64) {
-        self.left = octets;
+    /// So many bytes are to move from now on, whatever was before; the deadline stays.
+    pub(crate) const fn set_left(&mut self, bytes: u64) {
+        self.left = bytes;
     }
 
-    /// Octets that have moved by now give no time.
+    /// Bytes that have moved by now give no time.
     pub(crate) fn see(&mut self, told: Option<&Told>) {
-        self.seen = told.map_or(self.seen, |told| told.octets(self.flow));
+        self.seen = told.map_or(self.seen, |told| told.bytes(self.flow));
     }
 
     /// Its time is up at `now`: sets the deadline anew if it has moved; `false` if it is up all the same.
     pub(crate) fn goes_on(&mut self, now: Instant, pace: Pace, told: Option<&Told>) -> bool {
         self.deadline = match told {
             Some(told) => {
-                let octets = told.octets(self.flow);
-                let moved = octets.saturating_sub(self.seen).min(self.left);
-                self.seen = octets;
+                let bytes = told.bytes(self.flow);
+                let moved = bytes.saturating_sub(self.seen).min(self.left);
+                self.seen = bytes;
                 let extended = pace.extended(self.deadline, moved, told.moved_at(self.flow));
-                self.left -= pace.octets_in(extended - self.deadline).min(moved);
+                self.left -= pace.bytes_in(extended - self.deadline).min(moved);
                 extended
             }
             // Neither is known how far they have got, nor how long they may take.
@@ -258,15 +258,15 @@ mod tests {
         Progress::new(read, 0, 0)
     }
 
-    /// Seconds until data under way is given up that moves so many octets each second.
-    fn lasts(octets: u64, per_second: u64) -> u64 {
+    /// Seconds until data under way is given up that moves so many bytes each second.
+    fn lasts(bytes: u64, per_second: u64) -> u64 {
         let start = Instant::now();
         let mut told = Told::new(start, progress(7));
-        let mut moving = Moving::new(start, PACE.stall, Flow::Read, Some(&told), octets);
+        let mut moving = Moving::new(start, PACE.stall, Flow::Read, Some(&told), bytes);
         for second in 1.. {
             let now = start + Duration::from_secs(second);
             told.update(now, progress(7 + second * per_second));
-            if second * per_second >= octets
+            if second * per_second >= bytes
                 || (moving.deadline <= now && !moving.goes_on(now, PACE, Some(&told)))
             {
                 return second;
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn i6_others_octets_give_no_more_time_than_ones_own_take() {
+    fn i6_others_bytes_give_no_more_time_than_ones_own_take() {
         let start = Instant::now();
         let mut told = Told::new(start, progress(0));
         let mut moving = Moving::new(start, PACE.stall, Flow::Link, Some(&told), 5000);
@@ -326,13 +326,13 @@ mod tests {
     }
 
     #[test]
-    fn no_octet_takes_too_long() {
+    fn no_byte_takes_too_long() {
         let now = Instant::now();
         let any = Pace { least_rate: 0, ..PACE };
         assert_eq!((PACE.time_for(1500), PACE.time_for(0)), (Duration::from_millis(1500), Duration::ZERO));
         assert_eq!((any.time_for(0), any.time_for(1)), (Duration::ZERO, FAR));
         assert_eq!(PACE.time_for(u64::MAX), FAR);
-        assert_eq!((PACE.octets_in(Duration::from_millis(1500)), any.octets_in(FAR)), (1500, 0));
+        assert_eq!((PACE.bytes_in(Duration::from_millis(1500)), any.bytes_in(FAR)), (1500, 0));
         assert_eq!(any.extended(now, 1, now), now + PACE.stall);
         assert_eq!(PACE.extended(now, 0, now + PACE.stall), now, "nothing has moved");
     }

@@ -212,7 +212,7 @@ mod tests {
         Some(SocketAddr::from(([192, 0, 2, last], port)))
     }
 
-    // conformance: rfc5042-3-2, rfc5042-6.4.1-1
+    // requirement: rfc5042-3-2, rfc5042-6.4.1-1
     #[test]
     fn i6_each_limit_refuses_and_recovers() {
         let admission = Admission::new(3, 2, 1);

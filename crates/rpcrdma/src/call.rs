@@ -9,9 +9,9 @@ use rpcrdma_xdr::{Decoder, EncodeError, Stream};
 
 use crate::error::CallError;
 
-/// Longest RPC reply header, in octets: six words and a verifier of 400 octets (RFC 5531 §8.2, §9).
+/// Longest RPC reply header, in bytes: six words and a verifier of 400 bytes (RFC 5531 §8.2, §9).
 const REPLY_HEADER_MAX: usize = 24 + 400;
-/// Octets that follow it in the longest refusal, PROG_MISMATCH.
+/// Bytes that follow it in the longest refusal, PROG_MISMATCH.
 const REFUSAL_MAX: usize = 8;
 
 /// One RPC call.
@@ -22,7 +22,7 @@ const REFUSAL_MAX: usize = 8;
 ///
 /// let mut arguments = Encoder::new();
 /// arguments.u32(7);
-/// // Results of at most 128 octets, and a DDP-eligible one of up to 1 MiB besides.
+/// // Results of at most 128 bytes, and a DDP-eligible one of up to 1 MiB besides.
 /// let call = Call::new(0x2000_0001, 1, 3).arguments(arguments.finish()).results(128).sink(Sink::Pool(1 << 20));
 /// # let _ = call;
 /// ```
@@ -57,7 +57,7 @@ pub struct Call {
 /// ([`CallError::Chunk`](crate::CallError::Chunk)) where the reply does not fit.
 #[derive(Debug, Default)]
 pub struct ReplyShape {
-    /// Largest encoded size of the results in octets, *without* the data of those in `sinks`. The RPC reply header is
+    /// Largest encoded size of the results in bytes, *without* the data of those in `sinks`. The RPC reply header is
     /// added by the client.
     pub max_len: usize,
     /// One for each DDP-eligible result, in the order of the results: where its data goes. Over TCP the data comes with
@@ -103,7 +103,7 @@ impl Call {
         self
     }
 
-    /// Sets the largest size of the results in octets, without the data of those that have a sink.
+    /// Sets the largest size of the results in bytes, without the data of those that have a sink.
     #[must_use]
     pub fn results(mut self, max_len: usize) -> Self {
         self.reply.max_len = max_len;
@@ -171,7 +171,7 @@ impl Call {
 pub struct Reply {
     /// The XID that matched the reply to the call.
     pub xid: u32,
-    /// The results, from the first octet behind the RPC header on. Slices of it keep the memory of the message.
+    /// The results, from the first byte behind the RPC header on. Slices of it keep the memory of the message.
     pub results: Decoder,
     /// How call and reply travelled.
     pub travelled: Transfer,
@@ -260,11 +260,11 @@ impl fmt::Display for Way<'_> {
             _ => "other",
         };
         write!(f, "{form}, {} B by Send", way.sent)?;
-        for (octets, path) in
+        for (bytes, path) in
             [(way.read, "RDMA Read"), (way.written, "Write chunk"), (way.reply_chunk, "Reply chunk")]
         {
-            if octets > 0 {
-                write!(f, ", {octets} B by {path}")?;
+            if bytes > 0 {
+                write!(f, ", {bytes} B by {path}")?;
             }
         }
         Ok(())

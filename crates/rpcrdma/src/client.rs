@@ -85,9 +85,9 @@ pub struct ClientStats {
     pub served: u64,
     /// What the cache of replies to those did.
     pub reply_cache: CacheCounters,
-    /// Octets of the client's memory in use.
+    /// Bytes of the client's memory in use.
     pub memory_in_use: usize,
-    /// Octets that were copied between the RDMA link and the memory of calls. Providers may copy what travels by Send; of
+    /// Bytes that were copied between the RDMA link and the memory of calls. Providers may copy what travels by Send; of
     /// payload in chunks nothing is.
     pub payload_bytes_copied: u64,
 }

@@ -18,14 +18,14 @@ pub struct ClientConfig {
     /// [`versions`](Config::versions) is Version One by default: there are servers that never look at the version.
     ///
     /// For a client that serves programs (RFC 8167), [`grant`](Config::grant) bounds the Calls of the server in progress, by
-    /// default [`REVERSE_CREDITS`](Self::REVERSE_CREDITS); each has a Receive of [`receive_size`](Config::receive_size) octets
+    /// default [`REVERSE_CREDITS`](Self::REVERSE_CREDITS); each has a Receive of [`receive_size`](Config::receive_size) bytes
     /// when it is granted. A client that serves none grants 1. [`reverse_chunks`](Config::reverse_chunks) makes the client take
     /// chunks with such Calls: [`limits`](Config::limits) then bounds the memory that each can take of [`memory`](Self::memory).
     /// [`bindings`](Config::bindings) is set by the client, [`keep_connected`](Config::keep_connected) if it serves anything.
     pub protocol: Config,
     /// Whether each RDMA connection begins with CONF_RDMA (RFC 5666 §6), and how it is protected; `None`, the default, is no.
     pub ccp: Option<Ccp>,
-    /// Memory that Buffers of this client may hold together, in octets: Receives, result windows, TCP records.
+    /// Memory that Buffers of this client may hold together, in bytes: Receives, result windows, TCP records.
     pub memory: usize,
     /// RDMA Reads that the server may have outstanding at us. With [`ccp`](Self::ccp) at least 1: to say 0 there is to forbid Read
     /// chunks.
@@ -35,7 +35,7 @@ pub struct ClientConfig {
     pub ord: u16,
     /// Work requests that the send queue must hold.
     pub max_send_wr: usize,
-    /// Longest reply record that is accepted over TCP, in octets.
+    /// Longest reply record that is accepted over TCP, in bytes.
     pub max_record: usize,
     /// A TCP record that has begun, and calls that are being sent, may stand still for this long; else the connection is given up.
     /// What moves slower than [`least_rate`](rpcrdma_proto::Timeouts::least_rate) on average counts as standing still.
@@ -72,7 +72,7 @@ impl Default for ClientConfig {
 ///
 /// # Memory
 /// Receives, payload, and over TCP records, calls in progress and replies all come out of one pool of
-/// [`memory`](Self::memory) octets, which is the bound. Each RDMA connection sets at most `grant × receive_size` of it aside
+/// [`memory`](Self::memory) bytes, which is the bound. Each RDMA connection sets at most `grant × receive_size` of it aside
 /// for Receives, and when its client is called (RFC 8167) `calls × receive_size` for the replies (and, under the Read-Read
 /// model, one Receive for each reply that is exposed); a software provider takes
 /// that memory only while messages arrive. What is left for payload is at least
@@ -97,9 +97,9 @@ pub struct ServerConfig {
     pub protocol: Config,
     /// Whether CONF_RDMA (RFC 5666 §6) is served on RDMA connections, and how it is protected; `None`, the default, is no.
     pub ccp: Option<Ccp>,
-    /// Memory that Buffers of this server may hold together, in octets.
+    /// Memory that Buffers of this server may hold together, in bytes.
     pub memory: usize,
-    /// Of that, what is held for one peer address when others hold nothing, in octets, and less the more they hold; loopback is an
+    /// Of that, what is held for one peer address when others hold nothing, in bytes, and less the more they hold; loopback is an
     /// address like any other. `None`, the default, is a quarter. Never less than what one connection needs: twice its Receives and the longest chunks of a Call.
     pub memory_per_peer: Option<usize>,
     /// RDMA Reads that a client may have outstanding at us. Memory is exposed to them only in the reverse direction with
@@ -110,14 +110,14 @@ pub struct ServerConfig {
     pub ord: u16,
     /// Work requests that the send queue of a connection must hold.
     pub max_send_wr: usize,
-    /// Longest Call record accepted over TCP, in octets.
+    /// Longest Call record accepted over TCP, in bytes.
     pub max_record: usize,
     /// Calls in progress on one TCP connection; the next is read when one of them is answered.
     pub max_calls: usize,
     /// Calls that a TCP client is taken to have without a reply at the most: TCP has no credits. When so many have come
     /// behind a reply, the reply cache may forget it. A client with more of them can have a call executed twice.
     pub tcp_calls: usize,
-    /// Octets of replies that may wait on one TCP connection; no further call is read while more wait.
+    /// Bytes of replies that may wait on one TCP connection; no further call is read while more wait.
     pub max_queued: usize,
     /// Without a call for this long, a TCP connection is closed (RFC 5531 leaves it to the server; common are 6 min).
     pub tcp_idle: Duration,
@@ -184,7 +184,7 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Memory that a handler may hold while its call is in progress, in octets: the future of its program and all that the
+    /// Memory that a handler may hold while its call is in progress, in bytes: the future of its program and all that the
     /// future points to. Over TCP so much of the share of the client's address is set aside with each call, beside its record.
     /// Programs that hold more take it from that share ([`PeerShares`](crate::PeerShares)).
     pub const HANDLER_ROOM: usize = 3 << 10;
@@ -206,7 +206,7 @@ impl ServerConfig {
         PeerShares::new(ProtectionDomain::new(self.memory), limit.max(least)).least(least)
     }
 
-    /// Octets that the Receives of one RDMA connection can take: for Calls, for replies to Calls of the server's own, for what
+    /// Bytes that the Receives of one RDMA connection can take: for Calls, for replies to Calls of the server's own, for what
     /// Read-Read and Version Two send beside them, each of the largest size that a Receive can have.
     #[must_use]
     pub fn receives(&self) -> usize {

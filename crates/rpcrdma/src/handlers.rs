@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::turns::Line;
 
-/// What the task of a handler takes at the most, in octets, beside what the handler points to.
+/// What the task of a handler takes at the most, in bytes, beside what the handler points to.
 pub(crate) const TASK_ROOM: usize = 1 << 10;
 
 /// A handler panicked.

@@ -14,7 +14,7 @@
 //! A program that passes connections on (`ssh -L`, the user network of QEMU, a container's proxy) counts as its own user.
 //!
 //! **Another socket in the place of the first.** The peer's address and port may belong to another socket by the time of the
-//! question, and even be those of another connection: a client may reset a connection before it is accepted, and its octets can be
+//! question, and even be those of another connection: a client may reset a connection before it is accepted, and its bytes can be
 //! read all the same. So the kernel is asked for our end afterwards. While that has the inode of the accepted socket and is
 //! established, the other end is the one that we were told about.
 
@@ -222,7 +222,7 @@ fn scope(address: SocketAddr) -> u32 {
 }
 
 /// An address as it travels.
-fn octets_of(address: IpAddr) -> Vec<u8> {
+fn bytes_of(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().into(),
         IpAddr::V6(address) => address.octets().into(),
@@ -232,8 +232,8 @@ fn octets_of(address: IpAddr) -> Vec<u8> {
 /// Four words of the kernel's form of an address.
 fn words(address: IpAddr) -> [u8; 16] {
     let mut words = [0; 16];
-    for (word, octet) in words.iter_mut().zip(octets_of(address)) {
-        *word = octet;
+    for (word, byte) in words.iter_mut().zip(bytes_of(address)) {
+        *word = byte;
     }
     words
 }
@@ -242,25 +242,25 @@ fn words(address: IpAddr) -> [u8; 16] {
 fn ends(local: SocketAddr, peer: SocketAddr) -> (u8, Vec<u8>) {
     let (here, there) = (local.ip().to_canonical(), peer.ip().to_canonical());
     let family = if here.is_ipv4() { IPV4 } else { IPV6 };
-    let mut octets = Vec::with_capacity(36);
-    octets.extend_from_slice(&local.port().to_be_bytes());
-    octets.extend_from_slice(&peer.port().to_be_bytes());
-    octets.extend_from_slice(&words(here));
-    octets.extend_from_slice(&words(there));
-    (family, octets)
+    let mut bytes = Vec::with_capacity(36);
+    bytes.extend_from_slice(&local.port().to_be_bytes());
+    bytes.extend_from_slice(&peer.port().to_be_bytes());
+    bytes.extend_from_slice(&words(here));
+    bytes.extend_from_slice(&words(there));
+    (family, bytes)
 }
 
 /// `struct inet_diag_req_v2`: for this one socket, without a cookie.
 fn question(local: SocketAddr, peer: SocketAddr, device: u32) -> Vec<u8> {
     let (family, ends) = ends(local, peer);
-    let mut octets = Vec::with_capacity(QUESTION);
-    octets.extend_from_slice(&[family, TCP, 0, 0]);
+    let mut bytes = Vec::with_capacity(QUESTION);
+    bytes.extend_from_slice(&[family, TCP, 0, 0]);
     // All states.
-    octets.extend_from_slice(&u32::MAX.to_ne_bytes());
-    octets.extend_from_slice(&ends);
-    octets.extend_from_slice(&device.to_ne_bytes());
-    octets.extend_from_slice(&[0xff; 8]);
-    octets
+    bytes.extend_from_slice(&u32::MAX.to_ne_bytes());
+    bytes.extend_from_slice(&ends);
+    bytes.extend_from_slice(&device.to_ne_bytes());
+    bytes.extend_from_slice(&[0xff; 8]);
+    bytes
 }
 
 /// Reads the answer. Another socket than that of the question (a listening one, for instance) is none.
@@ -285,12 +285,12 @@ fn answer(message: &Message<'_>, local: SocketAddr, peer: SocketAddr) -> io::Res
 /// The ends of an IPv4 connection on an IPv6 socket, as those of an IPv4 socket.
 fn mapped(ends: &[u8; 36]) -> Vec<u8> {
     let (ports, addresses) = ends.split_at(4);
-    let mut octets = ports.to_vec();
+    let mut bytes = ports.to_vec();
     for address in addresses.chunks(16) {
-        let plain = <[u8; 16]>::try_from(address).map(|octets| IpAddr::from(octets).to_canonical());
-        octets.extend_from_slice(&plain.map(words).unwrap_or_default());
+        let plain = <[u8; 16]>::try_from(address).map(|bytes| IpAddr::from(bytes).to_canonical());
+        bytes.extend_from_slice(&plain.map(words).unwrap_or_default());
     }
-    octets
+    bytes
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl Programs {
         self.dispatcher.cache().counters()
     }
 
-    /// Octets that the replies in the cache count for.
+    /// Bytes that the replies in the cache count for.
     pub(crate) fn cache_memory(&self) -> usize {
         self.dispatcher.cache().memory()
     }

@@ -27,9 +27,9 @@ pub use service::RpcbindService;
 
 /// For one question to rpcbind.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest list that is accepted from rpcbind, in octets.
+/// Longest list that is accepted from rpcbind, in bytes.
 const MAX_RECORD: usize = 256 << 10;
-/// Memory for the exchange, in octets.
+/// Memory for the exchange, in bytes.
 const MEMORY: usize = 1 << 20;
 
 /// Why rpcbind could not be asked or did not do what it was told.

@@ -65,9 +65,9 @@ pub enum ServeError {
     #[error(transparent)]
     Program(#[from] RegisterError),
     /// The memory can never hold one Receive.
-    #[error("{memory} octets of memory for one peer, but one Receive takes {needed}")]
+    #[error("{memory} bytes of memory for one peer, but one Receive takes {needed}")]
     Memory {
-        /// What there is for one peer address, in octets.
+        /// What there is for one peer address, in bytes.
         memory: usize,
         /// What one Receive takes.
         needed: usize,
@@ -93,12 +93,12 @@ pub struct ServerStats {
     pub agreed: u64,
     /// Calls of clients, in the reverse direction, that were made.
     pub reverse_calls: u64,
-    /// Octets of the pool in use.
+    /// Bytes of the pool in use.
     pub memory_in_use: usize,
-    /// Octets that were copied between the RDMA links and the memory of calls. Providers may copy what travels by Send; of
+    /// Bytes that were copied between the RDMA links and the memory of calls. Providers may copy what travels by Send; of
     /// payload in chunks nothing is.
     pub payload_bytes_copied: u64,
-    /// Other octets of messages that RPC-over-RDMA copied: short pieces that leave together, and what came in several Sends.
+    /// Other bytes of messages that RPC-over-RDMA copied: short pieces that leave together, and what came in several Sends.
     pub inline_bytes_copied: u64,
     /// Calls that came by RDMA, by the form that their client chose: inline, with chunks, long, in several Sends, placed.
     pub calls_received: Messages,
@@ -109,7 +109,7 @@ pub struct ServerStats {
     /// What the reply cache did. Replies evicted there, without proof and before their time, mean that a call could be
     /// executed twice.
     pub reply_cache: CacheCounters,
-    /// Octets that the replies in the cache count for, of those of [`ServerConfig::reply_cache`].
+    /// Bytes that the replies in the cache count for, of those of [`ServerConfig::reply_cache`].
     pub reply_cache_memory: usize,
 }
 

@@ -38,18 +38,18 @@ struct Table {
 }
 
 impl PeerShares {
-    /// Shares of `domain` of at most `limit` octets for each address; that is what one can hold alone.
+    /// Shares of `domain` of at most `limit` bytes for each address; that is what one can hold alone.
     #[must_use]
     pub fn new(domain: ProtectionDomain, limit: usize) -> Self {
         let limit = limit.min(domain.usage().limit);
         Self { domain, limit, least: 0, table: Arc::default() }
     }
 
-    /// What each can hold, in octets, however much others hold, as long as there is room: what it takes to go on at all.
+    /// What each can hold, in bytes, however much others hold, as long as there is room: what it takes to go on at all.
     /// For addresses that have no share yet.
     #[must_use]
-    pub fn least(mut self, octets: usize) -> Self {
-        self.least = octets;
+    pub fn least(mut self, bytes: usize) -> Self {
+        self.least = bytes;
         self
     }
 
@@ -77,7 +77,7 @@ impl PeerShares {
         &self.domain
     }
 
-    /// Octets that one address can hold if others hold nothing.
+    /// Bytes that one address can hold if others hold nothing.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit

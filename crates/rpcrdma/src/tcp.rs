@@ -41,7 +41,7 @@ pub(crate) fn ends(stream: &TcpStream, peer: SocketAddr) -> io::Result<TcpEnds> 
 /// How far the data of connections has got, for those who wait for it.
 #[derive(Debug)]
 pub(crate) struct Moved {
-    /// Octets in both directions, and when the last of them passed.
+    /// Bytes in both directions, and when the last of them passed.
     state: Mutex<(u64, Instant)>,
 }
 
@@ -54,14 +54,14 @@ impl Moved {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many octets have passed.
-    fn add(&self, octets: usize, now: Instant) {
+    /// So many bytes have passed.
+    fn add(&self, bytes: usize, now: Instant) {
         let mut state = self.lock();
-        *state = (state.0.saturating_add(u64::try_from(octets).unwrap_or(u64::MAX)), now);
+        *state = (state.0.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX)), now);
     }
 
-    /// Octets so far.
-    pub(crate) fn octets(&self) -> u64 {
+    /// Bytes so far.
+    pub(crate) fn bytes(&self) -> u64 {
         self.lock().0
     }
 }
@@ -76,16 +76,16 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn new(pace: Pace, moved: &Moved) -> Self {
-        Self { deadline: after(Instant::now(), pace.stall), pace, seen: moved.octets() }
+        Self { deadline: after(Instant::now(), pace.stall), pace, seen: moved.bytes() }
     }
 
-    /// The time is up: whether there is more of it, because data has moved. At most the octets `left` give any, which become less.
+    /// The time is up: whether there is more of it, because data has moved. At most the bytes `left` give any, which become less.
     pub(crate) fn goes_on(&mut self, moved: &Moved, left: &mut u64) -> bool {
-        let (octets, at) = *moved.lock();
-        let gained = octets.saturating_sub(self.seen).min(*left);
-        self.seen = octets;
+        let (bytes, at) = *moved.lock();
+        let gained = bytes.saturating_sub(self.seen).min(*left);
+        self.seen = bytes;
         let extended = Instant::from_std(self.pace.extended(self.deadline.into_std(), gained, at.into_std()));
-        *left -= self.pace.octets_in(extended - self.deadline).min(gained);
+        *left -= self.pace.bytes_in(extended - self.deadline).min(gained);
         self.deadline = extended;
         self.deadline > Instant::now()
     }

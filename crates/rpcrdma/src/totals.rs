@@ -12,7 +12,7 @@ use rpcrdma_verbs::Counters;
 pub(crate) struct Sums {
     pub(crate) calls: Messages,
     pub(crate) replies: Messages,
-    /// Octets of payload that `proto` copied.
+    /// Bytes of payload that `proto` copied.
     pub(crate) copied: u64,
     /// The same of everything else in messages.
     pub(crate) copied_inline: u64,

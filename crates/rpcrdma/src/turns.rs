@@ -8,8 +8,8 @@
 //! or that of the turn given last if the address had none for long. The lowest tag is next. An address that is new, or whose last
 //! connection has ended, begins as if it had had the last turn. So addresses with much to do have
 //! their turns one after the other, and one that calls now and then waits for a turn to end, but not behind others in line (I6). A turn
-//! counts as one whatever it costs. Connections bound what a task does in one poll, in calls and in octets of replies
-//! ([`OCTETS_PER_TURN`]).
+//! counts as one whatever it costs. Connections bound what a task does in one poll, in calls and in bytes of replies
+//! ([`BYTES_PER_TURN`]).
 //!
 //! *Sockets.* The runtime looks at its sockets when it has nothing to do, or after a number of polls. A turn that others wait for is
 //! therefore handed on by way of [`yield_now`], behind such a look: else a call would be seen late.
@@ -31,9 +31,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use rpcrdma_oncrpc::Origin;
 use tokio::task::yield_now;
 
-/// Octets of replies made at once, after which a turn is over. To make a reply is to copy its data, so calls differ in cost by a
+/// Bytes of replies made at once, after which a turn is over. To make a reply is to copy its data, so calls differ in cost by a
 /// factor of thousands.
-pub(crate) const OCTETS_PER_TURN: usize = 512 << 10;
+pub(crate) const BYTES_PER_TURN: usize = 512 << 10;
 
 /// The turns of a server.
 #[derive(Clone, Default)]

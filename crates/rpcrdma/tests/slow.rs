@@ -64,7 +64,7 @@ impl Running {
         assert_eq!(self.good.stats().connections, 1);
     }
 
-    /// Octets of the server's memory in use when what was to be done is done: all of it runs on this thread.
+    /// Bytes of the server's memory in use when what was to be done is done: all of it runs on this thread.
     async fn held(&self) -> usize {
         sleep(Duration::from_millis(50)).await;
         self.monitor.stats().memory_in_use
@@ -129,15 +129,15 @@ async fn i6_two_thousand_silent_connections_end_by_the_start_up_timer() {
     assert_eq!(server.held().await, held);
 }
 
-/// How a client reads: so many octets, then a pause.
+/// How a client reads: so many bytes, then a pause.
 struct Pace {
-    octets: usize,
+    bytes: usize,
     pause: Duration,
-    /// Octets that its system takes beforehand.
+    /// Bytes that its system takes beforehand.
     window: u32,
 }
 
-/// Passes octets on between one client and the server, those to the client at this pace; the server sees another address.
+/// Passes bytes on between one client and the server, those to the client at this pace; the server sees another address.
 async fn slow_way(server: SocketAddr, pace: Pace) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -148,9 +148,9 @@ async fn slow_way(server: SocketAddr, pace: Pace) -> SocketAddr {
         let (mut near_read, mut near_write) = listener.accept().await.unwrap().0.into_split();
         let (mut far_read, mut far_write) = socket.connect(server).await.unwrap().into_split();
         tokio::spawn(async move { tokio::io::copy(&mut near_read, &mut far_write).await });
-        let mut octets = vec![0; pace.octets];
-        while let Ok(count @ 1..) = far_read.read(&mut octets).await {
-            if near_write.write_all(&octets[..count]).await.is_err() {
+        let mut bytes = vec![0; pace.bytes];
+        while let Ok(count @ 1..) = far_read.read(&mut bytes).await {
+            if near_write.write_all(&bytes[..count]).await.is_err() {
                 break;
             }
             sleep(pace.pause).await;
@@ -191,12 +191,12 @@ async fn i6_a_reader_of_a_kilobyte_a_second_ends_by_the_timer_of_stalled_sends()
     server.served().await;
     let held = server.held().await;
 
-    let pace = Pace { octets: 1 << 10, pause: Duration::from_secs(1), window: 16 << 10 };
+    let pace = Pace { bytes: 1 << 10, pause: Duration::from_secs(1), window: 16 << 10 };
     let gets = slow_gets(&server, pace, 32).await;
     let begin = Instant::now();
     sleep(Duration::from_millis(500)).await;
     let pinned = server.monitor.stats().memory_in_use - held;
-    assert!((4 * MIB..=share).contains(&pinned), "{pinned} octets of its share of {share} are held");
+    assert!((4 * MIB..=share).contains(&pinned), "{pinned} bytes of its share of {share} are held");
     server.served_until_alone().await;
     assert!((stalled_send..Duration::from_secs(20)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
     assert_eq!(server.held().await, held);
@@ -213,7 +213,7 @@ async fn i6_a_slow_reader_that_goes_on_is_served_to_the_end() {
     let server =
         serve(host(1), ServerConfig::default(), Timeouts { stalled_send, ..Timeouts::default() }).await;
     // 3 MiB/s: longer for all of it than the timer, but never as long without any.
-    let pace = Pace { octets: 64 << 10, pause: Duration::from_millis(20), window: 128 << 10 };
+    let pace = Pace { bytes: 64 << 10, pause: Duration::from_millis(20), window: 128 << 10 };
     let mut gets = slow_gets(&server, pace, 8).await;
     let begin = Instant::now();
     while !gets.is_empty() {

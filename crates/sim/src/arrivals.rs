@@ -1,6 +1,6 @@
 //! The receiving half of an end: what arrives is checked, placed and delivered.
 //!
-//! Octets go straight to the window, sink or Receive that they are for, segment by segment: when a connection ends in the
+//! Bytes go straight to the window, sink or Receive that they are for, segment by segment: when a connection ends in the
 //! middle of a message, part of it may have been placed, but nothing is delivered. An error of the peer ends the
 //! connection: the peer is told by a Terminate, and by a failed acknowledgement if there are any.
 
@@ -48,14 +48,14 @@ impl End {
                     break;
                 }
             }
-            let octets = u64::try_from(frame.link_len()).unwrap_or(u64::MAX);
+            let bytes = u64::try_from(frame.link_len()).unwrap_or(u64::MAX);
             let before = self.delivered;
             match self.handle(env, outbound, at, frame) {
                 Handled::Done => {
                     self.segments += 1;
-                    if octets > 0 {
+                    if bytes > 0 {
                         self.counters.segments_received += 1;
-                        self.counters.link_bytes_received += octets;
+                        self.counters.link_bytes_received += bytes;
                     }
                 }
                 Handled::Wait(frame) => {

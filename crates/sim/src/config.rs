@@ -7,7 +7,7 @@ use rpcrdma_verbs::Capabilities;
 /// When a Send or Write completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CompletionMode {
-    /// When its last octet left (iWARP). The peer may never get it; a wrong key shows only as the end of the
+    /// When its last byte left (iWARP). The peer may never get it; a wrong key shows only as the end of the
     /// connection, some time after the request completed with success.
     #[default]
     Local,
@@ -21,14 +21,14 @@ pub enum CompletionMode {
 pub struct FabricConfig {
     /// Source of keys, addresses and every free choice. Equal seeds and equal calls give equal traces.
     pub seed: u64,
-    /// Time that each segment takes after its last octet left.
+    /// Time that each segment takes after its last byte left.
     pub latency: Duration,
     /// Up to this much is added to the latency of each segment, by the seed. Order on a link stays.
     pub jitter: Duration,
-    /// Octets per second of each direction of a connection; `None`: transmission takes no time, and nothing ever waits
+    /// Bytes per second of each direction of a connection; `None`: transmission takes no time, and nothing ever waits
     /// for the link.
     pub bandwidth: Option<u64>,
-    /// Payload octets in one segment. Messages on one connection interleave at segment borders.
+    /// Payload bytes in one segment. Messages on one connection interleave at segment borders.
     pub segment_size: usize,
     /// When Sends and Writes complete.
     pub completion_mode: CompletionMode,
@@ -41,7 +41,7 @@ pub struct FabricConfig {
     pub close_timeout: Duration,
     /// How long each step of connection set-up may take (under tokio only).
     pub setup_timeout: Duration,
-    /// Most private data that a connection or a rejection carries, in octets.
+    /// Most private data that a connection or a rejection carries, in bytes.
     pub max_private_data: usize,
     /// Template of the capabilities of each queue pair. IRD, ORD and queue sizes come from the connection's parameters.
     pub capabilities: Capabilities,

@@ -86,7 +86,7 @@ impl Fabric {
         let most = self.config().max_private_data;
         if data.len() > most {
             let seen = data.len();
-            return Err(ConnectError::Invalid(format!("{seen} octets of private data; at most {most} fit")));
+            return Err(ConnectError::Invalid(format!("{seen} bytes of private data; at most {most} fit")));
         }
         Ok(())
     }

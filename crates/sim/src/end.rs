@@ -69,7 +69,7 @@ pub(crate) struct End {
     pub(crate) windows: Windows,
     pub(crate) receives: Receives,
     pub(crate) counters: Counters,
-    /// Octets of answers to our RDMA Reads.
+    /// Bytes of answers to our RDMA Reads.
     pub(crate) read: u64,
     /// Requests in order of posting, but for express Sends and some invalidations.
     pub(crate) queue: VecDeque<Posted>,
@@ -78,7 +78,7 @@ pub(crate) struct End {
     pub(crate) reads_waiting: VecDeque<ReadPart>,
     pub(crate) reads_outstanding: VecDeque<ReadPart>,
     pub(crate) responses: VecDeque<Response>,
-    /// Octets of the current RDMA Write message that are placed.
+    /// Bytes of the current RDMA Write message that are placed.
     pub(crate) write_len: usize,
     /// Arrivals are not handled: a Send with Invalidate waits for Read Responses of its window.
     pub(crate) stalled: bool,
@@ -242,15 +242,15 @@ impl End {
     /// Whether a request agrees with itself and with the capabilities.
     fn check(&self, request: &WorkRequest) -> Result<(), &'static str> {
         let total = |segments: &[RemoteSegment]| segments.iter().map(|s| u64::from(s.length)).sum::<u64>();
-        let octets = |gather: &[Bytes]| gather.iter().map(Bytes::len).sum::<usize>();
+        let bytes = |gather: &[Bytes]| gather.iter().map(Bytes::len).sum::<usize>();
         let max_len = usize::try_from(self.capabilities.max_message_len).unwrap_or(usize::MAX);
         match request {
             WorkRequest::Send(send) => {
                 if send.gather.len() > self.capabilities.max_sge {
                     return Err("a gather list of more than max_sge entries");
                 }
-                if octets(&send.gather) > max_len {
-                    return Err("a Send of more than max_message_len octets");
+                if bytes(&send.gather) > max_len {
+                    return Err("a Send of more than max_message_len bytes");
                 }
                 if send.invalidate.is_some() && !self.capabilities.remote_invalidation {
                     return Err("a Send with Invalidate, which this fabric cannot do");
@@ -260,15 +260,15 @@ impl End {
                 if gather.len() > self.capabilities.max_sge {
                     return Err("a gather list of more than max_sge entries");
                 }
-                let octets = octets(gather);
-                if octets > max_len {
-                    return Err("a Write of more than max_message_len octets");
+                let bytes = bytes(gather);
+                if bytes > max_len {
+                    return Err("a Write of more than max_message_len bytes");
                 }
                 if targets.is_empty() {
                     return Err("a Write without targets");
                 }
-                if u64::try_from(octets).is_ok_and(|octets| octets > total(targets)) {
-                    return Err("a Write of more octets than its targets have");
+                if u64::try_from(bytes).is_ok_and(|bytes| bytes > total(targets)) {
+                    return Err("a Write of more bytes than its targets have");
                 }
             }
             WorkRequest::Read { sink, sources } => {
@@ -276,7 +276,7 @@ impl End {
                     return Err("a Read without sources");
                 }
                 if sink.len() > max_len {
-                    return Err("a Read of more than max_message_len octets");
+                    return Err("a Read of more than max_message_len bytes");
                 }
                 if u64::try_from(sink.len()) != Ok(total(sources)) {
                     return Err("a Read whose sink is not as long as its sources");

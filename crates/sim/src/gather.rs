@@ -1,4 +1,4 @@
-//! The octets of a gather list, taken from the front in pieces of any length.
+//! The bytes of a gather list, taken from the front in pieces of any length.
 
 use std::collections::VecDeque;
 
@@ -22,21 +22,21 @@ impl Gather {
         self.left
     }
 
-    /// Copies out at most `most` octets: what leaves does not refer to the sender's memory any more.
+    /// Copies out at most `most` bytes: what leaves does not refer to the sender's memory any more.
     pub(crate) fn take(&mut self, most: usize) -> Bytes {
-        let mut octets = BytesMut::with_capacity(most.min(self.left));
-        while octets.len() < most
+        let mut bytes = BytesMut::with_capacity(most.min(self.left));
+        while bytes.len() < most
             && let Some(piece) = self.pieces.front_mut()
         {
-            let count = piece.len().min(most - octets.len());
-            octets.extend_from_slice(piece.get(..count).unwrap_or_default());
+            let count = piece.len().min(most - bytes.len());
+            bytes.extend_from_slice(piece.get(..count).unwrap_or_default());
             piece.advance(count);
             if piece.is_empty() {
                 self.pieces.pop_front();
             }
         }
-        self.left -= octets.len();
-        octets.freeze()
+        self.left -= bytes.len();
+        bytes.freeze()
     }
 }
 

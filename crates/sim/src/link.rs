@@ -1,6 +1,6 @@
 //! One direction of a connection: segments under way, in order, on the virtual clock.
 //!
-//! A link owns copies of the octets that left, as a socket buffer would, so that memory of the sender is free once its
+//! A link owns copies of the bytes that left, as a socket buffer would, so that memory of the sender is free once its
 //! work request completes. When the connection is cut, they are gone.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use rpcrdma_verbs::{Key, RemoteSegment, Status, TerminateCause};
 
 use crate::FabricConfig;
 
-/// Octets that a header adds to each segment, as MPA, DDP and RDMAP together do.
+/// Bytes that a header adds to each segment, as MPA, DDP and RDMAP together do.
 const HEADER: usize = 24;
 
 /// What travels.
@@ -45,7 +45,7 @@ pub(crate) struct SendEnd {
 }
 
 impl Frame {
-    /// Octets on the link.
+    /// Bytes on the link.
     pub(crate) fn link_len(&self) -> usize {
         match self {
             Self::Send { data, .. } | Self::Write { data, .. } | Self::ReadResponse { data, .. } => {
@@ -74,7 +74,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Transmits a frame from `start` on; returns when its last octet has left.
+    /// Transmits a frame from `start` on; returns when its last byte has left.
     pub(crate) fn put(
         &mut self,
         start: Duration,
@@ -159,9 +159,9 @@ impl Link {
     }
 }
 
-fn transmission_time(octets: usize, bandwidth: Option<u64>) -> Duration {
+fn transmission_time(bytes: usize, bandwidth: Option<u64>) -> Duration {
     let Some(bandwidth) = bandwidth else { return Duration::ZERO };
-    let nanos = u128::try_from(octets).unwrap_or(u128::MAX).saturating_mul(1_000_000_000)
+    let nanos = u128::try_from(bytes).unwrap_or(u128::MAX).saturating_mul(1_000_000_000)
         / u128::from(bandwidth.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }

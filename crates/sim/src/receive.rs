@@ -40,7 +40,7 @@ impl Receives {
         self.posted.push_back((id, memory));
     }
 
-    /// Places octets of the current message at `offset`.
+    /// Places bytes of the current message at `offset`.
     pub(crate) fn place(&mut self, offset: usize, data: &[u8]) -> Result<(), Refusal> {
         if self.arriving.is_none() {
             self.arriving = Some(self.attach()?);
@@ -49,7 +49,7 @@ impl Receives {
         let end = offset.saturating_add(data.len());
         if end > arriving.capacity {
             // RFC 5041 §7.1: the message is too long for the buffer.
-            let detail = format!("a Send of {end} octets or more into a Receive of {}", arriving.capacity);
+            let detail = format!("a Send of {end} bytes or more into a Receive of {}", arriving.capacity);
             return Err(Refusal::untagged(5, Status::RemoteOperation, detail));
         }
         let mut skip = offset;

@@ -33,12 +33,12 @@ pub struct Delivery {
     pub from: Side,
     /// What it was.
     pub kind: MessageKind,
-    /// Octets of payload; of a Read Request, octets asked for.
+    /// Bytes of payload; of a Read Request, bytes asked for.
     pub length: usize,
     /// The key that it names.
     pub key: Option<Key>,
     /// The first address that it names.
     pub address: Option<u64>,
-    /// The octets of a Send; empty for every other kind.
+    /// The bytes of a Send; empty for every other kind.
     pub message: Bytes,
 }

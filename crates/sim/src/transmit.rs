@@ -129,10 +129,10 @@ impl End {
         start: Duration,
         frame: Frame,
     ) -> Duration {
-        let octets = frame.link_len();
-        if octets > 0 {
+        let bytes = frame.link_len();
+        if bytes > 0 {
             self.counters.segments_sent += 1;
-            self.counters.link_bytes_sent += u64::try_from(octets).unwrap_or(u64::MAX);
+            self.counters.link_bytes_sent += u64::try_from(bytes).unwrap_or(u64::MAX);
         }
         outbound.put(start, frame, env.config, env.rng)
     }

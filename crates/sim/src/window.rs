@@ -155,13 +155,13 @@ impl Windows {
                     let code = if wraps(address, len) { 3 } else { 1 };
                     Refusal::tagged(
                         code,
-                        format!("RDMA Write of {len} octets at {address:#x}, outside {segment:?}"),
+                        format!("RDMA Write of {len} bytes at {address:#x}, outside {segment:?}"),
                     )
                 }),
         }
     }
 
-    /// The octets that an RDMA Read Request asks for (RFC 5040 §5.4). Counts as a queued response until
+    /// The bytes that an RDMA Read Request asks for (RFC 5040 §5.4). Counts as a queued response until
     /// [`response_left`](Self::response_left).
     pub(crate) fn readable(&mut self, source: RemoteSegment) -> Result<Bytes, Refusal> {
         let key = source.key;
@@ -186,9 +186,9 @@ impl Windows {
                         format!("RDMA Read of {source:?}, outside {segment:?}"),
                     ));
                 };
-                let octets = bytes.slice(start..end);
+                let bytes = bytes.slice(start..end);
                 window.responses += 1;
-                Ok(octets)
+                Ok(bytes)
             }
         }
     }
@@ -238,7 +238,7 @@ impl Windows {
     }
 }
 
-/// Where `len` octets at `address` lie in the window's memory, if they lie in it as a whole.
+/// Where `len` bytes at `address` lie in the window's memory, if they lie in it as a whole.
 fn range_of(window: RemoteSegment, address: u64, len: usize) -> Option<(usize, usize)> {
     let start = usize::try_from(address.checked_sub(window.address)?).ok()?;
     let end = start.checked_add(len)?;

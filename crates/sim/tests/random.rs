@@ -201,7 +201,7 @@ impl End {
         let success = completion.status.is_success();
         match completion.work {
             Work::Read { sink } if success => {
-                assert!(sink[..] == self.expected[&completion.id], "a Read brought wrong octets");
+                assert!(sink[..] == self.expected[&completion.id], "a Read brought wrong bytes");
             }
             Work::Receive { buffers, len, invalidated, .. } if success => {
                 let message: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter()).copied().collect();
@@ -213,7 +213,7 @@ impl End {
                 let number = u64::from_be_bytes(message[1..9].try_into().unwrap());
                 assert_eq!(number, self.received[class], "a message is lost, repeated or out of order");
                 self.received[class] += 1;
-                assert!(message[9..].iter().all(|&octet| octet == number as u8));
+                assert!(message[9..].iter().all(|&byte| byte == number as u8));
             }
             Work::LocalInvalidate { memory: Some(memory) } => {
                 // The invalidations of one side complete in order, so that the first names the window.

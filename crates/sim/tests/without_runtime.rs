@@ -52,11 +52,11 @@ impl Pair {
         (both.pop().unwrap(), b)
     }
 
-    /// A window of B over memory that starts as zeros, or that holds `octets`.
-    fn window(&mut self, access: Access, octets: Vec<u8>) -> RemoteSegment {
+    /// A window of B over memory that starts as zeros, or that holds `bytes`.
+    fn window(&mut self, access: Access, bytes: Vec<u8>) -> RemoteSegment {
         let memory = match access {
-            Access::RemoteRead => WindowMemory::Read(octets.into()),
-            Access::RemoteWrite => WindowMemory::Write(Buffer::adopt(octets)),
+            Access::RemoteRead => WindowMemory::Read(bytes.into()),
+            Access::RemoteWrite => WindowMemory::Write(Buffer::adopt(bytes)),
         };
         self.open(memory)
     }
@@ -77,12 +77,12 @@ impl Pair {
     }
 }
 
-fn send(octets: &'static [u8]) -> WorkRequest {
-    WorkRequest::Send(SendRequest { gather: vec![Bytes::from_static(octets)], ..SendRequest::default() })
+fn send(bytes: &'static [u8]) -> WorkRequest {
+    WorkRequest::Send(SendRequest { gather: vec![Bytes::from_static(bytes)], ..SendRequest::default() })
 }
 
-fn write(octets: usize, target: RemoteSegment) -> WorkRequest {
-    WorkRequest::Write { gather: vec![Bytes::from(vec![0xaa; octets])], targets: vec![target] }
+fn write(bytes: usize, target: RemoteSegment) -> WorkRequest {
+    WorkRequest::Write { gather: vec![Bytes::from(vec![0xaa; bytes])], targets: vec![target] }
 }
 
 fn status_of(completions: &[Completion], id: u64) -> Status {
@@ -127,7 +127,7 @@ fn write_read_send_and_invalidate() {
         assert!(a.iter().all(|completion| completion.status.is_success()), "{a:?}");
         let read = a.iter().find(|completion| completion.id == WrId(10)).unwrap();
         let Work::Read { sink } = &read.work else { panic!() };
-        assert!(sink.iter().enumerate().all(|(i, &octet)| octet == i as u8));
+        assert!(sink.iter().enumerate().all(|(i, &byte)| byte == i as u8));
         let received = b.iter().find(|completion| completion.id == WrId(1)).unwrap();
         let Work::Receive {
             buffers,
@@ -139,7 +139,7 @@ fn write_read_send_and_invalidate() {
             panic!("{received:?}")
         };
         assert_eq!((&buffers[0][..*len], *key), (&b"done"[..], target.key));
-        assert!(memory.iter().all(|&octet| octet == 0xaa));
+        assert!(memory.iter().all(|&byte| byte == 0xaa));
 
         pair.b.post(WrId(20), WorkRequest::LocalInvalidate { key: source.key }).unwrap();
         pair.b.post(WrId(21), WorkRequest::LocalInvalidate { key: target.key }).unwrap();
@@ -175,7 +175,7 @@ fn i7_a_wrong_key_leaves_memory_alone_and_ends_the_connection() {
             matches!(pair.end_of_a(), Disconnected::Terminated(cause) if (cause.layer, cause.error_type, cause.code) == (1, 1, 1))
         );
         let memory = flushed(&b, target);
-        assert!(memory.iter().all(|&octet| octet == 0));
+        assert!(memory.iter().all(|&byte| byte == 0));
         assert_eq!(pair.fabric.outstanding(), Outstanding::default());
     }
 }
@@ -188,7 +188,7 @@ fn a_cut_in_the_middle_of_a_write_leaves_the_first_segments() {
     pair.a.post(WrId(1), write(10_000, target)).unwrap();
     let (_, b) = pair.settle();
     let memory = flushed(&b, target);
-    assert_eq!(memory.iter().filter(|&&octet| octet == 0xaa).count(), 3000);
+    assert_eq!(memory.iter().filter(|&&byte| byte == 0xaa).count(), 3000);
     assert_eq!(memory[..3000], [0xaa; 3000]);
 }
 

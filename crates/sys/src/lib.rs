@@ -9,7 +9,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
-/// Longest handle that the kernel makes, in octets (`MAX_HANDLE_SZ`).
+/// Longest handle that the kernel makes, in bytes (`MAX_HANDLE_SZ`).
 pub const KERNEL_HANDLE_MAX: usize = 128;
 
 /// `struct file_handle` with the room that its flexible array needs.
@@ -20,13 +20,13 @@ struct RawHandle {
     f_handle: [u8; KERNEL_HANDLE_MAX],
 }
 
-/// A handle as the kernel gave it: a type and up to [`KERNEL_HANDLE_MAX`] opaque octets.
+/// A handle as the kernel gave it: a type and up to [`KERNEL_HANDLE_MAX`] opaque bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelHandle {
     /// The file system's type of handle.
     pub kind: i32,
-    /// Its octets.
-    pub octets: Vec<u8>,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
 }
 
 /// The handle of what `fd` refers to (an `O_PATH` descriptor will do).
@@ -40,7 +40,7 @@ pub fn handle_of(fd: BorrowedFd<'_>) -> io::Result<KernelHandle> {
         f_handle: [0; KERNEL_HANDLE_MAX],
     };
     let mut mount_id: libc::c_int = 0;
-    // SAFETY: `raw` has the layout of `struct file_handle` followed by as many octets as `handle_bytes` says, is
+    // SAFETY: `raw` has the layout of `struct file_handle` followed by as many bytes as `handle_bytes` says, is
     // writable and lives until the call returns; the path is a NUL-terminated constant; `mount_id` is a writable
     // int; `fd` is open for as long as it is borrowed. The kernel keeps none of the pointers.
     #[allow(unsafe_code)]
@@ -57,10 +57,10 @@ pub fn handle_of(fd: BorrowedFd<'_>) -> io::Result<KernelHandle> {
         return Err(io::Error::last_os_error());
     }
     let length = usize::try_from(raw.handle_bytes).unwrap_or(usize::MAX);
-    let octets = raw.f_handle.get(..length).ok_or_else(|| {
-        io::Error::other(format!("a kernel handle of {length} octets, at most {KERNEL_HANDLE_MAX} expected"))
+    let bytes = raw.f_handle.get(..length).ok_or_else(|| {
+        io::Error::other(format!("a kernel handle of {length} bytes, at most {KERNEL_HANDLE_MAX} expected"))
     })?;
-    Ok(KernelHandle { kind: raw.handle_type, octets: octets.to_vec() })
+    Ok(KernelHandle { kind: raw.handle_type, bytes: bytes.to_vec() })
 }
 
 /// Opens what a handle names, on the file system that `mount` is on (not an `O_PATH` descriptor). `flags` are those
@@ -73,17 +73,17 @@ pub fn handle_of(fd: BorrowedFd<'_>) -> io::Result<KernelHandle> {
 /// [`KERNEL_HANDLE_MAX`]; see `open_by_handle_at(2)` for the rest.
 pub fn open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle, flags: i32) -> io::Result<OwnedFd> {
     let mut raw = RawHandle {
-        handle_bytes: libc::c_uint::try_from(handle.octets.len()).unwrap_or(libc::c_uint::MAX),
+        handle_bytes: libc::c_uint::try_from(handle.bytes.len()).unwrap_or(libc::c_uint::MAX),
         handle_type: handle.kind,
         f_handle: [0; KERNEL_HANDLE_MAX],
     };
-    let Some(target) = raw.f_handle.get_mut(..handle.octets.len()) else {
+    let Some(target) = raw.f_handle.get_mut(..handle.bytes.len()) else {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     };
-    target.copy_from_slice(&handle.octets);
-    // SAFETY: `raw` has the layout of `struct file_handle` followed by at least `handle_bytes` octets (checked
+    target.copy_from_slice(&handle.bytes);
+    // SAFETY: `raw` has the layout of `struct file_handle` followed by at least `handle_bytes` bytes (checked
     // above), all initialised, and lives until the call returns; `mount` is open for as long as it is borrowed. The
-    // kernel treats the octets as untrusted and keeps no pointer.
+    // kernel treats the bytes as untrusted and keeps no pointer.
     #[allow(unsafe_code)]
     let fd = unsafe {
         libc::open_by_handle_at(
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn an_overlong_handle_is_refused_before_the_kernel_sees_it() {
         let mount = File::open("/").unwrap();
-        let handle = KernelHandle { kind: 1, octets: vec![0; KERNEL_HANDLE_MAX + 1] };
+        let handle = KernelHandle { kind: 1, bytes: vec![0; KERNEL_HANDLE_MAX + 1] };
         let error = open_by_handle(mount.as_fd(), &handle, libc::O_RDONLY).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     }

@@ -15,7 +15,7 @@ use crate::pool::Reservation;
 
 /// Memory owned by one party at a time: the application, a work request, or a window.
 ///
-/// Dereferences to the octets of its visible range.
+/// Dereferences to the bytes of its visible range.
 pub struct Buffer {
     storage: BytesMut,
     start: usize,
@@ -39,7 +39,7 @@ impl Buffer {
         Self { storage, start, len, home: Some(home) }
     }
 
-    /// Length of the visible range, in octets.
+    /// Length of the visible range, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -51,19 +51,19 @@ impl Buffer {
         self.len == 0
     }
 
-    /// Shortens the visible range to its first `len` octets; does nothing if it is not longer than that.
+    /// Shortens the visible range to its first `len` bytes; does nothing if it is not longer than that.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Moves the start of the visible range forward by `count` octets (at most to its end).
+    /// Moves the start of the visible range forward by `count` bytes (at most to its end).
     pub fn advance(&mut self, count: usize) {
         let count = count.min(self.len);
         self.start += count;
         self.len -= count;
     }
 
-    /// Cuts the Buffer in two without copying: `self` keeps the first `at` octets, the rest is returned.
+    /// Cuts the Buffer in two without copying: `self` keeps the first `at` bytes, the rest is returned.
     ///
     /// Each part can be exposed by a window of its own. [`Buffer::unsplit`] joins them again; pooled memory goes
     /// back to its pool for reuse only when whole, else it is freed with its last part.
@@ -201,7 +201,7 @@ mod tests {
         head.unsplit(tail).unwrap();
         assert_eq!(head.len(), 10_000);
         assert_eq!(head.as_ptr(), address);
-        assert!(head.iter().enumerate().all(|(i, &octet)| octet == i.to_le_bytes()[0]));
+        assert!(head.iter().enumerate().all(|(i, &byte)| byte == i.to_le_bytes()[0]));
         drop(head);
         assert_eq!(domain.usage().in_use, 0);
         assert!(domain.usage().cached > 0, "whole again, so it is kept for reuse");

@@ -28,7 +28,7 @@ pub struct Capabilities {
     pub ird: u16,
     /// RDMA Reads that we may have outstanding at the peer; further ones wait in the provider. With 0 none can be posted.
     pub ord: u16,
-    /// Longest message of one Send, Read or Write, in octets.
+    /// Longest message of one Send, Read or Write, in bytes.
     pub max_message_len: u32,
 }
 

@@ -126,7 +126,7 @@ pub enum ConnectError {
 
 /// What came with a rejection.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{} octets of private data", private_data.len())]
+#[error("{} bytes of private data", private_data.len())]
 pub struct RejectReason {
     /// Private data of the rejecting peer.
     pub private_data: Bytes,

@@ -10,39 +10,39 @@ const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 pub struct Pace {
     /// For how long it may stand still.
     pub stall: Duration,
-    /// Octets in a second that it must move on average; 0: any octet is progress.
+    /// Bytes in a second that it must move on average; 0: any byte is progress.
     pub least_rate: u64,
 }
 
 impl Pace {
-    /// The time that so many octets may take.
+    /// The time that so many bytes may take.
     #[must_use]
-    pub fn time_for(&self, octets: u64) -> Duration {
-        match (octets, self.least_rate) {
+    pub fn time_for(&self, bytes: u64) -> Duration {
+        match (bytes, self.least_rate) {
             (0, _) => Duration::ZERO,
             (_, 0) => FAR,
-            (octets, rate) => {
-                let nanos = u128::from(octets) * 1_000_000_000 / u128::from(rate);
+            (bytes, rate) => {
+                let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
                 Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(FAR)
             }
         }
     }
 
-    /// Octets that may take so long; 0 if there is no least rate.
+    /// Bytes that may take so long; 0 if there is no least rate.
     #[must_use]
-    pub fn octets_in(&self, time: Duration) -> u64 {
-        let octets = time.as_nanos().saturating_mul(u128::from(self.least_rate)) / 1_000_000_000;
-        u64::try_from(octets).unwrap_or(u64::MAX)
+    pub fn bytes_in(&self, time: Duration) -> u64 {
+        let bytes = time.as_nanos().saturating_mul(u128::from(self.least_rate)) / 1_000_000_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
-    /// Returns the deadline of data of which so many octets have moved since `deadline` was set, the last one at `moved_at`. It is
-    /// later by the time for these octets, but not later than `stall` after `moved_at`.
+    /// Returns the deadline of data of which so many bytes have moved since `deadline` was set, the last one at `moved_at`. It is
+    /// later by the time for these bytes, but not later than `stall` after `moved_at`.
     #[must_use]
-    pub fn extended(&self, deadline: Instant, octets: u64, moved_at: Instant) -> Instant {
-        if octets == 0 {
+    pub fn extended(&self, deadline: Instant, bytes: u64, moved_at: Instant) -> Instant {
+        if bytes == 0 {
             return deadline;
         }
         let latest = moved_at + self.stall.min(FAR);
-        (deadline + self.time_for(octets)).min(latest).max(deadline)
+        (deadline + self.time_for(bytes)).min(latest).max(deadline)
     }
 }

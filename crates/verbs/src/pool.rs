@@ -28,17 +28,17 @@ use thiserror::Error;
 
 use crate::Buffer;
 
-/// Smallest size class, in octets.
+/// Smallest size class, in bytes.
 const MIN_CLASS: usize = 1 << 10;
 /// From this class on, Buffers begin at a page whether asked for or not.
 const PAGE_ALIGNED_CLASS: usize = 1 << 16;
 /// Alignment of other Buffers for which no larger one was asked.
 const SMALL_ALIGN: usize = 64;
-/// Memory of pooled Receives begins at multiples of so many octets, or of more where that was asked for.
+/// Memory of pooled Receives begins at multiples of so many bytes, or of more where that was asked for.
 pub const RECEIVE_ALIGN: usize = SMALL_ALIGN;
 /// No domain is larger than this, so that sums of sizes cannot overflow.
 const MAX_LIMIT: usize = isize::MAX as usize / 4;
-/// Largest alignment that [`ProtectionDomain::allocate`] gives, in octets: a page.
+/// Largest alignment that [`ProtectionDomain::allocate`] gives, in bytes: a page.
 pub const MAX_ALIGN: usize = 4096;
 
 /// The refusal of [`ProtectionDomain::allocate`].
@@ -46,29 +46,29 @@ pub const MAX_ALIGN: usize = 4096;
 #[non_exhaustive]
 pub enum PoolExhausted {
     /// The domain has no room now; it will when other Buffers are dropped.
-    #[error("{requested} octets asked for, {in_use} of the domain's {limit} are in use")]
+    #[error("{requested} bytes asked for, {in_use} of the domain's {limit} are in use")]
     InUse {
-        /// Octets asked for, rounded up to the size class.
+        /// Bytes asked for, rounded up to the size class.
         requested: usize,
-        /// Octets now held by Buffers.
+        /// Bytes now held by Buffers.
         in_use: usize,
         /// The domain's limit.
         limit: usize,
     },
     /// There is room, but what is left is for other shares: this one may have more when others have less.
-    #[error("{requested} octets asked for, the share holds {held}, and {left} octets are left for all")]
+    #[error("{requested} bytes asked for, the share holds {held}, and {left} bytes are left for all")]
     Unfair {
-        /// Octets asked for, rounded up to the size class.
+        /// Bytes asked for, rounded up to the size class.
         requested: usize,
-        /// Octets that Buffers of the share hold now.
+        /// Bytes that Buffers of the share hold now.
         held: usize,
-        /// Octets of the whole domain that nobody holds.
+        /// Bytes of the whole domain that nobody holds.
         left: usize,
     },
     /// No amount of waiting helps: the request alone exceeds the limit.
-    #[error("{requested} octets asked for, the domain's limit is {limit}")]
+    #[error("{requested} bytes asked for, the domain's limit is {limit}")]
     OverLimit {
-        /// Octets asked for.
+        /// Bytes asked for.
         requested: usize,
         /// The domain's limit.
         limit: usize,
@@ -92,7 +92,7 @@ pub fn is_fair(held: usize, left: usize, limit: usize, whole: usize) -> bool {
     held <= limit && held * others <= limit * left
 }
 
-/// What a domain holds, in octets.
+/// What a domain holds, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolUsage {
     /// Held by live Buffers (size classes, not visible lengths), or [kept](ProtectionDomain::keep) by shares of the domain.
@@ -151,21 +151,21 @@ struct Claim {
 }
 
 impl ProtectionDomain {
-    /// A domain whose Buffers hold at most `limit` octets together.
+    /// A domain whose Buffers hold at most `limit` bytes together.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self::of(limit.min(MAX_LIMIT), None, None)
     }
 
-    /// A domain inside this one, whose Buffers hold at most `limit` octets together. They count against this domain too,
+    /// A domain inside this one, whose Buffers hold at most `limit` bytes together. They count against this domain too,
     /// which may therefore refuse before the share is used up. Clones of a share are the same share.
     #[must_use]
     pub fn share(&self, limit: usize) -> Self {
         Self::of(limit.min(self.pool.limit), Some(Arc::clone(&self.pool)), None)
     }
 
-    /// A [`share`](Self::share) that may hold `limit` octets when it is the only one, and less the less is left of this domain,
-    /// as [`is_fair`] says; but `least` octets as long as there is room at all. What it holds already stays.
+    /// A [`share`](Self::share) that may hold `limit` bytes when it is the only one, and less the less is left of this domain,
+    /// as [`is_fair`] says; but `least` bytes as long as there is room at all. What it holds already stays.
     #[must_use]
     pub fn fair_share(&self, limit: usize, least: usize) -> Self {
         Self::of(limit.min(self.pool.limit), Some(Arc::clone(&self.pool)), Some(least))
@@ -175,7 +175,7 @@ impl ProtectionDomain {
         Self { pool: Arc::new(Pool { limit, whole, fair, state: Mutex::default() }) }
     }
 
-    /// From now on a share does not give room back to the whole while it has no more than `room` octets of it. Buffers that come
+    /// From now on a share does not give room back to the whole while it has no more than `room` bytes of it. Buffers that come
     /// back leave their room to the share's next ones. Nothing is taken in advance. With less `room` than before, the share gives
     /// back the surplus at once. The share keeps nothing any more with 0, nor when it and its Buffers are gone. On a domain that
     /// is no share this has no effect.
@@ -193,7 +193,7 @@ impl ProtectionDomain {
         }
     }
 
-    /// Ready when a share [keeps](Self::keep) room for a Buffer of `len` octets; otherwise the task is woken when room that is kept
+    /// Ready when a share [keeps](Self::keep) room for a Buffer of `len` bytes; otherwise the task is woken when room that is kept
     /// comes back. Tasks that wait for room of the whole hear nothing of that, since the whole has no more than before.
     pub fn poll_kept(&self, cx: &mut Context<'_>, len: usize) -> Poll<()> {
         let mut state = self.pool.lock();
@@ -212,7 +212,7 @@ impl ProtectionDomain {
         WeakDomain { pool: Arc::downgrade(&self.pool) }
     }
 
-    /// A Buffer of `len` octets that begins at a multiple of `align` (a power of two, at most [`MAX_ALIGN`]).
+    /// A Buffer of `len` bytes that begins at a multiple of `align` (a power of two, at most [`MAX_ALIGN`]).
     ///
     /// Its content is unspecified: zeros, or what an earlier user of this domain left.
     ///
@@ -225,7 +225,7 @@ impl ProtectionDomain {
         Ok(Reservation::charge(&self.pool, len)?.into_buffer(len, align))
     }
 
-    /// Sets room for a Buffer of `len` octets aside, so that it can be had later without fail: what backs a Receive whose
+    /// Sets room for a Buffer of `len` bytes aside, so that it can be had later without fail: what backs a Receive whose
     /// memory is attached only when data arrives.
     ///
     /// # Errors
@@ -240,7 +240,7 @@ impl ProtectionDomain {
         RoomWait { pool: Arc::clone(&self.pool), place: Place::Nowhere }
     }
 
-    /// Room that a Buffer of `len` octets takes of the limit: its size class.
+    /// Room that a Buffer of `len` bytes takes of the limit: its size class.
     #[must_use]
     pub fn room_for(len: usize) -> usize {
         class_of(len).unwrap_or(usize::MAX)
@@ -379,7 +379,7 @@ impl Pool {
         self.fair.map(|least| Claim { held: state.in_use + state.kept, limit: self.limit, least })
     }
 
-    /// Whether there is room here for `class` octets, which may be for a fair share.
+    /// Whether there is room here for `class` bytes, which may be for a fair share.
     fn check(&self, state: &State, class: usize, claim: Option<Claim>) -> Result<(), PoolExhausted> {
         let limit = self.limit;
         if class > limit {
@@ -399,7 +399,7 @@ impl Pool {
         }
     }
 
-    /// Counts `class` octets here and in the whole, or nowhere.
+    /// Counts `class` bytes here and in the whole, or nowhere.
     fn charge(&self, class: usize, claim: Option<Claim>) -> Result<(), PoolExhausted> {
         let mut state = self.lock();
         self.check(&state, class, claim)?;
@@ -498,7 +498,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Length of the Buffer that is set aside, in octets.
+    /// Length of the Buffer that is set aside, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len

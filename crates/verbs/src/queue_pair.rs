@@ -80,7 +80,7 @@ pub trait QueuePair: Windows + Send {
     /// Ends the connection at once; what was not sent is flushed.
     fn abort(&mut self);
 
-    /// Private data of the peer, from connection set-up (all octets that the provider got: others may have put data of
+    /// Private data of the peer, from connection set-up (all bytes that the provider got: others may have put data of
     /// their own in front, RFC 8797 §5.1).
     fn peer_private_data(&self) -> &Bytes;
 
@@ -94,14 +94,14 @@ pub trait QueuePair: Windows + Send {
     fn counters(&self) -> Counters;
 
     /// How far data has got, where the provider sees that before a request completes. `None`, the default: completions are all
-    /// that it sees. Users may then not count on more, and allow a request as much time as its octets take at the least rate
+    /// that it sees. Users may then not count on more, and allow a request as much time as its bytes take at the least rate
     /// that they put up with.
     fn progress(&self) -> Option<Progress> {
         None
     }
 }
 
-/// How far data has got on a queue pair: octets since the start of the connection. None of them ever shrinks.
+/// How far data has got on a queue pair: bytes since the start of the connection. None of them ever shrinks.
 ///
 /// It tells a slow peer from one that stands still. Whoever judges a peer takes the number that only this peer can move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -127,15 +127,15 @@ impl Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Octets sent on the link, headers included.
+    /// Bytes sent on the link, headers included.
     pub link_bytes_sent: u64,
-    /// Octets received from the link.
+    /// Bytes received from the link.
     pub link_bytes_received: u64,
-    /// Octets of RDMA Writes and RDMA Reads that a receive path had to copy after they left the socket.
+    /// Bytes of RDMA Writes and RDMA Reads that a receive path had to copy after they left the socket.
     pub payload_bytes_copied: u64,
     /// The same of Sends.
     pub message_bytes_copied: u64,
-    /// Octets of tagged payload (RDMA Write, Read Response) that arrived.
+    /// Bytes of tagged payload (RDMA Write, Read Response) that arrived.
     pub tagged_bytes_received: u64,
     /// Segments (FPDUs) sent.
     pub segments_sent: u64,
@@ -226,10 +226,10 @@ pub struct WindowError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WindowErrorKind {
-    /// More octets than a segment can name (2³² − 1).
-    #[error("{len} octets cannot be exposed by one window")]
+    /// More bytes than a segment can name (2³² − 1).
+    #[error("{len} bytes cannot be exposed by one window")]
     TooLong {
-        /// Octets given.
+        /// Bytes given.
         len: usize,
     },
     /// As many windows exist as the provider allows.

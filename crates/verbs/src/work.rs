@@ -17,9 +17,9 @@ pub struct Key(pub u32);
 pub struct RemoteSegment {
     /// The window's key ("handle" in RPC-over-RDMA).
     pub key: Key,
-    /// First octet ("offset" in RPC-over-RDMA). Not a process address.
+    /// First byte ("offset" in RPC-over-RDMA). Not a process address.
     pub address: u64,
-    /// Number of octets.
+    /// Number of bytes.
     pub length: u32,
 }
 
@@ -51,7 +51,7 @@ impl WindowMemory {
         }
     }
 
-    /// Number of octets.
+    /// Number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -60,7 +60,7 @@ impl WindowMemory {
         }
     }
 
-    /// Whether there are no octets.
+    /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -89,7 +89,7 @@ pub struct SendRequest {
 pub enum WorkRequest {
     /// Sends a message.
     Send(SendRequest),
-    /// RDMA Write: the gathered octets fill the targets one after the other; targets may be longer than the data, and
+    /// RDMA Write: the gathered bytes fill the targets one after the other; targets may be longer than the data, and
     /// those that get nothing cause no message. With no data at all and one target: a zero-length RDMA Write.
     Write {
         /// The data; at most [`max_sge`](crate::Capabilities::max_sge) pieces.
@@ -99,7 +99,7 @@ pub enum WorkRequest {
     },
     /// RDMA Read: the sources, one after the other, fill the sink. One completion, when all are there.
     Read {
-        /// Filled from its first octet on; as long as all sources together. Returned in [`Work::Read`].
+        /// Filled from its first byte on; as long as all sources together. Returned in [`Work::Read`].
         sink: Buffer,
         /// What is read, in order. A source of length 0 causes a zero-length RDMA Read only if it is the only one.
         sources: Vec<RemoteSegment>,
@@ -131,7 +131,7 @@ pub enum ReceiveMemory {
 }
 
 impl ReceiveMemory {
-    /// Longest message that fits, in octets.
+    /// Longest message that fits, in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         match self {
@@ -204,7 +204,7 @@ pub enum Work {
     },
     /// A Receive.
     Receive {
-        /// The memory in order. With success, [`len`](Self::Receive::len) octets of it are the message; pooled Receives
+        /// The memory in order. With success, [`len`](Self::Receive::len) bytes of it are the message; pooled Receives
         /// that were flushed give back none.
         buffers: Vec<Buffer>,
         /// Length of the message.

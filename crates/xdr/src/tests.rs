@@ -191,8 +191,8 @@ fn min_len_is_the_shortest_form() {
     assert_eq!(flat(&Empty), Bytes::new());
 }
 
-// conformance: rfc8166-3.4.2-1, rfc8166-6.1-1, experience-6.2.1-3, experience-11-3, experience-11-4
-// conformance: v2-07-4.4.2-1
+// requirement: rfc8166-3.4.2-1, rfc8166-6.1-1, experience-6.2.1-3, experience-11-3, experience-11-4
+// requirement: v2-07-4.4.2-1
 #[test]
 fn only_marked_items_are_eligible() {
     #[derive(Xdr)]

@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_millis(5);
 /// The program whose procedures [`Proxy::hold_at`] means.
 const NFS_PROGRAM: u32 = 100_003;
 const NFS_VERSION: u32 = 3;
-/// Octets read at a time.
+/// Bytes read at a time.
 const READ: usize = 64 * 1024;
 
 /// Where a connection is cut: in the middle of an FPDU.
@@ -212,10 +212,10 @@ impl Direction {
                 Err(_) => break,
             };
             let mut items = Vec::new();
-            splitter.feed(buffer.get(..count).unwrap_or_default(), &mut |kind, octets| {
-                items.push((kind, octets));
+            splitter.feed(buffer.get(..count).unwrap_or_default(), &mut |kind, bytes| {
+                items.push((kind, bytes));
             });
-            if !items.into_iter().all(|(kind, octets)| self.pass(kind, &octets)) {
+            if !items.into_iter().all(|(kind, bytes)| self.pass(kind, &bytes)) {
                 break;
             }
         }
@@ -231,7 +231,7 @@ impl Direction {
     }
 
     /// Forwards an item; `false` ends the connection.
-    fn pass(&mut self, kind: Kind, octets: &[u8]) -> bool {
+    fn pass(&mut self, kind: Kind, bytes: &[u8]) -> bool {
         if self.from == Side::Server && self.orders.hold.load(Ordering::SeqCst) {
             self.orders.held.fetch_add(1, Ordering::SeqCst);
             while self.orders.hold.load(Ordering::SeqCst) && !self.over() {
@@ -243,7 +243,7 @@ impl Direction {
             }
         }
         if self.from == Side::Client
-            && let Some(procedure) = called(octets)
+            && let Some(procedure) = called(bytes)
             && self
                 .orders
                 .hold_at
@@ -252,25 +252,25 @@ impl Direction {
         {
             self.orders.hold.store(true, Ordering::SeqCst);
         }
-        let segment_of = (kind == Kind::Fpdu).then(|| opcode_of(octets)).flatten();
+        let segment_of = (kind == Kind::Fpdu).then(|| opcode_of(bytes)).flatten();
         if let Some(cut) = self.cut
             && segment_of == Some(cut.opcode)
         {
             self.seen += 1;
             if self.seen == cut.number {
-                let _ = self.forward(octets.get(..octets.len() / 2).unwrap_or_default());
+                let _ = self.forward(bytes.get(..bytes.len() / 2).unwrap_or_default());
                 self.orders.cuts_made.fetch_add(1, Ordering::SeqCst);
                 return false;
             }
         }
-        self.forward(octets).is_ok()
+        self.forward(bytes).is_ok()
     }
 
     /// Sends so that what comes next starts a TCP segment.
-    fn forward(&self, mut octets: &[u8]) -> rustix::io::Result<()> {
-        while !octets.is_empty() {
-            match rustix::net::send(&*self.sink, octets, SendFlags::NOSIGNAL | SendFlags::EOR) {
-                Ok(sent) => octets = octets.get(sent..).unwrap_or_default(),
+    fn forward(&self, mut bytes: &[u8]) -> rustix::io::Result<()> {
+        while !bytes.is_empty() {
+            match rustix::net::send(&*self.sink, bytes, SendFlags::NOSIGNAL | SendFlags::EOR) {
+                Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
                 Err(Errno::AGAIN) if !self.over() => {}
                 Err(error) => return Err(error),
             }

@@ -9,7 +9,7 @@ use crate::Failure;
 
 /// Entries of the large directory.
 const ENTRIES: usize = 10_000;
-/// Size of the file that is read, in octets.
+/// Size of the file that is read, in bytes.
 const FILE: usize = 1 << 20;
 /// Size of the image of the file system that is frozen.
 const IMAGE: u64 = 64 << 20;

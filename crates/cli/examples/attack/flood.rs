@@ -16,7 +16,7 @@ use crate::rpc::{self, REPLY_MAX};
 /// A call that is made again and again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
-    /// WRITE of so many octets, FILE_SYNC, to one file.
+    /// WRITE of so many bytes, FILE_SYNC, to one file.
     Write(FileHandle, u32),
     /// READDIRPLUS of a large directory.
     List(FileHandle),
@@ -92,7 +92,7 @@ async fn one(mut stream: TcpStream, xid: &mut u32, window: u32, call: Call) -> R
         let word = stream.read_u32().await?;
         let length = usize::try_from(word & 0x7fff_ffff)?;
         if length > REPLY_MAX {
-            return Err(format!("a reply of {length} octets, allowed are {REPLY_MAX}").into());
+            return Err(format!("a reply of {length} bytes, allowed are {REPLY_MAX}").into());
         }
         reply.resize(length, 0);
         stream.read_exact(&mut reply).await?;

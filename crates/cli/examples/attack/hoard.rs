@@ -12,9 +12,9 @@ use tokio::time::{sleep, timeout};
 use crate::Failure;
 use crate::rpc;
 
-/// Octets of calls that one connection sends at a time.
+/// Bytes of calls that one connection sends at a time.
 const BATCH: usize = 64 << 10;
-/// Most octets that one connection sends.
+/// Most bytes that one connection sends.
 const MOST: usize = 1 << 30;
 
 /// A call whose replies nobody reads.
@@ -89,7 +89,7 @@ pub(crate) async fn unread(
     Ok(())
 }
 
-/// `count` connections begin a record in fragments of this many octets and never end it.
+/// `count` connections begin a record in fragments of this many bytes and never end it.
 pub(crate) async fn unfinished(
     to: SocketAddr,
     source: u8,
@@ -97,20 +97,20 @@ pub(crate) async fn unfinished(
     fragment: u32,
     length: Duration,
 ) -> Result<(), Failure> {
-    let mut octets = Vec::new();
-    // An octet less than the longest record that the server takes.
-    while octets.len() + usize::try_from(fragment)? + 4 < 1 << 20 {
-        octets.extend(fragment.to_be_bytes());
-        octets.resize(octets.len() + usize::try_from(fragment)?, 0);
+    let mut bytes = Vec::new();
+    // A byte less than the longest record that the server takes.
+    while bytes.len() + usize::try_from(fragment)? + 4 < 1 << 20 {
+        bytes.extend(fragment.to_be_bytes());
+        bytes.resize(bytes.len() + usize::try_from(fragment)?, 0);
     }
-    octets.extend([0x80, 0, 0, 4, 1]);
-    let octets = bytes::Bytes::from(octets);
+    bytes.extend([0x80, 0, 0, 4, 1]);
+    let bytes = bytes::Bytes::from(bytes);
     let mut kept: Vec<TcpStream> = Vec::new();
     let work = async {
         for _ in 0..count {
             let Ok(mut stream) = rpc::connect(source, to).await else { continue };
             // A server that does not take it has no room for it.
-            let _ = timeout(Duration::from_millis(100), stream.write_all(&octets)).await;
+            let _ = timeout(Duration::from_millis(100), stream.write_all(&bytes)).await;
             kept.push(stream);
         }
         sleep(length).await;
@@ -125,7 +125,7 @@ pub(crate) async fn spellings(to: SocketAddr, source: u8, count: u32) -> Result<
     let (mut read, mut write) = stream.into_split();
     let sending = async {
         for number in 0..count {
-            // A path of 1,024 octets that is "/", spelt differently each time.
+            // A path of 1,024 bytes that is "/", spelt differently each time.
             let path: Vec<u8> =
                 (0..512).flat_map(|at| if number >> (at % 10) & 1 == 1 { *b"//" } else { *b"/." }).collect();
             write.write_all(&rpc::mnt(number, &path)?).await?;

@@ -13,7 +13,7 @@ use crate::table::Measured;
 use crate::victim::{Caller, Victim};
 use crate::{Failure, Options, flood, hoard, rdma};
 
-/// Last octet of the address that attacks alone.
+/// Last byte of the address that attacks alone.
 const ONE: u8 = 2;
 /// Those of the addresses that attack together.
 const MANY: std::ops::RangeInclusive<u8> = 2..=17;
@@ -86,7 +86,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         Kind::Unfinished { fragment: 5000 },
         "200 records of shorter fragments, never ended",
     ),
-    one("tcp-silent", Kind::SilentTcp, "256 connections that say one octet"),
+    one("tcp-silent", Kind::SilentTcp, "256 connections that say one byte"),
     one("rdma-half-open", Kind::HalfOpen, "256 RDMA connections that are never set up"),
     one("rdma-unread", Kind::RdmaUnreadGetattr, "100 RDMA connections call GETATTR and take no reply"),
     one("rdma-unread-read", Kind::RdmaUnreadRead, "20 RDMA connections call READ and take no reply"),

@@ -23,7 +23,7 @@ use crate::{flood, hoard, rpc};
 /// A call that is made again and again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
-    /// WRITE of so many octets, FILE_SYNC, to one file.
+    /// WRITE of so many bytes, FILE_SYNC, to one file.
     Write(FileHandle, u32),
     /// READDIRPLUS of a large directory.
     List(FileHandle),

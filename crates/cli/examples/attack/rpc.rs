@@ -1,4 +1,4 @@
-//! Calls as octets, with record marking, and sockets from any address of the [network](crate::network).
+//! Calls as bytes, with record marking, and sockets from any address of the [network](crate::network).
 
 use std::net::SocketAddr;
 
@@ -12,10 +12,10 @@ use tokio::net::{TcpSocket, TcpStream};
 use crate::Failure;
 use crate::network::address;
 
-/// Most octets of a reply that anybody here reads.
+/// Most bytes of a reply that anybody here reads.
 pub(crate) const REPLY_MAX: usize = 4 << 20;
 
-/// A small TCP segment, in octets.
+/// A small TCP segment, in bytes.
 const SMALL_SEGMENT: u32 = 536;
 
 /// A connection from 192.0.2.`last`.
@@ -23,16 +23,16 @@ pub(crate) async fn connect(last: u8, to: SocketAddr) -> Result<TcpStream, Failu
     open(last, to, None).await
 }
 
-/// A connection from 192.0.2.`last` for which the system keeps few octets, so that unread replies stay with the server.
+/// A connection from 192.0.2.`last` for which the system keeps few bytes, so that unread replies stay with the server.
 pub(crate) async fn connect_narrow(last: u8, to: SocketAddr) -> Result<TcpStream, Failure> {
     open(last, to, Some(4096)).await
 }
 
 async fn open(last: u8, to: SocketAddr, receive: Option<u32>) -> Result<TcpStream, Failure> {
     let socket = TcpSocket::new_v4()?;
-    if let Some(octets) = receive {
-        socket.set_recv_buffer_size(octets)?;
-        // The server's system keeps so many octets as fit into a few segments.
+    if let Some(bytes) = receive {
+        socket.set_recv_buffer_size(bytes)?;
+        // The server's system keeps so many bytes as fit into a few segments.
         SockRef::from(&socket).set_tcp_mss(SMALL_SEGMENT)?;
     }
     socket.bind((address(last), 0).into())?;
@@ -43,9 +43,9 @@ async fn open(last: u8, to: SocketAddr, receive: Option<u32>) -> Result<TcpStrea
 
 fn record(header: CallHeader, arguments: Stream) -> Result<Vec<u8>, Failure> {
     let (message, _) = header.with_arguments(arguments)?.flatten();
-    let mut octets = (0x8000_0000 | u32::try_from(message.len())?).to_be_bytes().to_vec();
-    octets.extend_from_slice(&message);
-    Ok(octets)
+    let mut bytes = (0x8000_0000 | u32::try_from(message.len())?).to_be_bytes().to_vec();
+    bytes.extend_from_slice(&message);
+    Ok(bytes)
 }
 
 /// Procedure 0 of NFS as a record.

@@ -25,7 +25,7 @@ pub(crate) struct Process {
     pub(crate) rdma: SocketAddr,
 }
 
-/// Resident memory of a process, in octets.
+/// Resident memory of a process, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resident {
     pub(crate) now: u64,

@@ -7,7 +7,7 @@ use crate::list::{Attack, Who};
 use crate::server::Resident;
 use crate::victim::Delays;
 
-/// Octets beyond the options' that a server may hold: its code, its state, what it spends on each connection.
+/// Bytes beyond the options' that a server may hold: its code, its state, what it spends on each connection.
 const BESIDE: u64 = 64 << 20;
 /// How many times the quiet median the median under attack may be.
 const SLOWER: u32 = 3;
@@ -35,8 +35,8 @@ pub(crate) struct Table {
     shown: usize,
 }
 
-const fn mib(octets: u64) -> u64 {
-    octets.div_ceil(1 << 20)
+const fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
 }
 
 fn milliseconds(time: Duration) -> String {

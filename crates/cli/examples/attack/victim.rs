@@ -19,7 +19,7 @@ use crate::Failure;
 use crate::network::address;
 use crate::rpc::{self, REPLY_MAX};
 
-/// Last octet of its address.
+/// Last byte of its address.
 pub(crate) const ADDRESS: u8 = 99;
 /// Between two calls.
 const PAUSE: Duration = Duration::from_millis(4);
@@ -53,7 +53,7 @@ impl Caller {
         self.stream.read_exact(&mut word)?;
         let length = usize::try_from(u32::from_be_bytes(word) & 0x7fff_ffff)?;
         if length > REPLY_MAX {
-            return Err(format!("a reply of {length} octets, allowed are {REPLY_MAX}").into());
+            return Err(format!("a reply of {length} bytes, allowed are {REPLY_MAX}").into());
         }
         let mut reply = vec![0; length];
         self.stream.read_exact(&mut reply)?;

@@ -6,9 +6,9 @@ use serde::Serialize;
 /// A file as JSON shows it.
 #[derive(Debug, Serialize)]
 pub(crate) struct EntryDocument {
-    /// Its URL: exact, whatever octets the name is made of.
+    /// Its URL: exact, whatever bytes the name is made of.
     pub(crate) url: String,
-    /// Its name; octets that are not UTF-8 are replaced.
+    /// Its name; bytes that are not UTF-8 are replaced.
     pub(crate) name: String,
     #[serde(rename = "type")]
     pub(crate) file_type: &'static str,
@@ -17,9 +17,9 @@ pub(crate) struct EntryDocument {
     pub(crate) links: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Octets of content.
+    /// Bytes of content.
     pub(crate) size: u64,
-    /// Octets on disk.
+    /// Bytes on disk.
     pub(crate) used: u64,
     pub(crate) fsid: u64,
     pub(crate) fileid: u64,

@@ -25,7 +25,7 @@ pub(crate) struct Ls {
     /// What to list
     #[arg(required = true, value_name = "URL")]
     urls: Vec<NfsUrl>,
-    /// One line an entry with type and mode, links, owner, group, octets, time of change, name
+    /// One line an entry with type and mode, links, owner, group, bytes, time of change, name
     #[arg(short, long)]
     long: bool,
     /// Show names that begin with "." too

@@ -277,7 +277,7 @@ impl Ln {
         let mut servers = Servers::new(&self.connection);
         if self.symbolic {
             let text = self.target.as_bytes();
-            let name = text.rsplit(|&octet| octet == b'/').find(|part| !part.is_empty());
+            let name = text.rsplit(|&byte| byte == b'/').find(|part| !part.is_empty());
             let link = servers.locate(&self.link).await?;
             let path = self.path(&link, name).await?;
             return link.client.symlink(text, path).await.map_err(|error| link.failure(error));

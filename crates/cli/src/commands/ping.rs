@@ -22,7 +22,7 @@ had no reply, 1 if all had none, 3 if there was no connection. SIGINT ends it wi
 
 --json prints {host, address, transport, program, version, sent, received, microseconds: {min, p50, p90, p99, max, mean}, \
 rpcrdma: {version, profile, send, receive}}; microseconds is null if nothing was received, rpcrdma over TCP, profile under \
-Version One. send and receive are the inline thresholds at the end, in octets.";
+Version One. send and receive are the inline thresholds at the end, in bytes.";
 
 /// Measure the round trip of NULL calls.
 #[derive(Debug, Args)]

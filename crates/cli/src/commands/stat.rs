@@ -75,7 +75,7 @@ fn print(text: &mut Text, entry: &EntryDocument, node: &Node) -> Result<(), Fail
     if let Some(target) = &entry.target {
         text.line_with_name("Target: ", target.as_bytes())?;
     }
-    text.line(format_args!("  Size: {} octets, {} on disk", entry.size, entry.used))?;
+    text.line(format_args!("  Size: {} bytes, {} on disk", entry.size, entry.used))?;
     text.line(format_args!(
         "Access: {} ({})  Uid: {}  Gid: {}  Links: {}",
         entry.mode,

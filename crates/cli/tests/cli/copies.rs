@@ -87,8 +87,12 @@ fn an_interrupted_put_leaves_the_old_file() {
         assert!(complaint.contains(&format!("SIG{name}")), "{complaint}");
         let document = document(&mut child);
         assert_eq!(document["ended"], format!("stopped by SIG{name}"));
-        assert!(document["octets"].as_u64().unwrap() >= 1 << 20, "{document}");
+        assert!(document["bytes"].as_u64().unwrap() >= 1 << 20, "{document}");
         assert_eq!(fs::read(&file).unwrap(), b"precious", "{name}");
+        assert_eq!(
+            (&document["octets"], &document["octets_per_second"]),
+            (&document["bytes"], &document["bytes_per_second"])
+        );
         assert_eq!(fs::read_dir(server.directory()).unwrap().count(), 1, "{name}: a temporary file is left");
     }
     // Nobody can clean up after this; the file is whole all the same.
@@ -116,7 +120,7 @@ fn a_copy_whose_server_is_lost_tells_what_it_did() {
     let document = document(&mut child);
     let ended = document["ended"].as_str().unwrap();
     assert!(ended.starts_with("nfs://"), "{ended}");
-    assert!(document["octets"].as_u64().unwrap() >= 1 << 20, "{document}");
+    assert!(document["bytes"].as_u64().unwrap() >= 1 << 20, "{document}");
     let url = server.url("/file");
     let output = run(&["get", "--json", "--timeout", "1", &url, server.place.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(3));
@@ -281,7 +285,7 @@ fn holes_stay_holes() {
         json(&["get", "--proto", "tcp", &format!("nfs://{}/copy", server.tcp()), &path("back by TCP")]),
     ];
     for document in copied {
-        assert_eq!(document["octets"], 10 * GIB);
+        assert_eq!(document["bytes"], 10 * GIB);
         assert!(document["holes"].as_u64().unwrap() > 10 * GIB - (4 << 20), "{document}");
     }
     for copy in [server.directory().join("copy"), path("back").into(), path("back by TCP").into()] {

@@ -49,8 +49,8 @@ pub(crate) fn json<S: AsRef<OsStr>>(arguments: &[S]) -> Value {
     serde_json::from_str(&succeed(&all)).unwrap()
 }
 
-pub(crate) fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A directory for temporary files, in memory if there is such a place: what is tested is not the disk.

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{Server, json, scratch, succeed};
 
-/// Octets without a pattern that a misplaced segment could hide in.
-struct Octets(u64);
+/// Bytes without a pattern that a misplaced segment could hide in.
+struct Bytes(u64);
 
-impl Octets {
+impl Bytes {
     fn fill(&mut self, length: usize) -> Vec<u8> {
         let mut data = Vec::with_capacity(length + 8);
         while data.len() < length {
@@ -39,7 +39,7 @@ fn checksum(data: &[u8]) -> u64 {
     let (words, rest) = data.as_chunks::<8>();
     let step = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
     let sum = words.iter().fold(0xcbf2_9ce4_8422_2325, |sum, word| step(sum, u64::from_le_bytes(*word)));
-    rest.iter().fold(sum, |sum, octet| step(sum, u64::from(*octet)))
+    rest.iter().fold(sum, |sum, byte| step(sum, u64::from(*byte)))
 }
 
 fn read_tree(root: &Path) -> BTreeMap<PathBuf, Entry> {
@@ -67,11 +67,11 @@ fn read_tree(root: &Path) -> BTreeMap<PathBuf, Entry> {
 
 /// Makes more than 2,000 files; their number.
 fn make_tree(root: &Path) -> usize {
-    let mut octets = Octets(1);
+    let mut bytes = Bytes(1);
     let mut files = 0;
     let mut file = |path: PathBuf, length: usize| {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, octets.fill(length)).unwrap();
+        fs::write(path, bytes.fill(length)).unwrap();
         files += 1;
     };
     // Small ones, of each length around the sizes at which the way of travelling changes.
@@ -194,7 +194,7 @@ fn there_and_back(client: &[&str], server: &[&str]) {
     let fetched = place.path().join("fetched");
     let got = json(&with(&["get", "-r", "-p", &server.url("/copy"), fetched.to_str().unwrap()]));
     assert_eq!(got["files"], files);
-    assert_eq!(got["octets"], stored["octets"]);
+    assert_eq!(got["bytes"], stored["bytes"]);
     assert_eq!(differences(&original, &read_tree(&fetched)), Vec::<String>::new());
 
     succeed(&with(&["rm", "-r", &server.url("/copy")]));

@@ -38,7 +38,7 @@ async fn watch(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> R
         match event.map_err(|wrong| Wrong { seen: format!("{label}: {}", wrong.seen), ..wrong })? {
             Event::Nothing => return Ok(Watched::Quiet),
             Event::Connected => {}
-            Event::Other(octets) => return Err(fail(format!("{label}: {}", unasked(&octets)))),
+            Event::Other(bytes) => return Err(fail(format!("{label}: {}", unasked(&bytes)))),
             Event::Ended(connection) if connection == call.connection => {
                 // Recovery by a new connection is allowed, silence is what the text says.
                 let text = stage.goes_on(call).await?;
@@ -69,8 +69,8 @@ async fn discarded(stage: &mut Stage, bad: impl Fn(&Call) -> Vec<(String, Bytes)
     let messages = bad(&call);
     let count = messages.len();
     let labels: Vec<String> = messages.iter().map(|(label, _)| label.clone()).collect();
-    for (label, octets) in messages {
-        stage.send(&call, octets).await?;
+    for (label, bytes) in messages {
+        stage.send(&call, bytes).await?;
         // A client has Receives for the replies that it waits for: each is given the time to be posted again.
         if count > 1 {
             let pause = (stage.silence / PAUSES).max(LEAST_PAUSE);
@@ -85,8 +85,8 @@ async fn discarded(stage: &mut Stage, bad: impl Fn(&Call) -> Vec<(String, Bytes)
     Ok(format!("discarded; after the good reply {text}"))
 }
 
-fn one(label: &str, octets: Bytes) -> Vec<(String, Bytes)> {
-    vec![(label.into(), octets)]
+fn one(label: &str, bytes: Bytes) -> Vec<(String, Bytes)> {
+    vec![(label.into(), bytes)]
 }
 
 /// A message of Version One with these words behind the fixed part.
@@ -96,14 +96,14 @@ fn raw(xid: u32, procedure: u32, words: &[u32]) -> Words {
 
 /// The same with a good reply behind it.
 fn raw_reply(xid: u32, procedure: u32, words: &[u32]) -> Bytes {
-    raw(xid, procedure, words).octets(&null_reply(xid).finish()).finish()
+    raw(xid, procedure, words).bytes(&null_reply(xid).finish()).finish()
 }
 
-/// Answers with octets that end the call.
-async fn ended(stage: &mut Stage, octets: impl Fn(&Call) -> Bytes) -> Outcome {
+/// Answers with bytes that end the call.
+async fn ended(stage: &mut Stage, bytes: impl Fn(&Call) -> Bytes) -> Outcome {
     let call = stage.call().await?;
-    let octets = octets(&call);
-    stage.end(&call, octets).await?;
+    let bytes = bytes(&call);
+    stage.end(&call, bytes).await?;
     stage.goes_on(&call).await
 }
 
@@ -119,8 +119,8 @@ pub(super) async fn err_vers(stage: &mut Stage) -> Outcome {
 /// others discard the message. These are told by the end of the connection.
 pub(super) async fn err_vers_other(stage: &mut Stage) -> Outcome {
     let call = stage.call().await?;
-    let octets = Words::new().words(&[call.xid, 2, ONE, RDMA_ERROR, ERR_VERS, 2, 2]).finish();
-    stage.end(&call, octets).await?;
+    let bytes = Words::new().words(&[call.xid, 2, ONE, RDMA_ERROR, ERR_VERS, 2, 2]).finish();
+    stage.end(&call, bytes).await?;
     let silence = stage.silence;
     let watched = watch(stage, &call, "ERR_VERS under rdma_vers 2", silence).await?;
     if let Some(endpoint) = stage.take(call.connection) {
@@ -174,16 +174,16 @@ pub(super) async fn reply_other_xid(stage: &mut Stage) -> Outcome {
 /// RFC 8166 §4.2.1 lets a receiver rely on either.
 pub(super) async fn xid_mismatch(stage: &mut Stage) -> Outcome {
     let call = stage.call().await?;
-    let octets = raw(call.xid, RDMA_MSG, &[0, 0, 0]).octets(&null_reply(other(call.xid)).finish()).finish();
-    let discarded = maybe_ended(stage, &call, octets, "two XIDs").await?;
+    let bytes = raw(call.xid, RDMA_MSG, &[0, 0, 0]).bytes(&null_reply(other(call.xid)).finish()).finish();
+    let discarded = maybe_ended(stage, &call, bytes, "two XIDs").await?;
     let text = stage.goes_on(&call).await?;
     Ok(format!("{}; {text}", if discarded { "discarded" } else { "not discarded" }))
 }
 
-/// Sends octets that a client may take for the answer or discard; then they are followed by the good reply. Whether they
+/// Sends bytes that a client may take for the answer or discard; then they are followed by the good reply. Whether they
 /// were discarded.
-async fn maybe_ended(stage: &mut Stage, call: &Call, octets: Bytes, label: &str) -> Result<bool, Wrong> {
-    stage.end(call, octets).await?;
+async fn maybe_ended(stage: &mut Stage, call: &Call, bytes: Bytes, label: &str) -> Result<bool, Wrong> {
+    stage.end(call, bytes).await?;
     let silence = stage.silence;
     match watch(stage, call, label, silence).await? {
         Watched::Quiet => {
@@ -209,7 +209,7 @@ pub(super) async fn unknown_proc(stage: &mut Stage) -> Outcome {
 pub(super) async fn short(stage: &mut Stage) -> Outcome {
     discarded(stage, |call| {
         let whole = raw_reply(call.xid, RDMA_MSG, &[0, 0, 0]);
-        (0..LEAST_HEADER).map(|len| (format!("{len} octets"), whole.slice(..len))).collect()
+        (0..LEAST_HEADER).map(|len| (format!("{len} bytes"), whole.slice(..len))).collect()
     })
     .await
 }
@@ -221,7 +221,7 @@ pub(super) async fn cut(stage: &mut Stage) -> Outcome {
         let cuts = |whole: Bytes| {
             (LEAST_HEADER..whole.len())
                 .step_by(4)
-                .map(move |len| (format!("{len} octets"), whole.slice(..len)))
+                .map(move |len| (format!("{len} bytes"), whole.slice(..len)))
         };
         cuts(write).chain(cuts(reply)).collect()
     })
@@ -254,7 +254,7 @@ pub(super) async fn read_list(stage: &mut Stage) -> Outcome {
 pub(super) async fn version(stage: &mut Stage) -> Outcome {
     discarded(stage, |call| {
         let head = Words::new().words(&[call.xid, 9, ONE, RDMA_MSG, 0, 0, 0]);
-        one("rdma_vers 9", head.octets(&null_reply(call.xid).finish()).finish())
+        one("rdma_vers 9", head.bytes(&null_reply(call.xid).finish()).finish())
     })
     .await
 }
@@ -265,7 +265,7 @@ pub(super) async fn rpc_cut(stage: &mut Stage) -> Outcome {
     for len in [0, 4, 8, 20] {
         let call = stage.call().await?;
         let whole = raw_reply(call.xid, RDMA_MSG, &[0, 0, 0]);
-        let label = format!("{len} octets");
+        let label = format!("{len} bytes");
         let discarded = maybe_ended(stage, &call, whole.slice(..LEAST_HEADER + len), &label).await?;
         stage
             .goes_on(&call)

@@ -226,7 +226,7 @@ async fn read(stage: &mut Stage, call: Call, sources: Vec<Segment>) -> Outcome {
     let limit = stage.limit;
     let data = stage.endpoint(call.connection)?.read(&sources, limit).await;
     if let Some(data) = data {
-        return Err(fail(format!("{} octets can be read that were not offered", data.len())));
+        return Err(fail(format!("{} bytes can be read that were not offered", data.len())));
     }
     if let Some(endpoint) = stage.take(call.connection) {
         endpoint.close().await;

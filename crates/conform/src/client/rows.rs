@@ -34,7 +34,7 @@ group! { ERRORS:
     "msgp", "RFC 8166 §4.6.1", Required, "a reply as RDMA_MSGP", "discarded" => broken::msgp;
     "done", "RFC 8166 §4.6.2", Required, "an RDMA_DONE", "discarded" => broken::done;
     "unknown-proc", "RFC 8166 §4.5", Required, "a reply under rdma_proc 77", "discarded" => broken::unknown_proc;
-    "short-message", "RFC 8166 §4.5", Required, "Sends of 0 to 27 octets", "discarded" => broken::short;
+    "short-message", "RFC 8166 §4.5", Required, "Sends of 0 to 27 bytes", "discarded" => broken::short;
     "reply-cut", "RFC 8166 §4.5", Required, "reply headers cut off in a list", "discarded" => broken::cut;
     "discriminators", "RFC 8166 §4.5", Required, "2 where 0 or 1 stands", "discarded" => broken::discriminators;
     "counts", "RFC 8166 §4.5", Required, "counts of segments that are not there", "discarded" => broken::counts;

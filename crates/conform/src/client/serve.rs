@@ -12,7 +12,7 @@ use crate::nfs;
 
 /// Least threshold: what a client takes that announced nothing.
 const LEAST_INLINE: usize = 1024;
-/// Octets of a READ that the client gave no chunk for.
+/// Bytes of a READ that the client gave no chunk for.
 const SMALL_READ: u64 = 64;
 const MOUNT: u32 = 100_005;
 /// NFS3ERR_NOENT.
@@ -35,14 +35,14 @@ const HANDLE: &[u8] = b"rpcrdma-conform";
 
 /// The name of the file, and its handle.
 const FILE: &[u8] = b"file";
-/// Its octets: more than any client reads inline.
+/// Its bytes: more than any client reads inline.
 const FILE_SIZE: u32 = 32 << 10;
 /// What each of them is.
-const FILE_OCTET: u8 = 0x5a;
+const FILE_BYTE: u8 = 0x5a;
 const FILE_ID: u32 = 2;
 /// The same of it.
 const FILE_ATTRIBUTES: [u32; 15] = [1, 0o444, 1, 0, 0, 0, FILE_SIZE, 0, FILE_SIZE, 0, 0, 0, 1, 0, FILE_ID];
-/// Most octets of a READ: a client that reads ahead makes several of them at once.
+/// Most bytes of a READ: a client that reads ahead makes several of them at once.
 const READ_SIZE: u32 = 8 << 10;
 
 /// `fattr3`. Everything changes all the time, so that no client answers itself from what it has seen.
@@ -70,7 +70,7 @@ fn data(call: &Call, mut arguments: Decoder) -> Result<(Bytes, bool), DecodeErro
     let left = u64::from(FILE_SIZE).saturating_sub(offset);
     let room = call.lists.write.first().map_or(SMALL_READ, WriteChunk::total);
     let len = left.min(room).min(count.into());
-    Ok((Bytes::from(vec![FILE_OCTET; usize::try_from(len).unwrap_or(0)]), len == left))
+    Ok((Bytes::from(vec![FILE_BYTE; usize::try_from(len).unwrap_or(0)]), len == left))
 }
 
 /// The entries of the directory from a cookie on (RFC 1813 §3.3.16), `plus` attributes of now and handles (§3.3.17).
@@ -183,7 +183,7 @@ fn travel(call: &Call, results: Words, data: Option<Bytes>) -> Reply {
         writes.push((placed, chunk.segments.clone()));
     }
     if let Some(data) = data {
-        payload = payload.octets(&data);
+        payload = payload.bytes(&data);
     }
     let payload = payload.finish();
     let Some(chunk) = &call.lists.reply else {

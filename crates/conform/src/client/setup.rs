@@ -35,7 +35,7 @@ async fn welcomed(stage: &mut Stage, private_data: Vec<Bytes>) -> Outcome {
         };
         let outcome = served.await;
         stage.welcome(Welcome::Accept(announcement())).await;
-        text = outcome.map_err(|wrong: Wrong| fail(format!("with {len} octets: {}", wrong.seen)))?;
+        text = outcome.map_err(|wrong: Wrong| fail(format!("with {len} bytes: {}", wrong.seen)))?;
     }
     stage.clear().await;
     Ok(text)
@@ -93,10 +93,10 @@ pub(super) async fn closed(stage: &mut Stage) -> Outcome {
 }
 
 /// Cut off on a call; what was sent before may have left.
-async fn cut_after(stage: &mut Stage, octets: impl FnOnce(&Call) -> Option<Bytes>) -> Outcome {
+async fn cut_after(stage: &mut Stage, bytes: impl FnOnce(&Call) -> Option<Bytes>) -> Outcome {
     let call = well(stage).await?;
-    if let Some(octets) = octets(&call) {
-        stage.end(&call, octets).await?;
+    if let Some(bytes) = bytes(&call) {
+        stage.end(&call, bytes).await?;
     }
     if let Some(endpoint) = stage.take(call.connection) {
         endpoint.cut().await;
@@ -127,9 +127,9 @@ pub(super) async fn no_reply(stage: &mut Stage) -> Outcome {
 pub(super) async fn foreign_invalidation(stage: &mut Stage) -> Outcome {
     let call = well(stage).await?;
     let payload = accepted(call.xid, 0).finish();
-    let octets = message(call.xid, ONE, RDMA_MSG, ChunkLists::default(), &payload);
+    let bytes = message(call.xid, ONE, RDMA_MSG, ChunkLists::default(), &payload);
     let endpoint = stage.endpoint(call.connection)?;
-    endpoint.send_invalidating(octets, NOWHERE);
+    endpoint.send_invalidating(bytes, NOWHERE);
     endpoint.push().await;
     stage.answered(&call)?;
     stage.goes_on_elsewhere(&call, "the invalidation").await
@@ -138,7 +138,7 @@ pub(super) async fn foreign_invalidation(stage: &mut Stage) -> Outcome {
 /// Longer than what any client may have announced (RFC 8797 §4.2).
 pub(super) async fn oversized(stage: &mut Stage) -> Outcome {
     let call = well(stage).await?;
-    let payload = accepted(call.xid, 0).octets(&vec![0; 263_000]).finish();
+    let payload = accepted(call.xid, 0).bytes(&vec![0; 263_000]).finish();
     stage.send(&call, message(call.xid, ONE, RDMA_MSG, ChunkLists::default(), &payload)).await?;
     stage.goes_on_elsewhere(&call, "the reply").await
 }

@@ -76,7 +76,7 @@ pub(super) enum Event {
 struct Connection {
     number: u64,
     endpoint: Endpoint,
-    /// Most octets of a Send, by what was announced on this connection (RFC 8166 §3.3.3, RFC 8797 §5.1).
+    /// Most bytes of a Send, by what was announced on this connection (RFC 8166 §3.3.3, RFC 8797 §5.1).
     threshold: usize,
     /// XIDs of calls that have no answer.
     in_flight: Vec<u32>,
@@ -272,16 +272,16 @@ impl Stage {
     /// Looks at a message; a call has to obey every rule for calls.
     async fn message(&mut self, connection: u64, arrived: Arrived) -> Result<Event, Wrong> {
         let threshold = self.connection(connection)?.threshold;
-        if arrived.octets.len() > threshold {
-            let len = arrived.octets.len();
-            return Err(fail(format!("a Send of {len} octets, the inline threshold is {threshold}")));
+        if arrived.bytes.len() > threshold {
+            let len = arrived.bytes.len();
+            return Err(fail(format!("a Send of {len} bytes, the inline threshold is {threshold}")));
         }
-        let (header, len) = match V1.decode(&arrived.octets, &Limits::default()) {
+        let (header, len) = match V1.decode(&arrived.bytes, &Limits::default()) {
             Ok(decoded) => decoded,
             Err(error) => return Err(fail(format!("the client sends what does not decode: {error}"))),
         };
         let (lists, inline) = match header.body {
-            Body::Message(lists) => (lists, Some(arrived.octets.slice(len.min(arrived.octets.len())..))),
+            Body::Message(lists) => (lists, Some(arrived.bytes.slice(len.min(arrived.bytes.len())..))),
             Body::NoMessage(lists) => (lists, None),
             Body::Padded { .. } => return Err(fail("the client sends an RDMA_MSGP")),
             Body::Done => return Err(fail("the client sends an RDMA_DONE")),
@@ -291,7 +291,7 @@ impl Stage {
             | Body::Transmission(_)
             | Body::Combined(_)
             | Body::Grant => {
-                return Ok(Event::Other(arrived.octets));
+                return Ok(Event::Other(arrived.bytes));
             }
         };
         // RFC 4506 §4.19: 2 was only ever proposed.
@@ -328,12 +328,12 @@ impl Stage {
         let [xid, kind, rpc, program, _, procedure] = words[..] else {
             // A reply may be shorter.
             return match words.get(1) {
-                Some(1) => Ok(Event::Other(arrived.octets)),
+                Some(1) => Ok(Event::Other(arrived.bytes)),
                 _ => Err(fail("the client sends an RPC message that is cut off")),
             };
         };
         if kind == 1 {
-            return Ok(Event::Other(arrived.octets));
+            return Ok(Event::Other(arrived.bytes));
         }
         if (kind, rpc) != (0, 2) {
             return Err(fail(format!("the client sends RPC message type {kind}, version {rpc}")));
@@ -394,10 +394,10 @@ impl Stage {
         endpoint.push().await;
     }
 
-    /// Sends octets that may end a call.
-    pub(super) async fn end(&mut self, call: &Call, octets: Bytes) -> Result<(), Wrong> {
+    /// Sends bytes that may end a call.
+    pub(super) async fn end(&mut self, call: &Call, bytes: Bytes) -> Result<(), Wrong> {
         self.connection(call.connection)?.answered(call.xid, ONE);
-        self.send(call, octets).await
+        self.send(call, bytes).await
     }
 
     /// A call gets an answer that was posted by hand.
@@ -406,10 +406,10 @@ impl Stage {
         Ok(())
     }
 
-    /// Sends octets that end no call where a call came from.
-    pub(super) async fn send(&mut self, call: &Call, octets: Bytes) -> Result<(), Wrong> {
+    /// Sends bytes that end no call where a call came from.
+    pub(super) async fn send(&mut self, call: &Call, bytes: Bytes) -> Result<(), Wrong> {
         let endpoint = self.endpoint(call.connection)?;
-        endpoint.send(octets);
+        endpoint.send(bytes);
         endpoint.push().await;
         Ok(())
     }
@@ -454,7 +454,7 @@ impl Stage {
             };
             let call = match self.event(left).await? {
                 Event::Call(call) => call,
-                Event::Other(octets) => return Err(fail(unasked(&octets))),
+                Event::Other(bytes) => return Err(fail(unasked(&bytes))),
                 Event::Connected | Event::Ended(_) => continue,
                 Event::Nothing if others.is_some() => break,
                 Event::Nothing => return Ok(None),
@@ -486,8 +486,8 @@ impl Stage {
 }
 
 /// What a client sends that is no call.
-pub(super) fn unasked(octets: &Bytes) -> String {
-    match octets.get(12..16) {
+pub(super) fn unasked(bytes: &Bytes) -> String {
+    match bytes.get(12..16) {
         Some([0, 0, 0, 4]) => "the client sends an RDMA_ERROR".into(),
         _ => "the client sends a reply to nothing".into(),
     }

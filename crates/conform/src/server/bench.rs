@@ -1,6 +1,6 @@
 //! What all rows stand on: connections to the server, calls with any lists, and the files that NFS rows work on.
 //!
-//! *Who owns which buffer.* Windows belong to the connection; the octets of a reply are copied out of them.
+//! *Who owns which buffer.* Windows belong to the connection; the bytes of a reply are copied out of them.
 //!
 //! *What happens on error.* Everything that the server does wrong is a [`Wrong`] that ends the row.
 
@@ -28,9 +28,9 @@ const RECEIVES: usize = 64;
 const RECEIVE_LEN: usize = 8192;
 /// What windows for the server's Writes are filled with.
 pub(super) const FILL: u8 = 0xa5;
-/// Octets of the file that READs are made on.
+/// Bytes of the file that READs are made on.
 pub(super) const SOURCE_LEN: usize = 8192;
-/// Octets that a WRITE or READ carries inline without reaching any threshold.
+/// Bytes that a WRITE or READ carries inline without reaching any threshold.
 const PIECE: usize = 512;
 
 /// A call as it travels.
@@ -66,7 +66,7 @@ pub(super) struct Reply {
     pub(super) behind: Behind,
     /// The window that came back with it.
     pub(super) invalidated: Option<u32>,
-    /// Octets of the Send.
+    /// Bytes of the Send.
     pub(super) sent: usize,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Reply {
 #[derive(Clone)]
 pub(super) struct Scratch {
     pub(super) root: Bytes,
-    /// Holds [`SOURCE_LEN`] octets of [`pattern`] 0.
+    /// Holds [`SOURCE_LEN`] bytes of [`pattern`] 0.
     pub(super) source: Bytes,
     pub(super) source_name: String,
     /// For WRITEs.
@@ -90,7 +90,7 @@ pub(super) struct Bench<'t> {
     names: Vec<String>,
 }
 
-/// Octets that differ from place to place and from seed to seed.
+/// Bytes that differ from place to place and from seed to seed.
 pub(super) fn pattern(seed: u32, len: usize) -> Bytes {
     let start = usize::from(seed.to_le_bytes()[0]);
     (0..len).map(|at| ((at * 7 + at / 251 + start) % 253).to_le_bytes()[0]).collect()
@@ -100,12 +100,12 @@ pub(super) fn pattern(seed: u32, len: usize) -> Bytes {
 struct Rest(Vec<u8>);
 
 impl Rest {
-    /// With this many octets of pad in front.
+    /// With this many bytes of pad in front.
     fn state(&self, pad: usize) -> Behind {
-        match self.0.iter().position(|octet| *octet != FILL) {
+        match self.0.iter().position(|byte| *byte != FILL) {
             None => Behind::AsItWas,
             // XDR pads with zeros.
-            Some(at) if at < pad && self.0.iter().take(pad).all(|octet| *octet == 0) => Behind::Pad,
+            Some(at) if at < pad && self.0.iter().take(pad).all(|byte| *byte == 0) => Behind::Pad,
             Some(_) => Behind::Modified,
         }
     }
@@ -201,9 +201,9 @@ impl<'t> Bench<'t> {
 
     /// What the server makes of `xid` within a time. Messages for other XIDs that nobody waits for are odd.
     pub(super) async fn observe(&self, endpoint: &mut Endpoint, xid: u32, limit: Duration) -> Answer {
-        let bare = |reaction| Answer { reaction, header: None, payload: Bytes::new(), octets: None };
+        let bare = |reaction| Answer { reaction, header: None, payload: Bytes::new(), bytes: None };
         match endpoint.next(limit).await {
-            Next::Message(arrived) => answer(&arrived.octets, xid),
+            Next::Message(arrived) => answer(&arrived.bytes, xid),
             Next::Silence => bare(Reaction::Nothing),
             Next::Closed(_) => bare(Reaction::Closed),
         }
@@ -221,11 +221,11 @@ impl<'t> Bench<'t> {
         let mut late = Vec::new();
         loop {
             let seen = self.observe(endpoint, xid, deadline.saturating_duration_since(Instant::now())).await;
-            let known = |octets: &Bytes| {
-                let known = earlier.iter().find(|known| is_for(octets, **known))?;
-                Some(answer(octets, *known))
+            let known = |bytes: &Bytes| {
+                let known = earlier.iter().find(|known| is_for(bytes, **known))?;
+                Some(answer(bytes, *known))
             };
-            match seen.octets.as_ref().and_then(known) {
+            match seen.bytes.as_ref().and_then(known) {
                 Some(answer) => late.push(answer),
                 None => return (seen, late),
             }
@@ -251,7 +251,7 @@ impl<'t> Bench<'t> {
             Next::Silence => return Err(fail(format!("no reply within {:?}", self.limit()))),
             Next::Closed(reason) => return Err(fail(format!("the connection ended: {reason}"))),
         };
-        match answer(&arrived.octets, xid).reaction {
+        match answer(&arrived.bytes, xid).reaction {
             Reaction::ErrChunk => Ok(None),
             _ => self.reply(endpoint, xid, &lists, &arrived).await.map(Some),
         }
@@ -264,7 +264,7 @@ impl<'t> Bench<'t> {
         offered: &ChunkLists,
         arrived: &Arrived,
     ) -> Result<Reply, Wrong> {
-        let Answer { reaction, header, payload, .. } = answer(&arrived.octets, xid);
+        let Answer { reaction, header, payload, .. } = answer(&arrived.bytes, xid);
         let Some(header) = header else { return Err(fail(reaction.to_string())) };
         let (lists, long) = match &header.body {
             Body::Message(lists) => (lists.clone(), false),
@@ -301,7 +301,7 @@ impl<'t> Bench<'t> {
             return Err(fail("an RDMA_NOMSG without a Reply chunk"));
         }
         let (end, results) = rpc_reply(xid, stream).map_err(fail)?;
-        let (invalidated, sent) = (arrived.invalidated, arrived.octets.len());
+        let (invalidated, sent) = (arrived.invalidated, arrived.bytes.len());
         Ok(Reply { lists, long, end, results, written, behind, invalidated, sent })
     }
 
@@ -398,7 +398,7 @@ impl<'t> Bench<'t> {
         let data = pattern(0, SOURCE_LEN);
         for (index, piece) in data.chunks(PIECE).enumerate() {
             let offset = u64::try_from(index * PIECE).unwrap_or(u64::MAX);
-            let arguments = |call| nfs::write(call, &source, offset, piece.len()).octets(piece);
+            let arguments = |call| nfs::write(call, &source, offset, piece.len()).bytes(piece);
             self.nfs_made(&mut endpoint, nfs::WRITE, arguments).await?;
         }
         endpoint.close().await;
@@ -530,7 +530,7 @@ fn check_chunk(what: &str, offered: &WriteChunk, returned: &WriteChunk) -> Resul
         }
         if returned.length > offered.length {
             return Err(format!(
-                "a segment of the {what} is returned with {} octets of {}",
+                "a segment of the {what} is returned with {} bytes of {}",
                 returned.length, offered.length
             ));
         }

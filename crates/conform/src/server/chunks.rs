@@ -22,7 +22,7 @@ enum Pad {
     OwnSegment,
 }
 
-/// A WRITE of this many octets with its data in a Read chunk of segments of these lengths (the last takes the rest);
+/// A WRITE of this many bytes with its data in a Read chunk of segments of these lengths (the last takes the rest);
 /// `long`: the call itself in a Position-Zero chunk of two segments.
 async fn write(bench: &mut Bench<'_>, len: usize, lengths: &[usize], pad: Pad, long: bool) -> Outcome {
     let scratch = bench.scratch().await?;
@@ -51,12 +51,12 @@ async fn write(bench: &mut Bench<'_>, len: usize, lengths: &[usize], pad: Pad, l
     let count = nfs::write_results(&mut reply.results).map_err(results_wrong)?;
     endpoint.close().await;
     if count != len {
-        return Err(fail(format!("{count} octets written of {len}")));
+        return Err(fail(format!("{count} bytes written of {len}")));
     }
     if bench.content(&scratch.sink, len).await? != data {
         return Err(fail("the file does not hold what was in the chunk"));
     }
-    Ok(format!("{len} octets written from {segments} segments"))
+    Ok(format!("{len} bytes written from {segments} segments"))
 }
 
 pub(super) async fn read_chunk_one(bench: &mut Bench<'_>) -> Outcome {
@@ -88,7 +88,7 @@ pub(super) async fn read_chunk_empty_segment(bench: &mut Bench<'_>) -> Outcome {
     write(bench, 1200, &[600, 0], Pad::None, false).await
 }
 
-/// A READ of `count` octets with these lists; its reply.
+/// A READ of `count` bytes with these lists; its reply.
 async fn read(
     bench: &mut Bench<'_>,
     endpoint: &mut Endpoint,
@@ -128,7 +128,7 @@ fn check_written(reply: Reply, count: usize) -> Outcome {
     // RFC 8166 §3.4.6.2: without the pad.
     if (told, len, data.len()) != (count, count, count) {
         return Err(fail(format!(
-            "{count} octets were read: count {told}, length {len}, {} in the Write chunk",
+            "{count} bytes were read: count {told}, length {len}, {} in the Write chunk",
             data.len()
         )));
     }
@@ -151,7 +151,7 @@ fn behind(state: Behind) -> Result<(), Wrong> {
     }
 }
 
-/// A READ of `count` octets into a Write chunk of segments of these lengths.
+/// A READ of `count` bytes into a Write chunk of segments of these lengths.
 async fn write_chunk(bench: &mut Bench<'_>, count: usize, lengths: &[usize], long: bool) -> Outcome {
     let scratch = bench.scratch().await?;
     let mut endpoint = bench.connect_announcing(true).await?;
@@ -228,7 +228,7 @@ pub(super) async fn write_chunk_two(bench: &mut Bench<'_>) -> Outcome {
     let second = reply.written.get(1).map_or(0, Bytes::len);
     match second {
         0 => check_written(reply, 1000),
-        _ => Err(fail(format!("{second} octets in the second Write chunk, which has no result"))),
+        _ => Err(fail(format!("{second} bytes in the second Write chunk, which has no result"))),
     }
 }
 

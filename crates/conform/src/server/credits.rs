@@ -84,11 +84,11 @@ pub(super) async fn abuse(bench: &mut Bench<'_>) -> Outcome {
                 break format!("{left} of {sent} calls are never answered, the connection stays");
             }
             Next::Message(arrived) => {
-                let Some(at) = waiting.iter().position(|xid| crate::message::is_for(&arrived.octets, *xid))
+                let Some(at) = waiting.iter().position(|xid| crate::message::is_for(&arrived.bytes, *xid))
                 else {
                     return Err(fail("a message for an XID that no call has"));
                 };
-                let reaction = answer(&arrived.octets, waiting.swap_remove(at)).reaction;
+                let reaction = answer(&arrived.bytes, waiting.swap_remove(at)).reaction;
                 if !matches!(reaction, Reaction::Reply(RpcEnd::Success) | Reaction::ErrChunk) {
                     return Err(fail(reaction.to_string()));
                 }

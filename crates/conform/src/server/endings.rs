@@ -12,7 +12,7 @@ use crate::report::{Outcome, Wrong, not_applicable};
 
 /// Connections that a row opens at once.
 const MANY: usize = 8;
-/// Octets of a chunk that takes more than one segment of any link.
+/// Bytes of a chunk that takes more than one segment of any link.
 const LONG: usize = 200_000;
 /// Most calls of a connection whose RDMA Reads are not answered.
 const MOST_CALLS: u32 = 16;
@@ -20,7 +20,7 @@ const MOST_CALLS: u32 = 16;
 /// A call whose Position-Zero chunk is long: NULL with more behind it than it should have.
 fn long_call(bench: &mut Bench<'_>, endpoint: &mut Endpoint) {
     let xid = bench.xid();
-    let call = bench.null_rpc().call(xid, 0).octets(&pattern(1, LONG)).finish();
+    let call = bench.null_rpc().call(xid, 0).bytes(&pattern(1, LONG)).finish();
     let segment = endpoint.readable(call);
     let lists = ChunkLists { read: vec![ReadSegment::new(0, segment)], ..ChunkLists::default() };
     endpoint.send(message(xid, CREDITS, RDMA_NOMSG, lists, &[]));

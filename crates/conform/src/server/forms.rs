@@ -11,7 +11,7 @@ use crate::message::{RpcEnd, Words, rpc_reply};
 use crate::nfs;
 use crate::report::{Outcome, Wrong, fail};
 
-/// Cuts octets into windows of these lengths, one after the other; the last length takes what is left.
+/// Cuts bytes into windows of these lengths, one after the other; the last length takes what is left.
 pub(super) fn windows(
     endpoint: &mut Endpoint,
     position: u32,
@@ -37,9 +37,9 @@ pub(super) fn room(endpoint: &mut Endpoint, lengths: &[usize]) -> WriteChunk {
 
 /// What was seen of a reply.
 pub(super) fn describe(reply: &Reply) -> String {
-    let mut text = format!("{} of {} octets", if reply.long { "RDMA_NOMSG" } else { "RDMA_MSG" }, reply.sent);
+    let mut text = format!("{} of {} bytes", if reply.long { "RDMA_NOMSG" } else { "RDMA_MSG" }, reply.sent);
     for data in &reply.written {
-        text += &format!(", {} octets in a Write chunk", data.len());
+        text += &format!(", {} bytes in a Write chunk", data.len());
     }
     if let Some(reply) = &reply.lists.reply {
         text += &format!(", {} in the Reply chunk", reply.total());
@@ -126,16 +126,15 @@ async fn call_of(bench: &mut Bench<'_>, mut endpoint: Endpoint, len: usize) -> O
     let xid = bench.xid();
     let head = nfs::write(bench.nfs_rpc().call(xid, nfs::WRITE), &scratch.sink, 0, 0).len();
     let data = super::bench::pattern(xid, len - crate::message::LEAST_HEADER - head);
-    let payload = nfs::write(bench.nfs_rpc().call(xid, nfs::WRITE), &scratch.sink, 0, data.len())
-        .octets(&data)
-        .finish();
+    let payload =
+        nfs::write(bench.nfs_rpc().call(xid, nfs::WRITE), &scratch.sink, 0, data.len()).bytes(&data).finish();
     let call = Call { xid, lists: ChunkLists::default(), credit: CREDITS, payload: Some(payload) };
     let reply = super::bench::nfs_ok(bench.call(&mut endpoint, call).await?)?;
     endpoint.close().await;
     if bench.content(&scratch.sink, data.len()).await? != data {
         return Err(fail("the file does not hold what was written"));
     }
-    Ok(format!("a call of {len} octets, {}", describe(&reply)))
+    Ok(format!("a call of {len} bytes, {}", describe(&reply)))
 }
 
 /// What may be sent, and what may be replied, on this connection.
@@ -156,21 +155,21 @@ pub(super) async fn call_at_negotiated_threshold(bench: &mut Bench<'_>) -> Outco
     call_of(bench, endpoint, threshold).await
 }
 
-/// A READ without any chunk whose reply has `len` octets: it must come inline up to the threshold.
+/// A READ without any chunk whose reply has `len` bytes: it must come inline up to the threshold.
 async fn reply_of(bench: &mut Bench<'_>, mut endpoint: Endpoint, threshold: usize) -> Outcome {
     let scratch = bench.scratch().await?;
     // What a reply has besides the data is learnt from a small one.
     let overhead = read_inline(bench, &mut endpoint, &scratch.source, 4).await?.sent - 4;
     let Some(len) = threshold.checked_sub(overhead) else {
         return Err(fail(format!(
-            "a reply has {overhead} octets besides its data, the threshold is {threshold}"
+            "a reply has {overhead} bytes besides its data, the threshold is {threshold}"
         )));
     };
     let reply = read_inline(bench, &mut endpoint, &scratch.source, len).await?;
     endpoint.close().await;
     match reply.sent == threshold {
         true => Ok(describe(&reply)),
-        false => Err(fail(format!("a reply of {threshold} octets was expected: {}", describe(&reply)))),
+        false => Err(fail(format!("a reply of {threshold} bytes was expected: {}", describe(&reply)))),
     }
 }
 
@@ -263,11 +262,11 @@ pub(super) async fn take_replies(
                 )));
             }
         };
-        let Some(at) = xids.iter().position(|xid| crate::message::is_for(&arrived.octets, *xid)) else {
+        let Some(at) = xids.iter().position(|xid| crate::message::is_for(&arrived.bytes, *xid)) else {
             return Err(fail("a message for an XID that no call has"));
         };
         let xid = xids.swap_remove(at);
-        let answer = crate::message::answer(&arrived.octets, xid);
+        let answer = crate::message::answer(&arrived.bytes, xid);
         let end = answer.header.as_ref().map(|_| rpc_reply(xid, answer.payload.clone()));
         match (end, answer.header) {
             (Some(Ok((RpcEnd::Success, _))), Some(header)) if header.credit > 0 => last_grant = header.credit,

@@ -24,9 +24,9 @@ fn bogus(length: u32) -> [u32; 4] {
 /// A message with these words after `rdma_xid`, and a NULL call behind them.
 fn case(bench: &mut Bench<'_>, label: impl Into<String>, words: &[u32]) -> Case {
     let xid = bench.xid();
-    let octets =
-        Words::new().words(&[xid]).words(words).octets(&bench.null_rpc().call(xid, 0).finish()).finish();
-    Case { label: label.into(), xid, octets }
+    let bytes =
+        Words::new().words(&[xid]).words(words).bytes(&bench.null_rpc().call(xid, 0).finish()).finish();
+    Case { label: label.into(), xid, bytes }
 }
 
 /// The same with the fixed part of Version One and this procedure in front.
@@ -38,26 +38,26 @@ fn lists(bench: &mut Bench<'_>, label: impl Into<String>, procedure: u32, words:
 /// The same without a payload.
 fn bare(bench: &mut Bench<'_>, label: impl Into<String>, procedure: u32, words: &[u32]) -> Case {
     let xid = bench.xid();
-    let octets = Words::new().words(&[xid, 1, CREDITS, procedure]).words(words).finish();
-    Case { label: label.into(), xid, octets }
+    let bytes = Words::new().words(&[xid, 1, CREDITS, procedure]).words(words).finish();
+    Case { label: label.into(), xid, bytes }
 }
 
 pub(super) async fn short(bench: &mut Bench<'_>) -> Outcome {
     let mut cases = Vec::new();
     for len in 0..LEAST_HEADER {
-        let Case { xid, octets, .. } = lists(bench, "", RDMA_MSG, &[0, 0, 0]);
-        cases.push(Case { label: format!("{len} octets"), xid, octets: octets.slice(..len) });
+        let Case { xid, bytes, .. } = lists(bench, "", RDMA_MSG, &[0, 0, 0]);
+        cases.push(Case { label: format!("{len} bytes"), xid, bytes: bytes.slice(..len) });
     }
     each(bench, cases, DISCARD).await
 }
 
-/// A header with this list, cut off at every octet from the shortest header on.
+/// A header with this list, cut off at every byte from the shortest header on.
 async fn cut(bench: &mut Bench<'_>, words: &[u32]) -> Outcome {
     let whole = 16 + words.len() * 4;
     let mut cases = Vec::new();
     for len in LEAST_HEADER..whole {
-        let Case { xid, octets, .. } = lists(bench, "", RDMA_MSG, words);
-        cases.push(Case { label: format!("{len} of {whole} octets"), xid, octets: octets.slice(..len) });
+        let Case { xid, bytes, .. } = lists(bench, "", RDMA_MSG, words);
+        cases.push(Case { label: format!("{len} of {whole} bytes"), xid, bytes: bytes.slice(..len) });
     }
     each(bench, cases, ERR_CHUNK).await
 }
@@ -111,7 +111,7 @@ pub(super) async fn msgp(bench: &mut Bench<'_>) -> Outcome {
 
 pub(super) async fn done(bench: &mut Bench<'_>) -> Outcome {
     let cases =
-        vec![bare(bench, "16 octets", RDMA_DONE, &[]), lists(bench, "with more", RDMA_DONE, &[0, 0, 0])];
+        vec![bare(bench, "16 bytes", RDMA_DONE, &[]), lists(bench, "with more", RDMA_DONE, &[0, 0, 0])];
     each(bench, cases, DISCARD).await
 }
 
@@ -130,8 +130,8 @@ pub(super) async fn error(bench: &mut Bench<'_>) -> Outcome {
 /// An error must not be answered, a version that the server does not have must be: two rules meet.
 pub(super) async fn error_of_another_version(bench: &mut Bench<'_>) -> Outcome {
     let xid = bench.xid();
-    let octets = Words::new().words(&[xid, 9, CREDITS, RDMA_ERROR, ERR_VERS, 1, 1]).finish();
-    let case = Case { label: String::new(), xid, octets };
+    let bytes = Words::new().words(&[xid, 9, CREDITS, RDMA_ERROR, ERR_VERS, 1, 1]).finish();
+    let case = Case { label: String::new(), xid, bytes };
     each(bench, vec![case], only(&[Kind::Nothing, Kind::ErrVers])).await
 }
 
@@ -212,8 +212,8 @@ pub(super) async fn position_zero_in_message(bench: &mut Bench<'_>) -> Outcome {
     let call = bench.null_rpc().call(xid, 0).finish();
     let there = endpoint.readable(call.clone());
     let words = [1, 0, there.handle, there.length, high(there.offset), low(there.offset), 0, 0, 0];
-    let octets = Words::new().words(&[xid, 1, CREDITS, RDMA_MSG]).words(&words).octets(&call).finish();
-    let case = Case { label: String::new(), xid, octets };
+    let bytes = Words::new().words(&[xid, 1, CREDITS, RDMA_MSG]).words(&words).bytes(&call).finish();
+    let case = Case { label: String::new(), xid, bytes };
     let mut seen = Seen::default();
     let allowed =
         Allowed { pass: &[Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused], differs: &[Kind::Success] };
@@ -242,8 +242,8 @@ pub(super) async fn nomsg_without_payload(bench: &mut Bench<'_>) -> Outcome {
 
 pub(super) async fn reply_to_nothing(bench: &mut Bench<'_>) -> Outcome {
     let xid = bench.xid();
-    let octets = Words::new().words(&[xid, 1, CREDITS, RDMA_MSG, 0, 0, 0, xid, 1, 0, 0, 0, 0]).finish();
-    each(bench, vec![Case { label: String::new(), xid, octets }], DISCARD).await
+    let bytes = Words::new().words(&[xid, 1, CREDITS, RDMA_MSG, 0, 0, 0, xid, 1, 0, 0, 0, 0]).finish();
+    each(bench, vec![Case { label: String::new(), xid, bytes }], DISCARD).await
 }
 
 /// RFC 8166 §4.2.1 lets a receiver rely on `rdma_xid`, §4.5.2 has it compare: then the answer is ERR_CHUNK. Who does not
@@ -252,7 +252,7 @@ pub(super) async fn xid_mismatch(bench: &mut Bench<'_>) -> Outcome {
     let (mut endpoint, _) = bench.ready().await?;
     let (xid, other) = (bench.xid(), bench.xid());
     let call = bench.null_rpc().call(other, 0).finish();
-    endpoint.send(Words::new().words(&[xid, 1, CREDITS, RDMA_MSG, 0, 0, 0]).octets(&call).finish());
+    endpoint.send(Words::new().words(&[xid, 1, CREDITS, RDMA_MSG, 0, 0, 0]).bytes(&call).finish());
     let answer = bench.observe(&mut endpoint, xid, bench.limit()).await;
     let seen = match answer.reaction {
         Reaction::ErrChunk => Ok("ERR_CHUNK".to_owned()),
@@ -278,8 +278,8 @@ pub(super) async fn xid_mismatch(bench: &mut Bench<'_>) -> Outcome {
 pub(super) async fn rpc_cut(bench: &mut Bench<'_>) -> Outcome {
     let mut cases = Vec::new();
     for len in (0..40).step_by(4) {
-        let Case { xid, octets, .. } = lists(bench, "", RDMA_MSG, &[0, 0, 0]);
-        cases.push(Case { label: format!("{len} octets"), xid, octets: octets.slice(..LEAST_HEADER + len) });
+        let Case { xid, bytes, .. } = lists(bench, "", RDMA_MSG, &[0, 0, 0]);
+        cases.push(Case { label: format!("{len} bytes"), xid, bytes: bytes.slice(..LEAST_HEADER + len) });
     }
     let allowed = only(&[Kind::Nothing, Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused, Kind::Closed]);
     each(bench, cases, allowed).await
@@ -291,8 +291,8 @@ pub(super) async fn message_type(bench: &mut Bench<'_>) -> Outcome {
         let xid = bench.xid();
         let head =
             [xid, 1, CREDITS, RDMA_MSG, 0, 0, 0, xid, kind, 2, bench.target.program, bench.target.version];
-        let octets = Words::new().words(&head).words(&[0, 0, 0, 0, 0]).finish();
-        cases.push(Case { label: format!("msg_type {kind}"), xid, octets });
+        let bytes = Words::new().words(&head).words(&[0, 0, 0, 0, 0]).finish();
+        cases.push(Case { label: format!("msg_type {kind}"), xid, bytes });
     }
     let allowed = only(&[Kind::Nothing, Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused, Kind::Closed]);
     each(bench, cases, allowed).await
@@ -310,7 +310,7 @@ pub(super) async fn many_segments(bench: &mut Bench<'_>) -> Outcome {
     each(bench, cases, only(&[Kind::Success, Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused])).await
 }
 
-/// A Read segment of 4 GiB, and several whose sum is more: refused before anything is read, or at the first octet.
+/// A Read segment of 4 GiB, and several whose sum is more: refused before anything is read, or at the first byte.
 pub(super) async fn huge_segment(bench: &mut Bench<'_>) -> Outcome {
     let one = [&[1, 40][..], &bogus(u32::MAX), &[0, 0, 0]].concat();
     let mut sum = Vec::new();
@@ -319,8 +319,7 @@ pub(super) async fn huge_segment(bench: &mut Bench<'_>) -> Outcome {
         sum.extend(bogus(0x8000_0000));
     }
     sum.extend([0, 0, 0]);
-    let cases =
-        vec![lists(bench, "2^32-1 octets", RDMA_MSG, &one), lists(bench, "8 of 2^31", RDMA_MSG, &sum)];
+    let cases = vec![lists(bench, "2^32-1 bytes", RDMA_MSG, &one), lists(bench, "8 of 2^31", RDMA_MSG, &sum)];
     each(bench, cases, only(&[Kind::ErrChunk, Kind::GarbageArguments, Kind::Closed])).await
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Case {
     /// What is wrong with it, for a row of several.
     pub(super) label: String,
     pub(super) xid: u32,
-    pub(super) octets: Bytes,
+    pub(super) bytes: Bytes,
 }
 
 /// What a row allows.
@@ -99,7 +99,7 @@ pub(super) async fn provoke(
     allowed: Allowed,
     seen: &mut Seen,
 ) -> Result<Reaction, Wrong> {
-    endpoint.send(case.octets.clone());
+    endpoint.send(case.bytes.clone());
     // Silence takes its time, an answer comes when it comes.
     let silent = allowed.pass.contains(&Kind::Nothing);
     let limit = if silent { bench.target.silence } else { bench.limit() };

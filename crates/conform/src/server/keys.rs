@@ -16,7 +16,7 @@ use crate::report::{Outcome, Wrong, fail};
 
 /// The tester's provider ends the connection, unless the server finds out first.
 const LOST: Allowed = only(&[Kind::Closed, Kind::ErrChunk]);
-/// RFC 8166 §4.5.3: what does not fit is found out before the first octet, or by the provider. An RPC error tells the client
+/// RFC 8166 §4.5.3: what does not fit is found out before the first byte, or by the provider. An RPC error tells the client
 /// as well that there is no result.
 const TOO_SMALL: Allowed = only(&[Kind::ErrChunk, Kind::Closed, Kind::Refused]);
 
@@ -46,8 +46,8 @@ async fn read_from(
     let call = bench.null_rpc().call(xid, 0).finish();
     let segment = segment(bench, &mut endpoint, call).await;
     let read = vec![ReadSegment::new(0, segment)];
-    let octets = message(xid, CREDITS, RDMA_NOMSG, ChunkLists { read, ..ChunkLists::default() }, &[]);
-    let (seen, endpoint) = one(bench, endpoint, Case { label: String::new(), xid, octets }, LOST).await?;
+    let bytes = message(xid, CREDITS, RDMA_NOMSG, ChunkLists { read, ..ChunkLists::default() }, &[]);
+    let (seen, endpoint) = one(bench, endpoint, Case { label: String::new(), xid, bytes }, LOST).await?;
     endpoint.close().await;
     seen
 }
@@ -81,8 +81,8 @@ pub(super) async fn read_write_only(bench: &mut Bench<'_>) -> Outcome {
 pub(super) async fn read_again(bench: &mut Bench<'_>) -> Outcome {
     let xid = bench.xid();
     let read = vec![ReadSegment::new(0, NOWHERE)];
-    let octets = message(xid, CREDITS, RDMA_NOMSG, ChunkLists { read, ..ChunkLists::default() }, &[]);
-    let case = Case { label: String::new(), xid, octets };
+    let bytes = message(xid, CREDITS, RDMA_NOMSG, ChunkLists { read, ..ChunkLists::default() }, &[]);
+    let case = Case { label: String::new(), xid, bytes };
     let (mut endpoint, _) = bench.ready().await?;
     provoke(bench, &mut endpoint, &case, LOST, &mut Seen::default()).await?;
     endpoint.close().await;
@@ -93,18 +93,18 @@ pub(super) async fn read_again(bench: &mut Bench<'_>) -> Outcome {
     seen
 }
 
-/// An NFS READ of `count` octets with these lists, as a case.
+/// An NFS READ of `count` bytes with these lists, as a case.
 fn nfs_read(bench: &mut Bench<'_>, file: &Bytes, count: usize, lists: ChunkLists) -> Case {
     let xid = bench.xid();
     let call = nfs::read(bench.nfs_rpc().call(xid, nfs::READ), file, 0, count).finish();
-    Case { label: String::new(), xid, octets: message(xid, CREDITS, RDMA_MSG, lists, &call) }
+    Case { label: String::new(), xid, bytes: message(xid, CREDITS, RDMA_MSG, lists, &call) }
 }
 
 fn write_list(segments: Vec<Segment>) -> ChunkLists {
     ChunkLists { write: vec![WriteChunk { segments }], ..ChunkLists::default() }
 }
 
-/// A READ of 2000 octets whose Write chunk is this segment.
+/// A READ of 2000 bytes whose Write chunk is this segment.
 async fn write_to(
     bench: &mut Bench<'_>,
     segment: impl AsyncFnOnce(&mut Bench<'_>, &mut Endpoint) -> Segment,
@@ -150,7 +150,7 @@ pub(super) async fn write_read_only(bench: &mut Bench<'_>) -> Outcome {
     }
 }
 
-/// A READ of 2000 octets with these lists, none of which has room for it.
+/// A READ of 2000 bytes with these lists, none of which has room for it.
 async fn no_room(bench: &mut Bench<'_>, lists: impl FnOnce(&mut Endpoint) -> ChunkLists) -> Outcome {
     let scratch = bench.scratch().await?;
     let (mut endpoint, _) = bench.ready().await?;
@@ -169,7 +169,7 @@ pub(super) async fn write_chunk_small(bench: &mut Bench<'_>) -> Outcome {
     .await
 }
 
-pub(super) async fn write_chunk_no_octets(bench: &mut Bench<'_>) -> Outcome {
+pub(super) async fn write_chunk_no_bytes(bench: &mut Bench<'_>) -> Outcome {
     no_room(bench, |_| write_list(vec![Segment { length: 0, ..NOWHERE }; 2])).await
 }
 
@@ -193,8 +193,8 @@ pub(super) async fn ineligible(bench: &mut Bench<'_>) -> Outcome {
     let call = bench.nfs_rpc().call(xid, nfs::GETATTR).words(&[u32_of(scratch.source.len())]).finish();
     let segment = endpoint.readable(scratch.source.clone());
     let read = vec![ReadSegment::new(u32_of(call.len()), segment)];
-    let octets = message(xid, CREDITS, RDMA_MSG, ChunkLists { read, ..ChunkLists::default() }, &call);
-    let (seen, endpoint) = one(bench, endpoint, Case { label: String::new(), xid, octets }, REFUSE).await?;
+    let bytes = message(xid, CREDITS, RDMA_MSG, ChunkLists { read, ..ChunkLists::default() }, &call);
+    let (seen, endpoint) = one(bench, endpoint, Case { label: String::new(), xid, bytes }, REFUSE).await?;
     endpoint.close().await;
     seen
 }
@@ -208,9 +208,9 @@ pub(super) async fn mismatch(bench: &mut Bench<'_>) -> Outcome {
     // What is too much hurts nobody if it is left out.
     let surplus = Allowed { differs: &[Kind::Success], ..refuse };
     for (label, len, back, allowed) in [
-        ("4 octets short", 1196, 0, refuse),
-        ("400 octets long", 1600, 0, surplus),
-        ("12 octets early", 1200, 12, refuse),
+        ("4 bytes short", 1196, 0, refuse),
+        ("400 bytes long", 1600, 0, surplus),
+        ("12 bytes early", 1200, 12, refuse),
     ] {
         if endpoint.has_ended() {
             (endpoint, _) = bench.ready().await?;
@@ -219,8 +219,8 @@ pub(super) async fn mismatch(bench: &mut Bench<'_>) -> Outcome {
         let call = nfs::write(bench.nfs_rpc().call(xid, nfs::WRITE), &scratch.sink, 0, 1200).finish();
         let segment = endpoint.readable(pattern(xid, len));
         let read = vec![ReadSegment::new(u32_of(call.len()) - back, segment)];
-        let octets = message(xid, CREDITS, RDMA_MSG, ChunkLists { read, ..ChunkLists::default() }, &call);
-        provoke(bench, &mut endpoint, &Case { label: label.into(), xid, octets }, allowed, &mut seen).await?;
+        let bytes = message(xid, CREDITS, RDMA_MSG, ChunkLists { read, ..ChunkLists::default() }, &call);
+        provoke(bench, &mut endpoint, &Case { label: label.into(), xid, bytes }, allowed, &mut seen).await?;
     }
     endpoint.close().await;
     bench.alive().await?;

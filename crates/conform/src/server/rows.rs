@@ -29,14 +29,14 @@ group! { CHUNKS:
     "nfs-inline", "RFC 8166 §3.5.1", Required, "GETATTR and FSINFO", "NFS3_OK inline" => chunks::small_calls;
     "read-chunk-one", "RFC 8166 §3.4.5", Required, "WRITE, data in a Read chunk of one segment", "the data is in the file" => chunks::read_chunk_one;
     "read-chunk-many", "RFC 8166 §3.4.5", Required, "WRITE, data in six segments of odd lengths", "the data is in the file" => chunks::read_chunk_many;
-    "read-chunk-no-pad", "RFC 8166 §3.4.5.2", Required, "WRITE of 1201 octets, no pad in the chunk", "the data is in the file" => chunks::read_chunk_no_pad;
+    "read-chunk-no-pad", "RFC 8166 §3.4.5.2", Required, "WRITE of 1201 bytes, no pad in the chunk", "the data is in the file" => chunks::read_chunk_no_pad;
     "read-chunk-pad", "RFC 8166 §3.4.5.2", Required, "the same, the pad in the last segment", "the data is in the file" => chunks::read_chunk_pad;
     "read-chunk-pad-segment", "RFC 8166 §3.4.5.2", Required, "the same, the pad in a segment of its own", "the data is in the file" => chunks::read_chunk_pad_segment;
     "read-chunk-empty-segment", "RFC 8166 §3.4.3", Required, "WRITE, a segment of length 0 in the chunk", "the data is in the file" => chunks::read_chunk_empty_segment;
     "position-zero-and-read", "RFC 8166 §3.5.3", Required, "WRITE in a Position-Zero chunk, its data in a Read chunk", "the data is in the file" => chunks::position_zero_and_read;
     "write-chunk-one", "RFC 8166 §4.3.2", Required, "READ into a Write chunk of one segment", "the data is there and not inline" => chunks::write_chunk_one;
     "write-chunk-many", "RFC 8166 §4.3.2", Required, "READ into five segments of odd lengths", "filled in order, handles and offsets as given" => chunks::write_chunk_many;
-    "write-chunk-roomy", "RFC 8166 §3.4.6.2", Required, "READ of 1001 octets into 2000", "lengths of 1001 in all, no pad behind" => chunks::write_chunk_roomy;
+    "write-chunk-roomy", "RFC 8166 §3.4.6.2", Required, "READ of 1001 bytes into 2000", "lengths of 1001 in all, no pad behind" => chunks::write_chunk_roomy;
     "write-chunk-unused", "RFC 8166 §4.3.2.2", Required, "READ that fails, with a Write chunk", "it comes back unused" => chunks::write_chunk_unused;
     "write-chunk-empty", "RFC 8166 §4.3.2.3", Choice, "READ with an empty Write chunk", "data inline, the chunk comes back empty; or ERR_CHUNK" => chunks::write_chunk_empty;
     "write-chunk-two", "RFC 8166 §4.3.2.1", Choice, "READ with two Write chunks", "the first is filled, the second unused; or ERR_CHUNK" => chunks::write_chunk_two;
@@ -61,21 +61,21 @@ group! { SETUP:
     "private-data-absent", "RFC 8797 §5.1", Required, "a connection without private data", "it is served" => setup::absent;
     "private-data-present", "RFC 8797 §4", Required, "R = 1, 4096 both ways", "it is served" => setup::present;
     "private-data-extremes", "RFC 8797 §4.2", Required, "262144 one way, 1024 the other", "it is served" => setup::extremes;
-    "private-data-malformed", "RFC 8797 §5.2", Required, "1 to 7 octets of it, and other data", "served with the defaults" => setup::malformed;
+    "private-data-malformed", "RFC 8797 §5.2", Required, "1 to 7 bytes of it, and other data", "served with the defaults" => setup::malformed;
     "private-data-version", "RFC 8797 §5.2", Required, "versions 0, 2 and 255", "served with the defaults" => setup::unknown_version;
     "private-data-embedded", "RFC 8797 §5.2", Recommended, "behind other data, at odd offsets", "found" => setup::embedded;
     "invalidation-announced", "RFC 8797 §4.1", Required, "calls with windows, R = 1", "a window of the call is invalidated if both say R = 1, or none" => setup::invalidation_announced;
     "invalidation-not-announced", "RFC 8797 §4.1", Required, "calls with windows, R = 0", "plain Send" => setup::invalidation_not_announced;
-    "call-at-1024", "RFC 8166 §3.3.2", Required, "a call of 1024 octets, nothing announced", "a reply" => forms::call_at_default_threshold;
-    "call-at-threshold", "RFC 8797 §4.2", Required, "a call of as many octets as both announced", "a reply" => forms::call_at_negotiated_threshold;
-    "reply-at-1024", "RFC 8166 §4.3.3", Required, "a READ whose reply has 1024 octets", "it comes inline" => forms::reply_at_default_threshold;
-    "reply-at-threshold", "RFC 8797 §4.2", Required, "a READ whose reply has as many octets as both announced", "it comes inline" => forms::reply_at_negotiated_threshold;
+    "call-at-1024", "RFC 8166 §3.3.2", Required, "a call of 1024 bytes, nothing announced", "a reply" => forms::call_at_default_threshold;
+    "call-at-threshold", "RFC 8797 §4.2", Required, "a call of as many bytes as both announced", "a reply" => forms::call_at_negotiated_threshold;
+    "reply-at-1024", "RFC 8166 §4.3.3", Required, "a READ whose reply has 1024 bytes", "it comes inline" => forms::reply_at_default_threshold;
+    "reply-at-threshold", "RFC 8797 §4.2", Required, "a READ whose reply has as many bytes as both announced", "it comes inline" => forms::reply_at_negotiated_threshold;
     "call-over-receive", "RFC 8166 §2.3.2", Choice, "a Send longer than the server said it takes", "an answer or the end of the connection" => setup::over_the_receive;
 }
 
 group! { HEADERS:
-    "short-message", "RFC 8166 §4.5", Required, "Sends of 0 to 27 octets", "nothing" => headers::short;
-    "cut-read-list", "RFC 8166 §4.5.2", Required, "a header cut off in its Read list, at each octet", "ERR_CHUNK" => headers::cut_read_list;
+    "short-message", "RFC 8166 §4.5", Required, "Sends of 0 to 27 bytes", "nothing" => headers::short;
+    "cut-read-list", "RFC 8166 §4.5.2", Required, "a header cut off in its Read list, at each byte", "ERR_CHUNK" => headers::cut_read_list;
     "cut-write-list", "RFC 8166 §4.5.2", Required, "the same in the Write list", "ERR_CHUNK" => headers::cut_write_list;
     "cut-reply-chunk", "RFC 8166 §4.5.2", Required, "the same in the Reply chunk", "ERR_CHUNK" => headers::cut_reply_chunk;
     "version", "RFC 8166 §4.5.1", Required, "rdma_vers 0, 77 and 2^32-1", "ERR_VERS with a range that has 1 in it" => headers::version;
@@ -97,7 +97,7 @@ group! { HEADERS:
     "rpc-cut", "RFC 5531 §9", Choice, "a call cut off at each word", "any refusal, or nothing" => headers::rpc_cut;
     "rpc-message-type", "RFC 5531 §9", Choice, "an RPC message that is neither call nor reply", "any refusal, or nothing" => headers::message_type;
     "many-segments", "RFC 8166 §4.3.1", Choice, "30 Read segments of length 0 at one Position", "any answer" => headers::many_segments;
-    "huge-segments", "RFC 8166 §8.1.4", Choice, "Read segments of 2^31 octets and more", "a refusal or the end of the connection" => headers::huge_segment;
+    "huge-segments", "RFC 8166 §8.1.4", Choice, "Read segments of 2^31 bytes and more", "a refusal or the end of the connection" => headers::huge_segment;
     "wrapping-offset", "RFC 8166 §3.4.3", Choice, "chunks that reach beyond the last offset", "any answer or the end of the connection" => headers::wrapping_offset;
 }
 
@@ -112,7 +112,7 @@ group! { KEYS:
     "write-revoked", "RFC 8166 §4.5.3", Choice, "READ, a Write chunk of a window that is closed", "ERR_CHUNK or the end of the connection" => keys::write_revoked;
     "write-to-read-window", "RFC 8166 §8.1", Choice, "READ, a Write chunk of a window for reading", "ERR_CHUNK or the end of the connection" => keys::write_read_only;
     "write-chunk-small", "RFC 8166 §4.5.3", Choice, "READ with a Write chunk that is too small", "ERR_CHUNK, an RPC error or the end of the connection" => keys::write_chunk_small;
-    "write-chunk-no-octets", "RFC 8166 §4.5.3", Choice, "READ with a Write chunk of segments of length 0", "ERR_CHUNK, an RPC error or the end of the connection" => keys::write_chunk_no_octets;
+    "write-chunk-no-bytes", "RFC 8166 §4.5.3", Choice, "READ with a Write chunk of segments of length 0", "ERR_CHUNK, an RPC error or the end of the connection" => keys::write_chunk_no_bytes;
     "reply-chunk-small", "RFC 8166 §4.5.3", Choice, "READ with a Reply chunk that is too small", "ERR_CHUNK, an RPC error or the end of the connection" => keys::reply_chunk_small;
     "reply-chunk-missing", "RFC 8166 §3.3.3, §4.5.3", Choice, "READ beyond the threshold without any chunk", "ERR_CHUNK, an RPC error or the end of the connection" => keys::no_reply_chunk;
     "ineligible-argument", "RFC 8166 §6.1", Required, "GETATTR with its handle in a Read chunk", "ERR_CHUNK or GARBAGE_ARGS" => keys::ineligible;

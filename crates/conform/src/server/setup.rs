@@ -51,18 +51,15 @@ pub(super) async fn malformed(bench: &mut Bench<'_>) -> Outcome {
         let whole = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 4096 }.encode();
         served(bench, whole.slice(..cut))
             .await
-            .map_err(|wrong| fail(format!("{cut} octets: {}", wrong.seen)))?;
+            .map_err(|wrong| fail(format!("{cut} bytes: {}", wrong.seen)))?;
     }
     served(bench, Bytes::from_static(&[0xff; 56])).await?;
     let cut =
         PrivateData { remote_invalidation: false, send_size: 4096, receive_size: 4096 }.encode().slice(..7);
-    Ok(format!(
-        "served with 1 to 7 octets of it, and with other data; {}",
-        believed(bench, cut, false).await?
-    ))
+    Ok(format!("served with 1 to 7 bytes of it, and with other data; {}", believed(bench, cut, false).await?))
 }
 
-/// With an export: whether the server sends 2000 octets inline to who says this, which it must or must not do.
+/// With an export: whether the server sends 2000 bytes inline to who says this, which it must or must not do.
 async fn believed(bench: &mut Bench<'_>, private_data: Bytes, expected: bool) -> Outcome {
     let Ok(scratch) = bench.scratch().await else {
         return Ok("without an export no more can be seen".into());
@@ -71,23 +68,21 @@ async fn believed(bench: &mut Bench<'_>, private_data: Bytes, expected: bool) ->
         && matches!(long_reply(bench, &scratch, Bytes::new()).await?.0, Reaction::Reply(RpcEnd::Success))
     {
         // That is the fault of the row reply-chunk-missing.
-        return Ok(
-            "no more can be seen: replies beyond 1024 octets come inline without any of it, too".into()
-        );
+        return Ok("no more can be seen: replies beyond 1024 bytes come inline without any of it, too".into());
     }
     let (reaction, theirs) = long_reply(bench, &scratch, private_data).await?;
     // As in the row reply-chunk-missing.
     let refused = [Kind::ErrChunk, Kind::Refused, Kind::Closed].iter().any(|kind| reaction.is(*kind));
     match (&reaction, expected && theirs.send_size >= 2048) {
-        (Reaction::Reply(RpcEnd::Success), true) => Ok("a reply beyond 1024 octets comes inline".into()),
-        (_, false) if refused => Ok("no reply beyond 1024 octets is sent".into()),
+        (Reaction::Reply(RpcEnd::Success), true) => Ok("a reply beyond 1024 bytes comes inline".into()),
+        (_, false) if refused => Ok("no reply beyond 1024 bytes is sent".into()),
         // RFC 8797 §5.2 tells what is done, without a MUST.
         (_, true) if refused => Err(differs(format!("not found: {reaction}"))),
-        _ => Err(fail(format!("asked for a reply beyond 1024 octets, without a Reply chunk: {reaction}"))),
+        _ => Err(fail(format!("asked for a reply beyond 1024 bytes, without a Reply chunk: {reaction}"))),
     }
 }
 
-/// Asks for a reply beyond 1024 octets, without a Reply chunk, on a connection with this private data: what came of it, and
+/// Asks for a reply beyond 1024 bytes, without a Reply chunk, on a connection with this private data: what came of it, and
 /// what the server said of itself.
 async fn long_reply(
     bench: &mut Bench<'_>,
@@ -185,17 +180,17 @@ pub(super) async fn invalidation_not_announced(bench: &mut Bench<'_>) -> Outcome
     }
 }
 
-/// More octets than the server has a Receive for. What it announced is the most that it must take.
+/// More bytes than the server has a Receive for. What it announced is the most that it must take.
 pub(super) async fn over_the_receive(bench: &mut Bench<'_>) -> Outcome {
     let (mut endpoint, _) = bench.ready().await?;
     let theirs = PrivateData::find(&endpoint.peer_private_data()).unwrap_or_default();
     let xid = bench.xid();
-    let call = bench.null_rpc().call(xid, 0).octets(&vec![0; theirs.receive_size]).finish();
+    let call = bench.null_rpc().call(xid, 0).bytes(&vec![0; theirs.receive_size]).finish();
     endpoint.send(message(xid, CREDITS, RDMA_MSG, ChunkLists::default(), &call));
     let seen = match endpoint.next(bench.limit()).await {
         Next::Closed(_) => "connection closed".to_owned(),
         Next::Silence => return Err(fail("neither an answer nor the end of the connection")),
-        Next::Message(arrived) => match answer(&arrived.octets, xid).reaction {
+        Next::Message(arrived) => match answer(&arrived.bytes, xid).reaction {
             reaction @ (Reaction::Reply(RpcEnd::GarbageArguments | RpcEnd::Success) | Reaction::ErrChunk) => {
                 reaction.to_string()
             }

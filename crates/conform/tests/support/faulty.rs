@@ -76,7 +76,7 @@ pub enum Fault {
     WritesMore(&'static [u8]),
     /// Every message is sent again under the next XID.
     Doubles,
-    /// Windows are larger than they are said to be, by so many octets.
+    /// Windows are larger than they are said to be, by so many bytes.
     WidensWindows(usize),
     /// Windows for writing can be read.
     OpensForReading,
@@ -98,23 +98,23 @@ pub const DIES_OF_FAULTS: Fault = Fault::DiesAtEnd(|reason| !matches!(reason, Di
 pub const DIES_WITH_ITS_CONNECTION: Fault = Fault::DiesAtEnd(|_| true);
 
 /// `rdma_proc` and the lists of a message, if it decodes.
-pub fn lists(octets: &[u8]) -> Option<(bool, ChunkLists, &[u8])> {
-    let (header, len) = V1.decode(octets, &Limits::default()).ok()?;
+pub fn lists(bytes: &[u8]) -> Option<(bool, ChunkLists, &[u8])> {
+    let (header, len) = V1.decode(bytes, &Limits::default()).ok()?;
     match header.body {
-        Body::Message(lists) => Some((true, lists, &octets[len..])),
-        Body::NoMessage(lists) => Some((false, lists, &octets[len..])),
+        Body::Message(lists) => Some((true, lists, &bytes[len..])),
+        Body::NoMessage(lists) => Some((false, lists, &bytes[len..])),
         _ => None,
     }
 }
 
 /// A word of a message.
-pub fn word(octets: &[u8], index: usize) -> u32 {
-    octets.get(index * 4..index * 4 + 4).map_or(0, |word| u32::from_be_bytes(word.try_into().unwrap()))
+pub fn word(bytes: &[u8], index: usize) -> u32 {
+    bytes.get(index * 4..index * 4 + 4).map_or(0, |word| u32::from_be_bytes(word.try_into().unwrap()))
 }
 
 /// Changes the lists of a message.
-pub fn with_lists(octets: &[u8], change: impl FnOnce(&mut ChunkLists)) -> Vec<u8> {
-    let Ok((header, len)) = V1.decode(octets, &Limits::default()) else { return octets.to_vec() };
+pub fn with_lists(bytes: &[u8], change: impl FnOnce(&mut ChunkLists)) -> Vec<u8> {
+    let Ok((header, len)) = V1.decode(bytes, &Limits::default()) else { return bytes.to_vec() };
     let body = match header.body {
         Body::Message(mut lists) => {
             change(&mut lists);
@@ -128,7 +128,7 @@ pub fn with_lists(octets: &[u8], change: impl FnOnce(&mut ChunkLists)) -> Vec<u8
     };
     let mut out = BytesMut::new();
     V1.encode(&Header { body, ..header }, &mut out);
-    out.extend_from_slice(&octets[len..]);
+    out.extend_from_slice(&bytes[len..]);
     out.to_vec()
 }
 
@@ -327,18 +327,18 @@ impl FaultyQueuePair {
         self.send(words.iter().flat_map(|word| word.to_be_bytes()).collect());
     }
 
-    fn send(&mut self, octets: Vec<u8>) {
+    fn send(&mut self, bytes: Vec<u8>) {
         self.own += 1;
-        let request = SendRequest { gather: vec![octets.into()], ..SendRequest::default() };
+        let request = SendRequest { gather: vec![bytes.into()], ..SendRequest::default() };
         let _ = self.inner.post(WrId(self.own), WorkRequest::Send(request));
     }
 
     /// A message that arrived, as the good peer sees it, if it does.
-    fn arrived(&mut self, octets: Vec<u8>) -> Option<Vec<u8>> {
-        let (xid, version) = (word(&octets, 0), word(&octets, 1));
+    fn arrived(&mut self, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let (xid, version) = (word(&bytes, 0), word(&bytes, 1));
         self.seen.count += 1;
-        self.seen.credit = word(&octets, 2);
-        if let Some((_, lists, _)) = lists(&octets) {
+        self.seen.credit = word(&bytes, 2);
+        if let Some((_, lists, _)) = lists(&bytes) {
             self.seen.last_handles = lists.handles().collect();
             if self.seen.first_handles.is_empty() {
                 self.seen.first_handles = self.seen.last_handles.clone();
@@ -349,9 +349,9 @@ impl FaultyQueuePair {
         if let Some(late) = self.late.take() {
             self.answer(&late);
         }
-        let Fault::On(when, act) = self.fault else { return Some(octets) };
-        if !when(&self.seen, &octets) {
-            return Some(octets);
+        let Fault::On(when, act) = self.fault else { return Some(bytes) };
+        if !when(&self.seen, &bytes) {
+            return Some(bytes);
         }
         match act {
             Act::Ignore => {}
@@ -372,7 +372,7 @@ impl FaultyQueuePair {
                 self.shared.dead.store(true, Ordering::SeqCst);
                 self.inner.abort();
             }
-            Act::Rewrite(rewrite) => return Some(rewrite(&octets)),
+            Act::Rewrite(rewrite) => return Some(rewrite(&bytes)),
         }
         None
     }
@@ -396,14 +396,14 @@ impl Windows for FaultyQueuePair {
 
     fn reserve_window(&mut self, memory: WindowMemory) -> Result<RemoteSegment, WindowError> {
         match (self.fault, memory) {
-            (Fault::WidensWindows(octets), memory) => {
+            (Fault::WidensWindows(bytes), memory) => {
                 let length = u32::try_from(memory.len()).unwrap();
                 let memory = match memory {
                     WindowMemory::Read(data) => {
-                        WindowMemory::Read([&data[..], &vec![0; octets]].concat().into())
+                        WindowMemory::Read([&data[..], &vec![0; bytes]].concat().into())
                     }
                     WindowMemory::Write(buffer) => {
-                        WindowMemory::Write(Buffer::adopt(vec![0; buffer.len() + octets]))
+                        WindowMemory::Write(Buffer::adopt(vec![0; buffer.len() + bytes]))
                     }
                 };
                 self.inner.reserve_window(memory).map(|window| RemoteSegment { length, ..window })
@@ -424,36 +424,36 @@ impl QueuePair for FaultyQueuePair {
     fn post(&mut self, id: WrId, request: WorkRequest) -> Result<(), PostError<WorkRequest>> {
         let request = match request {
             WorkRequest::Send(mut send) => {
-                let mut octets = send.gather.concat();
+                let mut bytes = send.gather.concat();
                 if let Fault::Sends(change) = self.fault {
-                    change(&self.seen, &mut octets);
+                    change(&self.seen, &mut bytes);
                 }
                 if let Fault::Invalidates(key) = self.fault {
                     send.invalidate = key(&self.seen).map(Key);
                 }
                 if matches!(self.fault, Fault::Doubles) {
-                    let mut again = octets.clone();
+                    let mut again = bytes.clone();
                     // The XID of a call that is inline stands behind the header, too.
-                    let inline = lists(&octets).map_or(0, |(_, _, payload)| payload.len());
-                    for at in [3, octets.len() - inline + 3] {
-                        if let Some(octet) = again.get_mut(at) {
-                            *octet = octet.wrapping_add(1);
+                    let inline = lists(&bytes).map_or(0, |(_, _, payload)| payload.len());
+                    for at in [3, bytes.len() - inline + 3] {
+                        if let Some(byte) = again.get_mut(at) {
+                            *byte = byte.wrapping_add(1);
                         }
                     }
                     self.send(again);
                 }
-                WorkRequest::Send(SendRequest { gather: vec![octets.into()], ..send })
+                WorkRequest::Send(SendRequest { gather: vec![bytes.into()], ..send })
             }
             WorkRequest::Write { gather, mut targets } => {
-                let mut octets = gather.concat();
+                let mut bytes = gather.concat();
                 if let Fault::Writes(change) = self.fault {
-                    change(&mut octets);
+                    change(&mut bytes);
                 }
                 if let (Fault::WritesMore(more), Some(last)) = (self.fault, targets.last_mut()) {
                     last.length += u32::try_from(more.len()).unwrap();
-                    octets.extend_from_slice(more);
+                    bytes.extend_from_slice(more);
                 }
-                WorkRequest::Write { gather: vec![octets.into()], targets }
+                WorkRequest::Write { gather: vec![bytes.into()], targets }
             }
             request @ WorkRequest::Read { .. } => {
                 self.reading += 1;
@@ -501,11 +501,11 @@ impl QueuePair for FaultyQueuePair {
                     }
                     Work::Receive { buffers, len, invalidated, solicited } if status.is_success() => {
                         self.seen.invalidates = invalidated.is_some();
-                        let octets =
+                        let bytes =
                             buffers.iter().flat_map(|buffer| buffer.iter().copied()).take(len).collect();
-                        let Some(octets) = self.arrived(octets) else { continue };
-                        let len = octets.len();
-                        Work::Receive { buffers: vec![Buffer::adopt(octets)], len, invalidated, solicited }
+                        let Some(bytes) = self.arrived(bytes) else { continue };
+                        let len = bytes.len();
+                        Work::Receive { buffers: vec![Buffer::adopt(bytes)], len, invalidated, solicited }
                     }
                     work => work,
                 };

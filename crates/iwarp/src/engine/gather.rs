@@ -16,12 +16,12 @@ impl Gather {
         Self { pieces: pieces.into_iter(), front: Bytes::new(), remaining }
     }
 
-    /// Octets left.
+    /// Bytes left.
     pub(super) const fn remaining(&self) -> usize {
         self.remaining
     }
 
-    /// Takes the next piece, of at most `limit` octets; `None` when the list or the limit is used up.
+    /// Takes the next piece, of at most `limit` bytes; `None` when the list or the limit is used up.
     pub(super) fn take(&mut self, limit: usize) -> Option<Bytes> {
         while self.front.is_empty() {
             self.front = self.pieces.next()?;
@@ -47,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn taking_yields_all_octets_in_order(
+        fn taking_yields_all_bytes_in_order(
             pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..6),
             limits in proptest::collection::vec(1_usize..15, 200),
         ) {

@@ -30,7 +30,7 @@ pub(super) enum Target {
     Nowhere(Violation),
 }
 
-/// Slices of a target from an offset on, at most `left` octets of them.
+/// Slices of a target from an offset on, at most `left` bytes of them.
 pub(super) struct Rest<'a> {
     buffers: std::slice::IterMut<'a, Buffer>,
     skip: usize,
@@ -59,7 +59,7 @@ impl<'a> Iterator for Rest<'a> {
 }
 
 impl Target {
-    /// The memory for `left` octets after the first `placed` ones of the segment.
+    /// The memory for `left` bytes after the first `placed` ones of the segment.
     pub(super) fn rest<'a>(
         &self,
         placed: usize,
@@ -136,11 +136,11 @@ impl Engine {
                             return Err(Violation::ReadRequestLength(length));
                         }
                         let mut body = [0; rdmap::READ_REQUEST_LEN + 1];
-                        let octets = self.buffered_range(payload);
-                        // One octet more than allowed is enough to be refused.
-                        let kept = octets.len().min(body.len());
+                        let bytes = self.buffered_range(payload);
+                        // One byte more than allowed is enough to be refused.
+                        let kept = bytes.len().min(body.len());
                         let (front, _) = body.split_at_mut(kept);
-                        front.copy_from_slice(octets.get(..kept).unwrap_or_default());
+                        front.copy_from_slice(bytes.get(..kept).unwrap_or_default());
                         self.accept_read_request(&header, body.get(..kept).unwrap_or_default())?;
                         Ok(Target::Nothing)
                     }

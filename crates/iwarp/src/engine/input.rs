@@ -1,4 +1,4 @@
-//! The incoming octet stream: where the next octets go, and when an FPDU is complete.
+//! The incoming byte stream: where the next bytes go, and when an FPDU is complete.
 //!
 //! Owns the read-ahead. A segment of which much is still to come is *placed directly*: its target is lent to the socket, with just
 //! enough read-ahead behind it for the trailer and the next header, so that no payload is copied. Everything else is read into
@@ -20,7 +20,7 @@ use crate::wire::ddp::{Header, TAGGED_LEN, UNTAGGED_LEN};
 use crate::wire::fpdu::{CRC_LEN, Crc, FpduView, LENGTH_LEN, MAX_FPDU, fpdu_len, pad_len};
 use crate::wire::terminate::TerminatedHeader;
 
-/// Octets of the read-ahead: about 22 FPDUs of an Ethernet frame each.
+/// Bytes of the read-ahead: about 22 FPDUs of an Ethernet frame each.
 const READ_AHEAD: usize = 32 * 1024;
 /// The same when whole FPDUs are staged.
 const STAGING: usize = 2 * MAX_FPDU;
@@ -38,7 +38,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// Octets of payload to come.
+    /// Bytes of payload to come.
     const fn left(&self) -> usize {
         self.segment.payload_len.saturating_sub(self.placed)
     }
@@ -57,9 +57,9 @@ pub(super) struct Input {
     small_segments: bool,
     discarding: bool,
     finished_fpdu: bool,
-    /// Octets that had come over the link when the time of the FPDU in progress was set.
+    /// Bytes that had come over the link when the time of the FPDU in progress was set.
     timed_at: u64,
-    /// When the last octet came, if inside an FPDU.
+    /// When the last byte came, if inside an FPDU.
     moved_at: Option<Instant>,
 }
 
@@ -85,7 +85,7 @@ impl Input {
         }
     }
 
-    /// Octets read and not consumed.
+    /// Bytes read and not consumed.
     fn buffered(&self) -> &[u8] {
         self.ahead.get(self.start..self.end).unwrap_or_default()
     }
@@ -98,7 +98,7 @@ impl Input {
         }
     }
 
-    /// Moves what is buffered to the front if less than `needed` octets of room are behind it.
+    /// Moves what is buffered to the front if less than `needed` bytes of room are behind it.
     fn make_room(&mut self, needed: usize) {
         if self.start > 0 && self.ahead.len() - self.end < needed {
             self.ahead.copy_within(self.start..self.end, 0);
@@ -122,7 +122,7 @@ impl Input {
 }
 
 impl Engine {
-    /// Whether octets of the peer are welcome now.
+    /// Whether bytes of the peer are welcome now.
     pub fn wants_input(&self) -> bool {
         self.phase != Phase::Ended && !self.peer_closed
     }
@@ -180,7 +180,7 @@ impl Engine {
         read(slices.get_mut(..used).unwrap_or_default())
     }
 
-    /// `count` octets, at least one, came from one system call into the slices lent last.
+    /// `count` bytes, at least one, came from one system call into the slices lent last.
     pub fn received(&mut self, count: usize, now: Instant) {
         self.counters.receive_calls += 1;
         self.counters.link_bytes_received += count as u64;
@@ -260,7 +260,7 @@ impl Engine {
         goes_on
     }
 
-    /// At the start of an FPDU; `false`: more octets are needed.
+    /// At the start of an FPDU; `false`: more bytes are needed.
     fn advance_header(&mut self, now: Instant) -> bool {
         let input = &self.input;
         let buffered = input.buffered();
@@ -286,7 +286,7 @@ impl Engine {
             }
         }
         // A tagged header is complete a little earlier.
-        let tagged = buffered.get(LENGTH_LEN).is_some_and(|octet| octet & 0x80 != 0);
+        let tagged = buffered.get(LENGTH_LEN).is_some_and(|byte| byte & 0x80 != 0);
         let header_end = if tagged { HEADER_PREFIX } else { LENGTH_LEN + UNTAGGED_LEN };
         if buffered.len() < header_end || input.waits_for_whole(whole) {
             return false;
@@ -364,7 +364,7 @@ impl Engine {
         self.input.body = Some(Body { segment, placed: 0, crc });
     }
 
-    /// Inside a segment that is placed directly; `false`: more octets are needed.
+    /// Inside a segment that is placed directly; `false`: more bytes are needed.
     fn advance_body(&mut self, now: Instant) -> bool {
         let input = &mut self.input;
         let Some(body) = &mut input.body else { return true };
@@ -393,9 +393,9 @@ impl Engine {
             return length == left;
         }
         let pad = pad_len(body.segment.ulpdu_len);
-        let Some((pad_octets, rest)) = buffered.split_at_checked(pad) else { return false };
+        let Some((pad_bytes, rest)) = buffered.split_at_checked(pad) else { return false };
         let Some(field) = rest.first_chunk::<CRC_LEN>() else { return false };
-        body.crc.update(pad_octets);
+        body.crc.update(pad_bytes);
         let matches = !input.crc || body.crc.wire() == *field;
         let Some(body) = input.body.take() else { return true };
         input.consume(pad + CRC_LEN);
@@ -420,13 +420,13 @@ impl Engine {
         self.input.finished_fpdu = true;
     }
 
-    /// Octets of the read-ahead.
+    /// Bytes of the read-ahead.
     pub(super) fn buffered_range(&self, range: std::ops::Range<usize>) -> &[u8] {
         self.input.ahead.get(range).unwrap_or_default()
     }
 }
 
-/// Counts octets that went through the read-ahead into memory of the contract's user.
+/// Counts bytes that went through the read-ahead into memory of the contract's user.
 fn count_copy(counters: &mut Counters, segment: &Segment, length: usize) {
     if segment.target.is_memory() {
         match segment.header {
@@ -437,13 +437,13 @@ fn count_copy(counters: &mut Counters, segment: &Segment, length: usize) {
 }
 
 impl Input {
-    /// Whether an FPDU of `whole` octets, of which the front is buffered, is to be read into the read-ahead.
+    /// Whether an FPDU of `whole` bytes, of which the front is buffered, is to be read into the read-ahead.
     fn waits_for_whole(&self, whole: usize) -> bool {
         let missing = whole.saturating_sub(self.buffered().len());
         self.strict || missing < DIRECT_PLACEMENT_MIN && whole <= self.ahead.len()
     }
 
-    /// Octets to read ahead at the start of an FPDU, if there is so much room.
+    /// Bytes to read ahead at the start of an FPDU, if there is so much room.
     fn header_room(&self, bulk: bool) -> usize {
         if !bulk {
             return self.ahead.len();

@@ -6,10 +6,10 @@
 //!   [`reserve_window`](Engine::reserve_window), [`disconnect`](Engine::disconnect), [`abort`](Engine::abort).
 //! * Output: [`prepare`](Engine::prepare) lays FPDUs out; while [`has_output`](Engine::has_output),
 //!   [`with_transmit_slices`](Engine::with_transmit_slices) lends them, then [`transmitted`](Engine::transmitted) is told
-//!   how many octets left. When [`shutdown_due`](Engine::shutdown_due), the sending half of TCP is closed and
+//!   how many bytes left. When [`shutdown_due`](Engine::shutdown_due), the sending half of TCP is closed and
 //!   [`handle_shutdown`](Engine::handle_shutdown) is called.
 //! * Input: while [`wants_input`](Engine::wants_input), [`with_receive_slices`](Engine::with_receive_slices) lends the
-//!   slices to read into, then [`received`](Engine::received) is told how many octets came;
+//!   slices to read into, then [`received`](Engine::received) is told how many bytes came;
 //!   [`handle_end_of_stream`](Engine::handle_end_of_stream) and [`handle_link_error`](Engine::handle_link_error) end it.
 //! * Time: [`handle_timeout`](Engine::handle_timeout) at [`poll_timeout`](Engine::poll_timeout).
 //! * Results: [`poll_completion`](Engine::poll_completion); [`end`](Engine::end) says that the connection is over.
@@ -17,13 +17,13 @@
 //! # Who owns which memory
 //!
 //! Payload to send is shared (`Bytes`) and lent to the socket where it lies. Memory to fill is owned by a posted Receive, an RDMA
-//! Read or a window of this engine, and lent to the socket directly when a segment still has [`DIRECT_PLACEMENT_MIN`] octets
+//! Read or a window of this engine, and lent to the socket directly when a segment still has [`DIRECT_PLACEMENT_MIN`] bytes
 //! to come; smaller segments are read together with their neighbours and copied once, which is counted.
 //!
 //! # Errors
 //!
 //! A [`Violation`] of the peer stops placement, completes everything as flushed, sends a Terminate and closes. Nothing
-//! completes before its CRC matched; a segment that is placed directly puts octets into memory which is open to this peer
+//! completes before its CRC matched; a segment that is placed directly puts bytes into memory which is open to this peer
 //! anyway before its CRC is known (a deviation from RFC 5044 §6; [`Parameters::strict_crc`] stages instead).
 
 mod gather;
@@ -62,7 +62,7 @@ use crate::wire::fpdu::mulpdu;
 use crate::wire::rdmap::ReadRequest;
 use crate::wire::terminate::Terminate;
 
-/// From this many octets of a segment that are still to come, the socket fills the target itself; below, the read-ahead takes
+/// From this many bytes of a segment that are still to come, the socket fills the target itself; below, the read-ahead takes
 /// them together with what follows. A system call costs about as much as copying a few KiB.
 pub const DIRECT_PLACEMENT_MIN: usize = 4096;
 
@@ -83,7 +83,7 @@ pub struct Parameters {
     pub strict_crc: bool,
     /// Waiting times.
     pub timeouts: Timeouts,
-    /// Largest TCP segment, in octets.
+    /// Largest TCP segment, in bytes.
     pub emss: usize,
     /// Seed of keys and addresses. Must be unpredictable.
     pub seed: [u8; 32],
@@ -306,7 +306,7 @@ impl Engine {
 
     /// The share of the send queue that a request takes; an error if it is malformed.
     fn check(&self, request: &WorkRequest) -> Result<usize, &'static str> {
-        const TOO_LONG: &str = "the message is longer than 2^32-1 octets";
+        const TOO_LONG: &str = "the message is longer than 2^32-1 bytes";
         let max_sge = self.capabilities.max_sge;
         let gathered = |gather: &[bytes::Bytes]| {
             if gather.len() > max_sge {

@@ -1,6 +1,6 @@
 //! FPDUs that are laid out and wait for the socket: headers, pad, CRC and markers in small inline pieces, payload where it lies.
 //!
-//! Owns shared references to payload (`Bytes`), never copies of it. A piece leaves when its last octet is written. Nothing is
+//! Owns shared references to payload (`Bytes`), never copies of it. A piece leaves when its last byte is written. Nothing is
 //! allocated per segment once the queues have grown. On error [`Output::cut_after_current`] drops every FPDU of which nothing
 //! was written.
 //!
@@ -18,9 +18,9 @@ use super::gather::Gather;
 use crate::wire::fpdu::{CRC_LEN, Crc, pad_len};
 use crate::wire::marker::{MarkerClock, marker};
 
-/// Octets of an inline piece: the trailer of one FPDU and the longest header of the next.
+/// Bytes of an inline piece: the trailer of one FPDU and the longest header of the next.
 const INLINE: usize = 56;
-/// Octets of the longest pad and the CRC.
+/// Bytes of the longest pad and the CRC.
 const TRAILER_MAX: u64 = 3 + CRC_LEN as u64;
 /// Slices lent to one system call. Linux takes 1024; more than this no longer pays.
 const MAX_SLICES: usize = 256;
@@ -29,14 +29,14 @@ const FEW_SLICES: usize = 8;
 
 #[derive(Debug)]
 enum Piece {
-    Inline { octets: [u8; INLINE], used: usize },
+    Inline { bytes: [u8; INLINE], used: usize },
     Payload(Bytes),
 }
 
 impl Piece {
-    fn octets(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         match self {
-            Self::Inline { octets, used } => octets.get(..*used).unwrap_or_default(),
+            Self::Inline { bytes, used } => bytes.get(..*used).unwrap_or_default(),
             Self::Payload(bytes) => bytes,
         }
     }
@@ -49,7 +49,7 @@ impl Piece {
     }
 }
 
-/// What the last octet of an FPDU finishes.
+/// What the last byte of an FPDU finishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
     /// Nothing that anybody waits for.
@@ -76,7 +76,7 @@ pub(super) struct Output {
     crc: bool,
     markers: Option<MarkerClock>,
     pieces: VecDeque<Piece>,
-    /// Octets of the front piece that are written.
+    /// Bytes of the front piece that are written.
     front_written: usize,
     boundaries: VecDeque<Boundary>,
     laid_out: u64,
@@ -84,7 +84,7 @@ pub(super) struct Output {
     /// Where the last FPDU taken by [`Output::take_finished`] ended: the front one begins here.
     front_start: u64,
     segments: u64,
-    /// Octets of a full TCP segment; no limit until it is told.
+    /// Bytes of a full TCP segment; no limit until it is told.
     emss: usize,
     /// Stream position and CRC of the FPDU being laid out.
     fpdu_start: u64,
@@ -109,7 +109,7 @@ impl Output {
         }
     }
 
-    /// Octets that wait to be written.
+    /// Bytes that wait to be written.
     pub(super) fn queued(&self) -> usize {
         usize::try_from(self.laid_out - self.written).unwrap_or(usize::MAX)
     }
@@ -138,7 +138,7 @@ impl Output {
         self.markers.is_some()
     }
 
-    /// Lays out one FPDU: the DDP header and whatever follows it inline, then `payload_len` octets of `payload`.
+    /// Lays out one FPDU: the DDP header and whatever follows it inline, then `payload_len` bytes of `payload`.
     pub(super) fn fpdu(&mut self, head: &[&[u8]], payload: &mut Gather, payload_len: usize, finish: Finish) {
         let inline: usize = head.iter().map(|part| part.len()).sum();
         let ulpdu_len = inline + payload_len;
@@ -157,7 +157,7 @@ impl Output {
             left -= piece.len();
             self.payload(piece);
         }
-        debug_assert_eq!(left, 0, "the caller promised octets that the gather list does not have");
+        debug_assert_eq!(left, 0, "the caller promised bytes that the gather list does not have");
         self.inline([0; 3].get(..pad_len(ulpdu_len)).unwrap_or_default());
         // RFC 5044 §4.4 (1): a marker right after the pad is covered too; it stands before the CRC field.
         self.marker_if_due();
@@ -168,15 +168,15 @@ impl Output {
         self.boundaries.push_back(Boundary { end: self.laid_out, finish });
     }
 
-    /// Covered octets, cut at markers.
-    fn inline(&mut self, mut octets: &[u8]) {
-        while !octets.is_empty() {
+    /// Covered bytes, cut at markers.
+    fn inline(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
             let room = self.room_before_marker();
-            let (now, later) = octets.split_at(room.min(octets.len()));
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
             self.cover(now);
             self.push(now);
             self.advance_markers(now.len());
-            octets = later;
+            bytes = later;
         }
     }
 
@@ -192,13 +192,13 @@ impl Output {
         }
     }
 
-    fn cover(&mut self, octets: &[u8]) {
+    fn cover(&mut self, bytes: &[u8]) {
         if self.crc {
-            self.running.update(octets);
+            self.running.update(bytes);
         }
     }
 
-    /// Octets that fit before the next marker, after inserting one that is due.
+    /// Bytes that fit before the next marker, after inserting one that is due.
     fn room_before_marker(&mut self) -> usize {
         self.marker_if_due();
         self.markers.as_ref().map_or(usize::MAX, MarkerClock::until_marker)
@@ -207,34 +207,34 @@ impl Output {
     fn marker_if_due(&mut self) {
         if self.markers.as_ref().is_some_and(|clock| clock.until_marker() == 0) {
             let pointer = u16::try_from(self.laid_out - self.fpdu_start).unwrap_or_default();
-            let octets = marker(pointer);
-            self.cover(&octets);
-            self.push(&octets);
-            self.advance_markers(octets.len());
+            let bytes = marker(pointer);
+            self.cover(&bytes);
+            self.push(&bytes);
+            self.advance_markers(bytes.len());
         }
     }
 
-    fn advance_markers(&mut self, octets: usize) {
+    fn advance_markers(&mut self, bytes: usize) {
         if let Some(clock) = &mut self.markers {
-            clock.advance(octets);
+            clock.advance(bytes);
         }
     }
 
-    /// Appends octets to the last inline piece, or opens a new one.
-    fn push(&mut self, octets: &[u8]) {
-        self.laid_out += octets.len() as u64;
-        if let Some(Piece::Inline { octets: room, used }) = self.pieces.back_mut()
-            && let Some(free) = room.get_mut(*used..*used + octets.len())
+    /// Appends bytes to the last inline piece, or opens a new one.
+    fn push(&mut self, bytes: &[u8]) {
+        self.laid_out += bytes.len() as u64;
+        if let Some(Piece::Inline { bytes: room, used }) = self.pieces.back_mut()
+            && let Some(free) = room.get_mut(*used..*used + bytes.len())
         {
-            free.copy_from_slice(octets);
-            *used += octets.len();
+            free.copy_from_slice(bytes);
+            *used += bytes.len();
             return;
         }
-        for part in octets.chunks(INLINE) {
+        for part in bytes.chunks(INLINE) {
             let mut room = [0; INLINE];
             let (target, _) = room.split_at_mut(part.len());
             target.copy_from_slice(part);
-            self.pieces.push_back(Piece::Inline { octets: room, used: part.len() });
+            self.pieces.push_back(Piece::Inline { bytes: room, used: part.len() });
         }
     }
 
@@ -305,22 +305,22 @@ impl Output {
             if left == 0 {
                 break;
             }
-            let rest = piece.octets().get(skip..).unwrap_or_default();
-            let octets = rest.get(..left).unwrap_or(rest);
-            *slot = IoSlice::new(octets);
-            at += octets.len() as u64;
+            let rest = piece.bytes().get(skip..).unwrap_or_default();
+            let bytes = rest.get(..left).unwrap_or(rest);
+            *slot = IoSlice::new(bytes);
+            at += bytes.len() as u64;
             skip = 0;
             used += 1;
         }
         (used, at)
     }
 
-    /// `count` octets were written.
+    /// `count` bytes were written.
     pub(super) fn wrote(&mut self, count: usize) {
         let mut left = count.min(self.queued());
         self.written += left as u64;
         while let Some(front) = self.pieces.front() {
-            let rest = front.octets().len() - self.front_written;
+            let rest = front.bytes().len() - self.front_written;
             if left < rest {
                 self.front_written += left;
                 return;
@@ -331,7 +331,7 @@ impl Output {
         }
     }
 
-    /// Takes an FPDU whose last octet is written.
+    /// Takes an FPDU whose last byte is written.
     pub(super) fn take_finished(&mut self) -> Option<Finish> {
         let front = self.boundaries.front()?;
         if front.end > self.written {
@@ -362,7 +362,7 @@ impl Output {
         while excess > 0
             && let Some(back) = self.pieces.back_mut()
         {
-            let len = back.octets().len();
+            let len = back.bytes().len();
             if len <= excess {
                 excess -= len;
                 self.pieces.pop_back();

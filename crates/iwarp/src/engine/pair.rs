@@ -1,4 +1,4 @@
-//! Two engines and the octets between them, for tests: no socket, no clock.
+//! Two engines and the bytes between them, for tests: no socket, no clock.
 
 use std::time::{Duration, Instant};
 
@@ -112,12 +112,12 @@ impl End {
         self.open(WindowMemory::Write(Buffer::adopt(vec![0; length])))
     }
 
-    pub(super) fn open_read(&mut self, octets: Vec<u8>) -> RemoteSegment {
-        self.open(WindowMemory::Read(octets.into()))
+    pub(super) fn open_read(&mut self, bytes: Vec<u8>) -> RemoteSegment {
+        self.open(WindowMemory::Read(bytes.into()))
     }
 
-    pub(super) fn write(&mut self, octets: Vec<u8>, target: RemoteSegment) -> WrId {
-        self.post(WorkRequest::Write { gather: vec![octets.into()], targets: vec![target] })
+    pub(super) fn write(&mut self, bytes: Vec<u8>, target: RemoteSegment) -> WrId {
+        self.post(WorkRequest::Write { gather: vec![bytes.into()], targets: vec![target] })
     }
 
     pub(super) fn read(&mut self, source: RemoteSegment) -> WrId {
@@ -180,7 +180,7 @@ impl End {
         }
     }
 
-    /// At most `limit` octets of what leaves now.
+    /// At most `limit` bytes of what leaves now.
     pub(super) fn transmit_some(&mut self, limit: usize, now: Instant) -> Vec<u8> {
         self.engine.prepare(now);
         let mut part = self.engine.with_transmit_slices(|slices, _| {
@@ -194,7 +194,7 @@ impl End {
         part
     }
 
-    /// Feeds octets, at most `step` in one read.
+    /// Feeds bytes, at most `step` in one read.
     pub(super) fn feed(&mut self, mut stream: &[u8], mut step: impl FnMut() -> usize, now: Instant) {
         while !stream.is_empty() && self.engine.wants_input() {
             let limit = step().max(1);
@@ -255,7 +255,7 @@ impl Pair {
         pair
     }
 
-    /// Moves octets both ways until nothing moves.
+    /// Moves bytes both ways until nothing moves.
     pub(super) fn run(&mut self) {
         self.run_cut(|| usize::MAX);
     }
@@ -284,7 +284,7 @@ pub(super) fn send(message: &[u8]) -> SendRequest {
     SendRequest { gather: vec![Bytes::copy_from_slice(message)], ..SendRequest::default() }
 }
 
-/// Octets that tell their places.
+/// Bytes that tell their places.
 pub(super) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at.wrapping_mul(31) >> 3).to_le_bytes()[0]).collect()
 }

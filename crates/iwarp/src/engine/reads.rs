@@ -1,7 +1,7 @@
 //! RDMA Reads of ours: requests that wait for room at the peer (ORD), and responses that are due.
 //!
-//! Owns the sink of every Read until the last octet of its last response has arrived and its CRC matched. Responses come in
-//! the order of the requests (RFC 5040 §5.5 (20)), each contiguous, so exactly one octet of one sink is due at any time.
+//! Owns the sink of every Read until the last byte of its last response has arrived and its CRC matched. Responses come in
+//! the order of the requests (RFC 5040 §5.5 (20)), each contiguous, so exactly one byte of one sink is due at any time.
 
 use std::collections::VecDeque;
 
@@ -22,16 +22,16 @@ struct Operation {
     stag: u32,
     base: u64,
     sources: std::vec::IntoIter<RemoteSegment>,
-    /// Octets of the sink for which a request was sent.
+    /// Bytes of the sink for which a request was sent.
     requested: usize,
 }
 
 /// A request that the peer has not answered in full.
 #[derive(Debug)]
 struct Due {
-    /// Place in the sink of the next octet.
+    /// Place in the sink of the next byte.
     at: usize,
-    /// Octets to come.
+    /// Bytes to come.
     left: u32,
     large: bool,
     /// The last request of its operation.
@@ -60,7 +60,7 @@ pub(super) struct Reads {
     requested: usize,
     due: VecDeque<Due>,
     large_due: usize,
-    /// Octets of responses so far.
+    /// Bytes of responses so far.
     answered: u64,
 }
 
@@ -125,7 +125,7 @@ impl Reads {
         Some(request)
     }
 
-    /// Octets of responses that took effect so far.
+    /// Bytes of responses that took effect so far.
     pub(super) const fn answered(&self) -> u64 {
         self.answered
     }
@@ -227,7 +227,7 @@ mod tests {
         reads
     }
 
-    // conformance: rfc5042-6.4.3.3-2
+    // requirement: rfc5042-6.4.3.3-2
     #[test]
     fn rfc5040_6_1_ord_is_respected() {
         let mut reads = Reads::new(2);
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(reads.admit(&segment(5, 1000, false), 101), bounds(1000, 101, 1000, 100));
         assert_eq!(reads.admit(&segment(5, 1001, false), 10), bounds(1001, 10, 1000, 100));
         assert_eq!(reads.admit(&segment(6, 1000, false), 10), Err(Violation::ResponseStag(6)));
-        // RFC 5041 §5.2 spares messages without octets, not segments.
+        // RFC 5041 §5.2 spares messages without bytes, not segments.
         assert_eq!(reads.admit(&segment(6, 1000, false), 0), Err(Violation::ResponseStag(6)));
         assert_eq!(reads.admit(&segment(5, 1000, true), 10), Err(Violation::ResponseLast { missing: 90 }));
         assert_eq!(reads.admit(&segment(5, 1000, false), 100), Err(Violation::ResponseLast { missing: 0 }));
@@ -274,7 +274,7 @@ mod tests {
     fn rfc5041_5_2_a_zero_length_response_checks_no_stag() {
         let mut reads = one_read(0);
         assert_eq!(reads.admit(&segment(77, 3, true), 0), Ok(0));
-        // One octet is not zero-length, and nobody asked for it.
+        // One byte is not zero-length, and nobody asked for it.
         assert_eq!(reads.admit(&segment(77, 3, true), 1), Err(Violation::ResponseStag(77)));
         let bounds = Violation::ResponseBounds { offset: 1000, length: 1, due_offset: 1000, due: 0 };
         assert_eq!(reads.admit(&segment(5, 1000, true), 1), Err(bounds));

@@ -1,6 +1,6 @@
 //! RDMA Reads of the peer: requests that were accepted and the responses that go out, in order.
 //!
-//! Holds a share of the memory that is read; the window stays pinned in the window table until the last octet of the
+//! Holds a share of the memory that is read; the window stays pinned in the window table until the last byte of the
 //! response is written.
 
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ pub(super) struct Response {
     /// STag of the source, if it is pinned.
     pub(super) source: Option<u32>,
     pub(super) data: Gather,
-    /// Octets for each segment, once the first is laid out.
+    /// Bytes for each segment, once the first is laid out.
     pub(super) segment: Option<usize>,
 }
 

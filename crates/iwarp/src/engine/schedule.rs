@@ -23,7 +23,7 @@ use crate::wire::ddp::{FIRST_MSN, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, qu
 use crate::wire::rdmap::Opcode;
 use crate::wire::terminate::Terminate;
 
-/// Octets laid out ahead of the socket. Bounds both the CRC work in front of a system call (what was just covered should still
+/// Bytes laid out ahead of the socket. Bounds both the CRC work in front of a system call (what was just covered should still
 /// be in the cache) and how long a new message waits behind bulk data.
 const BATCH: usize = 256 * 1024;
 
@@ -172,7 +172,7 @@ impl SendQueue {
     }
 }
 
-/// Octets for each segment of a message of `total` when `room` is the most: where segments are large, all get the same, so that no
+/// Bytes for each segment of a message of `total` when `room` is the most: where segments are large, all get the same, so that no
 /// small one is left at the end which the peer would have to copy.
 fn even_segment(total: usize, room: usize) -> usize {
     if total <= room || room < 4 * DIRECT_PLACEMENT_MIN {
@@ -207,7 +207,7 @@ impl Engine {
             && self.reads.is_empty())
     }
 
-    /// Whether octets wait for the socket.
+    /// Whether bytes wait for the socket.
     pub fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
@@ -238,7 +238,7 @@ impl Engine {
         self.output.with_slices(write)
     }
 
-    /// `count` octets, at least one, were written by one system call.
+    /// `count` bytes, at least one, were written by one system call.
     pub fn transmitted(&mut self, count: usize, now: Instant) {
         self.output.wrote(count);
         self.counters.send_calls += 1;

@@ -13,7 +13,7 @@ pub struct Timeouts {
     pub first_fpdu: Duration,
     /// For which an FPDU that has begun may stand still. 30 s.
     pub partial_fpdu: Duration,
-    /// Octets in a second that such an FPDU must move on average: what is slower stands still. With 0 any octet is progress. 8192, so
+    /// Bytes in a second that such an FPDU must move on average: what is slower stands still. With 0 any byte is progress. 8192, so
     /// that the longest FPDU has 8 s beyond [`partial_fpdu`](Self::partial_fpdu).
     pub least_rate: u64,
     /// Between two segments of the Read Response that is due. 60 s.

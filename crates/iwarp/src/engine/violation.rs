@@ -11,15 +11,15 @@ use crate::wire::terminate::cause;
 #[non_exhaustive]
 pub enum Violation {
     /// The CRC field does not match (RFC 5044 §4.4).
-    #[error("CRC mismatch in an FPDU with a ULPDU of {ulpdu_len} octets")]
+    #[error("CRC mismatch in an FPDU with a ULPDU of {ulpdu_len} bytes")]
     Crc {
-        /// Octets of the ULPDU, by a length field that may itself be damaged.
+        /// Bytes of the ULPDU, by a length field that may itself be damaged.
         ulpdu_len: usize,
     },
     /// No legal DDP header.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// No legal RDMAP control octet.
+    /// No legal RDMAP control byte.
     #[error(transparent)]
     Control(#[from] ControlError),
     /// An opcode in a segment of the wrong kind, or that changes inside a message.
@@ -43,7 +43,7 @@ pub enum Violation {
         /// What should have come.
         due: u32,
     },
-    /// Not the next octet of its message.
+    /// Not the next byte of its message.
     #[error("message offset {seen}; {due} is due")]
     Offset {
         /// What came.
@@ -52,12 +52,12 @@ pub enum Violation {
         due: usize,
     },
     /// A Send without a posted Receive.
-    #[error("a Send of {0} octets or more came, but no Receive is posted")]
+    #[error("a Send of {0} bytes or more came, but no Receive is posted")]
     NoReceive(usize),
     /// A Send longer than its Receive.
-    #[error("a Send of {seen} octets or more came for a Receive of {capacity}")]
+    #[error("a Send of {seen} bytes or more came for a Receive of {capacity}")]
     TooLong {
-        /// Octets so far.
+        /// Bytes so far.
         seen: usize,
         /// Capacity of the Receive.
         capacity: usize,
@@ -72,48 +72,48 @@ pub enum Violation {
     #[error("STag {0:#010x} is not open to RDMA Writes")]
     WriteStag(u32),
     /// A tagged segment that begins or ends outside its memory.
-    #[error("{length} octets at {offset:#x} are outside the memory of STag {stag:#010x}")]
+    #[error("{length} bytes at {offset:#x} are outside the memory of STag {stag:#010x}")]
     WriteBounds {
         /// Steering tag.
         stag: u32,
-        /// First octet.
+        /// First byte.
         offset: u64,
-        /// Octets.
+        /// Bytes.
         length: usize,
     },
     /// A tagged offset that wraps.
-    #[error("{length} octets at {offset:#x} wrap")]
+    #[error("{length} bytes at {offset:#x} wrap")]
     WriteWrap {
-        /// First octet.
+        /// First byte.
         offset: u64,
-        /// Octets.
+        /// Bytes.
         length: usize,
     },
     /// A Read Response that nobody asked for, or for another sink.
     #[error("a Read Response for STag {0:#010x} came, which no outstanding Read names")]
     ResponseStag(u32),
     /// A Read Response out of place or beyond what was asked for.
-    #[error("a Read Response of {length} octets at {offset:#x}; {due} octets at {due_offset:#x} are due")]
+    #[error("a Read Response of {length} bytes at {offset:#x}; {due} bytes at {due_offset:#x} are due")]
     ResponseBounds {
-        /// First octet.
+        /// First byte.
         offset: u64,
-        /// Octets.
+        /// Bytes.
         length: usize,
-        /// Where the next octet is due.
+        /// Where the next byte is due.
         due_offset: u64,
         /// How many are due at most.
         due: u32,
     },
     /// A Read Response whose Last flag comes too early or not at all.
     #[error(
-        "the Last flag of a Read Response does not stand where the Read ends; {missing} octets are missing"
+        "the Last flag of a Read Response does not stand where the Read ends; {missing} bytes are missing"
     )]
     ResponseLast {
-        /// Octets still due.
+        /// Bytes still due.
         missing: u32,
     },
-    /// An RDMA Read Request that is not exactly one segment with 28 octets.
-    #[error("an RDMA Read Request with {0} octets; 28 in one segment are allowed")]
+    /// An RDMA Read Request that is not exactly one segment with 28 bytes.
+    #[error("an RDMA Read Request with {0} bytes; 28 in one segment are allowed")]
     ReadRequestLength(usize),
     /// More RDMA Read Requests than negotiated.
     #[error("more than {0} RDMA Read Requests outstanding")]
@@ -125,21 +125,21 @@ pub enum Violation {
     #[error("STag {0:#010x} is not open to RDMA Reads")]
     ReadAccess(u32),
     /// The source of an RDMA Read is outside its window.
-    #[error("{size} octets at {offset:#x} are outside the memory of STag {stag:#010x}")]
+    #[error("{size} bytes at {offset:#x} are outside the memory of STag {stag:#010x}")]
     ReadBounds {
         /// Steering tag.
         stag: u32,
-        /// First octet.
+        /// First byte.
         offset: u64,
-        /// Octets.
+        /// Bytes.
         size: u32,
     },
     /// The source of an RDMA Read wraps.
-    #[error("{size} octets at {offset:#x} wrap")]
+    #[error("{size} bytes at {offset:#x} wrap")]
     ReadWrap {
-        /// First octet.
+        /// First byte.
         offset: u64,
-        /// Octets.
+        /// Bytes.
         size: u32,
     },
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the memory of every bound window until the window is invalid *and* nothing of the connection uses the memory any
 //! more: Read Responses that are queued or half sent (`readers`) and a segment that is being placed (`placing`). Keys and
-//! addresses are random (RFC 5042 §6.1.1), valid on this connection only, for exactly the octets bound.
+//! addresses are random (RFC 5042 §6.1.1), valid on this connection only, for exactly the bytes bound.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -87,7 +87,7 @@ impl WindowTable {
         }
     }
 
-    /// A key that names nothing yet, and a place for `length` octets that does not wrap.
+    /// A key that names nothing yet, and a place for `length` bytes that does not wrap.
     pub(super) fn fresh_name(&mut self, length: u32) -> (u32, u64) {
         let key = loop {
             let key = self.random.next_u32();

@@ -49,7 +49,7 @@ impl IwarpConnector {
         // `siw` wants the Request in one piece, and nothing behind it before its Reply.
         stream.write_all(&request).await?;
         let result =
-            socket::read_frame(&mut stream, within, "its MPA Reply", |octets| initiator.handle(octets)).await;
+            socket::read_frame(&mut stream, within, "its MPA Reply", |bytes| initiator.handle(bytes)).await;
         match result {
             Ok((negotiated, behind)) => {
                 tracing::debug!(

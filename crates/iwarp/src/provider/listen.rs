@@ -76,7 +76,7 @@ impl Incoming for IwarpIncoming {
             let mut responder = Responder::new();
             let within = config.timeouts.startup;
             let result =
-                socket::read_frame(&mut stream, within, "its MPA Request", |octets| responder.handle(octets))
+                socket::read_frame(&mut stream, within, "its MPA Request", |bytes| responder.handle(bytes))
                     .await;
             match result {
                 Ok((request, behind)) => {

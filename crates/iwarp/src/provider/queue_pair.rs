@@ -26,9 +26,9 @@ use crate::startup::Negotiated;
 
 /// System calls in one call of `poll` before other tasks get a turn.
 const CALLS_PER_POLL: usize = 64;
-/// Octets moved each way in one call of `poll` before other tasks get a turn.
-const OCTETS_PER_POLL: usize = 512 * 1024;
-/// Octets up to which output is copied together for one plain `send`: a few small messages.
+/// Bytes moved each way in one call of `poll` before other tasks get a turn.
+const BYTES_PER_POLL: usize = 512 * 1024;
+/// Bytes up to which output is copied together for one plain `send`: a few small messages.
 const SHORT_OUTPUT: usize = 512;
 /// Completions from one call of `poll`.
 const COMPLETIONS_PER_POLL: usize = 256;
@@ -230,25 +230,25 @@ impl Clock {
 /// What one call of `poll` may still do in one direction.
 struct Budget {
     calls: usize,
-    octets: usize,
+    bytes: usize,
 }
 
 impl Budget {
     const fn new() -> Self {
-        Self { calls: CALLS_PER_POLL, octets: OCTETS_PER_POLL }
+        Self { calls: CALLS_PER_POLL, bytes: BYTES_PER_POLL }
     }
 
-    fn spend(&mut self, octets: usize) {
+    fn spend(&mut self, bytes: usize) {
         self.calls = self.calls.saturating_sub(1);
-        self.octets = self.octets.saturating_sub(octets);
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 
     const fn is_used_up(&self) -> bool {
-        self.calls == 0 || self.octets == 0
+        self.calls == 0 || self.bytes == 0
     }
 }
 
-/// Sends what is lent, `len` octets. What is short is put together first: a list costs the kernel more than the copy.
+/// Sends what is lent, `len` bytes. What is short is put together first: a list costs the kernel more than the copy.
 fn send(
     stream: &TcpStream,
     slices: &[IoSlice<'_>],

@@ -1,4 +1,4 @@
-//! Socket options and the octets of start-up.
+//! Socket options and the bytes of start-up.
 
 use std::io;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::wire::terminate::Terminate;
 
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_RETRIES: u32 = 6;
-/// Octets that TCP may hold unsent, on Linux. More would only wait in the kernel, out of reach of the scheduler that lets small
+/// Bytes that TCP may hold unsent, on Linux. More would only wait in the kernel, out of reach of the scheduler that lets small
 /// messages pass. Much less, and both ends sleep and wake each other for every other segment: at 128 KiB a stream over
 /// loopback has less than half of the rate that it has at 512 KiB, from where on more does not help.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -67,8 +67,8 @@ pub(super) async fn read_frame<T>(
                 let closed = format!("the peer closed before {what}");
                 return Err(FrameFailure::Connect(ConnectError::Protocol(closed)));
             }
-            let octets = buffer.get(..count).unwrap_or_default();
-            if let Some(result) = feed(octets).map_err(FrameFailure::Startup)? {
+            let bytes = buffer.get(..count).unwrap_or_default();
+            if let Some(result) = feed(bytes).map_err(FrameFailure::Startup)? {
                 return Ok(result);
             }
         }

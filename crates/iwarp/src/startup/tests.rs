@@ -6,22 +6,22 @@ fn settings(private_data: &[u8], ird: u16, ord: u16) -> Settings {
     Settings { private_data: Bytes::copy_from_slice(private_data), ird, ord, ..Settings::default() }
 }
 
-/// Both sides, the Request and Reply cut into single octets.
+/// Both sides, the Request and Reply cut into single bytes.
 fn negotiate(client: Settings, server: Settings) -> Result<(Negotiated, Negotiated), StartupError> {
     let (mut initiator, request) = Initiator::new(client)?;
     let mut responder = Responder::new();
     let mut seen = None;
-    for octet in &request {
+    for byte in &request {
         assert!(seen.is_none());
-        seen = responder.handle(std::slice::from_ref(octet))?;
+        seen = responder.handle(std::slice::from_ref(byte))?;
     }
     let (request, behind) = seen.unwrap();
     assert!(behind.is_empty());
     let (reply, ours) = request.accept(&server)?;
     let mut seen = None;
-    for octet in &reply {
+    for byte in &reply {
         assert!(seen.is_none());
-        seen = initiator.handle(std::slice::from_ref(octet))?;
+        seen = initiator.handle(std::slice::from_ref(byte))?;
     }
     let (theirs, _) = seen.unwrap();
     Ok((theirs, ours))

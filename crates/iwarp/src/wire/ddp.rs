@@ -1,13 +1,13 @@
-//! DDP segment headers (RFC 5041 §4): tagged (14 octets) and untagged (18 octets).
+//! DDP segment headers (RFC 5041 §4): tagged (14 bytes) and untagged (18 bytes).
 //!
-//! RsvdULP is RDMAP's: its first octet is the RDMAP control field, and in untagged segments the other four are the Invalidate
+//! RsvdULP is RDMAP's: its first byte is the RDMAP control field, and in untagged segments the other four are the Invalidate
 //! STag ([`rdmap`](super::rdmap)).
 
 use super::{be32, be64, put};
 
-/// Octets of a tagged segment's header.
+/// Bytes of a tagged segment's header.
 pub const TAGGED_LEN: usize = 14;
-/// Octets of an untagged segment's header.
+/// Bytes of an untagged segment's header.
 pub const UNTAGGED_LEN: usize = 18;
 /// The DDP version this crate speaks (RFC 5041 §4.1: DV = 01).
 pub const VERSION: u8 = 1;
@@ -52,11 +52,11 @@ pub enum Header {
 pub struct Tagged {
     /// Last segment of its message.
     pub last: bool,
-    /// First octet of RsvdULP: the RDMAP control field.
+    /// First byte of RsvdULP: the RDMAP control field.
     pub control: u8,
     /// Steering tag.
     pub stag: u32,
-    /// Tagged offset of the segment's first octet.
+    /// Tagged offset of the segment's first byte.
     pub offset: u64,
 }
 
@@ -65,24 +65,24 @@ pub struct Tagged {
 pub struct Untagged {
     /// Last segment of its message.
     pub last: bool,
-    /// First octet of RsvdULP: the RDMAP control field.
+    /// First byte of RsvdULP: the RDMAP control field.
     pub control: u8,
-    /// The other four octets of RsvdULP: the Invalidate STag, or 0.
+    /// The other four bytes of RsvdULP: the Invalidate STag, or 0.
     pub invalidate: u32,
     /// Queue number.
     pub queue: u32,
     /// Message sequence number, counted for each queue from 1.
     pub msn: u32,
-    /// Offset of the segment's first octet in its message.
+    /// Offset of the segment's first byte in its message.
     pub offset: u32,
 }
 
-/// Why octets are no DDP header of version 1.
+/// Why bytes are no DDP header of version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
     /// The ULPDU ends inside the header.
-    #[error("ULPDU of {0} octets is too short for its DDP header")]
+    #[error("ULPDU of {0} bytes is too short for its DDP header")]
     Truncated(usize),
     /// DV is not 1.
     #[error("DDP version {version}; {VERSION} is known")]
@@ -110,7 +110,7 @@ impl Header {
         header.ok_or(HeaderError::Truncated(ulpdu.len()))
     }
 
-    /// Octets of this header.
+    /// Bytes of this header.
     pub const fn encoded_len(&self) -> usize {
         match self {
             Self::Tagged(_) => TAGGED_LEN,
@@ -118,7 +118,7 @@ impl Header {
         }
     }
 
-    /// The RDMAP control octet.
+    /// The RDMAP control byte.
     pub const fn control(&self) -> u8 {
         match self {
             Self::Tagged(header) => header.control,
@@ -136,7 +136,7 @@ impl Header {
 }
 
 impl Tagged {
-    /// The 14 octets.
+    /// The 14 bytes.
     pub fn encode(&self) -> [u8; TAGGED_LEN] {
         let mut bytes = [0; TAGGED_LEN];
         put(&mut bytes, field::CONTROL, &[TAGGED | if self.last { LAST } else { 0 } | VERSION]);
@@ -148,7 +148,7 @@ impl Tagged {
 }
 
 impl Untagged {
-    /// The 18 octets.
+    /// The 18 bytes.
     pub fn encode(&self) -> [u8; UNTAGGED_LEN] {
         let mut bytes = [0; UNTAGGED_LEN];
         put(&mut bytes, field::CONTROL, &[if self.last { LAST } else { 0 } | VERSION]);
@@ -187,7 +187,7 @@ impl<'a> HeaderView<'a> {
         Some(self.flags()? & VERSION_MASK)
     }
 
-    /// Octets of the header that the T bit announces.
+    /// Bytes of the header that the T bit announces.
     pub fn header_len(&self) -> Option<usize> {
         Some(if self.is_tagged()? { TAGGED_LEN } else { UNTAGGED_LEN })
     }

@@ -2,17 +2,17 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use super::{be16, octets};
+use super::{array, be16};
 
-/// From this many octets on, folding with wide registers beats the CRC instruction of the processor: about four times as fast for
+/// From this many bytes on, folding with wide registers beats the CRC instruction of the processor: about four times as fast for
 /// bulk, slower for headers.
 const WIDE_MIN: usize = 512;
 
-/// Octets of the ULPDU_Length field.
+/// Bytes of the ULPDU_Length field.
 pub const LENGTH_LEN: usize = 2;
-/// Octets of the CRC field.
+/// Bytes of the CRC field.
 pub const CRC_LEN: usize = 4;
-/// Octets that an FPDU adds to its ULPDU, pad and markers aside.
+/// Bytes that an FPDU adds to its ULPDU, pad and markers aside.
 pub const OVERHEAD: usize = LENGTH_LEN + CRC_LEN;
 /// Largest ULPDU that the length field can state.
 pub const MAX_ULPDU: usize = u16::MAX as usize;
@@ -23,23 +23,23 @@ pub const MAX_FPDU: usize = LENGTH_LEN + MAX_ULPDU + MAX_PAD + CRC_LEN;
 /// RFC 5044 §4.5: an MPA sender offers DDP at least this much.
 pub const MIN_MULPDU: usize = 128;
 
-/// Zero octets after a ULPDU of `ulpdu_len` octets (RFC 5044 §4.1: length field, ULPDU and pad are a multiple of four).
+/// Zero bytes after a ULPDU of `ulpdu_len` bytes (RFC 5044 §4.1: length field, ULPDU and pad are a multiple of four).
 pub const fn pad_len(ulpdu_len: usize) -> usize {
     (LENGTH_LEN + ulpdu_len).wrapping_neg() & 3
 }
 
-/// Octets of an FPDU without markers.
+/// Bytes of an FPDU without markers.
 pub const fn fpdu_len(ulpdu_len: usize) -> usize {
     OVERHEAD + ulpdu_len + pad_len(ulpdu_len)
 }
 
-/// Largest ULPDU whose FPDU fits a TCP segment of `emss` octets (RFC 5044 §4.5), within 128 and 65535.
+/// Largest ULPDU whose FPDU fits a TCP segment of `emss` bytes (RFC 5044 §4.5), within 128 and 65535.
 pub fn mulpdu(emss: usize, markers: bool) -> usize {
-    let marker_octets = if markers { 4 * emss.div_ceil(super::marker::INTERVAL) } else { 0 };
-    emss.saturating_sub(OVERHEAD + marker_octets + emss % 4).clamp(MIN_MULPDU, MAX_ULPDU)
+    let marker_bytes = if markers { 4 * emss.div_ceil(super::marker::INTERVAL) } else { 0 };
+    emss.saturating_sub(OVERHEAD + marker_bytes + emss % 4).clamp(MIN_MULPDU, MAX_ULPDU)
 }
 
-/// A running CRC32c over the octets of one FPDU.
+/// A running CRC32c over the bytes of one FPDU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crc(u32);
 
@@ -61,13 +61,13 @@ impl Crc {
         }
     }
 
-    /// The CRC field (RFC 5044 §4.4, Figure 5: least significant octet first).
+    /// The CRC field (RFC 5044 §4.4, Figure 5: least significant byte first).
     pub const fn wire(self) -> [u8; CRC_LEN] {
         self.0.to_le_bytes()
     }
 }
 
-/// A whole FPDU around `ulpdu`, without markers. The CRC field is zero when `crc` is off. `None` above 65535 octets.
+/// A whole FPDU around `ulpdu`, without markers. The CRC field is zero when `crc` is off. `None` above 65535 bytes.
 ///
 /// For tools, tests and start-up: the endpoint never copies payload into an FPDU.
 pub fn seal(ulpdu: &[u8], crc: bool) -> Option<Vec<u8>> {
@@ -109,7 +109,7 @@ impl<'a> FpduView<'a> {
 
     /// The CRC field.
     pub fn crc(&self) -> Option<[u8; CRC_LEN]> {
-        octets(self.bytes, self.fpdu_len()? - CRC_LEN)
+        array(self.bytes, self.fpdu_len()? - CRC_LEN)
     }
 
     /// Whether the CRC field holds the CRC32c of what precedes it; `None` if the FPDU is not complete.
@@ -119,7 +119,7 @@ impl<'a> FpduView<'a> {
         Some(sum.wire() == self.crc()?)
     }
 
-    /// Octets of the whole FPDU by its length field.
+    /// Bytes of the whole FPDU by its length field.
     pub fn fpdu_len(&self) -> Option<usize> {
         Some(fpdu_len(usize::from(self.ulpdu_len()?)))
     }

@@ -7,7 +7,7 @@
 //!
 //! Nothing here owns payload, allocates in proportion to a number read from the wire, or knows a connection.
 //!
-//! All integers are big-endian except the CRC of an FPDU (RFC 5044 §4.4: least significant octet first).
+//! All integers are big-endian except the CRC of an FPDU (RFC 5044 §4.4: least significant byte first).
 
 pub mod ddp;
 pub mod fpdu;
@@ -16,21 +16,21 @@ pub mod mpa;
 pub mod rdmap;
 pub mod terminate;
 
-/// The `N` octets at `at`, if they are there.
-fn octets<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+/// The `N` bytes at `at`, if they are there.
+fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
 
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {
-    octets(bytes, at).map(u16::from_be_bytes)
+    array(bytes, at).map(u16::from_be_bytes)
 }
 
 fn be32(bytes: &[u8], at: usize) -> Option<u32> {
-    octets(bytes, at).map(u32::from_be_bytes)
+    array(bytes, at).map(u32::from_be_bytes)
 }
 
 fn be64(bytes: &[u8], at: usize) -> Option<u64> {
-    octets(bytes, at).map(u64::from_be_bytes)
+    array(bytes, at).map(u64::from_be_bytes)
 }
 
 /// Writes `value` at `at`; what lies outside `bytes` is dropped (callers size their arrays by named constants).
@@ -42,7 +42,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 
 #[cfg(test)]
 pub(crate) mod hex {
-    /// Octets of a hex dump; blanks and `|` are for the reader.
+    /// Bytes of a hex dump; blanks and `|` are for the reader.
     pub(crate) fn hex(dump: &str) -> Vec<u8> {
         let digits: Vec<u8> = dump.bytes().filter(u8::is_ascii_hexdigit).collect();
         digits

@@ -1,15 +1,15 @@
 //! MPA start-up frames: Request and Reply, revision 1 (RFC 5044 §7.1.1) and revision 2 with enhanced data (RFC 6581 §6, §9).
 //!
-//! A frame owns its private data (at most 512 octets). A malformed frame is a [`FrameError`]; RFC 5044 §7.1.2 asks to close TCP
+//! A frame owns its private data (at most 512 bytes). A malformed frame is a [`FrameError`]; RFC 5044 §7.1.2 asks to close TCP
 //! on each of them.
 
-use super::{be16, be32, octets};
+use super::{array, be16, be32};
 
-/// Octets of key, flags, revision and private data length.
+/// Bytes of key, flags, revision and private data length.
 pub const HEADER_LEN: usize = 20;
 /// Largest PD_Length (RFC 5044 §7.1.1).
 pub const MAX_PRIVATE_DATA: usize = 512;
-/// Octets of the enhanced data, which lead the private data when the S flag is set (RFC 6581 §9).
+/// Bytes of the enhanced data, which lead the private data when the S flag is set (RFC 6581 §9).
 pub const ENHANCED_LEN: usize = 4;
 /// Largest IRD or ORD that fits its field; [`NOT_NEGOTIATED`] is no count.
 pub const MAX_DEPTH: u16 = 0x3FFE;
@@ -47,7 +47,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    /// The 16 octets that open such a frame.
+    /// The 16 bytes that open such a frame.
     pub const fn key(self) -> [u8; KEY_LEN] {
         match self {
             Self::Request => REQUEST_KEY,
@@ -101,7 +101,7 @@ impl RtrSet {
     }
 }
 
-/// Enhanced data: four octets in front of the ULP's private data (RFC 6581 §9).
+/// Enhanced data: four bytes in front of the ULP's private data (RFC 6581 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enhanced {
     /// `Some`: peer-to-peer model with these RTR types (bit A with B, C, D); `None`: client-server model.
@@ -118,7 +118,7 @@ impl Enhanced {
     const C: u32 = 1 << 15;
     const D: u32 = 1 << 14;
 
-    /// Reads the four octets; every value is legal.
+    /// Reads the four bytes; every value is legal.
     pub fn decode(word: [u8; ENHANCED_LEN]) -> Self {
         let word = u32::from_be_bytes(word);
         // RFC 6581 §9.2: without A the other three bits are ignored.
@@ -130,7 +130,7 @@ impl Enhanced {
         Self { peer_to_peer, ird: depth(word >> 16), ord: depth(word) }
     }
 
-    /// The four octets.
+    /// The four bytes.
     pub fn encode(self) -> [u8; ENHANCED_LEN] {
         let flag = |set: bool, bit: u32| if set { bit } else { 0 };
         let rtr = self.peer_to_peer.unwrap_or_default();
@@ -155,7 +155,7 @@ fn depth(word: u32) -> u16 {
 #[non_exhaustive]
 pub enum FrameError {
     /// The key is neither that of a Request nor that of a Reply.
-    #[error("the peer does not speak MPA: its first octets are no MPA key")]
+    #[error("the peer does not speak MPA: its first bytes are no MPA key")]
     Key,
     /// A Request came where a Reply was due, or the reverse.
     #[error("MPA {seen:?} frame where a {due:?} frame is due: both sides play the same role")]
@@ -169,10 +169,10 @@ pub enum FrameError {
     #[error("MPA revision {0}; 1 and 2 are known")]
     Revision(u8),
     /// PD_Length beyond 512.
-    #[error("MPA private data of {0} octets; at most {MAX_PRIVATE_DATA} are allowed")]
+    #[error("MPA private data of {0} bytes; at most {MAX_PRIVATE_DATA} are allowed")]
     PrivateDataTooLong(u16),
-    /// The S flag promises enhanced data, but there are fewer than four octets of private data.
-    #[error("MPA enhanced data announced, but only {0} octets of private data")]
+    /// The S flag promises enhanced data, but there are fewer than four bytes of private data.
+    #[error("MPA enhanced data announced, but only {0} bytes of private data")]
     EnhancedTooShort(u16),
 }
 
@@ -200,8 +200,8 @@ pub struct Frame {
 impl Frame {
     /// Reads a frame of kind `due` at the front of `stream`.
     ///
-    /// `Ok(None)`: more octets are needed. `Ok(Some((frame, used)))`: the frame took `used` octets; what follows belongs to
-    /// full operation. An error is reported with the first octet that shows it.
+    /// `Ok(None)`: more bytes are needed. `Ok(Some((frame, used)))`: the frame took `used` bytes; what follows belongs to
+    /// full operation. An error is reported with the first byte that shows it.
     pub fn decode(stream: &[u8], due: FrameKind) -> Result<Option<(Self, usize)>, FrameError> {
         // RFC 5044 §7.1.2 (5), (8): a wrong key, or the key of the other role, ends the start-up.
         let seen = stream.get(..KEY_LEN).unwrap_or(stream);
@@ -303,16 +303,16 @@ impl<'a> FrameView<'a> {
 
     /// Which key the frame opens with, if either.
     pub fn kind(&self) -> Option<FrameKind> {
-        let key: [u8; KEY_LEN] = octets(self.bytes, 0)?;
+        let key: [u8; KEY_LEN] = array(self.bytes, 0)?;
         [FrameKind::Request, FrameKind::Reply].into_iter().find(|kind| kind.key() == key)
     }
 
-    /// The flags octet.
+    /// The flags byte.
     pub fn flags(&self) -> Option<u8> {
         self.bytes.get(field::FLAGS).copied()
     }
 
-    /// The revision octet.
+    /// The revision byte.
     pub fn revision(&self) -> Option<u8> {
         self.bytes.get(field::REVISION).copied()
     }
@@ -335,7 +335,7 @@ impl<'a> FrameView<'a> {
         Some(Enhanced::decode(word.to_be_bytes()))
     }
 
-    /// Octets of the whole frame by its length field.
+    /// Bytes of the whole frame by its length field.
     pub fn frame_len(&self) -> Option<usize> {
         Some(HEADER_LEN + usize::from(self.private_data_len()?))
     }

@@ -1,10 +1,10 @@
-//! RDMAP control octet, opcodes and the RDMA Read Request header (RFC 5040 §4; the opcodes above 7 are RFC 7306's).
+//! RDMAP control byte, opcodes and the RDMA Read Request header (RFC 5040 §4; the opcodes above 7 are RFC 7306's).
 
 use super::{be32, be64, put};
 
 /// The RDMAP version this crate speaks (RFC 5040 §4.1: RV = 01).
 pub const VERSION: u8 = 1;
-/// Octets of an RDMA Read Request header (RFC 5040 §4.4).
+/// Bytes of an RDMA Read Request header (RFC 5040 §4.4).
 pub const READ_REQUEST_LEN: usize = 28;
 
 const VERSION_SHIFT: u32 = 6;
@@ -85,13 +85,13 @@ impl Opcode {
         matches!(self, Self::Write | Self::ReadResponse)
     }
 
-    /// The control octet of a message of this kind.
+    /// The control byte of a message of this kind.
     pub const fn control(self) -> u8 {
         VERSION << VERSION_SHIFT | self.wire()
     }
 }
 
-/// Why a control octet is refused.
+/// Why a control byte is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
@@ -103,7 +103,7 @@ pub enum ControlError {
     Opcode(u8),
 }
 
-/// Reads a control octet.
+/// Reads a control byte.
 pub fn opcode(control: u8) -> Result<Opcode, ControlError> {
     // RFC 5040 §7.2: version before opcode.
     if control >> VERSION_SHIFT != VERSION {
@@ -132,7 +132,7 @@ pub const fn opcode_name(control: u8) -> &'static str {
     }
 }
 
-/// The version bits of a control octet.
+/// The version bits of a control byte.
 pub const fn control_version(control: u8) -> u8 {
     control >> VERSION_SHIFT
 }
@@ -150,18 +150,18 @@ mod field {
 pub struct ReadRequest {
     /// Steering tag at the reader, copied into each segment of the response.
     pub sink_stag: u32,
-    /// Tagged offset at the reader of the first octet.
+    /// Tagged offset at the reader of the first byte.
     pub sink_offset: u64,
-    /// Octets to read.
+    /// Bytes to read.
     pub size: u32,
     /// Steering tag of the memory to read from.
     pub source_stag: u32,
-    /// Tagged offset of the first octet to read.
+    /// Tagged offset of the first byte to read.
     pub source_offset: u64,
 }
 
 impl ReadRequest {
-    /// Reads the header, if all 28 octets are there.
+    /// Reads the header, if all 28 bytes are there.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         Some(Self {
             sink_stag: be32(bytes, field::SINK_STAG)?,
@@ -172,7 +172,7 @@ impl ReadRequest {
         })
     }
 
-    /// The 28 octets.
+    /// The 28 bytes.
     pub fn encode(&self) -> [u8; READ_REQUEST_LEN] {
         let mut bytes = [0; READ_REQUEST_LEN];
         put(&mut bytes, field::SINK_STAG, &self.sink_stag.to_be_bytes());

@@ -6,9 +6,9 @@ use super::ddp::{TAGGED_LEN, UNTAGGED_LEN};
 use super::put;
 use super::rdmap::{READ_REQUEST_LEN, ReadRequest};
 
-/// Octets of a Terminate header without terminated headers.
+/// Bytes of a Terminate header without terminated headers.
 pub const CONTROL_LEN: usize = 4;
-/// Octets of a Terminate header with everything in it.
+/// Bytes of a Terminate header with everything in it.
 pub const MAX_LEN: usize = CONTROL_LEN + SEGMENT_LENGTH_LEN + UNTAGGED_LEN + READ_REQUEST_LEN;
 
 const SEGMENT_LENGTH_LEN: usize = 2;
@@ -114,9 +114,9 @@ pub const fn describe(cause: TerminateCause) -> Option<&'static str> {
 /// The DDP header of the segment that is complained about, as it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TerminatedHeader {
-    /// 14 octets.
+    /// 14 bytes.
     Tagged([u8; TAGGED_LEN]),
-    /// 18 octets.
+    /// 18 bytes.
     Untagged([u8; UNTAGGED_LEN]),
 }
 
@@ -130,10 +130,10 @@ impl TerminatedHeader {
         }
     }
 
-    const fn octets(&self) -> &[u8] {
+    const fn bytes(&self) -> &[u8] {
         match self {
-            Self::Tagged(octets) => octets,
-            Self::Untagged(octets) => octets,
+            Self::Tagged(bytes) => bytes,
+            Self::Untagged(bytes) => bytes,
         }
     }
 }
@@ -156,7 +156,7 @@ impl Terminate {
         Self { cause, segment: None, read_request: None }
     }
 
-    /// The Terminate header; the second value says how many octets of it are used.
+    /// The Terminate header; the second value says how many bytes of it are used.
     pub fn encode(&self) -> ([u8; MAX_LEN], usize) {
         let mut bytes = [0; MAX_LEN];
         let mut flags = 0;
@@ -165,8 +165,8 @@ impl Terminate {
             flags |= FLAG_LENGTH | FLAG_DDP;
             put(&mut bytes, used, &length.to_be_bytes());
             used += SEGMENT_LENGTH_LEN;
-            put(&mut bytes, used, header.octets());
-            used += header.octets().len();
+            put(&mut bytes, used, header.bytes());
+            used += header.bytes().len();
             if let Some(request) = &self.read_request {
                 flags |= FLAG_RDMAP;
                 put(&mut bytes, used, &request.encode());
@@ -192,11 +192,11 @@ impl<'a> TerminateView<'a> {
 
     /// Layer, type and code as RFC 5040 lays them out.
     pub fn cause(&self) -> Option<TerminateCause> {
-        let [first, code] = super::octets(self.bytes, 0)?;
+        let [first, code] = super::array(self.bytes, 0)?;
         Some(TerminateCause { layer: first >> 4, error_type: first & 0x0F, code })
     }
 
-    /// Header control octet: RFC 5040 has M, D and R in its upper three bits, `siw` in its lower three.
+    /// Header control byte: RFC 5040 has M, D and R in its upper three bits, `siw` in its lower three.
     pub fn header_control(&self) -> Option<u8> {
         self.bytes.get(2).copied()
     }

@@ -90,7 +90,7 @@ impl NfsUrl {
         self.components.last().map(Vec::as_slice)
     }
 
-    /// The URL of the entry `name` of this directory. The name is one component, whatever octets it is made of.
+    /// The URL of the entry `name` of this directory. The name is one component, whatever bytes it is made of.
     #[must_use]
     pub fn child(&self, name: &[u8]) -> Self {
         let mut child = self.clone();

@@ -58,8 +58,8 @@ impl Location {
 /// Looks a path up in a list of mounts, in the format of `/proc/self/mountinfo`.
 fn locate(mounts: &[u8], mount: &[u8], path: &Path) -> Option<Location> {
     let mut fields = mounts
-        .split(|octet| *octet == b'\n')
-        .map(|line| line.split(|octet| *octet == b' '))
+        .split(|byte| *byte == b'\n')
+        .map(|line| line.split(|byte| *byte == b' '))
         .find_map(|mut fields| (fields.next() == Some(mount)).then_some(fields))?;
     let (_parent, device) = (fields.next()?, fields.next()?);
     let (root, point) = (unescape(fields.next()?), unescape(fields.next()?));
@@ -72,12 +72,12 @@ fn locate(mounts: &[u8], mount: &[u8], path: &Path) -> Option<Location> {
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
-    while let Some((octet, behind)) = rest.split_first() {
-        let escaped = behind.first_chunk::<3>().filter(|_| *octet == b'\\').and_then(|digits| {
+    while let Some((byte, behind)) = rest.split_first() {
+        let escaped = behind.first_chunk::<3>().filter(|_| *byte == b'\\').and_then(|digits| {
             let digits = std::str::from_utf8(digits).ok()?;
             u8::from_str_radix(digits, 8).ok()
         });
-        plain.push(escaped.unwrap_or(*octet));
+        plain.push(escaped.unwrap_or(*byte));
         rest = if escaped.is_some() { behind.get(3..).unwrap_or_default() } else { behind };
     }
     plain

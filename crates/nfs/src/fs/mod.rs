@@ -98,7 +98,7 @@ pub trait FileSystem: Send + Sync + 'static {
     /// file systems below the root are not entered), [`FsError::Stale`], ...
     fn lookup(&self, who: &Identity, directory: &FileId, name: LookupName<'_>) -> Result<Found, FsError>;
 
-    /// Copies the text of a symbolic link into the front of `target`, and says how long it is, in octets.
+    /// Copies the text of a symbolic link into the front of `target`, and says how long it is, in bytes.
     ///
     /// # Errors
     /// [`FsError::InvalidArgument`] if the object is no link, [`FsError::ServerFault`] if the text does not fit.
@@ -121,7 +121,7 @@ pub trait FileSystem: Send + Sync + 'static {
         None
     }
 
-    /// Reads from a regular file into the front of `buffer`. A read at or behind the end gives 0 octets.
+    /// Reads from a regular file into the front of `buffer`. A read at or behind the end gives 0 bytes.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`], [`FsError::InvalidArgument`] (neither file nor directory),
@@ -134,7 +134,7 @@ pub trait FileSystem: Send + Sync + 'static {
         buffer: &mut [u8],
     ) -> Result<ReadResult, FsError>;
 
-    /// Which parts of a regular file may have other octets than zeros, from `offset` on, at most `limit` of them. Needs the
+    /// Which parts of a regular file may have other bytes than zeros, from `offset` on, at most `limit` of them. Needs the
     /// right to read, like [`Self::read`]. By default everything is data, which tells nothing of the file.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ pub trait FileSystem: Send + Sync + 'static {
         outcome
     }
 
-    /// Brings what was written to `count` octets from `offset` to stable storage (`count` 0: to the end). The
+    /// Brings what was written to `count` bytes from `offset` to stable storage (`count` 0: to the end). The
     /// result is the write verifier.
     fn commit(&self, who: &Identity, id: &FileId, offset: u64, count: u32) -> Outcome<u64>;
 

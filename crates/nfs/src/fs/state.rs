@@ -50,7 +50,7 @@ pub enum StateError {
         secret: bool,
     },
     /// The key does not have its length.
-    #[error("{} has {length} octets instead of {KEY_SIZE}: remove it to make a new key (all file handles that \
+    #[error("{} has {length} bytes instead of {KEY_SIZE}: remove it to make a new key (all file handles that \
              clients hold become invalid)", .path.display())]
     DamagedKey {
         /// The file.
@@ -218,10 +218,10 @@ fn load_or_make_key(directory: &Path) -> Result<[u8; KEY_SIZE], StateError> {
     match File::open(&path) {
         Ok(mut file) => {
             check_private(&path, &file.metadata().map_err(StateError::io(&path))?, true)?;
-            let mut octets = Vec::new();
-            file.read_to_end(&mut octets).map_err(StateError::io(&path))?;
-            let length = octets.len();
-            octets.try_into().map_err(|_| StateError::DamagedKey { path, length })
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map_err(StateError::io(&path))?;
+            let length = bytes.len();
+            bytes.try_into().map_err(|_| StateError::DamagedKey { path, length })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let key: [u8; KEY_SIZE] = rand::random();

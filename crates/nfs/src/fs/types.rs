@@ -7,16 +7,16 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// Longest [`FileId`] in octets.
+/// Longest [`FileId`] in bytes.
 ///
-/// A version 3 file handle has 64 octets (RFC 1813 §2.4, `NFS3_FHSIZE`); what the server puts around the id
+/// A version 3 file handle has 64 bytes (RFC 1813 §2.4, `NFS3_FHSIZE`); what the server puts around the id
 /// leaves this many.
 pub const FILE_ID_MAX: usize = 39;
 
-/// Longest component of a path, in octets, that any file system here takes.
+/// Longest component of a path, in bytes, that any file system here takes.
 pub const NAME_MAX: usize = 255;
 
-/// Longest text of a symbolic link, in octets (`PATH_MAX` less the terminator).
+/// Longest text of a symbolic link, in bytes (`PATH_MAX` less the terminator).
 pub const LINK_TARGET_MAX: usize = 4095;
 
 /// Names one object of one file system, for as long as the object exists: across renames and restarts, and
@@ -26,48 +26,48 @@ pub const LINK_TARGET_MAX: usize = 4095;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
     len: u8,
-    octets: [u8; FILE_ID_MAX],
+    bytes: [u8; FILE_ID_MAX],
 }
 
 impl FileId {
-    /// An id of these octets; `None` if there are more than [`FILE_ID_MAX`].
+    /// An id of these bytes; `None` if there are more than [`FILE_ID_MAX`].
     #[must_use]
-    pub fn new(octets: &[u8]) -> Option<Self> {
-        let mut id = Self { len: u8::try_from(octets.len()).ok()?, octets: [0; FILE_ID_MAX] };
-        id.octets.get_mut(..octets.len())?.copy_from_slice(octets);
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut id = Self { len: u8::try_from(bytes.len()).ok()?, bytes: [0; FILE_ID_MAX] };
+        id.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
         Some(id)
     }
 
     /// An id of an array that is known to fit.
     pub(crate) fn from_array<const N: usize>(array: &[u8; N]) -> Self {
         const { assert!(N <= FILE_ID_MAX) };
-        let mut octets = [0; FILE_ID_MAX];
-        for (target, octet) in octets.iter_mut().zip(array) {
-            *target = *octet;
+        let mut bytes = [0; FILE_ID_MAX];
+        for (target, byte) in bytes.iter_mut().zip(array) {
+            *target = *byte;
         }
         // FILE_ID_MAX is below 256.
-        Self { len: u8::try_from(N).unwrap_or_default(), octets }
+        Self { len: u8::try_from(N).unwrap_or_default(), bytes }
     }
 
-    /// The octets given to [`FileId::new`].
+    /// The bytes given to [`FileId::new`].
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        self.octets.get(..usize::from(self.len)).unwrap_or_default()
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
 }
 
 impl fmt::Debug for FileId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FileId(")?;
-        for octet in self.as_bytes() {
-            write!(f, "{octet:02x}")?;
+        for byte in self.as_bytes() {
+            write!(f, "{byte:02x}")?;
         }
         f.write_str(")")
     }
 }
 
 /// The name of an entry that is created, removed or renamed: not empty, no `/`, no NUL, neither `.` nor `..`,
-/// at most [`NAME_MAX`] octets.
+/// at most [`NAME_MAX`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name<'a>(&'a [u8]);
 
@@ -77,8 +77,8 @@ impl<'a> Name<'a> {
     /// # Errors
     /// [`FsError::AccessDenied`] for an empty name or one with `/` or NUL in it (the status that §3.2 asks
     /// for), [`FsError::Exists`] for `.` and `..` (see [`Name::for_removal`]), [`FsError::NameTooLong`].
-    pub fn new(octets: &'a [u8]) -> Result<Self, FsError> {
-        match LookupName::new(octets)? {
+    pub fn new(bytes: &'a [u8]) -> Result<Self, FsError> {
+        match LookupName::new(bytes)? {
             LookupName::Entry(name) => Ok(name),
             LookupName::SelfEntry | LookupName::Parent => Err(FsError::Exists),
         }
@@ -89,14 +89,14 @@ impl<'a> Name<'a> {
     ///
     /// # Errors
     /// As [`Name::new`] but for `.` and `..`.
-    pub fn for_removal(octets: &'a [u8]) -> Result<Self, FsError> {
-        match LookupName::new(octets)? {
+    pub fn for_removal(bytes: &'a [u8]) -> Result<Self, FsError> {
+        match LookupName::new(bytes)? {
             LookupName::Entry(name) => Ok(name),
             LookupName::SelfEntry | LookupName::Parent => Err(FsError::InvalidArgument),
         }
     }
 
-    /// The octets of the name.
+    /// The bytes of the name.
     #[must_use]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.0
@@ -119,19 +119,19 @@ impl<'a> LookupName<'a> {
     ///
     /// # Errors
     /// [`FsError::AccessDenied`] for an empty name or one with `/` or NUL in it, [`FsError::NameTooLong`].
-    pub fn new(octets: &'a [u8]) -> Result<Self, FsError> {
+    pub fn new(bytes: &'a [u8]) -> Result<Self, FsError> {
         // RFC 1813 §3.2, 1 and 5: the null string and characters the server cannot handle.
-        if octets.is_empty() || octets.iter().any(|&octet| octet == b'/' || octet == 0) {
+        if bytes.is_empty() || bytes.iter().any(|&byte| byte == b'/' || byte == 0) {
             return Err(FsError::AccessDenied);
         }
         // RFC 1813 §3.2, 4: no_trunc is TRUE.
-        if octets.len() > NAME_MAX {
+        if bytes.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
         }
-        Ok(match octets {
+        Ok(match bytes {
             b"." => Self::SelfEntry,
             b".." => Self::Parent,
-            _ => Self::Entry(Name(octets)),
+            _ => Self::Entry(Name(bytes)),
         })
     }
 }
@@ -220,9 +220,9 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Length in octets.
+    /// Length in bytes.
     pub size: u64,
-    /// Octets of storage in use.
+    /// Bytes of storage in use.
     pub used: u64,
     /// Device numbers, zero for everything but devices.
     pub device: DeviceNumber,
@@ -242,7 +242,7 @@ pub struct Attributes {
 /// `wcc_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// Length in octets.
+    /// Length in bytes.
     pub size: u64,
     /// Last change of the contents.
     pub modified: Timestamp,
@@ -323,7 +323,7 @@ pub struct Found {
     pub directory: Option<Attributes>,
 }
 
-/// Which parts of a file may have other octets than zeros.
+/// Which parts of a file may have other bytes than zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extents {
     /// In the order of their offsets, without overlaps; none is empty. The last may go beyond the end of the file.
@@ -345,7 +345,7 @@ impl Extents {
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadResult {
-    /// Octets placed at the front of the buffer.
+    /// Bytes placed at the front of the buffer.
     pub length: usize,
     /// Whether the end of the file was reached (RFC 1813 §3.3.6).
     pub end_of_file: bool,
@@ -367,7 +367,7 @@ pub enum Stability {
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteResult {
-    /// Octets written, from the front of the data.
+    /// Bytes written, from the front of the data.
     pub length: usize,
     /// What was achieved: never less than what was asked for.
     pub committed: Stability,
@@ -397,7 +397,7 @@ pub struct SetAttributes {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Length: cuts, or adds octets of zero.
+    /// Length: cuts, or adds bytes of zero.
     pub size: Option<u64>,
     /// Time of last access.
     pub accessed: SetTime,
@@ -554,14 +554,14 @@ pub struct Listing {
     pub attributes: Attributes,
 }
 
-/// Space and files, in octets and objects (RFC 1813 §3.3.18).
+/// Space and files, in bytes and objects (RFC 1813 §3.3.18).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Octets in all.
+    /// Bytes in all.
     pub total_bytes: u64,
-    /// Octets free.
+    /// Bytes free.
     pub free_bytes: u64,
-    /// Octets free to an ordinary user.
+    /// Bytes free to an ordinary user.
     pub available_bytes: u64,
     /// Objects in all.
     pub total_files: u64,
@@ -574,7 +574,7 @@ pub struct Statistics {
 /// What a file system can do (RFC 1813 §3.3.19 and §3.3.20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// Largest file in octets.
+    /// Largest file in bytes.
     pub max_file_size: u64,
     /// Granularity of times.
     pub time_delta: Timestamp,
@@ -584,7 +584,7 @@ pub struct Properties {
     pub symbolic_links: bool,
     /// Largest number of names of one object.
     pub link_max: u32,
-    /// Longest name in octets.
+    /// Longest name in bytes.
     pub name_max: u32,
     /// Whether only a privileged user may give a file away.
     pub chown_restricted: bool,

@@ -42,7 +42,7 @@ pub(crate) struct MountTable {
 /// The one spelling of a path: no empty and no "." component.
 fn canonical(path: &[u8]) -> Vec<u8> {
     let mut spelt = Vec::with_capacity(path.len());
-    for component in path.split(|octet| *octet == b'/').filter(|part| !matches!(part, [] | [b'.'])) {
+    for component in path.split(|byte| *byte == b'/').filter(|part| !matches!(part, [] | [b'.'])) {
         spelt.push(b'/');
         spelt.extend_from_slice(component);
     }

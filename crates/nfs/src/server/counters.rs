@@ -49,12 +49,12 @@ impl NfsCounters {
         }
     }
 
-    pub(super) fn read(&self, octets: usize) {
-        self.bytes_read.fetch_add(octets as u64, Ordering::Relaxed);
+    pub(super) fn read(&self, bytes: usize) {
+        self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn written(&self, octets: usize) {
-        self.bytes_written.fetch_add(octets as u64, Ordering::Relaxed);
+    pub(super) fn written(&self, bytes: usize) {
+        self.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Calls by procedure, those without calls left out.
@@ -71,13 +71,13 @@ impl NfsCounters {
             .collect()
     }
 
-    /// Octets given out by READ.
+    /// Bytes given out by READ.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }
 
-    /// Octets taken by WRITE.
+    /// Bytes taken by WRITE.
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
         self.bytes_written.load(Ordering::Relaxed)

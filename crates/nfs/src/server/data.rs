@@ -59,7 +59,7 @@ pub(super) fn write(call: &WriteArgs, at: &At, written: &dyn Fn()) -> Served3<Wr
     if let Err(status) = at.writable() {
         return refused(status);
     }
-    // RFC 1813 §3.3.7: count is the number of octets of data; there cannot be fewer.
+    // RFC 1813 §3.3.7: count is the number of bytes of data; there cannot be fewer.
     let Some(data) = usize::try_from(call.count).ok().and_then(|count| call.data.get(..count)) else {
         return refused(Status::Inval);
     };

@@ -120,7 +120,7 @@ pub enum ExportError {
     )]
     Name(String),
     /// Longer than MOUNT can carry.
-    #[error("export name of {length} octets: at most {MAX_MOUNT_PATH} are allowed (RFC 1813 §5.1.2)")]
+    #[error("export name of {length} bytes: at most {MAX_MOUNT_PATH} are allowed (RFC 1813 §5.1.2)")]
     NameTooLong {
         /// Its length.
         length: usize,
@@ -196,7 +196,7 @@ pub(crate) struct Exports {
 
 /// The parts of a path between slashes, without empty ones.
 pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|octet| *octet == b'/').filter(|component| !component.is_empty())
+    path.split(|byte| *byte == b'/').filter(|component| !component.is_empty())
 }
 
 fn is_name(name: &str) -> bool {

@@ -15,7 +15,7 @@ use crate::extents::{
 };
 use crate::wire::Status;
 
-/// What one range takes in the results, in octets.
+/// What one range takes in the results, in bytes.
 const EXTENT: usize = 16;
 
 /// The program of [`crate::extents`].

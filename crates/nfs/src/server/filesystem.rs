@@ -6,9 +6,9 @@ use crate::wire::{
     FsstatOk, PathconfArgs, PathconfOk,
 };
 
-/// Preferred multiple of READ and WRITE sizes in octets: a page.
+/// Preferred multiple of READ and WRITE sizes in bytes: a page.
 const MULTIPLE: u32 = 4096;
-/// Preferred size of a READDIR in octets.
+/// Preferred size of a READDIR in bytes.
 const DIRECTORY_PREFERRED: u32 = 64 << 10;
 
 impl Serve for FsstatArgs {

@@ -1,4 +1,4 @@
-//! The octets of a file handle: which export, which object, and a proof that this server made it.
+//! The bytes of a file handle: which export, which object, and a proof that this server made it.
 //!
 //! ```text
 //! | version (1) | export (8) | file id (0 to 39) | SipHash-2-4-128 under the server's key (16) |
@@ -76,7 +76,7 @@ impl HandleKey {
     pub(super) fn export_id(&self, name: &[u8], root: &FileId, inner: &BTreeSet<&[u8]>) -> ExportId {
         let parts: Vec<&[u8]> = [name, root.as_bytes()].into_iter().chain(inner.iter().copied()).collect();
         let tag = self.tag(b'e', &parts);
-        ExportId(tag.first_chunk().map_or(0, |octets| u64::from_be_bytes(*octets)))
+        ExportId(tag.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)))
     }
 
     /// A handle for an object of an export.
@@ -150,17 +150,17 @@ mod tests {
             cut in any::<prop::sample::Index>(),
         ) {
             let handle = key().seal(ExportId(3), &FileId::new(&id).unwrap());
-            let mut octets = handle.as_bytes().to_vec();
-            let place = at.index(octets.len());
-            octets[place] ^= 1 << bit;
-            prop_assert_eq!(key().open(&FileHandle::new(&octets).unwrap()), None);
-            let shorter = &handle.as_bytes()[..cut.index(octets.len())];
+            let mut bytes = handle.as_bytes().to_vec();
+            let place = at.index(bytes.len());
+            bytes[place] ^= 1 << bit;
+            prop_assert_eq!(key().open(&FileHandle::new(&bytes).unwrap()), None);
+            let shorter = &handle.as_bytes()[..cut.index(bytes.len())];
             prop_assert_eq!(key().open(&FileHandle::new(shorter).unwrap()), None);
         }
 
         #[test]
-        fn arbitrary_octets_are_no_handle(octets in proptest::collection::vec(any::<u8>(), 0..=MAX_HANDLE)) {
-            prop_assert_eq!(key().open(&FileHandle::new(&octets).unwrap()), None);
+        fn arbitrary_bytes_are_no_handle(bytes in proptest::collection::vec(any::<u8>(), 0..=MAX_HANDLE)) {
+            prop_assert_eq!(key().open(&FileHandle::new(&bytes).unwrap()), None);
         }
     }
 }

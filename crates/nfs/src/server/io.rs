@@ -51,9 +51,9 @@ use crate::fs::FileId;
 const IDLE: Duration = Duration::from_secs(10);
 /// How often the queues are looked through for jobs that have waited too long.
 const WATCH: Duration = Duration::from_secs(2);
-/// What a job takes at the most, with room for its result, in octets. Each call that waits for a thread holds one.
+/// What a job takes at the most, with room for its result, in bytes. Each call that waits for a thread holds one.
 pub(super) const JOB_ROOM: usize = 1 << 10;
-/// Of that, what is not the job's own: its place in the queue and its channel, in octets.
+/// Of that, what is not the job's own: its place in the queue and its channel, in bytes.
 const JOB_BESIDE: usize = 256;
 /// Kinds of work, which share the threads of an export evenly.
 const LANES: usize = 4;

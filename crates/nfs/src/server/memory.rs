@@ -16,7 +16,7 @@ use rpcrdma_xdr::{Piece, Stream};
 
 use super::{BUFFER_WAIT, Shared};
 
-/// Alignment of buffers, in octets: a cache line.
+/// Alignment of buffers, in bytes: a cache line.
 const BUFFER_ALIGN: usize = 64;
 
 /// Room for results whose length is not known yet, or for what stands elsewhere.
@@ -49,7 +49,7 @@ impl<T> Future for Soon<T> {
 }
 
 impl Shared {
-    /// A buffer of `length` octets.
+    /// A buffer of `length` bytes.
     pub(super) fn buffer(&self, peer: Option<IpAddr>, length: usize) -> Soon<Option<Buffer>> {
         if length == 0 {
             return Soon::Now(Some(Some(Buffer::adopt(Vec::new()))));
@@ -57,7 +57,7 @@ impl Shared {
         obtain(self.shares.of(peer), length, move |domain| domain.allocate(length, BUFFER_ALIGN))
     }
 
-    /// Room for results of up to `length` octets.
+    /// Room for results of up to `length` bytes.
     pub(crate) fn room(&self, peer: Option<IpAddr>, length: usize) -> Soon<Option<Room>> {
         let take = move |domain: &ProtectionDomain| {
             domain.reserve(length).map(|reserved| Room { domain: domain.clone(), reserved })
@@ -66,7 +66,7 @@ impl Shared {
     }
 }
 
-/// Takes memory of `domain` for `length` octets; waits when there is none.
+/// Takes memory of `domain` for `length` bytes; waits when there is none.
 fn obtain<T: Send + 'static>(
     domain: ProtectionDomain,
     length: usize,
@@ -93,23 +93,23 @@ fn obtain<T: Send + 'static>(
 }
 
 impl Room {
-    /// Moves octets here; they are not more than the room is for. One copy.
-    pub(crate) fn hold(self, octets: &[u8]) -> Option<Bytes> {
-        // Few octets in a room for many would hold more than they are.
-        let mut buffer = match self.domain.allocate(octets.len(), BUFFER_ALIGN) {
+    /// Moves bytes here; they are not more than the room is for. One copy.
+    pub(crate) fn hold(self, bytes: &[u8]) -> Option<Bytes> {
+        // Few bytes in a room for many would hold more than they are.
+        let mut buffer = match self.domain.allocate(bytes.len(), BUFFER_ALIGN) {
             Ok(buffer) => buffer,
             Err(_) => self.reserved.into_buffer(),
         };
-        buffer.get_mut(..octets.len())?.copy_from_slice(octets);
-        buffer.truncate(octets.len());
+        buffer.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        buffer.truncate(bytes.len());
         Some(buffer.freeze())
     }
 
-    /// Moves encoded results here, but for a head of a few octets if they are longer than the room. One copy.
+    /// Moves encoded results here, but for a head of a few bytes if they are longer than the room. One copy.
     pub(crate) fn keep(self, results: &Stream) -> Stream {
-        let (octets, _) = results.flatten();
-        let head = octets.len().saturating_sub(self.reserved.len()).next_multiple_of(4).min(octets.len());
-        let body = octets.slice(head..);
+        let (bytes, _) = results.flatten();
+        let head = bytes.len().saturating_sub(self.reserved.len()).next_multiple_of(4).min(bytes.len());
+        let body = bytes.slice(head..);
         // Short results in a room for long ones would hold more than they are.
         let mut buffer = match self.domain.allocate(body.len(), BUFFER_ALIGN) {
             Ok(buffer) => buffer,
@@ -118,7 +118,7 @@ impl Room {
         buffer.truncate(body.len());
         buffer.copy_from_slice(&body);
         let mut kept = Stream::new();
-        kept.push(Piece::Inline(octets.slice(..head)));
+        kept.push(Piece::Inline(bytes.slice(..head)));
         kept.push(Piece::Inline(buffer.freeze()));
         kept
     }

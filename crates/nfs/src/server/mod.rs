@@ -71,12 +71,12 @@ use crate::wire::{
     RmdirArgs, SetattrArgs, Status, SymlinkArgs, WccData, WriteArgs,
 };
 
-/// What the future of a call takes at the most, in octets.
+/// What the future of a call takes at the most, in bytes.
 const FUTURE_ROOM: usize = 5 << 8;
-/// What the groups of a caller take at the most, as they were claimed and as they count, in octets. A call with more groups, of
+/// What the groups of a caller take at the most, as they were claimed and as they count, in bytes. A call with more groups, of
 /// this machine's database, takes room for them.
 const GROUPS_ROOM: usize = 2 * GIDS_MAX * size_of::<u32>();
-/// What a `tracing` span takes while it is logged, in octets; the subscriber of the command line takes less.
+/// What a `tracing` span takes while it is logged, in bytes; the subscriber of the command line takes less.
 const SPAN_ROOM: usize = 512;
 /// Over TCP memory is set aside for this with each call (I6).
 const _: () = assert!(FUTURE_ROOM + JOB_ROOM + GROUPS_ROOM + SPAN_ROOM <= ServerConfig::HANDLER_ROOM);
@@ -87,7 +87,7 @@ pub const BUFFER_WAIT: Duration = Duration::from_secs(2);
 /// Settings of an [`NfsServer`].
 #[derive(Clone)]
 pub struct ServerOptions {
-    /// Largest payload of one READ or WRITE in octets (`rtmax` and `wtmax` of FSINFO), at most [`MAX_PAYLOAD`].
+    /// Largest payload of one READ or WRITE in bytes (`rtmax` and `wtmax` of FSINFO), at most [`MAX_PAYLOAD`].
     /// Default 1 MiB.
     pub max_payload: u32,
     /// Threads of each export whose file system may block, at most; at least [`Self::IO_THREADS_LEAST`]. A quarter is for

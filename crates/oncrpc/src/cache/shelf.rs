@@ -23,7 +23,7 @@ struct Holding {
 }
 
 impl Shelf {
-    /// Octets that all of it counts for.
+    /// Bytes that all of it counts for.
     pub(super) const fn cost(&self) -> usize {
         self.cost
     }

@@ -113,7 +113,7 @@ impl Requester {
             if transaction.offered.write.is_empty() {
                 pull.read_into(&mut transaction.call.reply.sinks);
             }
-            // Octets that are read move on the link as chunks do. They give their call, and those behind it, as much time.
+            // Bytes that are read move on the link as chunks do. They give their call, and those behind it, as much time.
             transaction.bulk = transaction.bulk.saturating_add(pull.len());
             self.bulk = self.bulk.saturating_add(pull.len());
             transaction.counted = false;

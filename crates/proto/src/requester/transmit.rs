@@ -341,7 +341,7 @@ fn plan(
     let narrow =
         |value: Option<u32>| value.map_or(usize::MAX, |value| usize::try_from(value).unwrap_or(usize::MAX));
     let (longest, most) = (narrow(core.peer_segments.0), narrow(core.peer_segments.1));
-    // Of segments without an octet it takes none.
+    // Of segments without a byte it takes none.
     let most = if longest == 0 { 0 } else { most };
     let allowed = core.uses_chunks();
     let continues = core.side == Side::Client || core.peer_reverse >= Some(ReverseSupport::Continued);

@@ -92,8 +92,8 @@ impl Exposures {
         }
         self.bytes += bytes;
         // What is exposed already is read first.
-        let octets = u64::try_from(self.bytes).unwrap_or(u64::MAX);
-        let open = Moving::new(now, core.config.timeouts.done, Flow::Link, core.told.as_ref(), octets);
+        let exposed = u64::try_from(self.bytes).unwrap_or(u64::MAX);
+        let open = Moving::new(now, core.config.timeouts.done, Flow::Link, core.told.as_ref(), exposed);
         self.open.insert(token, Exposure { xid, bytes, windows, closing: false, open, _charged: charged });
         Ok(list)
     }

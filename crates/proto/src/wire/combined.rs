@@ -98,7 +98,7 @@ pub enum Malformed {
         first: u32,
     },
     /// What is between two is not zero.
-    #[error("octets that are not zero behind message {index}")]
+    #[error("bytes that are not zero behind message {index}")]
     Between {
         /// Which one, from 0.
         index: usize,
@@ -170,7 +170,7 @@ pub fn split(lengths: &[u32], behind: &Bytes, header: Fixed) -> Result<Vec<Bytes
         if index == 0 && fixed.xid != header.xid {
             return Err(Malformed::Xid { said: header.xid, first: fixed.xid });
         }
-        if between.iter().any(|octet| *octet != 0) {
+        if between.iter().any(|byte| *byte != 0) {
             return Err(Malformed::Between { index });
         }
         messages.push(message);

@@ -20,9 +20,9 @@ use crate::system::usage;
 const MEMORY: usize = 64 << 20;
 /// Calls that a client may have in flight.
 const CALLS: u32 = 16;
-/// Growth of resident memory after the first tenth that is no leak, octets: allocators keep what was used at the peak.
+/// Growth of resident memory after the first tenth that is no leak, bytes: allocators keep what was used at the peak.
 const NOISE: u64 = 48 << 20;
-/// Resident memory of either process at the most, octets: three times what was seen after a million calls.
+/// Resident memory of either process at the most, bytes: three times what was seen after a million calls.
 const RESIDENT: u64 = 128 << 20;
 /// For connections to be closed at both ends.
 const REST: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ struct Done {
     put: AtomicU64,
     get: AtomicU64,
     add: AtomicU64,
-    octets: AtomicU64,
+    bytes: AtomicU64,
 }
 
 pub(crate) async fn run(options: Options) -> Result<bool, Failure> {
@@ -114,7 +114,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, Failure> {
     report.line("  long calls and replies", number(&done.long));
     report.line("  PUT, GET (chunks)", format_args!("{}, {}", number(&done.put), number(&done.get)));
     report.line("  ADD (not idempotent)", number(&done.add));
-    report.line("data checked, all right", mib(number(&done.octets)));
+    report.line("data checked, all right", mib(number(&done.bytes)));
     let clients = u64::try_from(options.clients)?;
     let cuts = proxy.cuts();
     report.check(
@@ -167,7 +167,7 @@ async fn task(caller: Caller, counter: u32, count: u64, done: Arc<Done>) -> Resu
         };
         // Lengths from 0 on, short ones more often than long ones.
         let length = |most: u32| rounded(share * share * f64::from(most));
-        let (form, octets) = match kind {
+        let (form, bytes) = match kind {
             0..400 => {
                 caller.null().await?;
                 (&done.null, 0)
@@ -210,7 +210,7 @@ async fn task(caller: Caller, counter: u32, count: u64, done: Arc<Done>) -> Resu
             }
         };
         form.fetch_add(1, Ordering::Relaxed);
-        done.octets.fetch_add(u64::try_from(octets)?, Ordering::Relaxed);
+        done.bytes.fetch_add(u64::try_from(bytes)?, Ordering::Relaxed);
     }
     Ok((counter, added))
 }

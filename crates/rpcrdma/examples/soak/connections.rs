@@ -11,13 +11,13 @@ use crate::report::{Report, mib};
 use crate::server::{self, Process, caller};
 use crate::system::usage;
 
-/// Credits of each connection: 16 x 4096 octets are reserved for it.
+/// Credits of each connection: 16 x 4096 bytes are reserved for it.
 const CREDITS: u32 = 16;
-/// Octets of a Receive.
+/// Bytes of a Receive.
 const INLINE: usize = 4096;
 /// Memory of a client: its Receives, and the results of the calls below.
 const MEMORY: usize = 512 << 10;
-/// Resident memory for each connection at the most, of either process, octets: its Receives, and three times that for all else.
+/// Resident memory for each connection at the most, of either process, bytes: its Receives, and three times that for all else.
 const RESIDENT: u64 = 256 << 10;
 /// Connections that are made at a time.
 const AT_ONCE: usize = 64;

@@ -53,7 +53,7 @@ struct Got(#[xdr(ddp, max = MAX)] Bytes, u32);
 pub(crate) struct State {
     /// Connections now.
     pub(crate) connections: u32,
-    /// Octets of its pool in use.
+    /// Bytes of its pool in use.
     pub(crate) memory: u64,
     /// Calls so far.
     pub(crate) calls: u64,
@@ -65,7 +65,7 @@ pub(crate) struct State {
     pub(crate) proven: u64,
     /// Replies that it dropped too early.
     pub(crate) evicted: u64,
-    /// Octets that it takes.
+    /// Bytes that it takes.
     pub(crate) cache: u64,
 }
 

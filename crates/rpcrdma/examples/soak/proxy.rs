@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::Failure;
 
-/// Octets moved at a time.
+/// Bytes moved at a time.
 const PIECE: usize = 256 << 10;
 
 /// How a connection ends.

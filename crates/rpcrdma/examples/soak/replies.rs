@@ -23,9 +23,9 @@ const CALLS: u32 = 16;
 const SILENCE: Duration = Duration::from_millis(20);
 /// How long connections work in between, at least.
 const WORK: Duration = Duration::from_millis(30);
-/// Octets of a WRITE.
+/// Bytes of a WRITE.
 const WRITE: usize = 4096;
-/// Resident memory of the server at the most, octets.
+/// Resident memory of the server at the most, bytes.
 const RESIDENT: u64 = 192 << 20;
 /// For all of it.
 const TIME: Duration = Duration::from_secs(600);

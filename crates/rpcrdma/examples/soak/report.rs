@@ -27,10 +27,10 @@ impl Report {
     }
 }
 
-/// Octets in MiB.
-pub(crate) fn mib(octets: u64) -> String {
+/// Bytes in MiB.
+pub(crate) fn mib(bytes: u64) -> String {
     // Four digits are enough to see, and f64 holds them.
     #[allow(clippy::cast_precision_loss, reason = "for display")]
-    let mib = octets as f64 / f64::from(1 << 20);
+    let mib = bytes as f64 / f64::from(1 << 20);
     format!("{mib:.2} MiB")
 }

@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// Credits of each connection
     #[arg(long, default_value_t = 64)]
     credits: u32,
-    /// Memory for messages and payloads, in octets
+    /// Memory for messages and payloads, in bytes
     #[arg(long, default_value_t = 512 << 20)]
     memory: usize,
 }

@@ -14,7 +14,7 @@ pub(crate) fn raise_descriptors() -> Result<(), Failure> {
 /// What a process has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
-    /// Resident memory, octets.
+    /// Resident memory, bytes.
     pub(crate) resident: u64,
     /// Open files and sockets.
     pub(crate) descriptors: usize,

@@ -1,4 +1,4 @@
-//! The two messages of RFC 5666 §6.2, octet by octet.
+//! The two messages of RFC 5666 §6.2, byte by byte.
 
 use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, encode};
 
@@ -9,12 +9,12 @@ fn words(words: [u32; 3]) -> Vec<u8> {
 }
 
 #[track_caller]
-fn golden<T: Encode + Decode + PartialEq + fmt::Debug>(value: &T, octets: &[u8]) {
-    assert_eq!(encode(value).unwrap().flatten().0, octets);
-    let decode = |octets: &[u8]| Decoder::new(octets.to_vec().into()).decode_all::<T>();
-    assert_eq!(decode(octets).as_ref(), Ok(value));
-    assert!(matches!(decode(&octets[..11]), Err(DecodeError::Truncated { .. })));
-    assert!(matches!(decode(&[octets, &[0; 4]].concat()), Err(DecodeError::TrailingBytes { .. })));
+fn golden<T: Encode + Decode + PartialEq + fmt::Debug>(value: &T, bytes: &[u8]) {
+    assert_eq!(encode(value).unwrap().flatten().0, bytes);
+    let decode = |bytes: &[u8]| Decoder::new(bytes.to_vec().into()).decode_all::<T>();
+    assert_eq!(decode(bytes).as_ref(), Ok(value));
+    assert!(matches!(decode(&bytes[..11]), Err(DecodeError::Truncated { .. })));
+    assert!(matches!(decode(&[bytes, &[0; 4]].concat()), Err(DecodeError::TrailingBytes { .. })));
 }
 
 #[test]

@@ -66,33 +66,33 @@ impl Netlink {
         let mut room = vec![0_u8; ROOM];
         loop {
             let (length, _) = recv(&*socket, &mut room[..], RecvFlags::DONTWAIT)?;
-            let octets = room.get(..length).unwrap_or_default();
+            let bytes = room.get(..length).unwrap_or_default();
             // A question that failed half way may have left its answer behind.
-            if sequence_of(octets)? == sequence {
-                return read(message(octets)?);
+            if sequence_of(bytes)? == sequence {
+                return read(message(bytes)?);
             }
         }
     }
 }
 
 /// Takes a number out of an answer.
-pub(super) fn number<const N: usize>(octets: &[u8], at: usize) -> io::Result<[u8; N]> {
-    let field = octets.get(at..).and_then(|rest| rest.first_chunk::<N>());
+pub(super) fn number<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
+    let field = bytes.get(at..).and_then(|rest| rest.first_chunk::<N>());
     field.copied().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer that is too short"))
 }
 
-fn sequence_of(octets: &[u8]) -> io::Result<u32> {
-    Ok(u32::from_ne_bytes(number(octets, 8)?))
+fn sequence_of(bytes: &[u8]) -> io::Result<u32> {
+    Ok(u32::from_ne_bytes(number(bytes, 8)?))
 }
 
 /// Takes the header off an answer.
-fn message(octets: &[u8]) -> io::Result<Message<'_>> {
-    let kind = u16::from_ne_bytes(number(octets, 4)?);
+fn message(bytes: &[u8]) -> io::Result<Message<'_>> {
+    let kind = u16::from_ne_bytes(number(bytes, 4)?);
     if kind == ERROR {
-        let error = i32::from_ne_bytes(number(octets, HEADER)?);
+        let error = i32::from_ne_bytes(number(bytes, HEADER)?);
         return Err(io::Error::from_raw_os_error(error.saturating_neg()));
     }
-    Ok(Message { kind, body: octets.get(HEADER..).unwrap_or_default() })
+    Ok(Message { kind, body: bytes.get(HEADER..).unwrap_or_default() })
 }
 
 #[cfg(test)]
@@ -101,19 +101,19 @@ mod tests {
 
     #[test]
     fn i5_answers_without_a_whole_header() {
-        let mut octets = vec![0; HEADER + 4];
-        octets[4] = 20;
-        octets[8] = 7;
-        assert_eq!(message(&octets).unwrap(), Message { kind: u16::from_ne_bytes([20, 0]), body: &[0; 4] });
-        assert_eq!(sequence_of(&octets).unwrap(), u32::from_ne_bytes([7, 0, 0, 0]));
+        let mut bytes = vec![0; HEADER + 4];
+        bytes[4] = 20;
+        bytes[8] = 7;
+        assert_eq!(message(&bytes).unwrap(), Message { kind: u16::from_ne_bytes([20, 0]), body: &[0; 4] });
+        assert_eq!(sequence_of(&bytes).unwrap(), u32::from_ne_bytes([7, 0, 0, 0]));
         for length in 0..12 {
-            assert!(sequence_of(&octets[..length]).is_err(), "{length}");
+            assert!(sequence_of(&bytes[..length]).is_err(), "{length}");
         }
-        octets[4..6].copy_from_slice(&ERROR.to_ne_bytes());
-        octets[HEADER..].copy_from_slice(&(-2_i32).to_ne_bytes());
-        assert_eq!(message(&octets).unwrap_err().kind(), io::ErrorKind::NotFound);
-        for length in 0..octets.len() {
-            assert!(message(&octets[..length]).is_err(), "{length}");
+        bytes[4..6].copy_from_slice(&ERROR.to_ne_bytes());
+        bytes[HEADER..].copy_from_slice(&(-2_i32).to_ne_bytes());
+        assert_eq!(message(&bytes).unwrap_err().kind(), io::ErrorKind::NotFound);
+        for length in 0..bytes.len() {
+            assert!(message(&bytes[..length]).is_err(), "{length}");
         }
     }
 

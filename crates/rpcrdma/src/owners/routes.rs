@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use rustix::io::Errno;
 
 use super::netlink::{Message, Netlink, number};
-use super::{IPV4, IPV6, octets_of, scope};
+use super::{IPV4, IPV6, bytes_of, scope};
 
 /// `RTM_NEWROUTE` and `RTM_GETROUTE` of `linux/rtnetlink.h`.
 const NEW_ROUTE: u16 = 24;
@@ -98,21 +98,21 @@ fn ask(netlink: &Netlink, peer: SocketAddr) -> io::Result<bool> {
 fn question(peer: SocketAddr) -> Vec<u8> {
     let destination = peer.ip().to_canonical();
     let (family, bits) = if destination.is_ipv4() { (IPV4, 32) } else { (IPV6, 128) };
-    let mut octets = vec![family, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    attribute(&mut octets, DESTINATION, &octets_of(destination));
+    let mut bytes = vec![family, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    attribute(&mut bytes, DESTINATION, &bytes_of(destination));
     // A link-local address is one of many without its link.
     if scope(peer) != 0 {
-        attribute(&mut octets, INTERFACE, &scope(peer).to_ne_bytes());
+        attribute(&mut bytes, INTERFACE, &scope(peer).to_ne_bytes());
     }
-    octets
+    bytes
 }
 
 /// `struct rtattr`.
-fn attribute(octets: &mut Vec<u8>, kind: u16, value: &[u8]) {
+fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let length = u16::try_from(4 + value.len()).unwrap_or_default();
-    octets.extend_from_slice(&length.to_ne_bytes());
-    octets.extend_from_slice(&kind.to_ne_bytes());
-    octets.extend_from_slice(value);
+    bytes.extend_from_slice(&length.to_ne_bytes());
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(value);
 }
 
 fn ends_here(answer: &Message<'_>) -> io::Result<bool> {

@@ -96,7 +96,7 @@ fn a_socket_without_a_process_is_nobodys() {
     }
 }
 
-/// A client resets its connection, and another one with its address and port waits behind it: octets of the first are not the
+/// A client resets its connection, and another one with its address and port waits behind it: bytes of the first are not the
 /// other one's.
 #[test]
 fn the_owner_of_a_later_connection_with_these_addresses_is_not_that_of_the_first() {

@@ -297,7 +297,7 @@ fn check(config: &ClientConfig) -> Result<(), ConnectError> {
     }
     let needed = ProtectionDomain::room_for(protocol.receive_size);
     if needed > config.memory {
-        let reason = format!("{} octets of memory, but one Receive takes {needed}", config.memory);
+        let reason = format!("{} bytes of memory, but one Receive takes {needed}", config.memory);
         return Err(ConnectError::Invalid(reason));
     }
     Ok(())

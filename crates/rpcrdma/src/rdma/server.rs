@@ -31,7 +31,7 @@ use crate::ccp::server::Configurator;
 use crate::handlers::HandlerPanicked;
 use crate::server::{Phase, Shared, StopSignal};
 use crate::totals::Sums;
-use crate::turns::{Line, OCTETS_PER_TURN};
+use crate::turns::{BYTES_PER_TURN, Line};
 
 /// Calls taken in one round before their replies are posted.
 const CALLS_PER_ROUND: usize = 16;
@@ -204,14 +204,14 @@ impl Served {
             progress |= self.link.advance(&mut self.connection, now.into_std(), cx) == Progress::Some;
             self.departures.advance(&self.connection);
             for _ in 0..CALLS_PER_ROUND {
-                if made >= OCTETS_PER_TURN {
+                if made >= BYTES_PER_TURN {
                     break;
                 }
                 let Some(event) = self.connection.poll_event() else { break };
                 progress = true;
                 match event {
                     Event::Call(call) => match self.start(now, cx, call) {
-                        Ok(octets) => made += octets,
+                        Ok(bytes) => made += bytes,
                         Err(panicked) => return Poll::Ready(Err(panicked)),
                     },
                     Event::Reply { id, result } => self.reverse.reply(id, result),
@@ -237,7 +237,7 @@ impl Served {
                 self.count();
                 return Poll::Pending;
             }
-            if made >= OCTETS_PER_TURN {
+            if made >= BYTES_PER_TURN {
                 break;
             }
         }
@@ -264,7 +264,7 @@ impl Served {
         self.timer.as_mut().poll(cx).is_ready()
     }
 
-    /// Takes a Call; returns the octets of its reply if that was made at once.
+    /// Takes a Call; returns the bytes of its reply if that was made at once.
     fn start(
         &mut self,
         now: Instant,
@@ -288,9 +288,9 @@ impl Served {
         }
         let window = self.departures.window();
         let Some(answered) = self.service.start(now, cx, call, Some(window))? else { return Ok(0) };
-        let octets = answered.answer.octets();
+        let bytes = answered.answer.bytes();
         self.answer(now, answered);
-        Ok(octets)
+        Ok(bytes)
     }
 
     /// Serves CONF_RDMA where that is wanted; `false`: the call is another one.

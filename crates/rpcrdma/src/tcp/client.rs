@@ -33,10 +33,10 @@ use crate::config::ClientConfig;
 use crate::error::CallError;
 use crate::xid::Xids;
 
-/// Octets of the shortest reply: XID and message type.
+/// Bytes of the shortest reply: XID and message type.
 const REPLY_MIN: usize = 8;
 
-/// From so many octets on, call and reply together, a call's data gives it time while it moves.
+/// From so many bytes on, call and reply together, a call's data gives it time while it moves.
 const BULK: usize = 8 << 10;
 
 /// Runs calls over TCP.
@@ -79,7 +79,7 @@ enum Phase {
 /// A call that waits for its reply.
 struct Pending {
     message: Stream,
-    /// Octets of it and of its reply, if they are many.
+    /// Bytes of it and of its reply, if they are many.
     bulk: u64,
     retransmit: bool,
     transmissions: u32,
@@ -93,21 +93,21 @@ enum Lost {
     Record(#[from] RecordError),
     #[error("closed by the server")]
     Peer,
-    #[error("record of {0} octets, a reply has at least {REPLY_MIN}")]
+    #[error("record of {0} bytes, a reply has at least {REPLY_MIN}")]
     ShortReply(usize),
     #[error("closed by us")]
     Closed,
 }
 
-/// Octets that a call and its reply can have together, if they are more than a few.
+/// Bytes that a call and its reply can have together, if they are more than a few.
 fn bulk(length: usize, reply: &ReplyShape) -> u64 {
     let results = reply.sinks.iter().map(Sink::len).fold(reply.max_len, usize::saturating_add);
-    let octets = length.saturating_add(results);
-    if octets < BULK { 0 } else { u64::try_from(octets).unwrap_or(u64::MAX) }
+    let bytes = length.saturating_add(results);
+    if bytes < BULK { 0 } else { u64::try_from(bytes).unwrap_or(u64::MAX) }
 }
 
 impl State {
-    /// Octets that calls in flight can have.
+    /// Bytes that calls in flight can have.
     fn bulk(&self) -> u64 {
         self.calls.values().map(|call| call.bulk).fold(0, u64::saturating_add)
     }
@@ -195,7 +195,7 @@ impl TcpClient {
         let _forget = Forget { shared, xid };
         shared.work.notify_one();
         let mut answered = pin!(answered);
-        // Octets that give it more time: of what is in flight when its time is up at first.
+        // Bytes that give it more time: of what is in flight when its time is up at first.
         let mut left = None;
         loop {
             match timeout_at(patience.deadline, answered.as_mut()).await {

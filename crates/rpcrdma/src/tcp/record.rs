@@ -8,7 +8,7 @@
 //! straight into memory of their own. A source without memory reads nothing.
 //!
 //! *Writing.* The sink copies the short pieces of a reply, and its header, into one run of memory of the domain. Several short
-//! replies share a run. A long piece leaves from where it lies. [`RecordSource::next_with_room`] sets [`CALL_ROOM`] octets aside
+//! replies share a run. A long piece leaves from where it lies. [`RecordSource::next_with_room`] sets [`CALL_ROOM`] bytes aside
 //! before it takes memory for a record. So a complete record of one fragment needs no more memory, and its
 //! reply finds some whatever the others hold.
 //!
@@ -37,16 +37,16 @@ use super::Moved;
 use crate::config::ServerConfig;
 use crate::handlers::TASK_ROOM;
 
-/// Size of the read-ahead block, in octets.
+/// Size of the read-ahead block, in bytes.
 const READ_AHEAD: usize = 16 << 10;
-/// Fragments up to this length, header included, are waited for in the read-ahead block, in octets.
+/// Fragments up to this length, header included, are waited for in the read-ahead block, in bytes.
 const SHORT_FRAGMENT: usize = 4 << 10;
-/// Room of a call in progress in the share of its peer, beside its record, in octets: first for its handler and the task that polls
+/// Room of a call in progress in the share of its peer, beside its record, in bytes: first for its handler and the task that polls
 /// the handler, then for its reply.
 pub(crate) const CALL_ROOM: usize = ServerConfig::HANDLER_ROOM + TASK_ROOM;
-/// Longest piece of a reply that is copied together with its neighbours, in octets.
+/// Longest piece of a reply that is copied together with its neighbours, in bytes.
 const SHORT_PIECE: usize = 2 << 10;
-/// Longest run of memory for several short replies, in octets.
+/// Longest run of memory for several short replies, in bytes.
 const RUN_MAX: usize = 16 << 10;
 /// Reads of the socket and records taken, together, before other tasks have their turn (I6). The number is small because a client
 /// with many connections takes as many turns.
@@ -64,15 +64,15 @@ pub(crate) enum RecordError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The peer closed inside a record.
-    #[error("the peer closed inside a record, {received} octets of it had arrived")]
+    #[error("the peer closed inside a record, {received} bytes of it had arrived")]
     Truncated {
-        /// Octets of the record that had arrived.
+        /// Bytes of the record that had arrived.
         received: usize,
     },
     /// A record longer than allowed.
-    #[error("record of {length} octets or more, allowed are {max}")]
+    #[error("record of {length} bytes or more, allowed are {max}")]
     TooLong {
-        /// Octets announced so far.
+        /// Bytes announced so far.
         length: usize,
         /// The limit.
         max: usize,
@@ -90,11 +90,11 @@ pub(crate) enum RecordError {
         limit: Duration,
     },
     /// The peer took nothing for too long.
-    #[error("the peer took nothing for {limit:?}, or next to nothing; {queued} octets wait")]
+    #[error("the peer took nothing for {limit:?}, or next to nothing; {queued} bytes wait")]
     WriteStalled {
         /// The limit.
         limit: Duration,
-        /// Octets that wait.
+        /// Bytes that wait.
         queued: usize,
     },
     /// The share of the peer's address had no memory for too long.
@@ -134,17 +134,17 @@ pub(crate) struct RecordSource {
     turn: u32,
 }
 
-/// Octets that belong to no fragment yet.
+/// Bytes that belong to no fragment yet.
 #[derive(Debug, Default)]
 struct ReadAhead {
-    /// [`READ_AHEAD`] octets, or none.
+    /// [`READ_AHEAD`] bytes, or none.
     block: Option<Buffer>,
     start: usize,
     end: usize,
 }
 
 impl ReadAhead {
-    fn octets(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         self.block.as_ref().and_then(|block| block.get(self.start..self.end)).unwrap_or_default()
     }
 
@@ -186,7 +186,7 @@ struct Fragment {
 }
 
 impl RecordSource {
-    /// A reader of records of at most `max_record` octets, which must arrive at this pace once they have begun.
+    /// A reader of records of at most `max_record` bytes, which must arrive at this pace once they have begun.
     pub(crate) fn new(domain: ProtectionDomain, max_record: usize, pace: Pace) -> Self {
         Self {
             room: domain.wait(),
@@ -227,7 +227,7 @@ impl RecordSource {
         if !self.read_record(stream, true).await? {
             return Ok(None);
         }
-        // Nothing had to be read for a record without octets.
+        // Nothing had to be read for a record without bytes.
         self.reserve_call_room().await?;
         let record = self.join().await?;
         Ok(self.call_room.take().map(|room| (record, room)))
@@ -291,11 +291,11 @@ impl RecordSource {
 
     /// Length of the fragment at the start of the read-ahead block, and whether it is its record's last.
     fn header(&self) -> Option<(usize, bool)> {
-        let FragmentHeader { length, last } = FragmentHeader::decode(*self.ahead.octets().first_chunk()?);
+        let FragmentHeader { length, last } = FragmentHeader::decode(*self.ahead.bytes().first_chunk()?);
         Some((length, last))
     }
 
-    /// Octets of the record under way that have arrived.
+    /// Bytes of the record under way that have arrived.
     fn received(&self) -> usize {
         self.parts_len + self.ahead.len() + self.fragment.as_ref().map_or(0, |fragment| fragment.filled)
     }
@@ -332,7 +332,7 @@ impl RecordSource {
         }
         let mut buffer = self.allocate(length).await?;
         self.ahead.advance(HEADER_LEN);
-        if let (Some(target), Some(source)) = (buffer.get_mut(..filled), self.ahead.octets().get(..filled)) {
+        if let (Some(target), Some(source)) = (buffer.get_mut(..filled), self.ahead.bytes().get(..filled)) {
             target.copy_from_slice(source);
         }
         self.ahead.advance(filled);
@@ -394,7 +394,7 @@ impl RecordSource {
         *self.deadline.get_or_insert_with(|| super::after(Instant::now(), self.pace.stall))
     }
 
-    /// So many octets have come.
+    /// So many bytes have come.
     fn moved(&mut self, count: usize) {
         let now = match self.deadline {
             None => {
@@ -421,7 +421,7 @@ impl RecordSource {
         self.obtain(length, |domain| domain.allocate(length, 1)).await
     }
 
-    /// Takes memory of the domain for `length` octets; waits for it as long as the record may stand still. That is not the peer's
+    /// Takes memory of the domain for `length` bytes; waits for it as long as the record may stand still. That is not the peer's
     /// fault: its time begins anew.
     async fn obtain<T>(
         &mut self,
@@ -501,7 +501,7 @@ impl Run {
         Self { buffer, sent: 0, filled: 0 }
     }
 
-    fn octets(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         self.buffer.get(self.sent..self.filled).unwrap_or_default()
     }
 
@@ -532,9 +532,9 @@ impl RecordSink {
         Self { told: Some(told), ..self }
     }
 
-    /// Octets that wait.
+    /// Bytes that wait.
     pub(crate) fn queued(&self) -> usize {
-        self.queue.remaining() + self.run.as_ref().map_or(0, |run| run.octets().len())
+        self.queue.remaining() + self.run.as_ref().map_or(0, |run| run.bytes().len())
     }
 
     /// Whether replies wait that count against no share: until they have left, no call may begin.
@@ -550,7 +550,7 @@ impl RecordSink {
     }
 
     /// Queues a reply as one record. Short pieces move to memory of `domain`, or to `room`, which the call had set aside. A piece
-    /// of more than [`SHORT_PIECE`] octets stays where it is: programs take the memory of long results from the share themselves
+    /// of more than [`SHORT_PIECE`] bytes stays where it is: programs take the memory of long results from the share themselves
     /// ([`ServerBuilder::program`](crate::ServerBuilder::program)).
     pub(crate) fn push_reply(&mut self, message: &Stream, room: Reserved, domain: &ProtectionDomain) {
         let pieces = || message.gather().map(|piece| (piece.len() <= SHORT_PIECE, piece));
@@ -601,7 +601,7 @@ impl RecordSink {
         self.queue.push_part(copied);
     }
 
-    /// Memory for `wanted` octets, or at least for `least`.
+    /// Memory for `wanted` bytes, or at least for `least`.
     fn memory(&mut self, wanted: usize, least: usize, room: Reserved, domain: &ProtectionDomain) -> Buffer {
         if let Ok(buffer) = domain.allocate(wanted, 1) {
             return buffer;
@@ -655,7 +655,7 @@ impl RecordSink {
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
         let mut count = self.queue.chunks_vectored(&mut slices);
         if let (Some(run), Some(slice)) = (&self.run, slices.get_mut(count)) {
-            *slice = IoSlice::new(run.octets());
+            *slice = IoSlice::new(run.bytes());
             count += 1;
         }
         match stream.try_write_vectored(slices.get(..count).unwrap_or_default()) {
@@ -678,7 +678,7 @@ impl RecordSink {
         self.queue.advance(of_queue);
         if let Some(run) = &mut self.run {
             run.sent += count - of_queue;
-            if run.octets().is_empty() {
+            if run.bytes().is_empty() {
                 self.run = None;
             }
         }
@@ -688,10 +688,10 @@ impl RecordSink {
     }
 }
 
-/// When more must have moved, now that so many octets have.
-fn extended(pace: Pace, deadline: Instant, octets: usize, now: Instant) -> Instant {
-    let octets = u64::try_from(octets).unwrap_or(u64::MAX);
-    Instant::from_std(pace.extended(deadline.into_std(), octets, now.into_std()))
+/// When more must have moved, now that so many bytes have.
+fn extended(pace: Pace, deadline: Instant, bytes: usize, now: Instant) -> Instant {
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    Instant::from_std(pace.extended(deadline.into_std(), bytes, now.into_std()))
 }
 
 #[cfg(test)]

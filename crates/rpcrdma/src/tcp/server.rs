@@ -2,7 +2,7 @@
 //!
 //! Calls are answered in the order in which their handlers end. Back-pressure is by not reading: a connection with
 //! [`max_calls`](crate::ServerConfig::max_calls) in progress, or with more than
-//! [`max_queued`](crate::ServerConfig::max_queued) octets of replies that the client does not take, reads no further call. Records,
+//! [`max_queued`](crate::ServerConfig::max_queued) bytes of replies that the client does not take, reads no further call. Records,
 //! calls in progress and replies count against the share of the client's address ([`PeerShares`](crate::PeerShares)). A connection
 //! whose address has used its share up reads nothing.
 //!
@@ -39,7 +39,7 @@ use crate::handlers::{HandlerPanicked, Handlers};
 use crate::programs::Dispatched;
 use crate::server::{Phase, Shared, StopSignal};
 use crate::trace::Traced;
-use crate::turns::{Line, OCTETS_PER_TURN};
+use crate::turns::{BYTES_PER_TURN, Line};
 
 /// Why a connection ended other than in order.
 #[derive(Debug, Error)]
@@ -71,7 +71,7 @@ pub(crate) async fn run(
 #[derive(Debug)]
 struct InProgress {
     served: Option<Traced>,
-    /// Octets of its record.
+    /// Bytes of its record.
     length: usize,
     /// Memory of its address's share, for its reply.
     room: Reserved,
@@ -205,7 +205,7 @@ impl<'a> Connection<'a> {
         .flatten();
         if let Some((call, outcome)) = done {
             if let (Outcome::Reply(reply), _) = &outcome
-                && reply.len() >= OCTETS_PER_TURN
+                && reply.len() >= BYTES_PER_TURN
             {
                 self.reader.end_turn();
             }
@@ -245,7 +245,7 @@ mod tests {
     use crate::handlers::{TASK_ROOM, carry_on};
     use crate::programs::Dispatch;
 
-    /// Octets of what a function returns.
+    /// Bytes of what a function returns.
     fn returned<A, B, C, R>(_: impl Fn(A, B, C) -> R) -> usize {
         size_of::<R>()
     }

@@ -12,7 +12,7 @@ const fn address(last: u8) -> Option<IpAddr> {
     Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)))
 }
 
-/// Turns in the order in which they were taken: the last octets of the addresses.
+/// Turns in the order in which they were taken: the last bytes of the addresses.
 type Log = Arc<Mutex<Vec<u8>>>;
 
 /// A task that has always something to do, for this many turns.

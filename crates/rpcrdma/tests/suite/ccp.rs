@@ -165,7 +165,7 @@ async fn at_the_basic_level(client: &Client) {
     assert_eq!(agreement(client), None);
 }
 
-// conformance: rfc5666-6.2-1
+// requirement: rfc5666-6.2-1
 #[tokio::test(start_paused = true)]
 async fn rfc5666_s6_2_what_is_agreed_is_obeyed() {
     let (client, server) = on_sim(server_config(Some(keyed(7))), client_config(Some(keyed(7)))).await;
@@ -185,7 +185,7 @@ async fn rfc5666_s6_2_what_is_agreed_is_obeyed_on_iwarp() {
 }
 
 /// RFC 5666 §11: refused where the flavour does not protect it, or cannot be checked.
-// conformance: rfc5666-11-7
+// requirement: rfc5666-11-7
 #[tokio::test(start_paused = true)]
 async fn rfc5666_s11_without_protection_nothing_is_agreed() {
     for (server, client) in [
@@ -325,7 +325,7 @@ async fn i6_a_server_that_promises_too_much_is_believed_up_to_our_own_bounds() {
     assert_eq!(agreement(&client), Some(expected));
 }
 
-// conformance: rfc5666-6.2-3
+// requirement: rfc5666-6.2-3
 #[tokio::test(start_paused = true)]
 async fn rfc5666_s6_2_zero_reads_nothing_is_sent_that_needs_one() {
     let client = with_answer(Ccp::insecure(), Some(vec![4096, 4, 0])).await;

@@ -130,7 +130,7 @@ async fn s2_1_characteristics_of_ones_own() {
     for (mode, versions) in all() {
         let (_fabric, client) = pair(mode, versions).await;
         echo(&client, b"").await.unwrap();
-        let own = |octet| Characteristic::Registered { id: OWN, data: Bytes::from(vec![0, 0, 0, octet]) };
+        let own = |byte| Characteristic::Registered { id: OWN, data: Bytes::from(vec![0, 0, 0, byte]) };
         let stranger = Characteristic::Registered { id: OWN + 1, data: Bytes::new() };
         let answer = client.ask(vec![own(9)]).await.unwrap();
         assert_eq!(answer, [(own(9), Disposition::Done)]);

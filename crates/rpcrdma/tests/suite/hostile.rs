@@ -74,7 +74,7 @@ fn is_error(answer: &[u8], code: u32) -> bool {
     answer[..4] == words(&[7])[..] && answer[12..20] == words(&[4, code])[..]
 }
 
-// conformance: rfc8166-4.5-2, rfc8166-4.5-4, rfc8166-4.5-6, rfc8166-4.5.2-1, rfc8166-4.6.1-2, rfc8166-6.1-2
+// requirement: rfc8166-4.5-2, rfc8166-4.5-4, rfc8166-4.5-6, rfc8166-4.5.2-1, rfc8166-4.6.1-2, rfc8166-6.1-2
 #[tokio::test(start_paused = true)]
 async fn i6_what_deserves_err_chunk_gets_it() {
     let scene = Scene::new().await;
@@ -90,9 +90,9 @@ async fn i6_what_deserves_err_chunk_gets_it() {
         ("XID differs", [words(&[7, 1, 1, 0, 0, 0, 0]), words(&[8, 0, 2, 1, 1, 0, 0, 0, 0, 0])].concat()),
         ("a chunk where nothing is eligible", message(&[7, 1, 1, 0, 1, 40, 1, 8, 0, 0, 0, 0, 0])),
     ];
-    for (name, octets) in cases {
+    for (name, bytes) in cases {
         let mut peer = scene.connect().await;
-        peer.send(octets.clone());
+        peer.send(bytes.clone());
         let (answers, ended) = peer.answers().await;
         assert!(answers.len() == 1 && is_error(&answers[0], 2), "{name}: {answers:?}");
         assert!(!ended, "{name}");
@@ -105,8 +105,8 @@ async fn i6_what_deserves_err_chunk_gets_it() {
     }
 }
 
-// conformance: rfc8166-4.2.4-3, rfc8166-4.5-1, rfc8166-4.5-7, rfc8166-4.5.1-1, rfc8166-4.6.2-2
-// conformance: experience-4.6.1-1
+// requirement: rfc8166-4.2.4-3, rfc8166-4.5-1, rfc8166-4.5-7, rfc8166-4.5.1-1, rfc8166-4.6.2-2
+// requirement: experience-4.6.1-1
 #[tokio::test(start_paused = true)]
 async fn i6_another_version_gets_err_vers_and_an_error_gets_nothing() {
     let scene = Scene::new().await;
@@ -129,7 +129,7 @@ async fn i6_another_version_gets_err_vers_and_an_error_gets_nothing() {
     scene.unharmed().await;
 }
 
-// conformance: experience-7.2.1.1-1
+// requirement: experience-7.2.1.1-1
 #[tokio::test(start_paused = true)]
 async fn i6_calls_beyond_the_grant_end_only_their_connection() {
     let scene = Scene::new().await;
@@ -161,7 +161,7 @@ async fn i6_a_chunk_that_cannot_be_read_ends_only_its_connection() {
     for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
         let scene = Scene::with(mode).await;
         let mut peer = scene.connect().await;
-        // PUT of 8 octets whose data is under a key that does not exist.
+        // PUT of 8 bytes whose data is under a key that does not exist.
         let mut put = words(&[7, 1, 1, 0, 1, 44, 0xbad, 8, 0, 0, 0, 0, 0]);
         put.extend(words(&[7, 0, 2, crate::support::PROGRAM, 1, crate::support::PUT, 0, 0, 0, 0, 8]));
         peer.send(put.clone());
@@ -204,7 +204,7 @@ async fn served_beside_silent_peers(memory_per_peer: Option<usize>) -> bool {
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     let held = scene.monitor.stats().memory_in_use;
-    assert!(held > share - 2 * MIB, "{held} octets of {share} are held");
+    assert!(held > share - 2 * MIB, "{held} bytes of {share} are held");
     let good = async {
         for _ in 0..20 {
             put(&scene.good, Bytes::from(pattern(MIB))).await.unwrap();
@@ -213,11 +213,11 @@ async fn served_beside_silent_peers(memory_per_peer: Option<usize>) -> bool {
     };
     let served = timeout(Duration::from_secs(5), good).await.is_ok();
     let now = scene.monitor.stats().memory_in_use;
-    assert!(held.abs_diff(now) <= 2 * MIB, "{held} octets were held, then {now}");
+    assert!(held.abs_diff(now) <= 2 * MIB, "{held} bytes were held, then {now}");
     served
 }
 
-// conformance: rfc5042-6.4.1-1, rfc5042-6.4.3.1-1
+// requirement: rfc5042-6.4.1-1, rfc5042-6.4.3.1-1
 #[tokio::test(start_paused = true)]
 async fn i6_peers_that_pin_memory_leave_the_rest_to_other_addresses() {
     assert!(served_beside_silent_peers(None).await);
@@ -226,7 +226,7 @@ async fn i6_peers_that_pin_memory_leave_the_rest_to_other_addresses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i6_random_octets_never_harm_others() {
+async fn i6_random_bytes_never_harm_others() {
     let scene = Scene::new().await;
     let mut seed = 0x9e37_79b9_u32;
     let mut random = move || {
@@ -241,10 +241,10 @@ async fn i6_random_octets_never_harm_others() {
             let length = usize::try_from(random() % 40).unwrap();
             let mut header = vec![7, 1, 1, random() % 6];
             header.extend((0..length).map(|_| if random() % 3 == 0 { random() } else { random() % 3 }));
-            let mut octets = words(&header);
-            octets.extend(words(&NULL_CALL));
-            octets.truncate(usize::try_from(random() % 200).unwrap());
-            peer.send(octets);
+            let mut bytes = words(&header);
+            bytes.extend(words(&NULL_CALL));
+            bytes.truncate(usize::try_from(random() % 200).unwrap());
+            peer.send(bytes);
         }
         if round % 50 == 0 {
             peer.answers().await;

@@ -172,9 +172,9 @@ async fn i10_a_dropped_or_late_call_harms_no_other() {
 async fn i6_a_stream_that_is_not_mpa_harms_no_other() {
     let server = serve(program(), None).await;
     let client = Client::connect_rdma(server.address).await.unwrap();
-    for octets in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"MPA ID Req Frame", &[0; 100]] {
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"MPA ID Req Frame", &[0; 100]] {
         let mut bad = TcpStream::connect(server.address).await.unwrap();
-        bad.write_all(octets).await.unwrap();
+        bad.write_all(bytes).await.unwrap();
         echo(&client, b"unharmed").await.unwrap();
     }
     server.end(client).await;

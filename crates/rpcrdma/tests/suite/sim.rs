@@ -358,7 +358,7 @@ async fn i10_a_call_dropped_before_it_left_never_leaves() {
     server.end(client).await;
 }
 
-// conformance: rfc8166-3.3.1-1, rfc5666-3.3-2, rfc5666-4.1-4
+// requirement: rfc8166-3.3.1-1, rfc5666-3.3-2, rfc5666-4.1-4
 #[tokio::test(start_paused = true)]
 async fn i4_no_more_calls_in_flight_than_granted() {
     let fabric = fabric(CompletionMode::Local);
@@ -470,7 +470,7 @@ async fn i6_silent_peers_do_not_keep_others_out() {
     server.end(client).await;
 }
 
-// conformance: rfc8166-4.5.4-2
+// requirement: rfc8166-4.5.4-2
 #[tokio::test(start_paused = true)]
 async fn i6_a_panicking_handler_ends_only_its_connection() {
     let fabric = fabric(CompletionMode::Local);
@@ -488,7 +488,7 @@ async fn i6_a_panicking_handler_ends_only_its_connection() {
 }
 
 /// RFC 8166 §4.5.4: a call that a program discards is not left to its timer.
-// conformance: rfc8166-4.5.4-2
+// requirement: rfc8166-4.5.4-2
 #[tokio::test(start_paused = true)]
 async fn s4_5_4_a_call_without_an_answer_is_sent_again_on_another_connection() {
     let fabric = fabric(CompletionMode::Local);

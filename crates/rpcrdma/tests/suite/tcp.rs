@@ -89,7 +89,7 @@ async fn many_calls_in_flight_are_matched_by_xid() {
     tasks.join_all().await;
 }
 
-/// Passes octets on between a client and the server; cuts the first connections after so many octets to the server, or
+/// Passes bytes on between a client and the server; cuts the first connections after so many bytes to the server, or
 /// to the client.
 async fn proxy(server: SocketAddr, cuts: Vec<(usize, usize)>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -126,7 +126,7 @@ async fn pass(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + 
 
 #[tokio::test]
 async fn i8_a_call_survives_loss_at_every_step_and_runs_once() {
-    // A COUNT call is 4 + 40 octets, its reply 4 + 28.
+    // A COUNT call is 4 + 40 bytes, its reply 4 + 28.
     let steps = (0..=44)
         .step_by(4)
         .map(|up| (up, usize::MAX))
@@ -146,7 +146,7 @@ async fn i8_a_call_in_progress_when_the_connection_is_lost_runs_once() {
     let program = program();
     program.delay.store(50, Ordering::SeqCst);
     let server = serve(Arc::clone(&program), ServerConfig::default()).await;
-    // The call arrives whole; the connection breaks while it runs: the client has sent one more octet.
+    // The call arrives whole; the connection breaks while it runs: the client has sent one more byte.
     let client = client(proxy(server.address, vec![(45, usize::MAX)]).await).await;
     let (first, second) = tokio::join!(count(&client), async {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -222,11 +222,11 @@ async fn a_stopping_server_waits_for_a_limited_time() {
     assert!(matches!(in_progress.await.unwrap(), Err(CallError::ConnectionLost { .. })));
 }
 
-/// What a server does with octets that are no records it could take.
-async fn closes_on(config: ServerConfig, octets: &[u8]) {
+/// What a server does with bytes that are no records it could take.
+async fn closes_on(config: ServerConfig, bytes: &[u8]) {
     let server = serve(program(), config).await;
     let mut bad = TcpStream::connect(server.address).await.unwrap();
-    bad.write_all(octets).await.unwrap();
+    bad.write_all(bytes).await.unwrap();
     let mut rest = Vec::new();
     timeout(Duration::from_secs(5), bad.read_to_end(&mut rest)).await.unwrap().unwrap_or_default();
     assert!(rest.is_empty());
@@ -239,7 +239,7 @@ async fn closes_on(config: ServerConfig, octets: &[u8]) {
 async fn i6_a_bad_stream_ends_only_its_connection() {
     let config =
         ServerConfig { max_record: 1000, stall: Duration::from_millis(50), ..ServerConfig::default() };
-    // RFC 5531 §11: one octet more than allowed, in one or two fragments, with nothing read for it.
+    // RFC 5531 §11: one byte more than allowed, in one or two fragments, with nothing read for it.
     closes_on(config.clone(), &(0x8000_0000_u32 | 1001).to_be_bytes()).await;
     closes_on(config.clone(), &[&500_u32.to_be_bytes()[..], &[0; 500], &501_u32.to_be_bytes()].concat())
         .await;
@@ -430,7 +430,7 @@ async fn clients_serve_no_programs_over_tcp() {
     assert!(timeout(Duration::from_millis(20), listener.accept()).await.is_err());
 }
 
-/// A server that answers one GET, with so many octets of the reply each second.
+/// A server that answers one GET, with so many bytes of the reply each second.
 async fn slow_server(per_second: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

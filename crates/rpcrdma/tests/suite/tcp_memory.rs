@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// The share of one address in these tests, in octets.
+/// The share of one address in these tests, in bytes.
 const SHARE: usize = 1 << 20;
 
 /// Where a client is that is the only one.
@@ -69,11 +69,11 @@ async fn serve_with(at: IpAddr, config: ServerConfig, another: Option<Arc<dyn Bi
     Running { address, monitor, shares, program }
 }
 
-/// A connection from this address, for which the system keeps few octets.
+/// A connection from this address, for which the system keeps few bytes.
 async fn connect(from: IpAddr, to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
-    // The server's system keeps so many octets as fit into a few segments.
+    // The server's system keeps so many bytes as fit into a few segments.
     SockRef::from(&socket).set_tcp_mss(536).unwrap();
     socket.bind((from, 0).into()).unwrap();
     socket.connect(to).await.unwrap()
@@ -87,12 +87,12 @@ fn record(call: [u32; 3], arguments: &[u32]) -> Vec<u8> {
 /// The same with a credential.
 fn record_by(credential: &[u32], [program, version, procedure]: [u32; 3], arguments: &[u32]) -> Vec<u8> {
     let words = [&[7, 0, 2, program, version, procedure], credential, &[0, 0], arguments].concat();
-    let mut octets = (0x8000_0000 | u32::try_from(4 * words.len()).unwrap()).to_be_bytes().to_vec();
-    octets.extend(words.iter().flat_map(|word| word.to_be_bytes()));
-    octets
+    let mut bytes = (0x8000_0000 | u32::try_from(4 * words.len()).unwrap()).to_be_bytes().to_vec();
+    bytes.extend(words.iter().flat_map(|word| word.to_be_bytes()));
+    bytes
 }
 
-/// The longest credential that AUTH_SYS allows, for this process: a machine name of 255 octets, and 16 groups.
+/// The longest credential that AUTH_SYS allows, for this process: a machine name of 255 bytes, and 16 groups.
 fn longest_credential() -> Vec<u32> {
     let mut body = vec![0, 255];
     body.resize(2 + 64, 0x6161_6161);
@@ -174,11 +174,11 @@ async fn i6_a_call_counts_for_its_handler_and_its_record_whatever_its_credential
 async fn i6_records_of_short_fragments_count_against_the_share_of_their_address() {
     for fragment in [300_u32, 5000, 12_000] {
         let server = serve(HERE).await;
-        let mut octets = fragment.to_be_bytes().to_vec();
-        octets.resize(4 + usize::try_from(fragment).unwrap(), 0);
+        let mut bytes = fragment.to_be_bytes().to_vec();
+        bytes.resize(4 + usize::try_from(fragment).unwrap(), 0);
         let mut stream = connect(HERE, server.address).await;
         for _ in 0..8 {
-            stream.write_all(&octets).await.unwrap();
+            stream.write_all(&bytes).await.unwrap();
         }
         let least = 8 * usize::try_from(fragment).unwrap();
         until("the record counts", || server.held(HERE) >= least).await;
@@ -231,7 +231,7 @@ async fn i6_who_reads_late_gets_every_reply() {
             read.read_exact(&mut reply).await.unwrap();
             for record in reply.chunks(4 + 24 + 4 + 1000) {
                 assert_eq!(record[..12], [0x80, 0, 4, 4, 0, 0, 0, 7, 0, 0, 0, 1]);
-                assert!(record[32..].iter().all(|octet| *octet == 0x5a));
+                assert!(record[32..].iter().all(|byte| *byte == 0x5a));
             }
         });
     }
@@ -320,9 +320,9 @@ async fn i6_a_reply_beyond_the_share_keeps_the_next_call_waiting() {
         reply(&mut other).await;
     }
     assert_eq!(server.monitor.stats().calls, 51, "the second call of the first one has not begun");
-    let mut octets = vec![0; length];
-    stream.read_exact(&mut octets).await.unwrap();
-    assert!(octets[24..].iter().all(|octet| *octet == 0x5a));
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await.unwrap();
+    assert!(bytes[24..].iter().all(|byte| *byte == 0x5a));
     assert_eq!(reply(&mut stream).await.len(), 24 + 4 + 400);
 }
 

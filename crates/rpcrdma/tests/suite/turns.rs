@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-/// Octets of a reply to NULL as a record.
+/// Bytes of a reply to NULL as a record.
 const REPLY: usize = 4 + 24;
 
 async fn connect(last: u8, to: SocketAddr) -> TcpStream {

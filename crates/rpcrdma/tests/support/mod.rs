@@ -55,7 +55,7 @@ pub fn pattern(length: usize) -> Vec<u8> {
 }
 
 pub fn sum(data: &[u8]) -> u32 {
-    data.iter().fold(0, |sum, &octet| sum.wrapping_mul(31).wrapping_add(u32::from(octet)))
+    data.iter().fold(0, |sum, &byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)))
 }
 
 impl TestProgram {

@@ -1,4 +1,4 @@
-//! A peer that sends any octets, for tests of hostile ones on the simulated fabric.
+//! A peer that sends any bytes, for tests of hostile ones on the simulated fabric.
 
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use rpcrdma_verbs::{
 };
 use tokio::time::timeout;
 
-/// One end of a connection that sends any octets.
+/// One end of a connection that sends any bytes.
 pub struct Peer {
     queue_pair: Box<dyn QueuePair>,
     next: u64,
@@ -82,7 +82,7 @@ impl Peer {
     }
 }
 
-/// Words as octets.
+/// Words as bytes.
 pub fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }

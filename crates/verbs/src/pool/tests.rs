@@ -236,7 +236,7 @@ fn absurd_sizes_are_refused() {
     assert_eq!(domain.usage().in_use, 0);
 }
 
-// conformance: rfc5042-3-2, rfc5042-3-3, rfc5042-6.4.1-1, rfc5042-6.4.3.1-1
+// requirement: rfc5042-3-2, rfc5042-3-3, rfc5042-6.4.1-1, rfc5042-6.4.3.1-1
 #[test]
 fn i6_a_share_is_bounded_and_leaves_the_rest_to_others() {
     let domain = ProtectionDomain::new(1 << 16);

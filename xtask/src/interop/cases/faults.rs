@@ -350,7 +350,7 @@ fn cut_in_rdma_write(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("16 MiB equal after {} cuts", CUT_AT.len()))
 }
 
-/// A file of random octets.
+/// A file of random bytes.
 fn random_file(file: &Path, mebibytes: u32) -> Result<(), Failure> {
     let mut command = Command::new("dd");
     command
@@ -361,11 +361,11 @@ fn random_file(file: &Path, mebibytes: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A file that `many_reads.py` knows: the number of each eight octets.
+/// A file that `many_reads.py` knows: the number of each eight bytes.
 pub(super) fn pattern_file(file: &Path, mebibytes: u64) -> Result<(), Failure> {
     let words = mebibytes * (1 << 20) / 8;
-    let octets: Vec<u8> = (0..words).flat_map(u64::to_be_bytes).collect();
-    fs::write(file, octets).context("writing a file to read")
+    let bytes: Vec<u8> = (0..words).flat_map(u64::to_be_bytes).collect();
+    fs::write(file, bytes).context("writing a file to read")
 }
 
 fn client_killed(lab: &mut Lab) -> Result<Detail, Failure> {
@@ -408,7 +408,7 @@ fn client_killed(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{ROUNDS} clients gone; the server grew by {grown} KiB and serves"))
 }
 
-/// Reads a [`pattern_file`]: arguments are the file, processes, reads of each, and octets of one.
+/// Reads a [`pattern_file`]: arguments are the file, processes, reads of each, and bytes of one.
 pub(super) const MANY_READS: &str = "exec python3 /job/guest/many_reads.py \"$@\"";
 
 /// READ of NFS version 3.
@@ -471,8 +471,8 @@ fn knfsd_restarted(lab: &mut Lab) -> Result<Detail, Failure> {
     fs::create_dir_all(&tree)?;
     for number in 0..FILES {
         let size = if number % 20 == 0 { 4 << 20 } else { number * 331 };
-        let octets: Vec<u8> = (0..size).map(|at| (at * 7 + number + at / 4096).to_le_bytes()[0]).collect();
-        fs::write(tree.join(format!("file-{number}")), octets)?;
+        let bytes: Vec<u8> = (0..size).map(|at| (at * 7 + number + at / 4096).to_le_bytes()[0]).collect();
+        fs::write(tree.join(format!("file-{number}")), bytes)?;
     }
     lab.guest("rm -rf /export/memory/tree", &[])?;
     let address = knfsd.address();

@@ -21,11 +21,11 @@ pub(super) const CASES: &[Case] = &[
     Case::new("operations", "Every operation on files and directories, and the errors of wrong ones", operations),
     Case::new(
         "names",
-        "Names of 255 octets, deep paths, Unicode, symbolic links of up to 4095 octets, 100 hard links to one file",
+        "Names of 255 bytes, deep paths, Unicode, symbolic links of up to 4095 bytes, 100 hard links to one file",
         names,
     ),
-    Case::new("write-sizes", "Files of 0 octets to 1 MiB + 1 are on the server as they were written", write_sizes),
-    Case::new("read-sizes", "Files of 0 octets to 1 MiB + 1 are read as they are on the server", read_sizes),
+    Case::new("write-sizes", "Files of 0 bytes to 1 MiB + 1 are on the server as they were written", write_sizes),
+    Case::new("read-sizes", "Files of 0 bytes to 1 MiB + 1 are read as they are on the server", read_sizes),
     Case::new("write-64m", "64 MiB in one file are on the server as they were written", write_large).unseen(),
     Case::new("read-64m", "64 MiB in one file are read as they are on the server", read_large).unseen(),
     Case::new(
@@ -68,7 +68,7 @@ pub(super) const CASES: &[Case] = &[
     .thorough(),
     Case::new(
         "inline-sizes",
-        "Servers with inline thresholds of 1024, 8192 and 65536 octets are used as well as one with 4096",
+        "Servers with inline thresholds of 1024, 8192 and 65536 bytes are used as well as one with 4096",
         inline_sizes,
     )
     .within(90),

@@ -21,7 +21,7 @@ use crate::interop::process;
 pub(super) const CASES: &[Case] = &[
     Case::new(
         "kernel-client",
-        "MPA revision 2, IRD 128, RFC 8797 with 4096 octets and remote invalidation; CRCs as we ask; \
+        "MPA revision 2, IRD 128, RFC 8797 with 4096 bytes and remote invalidation; CRCs as we ask; \
          Send with Invalidate from us; inline up to 4096",
         kernel_client,
     ),
@@ -50,10 +50,10 @@ fn check_crcs(sessions: &[Session]) -> Result<usize, Failure> {
     let mut fpdus = 0;
     for item in sessions.iter().flat_map(Session::fpdus) {
         ensure!(
-            FpduView::new(&item.octets).crc_matches() == Some(true),
+            FpduView::new(&item.bytes).crc_matches() == Some(true),
             "an FPDU of the {:?} has no valid CRC: {:02x?}",
             item.from,
-            item.octets.get(..20)
+            item.bytes.get(..20)
         );
         fpdus += 1;
     }
@@ -130,11 +130,11 @@ fn check_messages(exchanges: &[Exchange]) -> Result<(usize, usize), Failure> {
         calls = calls.max(exchange.call.sent);
         replies = replies.max(reply.sent);
     }
-    ensure!(calls <= INLINE && replies <= INLINE, "Sends of {calls} and {replies} octets");
+    ensure!(calls <= INLINE && replies <= INLINE, "Sends of {calls} and {replies} bytes");
     Ok((calls, replies))
 }
 
-// conformance: rfc8797-4.1-1
+// requirement: rfc8797-4.1-1
 fn kernel_client(lab: &mut Lab) -> Result<Detail, Failure> {
     let server = lab.serve(&[])?;
     let mount = lab.mount(&server, "")?;
@@ -142,7 +142,7 @@ fn kernel_client(lab: &mut Lab) -> Result<Detail, Failure> {
     let script = "cd \"$1\" && for n in 1 100 1000 2000 3000 3800 3900 5000 100000; do head -c $n /dev/urandom >f$n; done; \
                   echo 3 >/proc/sys/vm/drop_caches; cat f1 f100 f1000 f2000 f3000 f3800 f3900 f5000 | wc -c; ls -l >/dev/null";
     let output = lab.guest_within(LIMIT, script, &[&mount.path])?;
-    ensure!(output.trim() == "18801", "read {} octets of 18801", output.trim());
+    ensure!(output.trim() == "18801", "read {} bytes of 18801", output.trim());
     lab.umount(&mount)?;
     let recording = lab.recording()?;
     let sessions = &recording.sessions;
@@ -239,7 +239,7 @@ fn our_client(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{fpdus} FPDUs, {} calls, {invalidated} remote invalidations", exchanges.len()))
 }
 
-// conformance: rfc8166-3.3.1-1
+// requirement: rfc8166-3.3.1-1
 fn credits_filled(lab: &mut Lab) -> Result<Detail, Failure> {
     const GRANTS: [usize; 2] = [4, 16];
     let mut said = Vec::new();
@@ -284,7 +284,7 @@ fn crc_off(lab: &mut Lab) -> Result<Detail, Failure> {
     let script =
         "head -c 300000 /dev/urandom >\"$1/file\" && echo 3 >/proc/sys/vm/drop_caches && wc -c <\"$1/file\"";
     let output = lab.guest_within(LIMIT, script, &[&mount.path])?;
-    ensure!(output.trim() == "300000", "read {} octets of 300000", output.trim());
+    ensure!(output.trim() == "300000", "read {} bytes of 300000", output.trim());
     lab.umount(&mount)?;
     let recording = lab.recording()?;
     ensure!(!recording.sessions.is_empty(), "no session was recorded");
@@ -295,7 +295,7 @@ fn crc_off(lab: &mut Lab) -> Result<Detail, Failure> {
             ensure!(flags == FLAG_ENHANCED, "flags {flags:02x} from the {side:?}");
         }
         for item in session.fpdus() {
-            let crc = FpduView::new(&item.octets).crc();
+            let crc = FpduView::new(&item.bytes).crc();
             ensure!(crc == Some([0; 4]), "the {:?} fills the CRC field with {crc:02x?}", item.from);
             fpdus += 1;
         }

@@ -16,7 +16,7 @@ use crate::exit::Failure;
 
 /// Connections that are opened.
 pub(super) const CONNECTIONS: u32 = 200;
-/// What each of them may have in flight, and how long messages are, in octets: the defaults of `rpcrdma serve`.
+/// What each of them may have in flight, and how long messages are, in bytes: the defaults of `rpcrdma serve`.
 const CREDITS: u32 = 64;
 const INLINE: u32 = 4096;
 /// For the server to come to rest.
@@ -38,7 +38,7 @@ struct Ready {
     rdma: SocketAddr,
 }
 
-/// Growth of the server's resident memory, and the bound on it, both in octets.
+/// Growth of the server's resident memory, and the bound on it, both in bytes.
 pub(super) async fn measure(directory: &Path, state: &Path) -> Result<(f64, f64), Failure> {
     let program = std::env::current_exe().map_err(failed("find this program"))?;
     let child = Command::new(program)
@@ -77,7 +77,7 @@ async fn open(to: SocketAddr) -> Result<rpcrdma::Client, Failure> {
     Ok(client)
 }
 
-/// Resident memory of a process in octets.
+/// Resident memory of a process in bytes.
 fn resident(id: u32) -> Result<f64, Failure> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).map_err(failed("read /proc"))?;
     let kib = status

@@ -30,7 +30,7 @@ use crate::commands::until_signal;
 use crate::exit::Failure;
 use crate::output::{self, Text};
 
-/// Octets of one operation.
+/// Bytes of one operation.
 const OPERATION: usize = 1 << 20;
 /// The same, as the length of a segment.
 const OPERATION_LEN: u32 = 1 << 20;
@@ -46,7 +46,7 @@ Everything runs on the loopback interface in this process, client and server eac
 and operations of 1 MiB. Base and subject take turns for several rounds; each ratio is the median over the rounds of subject \
 by base.
 
-  base          a plain TCP stream of 1 MiB writes; for latency a ping-pong of 128 octets on TCP
+  base          a plain TCP stream of 1 MiB writes; for latency a ping-pong of 128 bytes on TCP
   RDMA streams  RDMA Writes, and RDMA Reads, on the iWARP provider alone
   NFS           READ of a cached file in a directory, WRITE to a file system in memory, over RDMA and over TCP
   NULL          round trip of a NULL call over RDMA, each end on a processor of its own, and both on one, where no wake-up
@@ -259,7 +259,7 @@ async fn measure(to: Addresses, effort: Effort, processors: Processors) -> Resul
     Ok(vec![rdma_write, rdma_read, nfs_read, nfs_write, tcp_read, tcp_write, null, null_together])
 }
 
-/// Octets a second.
+/// Bytes a second.
 fn rate(operations: u32, elapsed: Duration) -> f64 {
     f64::from(operations) * f64::from(OPERATION_LEN) / elapsed.as_secs_f64().max(1e-9)
 }

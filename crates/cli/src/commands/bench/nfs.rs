@@ -41,24 +41,24 @@ impl NfsStreams {
         Ok(Self { rpc, source, sink, block: vec![0xa5; OPERATION].into() })
     }
 
-    /// Octets a second of READs of a file that the server has in its page cache.
+    /// Bytes a second of READs of a file that the server has in its page cache.
     pub(super) async fn read(&self, operations: u32) -> Result<f64, Failure> {
         let start = Instant::now();
         for part in parts(operations) {
-            let octets = u64::from(part) * OPERATION as u64;
-            let mut pieces = self.source.read_stream(0, Some(octets)).await.map_err(failed("read"))?;
+            let bytes = u64::from(part) * OPERATION as u64;
+            let mut pieces = self.source.read_stream(0, Some(bytes)).await.map_err(failed("read"))?;
             let mut got = 0;
             while let Some(piece) = pieces.next().await.map_err(failed("read"))? {
                 got += piece.len() as u64;
             }
-            if got != octets {
-                return Err(Failure::failed(format!("{got} octets read, {octets} expected")));
+            if got != bytes {
+                return Err(Failure::failed(format!("{got} bytes read, {bytes} expected")));
             }
         }
         Ok(rate(operations, start.elapsed()))
     }
 
-    /// Octets a second of WRITEs, COMMIT included.
+    /// Bytes a second of WRITEs, COMMIT included.
     pub(super) async fn write(&self, operations: u32) -> Result<f64, Failure> {
         let start = Instant::now();
         for part in parts(operations) {

@@ -18,7 +18,7 @@ use super::roundtrips::Transfers;
 use super::{MEMORY_EXPORT, failed, tcp, verbs};
 use crate::exit::Failure;
 
-/// Memory of the server for payloads, in octets.
+/// Memory of the server for payloads, in bytes.
 const POOL: usize = 256 << 20;
 
 /// Where the parts listen, and which thread it is.

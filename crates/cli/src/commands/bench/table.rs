@@ -34,20 +34,20 @@ impl Target {
 /// What the numbers of a row are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Octets a second.
+    /// Bytes a second.
     Throughput,
     /// Seconds.
     Time,
-    /// Octets.
+    /// Bytes.
     Memory,
 }
 
 impl Unit {
     const fn name(self) -> &'static str {
         match self {
-            Self::Throughput => "octets/s",
+            Self::Throughput => "bytes/s",
             Self::Time => "seconds",
-            Self::Memory => "octets",
+            Self::Memory => "bytes",
         }
     }
 

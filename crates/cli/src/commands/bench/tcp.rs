@@ -1,4 +1,4 @@
-//! The bases: a plain TCP stream of 1 MiB writes, and a ping-pong of 128 octets.
+//! The bases: a plain TCP stream of 1 MiB writes, and a ping-pong of 128 bytes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::OPERATION;
 
-/// Octets of each message of the ping-pong.
+/// Bytes of each message of the ping-pong.
 const MESSAGE: usize = 128;
 
-/// The server's side: a first octet says what the connection is for.
+/// The server's side: a first byte says what the connection is for.
 pub(super) async fn serve(listener: TcpListener) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
@@ -65,11 +65,11 @@ impl Stream {
         Ok(Self { stream, block: vec![0x5a; OPERATION] })
     }
 
-    /// Octets a second, until the peer has all of them.
+    /// Bytes a second, until the peer has all of them.
     pub(super) async fn run(&mut self, operations: u32) -> io::Result<f64> {
         let start = Instant::now();
-        let octets = u64::from(operations) * OPERATION as u64;
-        self.stream.write_u64(octets).await?;
+        let bytes = u64::from(operations) * OPERATION as u64;
+        self.stream.write_u64(bytes).await?;
         for _ in 0..operations {
             self.stream.write_all(&self.block).await?;
         }

@@ -19,7 +19,7 @@ use crate::exit::Failure;
 
 /// Operations in flight.
 const DEPTH: u32 = 8;
-/// Octets of a message: two segments of key, address and length.
+/// Bytes of a message: two segments of key, address and length.
 const MESSAGE: usize = 2 * (4 + 8 + 4);
 /// Receives on each side.
 const RECEIVES: u64 = 4;
@@ -152,7 +152,7 @@ impl Streams {
         endpoint.send(Bytes::from_static(b"where"))?;
         let mut answer = endpoint.message().await?;
         if answer.len() != MESSAGE {
-            return Err(failed(format!("an answer of {} octets, {MESSAGE} expected", answer.len())));
+            return Err(failed(format!("an answer of {} bytes, {MESSAGE} expected", answer.len())));
         }
         let mut segment = || RemoteSegment {
             key: Key(answer.get_u32()),
@@ -164,7 +164,7 @@ impl Streams {
         Ok(Self { endpoint, block, write_to, read_from })
     }
 
-    /// Octets a second of RDMA Writes, until the peer has all of them.
+    /// Bytes a second of RDMA Writes, until the peer has all of them.
     pub(super) async fn write(&mut self, operations: u32) -> Result<f64, Failure> {
         let start = Instant::now();
         let (mut posted, mut done) = (0, 0);
@@ -185,7 +185,7 @@ impl Streams {
         Ok(super::rate(operations, start.elapsed()))
     }
 
-    /// Octets a second of RDMA Reads.
+    /// Bytes a second of RDMA Reads.
     pub(super) async fn read(&mut self, operations: u32) -> Result<f64, Failure> {
         let start = Instant::now();
         let mut sinks = Vec::new();

@@ -22,7 +22,7 @@ use crate::exit::Failure;
 
 /// Entries of the directory that is listed.
 const ENTRIES: usize = 50;
-/// What a READDIRPLUS asks for, in octets: all of the directory, with room.
+/// What a READDIRPLUS asks for, in bytes: all of the directory, with room.
 const LISTING: u32 = 12 << 10;
 /// The calls of each kind between two that are timed on another connection.
 const BATCH: u32 = 200;

@@ -25,11 +25,11 @@ use crate::output::{self, Progress, printable};
 
 /// What `--json` prints, for `--help`.
 const JSON_HELP: &str = "\
---json prints {ended, files, directories, symlinks, hard_links, octets, holes, seconds, octets_per_second, owners_not_kept, \
+--json prints {ended, files, directories, symlinks, hard_links, bytes, holes, seconds, bytes_per_second, owners_not_kept, \
 groups_not_kept, xattrs_not_kept, skipped: [{path, reason}], skipped_more, failed: [{path, reason}], failed_more}. ended is \
 complete if all sources were gone through, else the reason why not, such as a signal or the loss of the server; the rest tells \
-what was done until then. octets counts holes, holes is their part of it. skipped and failed have the first 1000 paths each, \
-skipped_more and failed_more count the rest.";
+what was done until then. bytes counts holes, holes is their part of it. skipped and failed have the first 1000 paths each, \
+skipped_more and failed_more count the rest. octets and octets_per_second are older names of bytes and bytes_per_second.";
 
 /// What `-p` keeps, for `--help`.
 const KEPT_HELP: &str = "\
@@ -70,10 +70,10 @@ struct Document {
     directories: u64,
     symlinks: u64,
     hard_links: u64,
-    octets: u64,
+    bytes: u64,
     holes: u64,
     seconds: f64,
-    octets_per_second: f64,
+    bytes_per_second: f64,
     owners_not_kept: u64,
     groups_not_kept: u64,
     xattrs_not_kept: u64,
@@ -81,6 +81,21 @@ struct Document {
     skipped_more: u64,
     failed: Vec<Reason>,
     failed_more: u64,
+}
+
+/// A [`Document`] with the older names of two of its fields, for scripts that know those.
+#[derive(Debug, Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    document: &'a Document,
+    octets: u64,
+    octets_per_second: f64,
+}
+
+impl<'a> Printed<'a> {
+    const fn new(document: &'a Document) -> Self {
+        Self { document, octets: document.bytes, octets_per_second: document.bytes_per_second }
+    }
 }
 
 impl Document {
@@ -169,7 +184,7 @@ impl Copying {
         document.directories += report.directories;
         document.symlinks += report.symlinks;
         document.hard_links += report.hard_links;
-        document.octets += report.bytes;
+        document.bytes += report.bytes;
         document.holes += report.holes;
         document.owners_not_kept += report.owners_not_kept;
         document.groups_not_kept += report.groups_not_kept;
@@ -210,24 +225,24 @@ impl Copying {
         let document = &mut self.document;
         document.ended = ended.as_ref().map_or_else(ToString::to_string, |()| "complete".to_owned());
         document.seconds = self.started.elapsed().as_secs_f64();
-        // Exact enough: 2^53 octets are 9 PB.
-        document.octets_per_second = document.octets as f64 / document.seconds.max(1e-9);
+        // Exact enough: 2^53 bytes are 9 PB.
+        document.bytes_per_second = document.bytes as f64 / document.seconds.max(1e-9);
         for warning in document.warnings() {
             output::warn(warning);
         }
         if self.common.json {
-            let printed = output::json(document);
+            let printed = output::json(&Printed::new(document));
             // The reason why the command ended is more important.
             if ended.is_ok() {
                 printed?;
             }
         } else if !self.progress.is_hidden() {
             output::note(format_args!(
-                "files: {}; {} octets in {:.2} s: {:.1} MB/s",
+                "files: {}; {} bytes in {:.2} s: {:.1} MB/s",
                 document.files,
-                document.octets,
+                document.bytes,
                 document.seconds,
-                document.octets_per_second / 1e6
+                document.bytes_per_second / 1e6
             ));
         }
         ended?;
@@ -243,7 +258,7 @@ impl Copying {
 fn show(progress: &Progress, event: CopyEvent<'_>, root_is_nobody: bool) {
     match event {
         CopyEvent::Found { bytes, .. } => progress.expect(bytes),
-        CopyEvent::Bytes(octets) => progress.add(octets),
+        CopyEvent::Bytes(bytes) => progress.add(bytes),
         CopyEvent::Done { path } => progress.at(path),
         CopyEvent::Skipped { path, reason } => {
             progress.warn(format_args!("{}: left out, {reason}", printable(path.as_bytes())));

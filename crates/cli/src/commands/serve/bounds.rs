@@ -13,16 +13,16 @@ use rpcrdma_nfs::server::ServerOptions;
 use crate::arguments::{Sends, inline_size, seconds, size};
 use crate::exit::Failure;
 
-/// Room in a Call for what is not payload, in octets.
+/// Room in a Call for what is not payload, in bytes.
 const CALL_ROOM: usize = 64 << 10;
 /// The least of it: a Call with the longest path.
 const CALL_ROOM_LEAST: usize = 4 << 10;
-/// Least `--memory`, in octets.
+/// Least `--memory`, in bytes.
 const MEMORY_LEAST: usize = 16 << 20;
 
-/// Least `--reply-cache`, in octets.
+/// Least `--reply-cache`, in bytes.
 const REPLY_CACHE_LEAST: usize = 2 << 20;
-/// Least `--least-rate`, in octets a second: the longest FPDU arrives in time at that rate.
+/// Least `--least-rate`, in bytes a second: the longest FPDU arrives in time at that rate.
 const LEAST_RATE_LEAST: u64 = 4 << 10;
 /// Most of it.
 const LEAST_RATE_MOST: u64 = 16 << 20;
@@ -62,25 +62,25 @@ pub(super) struct Bounds {
     /// [default: 60 for RDMA, 30 for TCP]
     #[arg(long, value_name = "SECONDS", value_parser = whole_second, help_heading = CONNECTIONS)]
     stall: Option<Duration>,
-    /// End connections whose data moves slower than this on average, in octets a second, 4K to 16M. Slower data stands still, and
+    /// End connections whose data moves slower than this on average, in bytes a second, 4K to 16M. Slower data stands still, and
     /// has the time of --stall, or 30 seconds if it comes from the client
-    #[arg(long, value_name = "OCTETS", default_value = "8K", value_parser = least_rate, help_heading = CONNECTIONS)]
+    #[arg(long, value_name = "BYTES", default_value = "8K", value_parser = least_rate, help_heading = CONNECTIONS)]
     least_rate: u64,
     /// Calls that each client may have in flight, 1 to 1024
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024),
         help_heading = CALLS)]
     credits: u32,
-    /// Longest message taken inline, in octets: a multiple of 1024 from 1024 to 262144
-    #[arg(long, value_name = "OCTETS", default_value = "4096", value_parser = inline_size, help_heading = CALLS)]
+    /// Longest message taken inline, in bytes: a multiple of 1024 from 1024 to 262144
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = inline_size, help_heading = CALLS)]
     inline: u32,
     #[command(flatten)]
     sends: Sends,
-    /// Largest READ and WRITE, in octets, from 4K to 1M
-    #[arg(long, value_name = "OCTETS", default_value = "1M", value_parser = max_payload, help_heading = CALLS)]
+    /// Largest READ and WRITE, in bytes, from 4K to 1M
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = max_payload, help_heading = CALLS)]
     max_payload: u32,
-    /// Most that one call makes the server pull, or take by TCP, in octets, from --max-payload + 4K to a quarter of --memory
+    /// Most that one call makes the server pull, or take by TCP, in bytes, from --max-payload + 4K to a quarter of --memory
     /// [default: --max-payload + 64K]
-    #[arg(long, value_name = "OCTETS", value_parser = octets, help_heading = CALLS)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = CALLS)]
     max_arguments: Option<usize>,
     /// Read chunks in one call, 2 to 256 (RFC 8267 §6.4.2 wants 2)
     #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=256),
@@ -104,37 +104,37 @@ pub(super) struct Bounds {
     /// seconds, at least 1
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = whole_second, help_heading = CALLS)]
     flush_wait: Duration,
-    /// Memory for messages and payloads of all connections together, in octets, at least 16M
-    #[arg(long, value_name = "OCTETS", default_value = "512M", value_parser = memory, help_heading = MEMORY)]
+    /// Memory for messages and payloads of all connections together, in bytes, at least 16M
+    #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = memory, help_heading = MEMORY)]
     memory: usize,
-    /// Of --memory, what one client address, or IPv6 /64 network, can hold, in octets; never less than one connection needs
+    /// Of --memory, what one client address, or IPv6 /64 network, can hold, in bytes; never less than one connection needs
     /// [default: a quarter]
-    #[arg(long, value_name = "OCTETS", value_parser = octets, help_heading = MEMORY)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = MEMORY)]
     memory_per_peer: Option<usize>,
-    /// Memory for replies that clients may ask for again after the loss of a connection, in octets, beside --memory, at least 2M:
-    /// one half for WRITE, one for all other calls that change something. Each reply takes its length and 1024 octets
-    #[arg(long, value_name = "OCTETS", default_value = "128M", value_parser = reply_cache, help_heading = MEMORY)]
+    /// Memory for replies that clients may ask for again after the loss of a connection, in bytes, beside --memory, at least 2M:
+    /// one half for WRITE, one for all other calls that change something. Each reply takes its length and 1024 bytes
+    #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = reply_cache, help_heading = MEMORY)]
     reply_cache: usize,
 }
 
 fn max_payload(text: &str) -> Result<u32, String> {
     match size(text)? {
-        octets @ 4096..=1_048_576 => u32::try_from(octets).map_err(|error| error.to_string()),
-        octets => Err(format!("{octets} is not from 4096 to 1048576")),
+        bytes @ 4096..=1_048_576 => u32::try_from(bytes).map_err(|error| error.to_string()),
+        bytes => Err(format!("{bytes} is not from 4096 to 1048576")),
     }
 }
 
 fn memory(text: &str) -> Result<usize, String> {
-    match octets(text)? {
-        octets @ MEMORY_LEAST.. => Ok(octets),
-        octets => Err(format!("{octets} is less than {MEMORY_LEAST} (16M)")),
+    match bytes(text)? {
+        bytes @ MEMORY_LEAST.. => Ok(bytes),
+        bytes => Err(format!("{bytes} is less than {MEMORY_LEAST} (16M)")),
     }
 }
 
 fn reply_cache(text: &str) -> Result<usize, String> {
-    match octets(text)? {
-        octets @ REPLY_CACHE_LEAST.. => Ok(octets),
-        octets => Err(format!("{octets} is less than {REPLY_CACHE_LEAST} (2M)")),
+    match bytes(text)? {
+        bytes @ REPLY_CACHE_LEAST.. => Ok(bytes),
+        bytes => Err(format!("{bytes} is less than {REPLY_CACHE_LEAST} (2M)")),
     }
 }
 
@@ -151,7 +151,7 @@ fn least_rate(text: &str) -> Result<u64, String> {
     }
 }
 
-fn octets(text: &str) -> Result<usize, String> {
+fn bytes(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?).map_err(|error| error.to_string())
 }
 
@@ -216,7 +216,7 @@ impl Bounds {
         let backed = |memory: usize| (memory / 2 / receives).max(1);
         let because = |memory| {
             format!(
-                "whose Receives (--credits of --inline and a few, {receives} octets) fit in half of {memory}"
+                "whose Receives (--credits of --inline and a few, {receives} bytes) fit in half of {memory}"
             )
         };
         config.max_connections = up_to(
@@ -262,7 +262,7 @@ impl Bounds {
         }
     }
 
-    /// Octets that one Call makes the server take.
+    /// Bytes that one Call makes the server take.
     fn arguments(&self) -> Result<usize, Failure> {
         let payload = number(self.max_payload);
         let (least, most) = (payload + CALL_ROOM_LEAST, self.memory / 4);
@@ -374,7 +374,7 @@ mod tests {
         );
         let (config, _) = parse("--memory 16M --credits 1024 --inline 256K").config(BOTH).unwrap();
         assert_eq!((config.max_connections, config.max_connections_per_peer), (1, 1));
-        // Whoever speaks Version Two posts Receives of 4096 octets, whatever is announced.
+        // Whoever speaks Version Two posts Receives of 4096 bytes, whatever is announced.
         let small = parse("--memory 16M --inline 1024");
         assert_eq!(small.config(BOTH).unwrap().0.max_connections, 31);
         assert_eq!(small.config(Versions::ONE).unwrap().0.max_connections, 124);
@@ -387,7 +387,7 @@ mod tests {
     fn what_does_not_fit_together_is_refused() {
         for (line, said) in [
             ("--max-connections 993", "--max-connections 993: at most 992 are possible"),
-            ("--max-connections 993", "270336 octets) fit in half of --memory"),
+            ("--max-connections 993", "270336 bytes) fit in half of --memory"),
             ("--max-connections-per-peer 249", "at most 248 are possible, whose Receives"),
             ("--max-connections-per-peer 249", "half of --memory-per-peer"),
             (

@@ -45,7 +45,7 @@ not run as root, everything is done as the user who runs it, and set-id bits are
 of its users calls; a program on this machine can only claim its own user (--trust-local-users). Locks (NLM) are not served: mount with nolock.
 
 Limits hold for each client and for all together; whoever reaches one waits, or is refused, alone. --memory bounds messages and \
-payloads of all connections. Each RDMA connection reserves credits x inline octets of it, which become memory only while \
+payloads of all connections. Each RDMA connection reserves credits x inline bytes of it, which become memory only while \
 messages arrive; all reservations together get at most half. The rest is for payloads; calls that find none wait. Besides \
 there are some ten KiB of state for each connection.
 

@@ -20,7 +20,7 @@ fn flatten(output: &Output) -> Vec<u8> {
     output.with_slices(|slices, _| slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>())
 }
 
-/// All that is queued, written by system calls of at most `step` octets.
+/// All that is queued, written by system calls of at most `step` bytes.
 fn drain(output: &mut Output, step: usize) -> Vec<u8> {
     let mut stream = Vec::new();
     while !output.is_empty() {
@@ -44,7 +44,7 @@ fn rfc5044_figure_5_the_first_fpdu_opens_with_a_marker() {
 
 #[test]
 fn rfc5044_figure_6_a_marker_inside_the_second_fpdu() {
-    // The first FPDU takes octets 0 to 0x1ec of the stream, its marker included.
+    // The first FPDU takes bytes 0 to 0x1ec of the stream, its marker included.
     let mut output = Output::new(true, true);
     lay_out(&mut output, 1, vec![vec![0; 492 - 4 - 6 - 18]]);
     assert_eq!(drain(&mut output, usize::MAX).len(), 492);
@@ -80,7 +80,7 @@ fn small_messages_share_slices() {
 }
 
 #[test]
-fn a_piece_leaves_with_its_last_octet() {
+fn a_piece_leaves_with_its_last_byte() {
     let mut output = Output::new(true, false);
     lay_out(&mut output, 1, vec![vec![1; 100]]);
     let lengths = |output: &Output| {
@@ -117,7 +117,7 @@ fn an_error_lets_only_the_current_fpdu_finish() {
 }
 
 #[test]
-fn completions_follow_the_last_octet() {
+fn completions_follow_the_last_byte() {
     let mut output = Output::new(false, false);
     lay_out(&mut output, 1, vec![vec![1; 102]]);
     output.wrote(127);
@@ -153,7 +153,7 @@ fn rfc5044_5_1_no_trailer_is_in_two_segments() {
     lay_out_lengths(&mut output, &[128, 128, 64, 128, 128]);
     assert!(output.exceeds_segment());
     assert_eq!(runs(&mut output), [128 + 128 + 64 + 128 + 128]);
-    // The second would end four octets behind the end of a segment.
+    // The second would end four bytes behind the end of a segment.
     lay_out_lengths(&mut output, &[68, 64, 128]);
     assert_eq!(runs(&mut output), [68, 64 + 128]);
     lay_out_lengths(&mut output, &[64, 64]);
@@ -269,9 +269,9 @@ proptest! {
         let expected = drain(&mut plain, usize::MAX);
         while at < stream.len() {
             if at % INTERVAL == 0 {
-                let octets = *stream[at..].first_chunk::<MARKER_LEN>().unwrap();
+                let bytes = *stream[at..].first_chunk::<MARKER_LEN>().unwrap();
                 let between = left == 0;
-                prop_assert_eq!(usize::from(fpdu_pointer(octets)), if between { 0 } else { at - fpdu_start });
+                prop_assert_eq!(usize::from(fpdu_pointer(bytes)), if between { 0 } else { at - fpdu_start });
                 at += MARKER_LEN;
                 continue;
             }

@@ -148,8 +148,8 @@ fn i6_no_wait_is_without_a_timer() {
     pair.client.send(&pattern(1000));
     let stream = pair.client.transmit(pair.now);
     pair.server.receive(2000);
-    for octet in &stream[..31] {
-        pair.server.take_whole(std::slice::from_ref(octet), pair.now);
+    for byte in &stream[..31] {
+        pair.server.take_whole(std::slice::from_ref(byte), pair.now);
         pair.wait(seconds(1));
     }
     assert_eq!(pair.server.end(), Some(Disconnected::Timeout("the peer did not finish an FPDU")));

@@ -27,7 +27,7 @@ pub(super) fn untagged(
     seal(&ulpdu, true).unwrap()
 }
 
-/// A segment of one octet of the Send with MSN 2, with this Invalidate STag.
+/// A segment of one byte of the Send with MSN 2, with this Invalidate STag.
 fn invalidating(control: u8, invalidate: u32, offset: u32, last: bool) -> Vec<u8> {
     let mut ulpdu = Untagged { last, control, invalidate, queue: 0, msn: 2, offset }.encode().to_vec();
     ulpdu.push(b'x');
@@ -64,7 +64,7 @@ fn terminate(pair: &mut Pair, fpdus: &[Vec<u8>]) -> (TerminateCause, Vec<u8>) {
     (TerminateView::new(&header).cause().unwrap(), header)
 }
 
-// conformance: rfc5042-6.4.3.3-1, rfc5042-A-4
+// requirement: rfc5042-6.4.3.3-1, rfc5042-A-4
 #[test]
 fn rfc5040_7_and_rfc5041_7_each_violation_has_its_terminate() {
     type Make = fn(&mut Pair) -> Vec<Vec<u8>>;
@@ -355,7 +355,7 @@ fn rfc5040_6_2_1_a_terminate_leaves_though_the_peer_closed_its_half() {
     assert!(matches!(pair.server.end(), Some(Disconnected::ProtocolError(_))));
 }
 
-// conformance: rfc5042-6.2.2-2, rfc5042-6.3.5-1, rfc5042-A-2
+// requirement: rfc5042-6.2.2-2, rfc5042-6.3.5-1, rfc5042-A-2
 #[test]
 fn i7_a_read_sink_cannot_be_written_and_a_used_key_is_dead() {
     let mut pair = Pair::open(&small());
@@ -402,7 +402,7 @@ fn flips(setup: &Setup, length: usize, bits: impl Iterator<Item = usize>) {
     }
 }
 
-// conformance: v2-07-4.2-1
+// requirement: v2-07-4.2-1
 #[test]
 fn i11_a_flipped_bit_in_any_field_never_reaches_a_completion() {
     let small_fpdu = fpdu_len(18 + 5);
@@ -428,7 +428,7 @@ fn i11_strict_mode_places_nothing_before_the_crc_matched() {
     pair.server.collect();
     let untouched = pair.server.done.iter().any(|done| {
         matches!(&done.work, Work::WindowFlushed { memory: WindowMemory::Write(memory), .. }
-            if memory.iter().all(|&octet| octet == 0))
+            if memory.iter().all(|&byte| byte == 0))
     });
     assert!(untouched);
 }
@@ -446,17 +446,17 @@ fn crc_off_is_not_checked() {
 proptest! {
     /// Whatever comes, nothing panics, everything posted comes back, and the connection ends or waits with a timer.
     #[test]
-    fn i6_any_octets_are_survived(
-        octets in proptest::collection::vec(any::<u8>(), 0..600), crc: bool, framed: bool, step in 1_usize..700,
+    fn i6_any_bytes_are_survived(
+        bytes in proptest::collection::vec(any::<u8>(), 0..600), crc: bool, framed: bool, step in 1_usize..700,
     ) {
         let mut pair = Pair::open(&Setup { crc, ..small() });
         let window = pair.server.open_write(100);
         let receive = pair.server.receive(1000);
         let mut stream = Vec::new();
         if framed {
-            for chunk in octets.chunks(40) {
+            for chunk in bytes.chunks(40) {
                 let mut ulpdu = chunk.to_vec();
-                // Mostly legal control octets, so that deeper checks are reached.
+                // Mostly legal control bytes, so that deeper checks are reached.
                 ulpdu[0] = ulpdu[0] & 0xC0 | 1;
                 if let Some(control) = ulpdu.get_mut(1) {
                     *control = *control & 7 | 0x40;
@@ -467,7 +467,7 @@ proptest! {
                 stream.extend_from_slice(&seal(&ulpdu, crc).unwrap());
             }
         } else {
-            stream = octets;
+            stream = bytes;
         }
         pair.server.feed(&stream, || step, pair.now);
         pair.server.transmit(pair.now);

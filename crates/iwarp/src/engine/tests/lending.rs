@@ -102,7 +102,7 @@ fn the_read_ahead_is_not_reached_before_the_end_of_a_scatter_list() {
     assert_eq!(pair.server.message(receive), pattern(60_000));
 }
 
-/// `DIRECT_PLACEMENT_MIN` octets of the FPDU that are to come, and one less.
+/// `DIRECT_PLACEMENT_MIN` bytes of the FPDU that are to come, and one less.
 #[test]
 fn what_is_almost_here_goes_through_the_read_ahead() {
     let fpdu = untagged(0x43, 0, 2, 0, true, &pattern(DIRECT_PLACEMENT_MIN - 4));

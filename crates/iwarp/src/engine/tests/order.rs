@@ -80,7 +80,7 @@ fn segments_of_two_tagged_messages_never_mix() {
     assert!(opcodes.contains(&WRITE) && opcodes.contains(&READ_RESPONSE));
 }
 
-// conformance: rfc5666-3.3-4, rfc5042-6.4.3.3-2
+// requirement: rfc5666-3.3-4, rfc5042-6.4.3.3-2
 #[test]
 fn rfc5040_6_1_reads_beyond_ord_wait_and_later_sends_pass() {
     let mut pair = Pair::open(&Setup { ord: 2, ird: 2, ..small() });
@@ -104,7 +104,7 @@ fn rfc5040_6_1_reads_beyond_ord_wait_and_later_sends_pass() {
     }
 }
 
-// conformance: rfc5042-6.2.2-2
+// requirement: rfc5042-6.2.2-2
 #[test]
 fn i1_invalidation_waits_for_half_sent_read_responses() {
     let mut pair = Pair::open(&small());
@@ -115,7 +115,7 @@ fn i1_invalidation_waits_for_half_sent_read_responses() {
     let mut stream = pair.server.transmit_some(5000, pair.now);
     let invalidate = pair.server.post(WorkRequest::LocalInvalidate { key: source.key });
     assert!(pair.server.take(invalidate).is_none());
-    // Everything but the last octet.
+    // Everything but the last byte.
     loop {
         let part = pair.server.transmit_some(200_000, pair.now);
         stream.extend_from_slice(&part);

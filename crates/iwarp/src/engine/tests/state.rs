@@ -14,7 +14,7 @@ fn the_engine_says_what_it_can() {
 }
 
 #[test]
-fn counters_tell_octets_segments_and_windows() {
+fn counters_tell_bytes_segments_and_windows() {
     let mut pair = Pair::open(&Setup::default());
     let (client, server) = (pair.client.engine.counters(), pair.server.engine.counters());
     let window = pair.server.open_write(100);
@@ -117,7 +117,7 @@ fn gather_and_scatter_lists_hold_max_sge_pieces() {
 }
 
 /// A Receive counts until it has completed, in the middle of its message too.
-// conformance: rfc5042-6.4.3.2-1, rfc5042-6.4.6-1
+// requirement: rfc5042-6.4.3.2-1, rfc5042-6.4.6-1
 #[test]
 fn the_receive_queue_is_bounded() {
     let mut pair = Pair::open(&small());
@@ -201,7 +201,7 @@ fn i6_each_fpdu_has_its_own_time() {
     }
 }
 
-/// Seconds after which the connection ends if of an FPDU of 60,000 octets so many come each second; `None` if all of it comes.
+/// Seconds after which the connection ends if of an FPDU of 60,000 bytes so many come each second; `None` if all of it comes.
 fn fpdu_lasts(per_second: impl Fn(u64) -> usize) -> Option<u64> {
     let mut pair = Pair::open(&small());
     let receive = pair.server.receive(60_000);
@@ -232,7 +232,7 @@ fn i6_an_fpdu_may_be_slow_but_not_stand_still() {
     assert_eq!(fpdu_lasts(|second| if second == 0 || second > 24 { 7000 } else { 0 }), None);
     // It stands still for its time.
     assert_eq!(fpdu_lasts(|second| if second == 0 { 7000 } else { 0 }), Some(30));
-    // An octet now and then is no progress. Octets give no more time than their number does.
+    // A byte now and then is no progress. Bytes give no more time than their number does.
     assert_eq!(fpdu_lasts(|_| 1), Some(31));
     assert!(matches!(fpdu_lasts(|_| 1000), Some(30..=37)));
 }
@@ -305,7 +305,7 @@ fn a_message_arrives_behind_our_own_end() {
 fn empty_writes_and_empty_targets() {
     let mut pair = Pair::open(&small());
     let target = |length| RemoteSegment { key: Key(0xDEAD_BEEF), address: 0, length };
-    for (octets, targets, segments) in [
+    for (bytes, targets, segments) in [
         (0, vec![target(0)], 1),
         (0, vec![target(5)], 1),
         (0, vec![target(0), target(0)], 0),
@@ -314,8 +314,8 @@ fn empty_writes_and_empty_targets() {
         (7, vec![target(0), target(7), target(0)], 1),
         (7, vec![target(3), target(0), target(4)], 2),
     ] {
-        let name = format!("{octets} {targets:?}");
-        let gather = vec![Bytes::from(pattern(octets))];
+        let name = format!("{bytes} {targets:?}");
+        let gather = vec![Bytes::from(pattern(bytes))];
         let id = pair.client.post(WorkRequest::Write { gather, targets });
         let stream = pair.client.transmit(pair.now);
         assert_eq!(pair.client.take(id).unwrap().status, Status::Success, "{name}");

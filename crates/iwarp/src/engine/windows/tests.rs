@@ -20,7 +20,7 @@ fn readable(len: usize) -> WindowMemory {
     WindowMemory::Read(Bytes::from(vec![1; len]))
 }
 
-// conformance: rfc8166-2.3.2-1, rfc5666-2-1, experience-8-2
+// requirement: rfc8166-2.3.2-1, rfc5666-2-1, experience-8-2
 #[test]
 fn i7_keys_and_addresses_are_unpredictable_and_never_wrap() {
     let mut table = WindowTable::new(4096, 64, SEED);
@@ -65,8 +65,8 @@ fn i7_a_key_rests_after_use() {
     assert_eq!(table.resting.len(), table.limit);
 }
 
-// conformance: rfc8166-8.1-1, rfc5666-11-2, rfc5042-6.2.1-1, rfc5666-11-3, rfc8166-8.1-2
-// conformance: v2-07-11.1-1, v2-07-11.1-2
+// requirement: rfc8166-8.1-1, rfc5666-11-2, rfc5042-6.2.1-1, rfc5666-11-3, rfc8166-8.1-2
+// requirement: v2-07-11.1-1, v2-07-11.1-2
 #[test]
 fn i7_every_write_is_checked_against_key_range_and_right() {
     let mut table = table();
@@ -89,8 +89,8 @@ fn i7_every_write_is_checked_against_key_range_and_right() {
     }
 }
 
-// conformance: rfc8166-8.1-1, rfc5666-11-2, rfc5042-6.2.1-1, rfc5042-6.3.5-1, rfc5666-11-3, rfc8166-8.1-2
-// conformance: v2-07-11.1-1, v2-07-11.1-2
+// requirement: rfc8166-8.1-1, rfc5666-11-2, rfc5042-6.2.1-1, rfc5042-6.3.5-1, rfc5666-11-3, rfc8166-8.1-2
+// requirement: v2-07-11.1-1, v2-07-11.1-2
 #[test]
 fn i7_every_read_is_checked_against_key_range_and_right() {
     let mut table = table();
@@ -114,9 +114,9 @@ fn i7_every_read_is_checked_against_key_range_and_right() {
 }
 
 /// Each connection has a table of its own: a key that another one gave out is nothing here.
-// conformance: experience-8-1
-// conformance: rfc5042-3-3, rfc5042-6.1.1-1, rfc5042-6.1.1-2, rfc5042-6.1.1-3, rfc5042-6.4.5-1, rfc5666-11-3, rfc8166-8.1-2
-// conformance: v2-07-11.1-2
+// requirement: experience-8-1
+// requirement: rfc5042-3-3, rfc5042-6.1.1-1, rfc5042-6.1.1-2, rfc5042-6.1.1-3, rfc5042-6.4.5-1, rfc5666-11-3, rfc8166-8.1-2
+// requirement: v2-07-11.1-2
 #[test]
 fn i7_a_key_is_good_on_its_own_connection_only() {
     let (mut here, mut there) = (table(), WindowTable::new(8, 64, [8; 32]));
@@ -129,7 +129,7 @@ fn i7_a_key_is_good_on_its_own_connection_only() {
     assert!(here.close_remote(other.key).is_none());
 }
 
-// conformance: rfc5042-6.2.2-2, rfc5042-6.3.6-1
+// requirement: rfc5042-6.2.2-2, rfc5042-6.3.6-1
 #[test]
 fn i1_memory_comes_back_only_when_unused() {
     let mut table = table();

@@ -19,12 +19,12 @@ fn a_header_tells_its_kind_length_and_place_in_the_message() {
     for last in [false, true] {
         let tagged = Tagged { last, control: 0x40, stag: 1, offset: 2 };
         let untagged = Untagged { last, control: 0x43, invalidate: 0, queue: 0, msn: 1, offset: 0 };
-        for (header, octets) in [
+        for (header, bytes) in [
             (Header::Tagged(tagged), tagged.encode().to_vec()),
             (Header::Untagged(untagged), untagged.encode().to_vec()),
         ] {
             assert_eq!(header.is_last(), last);
-            let ulpdu = [&octets[..], b"payload"].concat();
+            let ulpdu = [&bytes[..], b"payload"].concat();
             let view = HeaderView::new(&ulpdu);
             assert_eq!(view.header_len(), Some(header.encoded_len()));
             assert_eq!(view.payload(), Some(&b"payload"[..]));
@@ -68,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn no_octets_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+    fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
         let _ = Header::decode(&bytes);
         let view = HeaderView::new(&bytes);
         let _ = (view.tagged(), view.untagged(), view.payload());

@@ -18,13 +18,13 @@ fn rfc5044_4_4_crc_vectors() {
 }
 
 #[test]
-fn both_ways_to_compute_agree_however_the_octets_are_cut() {
-    let octets: Vec<u8> =
+fn both_ways_to_compute_agree_however_the_bytes_are_cut() {
+    let bytes: Vec<u8> =
         (0..20_000_usize).map(|at| (at.wrapping_mul(0x9E37) >> 7).to_le_bytes()[0]).collect();
-    let due = crc32c::crc32c(&octets).to_le_bytes();
+    let due = crc32c::crc32c(&bytes).to_le_bytes();
     for cut in [1, 2, 20, WIDE_MIN - 1, WIDE_MIN, WIDE_MIN + 1, 1448, 7777, 20_000] {
         let mut crc = Crc::new();
-        for part in octets.chunks(cut) {
+        for part in bytes.chunks(cut) {
             crc.update(part);
         }
         assert_eq!(crc.wire(), due, "{cut}");
@@ -89,7 +89,7 @@ proptest! {
     fn mulpdu_fits_the_segment(emss in 200_usize..65_000, markers: bool) {
         let ulpdu = mulpdu(emss, markers);
         let fpdu = fpdu_len(ulpdu);
-        let marker_octets = if markers { 4 * emss.div_ceil(512) } else { 0 };
-        prop_assert!(ulpdu == MIN_MULPDU || fpdu + marker_octets <= emss);
+        let marker_bytes = if markers { 4 * emss.div_ceil(512) } else { 0 };
+        prop_assert!(ulpdu == MIN_MULPDU || fpdu + marker_bytes <= emss);
     }
 }

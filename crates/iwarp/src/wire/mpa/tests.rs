@@ -134,7 +134,7 @@ fn rfc5044_7_1_2_bad_frames_are_named() {
 }
 
 #[test]
-fn private_data_of_512_octets_and_not_one_more() {
+fn private_data_of_512_bytes_and_not_one_more() {
     let mut frame = decode(&hex(SIW_REPLY), FrameKind::Reply);
     frame.private_data = vec![7; Frame::private_data_capacity(true)];
     let bytes = frame.encode().unwrap();
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn no_octets_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80), request: bool) {
+    fn no_bytes_make_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80), request: bool) {
         let kind = if request { FrameKind::Request } else { FrameKind::Reply };
         let _ = Frame::decode(&bytes, kind);
         let mut keyed = kind.key().to_vec();

@@ -19,13 +19,13 @@ fn rfc5040_4_4_read_request() {
 }
 
 #[test]
-fn rfc5040_4_1_control_octet() {
-    for (opcode_bits, octet) in [0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47].into_iter().enumerate() {
-        let parsed = opcode(octet).unwrap();
+fn rfc5040_4_1_control_byte() {
+    for (opcode_bits, byte) in [0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47].into_iter().enumerate() {
+        let parsed = opcode(byte).unwrap();
         assert_eq!(usize::from(parsed.wire()), opcode_bits);
-        assert_eq!(parsed.control(), octet);
+        assert_eq!(parsed.control(), byte);
         // Bits 5 and 4 are reserved.
-        assert_eq!(opcode(octet | 0x30), Ok(parsed));
+        assert_eq!(opcode(byte | 0x30), Ok(parsed));
     }
     for bits in 8..16 {
         assert_eq!(opcode(0x40 | bits), Err(ControlError::Opcode(bits)));

@@ -562,7 +562,7 @@ async fn i6_a_tree_without_an_end_is_given_up() {
 
 const GIB: u64 = 1 << 30;
 
-/// A file of 10 GiB with a few octets in the middle, and one octet at the end.
+/// A file of 10 GiB with a few bytes in the middle, and one byte at the end.
 fn sparse(path: &Path) {
     let file = fs::File::create(path).unwrap();
     file.write_all_at(b"middle", 5 * GIB + 3).unwrap();

@@ -65,7 +65,7 @@ fn ok(result: ExtentsResult) -> ExtentsOk {
     }
 }
 
-/// 10 GiB with a few octets in them: as few are read and written.
+/// 10 GiB with a few bytes in them: as few are read and written.
 #[tokio::test]
 async fn a_get_reads_no_holes() {
     let server = Loopback::exporting(&["/"]);

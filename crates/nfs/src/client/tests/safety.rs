@@ -547,8 +547,8 @@ async fn i6_short_reads_hold_no_more_memory_than_their_data() {
     assert!(read == data);
     let (most, asked) = (most.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));
     // Two chunks, each with one answer at hand.
-    assert!(most <= 3 * MIB, "{most} octets of replies at a time");
-    assert!(asked <= 5 * MIB, "{asked} octets asked for");
+    assert!(most <= 3 * MIB, "{most} bytes of replies at a time");
+    assert!(asked <= 5 * MIB, "{asked} bytes asked for");
 }
 
 /// The private program is an advantage where it is there. The copy goes on by READ, however a server of others answers.

@@ -682,7 +682,7 @@ impl Sink {
         }
     }
 
-    /// Whether octets that are zero need not be written: they are there already.
+    /// Whether bytes that are zero need not be written: they are there already.
     pub(super) fn takes_holes(&self) -> bool {
         !matches!(self.kind, Kind::Stream)
     }
@@ -772,7 +772,7 @@ fn xattr_names(file: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
         Err(Errno::NOTSUP) => 0,
         Err(error) => return Err(error.into()),
     };
-    let names = list.get(..length).unwrap_or_default().split(|&octet| octet == 0);
+    let names = list.get(..length).unwrap_or_default().split(|&byte| byte == 0);
     // A label of SELinux is given by the system; capabilities go when a file is written.
     let own =
         |name: &&[u8]| !name.is_empty() && !matches!(*name, b"security.selinux" | b"security.capability");
@@ -901,7 +901,7 @@ pub(super) fn read_link(spot: &Spot) -> io::Result<Bytes> {
     Ok(Bytes::from(readlinkat(&*spot.dir.fd()?, &spot.name, Vec::new())?.into_bytes()))
 }
 
-/// The next octets from `offset` on that are no hole, as far as the file system tells; nothing if there are only holes.
+/// The next bytes from `offset` on that are no hole, as far as the file system tells; nothing if there are only holes.
 pub(super) fn next_data(file: &File, offset: u64) -> io::Result<Option<std::ops::Range<u64>>> {
     use rustix::fs::{SeekFrom, seek};
     let start = match seek(file, SeekFrom::Data(offset)) {

@@ -49,7 +49,7 @@ fn outline(name: &[u8]) -> Vec<u8> {
     if !name.is_ascii() || name.contains(&b'~') {
         return Vec::new();
     }
-    let told = name.iter().filter(|octet| !matches!(octet, b'.' | b' '));
+    let told = name.iter().filter(|byte| !matches!(byte, b'.' | b' '));
     told.map(u8::to_ascii_lowercase).collect()
 }
 

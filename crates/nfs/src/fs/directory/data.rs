@@ -243,7 +243,7 @@ impl DirectoryFs {
             Ok(file) => file,
             Err(error) => return self.refused(id, error),
         };
-        // Before the first octet: what learns of its loss, or else it is made stable at once.
+        // Before the first byte: what learns of its loss, or else it is made stable at once.
         let unstable = match stability {
             Stability::Unstable => self.begin_unstable(id, &file),
             Stability::DataSync | Stability::FileSync => None,
@@ -254,7 +254,7 @@ impl DirectoryFs {
             if offset.checked_add(data.len() as u64).is_none_or(|end| end > OFFSET_MAX) {
                 return Err(FsError::FileTooLarge);
             }
-            // Before the first octet: if the storage loses one of them, the verifier has changed since.
+            // Before the first byte: if the storage loses one of them, the verifier has changed since.
             let verifier = self.storage.verifier();
             // As the caller: quotas, reserved space and set-id bits depend on who writes.
             let acting = self.actor.act_as(who)?;
@@ -499,7 +499,7 @@ impl DirectoryFs {
         self.open_for(who, id, Purpose::Write)
     }
 
-    /// Cuts a file or adds octets of zero.
+    /// Cuts a file or adds bytes of zero.
     pub(super) fn set_size(
         &self,
         who: &Identity,
@@ -574,7 +574,7 @@ fn write_all(file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, FsError
             Ok(0) => break,
             Ok(count) => length += count,
             Err(errno) if length == 0 => return Err(errno.into()),
-            // RFC 1813 §3.3.7: fewer octets than asked for; the next call meets the error again.
+            // RFC 1813 §3.3.7: fewer bytes than asked for; the next call meets the error again.
             Err(_) => break,
         }
     }

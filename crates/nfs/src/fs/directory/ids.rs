@@ -74,23 +74,23 @@ pub(super) enum Ids {
 
 fn kernel_id(fd: BorrowedFd<'_>) -> io::Result<FileId> {
     let handle = handle_of(fd)?;
-    // The type takes the first octet, the handle the rest.
+    // The type takes the first byte, the handle the rest.
     let kind = u8::try_from(handle.kind).map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
-    let mut octets = Vec::with_capacity(FILE_ID_MAX);
-    octets.push(kind);
-    octets.extend_from_slice(&handle.octets);
-    FileId::new(&octets).ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
+    let mut bytes = Vec::with_capacity(FILE_ID_MAX);
+    bytes.push(kind);
+    bytes.extend_from_slice(&handle.bytes);
+    FileId::new(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
 }
 
 /// How often an object is opened by its handle while the kernel says that it has no memory.
 const OPEN_TRIES: usize = 64;
 
 fn kernel_open(mount: BorrowedFd<'_>, id: &FileId) -> io::Result<OwnedFd> {
-    let (kind, octets) = id
+    let (kind, bytes) = id
         .as_bytes()
         .split_first()
         .ok_or_else(|| io::Error::from_raw_os_error(Errno::STALE.raw_os_error()))?;
-    let handle = KernelHandle { kind: i32::from(*kind), octets: octets.to_vec() };
+    let handle = KernelHandle { kind: i32::from(*kind), bytes: bytes.to_vec() };
     let flags = i32::try_from(NAMING.bits()).unwrap_or_default();
     let mut tries = 1;
     loop {
@@ -138,7 +138,7 @@ impl Ids {
         match self {
             Self::Kernel(mount) => {
                 let fd = kernel_open(mount.as_fd(), id).map_err(|error| match from_io(&error) {
-                    // Octets that are no handle of this file system.
+                    // Bytes that are no handle of this file system.
                     Some(FsError::InvalidArgument) | None => FsError::BadId,
                     Some(other) => other,
                 })?;
@@ -240,7 +240,7 @@ fn find(map: &PathMap, root: BorrowedFd<'_>, key: Key) -> Result<Search, FsError
     Ok(search)
 }
 
-/// Longest path that is walked in one call, in octets: below `PATH_MAX`.
+/// Longest path that is walked in one call, in bytes: below `PATH_MAX`.
 const WALK_MAX: usize = 2048;
 
 /// Walks from the root along `path`, which may be longer than the kernel takes at once.

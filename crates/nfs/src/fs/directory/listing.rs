@@ -14,7 +14,7 @@ use super::ids::Object;
 use crate::fs::EntrySink;
 use crate::fs::types::{Entry, FileId, FsError, Identity, Listing, Name, Node, Place};
 
-/// Room for the entries of one system call, in octets.
+/// Room for the entries of one system call, in bytes.
 const BATCH: usize = 32 * 1024;
 
 impl DirectoryFs {

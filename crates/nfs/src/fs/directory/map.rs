@@ -16,7 +16,7 @@
 //! path, which can be as long as a client likes. New names are written to the log first, under a lock of its own. Both are
 //! held while the records of a new log are made from memory. While these are written, both are free, and records go to both logs.
 //!
-//! Memory follows the number of objects that clients have seen, about 150 octets each. A record goes when its name is
+//! Memory follows the number of objects that clients have seen, about 150 bytes each. A record goes when its name is
 //! taken away through this server, and when a handle is used and its object is not found under the name.
 //!
 //! On overlayfs an object is identified by its inode number and its kind only. Its first change copies a file of a lower
@@ -92,7 +92,7 @@ impl Key {
             (Some(handle), _) => {
                 let mut hasher = SipHasher24::new();
                 hasher.write(&handle.kind.to_be_bytes());
-                hasher.write(&handle.octets);
+                hasher.write(&handle.bytes);
                 hasher.finish()
             }
             (None, Generation::Kind) => {
@@ -109,12 +109,12 @@ impl Key {
 }
 
 impl Key {
-    fn to_octets(self) -> [u8; KEY_SIZE] {
+    fn to_bytes(self) -> [u8; KEY_SIZE] {
         (u128::from(self.number) << 64 | u128::from(self.born)).to_be_bytes()
     }
 
-    fn from_octets(octets: [u8; KEY_SIZE]) -> Self {
-        let value = u128::from_be_bytes(octets);
+    fn from_bytes(bytes: [u8; KEY_SIZE]) -> Self {
+        let value = u128::from_be_bytes(bytes);
         let low = value & u128::from(u64::MAX);
         Self {
             number: u64::try_from(value >> 64).unwrap_or_default(),
@@ -123,11 +123,11 @@ impl Key {
     }
 
     pub(super) fn id(self) -> FileId {
-        FileId::from_array(&self.to_octets())
+        FileId::from_array(&self.to_bytes())
     }
 
     pub(super) fn from_id(id: &FileId) -> Option<Self> {
-        id.as_bytes().try_into().ok().map(Self::from_octets)
+        id.as_bytes().try_into().ok().map(Self::from_bytes)
     }
 }
 
@@ -200,7 +200,7 @@ impl Known {
 #[derive(Debug)]
 struct Log {
     file: File,
-    /// Octets of whole records.
+    /// Bytes of whole records.
     length: u64,
     /// Records are missing since a write that failed: when to write it anew.
     repair: Option<Instant>,
@@ -213,13 +213,13 @@ struct Log {
 /// Records that came while the log was being written anew.
 #[derive(Debug, Default)]
 struct Behind {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     records: u64,
 }
 
 /// A log to be written anew.
 struct Anew {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     records: u64,
 }
 
@@ -316,20 +316,20 @@ impl Drop for InPhase<'_> {
 }
 
 fn record(kind: u8, key: Key, directory: Key, name: &[u8]) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(RECORD_HEAD + name.len() + CHECKSUM);
-    octets.push(kind);
-    octets.extend_from_slice(&key.to_octets());
-    octets.extend_from_slice(&directory.to_octets());
-    octets.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_be_bytes());
-    octets.extend_from_slice(name);
-    let sum = checksum(&octets);
-    octets.extend_from_slice(&sum);
-    octets
+    let mut bytes = Vec::with_capacity(RECORD_HEAD + name.len() + CHECKSUM);
+    bytes.push(kind);
+    bytes.extend_from_slice(&key.to_bytes());
+    bytes.extend_from_slice(&directory.to_bytes());
+    bytes.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_be_bytes());
+    bytes.extend_from_slice(name);
+    let sum = checksum(&bytes);
+    bytes.extend_from_slice(&sum);
+    bytes
 }
 
-fn checksum(octets: &[u8]) -> [u8; CHECKSUM] {
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     let mut hasher = SipHasher24::new();
-    hasher.write(octets);
+    hasher.write(bytes);
     hasher.finish().to_be_bytes()
 }
 
@@ -346,8 +346,8 @@ fn parse(log: &[u8]) -> Option<(u8, Key, Key, &[u8], usize)> {
     let whole = RECORD_HEAD + length + CHECKSUM;
     (sum == checksum(signed)).then_some((
         *kind,
-        Key::from_octets(*key),
-        Key::from_octets(*directory),
+        Key::from_bytes(*key),
+        Key::from_bytes(*directory),
         name,
         whole,
     ))
@@ -361,12 +361,12 @@ impl PathMap {
         generation: Generation,
     ) -> Result<Self, StateError> {
         let root = Key::of(root, generation);
-        let name: String = root.to_octets().iter().map(|octet| format!("{octet:02x}")).collect();
+        let name: String = root.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         let (path, mut log) = state.open_locked(&format!("names-{name}"))?;
-        let mut octets = Vec::new();
-        log.read_to_end(&mut octets).map_err(StateError::io(&path))?;
+        let mut bytes = Vec::new();
+        log.read_to_end(&mut bytes).map_err(StateError::io(&path))?;
         let mut known = Known::default();
-        let mut rest = octets.as_slice();
+        let mut rest = bytes.as_slice();
         while let Some((kind, key, directory, name, length)) = parse(rest) {
             if kind == LEARNT {
                 known.learn(key, directory, name);
@@ -375,8 +375,8 @@ impl PathMap {
             }
             rest = rest.get(length..).unwrap_or_default();
         }
-        let octets = known.records();
-        let file = write_anew(&path, &octets)
+        let bytes = known.records();
+        let file = write_anew(&path, &bytes)
             .and_then(|file| std::fs::rename(name_anew(&path), &path).map(|()| file))
             .map_err(StateError::io(&path))?;
         let records = known.names;
@@ -387,7 +387,7 @@ impl PathMap {
             known: RwLock::new(known),
             log: Mutex::new(Log {
                 file,
-                length: octets.len() as u64,
+                length: bytes.len() as u64,
                 repair: None,
                 tried: None,
                 behind: None,
@@ -491,7 +491,7 @@ impl PathMap {
     /// Adds a record, or notes that the log lacks it.
     fn append(&self, log: &mut Log, record: &[u8]) {
         if let Some(behind) = &mut log.behind {
-            behind.octets.extend_from_slice(record);
+            behind.bytes.extend_from_slice(record);
             behind.records += 1;
         }
         // At the end of the last whole record, so that half a one never stands before others.
@@ -526,7 +526,7 @@ impl PathMap {
     /// the state directory. Others go on meanwhile.
     pub(super) fn tidy(&self) {
         if let Some(anew) = self.begin_anew() {
-            let written = write_anew(&self.path, &anew.octets);
+            let written = write_anew(&self.path, &anew.bytes);
             self.end_anew(&anew, written);
         }
     }
@@ -558,7 +558,7 @@ impl PathMap {
         }
         log.behind = Some(Behind::default());
         let known = self.known();
-        Some(Anew { octets: known.records(), records: known.names })
+        Some(Anew { bytes: known.records(), records: known.names })
     }
 
     /// Puts the new log, with what came meanwhile, in the place of the old one.
@@ -566,14 +566,14 @@ impl PathMap {
         let mut log = self.log();
         let behind = log.behind.take().unwrap_or_default();
         let done = written.and_then(|mut file| {
-            file.write_all(&behind.octets)?;
+            file.write_all(&behind.bytes)?;
             std::fs::rename(name_anew(&self.path), &self.path)?;
             Ok(file)
         });
         match done {
             Ok(file) => {
                 log.file = file;
-                log.length = (anew.octets.len() + behind.octets.len()) as u64;
+                log.length = (anew.bytes.len() + behind.bytes.len()) as u64;
                 if log.repair.take().is_some() {
                     self.lacking.store(false, Ordering::Relaxed);
                     tracing::info!(path = %self.path.display(), "the map of names is complete again");
@@ -649,13 +649,13 @@ impl PathMap {
 impl Known {
     /// The records of a log that says no more than this.
     fn records(&self) -> Vec<u8> {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         for (key, names) in &self.objects {
             for (directory, name) in names {
-                octets.extend_from_slice(&record(LEARNT, *key, *directory, name));
+                bytes.extend_from_slice(&record(LEARNT, *key, *directory, name));
             }
         }
-        octets
+        bytes
     }
 }
 

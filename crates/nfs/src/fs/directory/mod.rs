@@ -532,11 +532,11 @@ impl FileSystem for DirectoryFs {
 
     fn statistics(&self, id: &FileId) -> Result<Statistics, FsError> {
         let space = fstatvfs(&self.object(id)?)?;
-        let octets = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+        let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
         Ok(Statistics {
-            total_bytes: octets(space.f_blocks),
-            free_bytes: octets(space.f_bfree),
-            available_bytes: octets(space.f_bavail),
+            total_bytes: bytes(space.f_blocks),
+            free_bytes: bytes(space.f_bfree),
+            available_bytes: bytes(space.f_bavail),
             total_files: space.f_files,
             free_files: space.f_ffree,
             available_files: space.f_favail,

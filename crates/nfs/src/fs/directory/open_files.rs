@@ -13,7 +13,7 @@
 //!   after [`KEPT_IDLE`], and executable ones as soon as they have no uncommitted data.
 //! * **Witnesses.** Each file with uncommitted data has one read-only descriptor. Linux reports a failed write-back at
 //!   the `fsync` of a descriptor that was open before; a later one may get no report. So the server opens a witness
-//!   before the first octet of an UNSTABLE write, and syncs it at COMMIT. Without a COMMIT the table syncs the file
+//!   before the first byte of an UNSTABLE write, and syncs it at COMMIT. Without a COMMIT the table syncs the file
 //!   itself after [`UNCOMMITTED_IDLE`]. If no witness can be had, the server makes the data stable at once. Each failure
 //!   goes to [`Storage`], which changes the write verifier.
 //!
@@ -163,7 +163,7 @@ impl OpenFile {
         self.syncs.losses()
     }
 
-    /// Makes everything stable that was written before this call. `since` is from before the first octet of the caller's.
+    /// Makes everything stable that was written before this call. `since` is from before the first byte of the caller's.
     ///
     /// # Errors
     /// A failure of the storage, also one that another call was told of since then.
@@ -265,7 +265,7 @@ impl Drop for UnstableWrite {
 pub(super) struct Snapshot {
     uncommitted: Arc<Uncommitted>,
     epoch: u64,
-    /// No write was in progress. The sync may pass before the octets of one that was are in the file.
+    /// No write was in progress. The sync may pass before the bytes of one that was are in the file.
     quiet: bool,
 }
 

@@ -138,7 +138,7 @@ impl Storage {
         }
     }
 
-    /// Makes stable what a call wrote to an open file that others use, too. `since` was taken before its first octet.
+    /// Makes stable what a call wrote to an open file that others use, too. `since` was taken before its first byte.
     ///
     /// # Errors
     /// That of its own sync, or of another one since then: the kernel reports a loss once.

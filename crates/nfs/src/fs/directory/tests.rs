@@ -79,7 +79,7 @@ fn i6_a_parent_costs_the_same_however_deep_it_is() {
     for handles in [HandleSource::Automatic, HandleSource::Map] {
         let tree = tempfile::tempdir().unwrap();
         let (_place, fs) = open(tree.path(), handles);
-        // The kernel tells no path of more than 4095 octets; without its handles a path has 2048 names at most.
+        // The kernel tells no path of more than 4095 bytes; without its handles a path has 2048 names at most.
         let depth = if fs.has_kernel_handles() { 3500 } else { 1500 };
         let ids = chain(&fs, tree.path(), depth);
         let opened = |depth: usize| {
@@ -151,9 +151,9 @@ fn ids_out_of_nowhere_are_refused() {
     let tree = tempfile::tempdir().unwrap();
     for handles in [HandleSource::Automatic, HandleSource::Map] {
         let (_place, fs) = open(tree.path(), handles);
-        for octets in [&b""[..], b"x", b"\x01\0\0\0\0\0\0\0\0", &[0xff; 16], &[0xff; 39]] {
-            let refusal = fs.attributes(&FileId::new(octets).unwrap()).unwrap_err();
-            assert!(matches!(refusal, FsError::BadId | FsError::Stale), "{octets:?}: {refusal}");
+        for bytes in [&b""[..], b"x", b"\x01\0\0\0\0\0\0\0\0", &[0xff; 16], &[0xff; 39]] {
+            let refusal = fs.attributes(&FileId::new(bytes).unwrap()).unwrap_err();
+            assert!(matches!(refusal, FsError::BadId | FsError::Stale), "{bytes:?}: {refusal}");
         }
     }
 }

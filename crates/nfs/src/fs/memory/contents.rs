@@ -1,4 +1,4 @@
-//! The octets of one file in memory: pages of up to 64 KiB, absent where nothing was ever written.
+//! The bytes of one file in memory: pages of up to 64 KiB, absent where nothing was ever written.
 //!
 //! Growing never moves what is there. A page is as long as what was written to it; what is behind reads as
 //! zero, so a small file costs its size.
@@ -8,7 +8,7 @@ use std::ops::Range;
 
 const PAGE: u64 = 64 * 1024;
 
-/// A sparse, growable sequence of octets.
+/// A sparse, growable sequence of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     size: u64,
@@ -28,12 +28,12 @@ impl Contents {
         self.size
     }
 
-    /// Octets that are held.
+    /// Bytes that are held.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Fills the front of `buffer` from `offset`; gives the number of octets.
+    /// Fills the front of `buffer` from `offset`; gives the number of bytes.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let left = self.size.saturating_sub(offset);
         let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
@@ -75,7 +75,7 @@ impl Contents {
         (ranges, true)
     }
 
-    /// How many octets a write of `length` at `offset` adds at most to what is held.
+    /// How many bytes a write of `length` at `offset` adds at most to what is held.
     pub(super) fn growth(&self, offset: u64, length: usize) -> u64 {
         let mut growth = 0;
         let mut at = offset;
@@ -117,7 +117,7 @@ impl Contents {
         }
     }
 
-    /// Cuts, or adds octets of zero.
+    /// Cuts, or adds bytes of zero.
     pub(super) fn resize(&mut self, size: u64) {
         if size < self.size {
             let (last, within, _) = locate(size, 0);

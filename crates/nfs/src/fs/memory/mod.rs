@@ -30,11 +30,11 @@ const LINK_MAX: u32 = 32_000;
 /// Bounds of a [`MemoryFs`] and the owner of its root.
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
-    /// Octets of file data in all; a write beyond is [`FsError::NoSpace`]. Default 1 GiB.
+    /// Bytes of file data in all; a write beyond is [`FsError::NoSpace`]. Default 1 GiB.
     pub capacity: u64,
     /// Objects in all. Default 1,000,000.
     pub max_files: u64,
-    /// Largest file in octets. Default 2^62.
+    /// Largest file in bytes. Default 2^62.
     pub max_file_size: u64,
     /// Owner of the root directory. Default user and group 0.
     pub owner: Identity,
@@ -199,16 +199,16 @@ impl MemoryFs {
     }
 
     fn id(&self, number: u64) -> FileId {
-        let mut octets = [0; 16];
-        let (instance, rest) = octets.split_at_mut(8);
+        let mut bytes = [0; 16];
+        let (instance, rest) = bytes.split_at_mut(8);
         instance.copy_from_slice(&self.instance.to_be_bytes());
         rest.copy_from_slice(&number.to_be_bytes());
-        FileId::from_array(&octets)
+        FileId::from_array(&bytes)
     }
 
     fn number(&self, id: &FileId) -> Result<u64, FsError> {
-        let octets: [u8; 16] = id.as_bytes().try_into().map_err(|_| FsError::BadId)?;
-        let value = u128::from_be_bytes(octets);
+        let bytes: [u8; 16] = id.as_bytes().try_into().map_err(|_| FsError::BadId)?;
+        let value = u128::from_be_bytes(bytes);
         if value >> 64 != u128::from(self.instance) {
             return Err(FsError::Stale);
         }

@@ -289,7 +289,7 @@ async fn versions_procedures_and_programs_that_are_not_served() {
     assert_eq!(status([100_227, 3, 0]).await, AcceptStat::ProgramUnavailable);
 }
 
-// conformance: experience-6.2.1-1, experience-6.2.1-3, experience-11-2, experience-11-4
+// requirement: experience-6.2.1-1, experience-6.2.1-3, experience-11-2, experience-11-4
 #[tokio::test]
 async fn the_binding_is_that_of_rfc_8267() {
     let bed = Bed::memory_with(MemoryOptions::default(), untuned);

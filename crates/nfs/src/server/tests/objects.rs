@@ -68,7 +68,7 @@ async fn reads_and_writes_over_the_limit_are_short() {
         assert_eq!((written.count, written.committed), (1 << 20, StableHow::FileSync), "{}", bed.name);
         let read = bed.read(file, 0, u32::MAX).await.unwrap();
         assert_eq!((read.count, read.eof), (1 << 20, true), "{}", bed.name);
-        assert!(read.data.iter().all(|&octet| octet == 7));
+        assert!(read.data.iter().all(|&byte| byte == 7));
     }
 }
 
@@ -252,15 +252,15 @@ async fn names_are_looked_up_and_bad_ones_refused() {
 #[tokio::test]
 async fn handles_that_were_never_given_are_bad() {
     for bed in Bed::all() {
-        let mut octets = bed.root.as_bytes().to_vec();
-        for place in 0..octets.len() {
-            octets[place] ^= 1;
-            let forged = FileHandle::new(&octets).unwrap();
+        let mut bytes = bed.root.as_bytes().to_vec();
+        for place in 0..bytes.len() {
+            bytes[place] ^= 1;
+            let forged = FileHandle::new(&bytes).unwrap();
             assert_eq!(bed.getattr(forged).await, Err(Status::BadHandle), "{} {place}", bed.name);
-            octets[place] ^= 1;
+            bytes[place] ^= 1;
         }
         for length in [0, 1, 24, 25] {
-            let short = FileHandle::new(&octets[..length]).unwrap();
+            let short = FileHandle::new(&bytes[..length]).unwrap();
             assert_eq!(bed.read(short, 0, 1).await, Err(Status::BadHandle), "{}", bed.name);
             assert_eq!(bed.write(short, 0, b"x").await.unwrap_err(), Status::BadHandle);
         }

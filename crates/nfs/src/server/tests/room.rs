@@ -20,7 +20,7 @@ impl UserDatabase for Crowd {
 }
 
 impl Bed {
-    /// Octets of the future that serves this call.
+    /// Bytes of the future that serves this call.
     fn future_of<C: NfsCall + Encode>(&self, arguments: &C) -> usize {
         let context = CallContext {
             peer: Some(self.peer),
@@ -44,19 +44,19 @@ async fn i6_the_future_of_a_call_fits_into_its_room() {
     let (dir, what) = (bed.root, place(bed.root, "name"));
     let list = ReaddirplusArgs { dir, cookie: 0, verifier: [0; 8], dircount: 512, maxcount: 4096 };
     let symlink = SymlinkData { attributes: SetAttributes::default(), target: Bytes::from_static(b"to") };
-    for (procedure, octets) in [
+    for (procedure, bytes) in [
         ("GETATTR", bed.future_of(&GetattrArgs { object: dir })),
         ("SETATTR", bed.future_of(&SetattrArgs { object: dir, new_attributes: mode(0), guard: None })),
         ("LOOKUP", bed.future_of(&LookupArgs { what: what.clone() })),
         ("READLINK", bed.future_of(&ReadlinkArgs { symlink: dir })),
         ("READ", bed.future_of(&ReadArgs { file: dir, offset: 0, count: 1 })),
-        ("WRITE", bed.future_of(&super::slow::one_octet(dir, 0, StableHow::Unstable))),
+        ("WRITE", bed.future_of(&super::slow::one_byte(dir, 0, StableHow::Unstable))),
         ("CREATE", bed.future_of(&create(dir, "name", CreateHow::Guarded(mode(0))))),
         ("SYMLINK", bed.future_of(&SymlinkArgs { place: what.clone(), symlink })),
         ("RENAME", bed.future_of(&RenameArgs { from: what.clone(), to: what })),
         ("READDIRPLUS", bed.future_of(&list)),
     ] {
-        assert!((200..=FUTURE_ROOM).contains(&octets), "{procedure}: {octets}");
+        assert!((200..=FUTURE_ROOM).contains(&bytes), "{procedure}: {bytes}");
     }
 }
 
@@ -121,12 +121,12 @@ fn the_text_of_a_link_is_given_whole_or_not_at_all() {
     for fs in file_systems {
         let who = Identity::superuser();
         let name = crate::fs::Name::new(b"link").unwrap();
-        let link = crate::fs::Special::Symlink(b"twelve/octet");
+        let link = crate::fs::Special::Symlink(b"twelve/byte");
         let made = fs.make(&who, &fs.root(), name, &link, &crate::fs::SetAttributes::default());
         let id = made.result.unwrap().id;
         let mut target = [0; 13];
         assert_eq!(fs.read_link(&who, &id, &mut target).unwrap().0, 12);
-        assert_eq!(&target[..12], b"twelve/octet");
+        assert_eq!(&target[..12], b"twelve/byte");
         assert_eq!(fs.read_link(&who, &id, &mut target[..11]).unwrap_err(), FsError::ServerFault);
         assert_eq!(fs.read_link(&who, &fs.root(), &mut target).unwrap_err(), FsError::InvalidArgument);
     }

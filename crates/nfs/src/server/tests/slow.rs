@@ -55,7 +55,7 @@ async fn soon<T>(call: impl Future<Output = T>) -> T {
     timeout(PATIENCE, call).await.expect("it waits for somebody else's call")
 }
 
-pub(super) fn one_octet(file: FileHandle, offset: u64, stable: StableHow) -> WriteArgs {
+pub(super) fn one_byte(file: FileHandle, offset: u64, stable: StableHow) -> WriteArgs {
     WriteArgs { file, offset, count: 1, stable, data: Bytes::from_static(b"x") }
 }
 
@@ -182,7 +182,7 @@ async fn i6_writes_to_one_file_hold_one_thread() {
     for number in 0..FLOOD {
         let bed = house.caller("/", "192.0.2.1", 1);
         // In the order of the offsets: a task begins when it is polled first.
-        flood.spawn(async move { bed.call(&one_octet(one, number, StableHow::FileSync)).await.map(drop) });
+        flood.spawn(async move { bed.call(&one_byte(one, number, StableHow::FileSync)).await.map(drop) });
     }
     house.gates[0].holding(1).await;
     // Its address writes to other files meanwhile, reads this one and commits it.
@@ -213,7 +213,7 @@ async fn syncs_of_one_file_run_side_by_side() {
     let mut flood = JoinSet::new();
     for offset in 0..4 {
         let bed = house.caller("/", "192.0.2.1", 0);
-        flood.spawn(async move { bed.call(&one_octet(file, offset, StableHow::FileSync)).await.map(drop) });
+        flood.spawn(async move { bed.call(&one_byte(file, offset, StableHow::FileSync)).await.map(drop) });
     }
     // The disk gets them together.
     house.gates[0].holding(4).await;

@@ -165,7 +165,7 @@ fn read() {
 
 /// The NFS arguments of an RPC-over-RDMA READ of 8192 bytes, and the results of one that returned 5000: the data
 /// itself is in the Write chunk.
-// conformance: rfc8166-3.4.4.1-1, rfc8166-3.4.4.1-2
+// requirement: rfc8166-3.4.4.1-1, rfc8166-3.4.4.1-2
 #[test]
 fn read_over_rdma() {
     let file = FileHandle::new(&(0xa0..=0xbf).collect::<Vec<u8>>()).unwrap();
@@ -186,7 +186,7 @@ fn read_over_rdma() {
 
 /// The NFS arguments of an RPC-over-RDMA WRITE of 6001 bytes: 56 bytes inline (behind 40 bytes of RPC header they
 /// end at 96, the Position of the Read chunk), then the data.
-// conformance: rfc8166-3.4.4.1-1, rfc8166-3.4.4.1-2, experience-3.6.1-1
+// requirement: rfc8166-3.4.4.1-1, rfc8166-3.4.4.1-2, experience-3.6.1-1
 #[test]
 fn write_over_rdma() {
     let file = FileHandle::new(&(0xa0..=0xbf).collect::<Vec<u8>>()).unwrap();

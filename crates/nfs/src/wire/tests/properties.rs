@@ -37,7 +37,7 @@ macro_rules! procedures {
 }
 
 /// RFC 8267 §4: eligible items, and the size of the reply.
-// conformance: rfc8166-3.4.6-1
+// requirement: rfc8166-3.4.6-1
 fn check_binding<A>(arguments: &A, results: &NfsResult<A::Ok, A::Fail>)
 where
     A: PredictReply,

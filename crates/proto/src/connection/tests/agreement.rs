@@ -25,7 +25,7 @@ fn agree(pair: &mut Pair, agreement: Agreement) {
 
 /// Header of 28 bytes, Call of 40 or Reply of 24, a count, the data. The client does not know that a Reply of more than 1024
 /// bytes will be inline, so it offers a Reply chunk, which the Reply returns in 20 bytes.
-// conformance: rfc5666-6.2-1
+// requirement: rfc5666-6.2-1
 #[test]
 fn rfc5666_s6_2_messages_are_inline_up_to_what_was_agreed() {
     let mut pair = silent(FabricConfig::default(), Config::default(), server_config());
@@ -61,7 +61,7 @@ fn rfc5666_s6_2_the_size_of_replies_is_no_promise_of_the_server() {
 }
 
 /// One side that says nothing gets 1024 bytes; what the other said is the bound in its direction.
-// conformance: rfc8797-5.1-1, rfc8166-3.3.3-3
+// requirement: rfc8797-5.1-1, rfc8166-3.3.3-3
 #[test]
 fn rfc8797_s5_1_a_side_that_says_nothing() {
     let quiet = Config { announce: false, ..Config::default() };
@@ -112,7 +112,7 @@ fn later_receives_have_the_agreed_size() {
     assert!(pair.server.domain.usage().in_use <= 4 * ProtectionDomain::room_for(2048));
 }
 
-// conformance: rfc5666-6.2-2
+// requirement: rfc5666-6.2-2
 #[test]
 fn rfc5666_s6_2_no_more_rdma_reads_than_agreed_are_under_way() {
     let jitter = Duration::from_micros(50);
@@ -143,7 +143,7 @@ fn rfc5666_s6_2_no_more_rdma_reads_than_agreed_are_under_way() {
 }
 
 /// Arguments of the server's Calls and what its replies expose are read by one count.
-// conformance: rfc5666-6.2-2
+// requirement: rfc5666-6.2-2
 #[test]
 fn rfc5666_s6_2_reads_for_calls_and_replies_are_counted_together() {
     let read_read = ReadRead { withhold_chunks: true, ..ReadRead::default() };
@@ -188,7 +188,7 @@ fn rfc5666_s6_2_reads_for_calls_and_replies_are_counted_together() {
     }
 }
 
-// conformance: rfc5666-6.2-3
+// requirement: rfc5666-6.2-3
 #[test]
 fn rfc5666_s6_2_zero_reads_nothing_leaves_that_needs_one() {
     for agreement in [Agreement { client_reads: 0, ..AGREED }, Agreement { server_reads: 0, ..AGREED }] {

@@ -331,7 +331,7 @@ fn narrow(len: usize) -> u32 {
 }
 
 #[test]
-fn the_octets_are_those_of_the_description() {
+fn the_bytes_are_those_of_the_description() {
     let header = |profile: Profile| {
         let mut out = BytesMut::new();
         profile.codec().encode(&header_of(0x11, Direction::Reply, Body::Combined(vec![24, 17])), &mut out);
@@ -342,12 +342,12 @@ fn the_octets_are_those_of_the_description() {
         .flat_map(|word: &u32| word.to_be_bytes())
         .collect();
     for profile in EXCHANGING {
-        let octets = header(profile);
-        assert_eq!(octets, expected, "{profile:?}");
+        let bytes = header(profile);
+        assert_eq!(bytes, expected, "{profile:?}");
         let limits = Limits { combined_messages: 2, ..Limits::default() };
-        let (decoded, len) = profile.codec().decode(&octets, &limits).unwrap();
+        let (decoded, len) = profile.codec().decode(&bytes, &limits).unwrap();
         assert_eq!((decoded.body, len), (Body::Combined(vec![24, 17]), 40));
-        let unknown = profile.codec().decode(&octets, &Limits::default());
+        let unknown = profile.codec().decode(&bytes, &Limits::default());
         assert_eq!(unknown.unwrap_err(), ProtocolError::UnknownOperation { operation: OPERATION });
     }
     // The profile without operations says that it cannot, which harms nobody.

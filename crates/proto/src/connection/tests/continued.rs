@@ -27,7 +27,7 @@ pub(super) fn pair(client: Config, server: Config) -> Pair {
     pair
 }
 
-pub(super) fn octets(header: &Header, payload: &[u8]) -> Bytes {
+pub(super) fn bytes(header: &Header, payload: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
     V2P3.encode(header, &mut out);
     out.extend_from_slice(payload);
@@ -35,12 +35,12 @@ pub(super) fn octets(header: &Header, payload: &[u8]) -> Bytes {
 }
 
 pub(super) fn last(xid: u32, payload: &[u8]) -> Bytes {
-    octets(&header(xid, MANY, Direction::Call, Body::Message(ChunkLists::default())), payload)
+    bytes(&header(xid, MANY, Direction::Call, Body::Message(ChunkLists::default())), payload)
 }
 
 pub(super) fn middle(xid: u32, payload: &[u8], remaining: usize) -> Bytes {
     let remaining = u32::try_from(remaining).unwrap();
-    octets(&header(xid, MANY, Direction::Call, Body::Middle { remaining }), payload)
+    bytes(&header(xid, MANY, Direction::Call, Body::Middle { remaining }), payload)
 }
 
 /// A peer that has made its first call and was answered.
@@ -77,7 +77,7 @@ pub(super) fn faults(raw: &Raw, name: &str) -> u64 {
     raw.end.connection.stats().errors.get(name).copied().unwrap_or(0)
 }
 
-// conformance: v2-07-4.1-2, v2-07-6.1-1
+// requirement: v2-07-4.1-2, v2-07-6.1-1
 #[test]
 fn v2_07_s6_6_2_a_call_that_does_not_fit_goes_on_in_several_sends() {
     let mut pair = pair(client(), server());
@@ -103,7 +103,7 @@ fn v2_07_s6_6_2_a_call_that_does_not_fit_goes_on_in_several_sends() {
     pair.check_no_leak();
 }
 
-// conformance: v2-07-4.1-3, v2-07-6.3.6-1
+// requirement: v2-07-4.1-3, v2-07-6.3.6-1
 #[test]
 fn v2_07_s6_6_2_nothing_comes_between_the_parts() {
     // A Call of four Sends needs a peer that takes as many.
@@ -163,7 +163,7 @@ fn v2_07_s4_6_4_replies_in_the_reverse_direction_go_on_without_chunks() {
 }
 
 /// §6.3.9: a Requester that offers no Reply chunk.
-// conformance: v2-07-4.1-2, v2-07-6.3.9-1, v2-07-6.6.4-1
+// requirement: v2-07-4.1-2, v2-07-6.3.9-1, v2-07-6.6.4-1
 #[test]
 fn v2_07_s6_6_4_a_reply_that_no_chunk_holds_goes_on() {
     let mut raw = raw(server());
@@ -190,7 +190,7 @@ fn i6_a_reply_does_not_wait_for_room_to_go_on_that_will_not_be_there() {
     let mut raw = Raw::new(Side::Server, server());
     let call = |xid: u32, credit, message: &Stream| {
         let header = header(xid, credit, Direction::Call, Body::Message(ChunkLists::default()));
-        octets(&header, &message.flatten().0)
+        bytes(&header, &message.flatten().0)
     };
     // It never had room for three.
     raw.send(call(1, 2, &null(1).message));
@@ -225,15 +225,15 @@ fn v2_07_s6_3_6_parts_of_any_length_make_a_call() {
         for message in parts_of(xid, lengths) {
             raw.send(message);
             // What raises a limit, or says that something failed, is no part of anything.
-            raw.send(octets(&header(0, MANY, Direction::Call, Body::Grant), &[]));
-            raw.send(octets(&header(99, MANY, Direction::Reply, Body::Error(ErrorBody::System)), &[]));
+            raw.send(bytes(&header(0, MANY, Direction::Call, Body::Grant), &[]));
+            raw.send(bytes(&header(99, MANY, Direction::Reply, Body::Error(ErrorBody::System)), &[]));
         }
         assert!(is_answered(&raw, xid), "{lengths:?} {:?}", sent(&raw));
     }
     assert!(errors(&raw).is_empty());
 }
 
-// conformance: v2-07-6.3.6-2, v2-07-6.3.9-2, v2-07-7.1.4-1
+// requirement: v2-07-6.3.6-2, v2-07-6.3.9-2, v2-07-7.1.4-1
 #[test]
 fn v2_07_s6_3_6_what_comes_between_is_an_invalid_continuation() {
     let call = |xid: u32| null(xid).message.flatten().0;
@@ -242,9 +242,9 @@ fn v2_07_s6_3_6_what_comes_between_is_an_invalid_continuation() {
     for (between, answered) in [
         (last(20, &call(20)), true),
         (middle(20, &call(20), 100), true),
-        (octets(&header(20, MANY, Direction::Call, Body::Exchange(property)), &[]), true),
+        (bytes(&header(20, MANY, Direction::Call, Body::Exchange(property)), &[]), true),
         // A fault of a reply is never answered.
-        (octets(&reply, &call(10)), false),
+        (bytes(&reply, &call(10)), false),
     ] {
         let mut raw = raw(server());
         let parts = parts_of(10, &[40]);
@@ -264,7 +264,7 @@ fn v2_07_s6_3_6_what_comes_between_is_an_invalid_continuation() {
     }
 }
 
-// conformance: v2-07-7.1.4-1, v2-07-7.1.4-2
+// requirement: v2-07-7.1.4-1, v2-07-7.1.4-2
 #[test]
 fn v2_07_s7_1_4_all_of_a_message_is_discarded_that_does_not_go_on_as_it_began() {
     let limits = Limits { continued_parts: 4, continued_len: 2000, ..server_config().limits };
@@ -366,14 +366,14 @@ fn v2_07_s7_1_4_a_sender_that_begins_anew_is_understood_afterwards() {
     let segment = Segment { handle: 9, length: 40, offset: 0 };
     let read = vec![ReadSegment { position: 0, segment, padding: false }];
     let external = Body::NoMessage(ChunkLists { read, ..ChunkLists::default() });
-    raw.send(octets(&header(10, MANY, Direction::Call, external), &[]));
+    raw.send(bytes(&header(10, MANY, Direction::Call, external), &[]));
     assert_eq!(errors(&raw), [(10, ErrorBody::InvalidContinuation)]);
     raw.send(last(11, &null(11).message.flatten().0));
     assert!(is_answered(&raw, 11));
 }
 
 /// Parts of two messages in turn: what is refused of the second one is not taken for a message when its end comes.
-// conformance: v2-07-7.1.4-2
+// requirement: v2-07-7.1.4-2
 #[test]
 fn v2_07_s7_1_4_the_end_of_what_was_mixed_in_is_no_message() {
     let mut raw = raw(server());
@@ -401,7 +401,7 @@ fn i6_the_rest_of_a_message_is_not_waited_for_without_end() {
 #[test]
 fn the_parts_of_a_reply_that_nobody_awaits_are_not_kept() {
     let mut raw = Raw::new(Side::Client, client());
-    let part = |remaining| octets(&header(77, MANY, Direction::Reply, Body::Middle { remaining }), &[0; 4]);
+    let part = |remaining| bytes(&header(77, MANY, Direction::Reply, Body::Middle { remaining }), &[0; 4]);
     raw.send(part(100));
     raw.send(part(96));
     assert_eq!((faults(&raw, "unknown_xid"), raw.end.connection.stats().parts_received), (1, 0));
@@ -427,12 +427,12 @@ fn v2_07_s6_6_2_1_positions_count_in_the_whole_message() {
     let position = u32::try_from(inline.len()).unwrap();
     let read = vec![crate::wire::ReadSegment::new(position, raw.readable(&data))];
     let lists = ChunkLists { read, ..ChunkLists::default() };
-    raw.send(octets(&header(10, MANY, Direction::Call, Body::Message(lists)), &rest.flatten().0));
+    raw.send(bytes(&header(10, MANY, Direction::Call, Body::Message(lists)), &rest.flatten().0));
     assert!(is_answered(&raw, 10), "{:?}", sent(&raw));
 }
 
 /// §4.1: Payload streams of several messages are not mixed, not even where a short one could pass a long RDMA Write.
-// conformance: v2-07-4.1-3
+// requirement: v2-07-4.1-3
 #[test]
 fn v2_07_s4_1_no_answer_passes_between_the_parts_of_another() {
     let mut between = Vec::new();
@@ -442,7 +442,7 @@ fn v2_07_s4_1_no_answer_passes_between_the_parts_of_another() {
         let write = vec![WriteChunk { segments: vec![raw.writable(30_000)] }];
         let lists = ChunkLists { write, ..ChunkLists::default() };
         let call = header(10, MANY, Direction::Call, Body::Message(lists));
-        raw.send(octets(&call, &null(10).message.flatten().0));
+        raw.send(bytes(&call, &null(10).message.flatten().0));
         raw.send(last(11, &null(11).message.flatten().0));
         let mut message = super::requester::accepted(10, &[]);
         message.push(Piece::Payload { data: vec![1; 30_000].into(), ddp_eligible: true });

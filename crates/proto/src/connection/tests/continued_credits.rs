@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rpcrdma_xdr::Stream;
 
-use super::continued::{errors, faults, middle, octets, pair, pin, sent};
+use super::continued::{bytes, errors, faults, middle, pair, pin, sent};
 use super::version_two_07::{MANY, client, header, last_of, operation, server, word};
 use crate::testing::*;
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody};
@@ -27,7 +27,7 @@ fn begun(config: Config) -> Raw {
 }
 
 fn message(xid: u32, credit: u32, direction: Direction, message: &Stream) -> Bytes {
-    octets(&header(xid, credit, direction, Body::Message(ChunkLists::default())), &message.flatten().0)
+    bytes(&header(xid, credit, direction, Body::Message(ChunkLists::default())), &message.flatten().0)
 }
 
 /// The limit that leaves us room for so many messages.
@@ -43,7 +43,7 @@ fn call(raw: &mut Raw, messages: u32, call: &Call) {
 
 fn grant(raw: &mut Raw, messages: u32) {
     let credit = room(raw, messages);
-    raw.send(octets(&header(0, credit, Direction::Call, Body::Grant), &[]));
+    raw.send(bytes(&header(0, credit, Direction::Call, Body::Grant), &[]));
 }
 
 fn reply(raw: &mut Raw, xid: u32, messages: u32) {

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use rpcrdma_xdr::Encoder;
 
 use super::reports::{
-    OPTIONAL, XMTCONT, XMTREQ, XMTRESP, answer, answers, bare, bodies, call, check_usable, client_with,
-    continuation, id, item, make, narrow, octets, reply, targets, told_groups,
+    OPTIONAL, XMTCONT, XMTREQ, XMTRESP, answer, answers, bare, bodies, bytes, call, check_usable,
+    client_with, continuation, id, item, make, narrow, reply, targets, told_groups,
 };
 use super::version_two::{EXCHANGING, header_of, message_of, operate, raw};
 use crate::testing::*;
@@ -31,7 +31,7 @@ fn placing(length: u32, asked: ReplyPlacement, config: Config) -> Config {
     config
 }
 
-/// Form of the reply to a READ of up to 30,000 octets that has so many.
+/// Form of the reply to a READ of up to 30,000 bytes that has so many.
 fn form(pair: &mut Pair, len: usize) -> Form {
     let mut asked = read(10, 30_000);
     asked.message = read(10, len).message;
@@ -42,7 +42,7 @@ fn form(pair: &mut Pair, len: usize) -> Form {
     form
 }
 
-// conformance: rtrext-02-7.4-2, rtrext-02-7.4-5
+// requirement: rtrext-02-7.4-2, rtrext-02-7.4-5
 #[test]
 fn rtrext_s7_4_a_requester_asks_for_what_it_likes() {
     for profile in EXCHANGING {
@@ -139,10 +139,10 @@ fn replied(profile: Profile, location: Location) -> Bytes {
         behind.resize(1024 - operation_len(&operation), 0);
         behind.extend_from_slice(&pattern(1024));
     }
-    octets(profile, 10, Direction::Reply, operation, behind)
+    bytes(profile, 10, Direction::Reply, operation, behind)
 }
 
-// conformance: rtrext-02-7.4-2, rtrext-02-7.4-5
+// requirement: rtrext-02-7.4-2, rtrext-02-7.4-5
 /// rtrext-02 §7.4, table 2: every pair of what was asked and what is said, and that nothing is left open.
 #[test]
 fn rtrext_s7_4_table_2_pair_by_pair() {
@@ -219,7 +219,7 @@ fn check_client_usable(mut raw: Raw, profile: Profile) {
     assert_eq!((raw.end.closed.clone(), raw.end.connection.in_progress()), (None, 0));
 }
 
-// conformance: rtrext-02-5.4-1
+// requirement: rtrext-02-5.4-1
 /// rtrext-02 §9.5: every code, of a reply. It goes to the Responder once, and the connection stays.
 #[test]
 fn rtrext_s9_5_every_fault_of_a_reply_is_reported() {
@@ -229,16 +229,16 @@ fn rtrext_s9_5_every_fault_of_a_reply_is_reported() {
         let begun = |count, payload_len, placed: Vec<PlacedItem>| {
             let response = TransmitResponse { placed, count, payload_len };
             let all = super::reports::result(10, &[]).flatten().0;
-            octets(profile, 10, Direction::Reply, Operation::Response(response), all)
+            bytes(profile, 10, Direction::Reply, Operation::Response(response), all)
         };
         let goes_on = |xid, number, initial_type, payload_len| {
             let operation = continuation(number, initial_type, payload_len);
-            octets(profile, xid, Direction::Reply, operation, [0; 8])
+            bytes(profile, xid, Direction::Reply, operation, [0; 8])
         };
         let header = header_of(99, Direction::Reply, Body::Message(ChunkLists::default()));
         let plain = message_of(profile.codec(), &header, &super::reports::result(99, &[]));
         let other = Operation::Response(TransmitResponse { placed: vec![], count: 1, payload_len: 0 });
-        let other = octets(profile, 99, Direction::Reply, other, []);
+        let other = bytes(profile, 99, Direction::Reply, other, []);
         let in_target = |offset, number| vec![item(24, 4, targets(offset, vec![number]))];
         let range = |value, least, most| (value, least, most);
         let offset = |(value, least, most)| ReportedError::Offset { value, least, most };

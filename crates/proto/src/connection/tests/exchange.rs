@@ -46,7 +46,7 @@ fn ask(raw: &mut Raw, profile: Profile, want: Vec<Characteristic>) -> u32 {
     header.xid
 }
 
-// conformance: v2-01-4.2.1-2, v2-03-6.2.1-2
+// requirement: v2-01-4.2.1-2, v2-03-6.2.1-2
 #[test]
 fn v2_01_s4_2_1_nothing_follows_an_error() {
     for profile in PROFILES {
@@ -79,7 +79,7 @@ fn v2_01_s4_2_1_nothing_follows_an_error() {
     }
 }
 
-// conformance: v2-01-4.2.2-4
+// requirement: v2-01-4.2.2-4
 #[test]
 fn v2_01_s4_2_2_an_operation_is_a_call_and_its_response_a_reply() {
     let profile = Profile::P1;
@@ -103,7 +103,7 @@ fn v2_01_s4_2_2_an_operation_is_a_call_and_its_response_a_reply() {
     assert_eq!((response.xid, response.direction), (9, Some(Direction::Reply)));
 }
 
-// conformance: v2-03-5.3.3-2, v2-03-5.3.3-4
+// requirement: v2-03-5.3.3-2, v2-03-5.3.3-4
 #[test]
 fn v2_03_s5_3_3_what_a_response_does_not_say_once_is_rejected() {
     let profile = Profile::P2;
@@ -146,7 +146,7 @@ fn v2_03_s5_3_3_what_a_response_does_not_say_once_is_rejected() {
     assert!(raw.end.closed.is_none());
 }
 
-// conformance: v2-03-6.2.4-7
+// requirement: v2-03-6.2.4-7
 #[test]
 fn v2_03_s6_2_4_a_call_that_gets_a_system_error_is_over() {
     let profile = Profile::P2;
@@ -168,7 +168,7 @@ fn v2_03_s6_2_4_a_call_that_gets_a_system_error_is_over() {
 }
 
 /// Nothing is known of the peer then: the least that every peer has is counted on.
-// conformance: xchar-02-4.1-3
+// requirement: xchar-02-4.1-3
 #[test]
 fn xcharext_s4_1_the_longest_first_operation_fits_any_peer() {
     for profile in EXCHANGING {

@@ -109,7 +109,7 @@ fn read_and_write_chunks_in_one_call() {
     }
 }
 
-// conformance: rfc8166-3.5.3-1, rfc8166-3.5.3-2, rfc8166-4.2.4-1
+// requirement: rfc8166-3.5.3-1, rfc8166-3.5.3-2, rfc8166-4.2.4-1
 #[test]
 fn position_zero_chunk() {
     for len in [4096, 9001, 20_003] {
@@ -122,7 +122,7 @@ fn position_zero_chunk() {
     }
 }
 
-// conformance: rfc8166-3.5.3-3, rfc8166-3.5.3-4
+// requirement: rfc8166-3.5.3-3, rfc8166-3.5.3-4
 #[test]
 fn reply_chunk() {
     for len in [4096, 9001, 20_003] {
@@ -162,7 +162,7 @@ fn write_list_and_reply_chunk_together() {
     }
 }
 
-// conformance: experience-3.5.1-1
+// requirement: experience-3.5.1-1
 #[test]
 fn several_chunks_each_way_and_interleaved_with_position_zero() {
     for max_read_chunks in [0, 1, 2] {
@@ -243,7 +243,7 @@ fn payload_of_1_mib_is_not_copied() {
 }
 
 /// RFC 8797 §4.1: one window by the peer, the others by us; all by us where the provider cannot.
-// conformance: rfc8797-4.1-2
+// requirement: rfc8797-4.1-2
 #[test]
 fn windows_are_closed_by_both_sides() {
     let mut pair = Pair::with(
@@ -263,7 +263,7 @@ fn windows_are_closed_by_both_sides() {
 }
 
 /// N6, N7: handles and offsets in one call are all different. N14–N16: one RDMA operation a segment.
-// conformance: rfc8797-4.1-1
+// requirement: rfc8797-4.1-1
 #[test]
 fn what_a_sniffer_sees_of_a_call() {
     let mut pair = Pair::with(
@@ -294,7 +294,7 @@ fn what_a_sniffer_sees_of_a_call() {
     assert!(keys.contains(&sends[0].key.unwrap()), "Send with Invalidate of a tag of this call");
 }
 
-// conformance: rfc8166-3.3.3-2, experience-4.1.1-1, experience-6.3.1-1
+// requirement: rfc8166-3.3.3-2, experience-4.1.1-1, experience-6.3.1-1
 #[test]
 fn thresholds_are_1024_without_private_data_and_the_smaller_with_it() {
     for (client, server, expected) in [(1024, 4096, 1024), (8192, 4096, 4096), (2048, 8192, 2048)] {

@@ -5,8 +5,8 @@ use rpcrdma_verbs::{ProtectionDomain, QueuePair};
 use rpcrdma_xdr::Stream;
 
 use super::reports::{
-    OPTIONAL, XMTREQ, XMTRESP, answer, answers, bare, bodies, call, check_usable, client, client_with,
-    continuation, id, item, make, narrow, octets, plain, request, server, structured, targets,
+    OPTIONAL, XMTREQ, XMTRESP, answer, answers, bare, bodies, bytes, call, check_usable, client, client_with,
+    continuation, id, item, make, narrow, plain, request, server, structured, targets,
 };
 use super::version_two::{EXCHANGING, faults, header_of, last, message_of, raw};
 use crate::limits::Limits;
@@ -116,7 +116,7 @@ fn rtrext_s4_2_a_reply_in_several_sends_is_as_long_as_is_taken() {
                 0 => Operation::Response(TransmitResponse { placed: vec![], count: 3, payload_len: 4000 }),
                 _ => continuation(number, XMTRESP, 4000),
             };
-            raw.send(octets(profile, 10, Direction::Reply, operation, vec![0; 4000]));
+            raw.send(bytes(profile, 10, Direction::Reply, operation, vec![0; 4000]));
         }
         let first = TransmissionId { xid: 10, direction: Direction::Reply, number: 0 };
         let error = ReportedError::PayloadLength { value: 12_000, least: 0, most: 10_000 };
@@ -129,7 +129,7 @@ fn rtrext_s4_2_a_reply_in_several_sends_is_as_long_as_is_taken() {
     }
 }
 
-/// Rule I6: an item of four octets does not hold a Receive.
+/// Rule I6: an item of four bytes does not hold a Receive.
 #[test]
 fn i6_a_call_holds_no_more_receives_than_it_fills() {
     for profile in EXCHANGING {

@@ -13,7 +13,7 @@ use crate::{Answer, Call, CallError, CloseReason, Compatibility, Config, ReadRea
 const CALLS: u32 = 33;
 const LEN: usize = 64 << 10;
 
-/// A pair on a link of so many octets in a second, with the credits of a first reply; whether its providers tell of progress.
+/// A pair on a link of so many bytes in a second, with the credits of a first reply; whether its providers tell of progress.
 fn linked(bandwidth: u64, server_memory: usize, tells: bool) -> Pair {
     linked_with(&Compatibility::default(), bandwidth, server_memory, tells)
 }

@@ -35,7 +35,7 @@ fn write_call(align: u32, threshold: u32, len: usize, pad: usize) -> Bytes {
 }
 
 /// The data of WRITE stands behind 36 bytes of header, 40 of RPC header and its count: at 80.
-// conformance: rfc5666-3.9-1, rfc5666-4.1-6
+// requirement: rfc5666-3.9-1, rfc5666-4.1-6
 #[test]
 fn rfc5666_3_9_the_padding_is_skipped_where_it_was_agreed() {
     for (align, threshold, len, pad) in [
@@ -76,7 +76,7 @@ fn rfc5666_3_9_chunks_are_not_padded() {
 }
 
 /// RFC 8166 §4.6.1, without the opt-in. What is more: an alignment that nothing has, and padding that the message has not.
-// conformance: rfc8166-4.6.1-2
+// requirement: rfc8166-4.6.1-2
 #[test]
 fn s4_6_1_a_padded_call_gets_err_chunk() {
     for (mode, align, name) in
@@ -92,7 +92,7 @@ fn s4_6_1_a_padded_call_gets_err_chunk() {
 }
 
 /// Implementation-experience §7.1.3.1: the two words are ignored. Right without padding, wrong with it.
-// conformance: experience-7.1.3.1-1
+// requirement: experience-7.1.3.1-1
 #[test]
 fn ie_7_1_3_1_as_rdma_msg() {
     for (align, pad, status) in [(0, 0, 0), (64, 0, 0), (64, 48, 4)] {
@@ -136,7 +136,7 @@ fn rfc5666_3_9_a_padded_reply() {
 }
 
 /// Both sides opted in, and the client knows the alignment: from its settings, or agreed on the way.
-// conformance: rfc5666-3.9-1
+// requirement: rfc5666-3.9-1
 #[test]
 fn rfc5666_3_9_long_data_is_aligned_in_both_completion_modes() {
     for completion_mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
@@ -239,11 +239,11 @@ fn rfc5666_3_9_what_is_sent() {
     // No opaque of this length can stand in the 44 bytes before the data.
     assert_eq!(threshold, 44);
     assert_eq!(sent[512..512 + 2001], pattern(2001));
-    assert!(sent[80..512].iter().all(|octet| *octet == 0));
+    assert!(sent[80..512].iter().all(|byte| *byte == 0));
 }
 
 /// Neither without the opt-in nor with an alignment that is of no use.
-// conformance: rfc8166-4.6.1-1, experience-7.1.3.1-1
+// requirement: rfc8166-4.6.1-1, experience-7.1.3.1-1
 #[test]
 fn i9_no_padded_message_is_sent_unless_agreed() {
     for (mode, alignment) in [

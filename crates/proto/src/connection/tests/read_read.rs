@@ -54,7 +54,7 @@ fn done(xid: u32) -> Bytes {
 }
 
 /// RFC 5666 §3.8: results in Read chunks, and RFC 5666 §5.1: the whole reply in one.
-// conformance: rfc5666-3.5-1
+// requirement: rfc5666-3.5-1
 #[test]
 fn rfc5666_3_8_replies_are_read_by_the_client() {
     for fabric in fabrics() {
@@ -164,7 +164,7 @@ fn rfc5666_5_2_write_and_reply_chunks_come_first() {
 }
 
 /// RFC 8166 §4.6.2 and §4.3.1: with the opt-in of one side only, what the other one does is as ever.
-// conformance: rfc8166-4.3.1-1, rfc8166-4.6.2-2
+// requirement: rfc8166-4.3.1-1, rfc8166-4.6.2-2
 #[test]
 fn s4_6_2_without_the_opt_in_of_both_sides() {
     // A client that offers nothing, and a server that exposes nothing.
@@ -204,7 +204,7 @@ fn ask(raw: &mut Raw, xid: u32, len: u32) -> Vec<ReadSegment> {
 }
 
 /// The header as it leaves: the same words as in the Call of the other direction.
-// conformance: rfc5042-6.3.2-1, rfc5042-6.3.4-1, rfc5042-A-3
+// requirement: rfc5042-6.3.2-1, rfc5042-6.3.4-1, rfc5042-A-3
 #[test]
 fn rfc5666_3_8_what_is_sent() {
     let (mut raw, read) = exposed(ReadRead::default(), Timeouts::default(), 5001);
@@ -260,7 +260,7 @@ fn rfc5666_3_8_every_rdma_done() {
 }
 
 /// A flood of RDMA_DONEs costs neither Receives nor credits.
-// conformance: rfc5666-3.8-4
+// requirement: rfc5666-3.8-4
 #[test]
 fn i6_rdma_dones_without_number_are_survived() {
     let (mut raw, _) = exposed(ReadRead::default(), Timeouts::default(), 5001);
@@ -272,7 +272,7 @@ fn i6_rdma_dones_without_number_are_survived() {
 }
 
 /// RFC 5666 §11: a client that never says RDMA_DONE has a time, and then the memory is closed; the connection goes on.
-// conformance: rfc5666-11-4, rfc5666-11-6, rfc5042-6.3.3-1
+// requirement: rfc5666-11-4, rfc5666-11-6, rfc5042-6.3.3-1
 #[test]
 fn i6_rfc5666_11_exposure_is_limited_in_time() {
     let timeouts =
@@ -292,7 +292,7 @@ fn i6_rfc5666_11_exposure_is_limited_in_time() {
 }
 
 /// RFC 5666 §11: replies and bytes per connection are bounded; further replies wait, and leave when there is room.
-// conformance: rfc5666-11-4
+// requirement: rfc5666-11-4
 #[test]
 fn i6_rfc5666_11_exposure_is_limited_in_number_and_bytes() {
     for read_read in [
@@ -335,7 +335,7 @@ fn i6_rfc5666_11_exposure_is_limited_in_number_and_bytes() {
 
 /// RFC 5666 §11: "originating from one or many clients". What is exposed counts as memory of the domain, and is waited for like
 /// any other.
-// conformance: rfc5666-11-4
+// requirement: rfc5666-11-4
 #[test]
 fn i6_rfc5666_11_what_is_exposed_is_charged_to_the_domain() {
     let (mut raw, _) = exposed(ReadRead::default(), Timeouts::default(), 5001);
@@ -473,7 +473,7 @@ fn i3_the_receive_queue_has_room_for_rdma_dones_and_reverse_calls() {
 }
 
 /// RFC 5666 §11: the grant leaves a credit beyond the RDMA_DONEs, or nothing is exposed.
-// conformance: rfc5666-3.8-2, rfc5666-11-5
+// requirement: rfc5666-3.8-2, rfc5666-11-5
 #[test]
 fn rfc5666_11_rdma_dones_never_take_the_last_credit() {
     let config = Config { grant: 1, ..exposing(ReadRead::default()) };
@@ -487,7 +487,7 @@ fn rfc5666_11_rdma_dones_never_take_the_last_credit() {
 
 /// Rules I3 and I4 with RDMA_DONEs: at no time are there more Calls and RDMA_DONEs without their Receive than were granted, and
 /// with as few credits as there can be all calls end.
-// conformance: rfc5666-3.8-2, rfc5666-3.8-3, rfc5666-3.8-4
+// requirement: rfc5666-3.8-2, rfc5666-3.8-3, rfc5666-3.8-4
 #[test]
 fn i4_rdma_dones_stay_within_the_grant() {
     for fabric in fabrics() {
@@ -559,7 +559,7 @@ fn reply_with(xid: u32, read: Vec<ReadSegment>, len: u32) -> Bytes {
 }
 
 /// The RDMA_DONE leaves after the data was read, and the call completes then.
-// conformance: rfc5666-3.5-1
+// requirement: rfc5666-3.5-1
 #[test]
 fn rfc5666_3_8_the_client_reads_then_says_done() {
     for padded in [false, true] {

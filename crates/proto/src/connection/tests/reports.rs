@@ -50,8 +50,8 @@ pub(super) const fn continuation(number: u32, initial_type: u32, payload_len: u3
     Operation::Continuation(TransmitContinuation { number, initial_type, payload_len })
 }
 
-/// A transmission with these octets behind its header.
-pub(super) fn octets(
+/// A transmission with these bytes behind its header.
+pub(super) fn bytes(
     profile: Profile,
     xid: u32,
     direction: Direction,
@@ -65,7 +65,7 @@ pub(super) fn octets(
 }
 
 pub(super) fn call(profile: Profile, xid: u32, operation: Operation, behind: impl AsRef<[u8]>) -> Bytes {
-    octets(profile, xid, Direction::Call, operation, behind)
+    bytes(profile, xid, Direction::Call, operation, behind)
 }
 
 pub(super) fn plain(profile: Profile, xid: u32) -> Bytes {
@@ -108,7 +108,7 @@ pub(super) fn check_usable(mut raw: Raw, profile: Profile) {
     assert_eq!((raw.end.closed.clone(), raw.end.connection.in_progress()), (None, 0));
 }
 
-// conformance: rtrext-02-5.4-1
+// requirement: rtrext-02-5.4-1
 #[test]
 fn rtrext_s9_5_badhmt_another_message_type_comes_between() {
     for profile in EXCHANGING {
@@ -190,7 +190,7 @@ fn rtrext_s9_5_badseq_another_number_is_due() {
     }
 }
 
-// conformance: rtrext-02-9.4-1
+// requirement: rtrext-02-9.4-1
 #[test]
 fn rtrext_s9_5_badxid_a_group_goes_on_under_its_xid() {
     for profile in EXCHANGING {
@@ -245,7 +245,7 @@ pub(super) const fn targets(offset: u32, segments: Vec<u32>) -> Location {
     Location::Targets { offset, segments }
 }
 
-// conformance: rtrext-02-7.3-3, rtrext-02-9.2-1
+// requirement: rtrext-02-7.3-3, rtrext-02-9.2-1
 #[test]
 fn rtrext_s7_3_an_item_that_is_where_it_is_said_to_be() {
     for profile in EXCHANGING {
@@ -418,7 +418,7 @@ pub(super) fn bodies(raw: &Raw, profile: Profile) -> Vec<(u32, Body)> {
     raw.received.iter().map(decode).collect()
 }
 
-// conformance: rtrext-02-5.4-2
+// requirement: rtrext-02-5.4-2
 /// rtrext-02 §5.4: "the requestor can respond to the error indication by proceeding to send the request using existing facilities".
 #[test]
 fn rtrext_s5_4_a_call_that_is_reported_leaves_again_in_plain_messages() {
@@ -585,7 +585,7 @@ fn rtrext_s5_4_a_call_that_is_refused_in_plain_messages_too_has_failed() {
     }
 }
 
-// conformance: rtrext-02-5.2-1
+// requirement: rtrext-02-5.2-1
 /// A reply is reported once, on the credit of its Call, which then ends by what the peer answers.
 #[test]
 fn rtrext_s5_4_a_reply_that_is_not_as_it_has_to_be_is_reported() {
@@ -599,7 +599,7 @@ fn rtrext_s5_4_a_reply_that_is_not_as_it_has_to_be_is_reported() {
         raw.received.clear();
         let begin = |count| {
             let response = TransmitResponse { placed: vec![], count, payload_len: 24 };
-            octets(profile, 10, Direction::Reply, Operation::Response(response), result(10, &[]).flatten().0)
+            bytes(profile, 10, Direction::Reply, Operation::Response(response), result(10, &[]).flatten().0)
         };
         raw.send(begin(4));
         raw.send(begin(4));
@@ -616,7 +616,7 @@ fn rtrext_s5_4_a_reply_that_is_not_as_it_has_to_be_is_reported() {
     }
 }
 
-// conformance: rtrext-02-9.3-1
+// requirement: rtrext-02-9.3-1
 #[test]
 fn rtrext_s9_3_a_reply_put_together_by_hand() {
     for profile in EXCHANGING {
@@ -632,7 +632,7 @@ fn rtrext_s9_3_a_reply_put_together_by_hand() {
                 0 => Operation::Response(TransmitResponse { placed: vec![], count: 3, payload_len }),
                 _ => continuation(number, XMTRESP, payload_len),
             };
-            raw.send(octets(profile, 10, Direction::Reply, operation, &all[range]));
+            raw.send(bytes(profile, 10, Direction::Reply, operation, &all[range]));
         }
         let (_, result) = raw.end.replies.pop().unwrap();
         let taken = result.unwrap();
@@ -641,7 +641,7 @@ fn rtrext_s9_3_a_reply_put_together_by_hand() {
     }
 }
 
-// conformance: rtrext-02-9.5-1
+// requirement: rtrext-02-9.5-1
 #[test]
 fn rtrext_s9_5_what_does_not_decode_is_no_matter_of_reports() {
     for profile in EXCHANGING {
@@ -663,7 +663,7 @@ fn a_reply_in_a_group_that_does_not_decode_is_discarded() {
     for profile in EXCHANGING {
         let mut raw = server(profile);
         let response = TransmitResponse { placed: vec![], count: 1, payload_len: 24 };
-        let whole = octets(profile, 10, Direction::Reply, Operation::Response(response), []);
+        let whole = bytes(profile, 10, Direction::Reply, Operation::Response(response), []);
         let mut cut = whole[..whole.len() - 4].to_vec();
         cut[27] -= 4;
         raw.send(cut);
@@ -690,7 +690,7 @@ fn a_report_that_does_not_decode_is_discarded() {
     }
 }
 
-// conformance: rtrext-02-11-2
+// requirement: rtrext-02-11-2
 #[test]
 fn rtrext_s11_nothing_is_between_the_payload_and_a_place() {
     for profile in EXCHANGING {
@@ -706,7 +706,7 @@ fn rtrext_s11_nothing_is_between_the_payload_and_a_place() {
         assert_eq!(request.placed, [item(44, 1024, targets(0, vec![0]))]);
         let payload_len = usize::try_from(request.payload_len).unwrap();
         let before = raw.received.last().unwrap().len() - payload.len();
-        assert!(payload[payload_len..1024 - before].iter().all(|octet| *octet == 0));
+        assert!(payload[payload_len..1024 - before].iter().all(|byte| *byte == 0));
         assert_eq!(payload.slice(1024 - before..), pattern(1024));
     }
 }

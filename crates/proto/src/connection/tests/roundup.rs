@@ -69,7 +69,7 @@ fn write_call(raw: &mut Raw, len: usize, pad: Pad) -> Bytes {
 const LENGTHS: [usize; 6] = [1, 2, 3, 4, 6001, 6003];
 
 /// Implementation-experience §3.7, RFC 8166 §3.4.5.2: accepted without any opt-in.
-// conformance: rfc8166-3.4.5.2-2, rfc8166-3.4.5.2-3, rfc5666-3.7-1
+// requirement: rfc8166-3.4.5.2-2, rfc8166-3.4.5.2-3, rfc5666-3.7-1
 #[test]
 fn ie_3_7_a_read_chunk_comes_with_its_pad_or_without() {
     for fabric in both_modes() {
@@ -132,7 +132,7 @@ fn rfc5666_3_7_a_pad_chunk_must_complete_an_item() {
 }
 
 /// Implementation-experience §3.7: inline content that follows a chunk never holds its pad.
-// conformance: experience-3.7.1-1
+// requirement: experience-3.7.1-1
 #[test]
 fn ie_3_7_a_pad_left_inline_is_data() {
     let mut raw = Raw::new(Side::Server, server_config());
@@ -182,7 +182,7 @@ fn slides_2006_option_a_must_complete_a_chunk() {
 
 /// RFC 8166 §3.4.6.2 against the "one responder" of implementation-experience §3.8 that writes zeros where there is room:
 /// neither in the last segment nor in one of its own do we write a pad.
-// conformance: rfc8166-3.4.6.2-2, experience-3.8.1-1, experience-3.8.1-3, experience-3.8.1-4
+// requirement: rfc8166-3.4.6.2-2, experience-3.8.1-1, experience-3.8.1-3, experience-3.8.1-4
 #[test]
 fn ie_3_8_room_for_the_pad_of_a_write_chunk_is_left_alone() {
     for fabric in both_modes() {
@@ -210,13 +210,13 @@ fn ie_3_8_room_for_the_pad_of_a_write_chunk_is_left_alone() {
                     .collect();
                 // The one that the reply closed is the first.
                 assert_eq!(memory[0][..len], pattern(len));
-                assert!(memory[0][len..].iter().all(|octet| *octet == 0), "no pad, nothing else");
+                assert!(memory[0][len..].iter().all(|byte| *byte == 0), "no pad, nothing else");
             }
         }
     }
 }
 
-/// A reply to READ with this many octets in its Write chunk, whose returned length counts the pad.
+/// A reply to READ with this many bytes in its Write chunk, whose returned length counts the pad.
 fn rounded_up(raw: &mut Raw, offered: &ChunkLists, len: usize) -> Bytes {
     let chunk = &offered.write[0];
     raw.write(pattern(len), chunk.filled(u64::try_from(len).unwrap()).segments[0]);
@@ -250,7 +250,7 @@ fn rfc5666_3_7_a_returned_length_with_the_pad_is_taken_if_agreed() {
 }
 
 /// By default the result decoder refuses it where there is room, and the header is in error where there is none.
-// conformance: rfc8166-3.4.6.2-3
+// requirement: rfc8166-3.4.6.2-3
 #[test]
 fn s3_4_6_2_a_returned_length_with_the_pad_is_refused_by_default() {
     let (mut raw, offered) = client({

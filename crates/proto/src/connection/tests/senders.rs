@@ -26,8 +26,8 @@ fn accepted(xid: u32, results: &[u32]) -> Stream {
 }
 
 /// RFC 8166 §4.2: every Call and every reply has version one and the XID of its RPC message, whoever is the Requester.
-// conformance: rfc8166-4.2.1-1, rfc8166-4.2.2-1, rfc5666-4.1-2, rfc5666-4.1-6, rfc8167-5.1-1, rfc8167-5.1-2
-// conformance: rfc8167-5.2-1, rfc8167-5.2-2
+// requirement: rfc8166-4.2.1-1, rfc8166-4.2.2-1, rfc5666-4.1-2, rfc5666-4.1-6, rfc8167-5.1-1, rfc8167-5.1-2
+// requirement: rfc8167-5.2-1, rfc8167-5.2-2
 #[test]
 fn s4_2_headers_of_calls_and_replies() {
     // (our side, XID): the Requester is first the client, then the server.
@@ -51,7 +51,7 @@ fn s4_2_headers_of_calls_and_replies() {
 }
 
 /// RFC 8166 §4.2.4, §4.6: what answers a good Call is RDMA_MSG or RDMA_NOMSG, and the latter only with a filled Reply chunk.
-// conformance: rfc8166-4.2.4-1, rfc8166-4.3.1-1, rfc8166-4.6.1-1, rfc8166-4.6.2-1, experience-3.6.1-2
+// requirement: rfc8166-4.2.4-1, rfc8166-4.3.1-1, rfc8166-4.6.1-1, rfc8166-4.6.2-1, experience-3.6.1-2
 #[test]
 fn s4_6_replies_are_rdma_msg_or_rdma_nomsg() {
     for (procedure, room, long) in
@@ -86,7 +86,7 @@ fn s4_6_replies_are_rdma_msg_or_rdma_nomsg() {
 }
 
 /// RFC 8797 §5.1: who says nothing, or something else, takes and sends 1024 bytes and no Send with Invalidate.
-// conformance: rfc8166-3.3.3-3, rfc8797-4.1-2, rfc8797-5.1-1, rfc8797-5.2-1, experience-4.2.1-1
+// requirement: rfc8166-3.3.3-3, rfc8797-4.1-2, rfc8797-5.1-1, rfc8797-5.2-1, experience-4.2.1-1
 #[test]
 fn s5_1_a_peer_without_private_data_has_the_defaults() {
     for said in [Bytes::new(), Bytes::from_static(b"of another layer")] {
@@ -118,7 +118,7 @@ fn s5_1_a_peer_without_private_data_has_the_defaults() {
 
 /// RFC 8166 §4.3.2.2: a chunk that is returned as unused may have been written to. Nothing of it becomes a result, and the memory
 /// goes back as what it is.
-// conformance: rfc8166-4.3.2.2-4, rfc5666-3.4-4
+// requirement: rfc8166-4.3.2.2-4, rfc5666-3.4-4
 #[test]
 fn s4_3_2_2_an_unused_write_chunk_may_have_been_modified() {
     let mut raw = Raw::new(Side::Client, Config::default());
@@ -138,8 +138,8 @@ fn s4_3_2_2_an_unused_write_chunk_may_have_been_modified() {
 }
 
 /// RFC 8166 §4.5.4: an answer that cannot leave is told to the Requester by the end of the connection.
-// conformance: rfc8166-4.5.4-2, experience-7.2.1.1-1
-// conformance: v2-07-7.4-2
+// requirement: rfc8166-4.5.4-2, experience-7.2.1.1-1
+// requirement: v2-07-7.4-2
 #[test]
 fn s4_5_4_an_answer_that_cannot_leave_closes_the_connection() {
     let mut raw = Raw::new(Side::Server, server_config());
@@ -169,8 +169,8 @@ fn s4_5_4_an_answer_that_cannot_leave_closes_the_connection() {
 }
 
 /// RFC 8166 §4.5.4: a Call that gets no answer at all is told to the Requester in the same way, behind the answers before it.
-// conformance: rfc8166-4.5.4-2
-// conformance: v2-07-7.4-2
+// requirement: rfc8166-4.5.4-2
+// requirement: v2-07-7.4-2
 #[test]
 fn s4_5_4_a_call_without_an_answer_closes_the_connection() {
     let mut raw = Raw::new(Side::Server, server_config());
@@ -192,7 +192,7 @@ fn s4_5_4_a_call_without_an_answer_closes_the_connection() {
 }
 
 /// The same in the reverse direction; calls of ours that did not leave are for the next connection.
-// conformance: rfc8166-4.5.4-2
+// requirement: rfc8166-4.5.4-2
 #[test]
 fn s4_5_4_i8_a_lost_reply_loses_no_call_of_the_other_direction() {
     let mut raw = Raw::new(Side::Client, Config::default());

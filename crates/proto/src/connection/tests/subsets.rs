@@ -109,7 +109,7 @@ fn check(pair: &mut Pair, from_client: bool, expected: &Expected, what: &str) {
 }
 
 /// rtissues-03 §3.5: "implementations which might not support the same subset of OPTIONAL features can successfully interact".
-// conformance: rtrext-02-5.3-1, rtrext-02-5.3-2, rtrext-02-8.4-1, rtrext-02-8.5-1
+// requirement: rtrext-02-5.3-1, rtrext-02-5.3-2, rtrext-02-8.4-1, rtrext-02-8.5-1
 #[test]
 fn rtissues_s3_5_every_pair_of_subsets_keeps_to_what_was_told() {
     for profile in EXCHANGING {

@@ -56,7 +56,7 @@ fn check_quiet(pair: &Pair) {
     pair.check_no_leak();
 }
 
-// conformance: rtrext-02-9.4-2, rtrext-02-9.4-4
+// requirement: rtrext-02-9.4-2, rtrext-02-9.4-4
 #[test]
 fn rtrext_s4_2_a_call_that_does_not_fit_goes_on_in_several_sends() {
     for profile in EXCHANGING {
@@ -98,7 +98,7 @@ fn rtrext_s4_3_a_reply_that_does_not_fit_goes_on_in_several_sends() {
     }
 }
 
-// conformance: rtrext-02-6.2-4, rtrext-02-8.3-1
+// requirement: rtrext-02-6.2-4, rtrext-02-8.3-1
 #[test]
 fn rtrext_s7_2_items_of_a_call_lie_where_the_receiver_wants_them() {
     for profile in EXCHANGING {
@@ -125,7 +125,7 @@ fn rtrext_s7_2_items_of_a_call_lie_where_the_receiver_wants_them() {
     }
 }
 
-// conformance: rtrext-02-5.3-2, rtrext-02-7.4-3, rtrext-02-7.4-4, rtrext-02-11-1
+// requirement: rtrext-02-5.3-2, rtrext-02-7.4-3, rtrext-02-7.4-4, rtrext-02-11-1
 #[test]
 fn rtrext_s7_4_items_of_a_reply_lie_where_the_requester_wants_them() {
     for profile in EXCHANGING {
@@ -153,7 +153,7 @@ fn rtrext_s7_4_items_of_a_reply_lie_where_the_requester_wants_them() {
     }
 }
 
-// conformance: rtrext-02-5.3-1
+// requirement: rtrext-02-5.3-1
 #[test]
 fn rtrext_s5_against_a_peer_without_it_all_is_as_before() {
     for profile in EXCHANGING {
@@ -176,7 +176,7 @@ fn rtrext_s5_against_a_peer_without_it_all_is_as_before() {
     }
 }
 
-// conformance: rtrext-02-4.2-1, rtrext-02-4.3-1
+// requirement: rtrext-02-4.2-1, rtrext-02-4.3-1
 /// rtrext-02 §4.2: "without any intervening message"; §4.3: no credit is overdrawn, and nobody waits for ever.
 #[test]
 fn rtrext_s4_2_nothing_comes_between_the_transmissions() {
@@ -287,7 +287,7 @@ fn rtrext_s7_4_a_reply_with_one_item_takes_one_receive() {
     }
 }
 
-// conformance: rtrext-02-8.4-1
+// requirement: rtrext-02-8.4-1
 #[test]
 fn rtrext_s8_4_no_call_has_more_transmissions_than_the_responder_takes() {
     for profile in EXCHANGING {
@@ -301,7 +301,7 @@ fn rtrext_s8_4_no_call_has_more_transmissions_than_the_responder_takes() {
     }
 }
 
-// conformance: rtrext-02-8.5-1
+// requirement: rtrext-02-8.5-1
 #[test]
 fn rtrext_s8_5_no_reply_has_more_transmissions_than_the_responder_makes() {
     for profile in EXCHANGING {

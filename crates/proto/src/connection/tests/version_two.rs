@@ -95,7 +95,7 @@ pub(super) fn faults(raw: &Raw, name: &str) -> u64 {
     raw.end.connection.stats().errors.get(name).copied().unwrap_or(0)
 }
 
-// conformance: v2-01-4.2.1-1, v2-03-6.2.1-1, v2-03-6.2.3-1, v2-03-6.2.3-4
+// requirement: v2-01-4.2.1-1, v2-03-6.2.1-1, v2-03-6.2.3-1, v2-03-6.2.3-4
 #[test]
 fn every_form_travels_in_every_profile() {
     for profile in PROFILES {
@@ -115,8 +115,8 @@ fn every_form_travels_in_every_profile() {
     }
 }
 
-// conformance: v2-01-5-1, v2-03-7-1
-// conformance: v2-07-4.3-2
+// requirement: v2-01-5-1, v2-03-7-1
+// requirement: v2-07-4.3-2
 #[test]
 fn v2_01_s5_one_message_of_1024_bytes_until_the_version_is_known() {
     for profile in PROFILES {
@@ -133,7 +133,7 @@ fn v2_01_s5_one_message_of_1024_bytes_until_the_version_is_known() {
     }
 }
 
-// conformance: v2-01-2.3-1, v2-03-2.3-1, v2-01-2.3-2, v2-03-2.3-2, v2-01-5.2-2
+// requirement: v2-01-2.3-1, v2-03-2.3-1, v2-01-2.3-2, v2-03-2.3-2, v2-01-5.2-2
 #[test]
 fn v2_01_s5_1_then_4096_bytes_both_ways() {
     for profile in PROFILES {
@@ -152,8 +152,8 @@ fn v2_01_s5_1_then_4096_bytes_both_ways() {
     }
 }
 
-// conformance: v2-01-5.3-1, v2-03-7.3-1
-// conformance: v2-07-4.3.3-1
+// requirement: v2-01-5.3-1, v2-03-7.3-1
+// requirement: v2-07-4.3.3-1
 #[test]
 fn v2_01_s5_3_a_server_answers_in_the_version_of_the_call() {
     for profile in PROFILES {
@@ -167,7 +167,7 @@ fn v2_01_s5_3_a_server_answers_in_the_version_of_the_call() {
     }
 }
 
-// conformance: v2-01-5.2-1, v2-03-7.2-1
+// requirement: v2-01-5.2-1, v2-03-7.2-1
 #[test]
 fn rfc8166_s4_5_1_a_server_without_version_two_says_what_it_speaks() {
     let mut pair = Pair::with(FabricConfig::default(), two(Profile::P1), server_config());
@@ -190,7 +190,7 @@ fn the_version_of_a_connection_does_not_change() {
     assert_eq!((answer.version, answer.body), (3, Body::Error(ErrorBody::Version { low: 1, high: 2 })));
 }
 
-// conformance: v2-01-4.2.2-2, v2-03-6.2.2-2
+// requirement: v2-01-4.2.2-2, v2-03-6.2.2-2
 #[test]
 fn v2_01_s4_2_2_the_direction_is_that_of_the_rpc_message() {
     for profile in PROFILES {
@@ -202,7 +202,7 @@ fn v2_01_s4_2_2_the_direction_is_that_of_the_rpc_message() {
     }
 }
 
-// conformance: v2-01-4.2.2-4
+// requirement: v2-01-4.2.2-4
 #[test]
 fn v2_01_s4_2_2_an_operation_says_the_direction_of_who_sends_it() {
     let none = Subset::default;
@@ -241,7 +241,7 @@ fn v2_01_s4_2_2_an_operation_says_the_direction_of_who_sends_it() {
     assert_eq!((answer.xid, answer.body), (8, Body::Error(ErrorBody::InvalidOption)));
 }
 
-// conformance: v2-03-6.2.4-1
+// requirement: v2-03-6.2.4-1
 #[test]
 fn v2_03_s6_2_4_a_message_type_of_p3_is_not_known_in_p2() {
     for procedure in 10..=13 {
@@ -311,7 +311,7 @@ fn v2_01_s5_a_call_of_another_profile_confirms_nothing() {
     }
 }
 
-// conformance: xchar-02-4.1-1, xchar-02-4-2
+// requirement: xchar-02-4.1-1, xchar-02-4-2
 #[test]
 fn xcharext_s4_1_both_sides_tell_what_they_are_like() {
     for profile in PROFILES {
@@ -369,7 +369,7 @@ fn xcharext_s4_1_who_leads_with_it_is_answered() {
     }
 }
 
-// conformance: xchar-02-4-1, xchar-02-4.1-2, v2-03-5.3-1
+// requirement: xchar-02-4-1, xchar-02-4.1-2, v2-03-5.3-1
 #[test]
 fn xcharext_s4_a_peer_without_them_is_left_alone() {
     for profile in EXCHANGING {
@@ -387,7 +387,7 @@ fn xcharext_s4_a_peer_without_them_is_left_alone() {
     }
 }
 
-// conformance: xchar-02-2.1-2, v2-03-5.1.1-2, v2-03-6.2.4-2
+// requirement: xchar-02-2.1-2, v2-03-5.1.1-2, v2-03-6.2.4-2
 #[test]
 fn xcharext_s2_1_a_bad_value_is_an_xdr_error_and_nothing_is_applied() {
     for profile in EXCHANGING {
@@ -472,7 +472,7 @@ fn operations_without_end_end_the_connection() {
     }
 }
 
-// conformance: xchar-02-4.3-1, xchar-02-4.3-2, v2-03-5.3.3-3
+// requirement: xchar-02-4.3-1, xchar-02-4.3-2, v2-03-5.3.3-3
 #[test]
 fn xcharext_s4_2_a_request_says_what_became_of_each() {
     for profile in EXCHANGING {
@@ -516,7 +516,7 @@ fn xcharext_s4_2_a_request_says_what_became_of_each() {
 }
 
 /// xcharext-02 §3.1's difficulties: up and down again on a live connection, in both directions, under load.
-// conformance: xchar-02-3.1-1, xchar-02-3.1-2
+// requirement: xchar-02-3.1-1, xchar-02-3.1-2
 #[test]
 fn xcharext_s3_1_receives_grow_and_shrink_without_a_message_lost() {
     for profile in EXCHANGING {
@@ -631,7 +631,7 @@ fn xcharext_s4_3_an_update_that_waits_says_what_the_response_said() {
 }
 
 /// In P2 the response waits for the receive size; what it says of the others is what they are then.
-// conformance: v2-03-5.3.3-1, v2-03-5.3.3-3
+// requirement: v2-03-5.3.3-1, v2-03-5.3.3-3
 #[test]
 fn v2_03_s5_3_3_a_response_that_waited_says_what_is_in_effect() {
     let own =
@@ -736,7 +736,7 @@ fn two_values_of_the_same_are_not_asked_for() {
     assert_eq!(pair.client.connection.ask(twice), Err(NotExchanged::Twice(size(8192))));
 }
 
-// conformance: xchar-02-3.1-3
+// requirement: xchar-02-3.1-3
 #[test]
 fn xcharext_s3_1_a_server_grows_and_shrinks_too() {
     for profile in EXCHANGING {
@@ -769,7 +769,7 @@ fn xcharext_s3_1_a_server_grows_and_shrinks_too() {
     }
 }
 
-// conformance: xchar-02-3.2-1, v2-03-6.2.3-2, v2-03-6.2.3-3
+// requirement: xchar-02-3.2-1, v2-03-6.2.3-2, v2-03-6.2.3-3
 #[test]
 fn xcharext_s3_2_without_readiness_plain_sends() {
     for profile in PROFILES {
@@ -823,7 +823,7 @@ fn a_server_that_calls_first_speaks_version_one_to_a_client_that_says_nothing() 
     assert_eq!(pair.server.connection.version().map(|rules| rules.version), Some(1));
 }
 
-// conformance: v2-01-4.2.2-1, v2-03-6.2.2-1
+// requirement: v2-01-4.2.2-1, v2-03-6.2.2-1
 #[test]
 fn a_server_that_calls_first_speaks_what_the_client_has_offered() {
     for profile in PROFILES {
@@ -837,7 +837,7 @@ fn a_server_that_calls_first_speaks_what_the_client_has_offered() {
     }
 }
 
-// conformance: rfc8166-4.5-1
+// requirement: rfc8166-4.5-1
 #[test]
 fn rfc8166_s4_5_a_malformed_first_message_is_refused_in_its_version() {
     for profile in PROFILES {

@@ -35,7 +35,7 @@ pub(super) fn header(xid: u32, credit: u32, direction: Direction, body: Body) ->
     Header { xid, version: 2, credit, direction: Some(direction), invalidate: 0, body }
 }
 
-fn octets(header: &Header, payload: &Stream) -> Bytes {
+fn bytes(header: &Header, payload: &Stream) -> Bytes {
     let mut out = BytesMut::new();
     V2P3.encode(header, &mut out);
     out.extend_from_slice(&payload.flatten().0);
@@ -46,11 +46,11 @@ fn octets(header: &Header, payload: &Stream) -> Bytes {
 pub(super) const MANY: u32 = 1000;
 
 fn call(xid: u32) -> Bytes {
-    octets(&header(xid, MANY, Direction::Call, Body::Message(ChunkLists::default())), &null(xid).message)
+    bytes(&header(xid, MANY, Direction::Call, Body::Message(ChunkLists::default())), &null(xid).message)
 }
 
 pub(super) fn operation(xid: u32, exchange: Exchange) -> Bytes {
-    octets(&header(xid, MANY, Direction::Call, Body::Exchange(exchange)), &Stream::new())
+    bytes(&header(xid, MANY, Direction::Call, Body::Exchange(exchange)), &Stream::new())
 }
 
 pub(super) fn last_of(values: Vec<Value>) -> Exchange {
@@ -86,7 +86,7 @@ fn refusal(raw: &mut Raw, message: Bytes) -> (u32, ErrorBody) {
     (*xid, *error)
 }
 
-// conformance: v2-07-4.1-1, v2-07-4.3-1
+// requirement: v2-07-4.1-1, v2-07-4.3-1
 #[test]
 fn v2_07_s5_each_side_tells_its_properties_once() {
     let mut raw = raw(server());
@@ -119,7 +119,7 @@ fn v2_07_s5_1_nothing_is_asked_or_changed() {
     assert_eq!(pair.client.connection.change(size), Err(NotExchanged::ToldOnce));
 }
 
-// conformance: v2-07-6.3.4-1
+// requirement: v2-07-6.3.4-1
 #[test]
 fn v2_07_s6_3_4_properties_after_the_last_of_them_are_an_invalid_continuation() {
     let mut raw = raw(server());
@@ -131,7 +131,7 @@ fn v2_07_s6_3_4_properties_after_the_last_of_them_are_an_invalid_continuation() 
     assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 8192);
 }
 
-// conformance: v2-07-6.3.3-1
+// requirement: v2-07-6.3.3-1
 #[test]
 fn v2_07_s6_3_3_nothing_comes_between_the_parts_of_properties() {
     let mut raw = raw(server());
@@ -140,8 +140,8 @@ fn v2_07_s6_3_3_nothing_comes_between_the_parts_of_properties() {
     assert_eq!(faults(&raw, "interrupted"), 1);
     // What only raises a limit is no part of anything, and an error is never answered.
     raw.received.clear();
-    raw.send(octets(&header(0, MANY, Direction::Call, Body::Grant), &Stream::new()));
-    raw.send(octets(&header(9, MANY, Direction::Reply, Body::Error(ErrorBody::System)), &Stream::new()));
+    raw.send(bytes(&header(0, MANY, Direction::Call, Body::Grant), &Stream::new()));
+    raw.send(bytes(&header(9, MANY, Direction::Reply, Body::Error(ErrorBody::System)), &Stream::new()));
     assert!(raw.received.is_empty());
     raw.send(operation(4, Exchange::Part { start: vec![word(3, 4096)] }));
     raw.send(operation(5, last_of(vec![word(2, 8192)])));
@@ -183,7 +183,7 @@ fn answered(config: Config) -> Raw {
     make(&mut raw, null(1));
     let accepted = super::requester::accepted(1, &[]);
     let lists = Body::Message(ChunkLists::default());
-    raw.send(octets(&header(1, MANY, Direction::Reply, lists), &accepted));
+    raw.send(bytes(&header(1, MANY, Direction::Reply, lists), &accepted));
     raw.received.clear();
     raw.end.replies.clear();
     raw
@@ -217,7 +217,7 @@ fn i6_operations_that_do_not_decode_are_bounded_like_others() {
     let mut raw = raw(server());
     let told = u32::try_from(sent(&raw).len()).unwrap();
     let bad = |xid| {
-        let whole = octets(
+        let whole = bytes(
             &header(xid, told, Direction::Call, Body::Exchange(last_of(vec![word(2, 8192)]))),
             &Stream::new(),
         );
@@ -233,7 +233,7 @@ fn i6_operations_that_do_not_decode_are_bounded_like_others() {
     assert!(raw.end.closed.is_some());
 }
 
-// conformance: v2-07-5.1-1, v2-07-5.1-2, v2-07-7.2.2-1, v2-07-7.2.2-2
+// requirement: v2-07-5.1-1, v2-07-5.1-2, v2-07-7.2.2-1, v2-07-7.2.2-2
 #[test]
 fn v2_07_s7_2_2_a_bad_value_is_refused_and_nothing_is_applied() {
     for bad in [
@@ -253,8 +253,8 @@ fn v2_07_s7_2_2_a_bad_value_is_refused_and_nothing_is_applied() {
     }
 }
 
-// conformance: v2-07-7-2, v2-07-7-3, v2-07-7-4, v2-07-7.1.1-1, v2-07-7.1.1-2, v2-07-7.1.2-1, v2-07-7.1.2-2
-// conformance: v2-07-7.1.3-1, v2-07-7.1.3-2
+// requirement: v2-07-7-2, v2-07-7-3, v2-07-7-4, v2-07-7.1.1-1, v2-07-7.1.1-2, v2-07-7.1.2-1, v2-07-7.1.2-2
+// requirement: v2-07-7.1.3-1, v2-07-7.1.3-2
 #[test]
 fn v2_07_s7_1_what_is_not_known_is_refused_by_its_own_code() {
     let mut raw = raw(server());
@@ -272,20 +272,20 @@ fn v2_07_s7_1_what_is_not_known_is_refused_by_its_own_code() {
     assert_eq!(refusal(&mut raw, three), (5, ErrorBody::Version { low: 1, high: 2 }));
 }
 
-// conformance: v2-07-7.3.5-1, v2-07-7.3.5-2
+// requirement: v2-07-7.3.5-1, v2-07-7.3.5-2
 #[test]
 fn v2_07_s7_3_5_a_reply_that_nothing_holds_says_how_much_it_needs() {
     let mut raw = raw(server());
     let chunk = WriteChunk { segments: vec![raw.writable(64)] };
     let lists = ChunkLists { reply: Some(chunk), ..ChunkLists::default() };
-    let large = octets(&header(2, MANY, Direction::Call, Body::Message(lists)), &list(2, 90_000).message);
+    let large = bytes(&header(2, MANY, Direction::Call, Body::Message(lists)), &list(2, 90_000).message);
     let (xid, error) = refusal(&mut raw, large);
     let ErrorBody::ReplyResource { segment: 0, needed } = error else { panic!("{error:?}") };
     assert!(xid == 2 && (90_000..90_100).contains(&needed), "{needed}");
 }
 
 /// §6.3.10: a reply that follows its header does not return the Reply chunk, so there is that much more room.
-// conformance: v2-07-6.6.3-2
+// requirement: v2-07-6.6.3-2
 #[test]
 fn v2_07_s6_6_3_the_reply_chunk_is_used_only_if_the_reply_is_over_the_threshold() {
     let mut pair = pair(client(), server());
@@ -356,7 +356,7 @@ fn v2_07_s5_2_4_a_call_with_more_segments_than_the_default_waits_for_the_propert
     }
 }
 
-// conformance: v2-07-4.6.3-1
+// requirement: v2-07-4.6.3-1
 #[test]
 fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
     // Whether or not the client could also say that it speaks Version One.
@@ -384,12 +384,12 @@ fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
 }
 
 /// A message of a type for replies is none that is refused, and one of a type for Calls is, on either side, whether it decodes or not.
-// conformance: v2-07-7.2.1-1
+// requirement: v2-07-7.2.1-1
 #[test]
 fn v2_07_s7_1_3_the_type_says_the_direction() {
     let reply =
-        octets(&header(7, MANY, Direction::Reply, Body::Message(ChunkLists::default())), &null(7).message);
-    let middle = octets(&header(7, MANY, Direction::Reply, Body::Middle { remaining: 8 }), &Stream::new());
+        bytes(&header(7, MANY, Direction::Reply, Body::Message(ChunkLists::default())), &null(7).message);
+    let middle = bytes(&header(7, MANY, Direction::Reply, Body::Middle { remaining: 8 }), &Stream::new());
     let mut at_server = raw(server());
     at_server.received.clear();
     // Cut off within the Write list.
@@ -404,7 +404,7 @@ fn v2_07_s7_1_3_the_type_says_the_direction() {
     at_client.settle();
     let accepted = super::requester::accepted(1, &[]);
     at_client
-        .send(octets(&header(1, MANY, Direction::Reply, Body::Message(ChunkLists::default())), &accepted));
+        .send(bytes(&header(1, MANY, Direction::Reply, Body::Message(ChunkLists::default())), &accepted));
     assert_eq!(refusal(&mut at_client, call(9).slice(..18)), (9, ErrorBody::Chunk));
 }
 
@@ -420,7 +420,7 @@ fn v2_07_s4_2_1_the_grant_is_the_limit_less_what_the_peer_has_taken() {
     let reply = |raw: &mut Raw, xid, limit| {
         let body = Body::Message(ChunkLists::default());
         let accepted = super::requester::accepted(xid, &[]);
-        raw.send(octets(&header(xid, limit, Direction::Reply, body), &accepted));
+        raw.send(bytes(&header(xid, limit, Direction::Reply, body), &accepted));
     };
     let call = |raw: &mut Raw, xid| {
         let now = raw.fabric.instant();
@@ -437,7 +437,7 @@ fn v2_07_s4_2_1_the_grant_is_the_limit_less_what_the_peer_has_taken() {
     // Two are not answered, and leave two less for others.
     reply(&mut raw, 2, sent + 7);
     assert_eq!(granted(&raw), 9);
-    raw.send(octets(&header(0, sent + 8, Direction::Call, Body::Grant), &Stream::new()));
+    raw.send(bytes(&header(0, sent + 8, Direction::Call, Body::Grant), &Stream::new()));
     assert_eq!(granted(&raw), 10);
     // A lower limit holds as well.
     reply(&mut raw, 3, sent + 4);
@@ -463,7 +463,7 @@ fn i4_a_message_beyond_the_limit_does_not_leave_and_ends_the_connection() {
     let before = u32::try_from(raw.received.len()).unwrap();
     // One for the reply, and one more.
     let body = Body::Message(ChunkLists::default());
-    raw.send(octets(&header(2, before + 2, Direction::Call, body), &null(2).message));
+    raw.send(bytes(&header(2, before + 2, Direction::Call, body), &null(2).message));
     let core = &mut raw.end.connection.core;
     assert!(core.may_send(1) && !core.may_send(2));
     let error = header(9, 0, Direction::Reply, Body::Error(ErrorBody::System));
@@ -532,7 +532,7 @@ fn i4_a_peer_beyond_its_limit_loses_its_connection() {
     );
 }
 
-// conformance: v2-07-4.2.1-5, v2-07-4.3-1
+// requirement: v2-07-4.2.1-5, v2-07-4.3-1
 #[test]
 fn i4_nothing_leaves_beyond_the_limit_of_the_peer() {
     let mut raw = Raw::new(Side::Client, client());
@@ -544,27 +544,26 @@ fn i4_nothing_leaves_beyond_the_limit_of_the_peer() {
     assert_eq!(raw.received.len(), 1, "§4.3: one message until there is a limit");
     let reply = |credit| {
         let header = header(1, credit, Direction::Reply, Body::Message(ChunkLists::default()));
-        octets(&header, &super::requester::accepted(1, &[]))
+        bytes(&header, &super::requester::accepted(1, &[]))
     };
     raw.send(reply(4));
     assert_eq!(raw.received.len(), 4);
     // §4.2.1.1: a GRANT raises it.
-    raw.send(octets(&header(0, 6, Direction::Call, Body::Grant), &Stream::new()));
+    raw.send(bytes(&header(0, 6, Direction::Call, Body::Grant), &Stream::new()));
     assert_eq!((raw.received.len(), raw.end.connection.stats().grants_received), (6, 1));
     // And one that lowers it is followed.
-    raw.send(octets(&header(0, 5, Direction::Call, Body::Grant), &Stream::new()));
-    raw.send(octets(&header(0, 6, Direction::Call, Body::Grant), &Stream::new()));
+    raw.send(bytes(&header(0, 5, Direction::Call, Body::Grant), &Stream::new()));
+    raw.send(bytes(&header(0, 6, Direction::Call, Body::Grant), &Stream::new()));
     assert_eq!(raw.received.len(), 6);
 }
 
 /// Messages that nothing answers use up what was advertised; a GRANT gives it back.
-// conformance: v2-07-4.2.1.1-1, v2-07-6.3.2-1
+// requirement: v2-07-4.2.1.1-1, v2-07-6.3.2-1
 #[test]
 fn v2_07_s4_2_1_1_a_grant_leaves_when_the_peer_is_running_out() {
     let mut raw = raw(server());
     raw.received.clear();
-    let error =
-        || octets(&header(99, MANY, Direction::Reply, Body::Error(ErrorBody::System)), &Stream::new());
+    let error = || bytes(&header(99, MANY, Direction::Reply, Body::Error(ErrorBody::System)), &Stream::new());
     let limit = raw.end.connection.stats().credits_granted_to_peer;
     for _ in 0..2 * limit {
         raw.send(error());
@@ -581,10 +580,10 @@ fn v2_07_s4_2_1_1_a_grant_leaves_when_the_peer_is_running_out() {
 fn i6_an_answer_waits_for_a_credit_so_long_and_no_longer() {
     let mut raw = Raw::new(Side::Server, server());
     let first = header(1, 1, Direction::Call, Body::Message(ChunkLists::default()));
-    raw.send(octets(&first, &null(1).message));
+    raw.send(bytes(&first, &null(1).message));
     assert_eq!(raw.received.len(), 1);
     let second = Header { xid: 2, ..first };
-    raw.send(octets(&second, &null(2).message));
+    raw.send(bytes(&second, &null(2).message));
     assert_eq!(raw.received.len(), 1, "one message was all that the peer takes");
     let deadline = raw.end.connection.poll_timeout().unwrap();
     assert_eq!(deadline - raw.fabric.instant(), Duration::from_secs(30));
@@ -622,7 +621,7 @@ fn a_message_of_another_profile_is_known_for_what_it_is() {
     }
 }
 
-// conformance: v2-07-4.3.2-1
+// requirement: v2-07-4.3.2-1
 #[test]
 fn v2_07_s4_3_2_a_server_without_version_two_is_spoken_to_in_version_one() {
     let mut pair = Pair::with(FabricConfig::default(), client(), server_config());

@@ -9,7 +9,7 @@ fn posted(credits: &MessageCredits) -> u32 {
     credits.receives_owed()
 }
 
-// conformance: v2-07-4.2.1-1, v2-07-4.2.1-3, v2-07-4.2.1-5
+// requirement: v2-07-4.2.1-1, v2-07-4.2.1-3, v2-07-4.2.1-5
 #[test]
 fn v2_07_s4_3_one_message_until_the_first_limit() {
     let mut credits = MessageCredits::new(8);
@@ -22,7 +22,7 @@ fn v2_07_s4_3_one_message_until_the_first_limit() {
 }
 
 /// What the letter of §4.2.1 would give a peer that only answers: it has sent less than it has received.
-// conformance: v2-07-4.2.1-2, v2-07-4.2.1-4
+// requirement: v2-07-4.2.1-2, v2-07-4.2.1-4
 #[test]
 fn v2_07_s4_2_1_the_limit_counts_what_was_received() {
     let mut credits = MessageCredits::new(8);
@@ -68,7 +68,7 @@ fn i6_what_will_be_free_is_bounded_by_the_last_limit() {
     assert_eq!((credits.lasting(0), credits.lasting(2), credits.lasting(3)), (0, 0, 1));
 }
 
-// conformance: v2-07-4.2.1-5
+// requirement: v2-07-4.2.1-5
 #[test]
 fn i4_a_lower_limit_is_followed() {
     let mut credits = MessageCredits::new(8);
@@ -84,7 +84,7 @@ fn i4_a_lower_limit_is_followed() {
     assert!(credits.take() && !credits.take());
 }
 
-// conformance: v2-07-4.2.1.1-1
+// requirement: v2-07-4.2.1.1-1
 #[test]
 fn i4_a_peer_beyond_its_limit_is_noticed() {
     let mut credits = MessageCredits::new(4);
@@ -159,7 +159,7 @@ fn i3_the_receive_for_a_grant_is_not_promised_twice() {
 }
 
 /// §4.2.1.1: a side without a credit can still send one GRANT, and no second one before it has credits.
-// conformance: v2-07-4.2.1-5, v2-07-4.2.1.1-1
+// requirement: v2-07-4.2.1-5, v2-07-4.2.1.1-1
 #[test]
 fn v2_07_s4_2_1_1_one_grant_goes_without_a_credit() {
     let mut credits = MessageCredits::new(4);
@@ -177,7 +177,7 @@ fn v2_07_s4_2_1_1_one_grant_goes_without_a_credit() {
     assert!(!credits.available() && credits.grant_due(5));
 }
 
-// conformance: v2-07-4.2.1-5
+// requirement: v2-07-4.2.1-5
 #[test]
 fn v2_07_s4_2_1_counts_go_round() {
     let near = u32::MAX - 1;
@@ -199,7 +199,7 @@ fn v2_07_s4_2_1_counts_go_round() {
 }
 
 /// What is ahead and what behind is told apart by less than half of the circle.
-// conformance: v2-07-4.2.1-6
+// requirement: v2-07-4.2.1-6
 #[test]
 fn v2_07_s4_2_1_limits_are_less_than_2_31() {
     let mut credits = MessageCredits::new(u32::MAX);

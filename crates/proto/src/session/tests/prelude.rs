@@ -24,7 +24,7 @@ impl World {
     }
 }
 
-// conformance: rfc5666-6.1-1
+// requirement: rfc5666-6.1-1
 #[test]
 fn rfc5666_s6_1_nothing_goes_before_the_prelude() {
     let mut world = world();

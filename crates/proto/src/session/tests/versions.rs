@@ -208,9 +208,9 @@ fn after_a_refusal_no_messages_share_a_send() {
         invalidate: 0,
         body: crate::wire::Body::Error(crate::wire::ErrorBody::InvalidOption),
     };
-    let mut octets = bytes::BytesMut::new();
-    Profile::P1.codec().encode(&error, &mut octets);
-    let send = rpcrdma_verbs::SendRequest { gather: vec![octets.freeze()], ..Default::default() };
+    let mut bytes = bytes::BytesMut::new();
+    Profile::P1.codec().encode(&error, &mut bytes);
+    let send = rpcrdma_verbs::SendRequest { gather: vec![bytes.freeze()], ..Default::default() };
     let server = world.server.as_mut().unwrap();
     server.qp.post(rpcrdma_verbs::WrId(u64::MAX), rpcrdma_verbs::WorkRequest::Send(send)).unwrap();
     calls(&mut world, 30..33);

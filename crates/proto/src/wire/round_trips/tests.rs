@@ -4,7 +4,7 @@ use super::*;
 use crate::wire::{Direction, Segment};
 
 fn bytes(hex: &str) -> Vec<u8> {
-    hex.split_whitespace().map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect()
+    hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
 fn encoded(operation: &Operation) -> BytesMut {
@@ -21,15 +21,15 @@ fn decoded(kind: OperationType, hex: &str) -> Result<Operation, ProtocolError> {
 /// Decodes to `expected`, which encodes to the same bytes; nothing shorter decodes, and nothing longer.
 #[track_caller]
 fn check(hex: &str, expected: &Operation) {
-    let (octets, kind, limits) = (bytes(hex), expected.kind(), Limits::default());
-    assert_eq!(Operation::decode(kind, &octets, &limits).as_ref(), Ok(expected));
-    assert_eq!(encoded(expected), octets);
-    for len in 0..octets.len() {
-        let cut = Operation::decode(kind, &octets[..len], &limits);
+    let (bytes, kind, limits) = (bytes(hex), expected.kind(), Limits::default());
+    assert_eq!(Operation::decode(kind, &bytes, &limits).as_ref(), Ok(expected));
+    assert_eq!(encoded(expected), bytes);
+    for len in 0..bytes.len() {
+        let cut = Operation::decode(kind, &bytes[..len], &limits);
         assert_eq!(cut, Err(Malformed::Truncated.into()), "{len}");
     }
     for extra in 1..6 {
-        let longer = [octets.clone(), vec![0; extra]].concat();
+        let longer = [bytes.clone(), vec![0; extra]].concat();
         let refused = Operation::decode(kind, &longer, &limits);
         assert_eq!(refused, Err(Malformed::Trailing { extra }.into()));
     }
@@ -37,17 +37,17 @@ fn check(hex: &str, expected: &Operation) {
 
 #[track_caller]
 fn check_structure(hex: &str, expected: &BufferStructure) {
-    let (octets, limits) = (bytes(hex), Limits::default());
-    assert_eq!(BufferStructure::decode(&octets, &limits).as_ref(), Ok(expected));
+    let (bytes, limits) = (bytes(hex), Limits::default());
+    assert_eq!(BufferStructure::decode(&bytes, &limits).as_ref(), Ok(expected));
     let mut out = BytesMut::new();
     expected.encode(&mut out);
-    assert_eq!(out, octets);
+    assert_eq!(out, bytes);
     assert_eq!(out.len(), expected.encoded_len());
-    for len in 0..octets.len() {
-        let cut = BufferStructure::decode(&octets[..len], &limits);
+    for len in 0..bytes.len() {
+        let cut = BufferStructure::decode(&bytes[..len], &limits);
         assert_eq!(cut, Err(Malformed::Truncated.into()), "{len}");
     }
-    let longer = BufferStructure::decode(&[octets, vec![0]].concat(), &limits);
+    let longer = BufferStructure::decode(&[bytes, vec![0]].concat(), &limits);
     assert_eq!(longer, Err(Malformed::Trailing { extra: 1 }.into()));
 }
 
@@ -86,7 +86,7 @@ fn group(count: u32, length: u32, align: u32, flags: u32) -> BufferGroup {
     BufferGroup { count, length, align, flags }
 }
 
-// conformance: rtrext-02-9.1-1
+// requirement: rtrext-02-9.1-1
 #[test]
 fn rtrext_s9_1_numbers_of_operations() {
     let numbers = |base| OperationType::ALL.map(|operation| operation.number(base));
@@ -98,7 +98,7 @@ fn rtrext_s9_1_numbers_of_operations() {
     assert_eq!(of(OperationBase::Tables), [&[None][..], &all, &[None; 5]].concat());
 }
 
-// conformance: rtrext-02-8.1-1
+// requirement: rtrext-02-8.1-1
 #[test]
 fn rtrext_s8_1_numbers_and_defaults_of_properties() {
     let ids = |profile| Property::ALL.map(|property| property.id(profile));
@@ -124,7 +124,7 @@ fn rtrext_s9_3_a_response_without_bulk_items() {
     check(&format!("00 00 00 00 {RESPONSE_END}"), &response(vec![]));
 }
 
-// conformance: rtrext-02-9.4-3
+// requirement: rtrext-02-9.4-3
 #[test]
 fn rtrext_s9_4_a_continuation() {
     let continuation = TransmitContinuation { number: 1, initial_type: 5, payload_len: 0x0fa0 };
@@ -155,7 +155,7 @@ fn rtrext_s7_3_locations() {
     }
 }
 
-// conformance: rtrext-02-7.3-1
+// requirement: rtrext-02-7.3-1
 #[test]
 fn rtrext_s7_3_locations_of_several_types() {
     let items = vec![
@@ -204,7 +204,7 @@ fn rtrext_s7_4_directions() {
 }
 
 /// What decodes in which place is what table 1 says.
-// conformance: rtrext-02-6.2-1, rtrext-02-6.2-2
+// requirement: rtrext-02-6.2-1, rtrext-02-6.2-2
 #[test]
 fn rtrext_s6_2_table_1() {
     let decodes = |place, value: u32| {
@@ -257,7 +257,7 @@ fn rtrext_s6_2_table_1() {
     }
 }
 
-// conformance: rtrext-02-7.3-2
+// requirement: rtrext-02-7.3-2
 #[test]
 fn rtrext_s6_2_results_in_a_request_are_reported() {
     let fault = |location| match request(vec![item(Location::Explicit(vec![])), item(location)], vec![]) {
@@ -271,7 +271,7 @@ fn rtrext_s6_2_results_in_a_request_are_reported() {
     assert_eq!(fault(Location::NoItem), report(6));
 }
 
-// conformance: rtrext-02-7.4-1
+// requirement: rtrext-02-7.4-1
 #[test]
 fn rtrext_s7_4_ranges_are_disjoint_and_increasing() {
     let fault = |ranges: &[(u32, u32)]| {
@@ -299,7 +299,7 @@ fn rtrext_s7_4_ranges_are_disjoint_and_increasing() {
     assert_eq!(both.fault(), Some(ReportedError::Offset { value: 6, least: 1, most: 2 }));
 }
 
-// conformance: rtrext-02-7.4-2
+// requirement: rtrext-02-7.4-2
 #[test]
 fn rtrext_s7_4_table_2() {
     use Outcome::{Deregister as DR, Invalid as Inv, Nothing as NDR};
@@ -317,7 +317,7 @@ fn rtrext_s7_4_table_2() {
 }
 
 /// Every error code with its words, with and without an earlier transmission.
-// conformance: rtrext-02-9.5-2
+// requirement: rtrext-02-9.5-2
 #[test]
 fn rtrext_s9_5_reports() {
     let bad = TransmissionId { xid: 0x1122_3344, direction: Direction::Call, number: 2 };
@@ -420,7 +420,7 @@ fn bounds_are_kept_before_anything_is_read() {
 }
 
 /// The buffers of rtissues-03 §3.3: a part for the header, then a targetable segment; here three of them, and one that is not.
-// conformance: rtrext-02-6.2-3
+// requirement: rtrext-02-6.2-3
 #[test]
 fn rtrext_s7_2_a_buffer_structure() {
     let structure = BufferStructure {
@@ -451,7 +451,7 @@ fn rtrext_s7_2_a_buffer_structure() {
     assert_eq!(found, [Some(all[1]), Some(all[2]), Some(all[3]), None, None]);
 }
 
-// conformance: rtrext-02-8.3-2, rtrext-02-8.3-3
+// requirement: rtrext-02-8.3-2, rtrext-02-8.3-3
 #[test]
 fn rtrext_s8_3_structure_and_receive_size_from_each_other() {
     let structure = BufferStructure::default_of(4096);
@@ -634,11 +634,11 @@ fn any_groups(count: u32, length: u32) -> impl Strategy<Value = Vec<BufferGroup>
 proptest! {
     #[test]
     fn operations_survive_the_wire(operation in any_operation()) {
-        let octets = encoded(&operation);
+        let bytes = encoded(&operation);
         let limits = Limits::default();
-        prop_assert_eq!(Operation::decode(operation.kind(), &octets, &limits), Ok(operation.clone()));
-        for len in 0..octets.len() {
-            let cut = Operation::decode(operation.kind(), &octets[..len], &limits);
+        prop_assert_eq!(Operation::decode(operation.kind(), &bytes, &limits), Ok(operation.clone()));
+        for len in 0..bytes.len() {
+            let cut = Operation::decode(operation.kind(), &bytes[..len], &limits);
             prop_assert_eq!(cut, Err(Malformed::Truncated.into()));
         }
     }
@@ -646,10 +646,10 @@ proptest! {
     #[test]
     fn structures_survive_the_wire(total in any::<u32>(), groups in any_groups(u32::MAX, u32::MAX)) {
         let structure = BufferStructure { total, groups };
-        let mut octets = BytesMut::new();
-        structure.encode(&mut octets);
-        prop_assert_eq!(octets.len(), structure.encoded_len());
-        prop_assert_eq!(BufferStructure::decode(&octets, &Limits::default()), Ok(structure));
+        let mut bytes = BytesMut::new();
+        structure.encode(&mut bytes);
+        prop_assert_eq!(bytes.len(), structure.encoded_len());
+        prop_assert_eq!(BufferStructure::decode(&bytes, &Limits::default()), Ok(structure));
     }
 
     #[test]
@@ -657,10 +657,10 @@ proptest! {
         kind in prop::sample::select(&OperationType::ALL[..]),
         words in prop::collection::vec(prop_oneof![0_u32..7, any::<u32>()], 0..40),
     ) {
-        let octets = words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
-        if let Ok(operation) = Operation::decode(kind, &octets, &Limits::default()) {
+        let bytes = words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
+        if let Ok(operation) = Operation::decode(kind, &bytes, &Limits::default()) {
             prop_assert_eq!(operation.kind(), kind);
-            prop_assert_eq!(&encoded(&operation)[..], &octets[..]);
+            prop_assert_eq!(&encoded(&operation)[..], &bytes[..]);
         }
     }
 

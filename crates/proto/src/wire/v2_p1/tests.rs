@@ -4,7 +4,7 @@ use super::*;
 use crate::wire::{ChunkLists, ReadSegment, Segment, Subset, Value, WriteChunk};
 
 fn bytes(hex: &str) -> Vec<u8> {
-    hex.split_whitespace().map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect()
+    hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
 fn header(direction: Direction, body: Body) -> Header {
@@ -130,7 +130,7 @@ fn xcharext_s4_2_to_s4_4_reqxch_respxch_updxch() {
     );
 }
 
-// conformance: xchar-02-2.1-1
+// requirement: xchar-02-2.1-1
 #[test]
 fn xcharext_s2_1_data_that_runs_past_the_end_is_an_xdr_error() {
     let operation = |info: &str| refused(&format!("{FIXED} 00 00 00 05 00 00 00 00 {info}"));
@@ -165,11 +165,11 @@ fn xcharext_s2_1_data_that_runs_past_the_end_is_an_xdr_error() {
     );
 }
 
-// conformance: v2-01-3.1-1
+// requirement: v2-01-3.1-1
 #[test]
 fn v2_01_s3_1_an_operation_that_is_not_known() {
     for operation in [0, 9, 0xffff_ffff_u32] {
-        let word = operation.to_be_bytes().map(|octet| format!("{octet:02x}")).join(" ");
+        let word = operation.to_be_bytes().map(|byte| format!("{byte:02x}")).join(" ");
         let error = refused(&format!("{FIXED} 00 00 00 05 00 00 00 00 {word} 00 00 00 00"));
         assert_eq!(error, ProtocolError::UnknownOperation { operation });
         assert_eq!(V2P1.refusal(&error), ErrorBody::InvalidOption);

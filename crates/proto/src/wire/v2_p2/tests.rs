@@ -6,7 +6,7 @@ use crate::wire::{ReadSegment, Segment, Subset, Value};
 const V2P2: super::V2P2 = super::V2P2(OperationBase::Separate);
 
 fn bytes(hex: &str) -> Vec<u8> {
-    hex.split_whitespace().map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect()
+    hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
 fn header(direction: Option<Direction>, body: Body) -> Header {
@@ -77,7 +77,7 @@ fn v2_03_s6_2_4_errors() {
     assert_eq!(refused(&format!("{FIXED} 00 00 00 04 00 00 00 03")), ProtocolError::ErrorTruncated);
 }
 
-// conformance: v2-03-5.1.1-1
+// requirement: v2-03-5.1.1-1
 #[test]
 fn v2_03_s5_3_connprop_reqprop_resprop_updprop() {
     let values = vec![size(16_384), Value { id: 2, data: Bytes::new() }];
@@ -105,7 +105,7 @@ fn v2_03_s5_3_connprop_reqprop_resprop_updprop() {
     }
 }
 
-// conformance: v2-03-4.1-1, v2-03-6.2.4-1, v2-03-6.2.4-3, v2-03-6.2.4-4, v2-03-6.2.4-6
+// requirement: v2-03-4.1-1, v2-03-6.2.4-1, v2-03-6.2.4-3, v2-03-6.2.4-4, v2-03-6.2.4-6
 #[test]
 fn v2_03_s6_2_4_what_each_refusal_says() {
     let unknown = refused(&format!("{FIXED} 00 00 00 0e"));

@@ -4,7 +4,7 @@ use super::*;
 use crate::wire::{Segment, Subset, Value, WriteChunk};
 
 fn bytes(hex: &str) -> Vec<u8> {
-    hex.split_whitespace().map(|octet| u8::from_str_radix(octet, 16).unwrap()).collect()
+    hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
 fn header(direction: Option<Direction>, body: Body) -> Header {
@@ -90,7 +90,7 @@ fn v2_07_s6_3_5_call_external_has_the_call_chunk_in_a_list_of_its_own() {
     check(&all, &call(7, Body::NoMessage(lists)));
 }
 
-// conformance: v2-07-6.3.7-1, v2-07-6.6.3-1
+// requirement: v2-07-6.3.7-1, v2-07-6.6.3-1
 #[test]
 fn v2_07_s6_3_5_what_is_not_a_call_chunk() {
     let without = format!("{FIXED} 00 00 00 08 {NONE} {NONE} {NONE} {NONE} {ONE} {ONE} {SEGMENT}");
@@ -107,7 +107,7 @@ fn v2_07_s6_3_5_what_is_not_a_call_chunk() {
 }
 
 /// Positions go up, in the Read list of either message.
-// conformance: v2-07-4.5.1.1-1
+// requirement: v2-07-4.5.1.1-1
 #[test]
 fn v2_07_s4_5_1_1_positions_that_go_down() {
     let reads = format!("{ONE} 00 00 00 08 {SEGMENT} {ONE} 00 00 00 04 {SEGMENT} {NONE}");
@@ -133,7 +133,7 @@ fn i5_both_read_lists_of_a_call_external_have_one_bound() {
     assert_eq!(decode(&shorter), Err(ProtocolError::ReadListTooLong { total: 16, allowed: 15 }));
 }
 
-// conformance: v2-07-6.3.8-2
+// requirement: v2-07-6.3.8-2
 #[test]
 fn v2_07_s6_3_8_reply_external_has_one_reply_chunk() {
     let lists = ChunkLists { write: vec![chunk()], reply: Some(chunk()), ..ChunkLists::default() };
@@ -174,7 +174,7 @@ fn v2_07_s6_3_6_s6_3_9_middle_messages_say_what_remains() {
     }
 }
 
-// conformance: v2-07-6.3.2-2
+// requirement: v2-07-6.3.2-2
 #[test]
 fn v2_07_s6_3_2_grant_has_only_the_prefix() {
     let grant = Header { xid: 0, ..header(None, Body::Grant) };
@@ -203,7 +203,7 @@ fn v2_07_s6_3_3_s6_3_4_connprop() {
 }
 
 /// Data that runs past the end is a bad value; a set that is cut off elsewhere is no XDR.
-// conformance: v2-07-5.1-1
+// requirement: v2-07-5.1-1
 #[test]
 fn v2_07_s5_1_data_of_a_property_beyond_the_message() {
     let cut = refused(&format!("{FIXED} 00 00 00 07 {ONE} 00 00 00 02 00 00 00 08 00 00 40 00"));
@@ -220,7 +220,7 @@ fn v2_07_s5_1_data_of_a_property_beyond_the_message() {
     assert_eq!(many, ProtocolError::TooManyCharacteristics { count: 65, allowed: 64 });
 }
 
-// conformance: v2-07-7-4
+// requirement: v2-07-7-4
 #[test]
 fn v2_07_s6_3_1_errors_with_their_words() {
     for (words, error) in [
@@ -257,7 +257,7 @@ fn rfc8166_s4_5_1_the_refusal_of_a_version_is_read_whatever_its_version() {
 }
 
 /// §7 speaks of twenty bytes, those of a prefix with a word that is gone; the prefix of §6.4 has sixteen.
-// conformance: v2-07-7-1
+// requirement: v2-07-7-1
 #[test]
 fn v2_07_s7_less_than_the_prefix_is_discarded_and_more_is_answered() {
     let prefix = format!("{FIXED} 00 00 00 0a");

@@ -13,19 +13,19 @@ fn pace(stall: Duration) -> Pace {
     Pace { stall, least_rate: 1000 }
 }
 
-/// Seconds after which a record is given up of which so many octets come each second; `None` if all of it came.
-async fn lasts(octets: usize, per_second: usize) -> Option<u64> {
+/// Seconds after which a record is given up of which so many bytes come each second; `None` if all of it came.
+async fn lasts(bytes: usize, per_second: usize) -> Option<u64> {
     let (mut near, far) = pair().await;
     let stall = Duration::from_secs(30);
     let mut source = RecordSource::new(ProtectionDomain::new(1 << 20), 1 << 20, pace(stall));
-    let header = 0x8000_0000 | u32::try_from(octets).unwrap();
+    let header = 0x8000_0000 | u32::try_from(bytes).unwrap();
     near.write_all(&header.to_be_bytes()).await.unwrap();
     let begun = Instant::now();
     for second in 1.. {
-        near.write_all(&vec![7; per_second.min(octets)]).await.unwrap();
+        near.write_all(&vec![7; per_second.min(bytes)]).await.unwrap();
         // What is there is read, and no more is waited for than a second.
         match tokio::time::timeout(Duration::from_secs(1), source.next(&far)).await {
-            Ok(Ok(record)) => assert_eq!(record.unwrap().len(), octets),
+            Ok(Ok(record)) => assert_eq!(record.unwrap().len(), bytes),
             Ok(Err(error)) => {
                 assert!(matches!(error, RecordError::ReadStalled { .. }), "{error}");
                 return Some((Instant::now() - begun).as_secs());
@@ -44,7 +44,7 @@ async fn lasts(octets: usize, per_second: usize) -> Option<u64> {
 async fn i6_a_record_may_be_slow_but_not_stand_still() {
     // It takes more than its time, and has it.
     assert_eq!(lasts(100_000, 2000).await, None);
-    // An octet now and then is no progress.
+    // A byte now and then is no progress.
     assert!(matches!(lasts(100_000, 1).await, Some(29..=31)));
     assert!(matches!(lasts(100_000, 0).await, Some(29..=31)));
 }
@@ -126,7 +126,7 @@ async fn i6_a_paused_reader_leaves_the_room_it_waited_for_to_others() {
         if !offered_before {
             first.pause();
         }
-        // As much as one record takes: a read-ahead block, its octets, and room for the call.
+        // As much as one record takes: a read-ahead block, its bytes, and room for the call.
         held.truncate(held.len() - 6);
         if offered_before {
             first.pause();
@@ -144,27 +144,27 @@ async fn i6_complete_records_do_not_wait_for_what_others_hold() {
     const BLOCKS: usize = 2;
     let domain = ProtectionDomain::new((RECORDS + BLOCKS) * READ_AHEAD);
     let length = 10_000;
-    let octets = |length: usize| {
+    let bytes = |length: usize| {
         let header = FragmentHeader { length, last: true }.encode();
         [&header[..], &vec![7; length]].concat()
     };
     let mut peers = Vec::new();
     let mut readers = Vec::new();
     // Short ones begin and stay in their read-ahead blocks, then long ones begin.
-    for (octets, begin) in std::iter::repeat_n((octets(400), 2), BLOCKS)
-        .chain(std::iter::repeat_n((octets(length), 1000), RECORDS))
+    for (bytes, begin) in std::iter::repeat_n((bytes(400), 2), BLOCKS)
+        .chain(std::iter::repeat_n((bytes(length), 1000), RECORDS))
     {
         let (mut near, far) = pair().await;
-        near.write_all(&octets[..begin]).await.unwrap();
+        near.write_all(&bytes[..begin]).await.unwrap();
         let mut source = RecordSource::new(domain.clone(), 1 << 20, pace(Duration::from_secs(30)));
         let begun = tokio::time::timeout(Duration::from_millis(10), source.next_with_room(&far));
         assert!(begun.await.is_err(), "it is not complete");
-        peers.push((near, octets, begin));
+        peers.push((near, bytes, begin));
         readers.push((source, far));
     }
     assert!(domain.usage().in_use + READ_AHEAD > domain.usage().limit, "{:?}", domain.usage());
-    for (near, octets, begin) in &mut peers {
-        near.write_all(&octets[*begin..]).await.unwrap();
+    for (near, bytes, begin) in &mut peers {
+        near.write_all(&bytes[*begin..]).await.unwrap();
     }
     let mut tasks = tokio::task::JoinSet::new();
     for (mut source, far) in readers {
@@ -189,7 +189,7 @@ fn message(length: usize) -> Stream {
     Stream::from(Bytes::from(vec![0x77; length]))
 }
 
-/// The octets that a sink sends for replies of these lengths.
+/// The bytes that a sink sends for replies of these lengths.
 fn expected(lengths: &[usize]) -> Vec<u8> {
     let record = |&length: &usize| {
         let header = FragmentHeader { length, last: true }.encode();
@@ -228,15 +228,15 @@ async fn i6_queued_replies_count_for_what_they_cost() {
 }
 
 #[test]
-fn i6_many_small_replies_cost_hardly_more_than_their_octets() {
+fn i6_many_small_replies_cost_hardly_more_than_their_bytes() {
     let domain = ProtectionDomain::new(4 << 20);
     let mut sink = RecordSink::new(pace(Duration::from_secs(30)));
     for _ in 0..10_000 {
         let room = room(&domain);
         sink.push_reply(&message(28), room, &domain);
     }
-    let (cost, octets) = (domain.usage().in_use, sink.queued());
-    assert!((octets..octets + (octets >> 2)).contains(&cost), "{cost} for {octets}");
+    let (cost, bytes) = (domain.usage().in_use, sink.queued());
+    assert!((bytes..bytes + (bytes >> 2)).contains(&cost), "{cost} for {bytes}");
 }
 
 #[tokio::test]

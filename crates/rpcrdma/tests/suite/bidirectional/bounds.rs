@@ -16,7 +16,7 @@ use crate::support::{self, TestProgram, call, echo, program};
 
 const BAD: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 66));
 
-/// A client that sends any octets, and the server's way to call it.
+/// A client that sends any bytes, and the server's way to call it.
 async fn bad_client(world: &World) -> (Peer, Backchannel) {
     let known = world.monitor.backchannels();
     let peer = Peer::connect(&world.fabric, BAD, SERVER).await;
@@ -34,8 +34,8 @@ fn null(back: &Backchannel) -> JoinHandle<Result<(), CallError>> {
 }
 
 /// A message of these words with the call's XID in place of 7.
-fn with_xid(octets: &[u8], xid: &[u8]) -> Vec<u8> {
-    let words = octets.chunks_exact(4);
+fn with_xid(bytes: &[u8], xid: &[u8]) -> Vec<u8> {
+    let words = bytes.chunks_exact(4);
     words.flat_map(|word| if word == [0, 0, 0, 7] { xid.to_vec() } else { word.to_vec() }).collect()
 }
 
@@ -57,13 +57,13 @@ async fn s5_2_i6_replies_that_are_wrong_are_discarded() {
         ("RDMA_DONE", words(&[7, 1, 1, 3])),
         ("nothing", Vec::new()),
     ];
-    for (name, octets) in cases {
+    for (name, bytes) in cases {
         let (mut peer, back) = bad_client(&world).await;
         let call = null(&back);
         let (calls, _) = peer.answers().await;
         assert_eq!(calls.len(), 1, "{name}");
         let xid = calls[0][..4].to_vec();
-        peer.send(with_xid(octets, &xid));
+        peer.send(with_xid(bytes, &xid));
         let (answers, ended) = peer.answers().await;
         assert!(answers.is_empty() && !ended && !call.is_finished(), "{name}");
         // The right reply still counts.
@@ -161,7 +161,7 @@ async fn i6_a_client_that_leaves_ends_only_its_own_backchannel() {
     world.end().await;
 }
 
-/// A server that sends any octets to a client with a program.
+/// A server that sends any bytes to a client with a program.
 async fn bad_server(config: ClientConfig) -> (SimListener, Peer, Client, Arc<TestProgram>) {
     let fabric = Fabric::on_tokio(FabricConfig::default());
     let mut listener = fabric.listen(SERVER).unwrap();
@@ -205,7 +205,7 @@ async fn s4_1_i3_calls_beyond_the_reverse_grant_end_their_connection() {
 
 /// RFC 8167 §5.3: ERR_CHUNK for each list that is not empty; RFC 8166 §4.5: headers that do not parse have no direction, and are
 /// taken as replies.
-// conformance: rfc8167-5.3-1
+// requirement: rfc8167-5.3-1
 #[tokio::test(start_paused = true)]
 async fn s5_3_i6_headers_of_a_bad_server() {
     let (_listener, mut peer, client, _) = bad_server(ClientConfig::default()).await;
@@ -217,11 +217,11 @@ async fn s5_3_i6_headers_of_a_bad_server() {
         // RDMA_MSGP (RFC 8166 §4.6.1)
         message(&[7, 1, 1, 2, 0, 0, 0, 0, 0]),
     ];
-    for octets in chunked {
-        peer.send(octets.clone());
+    for bytes in chunked {
+        peer.send(bytes.clone());
         let (answers, ended) = peer.answers().await;
-        assert!(!ended && answers.len() == 1, "{octets:?}");
-        assert_eq!(answers[0], words(&[7, 1, 1, 4, 2]), "{octets:?}");
+        assert!(!ended && answers.len() == 1, "{bytes:?}");
+        assert_eq!(answers[0], words(&[7, 1, 1, 4, 2]), "{bytes:?}");
     }
     let discarded = [
         message(&[7, 1, 1, 9, 0, 0, 0]),
@@ -231,10 +231,10 @@ async fn s5_3_i6_headers_of_a_bad_server() {
         words(&[7, 1]),
         Vec::new(),
     ];
-    for octets in discarded {
-        peer.send(octets.clone());
+    for bytes in discarded {
+        peer.send(bytes.clone());
         let (answers, ended) = peer.answers().await;
-        assert!(answers.is_empty() && !ended, "{octets:?}: {answers:?}");
+        assert!(answers.is_empty() && !ended, "{bytes:?}: {answers:?}");
     }
     // Every Receive that this took is there again.
     for _ in 0..20 {

@@ -82,7 +82,7 @@ async fn s5_3_a_reply_over_the_inline_threshold_is_an_error_of_its_call() {
 }
 
 /// RFC 8167 §5.3: a client without chunks in the reverse direction MUST answer them with ERR_CHUNK.
-// conformance: rfc8167-5.3-1
+// requirement: rfc8167-5.3-1
 #[tokio::test(start_paused = true)]
 async fn s5_3_a_client_without_reverse_chunks_answers_err_chunk() {
     for mode in MODES {

@@ -122,8 +122,8 @@ async fn i6_a_panicking_handler_of_the_client_ends_only_the_connection() {
 }
 
 /// RFC 8167 §5.4: while there is the possibility that the server calls, the connection stays.
-// conformance: rfc8167-5.4-1
-// conformance: v2-07-4.6.5-1
+// requirement: rfc8167-5.4-1
+// requirement: v2-07-4.6.5-1
 #[tokio::test(start_paused = true)]
 async fn s5_4_a_connection_whose_backchannel_is_kept_is_not_idle() {
     let config = ClientConfig::default();

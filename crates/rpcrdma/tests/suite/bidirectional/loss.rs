@@ -47,7 +47,7 @@ async fn s5_4_calls_of_the_server_end_with_their_connection() {
 }
 
 /// RFC 8167 §5.4: the server waits for the client, which keeps a connection although it has nothing to call.
-// conformance: rfc8167-5.4-1
+// requirement: rfc8167-5.4-1
 #[tokio::test(start_paused = true)]
 async fn s5_4_a_client_that_serves_comes_back_and_is_another_backchannel() {
     let world = World::new().await;

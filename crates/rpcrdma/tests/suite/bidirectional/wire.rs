@@ -33,7 +33,7 @@ fn inline(xid: u32, credit: u32, direction: u32) -> Vec<u32> {
     vec![xid, 1, credit, 0, 0, 0, 0, xid, direction]
 }
 
-// conformance: rfc8167-5.1-1, rfc8167-5.1-2, rfc8167-5.2-1, rfc8167-5.2-2
+// requirement: rfc8167-5.1-1, rfc8167-5.1-2, rfc8167-5.2-1, rfc8167-5.2-2
 #[tokio::test(start_paused = true)]
 async fn s5_1_s5_2_headers_of_the_reverse_direction() {
     let (client, server) = credits(5, 7);

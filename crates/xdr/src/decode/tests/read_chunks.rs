@@ -27,7 +27,7 @@ fn read(mut d: Decoder) -> Result<(Bytes, u32), DecodeError> {
     Ok((data, last))
 }
 
-// conformance: rfc8166-3.4.5.2-2, rfc8166-3.4.5.2-3, rfc5666-3.7-1
+// requirement: rfc8166-3.4.5.2-2, rfc8166-3.4.5.2-3, rfc5666-3.7-1
 #[test]
 fn rfc8166_3_4_5_2_chunk_without_and_with_pad() {
     for data in [&b"12345"[..], b"12345\0\0\0"] {
@@ -45,8 +45,8 @@ fn the_chunk_is_handed_out_without_a_copy() {
     assert_eq!(taken.as_ptr(), data.as_ptr());
 }
 
-// conformance: rfc8166-3.4.5-1, rfc5666-3.7-1
-// conformance: v2-07-4.5.1-1
+// requirement: rfc8166-3.4.5-1, rfc5666-3.7-1
+// requirement: v2-07-4.5.1-1
 #[test]
 fn positions_count_in_the_unreduced_stream() {
     let base = built(|e| {
@@ -60,7 +60,7 @@ fn positions_count_in_the_unreduced_stream() {
 }
 
 /// A length that is neither the item's nor the padded one: malformed, GARBAGE_ARGS (RFC 8166 §4.5.2).
-// conformance: rfc8166-3.4.5.2-2, rfc8166-3.4.5.2-3, rfc5666-3.4-3
+// requirement: rfc8166-3.4.5.2-2, rfc8166-3.4.5.2-3, rfc5666-3.4-3
 #[test]
 fn i5_chunk_length_against_the_inline_count() {
     for data in [&b""[..], b"1234", b"123456", b"1234567", b"12345\0\0\0\0"] {
@@ -71,7 +71,7 @@ fn i5_chunk_length_against_the_inline_count() {
 }
 
 /// RFC 8166 §6.1: a chunk anywhere but at an eligible item is met when the decoder passes over it.
-// conformance: rfc8166-3.4.4.4-1, rfc8166-6.1-2, experience-3.2.1-2, experience-11-3
+// requirement: rfc8166-3.4.4.4-1, rfc8166-6.1-2, experience-3.2.1-2, experience-11-3
 #[test]
 fn i5_a_chunk_where_no_eligible_item_starts() {
     for (position, met_at) in [(0, 0), (3, 0), (4, 4), (7, 4), (9, 8), (12, 8), (15, 8)] {
@@ -87,7 +87,7 @@ fn i5_a_chunk_where_no_eligible_item_starts() {
     }
 }
 
-// conformance: rfc8166-6.1-2
+// requirement: rfc8166-6.1-2
 #[test]
 fn i5_a_chunk_at_an_item_that_is_not_eligible() {
     let mut d = reduced(5, vec![chunk(8, b"12345")]);

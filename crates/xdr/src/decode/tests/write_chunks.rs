@@ -34,7 +34,7 @@ fn rfc8166_3_4_6_1_the_result_is_the_chunk() {
     assert_eq!(d.finish(), Ok(()));
 }
 
-// conformance: rfc8166-4.3.2.3-1
+// requirement: rfc8166-4.3.2.3-1
 #[test]
 fn rfc8166_4_3_2_3_an_empty_chunk_means_inline() {
     assert_eq!(read(inline(vec![])).unwrap(), b"12345"[..]);
@@ -42,7 +42,7 @@ fn rfc8166_4_3_2_3_an_empty_chunk_means_inline() {
 }
 
 /// RFC 8166 §6.1: a result that did not use its chunk ends the call with an error.
-// conformance: rfc8166-6.1-4
+// requirement: rfc8166-6.1-4
 #[test]
 fn rfc8166_6_1_an_ignored_chunk_is_an_error() {
     let error = read(inline(vec![filled(b"")])).unwrap_err();
@@ -52,7 +52,7 @@ fn rfc8166_6_1_an_ignored_chunk_is_an_error() {
     assert_eq!(read(inline(vec![filled(b"")]).accept(rules)).unwrap(), b"12345"[..]);
 }
 
-// conformance: rfc8166-3.4.6.2-3, rfc5666-3.4-3
+// requirement: rfc8166-3.4.6.2-3, rfc5666-3.4-3
 #[test]
 fn rfc8166_3_4_6_2_the_returned_length_is_the_items() {
     for data in [&b"1234"[..], b"123456", b"12345\0\0\0"] {
@@ -70,7 +70,7 @@ fn rfc8166_3_4_6_2_the_returned_length_is_the_items() {
 }
 
 /// RFC 8166 §4.3.2.1: in order, until either runs out.
-// conformance: experience-11-10
+// requirement: experience-11-10
 #[test]
 fn rfc8166_4_3_2_1_results_take_chunks_in_order() {
     let base = built(|e| {
@@ -88,7 +88,7 @@ fn rfc8166_4_3_2_1_results_take_chunks_in_order() {
 }
 
 /// RFC 8166 §4.3.2.2: an arm without eligible items leaves the chunk for the next result, or unused.
-// conformance: rfc8166-4.3.2.2-1, rfc8166-4.3.2.2-3
+// requirement: rfc8166-4.3.2.2-1, rfc8166-4.3.2.2-3
 #[test]
 fn rfc8166_4_3_2_2_unused_chunks() {
     assert_eq!(Decoder::with_write_chunks(Bytes::new(), vec![filled(b"")]).finish(), Ok(()));
@@ -117,7 +117,7 @@ fn a_result_of_no_bytes_takes_its_chunk_or_leaves_it() {
     assert_eq!(error, DecodeError::WriteChunkLeft { index: 0, chunk: 1 });
 }
 
-// conformance: rfc8166-6.1-3
+// requirement: rfc8166-6.1-3
 #[test]
 fn what_is_not_eligible_never_looks_into_chunks() {
     let mut d = inline(vec![filled(b"12345")]);

@@ -13,7 +13,7 @@ const KNFSD_CREDITS: u32 = 64;
 pub(super) fn credits(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "credits")?;
     let script = "cd \"$1\" && mkdir many && for n in $(seq 1500); do printf '%0*d' $((n * 5)) $n >many/$n; done; cat many/* | wc -c";
-    let octets = lab.guest(script, &[remote.directory()])?;
+    let bytes = lab.guest(script, &[remote.directory()])?;
     let options = ["--credits", "256", "--files", "256"];
     let get = remote
         .succeed(lab, &[&["-vv", "get", "-r"][..], &options, &[&remote.url("many"), "back"]].concat())?;
@@ -34,7 +34,7 @@ pub(super) fn credits(lab: &mut Lab) -> Result<Detail, Failure> {
     for entry in std::fs::read_dir(lab.folder.join("back"))? {
         total += entry?.metadata()?.len();
     }
-    ensure!(octets.trim().parse() == Ok(total), "{total} octets have come, {} were due", octets.trim());
+    ensure!(bytes.trim().parse() == Ok(total), "{total} bytes have come, {} were due", bytes.trim());
     Ok(format!("{most} of {granted} credits in use, {calls} calls"))
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::remote::{COMMAND_LIMIT, Remote, octets, travelled};
+use super::remote::{COMMAND_LIMIT, Remote, bytes, travelled};
 use crate::failure::{Failure, ensure};
 use crate::interop::cases::Detail;
 use crate::interop::cases::faults::pattern_file;
@@ -17,14 +17,14 @@ use crate::interop::process;
 
 /// Around nothing, the inline threshold, and chunks.
 const SIZES: [usize; 10] = [0, 1, 3, 4095, 4096, 4097, 65_536, 1 << 20, (1 << 20) + 1, 64 << 20];
-/// Payload of a READ or WRITE that still fits into a message of 4096 octets.
+/// Payload of a READ or WRITE that still fits into a message of 4096 bytes.
 const INLINE_ROOM: u64 = 3900;
 const DIGEST_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) fn sizes(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "sizes")?;
     let (read, written) = copy(lab, &remote, &SIZES)?;
-    Ok(format!("{read} octets by Write chunks, {written} by Read chunks, the rest inline"))
+    Ok(format!("{read} bytes by Write chunks, {written} by Read chunks, the rest inline"))
 }
 
 /// The Request asks for CRCs, siw on its own would not.
@@ -36,7 +36,7 @@ pub(super) fn crc(lab: &mut Lab) -> Result<Detail, Failure> {
     let finished = remote.succeed(lab, &["-vv", "ping", "--count", "1", &remote.address()])?;
     ensure!(finished.errors.contains("crc=false"), "siw wants CRCs: {}", finished.errors);
     let (read, written) = copy(lab, &remote, &SIZES)?;
-    Ok(format!("{read} octets by Write chunks, {written} by Read chunks, without CRCs"))
+    Ok(format!("{read} bytes by Write chunks, {written} by Read chunks, without CRCs"))
 }
 
 /// Threads of knfsd that wait for an RDMA Read of a connection that ends wait for ever. So a command that is interrupted lets the
@@ -69,7 +69,7 @@ pub(super) fn interrupted(lab: &mut Lab) -> Result<Detail, Failure> {
 const BEGUN: &str = "for n in $(seq 400); do for f in \"$1\"/.rpcrdma-*.part \"$1\"/data*; do [ -s \"$f\" ] && exit 0; done; \
                      sleep 0.02; done; exit 1";
 
-/// Puts and gets a file of each size; octets by Write chunks and by Read chunks.
+/// Puts and gets a file of each size; bytes by Write chunks and by Read chunks.
 fn copy(lab: &mut Lab, remote: &Remote, sizes: &[usize]) -> Result<(u64, u64), Failure> {
     let (mut read, mut written) = (0, 0);
     for &size in sizes {
@@ -79,16 +79,16 @@ fn copy(lab: &mut Lab, remote: &Remote, sizes: &[usize]) -> Result<(u64, u64), F
         let url = remote.url(&name);
         let put = remote.succeed(lab, &["-v", "put", &name, &url])?;
         let get = remote.succeed(lab, &["-v", "get", &url, "back"])?;
-        ensure!(fs::read(lab.folder.join("back"))? == content, "{size} octets come back changed");
+        ensure!(fs::read(lab.folder.join("back"))? == content, "{size} bytes come back changed");
         if size <= 65_536 {
             let cat = remote.succeed(lab, &["cat", &url])?;
-            ensure!(cat.output == content, "cat shows other {size} octets");
+            ensure!(cat.output == content, "cat shows other {size} bytes");
         }
-        let by_read = octets(travelled(&put.errors, "WRITE"), "B by RDMA Read");
-        let by_write = octets(travelled(&get.errors, "READ"), "B by Write chunk");
+        let by_read = bytes(travelled(&put.errors, "WRITE"), "B by RDMA Read");
+        let by_write = bytes(travelled(&get.errors, "READ"), "B by Write chunk");
         for (path, moved) in [("Read chunks", by_read), ("Write chunks", by_write)] {
             let inline = size as u64 - moved.min(size as u64);
-            ensure!(inline <= INLINE_ROOM, "of {size} octets {moved} by {path}");
+            ensure!(inline <= INLINE_ROOM, "of {size} bytes {moved} by {path}");
         }
         read += by_write;
         written += by_read;
@@ -140,7 +140,7 @@ pub(super) fn there_and_back(lab: &mut Lab, remote: &Remote, options: &[&str]) -
     Ok(files)
 }
 
-/// Makes a tree: depth, many small files, an empty directory, names of 255 octets and of many scripts, symbolic links.
+/// Makes a tree: depth, many small files, an empty directory, names of 255 bytes and of many scripts, symbolic links.
 fn grow(root: &Path) -> Result<usize, Failure> {
     let deep: std::path::PathBuf = (0..20).map(|level| format!("level {level}")).collect();
     fs::create_dir_all(root.join(&deep))?;
@@ -166,16 +166,16 @@ fn grow(root: &Path) -> Result<usize, Failure> {
     Ok(files)
 }
 
-/// Octets that repeat nowhere, the same for each size.
+/// Bytes that repeat nowhere, the same for each size.
 fn noise(size: usize) -> Vec<u8> {
     let mut state = size as u64 ^ 0x9E37_79B9_7F4A_7C15;
-    let mut octets = Vec::with_capacity(size + 8);
-    while octets.len() < size {
+    let mut bytes = Vec::with_capacity(size + 8);
+    while bytes.len() < size {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        octets.extend_from_slice(&state.to_le_bytes());
+        bytes.extend_from_slice(&state.to_le_bytes());
     }
-    octets.truncate(size);
-    octets
+    bytes.truncate(size);
+    bytes
 }

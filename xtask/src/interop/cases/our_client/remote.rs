@@ -111,8 +111,8 @@ pub(super) fn travelled<'a>(events: &'a str, procedure: &str) -> impl Iterator<I
         .filter_map(|line| line.split_once(": ").map(|(_, how)| how))
 }
 
-/// The octets of a path, for instance `B by Write chunk`, summed up over calls.
-pub(super) fn octets<'a>(calls: impl Iterator<Item = &'a str>, path: &str) -> u64 {
+/// The bytes of a path, for instance `B by Write chunk`, summed up over calls.
+pub(super) fn bytes<'a>(calls: impl Iterator<Item = &'a str>, path: &str) -> u64 {
     let path = format!(" {path}");
     calls
         .filter_map(|how| how.split(&[',', ';'][..]).find_map(|part| part.strip_suffix(&path)))
@@ -132,8 +132,8 @@ mod tests {
                       inline, 164 B by Send\n\
                       call READ to 127.0.0.1:1 xid 0x03 in 1ms: call inline, 128 B by Send; reply inline, 160 B by Send\n";
         assert_eq!(travelled(events, "READ").count(), 2);
-        assert_eq!(octets(travelled(events, "READ"), "B by Write chunk"), 4095);
-        assert_eq!(octets(travelled(events, "WRITE"), "B by RDMA Read"), 4096);
-        assert_eq!(octets(travelled(events, "LOOKUP"), "B by RDMA Read"), 0);
+        assert_eq!(bytes(travelled(events, "READ"), "B by Write chunk"), 4095);
+        assert_eq!(bytes(travelled(events, "WRITE"), "B by RDMA Read"), 4096);
+        assert_eq!(bytes(travelled(events, "LOOKUP"), "B by RDMA Read"), 0);
     }
 }

@@ -7,13 +7,13 @@ use crate::commands::bench::table::Target;
 /// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// NFS WRITE of so many octets, to a file system in memory.
+    /// NFS WRITE of so many bytes, to a file system in memory.
     Write(u32),
     /// NFS READ, from there.
     Read(u32),
-    /// A Call with so many octets that are not DDP-eligible.
+    /// A Call with so many bytes that are not DDP-eligible.
     LongCall(u32),
-    /// A reply with so many octets that are not DDP-eligible.
+    /// A reply with so many bytes that are not DDP-eligible.
     LongReply(u32),
 }
 
@@ -27,11 +27,9 @@ impl Task {
         }
     }
 
-    pub(super) const fn octets(self) -> u32 {
+    pub(super) const fn bytes(self) -> u32 {
         match self {
-            Self::Write(octets) | Self::Read(octets) | Self::LongCall(octets) | Self::LongReply(octets) => {
-                octets
-            }
+            Self::Write(bytes) | Self::Read(bytes) | Self::LongCall(bytes) | Self::LongReply(bytes) => bytes,
         }
     }
 
@@ -41,7 +39,7 @@ impl Task {
     }
 }
 
-/// Room for items in each Receive, in octets.
+/// Room for items in each Receive, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) head: u32,
@@ -57,7 +55,7 @@ pub(super) struct Setting {
     pub(super) parts: usize,
     /// The same of a reply that could have a Reply chunk.
     pub(super) replies: usize,
-    /// The shortest item that is placed, and the longest in several Receives, in octets.
+    /// The shortest item that is placed, and the longest in several Receives, in bytes.
     pub(super) place: (usize, usize),
     pub(super) room: Option<Room>,
 }
@@ -147,7 +145,7 @@ impl Case {
 
 /// What comes before the place for an item in the defaults.
 const HEAD: u32 = BufferStructure::HEAD;
-/// Octets of the longest message in several Sends, with room.
+/// Bytes of the longest message in several Sends, with room.
 const LONGEST_MESSAGE: usize = 2 << 20;
 const KIB: u32 = 1 << 10;
 /// Sends of one message in the defaults.

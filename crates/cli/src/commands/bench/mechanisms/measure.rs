@@ -18,9 +18,9 @@ use crate::commands::bench::server::BenchServer;
 use crate::commands::bench::{MEMORY_EXPORT, failed};
 use crate::exit::Failure;
 
-/// Length of the file that is read and written, in octets.
+/// Length of the file that is read and written, in bytes.
 const FILE: u32 = 8 << 20;
-/// Octets of one WRITE while it is made.
+/// Bytes of one WRITE while it is made.
 const PIECE: u32 = 1 << 20;
 
 /// What a time cost.
@@ -65,7 +65,7 @@ pub(super) fn to_float(count: u64) -> f64 {
 /// Counters of both sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// Octets that were copied on the way between socket and application, headers and pads included.
+    /// Bytes that were copied on the way between socket and application, headers and pads included.
     pub(super) copied: u64,
     /// Windows.
     pub(super) keys: u64,
@@ -126,7 +126,7 @@ impl Subject {
     }
 
     fn caller(&self, task: Task) -> Caller {
-        let data = self.data.slice(..self.data.len().min(task.octets() as usize));
+        let data = self.data.slice(..self.data.len().min(task.bytes() as usize));
         let (rpc, procedures) = (self.rpc.clone(), self.procedures.clone());
         Caller { task, rpc, procedures, file: self.file, data }
     }
@@ -197,7 +197,7 @@ struct Caller {
 impl Caller {
     /// One call, at the index-th place of the file if it is about that.
     async fn call(&self, index: u32) -> Result<(), Failure> {
-        let (file, count) = (self.file, self.task.octets());
+        let (file, count) = (self.file, self.task.bytes());
         let offset = u64::from(index % (FILE / count.max(1)).max(1)) * u64::from(count);
         let len = count as usize;
         match self.task {
@@ -212,7 +212,7 @@ impl Caller {
                 if read.data.len() == len {
                     Ok(())
                 } else {
-                    Err(Failure::failed(format!("{} octets read, {len} expected", read.data.len())))
+                    Err(Failure::failed(format!("{} bytes read, {len} expected", read.data.len())))
                 }
             }
             Task::LongCall(_) => self.carry_out(Operation::LongCall(len)).await,

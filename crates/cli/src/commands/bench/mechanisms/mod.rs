@@ -29,12 +29,12 @@ of the first way, explicit RDMA.
   long call     of an RPC program, with data that is not DDP-eligible; long reply: the same the other way
   placement     items lie in Receives that have room for them; inline: Receives are as long as the message
   cpu           time of the processors for a call, of client and server
-  copied        octets copied for a call, of both sides, between socket and application, headers and pads included
+  copied        bytes copied for a call, of both sides, between socket and application, headers and pads included
   keys          windows that were bound for a call
   system calls  on the sockets, of both sides, for a call
   went          how the Calls, or the replies, went that carry the data, in percent if not all did alike
 
---json prints {machine, rounds, milliseconds, rows: [{operation, octets, depth, way, per_second, ratio, ratio_least, ratio_most, \
+--json prints {machine, rounds, milliseconds, rows: [{operation, bytes, depth, way, per_second, ratio, ratio_least, ratio_most, \
 target, met, client_microseconds, server_microseconds, copied, keys, system_calls, went: {inline, reduced, continued, placed, long}}]}.";
 
 /// Measure the ways in which a call or a reply can travel, on the loopback interface.
@@ -61,7 +61,7 @@ pub(super) struct Mechanisms {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Sweep {
-    /// Items from 256 octets to 256 KiB, in places of 8 and 64 KiB
+    /// Items from 256 bytes to 256 KiB, in places of 8 and 64 KiB
     Placement,
     /// Messages from 6 to 120 KiB, in up to 2 to 32 Sends
     Continuation,
@@ -92,7 +92,7 @@ struct Document {
 #[derive(Debug, Serialize)]
 struct Row {
     operation: &'static str,
-    octets: u32,
+    bytes: u32,
     depth: u32,
     way: String,
     per_second: f64,
@@ -176,7 +176,7 @@ impl Measured {
         let ratio = table::median(self.ratios.clone());
         Row {
             operation: case.task.name(),
-            octets: case.task.octets(),
+            bytes: case.task.bytes(),
             depth,
             way: way.name.clone(),
             per_second: table::median(self.rates.clone()),
@@ -197,20 +197,20 @@ impl Measured {
 
 impl Row {
     fn line(&self) -> String {
-        let Self { operation, octets, depth, way, per_second, ratio, target, keys, system_calls, .. } = self;
-        let octets = if octets % 1024 == 0 { format!("{} KiB", octets / 1024) } else { octets.to_string() };
+        let Self { operation, bytes, depth, way, per_second, ratio, target, keys, system_calls, .. } = self;
+        let bytes = if bytes % 1024 == 0 { format!("{} KiB", bytes / 1024) } else { bytes.to_string() };
         let range = format!("{:.2}-{:.2}", self.ratio_least, self.ratio_most);
         let cpu = format!("{:.1} + {:.1}", self.client_microseconds, self.server_microseconds);
         let (copied, went) = (self.copied, self.went.show());
         format!(
-            "| {operation:10} | {octets:>8} | {depth:5} | {way:24} | {per_second:8.0} | {ratio:5.2} | {range:>11} | {target:>7} | \
+            "| {operation:10} | {bytes:>8} | {depth:5} | {way:24} | {per_second:8.0} | {ratio:5.2} | {range:>11} | {target:>7} | \
              {cpu:>15} | {copied:8.0} | {keys:4.1} | {system_calls:12.1} | {went:28} |"
         )
     }
 }
 
 const HEAD: &str = "\
-| operation  |   octets | depth | way                      | a second | ratio |  min - max  |  target |          cpu us |   copied | keys | system calls | went                         |
+| operation  |   bytes | depth | way                      | a second | ratio |  min - max  |  target |          cpu us |   copied | keys | system calls | went                         |
 | ---------- | -------: | ----: | ------------------------ | -------: | ----: | ----------: | ------: | --------------: | -------: | ---: | -----------: | ---------------------------- |";
 
 impl Mechanisms {

@@ -1,8 +1,8 @@
 //! A delay line: TCP as over a long link, on the loopback interface, in real time.
 //!
 //! What comes in at one side is held for the delay, counted from its arrival, and leaves at the other in the same order, each direction
-//! for itself; so does the end of a stream. There is no bandwidth: octets that came together leave together. A direction holds so many
-//! octets at the most; while it is full it reads nothing, and TCP holds the sender back.
+//! for itself; so does the end of a stream. There is no bandwidth: bytes that came together leave together. A direction holds so many
+//! bytes at the most; while it is full it reads nothing, and TCP holds the sender back.
 //!
 //! Each direction has two threads that block, one that reads and one that writes: timers of a runtime are too coarse. They end with
 //! their connection, or once the line is dropped, which cuts its connections. A failure of either side ends both.
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-/// Octets that a direction holds.
+/// Bytes that a direction holds.
 const MAX_HELD: usize = 8 << 20;
-/// Most octets that are read at a time.
+/// Most bytes that are read at a time.
 const BLOCK: usize = 64 << 10;
-/// What a block counts for beside its octets.
+/// What a block counts for beside its bytes.
 const BLOCK_COST: usize = 64;
 
 /// Listens on a port of its own, and connects each connection to where it leads.
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn octets_and_the_end_come_in_order_and_not_before_the_delay() {
+    fn bytes_and_the_end_come_in_order_and_not_before_the_delay() {
         runtime().block_on(async {
             let (_line, mut near, mut far) = connected().await;
             let sent: Vec<u8> = (0..1_000_000_u32).map(|n| n.to_le_bytes()[n as usize % 3]).collect();

@@ -26,7 +26,7 @@ pub(super) struct Curves {
 #[derive(Debug, Serialize)]
 pub(super) struct Panel {
     /// Of data.
-    pub(super) octets: usize,
+    pub(super) bytes: usize,
     pub(super) curves: Vec<Curve>,
 }
 
@@ -46,23 +46,23 @@ pub(super) struct Point {
     pub(super) microseconds: f64,
 }
 
-/// Measures all of it on links of this bandwidth: octets a second, and in gigabits.
+/// Measures all of it on links of this bandwidth: bytes a second, and in gigabits.
 pub(super) fn measure(bandwidth: u64, gigabits: f64) -> Result<Curves, Failure> {
     let small = MECHANISMS.iter().filter(|mechanism| is_write(mechanism.operation, DATA));
     let panels = [(DATA, small.collect()), (LARGE_DATA, LARGE.iter().collect::<Vec<_>>())];
     let panels = panels
         .into_iter()
-        .map(|(octets, mechanisms)| {
+        .map(|(bytes, mechanisms)| {
             let curves = mechanisms.into_iter().map(|mechanism| curve(mechanism, bandwidth));
-            Ok(Panel { octets, curves: curves.collect::<Result<_, Failure>>()? })
+            Ok(Panel { bytes, curves: curves.collect::<Result<_, Failure>>()? })
         })
         .collect::<Result<_, Failure>>()?;
     Ok(Curves { gigabits, panels })
 }
 
 /// Whether a Call brings so much data, eligible or not.
-fn is_write(operation: Operation, octets: usize) -> bool {
-    operation == Operation::Put(octets) || operation == Operation::LongCall(octets)
+fn is_write(operation: Operation, bytes: usize) -> bool {
+    operation == Operation::Put(bytes) || operation == Operation::LongCall(bytes)
 }
 
 fn curve(mechanism: &Mechanism, bandwidth: u64) -> Result<Curve, Failure> {
@@ -82,9 +82,9 @@ impl Curves {
     pub(super) fn lines(&self) -> Vec<String> {
         let distances = |cell: &dyn Fn(f64) -> String| DISTANCES.into_iter().map(cell).collect::<String>();
         let mut lines = Vec::new();
-        for Panel { octets, curves } in &self.panels {
+        for Panel { bytes, curves } in &self.panels {
             let head = distances(&|kilometres| format!(" {:>7} |", format!("{kilometres} km")));
-            lines.push(format!("| {:30} | {:35} |{head}", size(*octets) + ", milliseconds", "mechanism"));
+            lines.push(format!("| {:30} | {:35} |{head}", size(*bytes) + ", milliseconds", "mechanism"));
             let rule = distances(&|_| " ------: |".to_owned());
             lines.push(format!("| {} | {} |{rule}", "-".repeat(30), "-".repeat(35)));
             for Curve { way: Way { operation, mechanism, .. }, points } in curves {
@@ -98,11 +98,11 @@ impl Curves {
     }
 }
 
-/// A number of octets for humans.
-pub(super) fn size(octets: usize) -> String {
-    match octets {
-        octets if octets % (1 << 20) == 0 => format!("{} MiB", octets >> 20),
-        octets => format!("{} KiB", octets >> 10),
+/// A number of bytes for humans.
+pub(super) fn size(bytes: usize) -> String {
+    match bytes {
+        bytes if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
     }
 }
 
@@ -135,7 +135,7 @@ pub(super) mod tests {
                 }
                 (curve.way.mechanism, slope.round())
             };
-            (size(panel.octets), panel.curves.iter().map(count).collect::<Vec<_>>())
+            (size(panel.bytes), panel.curves.iter().map(count).collect::<Vec<_>>())
         });
         assert_eq!(
             counts.collect::<Vec<_>>(),

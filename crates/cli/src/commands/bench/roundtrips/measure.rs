@@ -29,7 +29,7 @@ const SLOWNESS: u32 = 10_000;
 pub(super) struct LinkModel {
     /// One way.
     pub(super) latency: Duration,
-    /// Octets a second, each way; `None`: transmission takes no time.
+    /// Bytes a second, each way; `None`: transmission takes no time.
     pub(super) bandwidth: Option<u64>,
 }
 
@@ -44,8 +44,8 @@ pub(super) struct Measured {
     pub(super) messages: usize,
     /// Those that the fabric carries there and back: Sends and RDMA Writes with their acknowledgements, RDMA Reads.
     pub(super) wire_round_trips: usize,
-    /// Octets of all of them, without headers below RDMA.
-    pub(super) octets: usize,
+    /// Bytes of all of them, without headers below RDMA.
+    pub(super) bytes: usize,
     /// Moments at which something completed for the responder that it waits for, until the result.
     pub(super) responder: usize,
     /// The same for the requester.
@@ -167,7 +167,7 @@ fn evaluate(seen: &[Delivery], until_result: usize, elapsed: Duration, latency: 
         .filter(|delivery| delivery.kind != MessageKind::Send)
         .filter_map(|delivery| delivery.key.map(|key| key.0))
         .collect();
-    let octets = |delivery: &Delivery| match delivery.kind {
+    let bytes = |delivery: &Delivery| match delivery.kind {
         MessageKind::ReadRequest => 0,
         _ => delivery.length,
     };
@@ -176,7 +176,7 @@ fn evaluate(seen: &[Delivery], until_result: usize, elapsed: Duration, latency: 
         round_trips: elapsed.as_secs_f64() / (2.0 * latency.as_secs_f64()),
         messages: seen.len(),
         wire_round_trips: of(&[MessageKind::Send, MessageKind::Write, MessageKind::ReadRequest]),
-        octets: seen.iter().map(octets).sum(),
+        bytes: seen.iter().map(bytes).sum(),
         responder: interrupts(Side::B),
         requester: interrupts(Side::A),
         registrations: keys.len(),

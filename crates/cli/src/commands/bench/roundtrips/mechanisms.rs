@@ -4,19 +4,19 @@
 use rpcrdma::{BufferStructure, ClientConfig, Config, Profile, ReadRead, ServerConfig, Versions};
 use serde::Serialize;
 
-/// Octets of data in an operation: what one page of eight needs more than one Send for.
+/// Bytes of data in an operation: what one page of eight needs more than one Send for.
 pub(super) const DATA: usize = 8 << 10;
 
 /// Calls that are made at once.
 const SEVERAL: usize = 8;
 
-/// Octets in a Receive for an item: all of the data.
+/// Bytes in a Receive for an item: all of the data.
 const PLACE: u32 = 8 << 10;
 
-/// Octets of data in a large operation: what NFS clients write at a time.
+/// Bytes of data in a large operation: what NFS clients write at a time.
 pub(super) const LARGE_DATA: usize = 1 << 20;
 
-/// Octets of it in each Send.
+/// Bytes of it in each Send.
 const LARGE_PART: u32 = 64 << 10;
 
 /// Sends in which a large operation may go: those for the data, and some for what is around it.
@@ -25,7 +25,7 @@ const LARGE_PARTS: usize = 32;
 /// RDMA Reads at a time under the Read-Read model.
 const READS: u16 = 16;
 
-/// Memory of each side, in octets.
+/// Memory of each side, in bytes.
 const MEMORY: usize = 64 << 20;
 
 /// What is called.
@@ -35,13 +35,13 @@ pub(in crate::commands::bench) enum Operation {
     Small,
     /// So many of these at once.
     Several(usize),
-    /// A Call with so many octets of a DDP-eligible argument, as NFS WRITE.
+    /// A Call with so many bytes of a DDP-eligible argument, as NFS WRITE.
     Put(usize),
-    /// A reply with so many octets of a DDP-eligible result, as NFS READ.
+    /// A reply with so many bytes of a DDP-eligible result, as NFS READ.
     Get(usize),
-    /// A Call with so many octets that are not eligible.
+    /// A Call with so many bytes that are not eligible.
     LongCall(usize),
-    /// A reply with so many octets that are not eligible.
+    /// A reply with so many bytes that are not eligible.
     LongReply(usize),
 }
 

@@ -41,7 +41,7 @@ a connection that was used before.
   messages      Sends, RDMA Writes, RDMA Read Requests and Responses
   interrupts    moments at which something completes that the server, and the client, wait for
   keys          windows of memory that the peer used
-  octets        of all messages, without headers below RDMA
+  bytes        of all messages, without headers below RDMA
   rtissues-03   the section of draft-dnoveck-nfsv4-rpcrdma-rtissues-03 that counts round trips, interrupts and registrations of \
 this, and whether these are the same
 
@@ -49,13 +49,13 @@ this, and whether these are the same
 that of transmission, in each way in which it can travel, at distances from 0 to 1000 km. It draws these curves into a file, with \
 the lines of one and two round trips of the link, and prints them. Equal bandwidths make equal files.
 
---iwarp measures over software iWARP on the loopback interface, in real time, through a line that holds every octet for --delay: \
+--iwarp measures over software iWARP on the loopback interface, in real time, through a line that holds every byte for --delay: \
 the median of eleven operations, by round trips of the line, and which number of them that confirms. One that is more than a \
 quarter of a round trip from what rtissues-03 counts is a failure.
 
 --json prints {kilometres, gigabits, rows: [{operation, mechanism, section, round_trips, wire_round_trips, messages, \
-responder_interrupts, requester_interrupts, keys, octets, microseconds, as_expected}]}; microseconds with the time of transmission. \
-With --svg: {gigabits, panels: [{octets, curves: [{operation, mechanism, section, points: [{kilometres, microseconds}]}]}]}. \
+responder_interrupts, requester_interrupts, keys, bytes, microseconds, as_expected}]}; microseconds with the time of transmission. \
+With --svg: {gigabits, panels: [{bytes, curves: [{operation, mechanism, section, points: [{kilometres, microseconds}]}]}]}. \
 With --iwarp: {milliseconds_one_way, operations, margin, rows: [{operation, mechanism, section, milliseconds, milliseconds_least, \
 round_trips, confirmed, document, as_expected}]}.";
 
@@ -107,7 +107,7 @@ impl Roundtrips {
         }
     }
 
-    /// Octets a second.
+    /// Bytes a second.
     fn bandwidth(&self) -> u64 {
         // Below 2^53: nothing is lost that could be measured.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the option")]

@@ -2,7 +2,7 @@
 //!
 //! Two panels, each with axes, the lines of one and two round trips of the link as broad bands, the curves over them, and a legend
 //! below. Curves that lie on each other stay visible: every second one is dashed, and has hollow marks around those of the other.
-//! Equal curves make equal octets.
+//! Equal curves make equal bytes.
 
 use super::distances::{Curve, Curves, Panel, Point, size};
 use super::latency;
@@ -103,7 +103,7 @@ impl Frame {
     }
 
     fn draw(&self, svg: &mut Svg, panel: &Panel) {
-        let title = format!("WRITE, or a long Call, with {} of data", size(panel.octets));
+        let title = format!("WRITE, or a long Call, with {} of data", size(panel.bytes));
         svg.text("text", &[("class", &"title"), ("x", &Units(self.left)), ("y", &Units(TOP - 14.0))], &title);
         self.axes(svg);
         self.trips(svg);
@@ -261,14 +261,14 @@ mod tests {
     use super::super::mechanisms::Way;
     use super::*;
 
-    const MOST_OCTETS: usize = 40_000;
+    const MOST_BYTES: usize = 40_000;
 
     /// The picture of the documentation is what the command makes today.
     #[test]
     fn the_picture_in_the_documentation_is_what_is_measured() {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/round-trips.svg");
         let drawn = draw(&measured());
-        assert!(drawn.len() <= MOST_OCTETS, "{} octets", drawn.len());
+        assert!(drawn.len() <= MOST_BYTES, "{} bytes", drawn.len());
         let committed = std::fs::read_to_string(page).unwrap();
         assert!(
             drawn == committed,
@@ -310,6 +310,6 @@ mod tests {
         let points = [0.0, 1000.0].map(|kilometres| Point { kilometres, microseconds });
         let way = Way { operation: "call with placed data (WRITE)", mechanism, section: "§2.2" };
         let curve = Curve { way, points: points.to_vec() };
-        Curves { gigabits: 40.0, panels: vec![Panel { octets: 8192, curves: vec![curve] }] }
+        Curves { gigabits: 40.0, panels: vec![Panel { bytes: 8192, curves: vec![curve] }] }
     }
 }

@@ -24,7 +24,7 @@ const GET: u32 = 2;
 const TELL: u32 = 3;
 /// Returns data that is not eligible.
 const ASK: u32 = 4;
-/// Most octets of data.
+/// Most bytes of data.
 const MAX: usize = 16 << 20;
 
 #[derive(Debug)]

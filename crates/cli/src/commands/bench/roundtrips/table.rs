@@ -26,7 +26,7 @@ pub(super) struct Row {
     responder_interrupts: usize,
     requester_interrupts: usize,
     keys: usize,
-    octets: usize,
+    bytes: usize,
     microseconds: f64,
     /// Whether the document counts the same.
     as_expected: bool,
@@ -42,7 +42,7 @@ impl Row {
             responder_interrupts: measured.responder,
             requester_interrupts: measured.requester,
             keys: measured.registrations,
-            octets: measured.octets,
+            bytes: measured.bytes,
             microseconds: elapsed.as_secs_f64() * 1e6,
             as_expected: measured.counts() == Some(mechanism.expected),
         }
@@ -55,11 +55,11 @@ impl Row {
         let document = format!("{equal} {section}");
         format!(
             "| {operation:30} | {mechanism:49} | {:11.2} | {:4} | {:8} | {interrupts:10} | {:4} | {:6} | {:9.1} us | {document:15} |",
-            self.round_trips, self.wire_round_trips, self.messages, self.keys, self.octets, self.microseconds
+            self.round_trips, self.wire_round_trips, self.messages, self.keys, self.bytes, self.microseconds
         )
     }
 }
 
 pub(super) const HEAD: &str = "\
-| operation                      | mechanism                                         | round trips | wire | messages | interrupts | keys | octets |         time | rtissues-03     |
+| operation                      | mechanism                                         | round trips | wire | messages | interrupts | keys | bytes |         time | rtissues-03     |
 | ------------------------------ | ------------------------------------------------- | ----------: | ---: | -------: | ---------- | ---: | -----: | -----------: | --------------- |";

@@ -107,9 +107,9 @@ fn i8_half_a_record_costs_none_of_those_behind_it() {
     let (_place, state, root) = root();
     let top = Key::of(&root, Generation::Handle);
     let map = opened(&state, &root);
-    let limit = |octets| {
+    let limit = |bytes| {
         let maximum = getrlimit(Resource::Fsize).maximum;
-        setrlimit(Resource::Fsize, Rlimit { current: octets, maximum }).unwrap();
+        setrlimit(Resource::Fsize, Rlimit { current: bytes, maximum }).unwrap();
     };
     let length = || std::fs::metadata(&map.path).unwrap().len();
     map.remember(key(1), top, b"one");
@@ -237,7 +237,7 @@ fn names_that_come_while_the_log_is_written_anew_are_kept() {
     assert!(map.begin_anew().is_none(), "one at a time");
     map.forget(key(1), top, b"first");
     map.remember(key(3), top, b"third");
-    map.end_anew(&anew, write_anew(&map.path, &anew.octets));
+    map.end_anew(&anew, write_anew(&map.path, &anew.bytes));
     map.remember(key(4), top, b"fourth");
     assert_eq!(map.records.load(Ordering::Relaxed), 5);
     drop(map);

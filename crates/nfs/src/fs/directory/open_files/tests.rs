@@ -214,7 +214,7 @@ fn what_is_written_during_a_sync_stays_uncommitted() {
     bed.files.committed(&id(1), Some(&snapshot), None);
     assert!(bed.is_uncommitted(1));
     drop(writing);
-    // Not even when the write has ended: the sync may have been over before the first octet was there.
+    // Not even when the write has ended: the sync may have been over before the first byte was there.
     bed.files.committed(&id(1), Some(&snapshot), None);
     assert!(bed.is_uncommitted(1));
     let snapshot = bed.files.uncommitted(&id(1)).unwrap();

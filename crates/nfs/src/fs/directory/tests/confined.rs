@@ -55,7 +55,7 @@ fn confined(
     });
 }
 
-/// Makes a file of eight octets that nobody has touched for long.
+/// Makes a file of eight bytes that nobody has touched for long.
 fn old_file(owner: (u32, u32), mode: u32) -> impl FnOnce(&Path) -> PathBuf {
     move |tree| {
         let path = tree.join("file");

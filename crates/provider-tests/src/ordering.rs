@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rpcrdma_verbs::{SendRequest, Work, WorkRequest};
 
 use crate::Fixture;
-use crate::harness::{connect, octets, pattern};
+use crate::harness::{bytes, connect, pattern};
 
 /// Messages fill Receives in the order of posting, whatever their sizes.
 pub async fn sends_arrive_in_order(fixture: &dyn Fixture) {
@@ -50,7 +50,7 @@ pub async fn a_send_follows_the_writes_before_it(fixture: &dyn Fixture) {
         assert_eq!(duo.b.take_message(receive), [salt; 50]);
         // Closed at once: what is not placed by now never will be.
         let memory = duo.memory_of_b(window.key).await;
-        assert!(octets(memory.as_ref()) == pattern(size(round), salt), "Write {round} was late");
+        assert!(bytes(memory.as_ref()) == pattern(size(round), salt), "Write {round} was late");
     }
     duo.is_alive().await;
 }
@@ -64,7 +64,7 @@ pub async fn later_writes_win(fixture: &dyn Fixture) {
     }
     duo.is_alive().await;
     let memory = duo.memory_of_b(window.key).await;
-    assert!(octets(memory.as_ref()) == pattern(50_000, 9));
+    assert!(bytes(memory.as_ref()) == pattern(50_000, 9));
 }
 
 /// Express Sends may pass bulk; among themselves they do not, and ordinary Sends still follow their Writes.
@@ -84,7 +84,7 @@ pub async fn express_sends_keep_their_order(fixture: &dyn Fixture) {
         let message = duo.b.take_message(id);
         if message == b"ordinary" {
             let memory = duo.memory_of_b(window.key).await;
-            assert!(octets(memory.as_ref()) == pattern(4 << 20, 1));
+            assert!(bytes(memory.as_ref()) == pattern(4 << 20, 1));
         } else {
             assert_eq!(message.len(), 20);
             express.push(message[0]);

@@ -6,9 +6,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use rpcrdma_provider_tests::Fixture;
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
 use rpcrdma_verbs::{BoxFuture, Connector, Listener};
-use rpcrdma_verbs_conformance::Fixture;
 
 struct Sim(Fabric);
 
@@ -36,7 +36,7 @@ impl Fixture for Sim {
 mod local {
     use super::*;
 
-    rpcrdma_verbs_conformance::tests! {
+    rpcrdma_provider_tests::tests! {
         #[tokio::test(start_paused = true)]
         Sim::new(FabricConfig { completion_mode: CompletionMode::Local, ..FabricConfig::default() })
     }
@@ -45,7 +45,7 @@ mod local {
 mod acknowledged {
     use super::*;
 
-    rpcrdma_verbs_conformance::tests! {
+    rpcrdma_provider_tests::tests! {
         #[tokio::test(start_paused = true)]
         Sim::new(FabricConfig { completion_mode: CompletionMode::Acknowledged, ..FabricConfig::default() })
     }
@@ -55,7 +55,7 @@ mod acknowledged {
 mod distant {
     use super::*;
 
-    rpcrdma_verbs_conformance::tests! {
+    rpcrdma_provider_tests::tests! {
         #[tokio::test(start_paused = true)]
         Sim::new(FabricConfig {
             seed: 3,
@@ -72,7 +72,7 @@ mod distant {
 mod boundless {
     use super::*;
 
-    rpcrdma_verbs_conformance::tests! {
+    rpcrdma_provider_tests::tests! {
         #[tokio::test(start_paused = true)]
         Sim::new(FabricConfig {
             bandwidth: None,

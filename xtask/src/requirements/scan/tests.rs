@@ -18,21 +18,21 @@ fn at(line: usize, id: &str, test: Option<&str>) -> (usize, String, Option<Strin
 fn above_and_inside_of_a_test() {
     let text = r#"
 /// What it does.
-// conformance: a-1-1, a-1-2
+// requirement: a-1-1, a-1-2
 #[test]
 fn first() {
     for row in [1] {
-        // conformance: a-2-1
+        // requirement: a-2-1
         check(row);
     }
 }
 
-// conformance: a-3-1
+// requirement: a-3-1
 #[tokio::test(start_paused = true)]
-// conformance: a-3-2
+// requirement: a-3-2
 async fn second() {}
 
-// conformance: a-4-1
+// requirement: a-4-1
 fn helper() {}
 "#;
     let expected = [
@@ -54,10 +54,10 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         /// Any bytes.
-        // conformance: a-1-1
+        // requirement: a-1-1
         #[test]
         fn any(bytes in vec(any::<u8>(), 0..9)) {
-            // conformance: a-1-2
+            // requirement: a-1-2
             check(bytes);
         }
     }
@@ -69,15 +69,15 @@ mod tests {
 #[test]
 fn what_is_no_test_proves_nothing() {
     for text in [
-        "// conformance: a-1-1\n#[test]\n#[ignore]\nfn slow() {}",
-        "// conformance: a-1-1\n#[test]\n#[ignore = \"slow\"]\nfn slow() {}",
-        "// conformance: a-1-1\n#[cfg(test)]\nfn helper() {}",
-        "// conformance: a-1-1\n#[cfg(test)]\nmod tests { #[test] fn one() {} }",
-        "// conformance: a-1-1\nconst ONE: u8 = 1;\n#[test]\nfn one() {}",
-        "#[test]\nfn one() {}\n// conformance: a-1-1\nfn helper() {}",
-        "// conformance: a-1-1\n\n#[test]\nfn one() {}",
-        "macro_rules! case { ($name:ident) => {\n// conformance: a-1-1\n#[test]\nfn $name() {} } }",
-        "#[test]\nconst fn one();\n// conformance: a-1-1\nfn helper() {}",
+        "// requirement: a-1-1\n#[test]\n#[ignore]\nfn slow() {}",
+        "// requirement: a-1-1\n#[test]\n#[ignore = \"slow\"]\nfn slow() {}",
+        "// requirement: a-1-1\n#[cfg(test)]\nfn helper() {}",
+        "// requirement: a-1-1\n#[cfg(test)]\nmod tests { #[test] fn one() {} }",
+        "// requirement: a-1-1\nconst ONE: u8 = 1;\n#[test]\nfn one() {}",
+        "#[test]\nfn one() {}\n// requirement: a-1-1\nfn helper() {}",
+        "// requirement: a-1-1\n\n#[test]\nfn one() {}",
+        "macro_rules! case { ($name:ident) => {\n// requirement: a-1-1\n#[test]\nfn $name() {} } }",
+        "#[test]\nconst fn one();\n// requirement: a-1-1\nfn helper() {}",
     ] {
         assert_eq!(tests(text), [None], "{text}");
     }
@@ -85,28 +85,28 @@ fn what_is_no_test_proves_nothing() {
 
 #[test]
 fn a_literal_holds_no_comments() {
-    let text = "#[test]\nfn one() {\n    let text = \"\n// conformance: a-1-1\n\";\n}";
+    let text = "#[test]\nfn one() {\n    let text = \"\n// requirement: a-1-1\n\";\n}";
     assert_eq!(found(text), []);
     let raw =
-        "#[test]\nfn one() {\n    let text = r#\"\n// conformance: a-1-1\n\"#;\n    // conformance: a-1-2\n}";
+        "#[test]\nfn one() {\n    let text = r#\"\n// requirement: a-1-1\n\"#;\n    // requirement: a-1-2\n}";
     assert_eq!(found(raw), [at(6, "a-1-2", Some("one"))]);
-    assert_eq!(found("const MARK: &str = \"// conformance: a-1-1\";"), []);
-    let behind = "#[test]\nfn one() {\n    let x = \"ö // conformance: a\"; // conformance: a-1-1\n}";
+    assert_eq!(found("const MARK: &str = \"// requirement: a-1-1\";"), []);
+    let behind = "#[test]\nfn one() {\n    let x = \"ö // requirement: a\"; // requirement: a-1-1\n}";
     assert!(annotations(behind).is_err(), "the second one is a comment");
 }
 
 #[test]
 fn what_is_almost_an_annotation_is_refused() {
     for line in [
-        "//conformance: a-1-1",
-        "//  conformance: a-1-1",
-        "/// conformance: a-1-1",
-        "//! conformance: a-1-1",
-        "let one = 1; // conformance: a-1-1",
-        "// conformance:",
-        "// conformance: a-1-1,",
-        "// conformance: a-1-1 a-1-2",
-        "// conformance: a-1-1 (see there)",
+        "//requirement: a-1-1",
+        "//  requirement: a-1-1",
+        "/// requirement: a-1-1",
+        "//! requirement: a-1-1",
+        "let one = 1; // requirement: a-1-1",
+        "// requirement:",
+        "// requirement: a-1-1,",
+        "// requirement: a-1-1 a-1-2",
+        "// requirement: a-1-1 (see there)",
     ] {
         let text = format!("fn one() {{\n    {line}\n}}\n");
         let failure = annotations(&text).unwrap_err().to_string();
@@ -115,9 +115,9 @@ fn what_is_almost_an_annotation_is_refused() {
 }
 
 #[test]
-fn words_about_conformance_are_no_annotation() {
+fn words_about_requirements_are_no_annotation() {
     for line in
-        ["// conformance is tested elsewhere", "// of conformance: much", "/// The conformance tests."]
+        ["// requirement is tested elsewhere", "// of conformance: much", "/// The conformance tests."]
     {
         assert_eq!(found(&format!("fn one() {{}}\n{line}\nfn two() {{}}\n")), [], "{line}");
     }
@@ -125,7 +125,7 @@ fn words_about_conformance_are_no_annotation() {
 
 #[test]
 fn what_is_not_rust_is_refused() {
-    assert!(annotations("// conformance: a-1-1\nfn one() {").is_err());
+    assert!(annotations("// requirement: a-1-1\nfn one() {").is_err());
 }
 
 /// This file has its own: it is not overlooked that the workspace is scanned.
@@ -135,7 +135,7 @@ fn the_workspace_is_scanned() {
     let proto = files.iter().find(|file| file.path == "crates/proto/src/wire/v1/tests.rs").unwrap();
     assert!(proto.annotations.iter().all(|annotation| annotation.test.is_some()));
     assert!(
-        files.iter().all(|file| !file.path.starts_with("xtask/src/conformance")),
+        files.iter().all(|file| !file.path.starts_with("xtask/src/requirements")),
         "fixtures are literals"
     );
 }

@@ -9,12 +9,12 @@ use super::join::{Covered, Joined, Table};
 const INTRODUCTION: &str = "\
 # What the documents require, and what tests it
 
-<!-- Written by: cargo xtask conformance --write-docs -->
+<!-- Written by: cargo xtask requirements --write-docs -->
 
 This page lists every requirement of the documents of RPC-over-RDMA Versions One and Two, and of their bindings for NFS. It also
 lists those of RFC 5042, which the documents demand of providers. Each has the tests that fail if it is not kept. The list stands
-in [`docs/conformance`](conformance), one file a document; tests name what they cover in comments (`// conformance: ID`).
-`cargo xtask conformance` joins both. It fails if a requirement that is called *tested* has no test, or if a comment names an id
+in [`docs/requirements`](requirements), one file a document; tests name what they cover in comments (`// requirement: ID`).
+`cargo xtask requirements` joins both. It fails if a requirement that is called *tested* has no test, or if a comment names an id
 that does not exist. It also fails if a section of a document states more than is listed of it, or if this page is stale.
 
 - *tested*: kept, and a test fails if it is not.
@@ -106,9 +106,9 @@ fn anchor(heading: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::catalogue::Document;
-    use crate::conformance::join::join;
-    use crate::conformance::scan::{File, annotations};
+    use crate::requirements::catalogue::Document;
+    use crate::requirements::join::join;
+    use crate::requirements::scan::{File, annotations};
 
     const DOCUMENT: &str = r#"
 name = "RFC 1, again"
@@ -135,7 +135,7 @@ reason = "later"
 "#;
 
     fn table() -> Table {
-        let text = "// conformance: rfc1-2-1\n#[test]\nfn b() {}\n// conformance: rfc1-2-1\n#[test]\nfn a() {}\n// conformance: rfc1-2-2\nfn c() {}";
+        let text = "// requirement: rfc1-2-1\n#[test]\nfn b() {}\n// requirement: rfc1-2-1\n#[test]\nfn a() {}\n// requirement: rfc1-2-2\nfn c() {}";
         let file = File { path: "crates/x.rs".to_owned(), annotations: annotations(text).unwrap() };
         join(vec![Document::parse(DOCUMENT).unwrap()], vec![file]).0
     }

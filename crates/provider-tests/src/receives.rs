@@ -6,7 +6,7 @@ use rpcrdma_verbs::{ProtectionDomain, SendRequest, Work, WorkRequest};
 use crate::Fixture;
 use crate::harness::{connect, connect_with, parameters, pattern};
 
-/// A scatter list is filled from its first octet on; what the message does not reach stays as it was.
+/// A scatter list is filled from its first byte on; what the message does not reach stays as it was.
 pub async fn scattered_messages_fill_buffers_in_order(fixture: &dyn Fixture) {
     const LENGTHS: [usize; 7] = [1, 7, 4096, 3, 30_001, 0, 64];
     let total: usize = LENGTHS.iter().sum();
@@ -22,9 +22,9 @@ pub async fn scattered_messages_fill_buffers_in_order(fixture: &dyn Fixture) {
         let Work::Receive { buffers, len: received, .. } = duo.b.take_success(receive) else { panic!() };
         assert_eq!(received, len);
         assert_eq!(buffers.iter().map(|buffer| buffer.len()).collect::<Vec<_>>(), LENGTHS);
-        let octets: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter()).copied().collect();
-        assert!(octets[..len] == message[..]);
-        assert!(octets[len..].iter().all(|&octet| octet == 0x55), "touched beyond the message");
+        let bytes: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter()).copied().collect();
+        assert!(bytes[..len] == message[..]);
+        assert!(bytes[len..].iter().all(|&byte| byte == 0x55), "touched beyond the message");
     }
     duo.is_alive().await;
 }
@@ -71,7 +71,7 @@ pub async fn i3_pooled_receives_are_backed(fixture: &dyn Fixture) {
     assert_eq!(domain.usage().in_use, 0);
 }
 
-/// One octet too many ends the connection, and nothing of it is delivered.
+/// One byte too many ends the connection, and nothing of it is delivered.
 pub async fn a_message_may_fill_its_receive_but_not_more(fixture: &dyn Fixture) {
     for pooled in [false, true] {
         for capacity in [10, 5000, 70_000] {

@@ -1,10 +1,10 @@
-//! Octets arrive as they were, in every size and cut.
+//! Bytes arrive as they were, in every size and cut.
 
 use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, RemoteSegment, WorkRequest};
 
 use crate::Fixture;
-use crate::harness::{connect, connect_with, octets, parameters, pattern};
+use crate::harness::{bytes, connect, connect_with, parameters, pattern};
 
 /// Empty, small, around an Ethernet segment, around a page, and large.
 const SIZES: [usize; 15] =
@@ -18,7 +18,7 @@ pub async fn sends_of_many_sizes(fixture: &dyn Fixture) {
         let receive = duo.b.receive(&[len]);
         duo.a.send(pattern(len, salt));
         duo.b_completes(receive).await;
-        assert!(duo.b.take_message(receive) == pattern(len, salt), "{len} octets");
+        assert!(duo.b.take_message(receive) == pattern(len, salt), "{len} bytes");
     }
 }
 
@@ -31,7 +31,7 @@ pub async fn writes_of_many_sizes(fixture: &dyn Fixture) {
         duo.a.write(pattern(len, salt), target);
         duo.is_alive().await;
         let memory = duo.memory_of_b(target.key).await;
-        assert!(octets(memory.as_ref()) == pattern(len, salt), "{len} octets");
+        assert!(bytes(memory.as_ref()) == pattern(len, salt), "{len} bytes");
     }
 }
 
@@ -43,7 +43,7 @@ pub async fn reads_of_many_sizes(fixture: &dyn Fixture) {
         let source = duo.b.read_window(pattern(len, salt));
         let read = duo.a.read(source);
         duo.a_completes(read).await;
-        assert!(duo.a.take_read(read)[..] == pattern(len, salt), "{len} octets");
+        assert!(duo.a.take_read(read)[..] == pattern(len, salt), "{len} bytes");
         duo.memory_of_b(source.key).await;
     }
 }
@@ -78,7 +78,7 @@ pub async fn writes_fill_several_targets(fixture: &dyn Fixture) {
         expected_fourth,
     ]) {
         let memory = duo.memory_of_b(window.key).await;
-        assert!(octets(memory.as_ref()) == expected, "window of {} octets", window.length);
+        assert!(bytes(memory.as_ref()) == expected, "window of {} bytes", window.length);
     }
 }
 
@@ -123,7 +123,7 @@ pub async fn bulk_both_ways_does_not_deadlock(fixture: &dyn Fixture) {
     }
     duo.is_alive().await;
     let memory = duo.memory_of_b(to_b.key).await;
-    assert!(octets(memory.as_ref()) == pattern(LEN, ROUNDS - 1));
+    assert!(bytes(memory.as_ref()) == pattern(LEN, ROUNDS - 1));
 }
 
 /// 1 MiB each by RDMA Write and RDMA Read: nothing is copied on the way to its Buffer.
@@ -134,20 +134,20 @@ pub async fn placement_copies_nothing(fixture: &dyn Fixture) {
     duo.is_alive().await;
     let before = duo.b.queue_pair.counters();
     let write = duo.a.write(pattern(LEN, 1), target);
-    let octets_of = |after: u64, before: u64| usize::try_from(after - before).unwrap();
+    let bytes_of = |after: u64, before: u64| usize::try_from(after - before).unwrap();
     duo.drive("the Write", |duo| {
         let counters = duo.b.queue_pair.counters();
-        octets_of(counters.tagged_bytes_received, before.tagged_bytes_received) >= LEN
+        bytes_of(counters.tagged_bytes_received, before.tagged_bytes_received) >= LEN
     })
     .await;
     let after = duo.b.queue_pair.counters();
-    assert_eq!(octets_of(after.tagged_bytes_received, before.tagged_bytes_received), LEN);
-    assert!(octets_of(after.link_bytes_received, before.link_bytes_received) > LEN);
+    assert_eq!(bytes_of(after.tagged_bytes_received, before.tagged_bytes_received), LEN);
+    assert!(bytes_of(after.link_bytes_received, before.link_bytes_received) > LEN);
     if fixture.places_directly() {
         assert_eq!(after.payload_bytes_copied, before.payload_bytes_copied, "a Write was copied");
     }
     let memory = duo.memory_of_b(target.key).await;
-    assert!(octets(memory.as_ref()) == pattern(LEN, 1));
+    assert!(bytes(memory.as_ref()) == pattern(LEN, 1));
     duo.a_completes(write).await;
 
     let source = duo.b.read_window(pattern(LEN, 2));
@@ -157,7 +157,7 @@ pub async fn placement_copies_nothing(fixture: &dyn Fixture) {
     duo.a_completes(read).await;
     assert!(duo.a.take_read(read)[..] == pattern(LEN, 2));
     let after = duo.a.queue_pair.counters();
-    assert_eq!(octets_of(after.tagged_bytes_received, before.tagged_bytes_received), LEN);
+    assert_eq!(bytes_of(after.tagged_bytes_received, before.tagged_bytes_received), LEN);
     if fixture.places_directly() {
         assert_eq!(after.payload_bytes_copied, before.payload_bytes_copied, "a Read was copied");
     }
@@ -191,9 +191,9 @@ pub async fn more_reads_than_the_limit(fixture: &dyn Fixture) {
         let content = pattern(100_000, 1);
         for (number, id) in reads.into_iter().enumerate() {
             let sink = duo.a.take_read(id);
-            for (part, octets) in sink.chunks(2_000 + number).enumerate() {
+            for (part, bytes) in sink.chunks(2_000 + number).enumerate() {
                 let start = number * 100 + part * 20_000;
-                assert!(*octets == content[start..start + 2_000 + number], "Read {number}, source {part}");
+                assert!(*bytes == content[start..start + 2_000 + number], "Read {number}, source {part}");
             }
         }
         duo.is_alive().await;

@@ -23,7 +23,7 @@ pub async fn private_data_goes_both_ways(fixture: &dyn Fixture) {
     }
 }
 
-/// One octet too many is the caller's error, before anything is sent.
+/// One byte too many is the caller's error, before anything is sent.
 pub async fn too_much_private_data_is_refused(fixture: &dyn Fixture) {
     let listener = fixture.listen().await;
     let address = listener.local_address().unwrap();

@@ -1,4 +1,4 @@
-//! The requirements of one document, as they stand in a file of `docs/conformance`.
+//! The requirements of one document, as they stand in a file of `docs/requirements`.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -3,7 +3,7 @@
 //! A provider's tests name it once, and get one test for each case:
 //!
 //! ```ignore
-//! rpcrdma_verbs_conformance::tests! {
+//! rpcrdma_provider_tests::tests! {
 //!     #[tokio::test(start_paused = true)]
 //!     MyFixture::new()
 //! }
@@ -37,7 +37,7 @@ pub trait Fixture: Send + Sync {
     /// Listens at a free address.
     fn listen(&self) -> BoxFuture<'_, Box<dyn Listener>>;
 
-    /// Most private data that both directions carry, in octets.
+    /// Most private data that both directions carry, in bytes.
     fn max_private_data(&self) -> usize;
 
     /// Whether 1 MiB goes through RDMA Write and RDMA Read without a copy on the receiving side
@@ -61,7 +61,7 @@ macro_rules! tests {
                 writes_outside_the_range_are_refused, reads_outside_the_range_are_refused,
                 the_other_right_is_refused, the_key_of_another_connection_is_refused,
                 a_reserved_window_is_closed, a_locally_invalidated_window_is_closed,
-                a_remotely_invalidated_window_is_closed, the_octets_around_a_window_are_safe,
+                a_remotely_invalidated_window_is_closed, the_bytes_around_a_window_are_safe,
                 a_bad_second_target_ends_the_connection;
             invalidation: remote_invalidation_gives_memory_back,
                 remote_invalidation_of_an_unknown_key_ends_the_connection,

@@ -34,7 +34,7 @@ reason = "for people"
 "#;
 
 const TEST: &str = "
-// conformance: rfc1-2.1-1
+// requirement: rfc1-2.1-1
 #[test]
 fn links() {}
 ";
@@ -57,7 +57,7 @@ fn id(id: &str) -> String {
 
 #[test]
 fn what_agrees_has_no_fault() {
-    let hint = "// conformance: rfc1-2.1-1\nfn check() {}";
+    let hint = "// requirement: rfc1-2.1-1\nfn check() {}";
     let (table, faults) = join(vec![Document::parse(GOOD).unwrap()], files(&[TEST, hint]));
     assert_eq!(faults, []);
     let joined = &table.documents[0];
@@ -72,12 +72,12 @@ fn what_agrees_has_no_fault() {
 fn tested_needs_a_test() {
     let none = [Fault::NoTest { id: id("rfc1-2.1-1") }];
     assert_eq!(faults(GOOD, &[]), none);
-    assert_eq!(faults(GOOD, &["// conformance: rfc1-2.1-1\nfn check() {}"]), none, "a hint is no test");
+    assert_eq!(faults(GOOD, &["// requirement: rfc1-2.1-1\nfn check() {}"]), none, "a hint is no test");
 }
 
 #[test]
 fn an_annotation_names_what_exists() {
-    let text = "#[test]\nfn other() {\n    // conformance: rfc1-2.1-9\n}\n";
+    let text = "#[test]\nfn other() {\n    // requirement: rfc1-2.1-9\n}\n";
     let unknown = Fault::UnknownId { id: id("rfc1-2.1-9"), path: id("crates/1.rs"), line: 3 };
     assert_eq!(faults(GOOD, &[TEST, text]), [unknown]);
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, Key, SendRequest, Status, WindowMemory, Work, WorkRequest};
 
 use crate::Fixture;
-use crate::harness::{Duo, connect, octets, pattern};
+use crate::harness::{Duo, bytes, connect, pattern};
 
 fn send_with_invalidate(duo: &mut Duo, key: Key) {
     let gather = vec![Bytes::from_static(b"take it back")];
@@ -36,7 +36,7 @@ pub async fn remote_invalidation_gives_memory_back(fixture: &dyn Fixture) {
             panic!("the Receive gives the window's memory back");
         };
         assert_eq!((&buffers[0][..len], key), (&b"take it back"[..], window.key));
-        assert!(octets(Some(&memory)) == pattern(memory.len(), salt));
+        assert!(bytes(Some(&memory)) == pattern(memory.len(), salt));
         if let WindowMemory::Write(buffer) = &memory {
             assert_eq!(buffer.as_ptr(), address, "it is the memory that was bound");
         }
@@ -71,12 +71,12 @@ pub async fn remote_invalidation_of_an_unknown_key_ends_the_connection(fixture: 
         duo.both_end().await;
         assert!(!duo.b.take(receive).status.is_success());
         let memory = duo.memory_of_b(window.key).await;
-        assert_eq!(octets(memory.as_ref()), pattern(64, 1));
+        assert_eq!(bytes(memory.as_ref()), pattern(64, 1));
     }
 }
 
 /// `LocalInvalidate` completes only when no Read Response refers to the memory any more: after it, the memory can be
-/// changed, and the peer's Read still has the octets of before.
+/// changed, and the peer's Read still has the bytes of before.
 pub async fn invalidation_waits_for_half_sent_read_responses(fixture: &dyn Fixture) {
     const LEN: usize = 6 << 20;
     for threshold in [1_u64, 200_000, 3 << 20] {
@@ -111,7 +111,7 @@ pub async fn invalidation_of_nothing_succeeds(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let reserved = duo.b.reserve(WindowMemory::Write(Buffer::adopt(pattern(100, 1))));
     let memory = duo.memory_of_b(reserved.key).await;
-    assert_eq!(octets(memory.as_ref()), pattern(100, 1));
+    assert_eq!(bytes(memory.as_ref()), pattern(100, 1));
     for key in [reserved.key, Key(reserved.key.0 ^ 0x0f00)] {
         let id = duo.b.invalidate(key);
         duo.b_completes(id).await;
@@ -141,7 +141,7 @@ pub async fn window_memory_comes_back_once(fixture: &dyn Fixture) {
             let Work::Receive { invalidated, .. } = duo.b.take_success(receive) else { panic!() };
             let (key, memory) = invalidated.expect("the window's memory");
             assert_eq!(key, window.key);
-            assert!(octets(Some(&memory)).iter().all(|&octet| usize::from(octet) == number));
+            assert!(bytes(Some(&memory)).iter().all(|&byte| usize::from(byte) == number));
             back += 1;
         }
     }
@@ -184,7 +184,7 @@ pub async fn a_window_is_open_as_soon_as_its_key_is_known(fixture: &dyn Fixture)
         duo.a.write(pattern(500, 2), window);
         duo.is_alive().await;
         let memory = duo.memory_of_b(window.key).await;
-        assert_eq!(octets(memory.as_ref()), pattern(500, 2));
+        assert_eq!(bytes(memory.as_ref()), pattern(500, 2));
     }
 }
 
@@ -263,9 +263,9 @@ pub async fn a_window_may_close_under_a_write(fixture: &dyn Fixture) {
         let written = pattern(LEN, 1);
         // Whatever was placed is a beginning of the Write.
         let placed =
-            octets(memory.as_ref()).iter().zip(&written).take_while(|(seen, sent)| seen == sent).count();
+            bytes(memory.as_ref()).iter().zip(&written).take_while(|(seen, sent)| seen == sent).count();
         assert!(
-            octets(memory.as_ref())[placed..]
+            bytes(memory.as_ref())[placed..]
                 .iter()
                 .zip(&written[placed..])
                 .all(|(seen, sent)| *seen == 0 || seen == sent)

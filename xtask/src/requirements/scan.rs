@@ -1,6 +1,6 @@
 //! Finds the comments in which tests name the requirements that they cover.
 //!
-//! Such a comment is a line of its own in one form only: two slashes, a space, `conformance:`, a space, and ids with commas
+//! Such a comment is a line of its own in one form only: two slashes, a space, `requirement:`, a space, and ids with commas
 //! between them.
 //!
 //! It belongs to a test if it stands in its function, or among the attributes and comments right above. A test is a function
@@ -17,7 +17,7 @@ use proc_macro2::{Delimiter, Group, LineColumn, TokenStream, TokenTree};
 use crate::failure::{Context, Failure, ensure};
 
 /// What the comment begins with, behind its slashes.
-const MARK: &str = "conformance:";
+const MARK: &str = "requirement:";
 /// The folders of the workspace that hold Rust files.
 const FOLDERS: [&str; 3] = ["crates", "fuzz", "xtask"];
 
@@ -120,7 +120,7 @@ fn marked(line: &str, at: usize) -> Result<Option<Vec<&str>>, Failure> {
     ensure!(before.trim_start() == "// ", "an annotation is written \"// {MARK} ID, ID\"");
     let ids: Vec<&str> = list.split(',').map(str::trim).collect();
     let good = |id: &&str| {
-        !id.is_empty() && id.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"-.".contains(&octet))
+        !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
     };
     ensure!(ids.iter().all(good), "{list:?} is not a list of ids");
     Ok(Some(ids))
@@ -197,7 +197,7 @@ impl Code<'_> {
         }
     }
 
-    /// Whether a line has a literal at this octet.
+    /// Whether a line has a literal at this byte.
     fn in_literal(&self, line: usize, at: usize) -> bool {
         let before = self.lines.get(line - 1).and_then(|line| line.get(..at)).unwrap_or_default();
         let here = LineColumn { line, column: before.chars().count() };

@@ -1,7 +1,7 @@
 //! The table of requirements: what the documents of the protocol demand, joined with the tests that cover it.
 //!
-//! The requirements are TOML files in `docs/conformance` ([`catalogue`]); tests name what they cover in comments ([`scan`]).
-//! The check fails on whatever does not agree ([`join`]), and if `docs/conformance.md`, which is written from both
+//! The requirements are TOML files in `docs/requirements` ([`catalogue`]); tests name what they cover in comments ([`scan`]).
+//! The check fails on whatever does not agree ([`join`]), and if `docs/requirements.md`, which is written from both
 //! ([`page`]), is not what it would be written as.
 
 use std::fs;
@@ -19,14 +19,14 @@ mod page;
 mod scan;
 
 /// Where the requirements stand.
-const CATALOGUE: &str = "docs/conformance";
+const CATALOGUE: &str = "docs/requirements";
 /// The page that is written from them.
-const PAGE: &str = "docs/conformance.md";
+const PAGE: &str = "docs/requirements.md";
 
-/// The options of `cargo xtask conformance`.
+/// The options of `cargo xtask requirements`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Write the table into docs/conformance.md (only if nothing is wrong)
+    /// Write the table into docs/requirements.md (only if nothing is wrong)
     #[arg(long)]
     write_docs: bool,
     /// Write the table to FILE as JSON
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
-            eprintln!("conformance: {failure}");
+            eprintln!("requirements: {failure}");
             ExitCode::FAILURE
         }
     }
@@ -63,7 +63,7 @@ fn check(options: &Options) -> Result<bool, Failure> {
         faults.push(Fault::StalePage);
     }
     for fault in &faults {
-        eprintln!("conformance: {fault}");
+        eprintln!("requirements: {fault}");
     }
     Ok(faults.is_empty())
 }

@@ -6,8 +6,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+use rpcrdma_provider_tests::Fixture;
 use rpcrdma_verbs::{BoxFuture, Connector, Listener};
-use rpcrdma_verbs_conformance::Fixture;
 
 struct Iwarp(Config);
 
@@ -32,7 +32,7 @@ impl Fixture for Iwarp {
     }
 
     fn max_private_data(&self) -> usize {
-        // RFC 6581 §6: the enhanced data takes four of 512 octets.
+        // RFC 6581 §6: the enhanced data takes four of 512 bytes.
         508
     }
 
@@ -44,7 +44,7 @@ impl Fixture for Iwarp {
 mod defaults {
     use super::*;
 
-    rpcrdma_verbs_conformance::tests! {
+    rpcrdma_provider_tests::tests! {
         #[tokio::test]
         Iwarp::new(|_| {})
     }
@@ -53,7 +53,7 @@ mod defaults {
 mod strict_crc {
     use super::*;
 
-    rpcrdma_verbs_conformance::tests! {
+    rpcrdma_provider_tests::tests! {
         #[tokio::test]
         Iwarp::new(|config| config.strict_crc = true)
     }
@@ -62,7 +62,7 @@ mod strict_crc {
 mod peer_to_peer_without_crc {
     use super::*;
 
-    rpcrdma_verbs_conformance::tests! {
+    rpcrdma_provider_tests::tests! {
         #[tokio::test]
         Iwarp::new(|config| {
             config.peer_to_peer = true;

@@ -17,13 +17,13 @@ use crate::{CallError, Config, Limits, Side, Versions};
 /// More messages than any test here causes.
 const CREDIT: u32 = 1000;
 
-fn octets(xid: u32, direction: Direction, body: Body, payload: &Stream) -> Bytes {
+fn bytes(xid: u32, direction: Direction, body: Body, payload: &Stream) -> Bytes {
     let direction = Some(direction);
     message_of(&V2P3, &Header { xid, version: 2, credit: CREDIT, direction, invalidate: 0, body }, payload)
 }
 
 fn inline(xid: u32, direction: Direction, payload: &Stream) -> Bytes {
-    octets(xid, direction, Body::Message(ChunkLists::default()), payload)
+    bytes(xid, direction, Body::Message(ChunkLists::default()), payload)
 }
 
 /// A client that had the answer to its first call, and has told its properties.
@@ -52,8 +52,8 @@ fn only(raw: &mut Raw) -> (Header, Bytes) {
     (header, message)
 }
 
-fn first_word(octets: &[u8]) -> u32 {
-    u32::from_be_bytes(*octets.first_chunk().unwrap())
+fn first_word(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(*bytes.first_chunk().unwrap())
 }
 
 const fn nowhere(length: u32) -> Segment {
@@ -64,7 +64,7 @@ fn chunk(segments: usize) -> WriteChunk {
     WriteChunk { segments: vec![nowhere(8); segments] }
 }
 
-// conformance: v2-07-6.3.5-1
+// requirement: v2-07-6.3.5-1
 #[test]
 fn v2_07_s6_3_5_a_call_external_has_the_xid_of_its_call() {
     let mut raw = client(Config::default());
@@ -75,14 +75,14 @@ fn v2_07_s6_3_5_a_call_external_has_the_xid_of_its_call() {
     assert!(lists.read.iter().all(|entry| entry.position == 0) && !lists.read.is_empty());
 }
 
-// conformance: v2-07-6.3.8-1, v2-07-6.3.8-2
+// requirement: v2-07-6.3.8-1, v2-07-6.3.8-2
 #[test]
 fn v2_07_s6_3_8_a_reply_external_has_the_xid_of_its_reply() {
     let mut raw = server(Profile::P3, server_config());
     let segment = raw.writable(10_000);
     let offered = lists(vec![], vec![], Some(WriteChunk { segments: vec![segment] }));
     raw.received.clear();
-    raw.send(octets(0x77, Direction::Call, Body::Message(offered), &list(0x77, 9000).message));
+    raw.send(bytes(0x77, Direction::Call, Body::Message(offered), &list(0x77, 9000).message));
     let (header, rest) = only(&mut raw);
     let Body::NoMessage(returned) = header.body else { panic!("{header:?}") };
     assert_eq!((header.xid, header.direction, rest.len()), (0x77, Some(Direction::Reply), 0));
@@ -91,7 +91,7 @@ fn v2_07_s6_3_8_a_reply_external_has_the_xid_of_its_reply() {
     assert_eq!((first_word(&memory), first_word(&memory[4..])), (0x77, 1));
 }
 
-// conformance: v2-07-4.6.1-1, v2-07-4.6.1-2, v2-07-4.6.2-1, v2-07-4.6.2-2
+// requirement: v2-07-4.6.1-1, v2-07-4.6.1-2, v2-07-4.6.2-1, v2-07-4.6.2-2
 #[test]
 fn v2_07_s4_6_1_s4_6_2_reverse_calls_and_replies_have_xid_and_version() {
     let mut raw = server(Profile::P3, server_config());
@@ -115,7 +115,7 @@ fn v2_07_s4_6_1_s4_6_2_reverse_calls_and_replies_have_xid_and_version() {
     assert!(raw.end.replies.is_empty());
 }
 
-// conformance: v2-07-6.5-1
+// requirement: v2-07-6.5-1
 #[test]
 fn v2_07_s6_5_what_is_invalidated_is_the_handle_of_the_call() {
     for named in [None, Some(0), Some(1)] {
@@ -137,7 +137,7 @@ fn v2_07_s6_5_what_is_invalidated_is_the_handle_of_the_call() {
     }
 }
 
-// conformance: v2-07-4.2.2-1
+// requirement: v2-07-4.2.2-1
 #[test]
 fn v2_07_s4_2_2_who_hears_no_properties_assumes_4096() {
     let config = || Config { send_size: 65_536, receive_size: 65_536, ..server_config() };
@@ -148,14 +148,14 @@ fn v2_07_s4_2_2_who_hears_no_properties_assumes_4096() {
     }
 }
 
-// conformance: v2-07-4.3.3-2
+// requirement: v2-07-4.3.3-2
 #[test]
 fn v2_07_s4_3_3_a_client_does_not_change_the_version() {
     let mut raw = client(Config::default());
     call(&mut raw, null(2));
     raw.received.clear();
     let range = ErrorBody::Version { low: 1, high: 1 };
-    raw.send(octets(2, Direction::Reply, Body::Error(range), &Stream::new()));
+    raw.send(bytes(2, Direction::Reply, Body::Error(range), &Stream::new()));
     let failure = raw.end.replies.pop().unwrap().1.unwrap_err();
     assert_eq!(failure.error, CallError::Version { low: 1, high: 1 });
     call(&mut raw, null(3));
@@ -168,7 +168,7 @@ fn refused(config: Config, body: Body, payload: &Stream, expected: ErrorBody) {
     let mut raw = server(Profile::P3, config);
     raw.end.serving = false;
     raw.received.clear();
-    raw.send(octets(7, Direction::Call, body, payload));
+    raw.send(bytes(7, Direction::Call, body, payload));
     let (header, rest) = only(&mut raw);
     assert_eq!((header.xid, header.version, rest.len()), (7, 2, 0));
     assert_eq!(header.body, Body::Error(expected));
@@ -178,7 +178,7 @@ fn refused(config: Config, body: Body, payload: &Stream, expected: ErrorBody) {
     assert_eq!(only(&mut raw).0.xid, 8, "the connection goes on");
 }
 
-// conformance: v2-07-7.3.1-1, v2-07-7.3.1-2, v2-07-7.3.1-3
+// requirement: v2-07-7.3.1-1, v2-07-7.3.1-2, v2-07-7.3.1-3
 #[test]
 fn v2_07_s7_3_1_more_read_chunks_than_are_taken() {
     let read = |chunks: u32| (0..chunks).map(|chunk| at(44 + 12 * chunk, nowhere(8))).collect();
@@ -192,7 +192,7 @@ fn v2_07_s7_3_1_more_read_chunks_than_are_taken() {
     refused(config, body(2), &rpc(7, TWO, &[0; 12]), ErrorBody::ReadChunks { most: 1 });
 }
 
-// conformance: v2-07-7.3.2-1, v2-07-7.3.3-1
+// requirement: v2-07-7.3.2-1, v2-07-7.3.3-1
 #[test]
 fn v2_07_s7_3_2_s7_3_3_more_write_chunks_or_segments_than_are_taken() {
     let limits = Limits { write_chunks: 3, segments_per_chunk: 5, ..server_config().limits };
@@ -205,7 +205,7 @@ fn v2_07_s7_3_2_s7_3_3_more_write_chunks_or_segments_than_are_taken() {
     }
 }
 
-// conformance: v2-07-7.3.4-1, v2-07-7.3.4-2, v2-07-7.3.4-3
+// requirement: v2-07-7.3.4-1, v2-07-7.3.4-2, v2-07-7.3.4-3
 #[test]
 fn v2_07_s7_3_4_a_write_chunk_that_is_too_small_for_its_result() {
     for (rooms, chunk, needed) in
@@ -215,14 +215,14 @@ fn v2_07_s7_3_4_a_write_chunk_that_is_too_small_for_its_result() {
         let write = rooms.iter().map(|room| WriteChunk { segments: vec![raw.writable(*room)] }).collect();
         raw.received.clear();
         let offered = Body::Message(lists(vec![], write, None));
-        raw.send(octets(7, Direction::Call, offered, &two(7, 800, 1200).message));
+        raw.send(bytes(7, Direction::Call, offered, &two(7, 800, 1200).message));
         let (header, _) = only(&mut raw);
         let expected = ErrorBody::WriteResource { chunk, needed };
         assert_eq!((header.xid, header.body), (7, Body::Error(expected)), "{rooms:?}");
     }
 }
 
-// conformance: v2-07-4.6.4-1, v2-07-7.3.2-3
+// requirement: v2-07-4.6.4-1, v2-07-7.3.2-3
 #[test]
 fn v2_07_s4_6_4_chunks_in_the_reverse_direction_are_refused() {
     for lists in [
@@ -231,14 +231,14 @@ fn v2_07_s4_6_4_chunks_in_the_reverse_direction_are_refused() {
         lists(vec![], vec![], Some(chunk(1))),
     ] {
         let mut raw = client(Config::default());
-        raw.send(octets(7, Direction::Call, Body::Message(lists), &rpc(7, WRITE, &[0, 0, 0, 8])));
+        raw.send(bytes(7, Direction::Call, Body::Message(lists), &rpc(7, WRITE, &[0, 0, 0, 8])));
         let (header, _) = only(&mut raw);
         assert_eq!((header.xid, header.body), (7, Body::Error(ErrorBody::ReadChunks { most: 0 })));
         assert_eq!(faults(&raw, "reverse_chunks"), 1);
     }
 }
 
-// conformance: v2-07-7.3.1-4, v2-07-7.3.2-2, v2-07-7.3.3-2, v2-07-7.3.4-4, v2-07-7.3.5-3, v2-07-7.4.1-2
+// requirement: v2-07-7.3.1-4, v2-07-7.3.2-2, v2-07-7.3.3-2, v2-07-7.3.4-4, v2-07-7.3.5-3, v2-07-7.4.1-2
 #[test]
 fn v2_07_s7_3_a_call_that_was_refused_ends_with_that_error_and_is_not_sent_again() {
     for error in [
@@ -254,7 +254,7 @@ fn v2_07_s7_3_a_call_that_was_refused_ends_with_that_error_and_is_not_sent_again
         let mut raw = client(Config::default());
         call(&mut raw, both(7, 4000, 4000));
         assert_eq!(only(&mut raw).0.xid, 7);
-        raw.send(octets(7, Direction::Reply, Body::Error(error), &Stream::new()));
+        raw.send(bytes(7, Direction::Reply, Body::Error(error), &Stream::new()));
         let (_, result) = raw.end.replies.pop().expect("the call has ended");
         assert_eq!(result.unwrap_err().error, CallError::Refused(error));
         raw.settle();
@@ -263,13 +263,13 @@ fn v2_07_s7_3_a_call_that_was_refused_ends_with_that_error_and_is_not_sent_again
     }
 }
 
-// conformance: v2-07-7-5
+// requirement: v2-07-7-5
 #[test]
 fn v2_07_s7_an_error_that_nobody_knows_is_discarded() {
     let mut raw = client(Config::default());
     call(&mut raw, null(7));
     raw.received.clear();
-    let mut error = octets(7, Direction::Reply, Body::Error(ErrorBody::System), &Stream::new()).to_vec();
+    let mut error = bytes(7, Direction::Reply, Body::Error(ErrorBody::System), &Stream::new()).to_vec();
     error[19] = 99;
     raw.send(error.clone());
     assert!(raw.end.replies.is_empty() && raw.received.is_empty());
@@ -284,7 +284,7 @@ fn v2_07_s7_an_error_that_nobody_knows_is_discarded() {
 }
 
 /// The Requester connects again and sends the same Call: it is told that there will be no reply.
-// conformance: v2-07-7.3-1, v2-07-7.4.1-1
+// requirement: v2-07-7.3-1, v2-07-7.4.1-1
 #[test]
 fn v2_07_s7_3_what_could_not_be_read_is_refused_on_the_next_connection() {
     let fabric = rpcrdma_sim::Fabric::new(rpcrdma_sim::FabricConfig {
@@ -294,7 +294,7 @@ fn v2_07_s7_3_what_could_not_be_read_is_refused_on_the_next_connection() {
     let config = || Config { versions: Versions::both(Profile::P3), ..server_config() };
     let mut raw = Raw::on(&fabric, Side::Server, config(), &Config::default());
     let body = || Body::Message(lists(vec![at(44, nowhere(8))], vec![], None));
-    let call = octets(7, Direction::Call, body(), &rpc(7, WRITE, &[0, 0, 0, 8]));
+    let call = bytes(7, Direction::Call, body(), &rpc(7, WRITE, &[0, 0, 0, 8]));
     raw.send(call.clone());
     assert!(raw.end.closed.is_some());
     let failed = raw.end.connection.failed_reads().to_vec();
@@ -309,7 +309,7 @@ fn v2_07_s7_3_what_could_not_be_read_is_refused_on_the_next_connection() {
     assert!(next.end.calls.is_empty());
 }
 
-// conformance: v2-07-4.5.1.1-1, v2-07-7.2.1-1, v2-07-7.2.1-2
+// requirement: v2-07-4.5.1.1-1, v2-07-7.2.1-1, v2-07-7.2.1-2
 #[test]
 fn v2_07_s7_2_1_what_does_not_parse_is_refused() {
     let read = vec![at(56, nowhere(8)), at(44, nowhere(8))];

@@ -16,7 +16,7 @@ use crate::Fixture;
 /// Longest wait for anything.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// Most octets that each side's pool holds.
+/// Most bytes that each side's pool holds.
 pub const POOL: usize = 128 << 20;
 
 /// One queue pair with everything that it completed.
@@ -54,17 +54,17 @@ pub fn parameters() -> ConnectParameters {
     }
 }
 
-/// Octets that differ from place to place and from one `salt` to another.
+/// Bytes that differ from place to place and from one `salt` to another.
 #[must_use]
 pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
     let mut state = u64::from(salt) + 1;
-    let mut octets = Vec::with_capacity(len + 4);
-    while octets.len() < len {
+    let mut bytes = Vec::with_capacity(len + 4);
+    while bytes.len() < len {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        octets.extend_from_slice(&state.to_be_bytes()[..4]);
+        bytes.extend_from_slice(&state.to_be_bytes()[..4]);
     }
-    octets.truncate(len);
-    octets
+    bytes.truncate(len);
+    bytes
 }
 
 /// Waits, but not for longer than [`LIMIT`].
@@ -146,13 +146,13 @@ impl Node {
     }
 
     /// Posts a Send of one piece.
-    pub fn send(&mut self, octets: impl Into<Bytes>) -> WrId {
-        self.post(WorkRequest::Send(SendRequest { gather: vec![octets.into()], ..SendRequest::default() }))
+    pub fn send(&mut self, bytes: impl Into<Bytes>) -> WrId {
+        self.post(WorkRequest::Send(SendRequest { gather: vec![bytes.into()], ..SendRequest::default() }))
     }
 
     /// Posts a Write of one piece to one target.
-    pub fn write(&mut self, octets: impl Into<Bytes>, target: RemoteSegment) -> WrId {
-        self.post(WorkRequest::Write { gather: vec![octets.into()], targets: vec![target] })
+    pub fn write(&mut self, bytes: impl Into<Bytes>, target: RemoteSegment) -> WrId {
+        self.post(WorkRequest::Write { gather: vec![bytes.into()], targets: vec![target] })
     }
 
     /// Posts a Read of one source.
@@ -289,8 +289,8 @@ impl Node {
     pub fn take_message(&mut self, id: WrId) -> Vec<u8> {
         match self.take_success(id) {
             Work::Receive { buffers, len, .. } => {
-                let octets: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter()).copied().collect();
-                octets.get(..len).expect("no longer than its buffers").to_vec()
+                let bytes: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter()).copied().collect();
+                bytes.get(..len).expect("no longer than its buffers").to_vec()
             }
             work => panic!("a Receive completed as {work:?}"),
         }
@@ -319,9 +319,9 @@ impl Node {
     }
 }
 
-/// The octets of a window's memory.
+/// The bytes of a window's memory.
 #[must_use]
-pub fn octets(memory: Option<&WindowMemory>) -> &[u8] {
+pub fn bytes(memory: Option<&WindowMemory>) -> &[u8] {
     match memory {
         Some(WindowMemory::Read(bytes)) => bytes,
         Some(WindowMemory::Write(buffer)) => buffer,

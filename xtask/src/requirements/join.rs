@@ -92,7 +92,7 @@ impl fmt::Display for Fault {
             }
             Self::UnknownId { id, path, line } => write!(f, "{path}:{line}: there is no requirement {id}"),
             Self::StalePage => {
-                write!(f, "docs/conformance.md is stale; cargo xtask conformance --write-docs writes it")
+                write!(f, "docs/requirements.md is stale; cargo xtask requirements --write-docs writes it")
             }
         }
     }

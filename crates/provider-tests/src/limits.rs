@@ -9,7 +9,7 @@ use rpcrdma_verbs::{
 };
 
 use crate::Fixture;
-use crate::harness::{connect, connect_with, octets, parameters, pattern};
+use crate::harness::{bytes, connect, connect_with, parameters, pattern};
 
 /// The send queue takes as many requests as it says, and more when some have completed.
 pub async fn a_full_send_queue_refuses(fixture: &dyn Fixture) {
@@ -100,32 +100,32 @@ pub async fn room_is_counted_by_segments(fixture: &dyn Fixture) {
 pub async fn windows_run_out_and_come_back(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let limit = duo.b.queue_pair.capabilities().max_windows;
-    let memory = |octet| WindowMemory::Write(Buffer::adopt(vec![octet; 10]));
+    let memory = |byte| WindowMemory::Write(Buffer::adopt(vec![byte; 10]));
     let windows: Vec<_> = (0..limit).map(|_| duo.b.reserve(memory(1))).collect();
     let error = duo.b.queue_pair.reserve_window(memory(2)).expect_err("one too many");
     assert_eq!(error.kind, WindowErrorKind::Exhausted { limit });
-    assert_eq!(octets(Some(&error.memory)), [2; 10]);
+    assert_eq!(bytes(Some(&error.memory)), [2; 10]);
     duo.memory_of_b(windows[limit / 2].key).await;
     let again = duo.b.write_window(vec![0; 10]);
     duo.a.write(pattern(10, 1), again);
     duo.is_alive().await;
     let memory = duo.memory_of_b(again.key).await;
-    assert_eq!(octets(memory.as_ref()), pattern(10, 1));
+    assert_eq!(bytes(memory.as_ref()), pattern(10, 1));
 }
 
 /// Requests that cannot be meant are refused when they are posted, and nothing of them happens.
 pub async fn contradictory_requests_are_given_back(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let window = duo.b.write_window(vec![0; 100]);
-    let bytes = |len| Bytes::from(vec![1; len]);
+    let ones = |len| Bytes::from(vec![1; len]);
     let short = RemoteSegment { length: 10, ..window };
     let too_many = duo.a.queue_pair.capabilities().max_sge + 1;
     let requests = vec![
         (
             "a Write longer than its target",
-            WorkRequest::Write { gather: vec![bytes(11)], targets: vec![short] },
+            WorkRequest::Write { gather: vec![ones(11)], targets: vec![short] },
         ),
-        ("a Write to nowhere", WorkRequest::Write { gather: vec![bytes(1)], targets: vec![] }),
+        ("a Write to nowhere", WorkRequest::Write { gather: vec![ones(1)], targets: vec![] }),
         (
             "a Read longer than its sink",
             WorkRequest::Read { sink: Buffer::adopt(vec![0; 9]), sources: vec![short] },
@@ -134,10 +134,10 @@ pub async fn contradictory_requests_are_given_back(fixture: &dyn Fixture) {
             "a Read shorter than its sink",
             WorkRequest::Read { sink: Buffer::adopt(vec![0; 11]), sources: vec![short] },
         ),
-        ("too many pieces", WorkRequest::Write { gather: vec![bytes(1); too_many], targets: vec![window] }),
+        ("too many pieces", WorkRequest::Write { gather: vec![ones(1); too_many], targets: vec![window] }),
         (
             "too many pieces",
-            WorkRequest::Send(SendRequest { gather: vec![bytes(1); too_many], ..SendRequest::default() }),
+            WorkRequest::Send(SendRequest { gather: vec![ones(1); too_many], ..SendRequest::default() }),
         ),
     ];
     for (what, request) in requests {
@@ -149,7 +149,7 @@ pub async fn contradictory_requests_are_given_back(fixture: &dyn Fixture) {
     }
     duo.is_alive().await;
     let memory = duo.memory_of_b(window.key).await;
-    assert_eq!(octets(memory.as_ref()), [0; 100]);
+    assert_eq!(bytes(memory.as_ref()), [0; 100]);
 }
 
 /// A bind of what cannot be bound is refused at once or fails; a window that is bound stays as it is.
@@ -169,7 +169,7 @@ pub async fn binds_of_nothing_fail(fixture: &dyn Fixture) {
         }
         let memory = duo.memory_of_b(bound.key).await;
         assert!(memory.is_some(), "a bind that was refused lost the memory of the bound window");
-        assert_eq!(octets(memory.as_ref()), pattern(100, 1));
+        assert_eq!(bytes(memory.as_ref()), pattern(100, 1));
     }
 }
 

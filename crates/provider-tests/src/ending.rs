@@ -7,7 +7,7 @@ use rpcrdma_verbs::{
 };
 
 use crate::Fixture;
-use crate::harness::{Duo, connect, octets, pattern};
+use crate::harness::{Duo, bytes, connect, pattern};
 
 /// Posts one of everything on both sides, most of it large.
 fn fill(duo: &mut Duo) -> Vec<rpcrdma_verbs::RemoteSegment> {
@@ -83,7 +83,7 @@ pub async fn graceful_disconnect_delivers_what_was_posted(fixture: &dyn Fixture)
     }
     assert_eq!(duo.b.take(unused).status, Status::Flushed);
     let memory = duo.memory_of_b(target.key).await;
-    assert!(octets(memory.as_ref()) == pattern(2 << 20, 3));
+    assert!(bytes(memory.as_ref()) == pattern(2 << 20, 3));
 }
 
 impl Duo {
@@ -139,7 +139,7 @@ pub async fn posting_fails_after_the_end(fixture: &dyn Fixture) {
         let memory = WindowMemory::Write(Buffer::adopt(vec![7; 50]));
         let error = node.queue_pair.reserve_window(memory).expect_err("a window after the end");
         assert_eq!(error.kind, WindowErrorKind::Disconnected);
-        assert_eq!(octets(Some(&error.memory)), [7; 50]);
+        assert_eq!(bytes(Some(&error.memory)), [7; 50]);
         node.queue_pair.disconnect();
         node.queue_pair.abort();
     }
@@ -148,7 +148,7 @@ pub async fn posting_fails_after_the_end(fixture: &dyn Fixture) {
     duo.drive("the end, again", |duo| duo.b.ended.is_some()).await;
     assert_eq!(duo.b.ended, ended);
     let memory = duo.memory_of_b(bound.key).await;
-    assert_eq!(octets(memory.as_ref()), pattern(64, 1));
+    assert_eq!(bytes(memory.as_ref()), pattern(64, 1));
     assert!(duo.b.flushed.is_empty());
 }
 
@@ -191,7 +191,7 @@ pub async fn windows_give_their_memory_back_at_the_end(fixture: &dyn Fixture) {
             [(reserved, pattern(100, 2)), (late, pattern(64, 1)), (early, pattern(64, 3))]
         {
             let memory = duo.b.take_flushed(window.key);
-            assert_eq!(octets(memory.as_ref()), content);
+            assert_eq!(bytes(memory.as_ref()), content);
         }
         assert!(duo.b.flushed.is_empty());
     }

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use rpcrdma_verbs::{Access, Buffer, Key, KeyScope, RemoteSegment, SendRequest, WindowMemory, WorkRequest};
 
 use crate::Fixture;
-use crate::harness::{Duo, connect, octets, pattern};
+use crate::harness::{Duo, bytes, connect, pattern};
 
-/// Octets of the windows here: one segment on every fabric, so that a refused message is refused as a whole.
+/// Bytes of the windows here: one segment on every fabric, so that a refused message is refused as a whole.
 const LEN: u32 = 64;
 const LENGTH: usize = 64;
 
@@ -18,7 +18,7 @@ async fn expect_write_refused(mut duo: Duo, window: Key, target: RemoteSegment) 
     duo.a.write(pattern(usize::try_from(target.length).unwrap(), 99), target);
     duo.both_end().await;
     let memory = duo.memory_of_b(window).await;
-    assert_eq!(octets(memory.as_ref()), pattern(LENGTH, 1), "the target was touched");
+    assert_eq!(bytes(memory.as_ref()), pattern(LENGTH, 1), "the target was touched");
 }
 
 /// Posts a Read and expects it to be refused.
@@ -29,7 +29,7 @@ async fn expect_read_refused(mut duo: Duo, source: RemoteSegment) {
     assert!(!completion.status.is_success(), "{completion:?}");
 }
 
-/// Ranges that are not in the window: one octet too early, too late, too long, and around the end of the address space.
+/// Ranges that are not in the window: one byte too early, too late, too long, and around the end of the address space.
 fn outside(window: RemoteSegment) -> Vec<RemoteSegment> {
     vec![
         RemoteSegment { address: window.address.wrapping_sub(1), ..window },
@@ -66,11 +66,11 @@ pub async fn zero_length_requests_check_no_key(fixture: &dyn Fixture) {
     assert_eq!(duo.a.take_read(read)[..], pattern(LENGTH, 3));
     duo.is_alive().await;
     let memory = duo.memory_of_b(window.key).await;
-    assert_eq!(octets(memory.as_ref()), pattern(LENGTH, 2));
+    assert_eq!(bytes(memory.as_ref()), pattern(LENGTH, 2));
 }
 
 /// A key that names nothing.
-// conformance: rfc8166-8.1-1
+// requirement: rfc8166-8.1-1
 pub async fn a_wrong_key_is_refused(fixture: &dyn Fixture) {
     for flip in [1, 0x100, 0x8000_0000] {
         let mut duo = connect(fixture).await;
@@ -87,7 +87,7 @@ pub async fn a_wrong_key_is_refused(fixture: &dyn Fixture) {
 }
 
 /// RDMA Write at each edge of the window.
-// conformance: rfc8166-8.1-1
+// requirement: rfc8166-8.1-1
 pub async fn writes_outside_the_range_are_refused(fixture: &dyn Fixture) {
     for case in 0..8 {
         let mut duo = connect(fixture).await;
@@ -99,7 +99,7 @@ pub async fn writes_outside_the_range_are_refused(fixture: &dyn Fixture) {
 }
 
 /// RDMA Read at each edge of the window.
-// conformance: rfc8166-8.1-1
+// requirement: rfc8166-8.1-1
 pub async fn reads_outside_the_range_are_refused(fixture: &dyn Fixture) {
     for case in 0..8 {
         let mut duo = connect(fixture).await;
@@ -124,7 +124,7 @@ pub async fn the_other_right_is_refused(fixture: &dyn Fixture) {
 }
 
 /// A key is valid on its own connection only, if the provider says so.
-// conformance: rfc8166-8.1-1, experience-8-1
+// requirement: rfc8166-8.1-1, experience-8-1
 pub async fn the_key_of_another_connection_is_refused(fixture: &dyn Fixture) {
     for access in [Access::RemoteWrite, Access::RemoteRead] {
         let mut owner = connect(fixture).await;
@@ -147,7 +147,7 @@ pub async fn the_key_of_another_connection_is_refused(fixture: &dyn Fixture) {
         }
         owner.is_alive().await;
         let memory = owner.memory_of_b(window.key).await;
-        assert_eq!(octets(memory.as_ref()), pattern(LENGTH, 1));
+        assert_eq!(bytes(memory.as_ref()), pattern(LENGTH, 1));
     }
 }
 
@@ -172,7 +172,7 @@ pub async fn a_locally_invalidated_window_is_closed(fixture: &dyn Fixture) {
     let memory = duo.memory_of_b(window.key).await;
     duo.a.write(pattern(LENGTH, 99), window);
     duo.both_end().await;
-    assert_eq!(octets(memory.as_ref()), pattern(LENGTH, 1));
+    assert_eq!(bytes(memory.as_ref()), pattern(LENGTH, 1));
 
     let mut duo = connect(fixture).await;
     let window = duo.b.read_window(pattern(LENGTH, 1));
@@ -208,7 +208,7 @@ pub async fn a_remotely_invalidated_window_is_closed(fixture: &dyn Fixture) {
 }
 
 /// A window over part of a Buffer exposes that part and nothing else.
-pub async fn the_octets_around_a_window_are_safe(fixture: &dyn Fixture) {
+pub async fn the_bytes_around_a_window_are_safe(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let mut head = Buffer::adopt(pattern(3 * LENGTH, 1));
     let mut middle = head.split_off(LENGTH);
@@ -238,7 +238,7 @@ pub async fn a_bad_second_target_ends_the_connection(fixture: &dyn Fixture) {
     duo.a.post(WorkRequest::Write { gather, targets: vec![good, bad] });
     duo.both_end().await;
     let memory = duo.memory_of_b(other.key).await;
-    assert_eq!(octets(memory.as_ref()), pattern(LENGTH, 1));
+    assert_eq!(bytes(memory.as_ref()), pattern(LENGTH, 1));
     let memory = duo.memory_of_b(good.key).await;
-    assert_eq!(octets(memory.as_ref()), &pattern(2 * LENGTH, 2)[..LENGTH]);
+    assert_eq!(bytes(memory.as_ref()), &pattern(2 * LENGTH, 2)[..LENGTH]);
 }
