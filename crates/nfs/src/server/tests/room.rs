@@ -121,12 +121,12 @@ fn the_text_of_a_link_is_given_whole_or_not_at_all() {
     for fs in file_systems {
         let who = Identity::superuser();
         let name = crate::fs::Name::new(b"link").unwrap();
-        let link = crate::fs::Special::Symlink(b"twelve/byte");
+        let link = crate::fs::Special::Symlink(b"twelve/bytes");
         let made = fs.make(&who, &fs.root(), name, &link, &crate::fs::SetAttributes::default());
         let id = made.result.unwrap().id;
         let mut target = [0; 13];
         assert_eq!(fs.read_link(&who, &id, &mut target).unwrap().0, 12);
-        assert_eq!(&target[..12], b"twelve/byte");
+        assert_eq!(&target[..12], b"twelve/bytes");
         assert_eq!(fs.read_link(&who, &id, &mut target[..11]).unwrap_err(), FsError::ServerFault);
         assert_eq!(fs.read_link(&who, &fs.root(), &mut target).unwrap_err(), FsError::InvalidArgument);
     }
