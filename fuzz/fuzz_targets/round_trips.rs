@@ -5,7 +5,7 @@
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use rpcrdma_proto::Limits;
-use rpcrdma_proto::wire::round_trips::{BufferStructure, Operation, OperationType};
+use rpcrdma_proto::wire::two::transmission::{BufferStructure, Operation, OperationType};
 
 fn operation(kind: OperationType, data: &[u8]) {
     let Ok(operation) = Operation::decode(kind, data, &Limits::default()) else { return };

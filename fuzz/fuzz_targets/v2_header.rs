@@ -6,7 +6,8 @@
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use rpcrdma_proto::reassembly::Layout;
-use rpcrdma_proto::wire::{Body, Codec, Direction, Fixed, Header, combined};
+use rpcrdma_proto::wire::{Body, Codec, Direction, Fixed, Header};
+use rpcrdma_proto::wire::two::combined;
 use rpcrdma_proto::{Limits, Profile};
 
 fn encoded(codec: &dyn Codec, header: &Header) -> BytesMut {

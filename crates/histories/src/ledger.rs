@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use rpcrdma_proto::wire::round_trips::Operation;
+use rpcrdma_proto::wire::two::transmission::Operation;
+use rpcrdma_proto::wire::two::{Exchange, combined};
 use rpcrdma_proto::wire::v1::V1;
-use rpcrdma_proto::wire::{self, Body, Codec, ErrorBody, Exchange, Fixed, Header, combined};
+use rpcrdma_proto::wire::{self, Body, Codec, ErrorBody, Fixed, Header};
 use rpcrdma_proto::{Limits, OPERATION_RECEIVES, Profile, ProtocolError};
 
 use crate::link::Watch;

@@ -5,10 +5,10 @@ use std::task::{Context, Poll, Waker};
 use bytes::{BufMut, Bytes, BytesMut};
 use rpcrdma_proto::Profile;
 use rpcrdma_proto::characteristics::EXPERIMENTAL;
+use rpcrdma_proto::wire::two::{Exchange, Rest, Subset, Value, combined};
 use rpcrdma_proto::wire::v1::V1;
 use rpcrdma_proto::wire::{
-    Body, ChunkLists, Codec, Direction, ErrorBody, Exchange, Fixed, Header, ReadSegment, Rest, Segment,
-    Subset, Value, WriteChunk, combined,
+    Body, ChunkLists, Codec, Direction, ErrorBody, Fixed, Header, ReadSegment, Segment, WriteChunk,
 };
 use rpcrdma_sim::SimQueuePair;
 use rpcrdma_verbs::{

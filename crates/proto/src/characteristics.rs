@@ -20,8 +20,8 @@ use thiserror::Error;
 
 use crate::error::ProtocolError;
 use crate::limits::Limits;
-use crate::wire::round_trips::{BufferStructure, Property};
-use crate::wire::{Profile, Value, combined};
+use crate::wire::two::transmission::{BufferStructure, Property};
+use crate::wire::two::{Profile, Value, combined};
 
 /// The first of the experimental ids, which go up to the end (xcharext-02 §6.2, version-two-03 §5.4.2). One of them is ours:
 /// [`combined::CHARACTERISTIC`].
@@ -71,7 +71,7 @@ pub struct Characteristics {
 /// (rtrext-02 §8). The default is what is assumed of one that says nothing: it takes no part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmissions {
-    /// RTRSUPP: the operations that it takes, by the bits of [`round_trips`](crate::wire::round_trips). The draft does not say which way
+    /// RTRSUPP: the operations that it takes, by the bits of [`transmission`](crate::wire::two::transmission). The draft does not say which way
     /// they are meant (§8.2).
     pub support: u32,
     /// RBSTRUCT: the structure of its Receives; `None` for one segment that nothing can be placed in (§8.3).

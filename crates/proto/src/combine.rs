@@ -1,4 +1,4 @@
-//! Messages that wait for others, to leave with them in one Send ([`wire::combined`](crate::wire::combined)).
+//! Messages that wait for others, to leave with them in one Send ([`wire::two::combined`](crate::wire::two::combined)).
 //!
 //! Here is decided which messages travel together: those that are ready at the same time, follow each other without a transfer between
 //! them, are short enough for one Send, and are no operation, no part of something longer, without an invalidation, and of the version
@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use rpcrdma_xdr::Stream;
 
 use crate::gather::entries;
-use crate::wire::combined::{aligned, header_len};
+use crate::wire::two::combined::{aligned, header_len};
 use crate::wire::{Body, Direction, ErrorBody, Header};
 
 /// A message with its header.

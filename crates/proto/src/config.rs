@@ -15,7 +15,7 @@ use crate::limits::Limits;
 use crate::private_data::{PrivateData, announced};
 use crate::timers::Timeouts;
 use crate::versions::Versions;
-use crate::wire::round_trips::BufferStructure;
+use crate::wire::two::transmission::BufferStructure;
 use crate::wire::{Codec, CreditRule};
 
 /// Who opened the connection; fixed for its life (RFC 8167 §2).
@@ -92,7 +92,7 @@ pub struct Config {
     /// none is, and small Sends may pass RDMA Writes then.
     pub continued_parts: usize,
     /// RPC-over-RDMA messages that we put into one Send at the most, if the peer takes that
-    /// ([`combined`](crate::wire::combined)), and this side too ([`Limits::combined_messages`]). With 1 each has its own.
+    /// ([`combined`](crate::wire::two::combined)), and this side too ([`Limits::combined_messages`]). With 1 each has its own.
     pub combined_messages: usize,
     /// Whether chunks are used and taken in the reverse direction (RFC 8167 §5.3).
     pub reverse_chunks: bool,

@@ -35,13 +35,12 @@ use crate::reads::{Owner, Reads};
 use crate::receives::Receives;
 use crate::stats::Stats;
 use crate::timers::{Flow, Moving, Told};
-use crate::wire::combined::aligned;
-use crate::wire::round_trips::{
+use crate::wire::two::combined::aligned;
+use crate::wire::two::operation_len;
+use crate::wire::two::transmission::{
     BufferStructure, Operation, TransmitContinuation, TransmitRequest, TransmitResponse,
 };
-use crate::wire::{
-    Body, ChunkLists, Codec, CreditRule, Direction, Fixed, Header, Invalidation, Segment, operation_len,
-};
+use crate::wire::{Body, ChunkLists, Codec, CreditRule, Direction, Fixed, Header, Invalidation, Segment};
 
 /// Room for a header with a few segments, in bytes.
 const SMALL_HEADER: usize = 128;

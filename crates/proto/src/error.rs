@@ -7,8 +7,9 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::wire::round_trips::{ErrorReport, Malformed};
-use crate::wire::{Direction, combined};
+use crate::wire::Direction;
+use crate::wire::two::combined;
+use crate::wire::two::transmission::{ErrorReport, Malformed};
 
 /// Which part of a header did not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -464,9 +465,9 @@ pub enum ProtocolError {
     )]
     OtherProfile {
         /// What is spoken here.
-        ours: crate::wire::Profile,
+        ours: crate::wire::two::Profile,
         /// What the bytes look like.
-        theirs: crate::wire::Profile,
+        theirs: crate::wire::two::Profile,
     },
     /// RFC 8166 §3.3.1: more Calls than were granted.
     #[error("Call beyond the {granted} credits granted")]

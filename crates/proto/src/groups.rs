@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::wire::Direction;
-use crate::wire::round_trips::{
+use crate::wire::two::transmission::{
     BufferStructure, ErrorReport, Location, OperationBase, OperationType, PlacedItem, ReportedError,
     SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE, TransmissionId, TransmitContinuation,
     TransmitRequest, TransmitResponse,

@@ -85,5 +85,5 @@ pub use session::{Action, Session, SessionEvent, SessionStats};
 pub use stats::{Messages, Stats};
 pub use timers::Timeouts;
 pub use versions::{OperationNumbers, Versions};
-pub use wire::Profile;
-pub use wire::round_trips::{BufferGroup, BufferStructure, OperationBase};
+pub use wire::two::Profile;
+pub use wire::two::transmission::{BufferGroup, BufferStructure, OperationBase};

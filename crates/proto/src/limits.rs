@@ -30,7 +30,7 @@ pub struct Limits {
     pub target_segments: usize,
     /// Groups of segments in what a peer says of its Receives (`xmrbuf_groups`, rtrext-02 §7.2).
     pub buffer_groups: usize,
-    /// RPC-over-RDMA messages in one Send ([`combined`](crate::wire::combined)). With 1 that is not taken, and the peer is told nothing of it.
+    /// RPC-over-RDMA messages in one Send ([`combined`](crate::wire::two::combined)). With 1 that is not taken, and the peer is told nothing of it.
     pub combined_messages: usize,
     /// Operations on characteristics without a Call or reply between them; then the connection ends.
     pub operations: u32,

@@ -33,7 +33,7 @@ use crate::reads::{Owner, Pulled};
 use crate::responder::{REPLY, check_prefix};
 use crate::timers::{Flow, Moving, after};
 use crate::wire::ChunkLists;
-use crate::wire::round_trips::{ErrorReport, ResponseDirection};
+use crate::wire::two::transmission::{ErrorReport, ResponseDirection};
 
 #[derive(Debug)]
 pub(crate) struct Requester {

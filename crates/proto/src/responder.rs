@@ -29,7 +29,7 @@ use crate::ids::IdMap;
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
 use crate::timers::{Moving, earlier};
-use crate::wire::round_trips::ResponseDirection;
+use crate::wire::two::transmission::ResponseDirection;
 use crate::wire::{ChunkLists, Direction, ErrorBody};
 
 /// The first two words of an RPC message: XID and direction.

@@ -146,7 +146,7 @@ pub struct Stats {
     pub replies_reported: u64,
     /// Sends, whatever is in them.
     pub sends: u64,
-    /// Sends that carried several messages ([`combined`](crate::wire::combined)).
+    /// Sends that carried several messages ([`combined`](crate::wire::two::combined)).
     pub sends_combined: u64,
     /// The messages in them.
     pub messages_combined: u64,

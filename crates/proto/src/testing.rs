@@ -15,7 +15,8 @@ use rpcrdma_verbs::{
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
 
 use crate::binding::{Bindings, Eligibility};
-use crate::wire::{Body, Codec, CreditRule, Fixed, Header, combined, v1::V1};
+use crate::wire::two::combined;
+use crate::wire::{Body, Codec, CreditRule, Fixed, Header, v1::V1};
 use crate::{
     Answer, Call, CallFailure, CallId, CloseReason, Config, Connection, Event, IncomingReply, Limits, Notice,
     Post, ReplyShape, ReplyToken, Side, Sink, Travelled,

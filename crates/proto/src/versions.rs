@@ -10,8 +10,9 @@
 
 use thiserror::Error;
 
-use crate::wire::round_trips::{OperationBase, OperationType};
-use crate::wire::{Codec, Profile, v1::V1};
+use crate::wire::two::Profile;
+use crate::wire::two::transmission::{OperationBase, OperationType};
+use crate::wire::{Codec, v1::V1};
 
 /// Bytes of the first message in a version that the peer may not speak (version-two-01 §5).
 pub const FIRST_MESSAGE: usize = 1024;

@@ -23,7 +23,8 @@ use crate::config::Config;
 use crate::error::ProtocolError;
 use crate::event::Event;
 use crate::limits::Limits;
-use crate::wire::{Body, CharacteristicsRule, Direction, ErrorBody, Exchange, Profile, Rest, Subset, Value};
+use crate::wire::two::{Exchange, Profile, Rest, Subset, Value};
+use crate::wire::{Body, CharacteristicsRule, Direction, ErrorBody};
 
 /// Requests that wait for the one before.
 const WAITING: usize = 16;

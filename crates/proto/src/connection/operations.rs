@@ -16,8 +16,11 @@ use crate::error::{Action, ProtocolError, Taken};
 use crate::groups::geometry::Targets;
 use crate::private_data::Thresholds;
 use crate::versions::FIRST_MESSAGE;
-use crate::wire::round_trips::{BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE};
-use crate::wire::{Body, CharacteristicsRule, Direction, Exchange, Fixed, Invalidation};
+use crate::wire::two::Exchange;
+use crate::wire::two::transmission::{
+    BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE,
+};
+use crate::wire::{Body, CharacteristicsRule, Direction, Fixed, Invalidation};
 
 impl Connection {
     /// Makes what was told hold.

@@ -21,7 +21,8 @@ use crate::reads::Owner;
 use crate::requester::Received;
 use crate::responder::{AskedReply, CALL, REPLY, ReceivedCall, rpc_prefix};
 use crate::timers::after;
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, FIXED_LEN, Fixed, Header, combined};
+use crate::wire::two::combined;
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, FIXED_LEN, Fixed, Header};
 
 /// An RPC message that is all there.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use crate::groups::{Lead, MessageId, Whole};
 use crate::limits::Limits;
 use crate::responder::AskedReply;
 use crate::timers::after;
-use crate::wire::round_trips::{
+use crate::wire::two::transmission::{
     ErrorReport, Location, Operation, OperationBase, OperationType, PlacedItem, ReportedError, ResponseSet,
     TransmissionId, TransmitRequest, TransmitResponse,
 };

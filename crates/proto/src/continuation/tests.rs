@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::{ChunkLists, v1::V1, v2_p3::V2P3};
+use crate::wire::{ChunkLists, two::p3::V2P3, v1::V1};
 
 const ID: (u32, Direction) = (7, Direction::Call);
 

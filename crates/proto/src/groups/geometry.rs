@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::wire::round_trips::BufferStructure;
+use crate::wire::two::transmission::BufferStructure;
 
 /// The most targetable segments in a Receive that are looked at: pages in the longest one that there is.
 const MOST_TARGETS: u64 = 64;

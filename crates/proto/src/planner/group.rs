@@ -16,13 +16,12 @@ use crate::error::ProtocolError;
 use crate::groups::ReplyPlacement;
 use crate::groups::geometry::{Arrangement, Bounds, Targets, arrange};
 use crate::limits::Limits;
-use crate::wire::round_trips::{
+use crate::wire::two::transmission::{
     Location, Operation, PlacedItem, ResponseDirection, ResponseLocation, ResponseSet, TransmitContinuation,
     TransmitRequest, TransmitResponse,
 };
-use crate::wire::{
-    ChunkLists, Direction, Segment, Shape, WriteChunk, operation_len, request_len, response_len,
-};
+use crate::wire::two::{operation_len, request_len, response_len};
+use crate::wire::{ChunkLists, Direction, Segment, Shape, WriteChunk};
 
 /// What is possible in transmission groups for a Call.
 #[derive(Clone, Copy, Debug)]

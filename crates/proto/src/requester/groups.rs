@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::error::ProtocolError;
 use crate::groups::Lead;
 use crate::reads::Pulled;
-use crate::wire::round_trips::{
+use crate::wire::two::transmission::{
     ErrorReport, Location, Outcome, PlacedItem, ReportedError, ResponseDirection, TransmissionId,
     TransmitResponse,
 };

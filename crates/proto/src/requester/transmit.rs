@@ -17,7 +17,7 @@ use crate::core::{Allowance, Core, Origin, allocate_together, segment};
 use crate::event::{CloseReason, Event};
 use crate::groups::ReplyPlacement;
 use crate::planner::{CallGroups, CallInput, CallPlan, ChunkRules, GroupPlan, Refusal, plan_call};
-use crate::wire::round_trips::{Location, Operation, ResponseDirection, ResponseLocation};
+use crate::wire::two::transmission::{Location, Operation, ResponseDirection, ResponseLocation};
 use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
 
 /// Calls that may pass one that waits for credits for several Sends, while others are awaited whose replies bring some.

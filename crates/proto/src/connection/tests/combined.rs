@@ -1,4 +1,4 @@
-//! Several messages in one Send ([`wire::combined`](crate::wire::combined)), which rtissues-03 §4 thinks of.
+//! Several messages in one Send ([`wire::two::combined`](crate::wire::two::combined)), which rtissues-03 §4 thinks of.
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -9,9 +9,10 @@ use super::version_two::{EXCHANGING, faults, header_of, message_of, operate, raw
 use crate::characteristics::{EXPERIMENTAL, Registered};
 use crate::error::ProtocolError;
 use crate::testing::*;
-use crate::wire::combined::{CHARACTERISTIC, Malformed, OPERATION};
-use crate::wire::round_trips::{Operation, TransmitRequest};
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Exchange, Fixed, Profile, Subset, Value};
+use crate::wire::two::combined::{CHARACTERISTIC, Malformed, OPERATION};
+use crate::wire::two::transmission::{Operation, TransmitRequest};
+use crate::wire::two::{Exchange, Profile, Subset, Value};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed};
 use crate::{CallId, CloseReason, Config, Limits, Post, Side, Versions};
 
 fn combining(messages: usize, config: Config) -> Config {

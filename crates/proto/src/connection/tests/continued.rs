@@ -11,7 +11,7 @@ use super::version_two_07::{MANY, client, header, server};
 use crate::continuation::split;
 use crate::testing::*;
 use crate::wire::{
-    Body, ChunkLists, Codec, Direction, ErrorBody, Header, ReadSegment, Segment, WriteChunk, v2_p3::V2P3,
+    Body, ChunkLists, Codec, Direction, ErrorBody, Header, ReadSegment, Segment, WriteChunk, two::p3::V2P3,
 };
 use crate::{Answer, CloseReason, Config, Form, Limits, Side};
 
@@ -237,7 +237,7 @@ fn v2_07_s6_3_6_parts_of_any_length_make_a_call() {
 #[test]
 fn v2_07_s6_3_6_what_comes_between_is_an_invalid_continuation() {
     let call = |xid: u32| null(xid).message.flatten().0;
-    let property = crate::wire::Exchange::Part { start: vec![] };
+    let property = crate::wire::two::Exchange::Part { start: vec![] };
     let reply = header(10, MANY, Direction::Reply, Body::Message(ChunkLists::default()));
     for (between, answered) in [
         (last(20, &call(20)), true),

@@ -10,14 +10,13 @@ use super::reports::{
 };
 use super::version_two::{EXCHANGING, header_of, message_of, operate, raw};
 use crate::testing::*;
-use crate::wire::round_trips::{
+use crate::wire::two::transmission::{
     BufferGroup, BufferStructure, ErrorReport, Location, Operation, Outcome, PlacedItem, PlacementType,
     ReportedError, ResponseDirection, ResponseLocation, ResponseSet, TARGETABLE, TransmissionId,
     TransmitRequest, TransmitResponse,
 };
-use crate::wire::{
-    Body, ChunkLists, Direction, ErrorBody, Exchange, Profile, Segment, Subset, operation_len,
-};
+use crate::wire::two::{Exchange, Profile, Subset, operation_len};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Segment};
 use crate::{CallError, Config, Form, ReplyPlacement, Versions};
 
 /// Receives of a kilobyte, and one segment of this size for items.

@@ -6,7 +6,8 @@ use rpcrdma_xdr::Stream;
 use super::version_two::{EXCHANGING, PROFILES, faults, header_of, last, message_of, operate, raw, size};
 use crate::characteristics::{EXPERIMENTAL, REGISTERED_MAX, REGISTERED_MOST};
 use crate::testing::*;
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Exchange, Profile, Rest, Subset, Value};
+use crate::wire::two::{Exchange, Profile, Rest, Subset, Value};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody};
 use crate::{
     CallError, Characteristic, Config, Disposition, Exchanged, Limits, Notice, Registered, Side, Versions,
 };

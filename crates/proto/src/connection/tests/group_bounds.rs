@@ -11,10 +11,11 @@ use super::reports::{
 use super::version_two::{EXCHANGING, faults, header_of, last, message_of, raw};
 use crate::limits::Limits;
 use crate::testing::*;
-use crate::wire::round_trips::{
+use crate::wire::two::Profile;
+use crate::wire::two::transmission::{
     ErrorReport, Operation, ReportedError, TransmissionId, TransmitRequest, TransmitResponse,
 };
-use crate::wire::{Body, Direction, ErrorBody, Profile};
+use crate::wire::{Body, Direction, ErrorBody};
 use crate::{CallError, Config, Form, Side, Versions};
 
 fn bounded(continued_len: usize) -> Config {
@@ -134,8 +135,13 @@ fn rtrext_s4_2_a_reply_in_several_sends_is_as_long_as_is_taken() {
 fn i6_a_call_holds_no_more_receives_than_it_fills() {
     for profile in EXCHANGING {
         for (len, copied, receives) in [(4, 8, 0), (1024, 2048, 0), (2048, 0, 2)] {
-            let structure = crate::wire::round_trips::BufferStructure::new([(1024, 0), (2048, 1)].map(
-                |(length, flags)| crate::wire::round_trips::BufferGroup { count: 1, length, align: 4, flags },
+            let structure = crate::wire::two::transmission::BufferStructure::new([(1024, 0), (2048, 1)].map(
+                |(length, flags)| crate::wire::two::transmission::BufferGroup {
+                    count: 1,
+                    length,
+                    align: 4,
+                    flags,
+                },
             ));
             let mut config = server_config();
             config.place_items(structure.unwrap());
@@ -152,7 +158,7 @@ fn i6_a_call_holds_no_more_receives_than_it_fills() {
             for number in [1, 2] {
                 let operation = continuation(number, XMTREQ, if number == 1 { 4 } else { 0 });
                 let mut behind = if number == 1 { all[44 + data..48 + data].to_vec() } else { vec![] };
-                behind.resize(1024 - crate::wire::operation_len(&operation), 0);
+                behind.resize(1024 - crate::wire::two::operation_len(&operation), 0);
                 behind.extend_from_slice(&pattern(data));
                 raw.send(call(profile, 10, operation, behind));
             }
@@ -312,7 +318,7 @@ fn a_call_that_waits_to_leave_again_has_left() {
 #[test]
 fn rtrext_s5_2_a_long_reply_keeps_its_length_while_the_size_is_lowered() {
     use crate::planner::{ReplyGroups, ReplyInput, plan_reply};
-    use crate::wire::round_trips::{ResponseDirection, ResponseLocation};
+    use crate::wire::two::transmission::{ResponseDirection, ResponseLocation};
     let mut encoder = rpcrdma_xdr::Encoder::new();
     [10_u32, 1, 0, 0, 0, 0].iter().for_each(|word| encoder.u32(*word));
     encoder.payload(pattern(9000), MAX, true).unwrap();

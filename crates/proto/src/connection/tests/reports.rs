@@ -9,14 +9,13 @@ use rpcrdma_xdr::Stream;
 use super::version_two::{EXCHANGING, header_of, last, message_of, operate, raw};
 use crate::groups::TransmissionSettings;
 use crate::testing::*;
-use crate::wire::round_trips::{
+use crate::wire::two::transmission::{
     BufferGroup, BufferStructure, ErrorReport, Location, Operation, PlacedItem, Property, ReportedError,
     ResponseDirection, ResponseLocation, ResponseSet, SUPPORT_CONTINUATION, SUPPORT_REQUEST,
     SUPPORT_RESPONSE, TARGETABLE, TransmissionId, TransmitContinuation, TransmitRequest, TransmitResponse,
 };
-use crate::wire::{
-    Body, ChunkLists, Direction, ErrorBody, Exchange, Profile, Segment, Subset, Value, operation_len,
-};
+use crate::wire::two::{Exchange, Profile, Subset, Value, operation_len};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Segment};
 use crate::{CallError, Config, Form, Limits, Side, Sink, Versions};
 
 pub(super) const XMTREQ: u32 = 5;

@@ -6,8 +6,9 @@ use super::reports::{call, request};
 use super::version_two::{EXCHANGING, faults, last, raw};
 use crate::planner::Refusal;
 use crate::testing::*;
-use crate::wire::round_trips::{BufferGroup, BufferStructure, OperationBase, TARGETABLE};
-use crate::wire::{Body, ErrorBody, Profile};
+use crate::wire::two::Profile;
+use crate::wire::two::transmission::{BufferGroup, BufferStructure, OperationBase, TARGETABLE};
+use crate::wire::{Body, ErrorBody};
 use crate::{CallError, ChunkSupport, Config, Features, Form, OperationNumbers, ReplyPlacement, Versions};
 
 /// Receives of a kilobyte, and behind it a segment of eight for an item.
@@ -401,6 +402,6 @@ fn rtrext_s9_2_the_numbers_of_the_tables_are_on_the_wire() {
     let last = raw.received.last().unwrap();
     assert_eq!(last[20..24], [0, 0, 0, 4], "ROPT_REPTERR");
     let Body::Error(ErrorBody::Report(report)) = decode(last).body else { panic!("{last:?}") };
-    let error = crate::wire::round_trips::ReportedError::OperationType { expected: 1, seen: 5 };
+    let error = crate::wire::two::transmission::ReportedError::OperationType { expected: 1, seen: 5 };
     assert_eq!(report.error, error);
 }

@@ -6,8 +6,9 @@ use super::reports::{bare, bodies, call, narrow, plain};
 use super::version_two::{EXCHANGING, raw};
 use crate::groups::TransmissionSettings;
 use crate::testing::*;
-use crate::wire::round_trips::{BufferGroup, BufferStructure, Operation, TARGETABLE, TransmitRequest};
-use crate::wire::{Body, Profile};
+use crate::wire::Body;
+use crate::wire::two::Profile;
+use crate::wire::two::transmission::{BufferGroup, BufferStructure, Operation, TARGETABLE, TransmitRequest};
 use crate::{Config, Form, Limits, Versions};
 
 /// Receives of a kilobyte for the Payload and so many segments of this size for items.

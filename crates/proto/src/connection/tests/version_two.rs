@@ -8,9 +8,8 @@ use rpcrdma_xdr::Stream;
 
 use crate::characteristics::EXPERIMENTAL;
 use crate::testing::*;
-use crate::wire::{
-    Body, ChunkLists, Codec, Direction, ErrorBody, Exchange, Header, Profile, Rest, Subset, Value, v1::V1,
-};
+use crate::wire::two::{Exchange, Profile, Rest, Subset, Value};
+use crate::wire::{Body, ChunkLists, Codec, Direction, ErrorBody, Header, v1::V1};
 use crate::{
     Characteristic, Config, Disposition, Exchanged, Limits, NotExchanged, Notice, Registered, ReverseSupport,
     Side, Versions,

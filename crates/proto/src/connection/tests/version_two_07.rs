@@ -7,10 +7,8 @@ use rpcrdma_sim::FabricConfig;
 use rpcrdma_xdr::Stream;
 
 use crate::testing::*;
-use crate::wire::{
-    Body, ChunkLists, Codec, Direction, ErrorBody, Exchange, Header, Profile, Subset, Value, WriteChunk,
-    v2_p3::V2P3,
-};
+use crate::wire::two::{Exchange, Profile, Subset, Value};
+use crate::wire::{Body, ChunkLists, Codec, Direction, ErrorBody, Header, WriteChunk, two::p3::V2P3};
 use crate::{
     Call, CallError, Characteristic, CloseReason, Config, Limits, NotExchanged, ReverseSupport, Side,
     Versions,

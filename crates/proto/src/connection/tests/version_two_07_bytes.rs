@@ -8,9 +8,9 @@ use super::requester::accepted;
 use super::responder::{at, lists, rpc};
 use super::version_two::{faults, message_of, operate, raw as server};
 use crate::testing::*;
+use crate::wire::two::{Exchange, Profile, Subset, Value};
 use crate::wire::{
-    Body, ChunkLists, Codec, Direction, ErrorBody, Exchange, Header, Profile, Segment, Subset, Value,
-    WriteChunk, v2_p3::V2P3,
+    Body, ChunkLists, Codec, Direction, ErrorBody, Header, Segment, WriteChunk, two::p3::V2P3,
 };
 use crate::{CallError, Config, Limits, Side, Versions};
 

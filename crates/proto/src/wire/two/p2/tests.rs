@@ -1,7 +1,8 @@
 use bytes::{Bytes, BytesMut};
 
 use super::*;
-use crate::wire::{ReadSegment, Segment, Subset, Value};
+use crate::wire::two::{Subset, Value};
+use crate::wire::{ReadSegment, Segment};
 
 const V2P2: super::V2P2 = super::V2P2(OperationBase::Separate);
 

@@ -6,9 +6,9 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::reader::Reader;
 use crate::error::ProtocolError;
 use crate::limits::Limits;
+use crate::wire::reader::Reader;
 
 const WORD: usize = 4;
 /// Elements of a subset that one word holds.

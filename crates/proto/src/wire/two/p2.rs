@@ -1,25 +1,23 @@
 //! The header of RPC-over-RDMA Version Two, profile P2: draft-cel-nfsv4-rpcrdma-version-two-03 §6.2.
 //!
 //! Characteristics, called properties here, have message types of their own, and each Call says what its answer may invalidate.
-//! Decoding is strict and bounded as in [`v1`](super::v1); the chunk lists are the same. No buffer is owned here.
+//! Decoding is strict and bounded as in [`v1`](crate::wire::v1); the chunk lists are the same. No buffer is owned here.
 
 use bytes::{BufMut, BytesMut};
 
 use super::exchange::{Exchange, Operands, Rest, put_subset, put_values};
-use super::lists::{Marks, chunk_lists, lists_len, put_lists};
-use super::reader::Reader;
-use super::round_trips::{Operation, OperationBase};
-use super::v2_p1::direction;
-use super::{
-    Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
-    Invalidation, Profile, RDMA_ERROR, Rules, Shape, open, put_combined, put_error, put_start,
-    put_transmission, transmission,
-};
+use super::optional::{put_combined, put_transmission, transmission};
+use super::p1::direction;
+use super::transmission::{Operation, OperationBase};
+use super::{Profile, VERSION};
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
-
-/// The value of `rdma_vers`.
-pub const VERSION: u32 = 2;
+use crate::wire::lists::{Marks, chunk_lists, lists_len, put_lists};
+use crate::wire::reader::Reader;
+use crate::wire::{
+    Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
+    Invalidation, RDMA_ERROR, Rules, Shape, open, put_error, put_start,
+};
 
 const RDMA2_MSG: u32 = 0;
 const RDMA2_NOMSG: u32 = 1;

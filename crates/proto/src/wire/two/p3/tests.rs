@@ -1,7 +1,8 @@
 use bytes::{Bytes, BytesMut};
 
 use super::*;
-use crate::wire::{Segment, Subset, Value, WriteChunk};
+use crate::wire::two::{Subset, Value};
+use crate::wire::{Segment, WriteChunk};
 
 fn bytes(hex: &str) -> Vec<u8> {
     hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()

@@ -4,26 +4,24 @@
 //! (CALL_MIDDLE, REPLY_MIDDLE); credits can be granted by a message that does nothing else (GRANT). The Call chunk, which is a list
 //! of its own here, is the Position-Zero chunk of [`ChunkLists::read`] as in every other version.
 //!
-//! Decoding is strict and bounded as in [`v1`](super::v1); the chunk lists are the same. No buffer is owned here. What has its
+//! Decoding is strict and bounded as in [`v1`](crate::wire::v1); the chunk lists are the same. No buffer is owned here. What has its
 //! sixteen bytes and is cut off behind them is an XDR error (§7.2), not too short to be looked at.
 
 use bytes::{BufMut, BytesMut};
 
 use super::exchange::{Exchange, Operands, put_values};
-use super::lists::{
+use super::{Profile, VERSION};
+use crate::error::{List, ProtocolError};
+use crate::limits::Limits;
+use crate::wire::lists::{
     Marks, chunk_len, chunk_lists, lists_len, put_lists, put_read_list, put_reply_chunk, put_write_list,
     read_list, read_on, reply_chunk, write_list, write_list_len,
 };
-use super::reader::Reader;
-use super::{
+use crate::wire::reader::Reader;
+use crate::wire::{
     Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
-    Invalidation, Profile, RDMA_ERROR, ReadSegment, Rules, Shape, open, put_error, put_start,
+    Invalidation, RDMA_ERROR, ReadSegment, Rules, Shape, open, put_error, put_start,
 };
-use crate::error::{List, ProtocolError};
-use crate::limits::Limits;
-
-/// The value of `rdma_vers`.
-pub const VERSION: u32 = 2;
 
 /// Of P1 and P2.
 const RDMA2_MSG: u32 = 0;

@@ -26,8 +26,9 @@ use std::ops::RangeInclusive;
 use bytes::{BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
-use super::reader::Reader;
-use super::{FIXED_LEN, Fixed, OPTIONAL_LEN};
+use super::optional::OPTIONAL_LEN;
+use crate::wire::reader::Reader;
+use crate::wire::{FIXED_LEN, Fixed};
 
 /// Its `rdma_opttype`. The documents keep no numbers for experiments with operations; this is out of the range that they keep for
 /// characteristics (xcharext-02 §6.2).

@@ -1,0 +1,239 @@
+//! The typed header that every version decodes to, and the words that are the same in all of them.
+//!
+//! These are plain values; no buffer is owned here. *On error*: only [`Fixed::decode`] can fail, on a message that is too short.
+
+use std::fmt;
+
+use super::reader::Reader;
+use super::segment::ChunkLists;
+use super::two::Exchange;
+use super::two::transmission::{ErrorReport, Operation};
+use super::v1;
+use crate::error::ProtocolError;
+
+/// Bytes of the part that has the same place and meaning in every version (RFC 8166 §4.2, §7).
+pub const FIXED_LEN: usize = 16;
+
+/// `rdma_proc` of an RDMA_ERROR, the same in every version (RFC 8166 §7).
+pub const RDMA_ERROR: u32 = 4;
+/// `rdma_proc` of an RDMA_DONE (RFC 8166 §4.1.2).
+pub const RDMA_DONE: u32 = 3;
+
+/// The fixed part of every header (RFC 8166 §4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    /// `rdma_xid`: the XID of the RPC message carried.
+    pub xid: u32,
+    /// `rdma_vers`.
+    pub version: u32,
+    /// `rdma_credit`: requested in a Call, granted in a Reply.
+    pub credit: u32,
+    /// `rdma_proc`, not yet interpreted.
+    pub procedure: u32,
+}
+
+impl Fixed {
+    /// Reads the first sixteen bytes; the only part that may be looked at before the version is known.
+    ///
+    /// # Errors
+    /// [`ProtocolError::ShortMessage`] below [`FIXED_LEN`] bytes (RFC 8166 §4.5: discarded).
+    pub fn decode(message: &[u8]) -> Result<Self, ProtocolError> {
+        let mut reader = Reader::new(message);
+        let short = || ProtocolError::ShortMessage { len: message.len(), least: FIXED_LEN };
+        Ok(Self {
+            xid: reader.u32().ok_or_else(short)?,
+            version: reader.u32().ok_or_else(short)?,
+            credit: reader.u32().ok_or_else(short)?,
+            procedure: reader.u32().ok_or_else(short)?,
+        })
+    }
+}
+
+/// A decoded transport header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// `rdma_xid`.
+    pub xid: u32,
+    /// `rdma_vers`. Of an ERR_VERS it is the version of the request that failed (RFC 8166 §4.5.1).
+    pub version: u32,
+    /// `rdma_credit`.
+    pub credit: u32,
+    /// Which way it goes, where the header says so: in Version Two. Elsewhere the Payload does (RFC 8166 §4.2.1).
+    pub direction: Option<Direction>,
+    /// `rdma_inv_handle`: what the answer to this Call may invalidate; 0 for nothing. Only in version-two-03 §6.2.3 and later;
+    /// 0 elsewhere.
+    pub invalidate: u32,
+    /// The content that `rdma_proc` selects.
+    pub body: Body,
+}
+
+/// Which way a message goes: `msg_type` of RFC 5531 §9, `rdma_direction` of version-two-01 §4.2.2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// From a Requester to a Responder.
+    #[default]
+    Call,
+    /// From a Responder to a Requester.
+    Reply,
+}
+
+impl Direction {
+    /// Returns the word on the wire.
+    #[must_use]
+    pub const fn word(self) -> u32 {
+        match self {
+            Self::Call => 0,
+            Self::Reply => 1,
+        }
+    }
+
+    /// Returns the direction of a word on the wire; `None` if the word is neither 0 nor 1.
+    #[must_use]
+    pub const fn of(word: u32) -> Option<Self> {
+        match word {
+            0 => Some(Self::Call),
+            1 => Some(Self::Reply),
+            _ => None,
+        }
+    }
+}
+
+impl Header {
+    /// A header of Version One, which says neither direction nor what may be invalidated.
+    #[must_use]
+    pub const fn v1(xid: u32, credit: u32, body: Body) -> Self {
+        Self { xid, version: v1::VERSION, credit, direction: None, invalidate: 0, body }
+    }
+}
+
+/// The content that `rdma_proc` selects (RFC 8166 §4.1.2, §4.2.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// RDMA_MSG: the Payload stream (or what is left of it) follows the header.
+    Message(ChunkLists),
+    /// RDMA_NOMSG: the Payload stream is in a chunk.
+    NoMessage(ChunkLists),
+    /// RDMA_MSGP, deprecated: not sent and refused when received (RFC 8166 §4.6.1), unless it was opted into.
+    Padded {
+        /// `rdma_align`, bytes.
+        align: u32,
+        /// `rdma_thresh`, bytes.
+        threshold: u32,
+        /// The chunk lists.
+        lists: ChunkLists,
+    },
+    /// RDMA_DONE, deprecated: never sent, discarded when received (RFC 8166 §4.6.2).
+    Done,
+    /// RDMA_ERROR.
+    Error(ErrorBody),
+    /// An operation on characteristics: RDMA2_OPTIONAL of xcharext-02 §4, or a message type of its own (version-two-03 §5.3).
+    Exchange(Exchange),
+    /// RDMA2_CALL_MIDDLE, RDMA2_REPLY_MIDDLE: a part of the Payload stream follows, and more messages do (version-two-07 §6.3.6,
+    /// §6.3.9).
+    Middle {
+        /// `rdma_remaining`: bytes of the Payload stream that come in the messages after this one.
+        remaining: u32,
+    },
+    /// ROPT_XMTREQ, ROPT_XMTRESP, ROPT_XMTCONT: what follows is told by the operation (rtrext-02 §9). A ROPT_REPTERR is an
+    /// [`ErrorBody::Report`].
+    Transmission(Operation),
+    /// Several messages in one Send, with these lengths; they follow the header ([`combined`](super::two::combined)).
+    Combined(Vec<u32>),
+    /// RDMA2_GRANT: nothing but `rdma_credit` (version-two-07 §6.3.2).
+    Grant,
+}
+
+/// The arms of an RDMA_ERROR (RFC 8166 §4.5, version-two-03 §6.2.4). A version has some of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorBody {
+    /// ERR_VERS: the inclusive range of versions that the sender supports.
+    Version {
+        /// `rdma_vers_low`.
+        low: u32,
+        /// `rdma_vers_high`.
+        high: u32,
+    },
+    /// ERR_CHUNK, RDMA2_ERR_BAD_HEADER, RDMA2_ERR_BAD_XDR: the header could not be used.
+    Chunk,
+    /// RDMA2_ERR_INVAL_OPTION: an operation that is not known or not supported (version-two-01 §3.1).
+    InvalidOption,
+    /// RDMA2_ERR_INVAL_PROC, later RDMA2_ERR_INVAL_HTYPE: an `rdma_proc` that is not known (version-two-03 §6.2.4).
+    InvalidProcedure,
+    /// RDMA2_ERR_REPLY_RESOURCE: the chunks offered do not hold the reply (version-two-03 §6.2.4); in version-two-07 §7.3.5 the
+    /// Reply chunk, and no segment is named.
+    ReplyResource {
+        /// Which segment is too short, counted from 1 over the Write list and the Reply chunk; 0 if that is not known.
+        segment: u32,
+        /// Bytes needed in it; 0 if that is not known.
+        needed: u32,
+    },
+    /// RDMA2_ERR_SYSTEM: anything else (version-two-03 §6.2.4).
+    System,
+    /// RDMA2_ERR_BAD_PROPVAL: the value of a property that is known is none (version-two-07 §7.2.2).
+    BadValue,
+    /// RDMA2_ERR_INVAL_CONT: a message does not go on as the one before it began (version-two-07 §7.1.4).
+    InvalidContinuation,
+    /// RDMA2_ERR_READ_CHUNKS: more Read chunks than are taken (version-two-07 §7.3.1).
+    ReadChunks {
+        /// How many are.
+        most: u32,
+    },
+    /// RDMA2_ERR_WRITE_CHUNKS: more Write chunks than are taken (version-two-07 §7.3.2).
+    WriteChunks {
+        /// How many are.
+        most: u32,
+    },
+    /// RDMA2_ERR_SEGMENTS: a chunk with more segments than are taken (version-two-07 §7.3.3).
+    Segments {
+        /// How many are.
+        most: u32,
+    },
+    /// RDMA2_ERR_WRITE_RESOURCE: a Write chunk does not hold its item (version-two-07 §7.3.4).
+    WriteResource {
+        /// Which chunk is too short, counted from 1; 0 if that is not known.
+        chunk: u32,
+        /// Bytes needed in it.
+        needed: u32,
+    },
+    /// ROPT_REPTERR: what is wrong with a transmission group (rtrext-02 §9.5).
+    Report(ErrorReport),
+    /// RDMA2_ERR_VERS_MISMATCH: not the version used before on this connection (version-two-07 §7.1.2).
+    VersionMismatch,
+}
+
+impl fmt::Display for ErrorBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { low, high } => write!(f, "versions {low} to {high} only"),
+            Self::Chunk => f.write_str("transport header or chunk error"),
+            Self::InvalidOption => f.write_str("operation not supported"),
+            Self::InvalidProcedure => f.write_str("message type not supported"),
+            Self::ReplyResource { segment: 0, needed: 0 } => {
+                f.write_str("the reply does not fit the chunks offered")
+            }
+            Self::ReplyResource { segment: 0, needed } => {
+                write!(f, "the reply does not fit the chunks offered: it needs {needed} B")
+            }
+            Self::ReplyResource { segment, needed } => {
+                write!(f, "the reply does not fit the chunks offered: segment {segment} needs {needed} B")
+            }
+            Self::System => f.write_str("system error"),
+            Self::BadValue => f.write_str("property with a value that it cannot have"),
+            Self::InvalidContinuation => f.write_str("message that does not go on as it began"),
+            Self::ReadChunks { most } => write!(f, "at most {most} Read chunks"),
+            Self::WriteChunks { most } => write!(f, "at most {most} Write chunks"),
+            Self::Segments { most } => write!(f, "at most {most} segments in a chunk"),
+            Self::WriteResource { chunk: 0, needed } => {
+                write!(f, "a result does not fit its Write chunk: it needs {needed} B")
+            }
+            Self::WriteResource { chunk, needed } => {
+                write!(f, "a result does not fit its Write chunk: number {chunk} needs {needed} B")
+            }
+            Self::Report(ErrorReport { bad, error, .. }) => {
+                write!(f, "transmission {} of the message: {error}", bad.number)
+            }
+            Self::VersionMismatch => f.write_str("another version was used before on this connection"),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! RDMA2_OPTIONAL, by which P1 and P2 carry operations on transmissions and several messages in one Send.
+//!
+//! *On error*: decoding is bounded by [`Limits`]; an operation that does not decode is refused as a whole.
+
+use bytes::{BufMut, BytesMut};
+
+use super::combined;
+use super::exchange::Operands;
+use super::transmission::{
+    Malformed, Operation, OperationBase, OperationType, TransmitRequest, TransmitResponse,
+};
+use crate::error::ProtocolError;
+use crate::limits::Limits;
+use crate::wire::reader::Reader;
+use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN};
+
+/// The bytes before `rdma_optinfo` of an RDMA2_OPTIONAL: fixed part, `rdma_optdir`, `rdma_opttype`, and the length of what follows.
+pub(super) const OPTIONAL_LEN: usize = FIXED_LEN + 3 * 4;
+
+/// Returns the bytes of the header of a Call's first transmission.
+pub(crate) fn request_len(request: &TransmitRequest) -> usize {
+    OPTIONAL_LEN + request.encoded_len()
+}
+
+/// Returns the bytes of the header of a reply's first transmission.
+pub(crate) fn response_len(response: &TransmitResponse) -> usize {
+    OPTIONAL_LEN + response.encoded_len()
+}
+
+/// Returns the bytes of the header of a message with this operation of rtrext-02.
+#[must_use]
+pub fn operation_len(operation: &Operation) -> usize {
+    OPTIONAL_LEN + operation.encoded_len()
+}
+
+/// Reads the body of an RDMA2_OPTIONAL with an operation of rtrext-02, or with several messages; `None` if the number is neither.
+pub(super) fn transmission(
+    (number, base): (u32, OperationBase),
+    reader: &mut Reader<'_>,
+    limits: &Limits,
+) -> Option<Result<Body, ProtocolError>> {
+    if number == combined::OPERATION && limits.combined_messages > 1 {
+        let malformed = |_| ProtocolError::Combined(combined::Malformed::Lengths);
+        let info = Operands { reader, limits }.opaque().map_err(malformed);
+        let lengths = info.and_then(|info| {
+            combined::lengths(&info, limits.combined_messages).map_err(ProtocolError::Combined)
+        });
+        return Some(lengths.map(Body::Combined));
+    }
+    let kind = OperationType::of(number, base)?;
+    let cut = || ProtocolError::RoundTrips(Malformed::Truncated);
+    let info = Operands { reader, limits }.opaque().map_err(|_| cut());
+    let decoded = info.and_then(|info| Operation::decode(kind, &info, limits)).map_err(|error| match kind {
+        // An error is never answered (RFC 8166 §4.5).
+        OperationType::Report => ProtocolError::ErrorTruncated,
+        _ => error,
+    });
+    Some(decoded.map(|operation| match operation {
+        Operation::Report(report) => Body::Error(ErrorBody::Report(report)),
+        operation => Body::Transmission(operation),
+    }))
+}
+
+/// Appends an RDMA2_OPTIONAL of several messages from its `rdma_proc` on.
+pub(super) fn put_combined(procedure: u32, direction: Direction, lengths: &[u32], out: &mut BytesMut) {
+    out.put_u32(procedure);
+    out.put_u32(direction.word());
+    out.put_u32(combined::OPERATION);
+    combined::put(lengths, out);
+}
+
+/// Appends an RDMA2_OPTIONAL from its `rdma_proc` on.
+pub(super) fn put_transmission(
+    (procedure, base): (u32, OperationBase),
+    direction: Direction,
+    operation: &Operation,
+    out: &mut BytesMut,
+) {
+    out.put_u32(procedure);
+    out.put_u32(direction.word());
+    out.put_u32(operation.kind().number(base));
+    out.put_u32(u32::try_from(operation.encoded_len()).unwrap_or(u32::MAX));
+    operation.encode(out);
+}
