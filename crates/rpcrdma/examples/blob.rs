@@ -1,5 +1,5 @@
-//! A store of blobs by key as an RPC program of one's own. The data of PUT and GET is DDP-eligible: over RDMA it travels
-//! in chunks. `cargo run -p rpcrdma --example blob` shows how, over software iWARP.
+//! An RPC program written for this example: a store of blobs by key. The data of PUT and GET is DDP-eligible: over RDMA
+//! it travels in chunks. `cargo run -p rpcrdma --example blob` shows that, over software iWARP.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -54,7 +54,7 @@ impl Program for Store {
     }
 
     fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
-        // PUT says whether there was a blob before: executed twice it would say so falsely.
+        // PUT returns whether there was a blob before, so a second execution would return a false answer.
         let name = ["NULL", "PUT", "GET"].get(usize::try_from(procedure).ok()?)?;
         let effect = if procedure == GET { Effect::Idempotent } else { Effect::Data };
         Some(Procedure { name, effect })

@@ -1,5 +1,5 @@
-//! A notice board that calls its readers (RFC 8167). A reader serves a program of its own on the connection that it opened
-//! and subscribes by a call; for every note that is posted, the server calls that program of each subscriber.
+//! A notice board that calls its readers (RFC 8167). A reader serves a program of its own on the connection that it
+//! opened and subscribes by a call. For every note that is posted, the server calls that program of each subscriber.
 //! `cargo run -p rpcrdma --example callback` does so over software iWARP.
 
 use std::error::Error;
@@ -15,11 +15,11 @@ use rpcrdma_verbs::{Connector, Listener};
 use rpcrdma_xdr::{Decoder, Stream, Xdr, encode};
 use tokio::sync::mpsc;
 
-/// Served by the server.
+/// The server serves this program.
 const BOARD: u32 = 0x2000_b0a4;
 const SUBSCRIBE: u32 = 1;
 const POST: u32 = 2;
-/// Served by clients.
+/// Clients serve this program.
 const READER: u32 = 0x2000_4ead;
 const NOTE: u32 = 1;
 
@@ -29,7 +29,7 @@ struct Note(#[xdr(max = 255)] String);
 #[derive(Default)]
 struct Board(Arc<Mutex<Vec<Backchannel>>>);
 
-/// Calls every reader; says how many took the note. Those whose connection has ended are subscribers no longer.
+/// Calls every reader; returns how many took the note. Readers whose connection has ended are no longer subscribed.
 async fn post(readers: Arc<Mutex<Vec<Backchannel>>>, note: Note) -> Result<Stream, CallFailure> {
     let all = readers.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut took = 0_u32;
@@ -62,7 +62,7 @@ impl Program for Board {
                 return post(readers, arguments.decode_all()?).await;
             }
             arguments.finish()?;
-            // None over TCP: there is no way back.
+            // `None` over TCP, which has no reverse direction.
             let reader = context.backchannel().ok_or(CallFailure::ProcedureUnavailable)?;
             readers.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
             Ok(Stream::new())
@@ -90,7 +90,7 @@ impl Program for Reader {
     fn call(&self, _context: CallContext, arguments: Decoder) -> ResponseFuture {
         let taken = arguments.decode_all().map(|Note(text)| self.0.send(text));
         Box::pin(async move {
-            // Nobody reads any more.
+            // The receiver of the notes is gone.
             taken?.map_err(|_| CallFailure::SystemError)?;
             Ok(Stream::new())
         })
@@ -123,7 +123,7 @@ pub(crate) async fn run(
             read.recv().await.ok_or("no note")?
         );
     }
-    // A reader without a connection is no subscriber.
+    // A reader without a connection is not subscribed.
     reader.close().await;
     let note = encode(&Note("the doors are shut".to_owned()))?;
     let posted = writer.call(Call::new(BOARD, 1, POST).name("POST").arguments(note).results(4)).await?;

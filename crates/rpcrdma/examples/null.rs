@@ -1,6 +1,6 @@
-//! NULL calls one after the other on the simulated fabric, client and server in one thread: nothing but the work of a call, for
-//! tools that count instructions (`scripts/null-instructions.sh`).
-//! `cargo run --release -p rpcrdma --example null -- 1|p1|p2 COUNT`
+//! Makes NULL calls one after the other on the simulated fabric, client and server in one thread. The run does nothing
+//! but the work of a call, for tools that count instructions (`scripts/null-instructions.sh`). `cargo run --release -p
+//! rpcrdma --example null -- 1|p1|p2|p3 COUNT`
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use rpcrdma::{Client, ClientConfig, Profile, Server, ServerConfig, Versions};
 use rpcrdma_sim::{Fabric, FabricConfig};
 use tokio::sync::oneshot;
 
-/// Nobody serves it: PROG_UNAVAIL is an answer as good as any.
+/// No server has this program: the reply PROG_UNAVAIL serves as well as any other.
 const PROGRAM: u32 = 0x2000_0000;
 
 fn main() -> Result<(), Box<dyn Error>> {

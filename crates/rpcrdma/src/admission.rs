@@ -1,10 +1,10 @@
-//! How many connections a server has at a time: in total, from one address or IPv6 network ([`Origin`]), and half open.
+//! Limits on the connections of a server: in total, from one address or IPv6 network ([`Origin`]), and half open.
 //!
-//! Places are shared out fairly ([`is_fair`]): what one address can have shrinks with what is left, so that a few addresses do not
-//! keep all others out (I6). The first place of an address is there as long as there is any.
+//! Places are shared out fairly ([`is_fair`]): as places run out, the limit of an address shrinks. So a few addresses
+//! cannot keep all others out (I6). An address without a place gets its first as long as any is free.
 //!
-//! A [`Place`] is taken before anything else is done for a connection and given back when it is dropped: when the connection
-//! has ended and its last handler too.
+//! The server takes a [`Place`] before it does anything else for a connection. The place becomes free when it is
+//! dropped: when the connection has ended, and its last handler too.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,17 +16,17 @@ use thiserror::Error;
 
 use crate::owners::NoOwner;
 
-/// Why a connection was refused.
+/// The reason why a connection was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub(crate) enum Refused {
-    /// As many connections as the server allows.
+    /// The server has as many connections as it allows.
     #[error("the server has {limit} connections, its limit")]
     Connections {
         /// The limit.
         limit: usize,
     },
-    /// As many connections from this address as the server allows.
+    /// The address has as many connections as the server allows to one address.
     #[error("{peer} has {limit} connections, the limit for one address")]
     PerPeer {
         /// The address, or the network.
@@ -34,23 +34,24 @@ pub(crate) enum Refused {
         /// The limit.
         limit: usize,
     },
-    /// What is left is for other addresses.
+    /// The free places are for other addresses.
     #[error("{peer} has {held} connections, and {left} are left for all addresses")]
     Unfair {
         /// The address, or the network.
         peer: Origin,
-        /// Connections from there.
+        /// Connections of the address.
         held: usize,
-        /// Places that nobody has.
+        /// Free places.
         left: usize,
     },
-    /// As many connections being set up as the server allows.
+    /// As many connections are being set up as the server allows.
     #[error("{limit} connections are being set up, the limit")]
     HalfOpen {
         /// The limit.
         limit: usize,
     },
-    /// Half of them from this address: one silent peer must not keep all others out.
+    /// The address has half of the connections that may be set up at a time: one silent peer must not keep all others
+    /// out.
     #[error("{peer} has {limit} connections being set up, the limit for one address")]
     HalfOpenPeer {
         /// The address, or the network.
@@ -58,22 +59,22 @@ pub(crate) enum Refused {
         /// The limit.
         limit: usize,
     },
-    /// What is left is for other addresses.
+    /// The free places for set-up are for other addresses.
     #[error("{peer} has {held} connections being set up, and {left} can be for all addresses")]
     HalfOpenUnfair {
         /// The address, or the network.
         peer: Origin,
-        /// Connections being set up from there.
+        /// Connections of the address that are being set up.
         held: usize,
-        /// Places that nobody has.
+        /// Free places.
         left: usize,
     },
-    /// From this machine, and it is not known from whom.
+    /// The connection comes from this machine, and its owner is unknown.
     #[error(transparent)]
     NoOwner(#[from] NoOwner),
 }
 
-/// Counts connections.
+/// The count of connections, with its limits.
 #[derive(Debug, Clone)]
 pub(crate) struct Admission {
     inner: Arc<Inner>,
@@ -94,7 +95,7 @@ struct State {
     by_peer: HashMap<Origin, Count>,
 }
 
-/// What one address has.
+/// Connections of one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Count {
     total: usize,
@@ -142,7 +143,7 @@ impl Admission {
         Ok(Place { inner: Arc::clone(&self.inner), peer, half_open })
     }
 
-    /// Connections now, half-open ones included.
+    /// Returns the number of connections now, half-open ones included.
     pub(crate) fn connections(&self) -> usize {
         self.inner.lock().total
     }
@@ -150,13 +151,13 @@ impl Admission {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing under the lock can panic half way.
+        // A panic cannot interrupt a change half way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// A connection of `peer` is no longer half open.
+    /// Counts a connection of `peer` as no longer half open.
     fn opened(&mut self, peer: Option<Origin>) {
         self.half_open -= 1;
         if let Some(count) = peer.and_then(|peer| self.by_peer.get_mut(&peer)) {
@@ -164,7 +165,7 @@ impl State {
         }
     }
 
-    /// A connection of `peer` is gone.
+    /// Removes a connection of `peer` from the counts.
     fn closed(&mut self, peer: Option<Origin>) {
         self.total -= 1;
         if let Some(peer) = peer
@@ -187,7 +188,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The connection is set up.
+    /// Marks the connection as set up.
     pub(crate) fn opened(&mut self) {
         if std::mem::take(&mut self.half_open) {
             self.inner.lock().opened(self.peer);
@@ -221,7 +222,7 @@ mod tests {
         first.opened();
         let second = admission.admit(peer(1, 2), true).unwrap();
         assert!(matches!(admission.admit(peer(1, 3), false), Err(Refused::PerPeer { limit: 2, .. })));
-        // The same host through a dual-stack socket.
+        // The host of the first two connections, through a dual-stack socket.
         let mapped = "[::ffff:192.0.2.1]:9".parse().ok();
         assert!(matches!(admission.admit(mapped, false), Err(Refused::PerPeer { .. })));
         let third = admission.admit(peer(2, 1), false).unwrap();
@@ -274,7 +275,7 @@ mod tests {
         let refused = admission.admit(peer(1, 9), true).unwrap_err();
         assert!(matches!(refused, Refused::HalfOpenPeer { limit: 2, .. }), "{refused}");
         places.push(admission.admit(peer(2, 1), true).unwrap());
-        // One of four places is left: for one who has none.
+        // The last of four places is for an address that has none.
         let refused = admission.admit(peer(2, 2), true).unwrap_err();
         assert!(matches!(refused, Refused::HalfOpenUnfair { held: 1, left: 1, .. }), "{refused}");
         places.push(admission.admit(peer(3, 1), true).unwrap());
@@ -291,7 +292,7 @@ mod tests {
         for (addresses, each) in [(1, 256), (2, 170), (10, 46), (100, 5)] {
             let admission = Admission::new(512, 256, 64);
             let mut places = Vec::new();
-            // In turns, until nobody gets another.
+            // In turns, until no address gets another place.
             loop {
                 let before = places.len();
                 places.extend((1..=addresses).filter_map(|last| admission.admit(peer(last, 1), false).ok()));
@@ -301,12 +302,12 @@ mod tests {
             }
             let held = places.len() / usize::from(addresses);
             assert!(held.abs_diff(each) <= 1, "{addresses}: {held}");
-            // What is left is as much as each has, for those who come now.
+            // The places left over are as many as each address has. Newcomers get them.
             for last in 200..=204 {
                 places.push(admission.admit(peer(last, 1), false).unwrap());
             }
         }
-        // Who may have all may have all.
+        // If one address may have all places, it gets them.
         let admission = Admission::new(8, 8, 8);
         let places: Vec<_> = (0..8).map(|port| admission.admit(peer(1, port), false).unwrap()).collect();
         assert_eq!(places.len(), 8);

@@ -1,18 +1,19 @@
 //! [`Backchannel`]: calls of a server to its client, on the connection that the client opened (RFC 8167).
 //!
-//! ONC RPC clients open connections, servers wait for them. So a handle names the reverse direction of *one* connection and
-//! dies with it; the client's next connection is another backchannel. What a server calls, and when, is the upper layer's: it
-//! must not call before the client has said that it serves something (RFC 8167 §6), commonly by a call whose handler keeps
+//! ONC RPC clients open connections, and servers accept them. So a handle names the reverse direction of *one*
+//! connection and ends with that connection; the client's next connection has another backchannel. The upper layer
+//! decides which calls a server makes, and when. The server must not call before the client has announced that it
+//! serves something (RFC 8167 §6). Commonly the announcement is a call whose handler keeps
 //! [`ConnectionContext::backchannel`].
 //!
-//! The task of the connection owns the requester. A [`Backchannel`] leaves it orders, [`Reverse`] is where that task takes
-//! them and leaves the replies.
+//! The task of the connection owns the requester. A [`Backchannel`] queues orders for that task. [`Reverse`] is the
+//! task's side: it takes the orders and delivers the replies.
 //!
-//! *Who owns which buffer.* A call's arguments and sinks go to the connection with it. When its future is dropped, they stay
+//! *Buffers.* A call's arguments and sinks go to the connection with the call. When its future is dropped, they stay
 //! there until the reply or a timer (rule I10).
 //!
-//! *What happens on error.* Every call ends with its reply or one [`CallError`]; when the connection ends, those in flight
-//! with [`CallError::ConnectionLost`], those that had not left and all later ones with [`CallError::Unreachable`].
+//! *Errors.* Every call ends with its reply or one [`CallError`]. When the connection ends, calls in flight end with
+//! [`CallError::ConnectionLost`]. Calls that had not left, and all later ones, end with [`CallError::Unreachable`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,21 +34,22 @@ use crate::error::CallError;
 use crate::trace::Calling;
 use crate::xid::Xids;
 
-/// The reverse direction of one RPC-over-RDMA connection: a server calls its client. Cheap to clone.
+/// The reverse direction of one RPC-over-RDMA connection, by which a server calls its client. Cheap to clone.
 ///
-/// While a handle is kept the connection is not closed for being idle; it is closed for every other reason all the same.
+/// As long as a handle exists, the connection is not closed for being idle. Every other reason still closes it.
 pub struct Backchannel {
     shared: Arc<Shared>,
 }
 
-/// What a connection lets the handlers of its calls do besides answering, by the context of a call.
+/// Access from a call's handler to the connection that the call came on.
 pub trait ConnectionContext {
-    /// At a server: the way to call the client back on the connection that the call came on. `None` over TCP, and at a
-    /// client.
+    /// Returns the reverse direction of the connection, by which a server calls its client back. `None` over TCP, and
+    /// at a client.
     fn backchannel(&self) -> Option<Backchannel>;
 
-    /// At a client that serves programs (RFC 8167): the client itself, to call the server. `None` at a server, and when the
-    /// last handle of the client is gone. It is weak until it is asked for, so that a program does not keep its client open.
+    /// Returns the client itself, for calls to the server, at a client that serves programs (RFC 8167). `None` at a
+    /// server, and when the last handle of the client is gone. The context refers to the client weakly, so a program
+    /// does not keep its client open.
     fn forechannel(&self) -> Option<Client>;
 }
 
@@ -61,47 +63,47 @@ impl ConnectionContext for CallContext {
     }
 }
 
-/// What all backchannels of a server have in common.
+/// State that all backchannels of a server share.
 #[derive(Debug)]
 pub(crate) struct Backchannels {
-    /// Those of connections that are open.
+    /// Backchannels of open connections.
     open: Mutex<IdMap<u64, Weak<Shared>>>,
     next: AtomicU64,
     xids: Mutex<Xids>,
     calls: AtomicU64,
 }
 
-/// Makes handles of one backchannel.
+/// The source of handles to one backchannel.
 pub(crate) struct Source(Arc<Shared>);
 
 struct Shared {
     server: Arc<Backchannels>,
     peer: Option<SocketAddr>,
-    /// Calls in progress at a time.
+    /// Most calls in progress at a time.
     limit: usize,
-    /// For a reply, if the call does not say.
+    /// Time for a reply, unless the call sets one.
     timeout: Duration,
     state: Mutex<State>,
-    /// Why the connection ended.
+    /// The reason why the connection ended.
     ended: watch::Sender<Option<String>>,
-    /// Handles that are kept.
+    /// Handles that exist.
     handles: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
-    /// The connection's task.
+    /// The waker of the connection's task.
     waker: Option<Waker>,
     orders: Vec<Order>,
     /// Calls whose futures have not ended.
     in_progress: usize,
-    /// Names calls.
+    /// The number of the next call.
     next: u64,
-    /// The connection takes nothing any more.
+    /// Whether the connection takes no more orders.
     ended: bool,
 }
 
-/// What the connection's task is to do.
+/// An order for the connection's task.
 enum Order {
     Call { number: u64, xid: u32, call: Box<Call>, answer: Answer },
     Abandon(u64),
@@ -110,30 +112,32 @@ enum Order {
 type Answer = oneshot::Sender<Result<IncomingReply, CallError>>;
 
 impl Backchannel {
-    /// Makes a call and waits for its reply. Credits are those of the reverse direction (RFC 8167 §4.1): one call before the
-    /// client's first reply, then as many as it grants and as [`protocol.calls`](crate::Config::calls) asks for; the others
-    /// wait. Messages are inline only unless both sides set [`reverse_chunks`](crate::Config::reverse_chunks).
+    /// Makes a call and waits for its reply. Credits are those of the reverse direction (RFC 8167 §4.1). Before the
+    /// client's first reply, one call may leave. After it, as many may as the client grants and as
+    /// [`protocol.calls`](crate::Config::calls) asks for; further calls wait. Messages are inline only, unless both
+    /// sides set [`reverse_chunks`](crate::Config::reverse_chunks).
     ///
-    /// The future may be dropped at any point: what was sent may then still be carried out. Never sent again by itself, see
-    /// [`call_as`](Self::call_as).
+    /// The future may be dropped at any point: a call that was sent may still be carried out. A call is never sent
+    /// again by itself, see [`call_as`](Self::call_as).
     ///
     /// # Errors
-    /// [`CallError`]; [`CallError::execution`] says what is known about the call's execution.
+    /// [`CallError`]; [`CallError::execution`] states what is known about the call's execution.
     pub async fn call(&self, call: Call) -> Result<Reply, CallError> {
         self.call_as(self.next_xid(), call).await
     }
 
-    /// An XID that no call of this server has had for the last 2^32 calls.
+    /// Returns an XID that no call of this server has had for the last 2^32 calls.
     #[must_use]
     pub fn next_xid(&self) -> u32 {
         self.shared.server.next_xid()
     }
 
-    /// Makes a call under an XID of [`next_xid`](Self::next_xid). A call whose connection was lost can so be sent again on the
-    /// backchannel of the next connection, under the XID that it had (RFC 8167 §5.4): the client's reply cache knows it again.
+    /// Makes a call under an XID of [`next_xid`](Self::next_xid). A call whose connection was lost can so be sent
+    /// again, under its earlier XID, on the backchannel of the next connection (RFC 8167 §5.4). The client's reply
+    /// cache then recognizes the call.
     ///
     /// # Errors
-    /// As [`call`](Self::call); [`CallError::Unsendable`] if the XID is that of a call in progress on this connection.
+    /// As [`call`](Self::call); [`CallError::Unsendable`] if a call in progress on this connection has the XID.
     pub async fn call_as(&self, xid: u32, call: Call) -> Result<Reply, CallError> {
         let calling = Calling::new(&call);
         let result = self.shared.exchange(xid, call).await.and_then(Reply::try_from);
@@ -141,22 +145,22 @@ impl Backchannel {
         result
     }
 
-    /// The client.
+    /// Returns the address of the client.
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.shared.peer
     }
 
-    /// Why the connection ended; `None` while it has not.
+    /// Returns the reason why the connection ended; `None` while it is open.
     #[must_use]
     pub fn ended(&self) -> Option<String> {
         self.shared.ended.borrow().clone()
     }
 
-    /// Waits until the connection has ended; says why. From then on every call fails.
+    /// Waits until the connection has ended, and returns the reason. From then on every call fails.
     pub async fn wait_ended(&self) -> String {
         let mut ended = self.shared.ended.subscribe();
-        // The sender is ours: it lives as long as this.
+        // `self` owns the sender, so the channel stays open.
         let reason = ended.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
         reason.unwrap_or_default()
     }
@@ -178,7 +182,7 @@ impl Drop for Backchannel {
     }
 }
 
-/// Two are equal if they are the same connection's.
+/// Two handles are equal if they belong to the same connection.
 impl PartialEq for Backchannel {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
@@ -214,7 +218,7 @@ impl Backchannels {
         }
     }
 
-    /// Those of connections that are open, oldest first.
+    /// Returns the backchannels of open connections, oldest first.
     pub(crate) fn open(&self) -> Vec<Backchannel> {
         let open = self.lock();
         let mut found: Vec<(u64, Source)> =
@@ -224,7 +228,7 @@ impl Backchannels {
         found.iter().map(|(_, source)| source.backchannel()).collect()
     }
 
-    /// Calls made so far.
+    /// Returns the number of calls made so far.
     pub(crate) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
@@ -234,14 +238,14 @@ impl Backchannels {
     }
 
     fn lock(&self) -> MutexGuard<'_, IdMap<u64, Weak<Shared>>> {
-        // A map of plain values is consistent whatever unwinds.
+        // A map of plain values stays consistent when a thread panics.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing under the lock can panic half way.
+        // A panic cannot interrupt a change half way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -271,7 +275,7 @@ impl Shared {
         let mut in_progress = InProgress { shared: self, number, answered: false };
         let result = answered.await;
         in_progress.answered = true;
-        // Without an answer the connection's task was dropped with the call.
+        // Without an answer, the connection's task was dropped together with the call.
         result.unwrap_or_else(|_| {
             let reason = self.ended.borrow().clone().unwrap_or_default();
             Err(CallError::ConnectionLost { reason })
@@ -312,13 +316,13 @@ impl Drop for InProgress<'_> {
 /// The connection's end of its backchannel.
 pub(crate) struct Reverse {
     shared: Arc<Shared>,
-    /// Under which it is listed.
+    /// The number under which the server lists this backchannel.
     number: u64,
     calls: IdMap<CallId, Waiting>,
     names: HashMap<u64, CallId>,
 }
 
-/// A call that the connection has.
+/// A call that the connection was given.
 struct Waiting {
     number: u64,
     after: Duration,
@@ -326,7 +330,7 @@ struct Waiting {
 }
 
 impl Reverse {
-    /// The backchannel of a new connection, listed at its server.
+    /// Creates the backchannel of a new connection and lists it at its server.
     pub(crate) fn new(
         server: Arc<Backchannels>,
         peer: Option<SocketAddr>,
@@ -347,17 +351,17 @@ impl Reverse {
         Self { shared, number, calls: IdMap::default(), names: HashMap::new() }
     }
 
-    /// What handlers get.
+    /// Returns the source of handles for handlers.
     pub(crate) fn source(&self) -> Source {
         Source(Arc::clone(&self.shared))
     }
 
-    /// Whether the connection has calls whose callers wait.
+    /// Returns whether callers wait for calls on the connection.
     pub(crate) fn in_progress(&self) -> bool {
         !self.calls.is_empty()
     }
 
-    /// Carries out what was ordered since the last time; `true` if anything was.
+    /// Carries out the orders since the last time; returns whether there were any.
     pub(crate) fn advance(&mut self, connection: &mut Connection, now: Instant, cx: &Context<'_>) -> bool {
         let orders = {
             let mut state = self.shared.lock();
@@ -410,7 +414,7 @@ impl Reverse {
         }
     }
 
-    /// A call has ended.
+    /// Delivers the result of a call that has ended.
     pub(crate) fn reply(&mut self, id: CallId, result: Result<IncomingReply, CallFailure>) {
         let Some(Waiting { number, after, answer }) = self.calls.remove(&id) else { return };
         self.names.remove(&number);
@@ -418,7 +422,7 @@ impl Reverse {
         drop(answer.send(result.map_err(|failure| CallError::from_failure(failure, after, None))));
     }
 
-    /// The connection has ended, all its events being handled.
+    /// Ends all calls after the connection has ended and all its events are handled.
     pub(crate) fn end(&mut self, reason: String) {
         self.shared.server.lock().remove(&self.number);
         self.shared.ended.send_if_modified(|ended| {
@@ -437,7 +441,7 @@ impl Reverse {
                 drop(answer.send(Err(self.shared.gone())));
             }
         }
-        // Dropped without an answer: what they did is unknown.
+        // Dropped without an answer: their execution is unknown.
         self.calls.clear();
         self.names.clear();
     }

@@ -1,4 +1,5 @@
-//! What a caller gives to a [`Client`](crate::Client) or a [`Backchannel`](crate::Backchannel), and gets back.
+//! Calls that a caller gives to a [`Client`](crate::Client) or a [`Backchannel`](crate::Backchannel), and their
+//! replies.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use crate::error::CallError;
 
 /// Longest RPC reply header, in bytes: six words and a verifier of 400 bytes (RFC 5531 §8.2, §9).
 const REPLY_HEADER_MAX: usize = 24 + 400;
-/// Bytes that follow it in the longest refusal, PROG_MISMATCH.
+/// Bytes that follow the header in the longest refusal, PROG_MISMATCH.
 const REFUSAL_MAX: usize = 8;
 
-/// One RPC call.
+/// An RPC call.
 ///
 /// ```
 /// use rpcrdma::{Call, Sink};
@@ -22,51 +23,52 @@ const REFUSAL_MAX: usize = 8;
 ///
 /// let mut arguments = Encoder::new();
 /// arguments.u32(7);
-/// // Results of at most 128 bytes, and a DDP-eligible one of up to 1 MiB besides.
+/// Results of at most 128 bytes, plus a DDP-eligible result of up to 1 MiB.
 /// let call = Call::new(0x2000_0001, 1, 3).arguments(arguments.finish()).results(128).sink(Sink::Pool(1 << 20));
 /// # let _ = call;
 /// ```
 #[derive(Debug)]
 pub struct Call {
-    /// RPC program.
+    /// RPC program number.
     pub program: u32,
-    /// Its version.
+    /// Version of the program.
     pub version: u32,
-    /// The procedure.
+    /// Procedure number.
     pub procedure: u32,
     /// The procedure's name, for traces.
     pub name: &'static str,
-    /// Who calls.
+    /// The caller's identity.
     pub credential: Credential,
-    /// The encoded arguments; DDP-eligible ones are marked in it.
+    /// The encoded arguments; the stream marks the DDP-eligible items.
     pub arguments: Stream,
-    /// How large the results can be.
+    /// The largest possible results.
     pub reply: ReplyShape,
-    /// For the reply, reconnecting included; `None` for that of the configuration. A call has more time while its data, or that
-    /// of calls before it, moves at the [least rate](rpcrdma_proto::Timeouts::least_rate).
+    /// Time for the reply, reconnecting included; `None` for that of the configuration. The time grows while data of
+    /// the call, or of calls before it, moves at the [least rate](rpcrdma_proto::Timeouts::least_rate).
     pub timeout: Option<Duration>,
-    /// Whether the call is sent again if the connection is lost before its reply came (rule I8). The server's reply cache
-    /// makes that safe for procedures that must not be repeated; without it the call then fails. A call through a
-    /// [`Backchannel`](crate::Backchannel) always fails then: only the client can connect again (RFC 8167 §5.4).
+    /// Whether the call is sent again if the connection is lost before its reply came (rule I8); if not, the call fails
+    /// then. The server's reply cache makes sending again safe for procedures that must not be repeated. A call through
+    /// a [`Backchannel`](crate::Backchannel) always fails then: only the client can connect again (RFC 8167 §5.4).
     pub retransmit: bool,
 }
 
-/// How large the results of a call can be: what the client offers memory for before it calls (RFC 8166 §4.3).
+/// The largest results that a call can have. The client offers memory for them before it calls (RFC 8166 §4.3).
 ///
-/// Sizes that are too small make the server refuse the call
-/// ([`CallError::Chunk`](crate::CallError::Chunk)) where the reply does not fit.
+/// If a size is too small and the reply does not fit, the server refuses the call
+/// ([`CallError::Chunk`](crate::CallError::Chunk)).
 #[derive(Debug, Default)]
 pub struct ReplyShape {
-    /// Largest encoded size of the results in bytes, *without* the data of those in `sinks`. The RPC reply header is
-    /// added by the client.
+    /// Largest encoded size of the results in bytes, *without* the data of results in `sinks`. The client adds the RPC
+    /// reply header.
     pub max_len: usize,
-    /// One for each DDP-eligible result, in the order of the results: where its data goes. Over TCP the data comes with
-    /// the record, and these are dropped unused.
+    /// Destinations for the data of DDP-eligible results: one for each, in the order of the results. Over TCP the data
+    /// comes with the record, and the sinks are dropped unused.
     pub sinks: Vec<Sink>,
 }
 
 impl Call {
-    /// A call without arguments and results, as anonymous, retransmitted if need be.
+    /// Creates a call without arguments and results, with an anonymous credential. The call is sent again if its
+    /// connection is lost.
     #[must_use]
     pub fn new(program: u32, version: u32, procedure: u32) -> Self {
         Self {
@@ -89,7 +91,7 @@ impl Call {
         self
     }
 
-    /// Sets who calls.
+    /// Sets the caller's credential.
     #[must_use]
     pub fn credential(mut self, credential: Credential) -> Self {
         self.credential = credential;
@@ -103,14 +105,14 @@ impl Call {
         self
     }
 
-    /// Sets the largest size of the results in bytes, without the data of those that have a sink.
+    /// Sets the largest size of the results in bytes, without the data of results that have a sink.
     #[must_use]
     pub fn results(mut self, max_len: usize) -> Self {
         self.reply.max_len = max_len;
         self
     }
 
-    /// Adds the place for the next DDP-eligible result.
+    /// Adds the sink for the next DDP-eligible result.
     #[must_use]
     pub fn sink(mut self, sink: Sink) -> Self {
         self.reply.sinks.push(sink);
@@ -124,7 +126,7 @@ impl Call {
         self
     }
 
-    /// Never sends the call twice: if the connection is lost it fails.
+    /// Forbids sending the call twice: if its connection is lost, the call fails.
     #[must_use]
     pub fn once(mut self) -> Self {
         self.retransmit = false;
@@ -133,7 +135,7 @@ impl Call {
 }
 
 impl Call {
-    /// The RPC message under this XID, and how large its results can be.
+    /// Returns the RPC message under this XID, and the largest results.
     pub(crate) fn into_message(self, xid: u32) -> Result<(Stream, ReplyShape), EncodeError> {
         let header = CallHeader {
             xid,
@@ -146,7 +148,7 @@ impl Call {
         Ok((header.with_arguments(self.arguments)?, self.reply))
     }
 
-    /// The call as a requester of RPC-over-RDMA takes it.
+    /// Converts the call to the form that a requester of RPC-over-RDMA takes.
     pub(crate) fn into_protocol(self, xid: u32, timeout: Duration) -> Result<proto::Call, EncodeError> {
         let (program, version, procedure) = (self.program, self.version, self.procedure);
         let (message, reply) = self.into_message(xid)?;
@@ -171,14 +173,14 @@ impl Call {
 pub struct Reply {
     /// The XID that matched the reply to the call.
     pub xid: u32,
-    /// The results, from the first byte behind the RPC header on. Slices of it keep the memory of the message.
+    /// The results, from the first byte behind the RPC header. Slices of them keep the memory of the message.
     pub results: Decoder,
     /// How call and reply travelled.
     pub travelled: Transfer,
 }
 
 impl Reply {
-    /// Takes the RPC header off a reply.
+    /// Decodes the RPC header of a reply.
     pub(crate) fn open(mut message: Decoder, travelled: Transfer) -> Result<Self, CallError> {
         let header: ReplyHeader = message.decode()?;
         header.success()?;
@@ -204,17 +206,17 @@ impl TryFrom<IncomingReply> for Reply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Transfer {
-    /// Over what.
+    /// The transport.
     pub transport: Transport,
-    /// The call (of its last transmission).
+    /// How the call travelled, in its last transmission.
     pub call: Travelled,
-    /// The reply.
+    /// How the reply travelled.
     pub reply: Travelled,
-    /// Who closed the windows that were offered to the Responder.
+    /// How the windows that were offered to the Responder were invalidated.
     pub invalidations: Invalidations,
 }
 
-/// What a connection runs over.
+/// The transport of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
@@ -244,7 +246,7 @@ impl fmt::Display for Transfer {
     }
 }
 
-/// Writes the way of one message.
+/// How one message travelled, for display.
 pub(crate) struct Way<'a>(pub(crate) &'a Travelled);
 
 impl fmt::Display for Way<'_> {

@@ -1,17 +1,17 @@
 //! [`Client`]: calls RPC programs of one server over RDMA or TCP.
 //!
-//! A client is one connection at a time that is opened again when it is lost, and any number of calls in flight on it.
-//! Cloning shares it; it closes when the last clone is gone.
+//! A client has one connection at a time, opens it again when it is lost, and has any number of calls in flight on it.
+//! Clones share the client; it closes when the last clone is gone.
 //!
-//! A client can serve programs too, on the connection that it opened (RFC 8167): [`ClientBuilder::program`]. It then keeps its
-//! connection also when it has nothing to call. One that serves none answers every Call of its server with PROG_UNAVAIL: it
-//! has a Receive for one such Call and grants no more than that one credit.
+//! A client can also serve programs, on the connection that it opened (RFC 8167): [`ClientBuilder::program`]. It then
+//! keeps its connection even without calls of its own. A client that serves no program answers every Call of its server
+//! with PROG_UNAVAIL. For that it has one Receive, and grants one credit.
 //!
-//! *Who owns which buffer.* A call's arguments and result sinks belong to the call until it ends; a DDP-eligible result is
-//! handed out as a slice of its sink, without a copy.
+//! *Buffers.* A call's arguments and result sinks belong to the call until it ends. The caller gets a DDP-eligible
+//! result as a slice of its sink, without a copy.
 //!
-//! *What happens on error.* Every call ends with its reply or one [`CallError`] that says what is known about its
-//! execution. Dropping a call's future abandons the answer, not the memory (rule I10).
+//! *Errors.* Every call ends with its reply or one [`CallError`] that states what is known about its execution.
+//! Dropping a call's future abandons the answer, not the memory (rule I10).
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -33,7 +33,9 @@ use crate::rdma::client::RdmaClient;
 use crate::tcp::client::TcpClient;
 use crate::trace::Calling;
 
-/// Calls RPC programs of one server; see the module's introduction. Cheap to clone.
+/// A client of one server's RPC programs, over RDMA or TCP. Cheap to clone.
+///
+/// A client has one connection at a time and opens it again when it is lost. It closes when the last clone is gone.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -49,14 +51,14 @@ enum Link {
     Tcp(TcpClient),
 }
 
-/// What a [`Client`] is made of.
+/// A builder of [`Client`]s.
 #[derive(Default)]
 pub struct ClientBuilder {
     config: ClientConfig,
     programs: Vec<Arc<dyn Binding>>,
 }
 
-/// A client as the handlers of its own programs see it.
+/// A client as the handlers of its own programs refer to it.
 pub(crate) struct Forechannel(Weak<Inner>);
 
 impl Forechannel {
@@ -65,7 +67,7 @@ impl Forechannel {
     }
 }
 
-/// What a client did so far.
+/// Counters of a client, since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ClientStats {
@@ -81,14 +83,14 @@ pub struct ClientStats {
     pub agreed: u64,
     /// Connections whose server has no CONF_RDMA, or refused it.
     pub not_agreed: u64,
-    /// Calls of the server that were received, in the reverse direction.
+    /// Calls of the server received, in the reverse direction.
     pub served: u64,
-    /// What the cache of replies to those did.
+    /// Counters of the cache of replies to those Calls.
     pub reply_cache: CacheCounters,
     /// Bytes of the client's memory in use.
     pub memory_in_use: usize,
-    /// Bytes that were copied between the RDMA link and the memory of calls. Providers may copy what travels by Send; of
-    /// payload in chunks nothing is.
+    /// Payload bytes copied between the RDMA link and the memory of calls. Providers may copy payload that travels by
+    /// Send; payload in chunks is never copied.
     pub payload_bytes_copied: u64,
 }
 
@@ -96,24 +98,24 @@ pub struct ClientStats {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ConnectionStats {
-    /// Those of the protocol: messages by form, bytes by path, chunks, credits, errors.
+    /// Counters of the protocol: messages by form, bytes by path, chunks, credits, errors.
     pub protocol: Stats,
-    /// The version spoken, with its profile if it has any; `None` as long as that is not settled.
+    /// The version spoken, with its profile if it has any; `None` until that is settled.
     pub version: Option<(u32, Option<Profile>)>,
-    /// The inline thresholds of the moment.
+    /// The inline thresholds now in effect.
     pub thresholds: Thresholds,
-    /// What holds here, of transport characteristics; `None` where the version has none.
+    /// Transport characteristics of this side; `None` where the version has none.
     pub characteristics: Option<Characteristics>,
-    /// What the server has told of its own.
+    /// Transport characteristics that the server has announced.
     pub peer_characteristics: Option<Characteristics>,
-    /// What was agreed by CONF_RDMA ([`ccp`](crate::ccp)), if anything.
+    /// The agreement by CONF_RDMA ([`ccp`](crate::ccp)), if any.
     pub agreement: Option<Agreement>,
-    /// Those of the provider.
+    /// Counters of the provider.
     pub link: Counters,
 }
 
 impl Client {
-    /// Opens an RPC-over-RDMA connection by this provider. Later connections of the client go the same way.
+    /// Opens an RPC-over-RDMA connection through this provider. Later connections of the client use the same provider.
     ///
     /// # Errors
     /// [`ConnectError`] of the first connection.
@@ -149,10 +151,10 @@ impl Client {
 
     /// Makes a call and waits for its reply.
     ///
-    /// The future may be dropped at any point: what was sent may then still be carried out.
+    /// The future may be dropped at any point: a call that was sent may still be carried out.
     ///
     /// # Errors
-    /// [`CallError`]; [`CallError::execution`] says what is known about the call's execution.
+    /// [`CallError`]; [`CallError::execution`] states what is known about the call's execution.
     pub async fn call(&self, call: Call) -> Result<Reply, CallError> {
         let calling = Calling::new(&call);
         let result = match &self.inner.link {
@@ -163,7 +165,8 @@ impl Client {
         result
     }
 
-    /// Calls procedure 0 of a program: it does nothing, so it shows that the server is there and how long a call takes.
+    /// Calls procedure 0 of a program, which does nothing. The reply shows that the server is there and how long a call
+    /// takes.
     ///
     /// # Errors
     /// As [`call`](Self::call).
@@ -173,13 +176,13 @@ impl Client {
         Ok(reply.travelled)
     }
 
-    /// The server.
+    /// Returns the address of the server.
     #[must_use]
     pub fn peer_address(&self) -> SocketAddr {
         self.inner.to
     }
 
-    /// What happened so far.
+    /// Returns the counters since the start.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         match &self.inner.link {
@@ -188,7 +191,7 @@ impl Client {
         }
     }
 
-    /// The counters of the present RPC-over-RDMA connection; `None` over TCP, and while there is no connection.
+    /// Returns the counters of the present RPC-over-RDMA connection; `None` over TCP, and while there is no connection.
     #[must_use]
     pub fn connection_stats(&self) -> Option<ConnectionStats> {
         match &self.inner.link {
@@ -197,9 +200,10 @@ impl Client {
         }
     }
 
-    /// Waits until this client has opened more RPC-over-RDMA connections than `seen`; says how many
-    /// ([`ClientStats::connections`]). A server knows a client that it calls by its connection: on each new one the client has
-    /// to say again that it can be called. Never ready over TCP and when the client is closed.
+    /// Waits until this client has opened more than `seen` RPC-over-RDMA connections, and returns their number
+    /// ([`ClientStats::connections`]). A server that calls a client knows the client by its connection. So on each new
+    /// connection the client has to announce again that it can be called. Never ready over TCP and when the client is
+    /// closed.
     pub async fn connected_again(&self, seen: u64) -> u64 {
         match &self.inner.link {
             Link::Rdma(client) => client.connected_again(seen).await,
@@ -207,9 +211,9 @@ impl Client {
         }
     }
 
-    /// Asks the server to change transport characteristics (Version Two, xcharext-02 §4.2) and waits for its answer. What it
-    /// accepts for later comes as a [`Notice`]. Larger Receives are in effect when Calls have used up those of before: under P2,
-    /// which knows no pending changes, the answer itself waits for that.
+    /// Asks the server to change transport characteristics (Version Two, xcharext-02 §4.2) and waits for its answer.
+    /// Changes that the server accepts for later arrive as a [`Notice`]. Larger Receives take effect when Calls have
+    /// used up the earlier ones. P2 has no pending changes: under P2 the answer itself waits for that.
     ///
     /// # Errors
     /// [`NotExchanged`], also when the connection ends before the answer.
@@ -223,11 +227,11 @@ impl Client {
         }
     }
 
-    /// Changes a transport characteristic of this client on the present connection, and tells the server. A larger receive
-    /// size is in effect when a [`Notice::Own`] says so.
+    /// Changes a transport characteristic of this client on the present connection, and announces the change to the
+    /// server. A larger receive size takes effect with [`Notice::Own`].
     ///
     /// # Errors
-    /// [`NotExchanged`]
+    /// [`NotExchanged`].
     pub fn change(&self, value: Characteristic) -> Result<(), NotExchanged> {
         match &self.inner.link {
             Link::Rdma(client) => client.change(value),
@@ -235,7 +239,8 @@ impl Client {
         }
     }
 
-    /// News about transport characteristics from now on; never any over TCP. Who does not take them in time misses the oldest.
+    /// Returns a receiver of news about transport characteristics, from now on. Over TCP there are none. A slow
+    /// receiver misses the oldest.
     #[must_use]
     pub fn notices(&self) -> broadcast::Receiver<Notice> {
         match &self.inner.link {
@@ -244,7 +249,7 @@ impl Client {
         }
     }
 
-    /// Where this client's memory comes from: Buffers for arguments and results are best allocated here.
+    /// Returns the domain of this client's memory. Buffers for arguments and results are best allocated in it.
     #[must_use]
     pub fn domain(&self) -> &ProtectionDomain {
         match &self.inner.link {
@@ -253,8 +258,8 @@ impl Client {
         }
     }
 
-    /// Refuses new calls, waits for those in progress (their timers bound that), then closes the connection in order. Calls of
-    /// the server are served until then; those in progress get no answer.
+    /// Refuses new calls, waits for those in progress (their timers bound the wait), then closes the connection in
+    /// order. The client serves Calls of the server until then; those in progress get no answer.
     pub async fn close(&self) {
         match &self.inner.link {
             Link::Rdma(client) => client.close().await,
@@ -271,15 +276,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Serves this program to the server, on the client's own connection (RFC 8167). What it is granted and how long messages
-    /// can be is in [`ClientConfig`].
+    /// Serves this program to the server, on the client's own connection (RFC 8167). [`ClientConfig`] sets the credits
+    /// and the length of messages.
     #[must_use]
     pub fn program(mut self, program: Arc<dyn Binding>) -> Self {
         self.programs.push(program);
         self
     }
 
-    /// Opens an RPC-over-RDMA connection by this provider. Later connections of the client go the same way.
+    /// Opens an RPC-over-RDMA connection through this provider. Later connections of the client use the same provider.
     ///
     /// # Errors
     /// [`ConnectError`] of the first connection; [`ConnectError::Invalid`] if the programs cannot be served together.
@@ -292,7 +297,7 @@ impl ClientBuilder {
         protocol.bindings = Some(Arc::new(programs.bindings()));
         protocol.keep_connected |= serves;
         if !serves {
-            // No more than it takes to say that nothing is served.
+            // The single credit that it takes to answer that nothing is served.
             protocol.grant = 1;
         }
         let client = RdmaClient::connect(connector, to, config, Arc::new(programs)).await?;
@@ -306,8 +311,8 @@ impl ClientBuilder {
     /// Opens a TCP connection with record marking (RFC 5531 §11).
     ///
     /// # Errors
-    /// [`ConnectError`] of the first connection; [`ConnectError::Invalid`] if there are programs to serve: that is done over
-    /// RPC-over-RDMA only.
+    /// [`ConnectError`] of the first connection; [`ConnectError::Invalid`] if there are programs to serve, which needs
+    /// RPC-over-RDMA.
     pub async fn tcp(self, to: SocketAddr) -> Result<Client, ConnectError> {
         if !self.programs.is_empty() {
             let (count, plural) = (self.programs.len(), if self.programs.len() == 1 { "" } else { "s" });

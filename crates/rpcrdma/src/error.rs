@@ -1,4 +1,4 @@
-//! Why a call failed, and what is known about its execution.
+//! Reasons why a call failed, and what is known about its execution.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rpcrdma_proto as proto;
 use rpcrdma_xdr::{DecodeError, EncodeError};
 use thiserror::Error;
 
-/// What a failed call may have done at the peer (rule I8).
+/// The execution of a failed call at the peer, as far as it is known (rule I8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Execution {
     /// The peer did not carry it out.
@@ -16,7 +16,7 @@ pub enum Execution {
     Unknown,
 }
 
-/// Why there is no result.
+/// The reason why a call has no result.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -24,23 +24,23 @@ pub enum CallError {
     /// I10).
     #[error("no reply within {after:?}{}", note(.link))]
     TimedOut {
-        /// The time given.
+        /// The time that the call had.
         after: Duration,
         /// Whether the call had left.
         sent: bool,
-        /// What kept the connection from being opened, if it was down.
+        /// The reason why no connection could be opened, if it was down.
         link: Option<String>,
     },
-    /// The connection was lost before the reply came and the call was not to be sent again. What the peer did is unknown.
+    /// The connection was lost before the reply came, and the call was not to be sent again. Its execution is unknown.
     #[error("connection lost before the reply: {reason}")]
     ConnectionLost {
         /// Why the connection ended.
         reason: String,
     },
-    /// There is no connection, or none could be had.
+    /// There is no connection, and none could be opened.
     #[error("no connection: {reason}")]
     Unreachable {
-        /// The last attempt's failure, or why the connection ended.
+        /// The last attempt's failure, or the reason why the connection ended.
         reason: String,
         /// Whether the call had left on an earlier connection.
         sent: bool,
@@ -54,25 +54,26 @@ pub enum CallError {
     /// The arguments cannot be encoded or no form of the protocol can carry them; nothing was sent.
     #[error("the call cannot be sent: {reason}")]
     Unsendable {
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// There is no memory for the results; nothing was sent.
     #[error("no memory for the results: {reason}")]
     Memory {
-        /// What is missing.
+        /// The memory that is missing.
         reason: String,
     },
-    /// As many calls through this backchannel are in progress as may be; nothing was sent.
+    /// The calls in progress through this backchannel have reached their limit; nothing was sent.
     #[error("{limit} calls through the backchannel are in progress, the limit")]
     QueueFull {
-        /// [`max_reverse_calls`](crate::ServerConfig::max_reverse_calls).
+        /// The limit, [`max_reverse_calls`](crate::ServerConfig::max_reverse_calls).
         limit: usize,
     },
-    /// The peer answered that it does not carry the call out, or failed (RFC 5531 §9).
+    /// The peer answered that it did not carry the call out, or that it failed (RFC 5531 §9).
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The peer refuses the call's chunks, or the reply fits neither them nor one Send (RFC 8166 §4.5, `ERR_CHUNK`).
+    /// The peer refuses the call's chunks, or the reply fits neither the chunks nor one Send (RFC 8166 §4.5,
+    /// `ERR_CHUNK`).
     #[error("the peer refuses the call's chunks, or its reply does not fit them (ERR_CHUNK)")]
     Chunk,
     /// The peer does not speak this version of RPC-over-RDMA (RFC 8166 §4.5.1, `ERR_VERS`).
@@ -83,16 +84,18 @@ pub enum CallError {
         /// Highest version.
         high: u32,
     },
-    /// The peer refuses the call with another error of RPC-over-RDMA (version-two-03 §6.2.4). The connection is as before.
+    /// The peer refuses the call with another error of RPC-over-RDMA (version-two-03 §6.2.4). The connection is
+    /// unaffected.
     #[error("the peer refuses the call: {reason}")]
     TransportRefused {
-        /// What it said.
+        /// The error that the peer reports.
         reason: String,
     },
-    /// What came as the reply is none, or its memory is lost; the call may have been carried out. The connection is as before.
+    /// The received message is not a valid reply, or its memory is lost; the call may have been carried out. The
+    /// connection is unaffected.
     #[error("{reason}")]
     TransportReply {
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// The reply cannot be decoded; the call was carried out.
@@ -105,7 +108,7 @@ fn note(link: &Option<String>) -> String {
 }
 
 impl CallError {
-    /// What is known about the call's execution.
+    /// Returns what is known about the call's execution.
     #[must_use]
     pub fn execution(&self) -> Execution {
         match self {
@@ -117,15 +120,15 @@ impl CallError {
             | Self::Closed { sent: false }
             | Self::TransportVersion { .. } => Execution::NotExecuted,
             Self::Refused(refused) if !matches!(refused, Refused::SystemError) => Execution::NotExecuted,
-            // ERR_CHUNK may mean that the reply did not fit (RFC 8166 §4.5.3): the call was carried out then.
+            // ERR_CHUNK may mean that the reply did not fit (RFC 8166 §4.5.3). Then the call was carried out.
             _ => Execution::Unknown,
         }
     }
 }
 
 impl CallError {
-    /// The word of RPC-over-RDMA for why there is no reply, in ours. `after` is the time given; `down` says why there is no
-    /// connection.
+    /// Converts a failure that RPC-over-RDMA reports. `after` is the time that the call had; `down` is the reason why
+    /// there is no connection.
     pub(crate) fn from_failure(failure: proto::CallFailure, after: Duration, down: Option<String>) -> Self {
         let proto::CallFailure { error, sent, .. } = failure;
         let reason = error.to_string();
@@ -144,7 +147,7 @@ impl CallError {
         }
     }
 
-    /// Why a call was not even taken.
+    /// Converts the reason why a call was not accepted for sending.
     pub(crate) fn from_refusal(kind: proto::RefusedKind) -> Self {
         match kind {
             proto::RefusedKind::Closed => Self::Closed { sent: false },
@@ -170,7 +173,7 @@ mod tests {
         CallError::from_failure(failure, Duration::from_secs(30), None)
     }
 
-    /// What concerns one call is not said of its connection.
+    /// The error of a single call does not mention its connection.
     #[test]
     fn a_call_that_ends_alone_does_not_speak_of_a_lost_connection() {
         let refused = shown(proto::CallError::Refused(ErrorBody::System), true);

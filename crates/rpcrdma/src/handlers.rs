@@ -1,12 +1,12 @@
 //! The calls that a connection is working on.
 //!
-//! A handler is first polled inline, with the context of the connection's task: one that cannot block is done then, at
-//! the cost of a function call. Any other becomes a task of its own, whose result comes back here.
+//! A handler is first polled inline, with the context of the connection's task. A handler that cannot block is done
+//! then, at the cost of a function call. Any other handler becomes a task of its own, whose result comes back here.
 //!
-//! *What happens on error.* When the connection ends, the handlers go on without it: each ends in the reply cache, where
-//! a retransmission on another connection finds its reply. Each keeps something meanwhile, at the server its connection's
-//! place, so that a peer which calls and leaves, again and again, has no more of them at work than its connections allow
-//! (I6). A handler that panics ends its connection only.
+//! *Errors.* When the connection ends, the handlers go on without it. Each ends in the reply cache, where a
+//! retransmission on another connection finds its reply. Until it ends, each holds a value from its connection; at the
+//! server this is the connection's place. So a peer that calls and leaves, again and again, has no more handlers at
+//! work than its connections allow (I6). A handler that panics ends its connection only.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::turns::Line;
 
-/// What the task of a handler takes at the most, in bytes, beside what the handler points to.
+/// Most memory of a handler's task, in bytes, beside what the handler points to.
 pub(crate) const TASK_ROOM: usize = 1 << 10;
 
 /// A handler panicked.
@@ -28,7 +28,7 @@ pub(crate) const TASK_ROOM: usize = 1 << 10;
 #[error("a handler panicked")]
 pub(crate) struct HandlerPanicked;
 
-/// Calls in progress; `K` says which call a result answers.
+/// Calls in progress; `K` identifies the call that a result answers.
 #[derive(Debug)]
 pub(crate) struct Handlers<K: 'static, T: 'static> {
     tasks: JoinSet<(K, Result<T, HandlerPanicked>)>,
@@ -37,18 +37,19 @@ pub(crate) struct Handlers<K: 'static, T: 'static> {
 }
 
 impl<K: Send + Unpin + 'static, T: Send + 'static> Handlers<K, T> {
-    /// None yet. Each will keep `keeps` until it has ended, and be polled when it is its turn in `line`.
+    /// Creates an empty set. Each handler will hold `keeps` until it has ended, and will be polled in its turns in
+    /// `line`.
     pub(crate) fn new(keeps: impl Any + Send + Sync, line: Option<Line>) -> Self {
         Self { tasks: JoinSet::new(), keeps: Arc::new(keeps), line }
     }
 
-    /// Handlers that were not done at once and are not done yet.
+    /// Returns the number of handlers that go on as tasks.
     pub(crate) fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Begins a handler and polls it once; if that does not end it, it goes on as a task and its result comes from
-    /// [`poll_next`](Self::poll_next).
+    /// Begins a handler and polls it once. If that does not end the handler, it goes on as a task and its result comes
+    /// from [`poll_next`](Self::poll_next).
     pub(crate) fn start<F>(
         &mut self,
         cx: &mut Context<'_>,
@@ -58,7 +59,7 @@ impl<K: Send + Unpin + 'static, T: Send + 'static> Handlers<K, T> {
     where
         F: Future<Output = T> + Send + Unpin + 'static,
     {
-        // What a panic leaves behind is the handler's own, and dropped.
+        // A panic can only leave the handler's own state inconsistent, and that is dropped.
         let first = catch_unwind(AssertUnwindSafe(|| {
             let mut handler = begin();
             let first = Pin::new(&mut handler).poll(cx);
@@ -77,7 +78,7 @@ impl<K: Send + Unpin + 'static, T: Send + 'static> Handlers<K, T> {
         }
     }
 
-    /// The next result. `Ready(None)`: no handler is at work.
+    /// Polls for the next result; `Ready(None)` if no handler is at work.
     pub(crate) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
@@ -93,7 +94,7 @@ impl<K: Send + Unpin + 'static, T: Send + 'static> Handlers<K, T> {
     }
 }
 
-/// The task of a handler that was not done at once.
+/// Returns the task of a handler that was not done at once.
 pub(crate) fn carry_on<F, K>(
     mut handler: F,
     key: K,

@@ -1,35 +1,36 @@
 //! ONC RPC over RDMA for any RPC program: client and server.
 //!
-//! [`Client`] calls the programs of a server, [`Server`] serves them: over RPC-over-RDMA Version One (RFC 8166) on any
-//! provider of [`rpcrdma_verbs`], software iWARP by default, and over TCP with record marking (RFC 5531 §11), through
-//! one dispatch and one reply cache. A program implements [`Program`] and [`Binding`]; which of its arguments and results
-//! are DDP-eligible is marked in their types (`#[xdr(ddp)]`).
+//! [`Client`] calls the programs of a server, and [`Server`] serves them. RPC-over-RDMA Version One (RFC 8166) runs on
+//! any provider of [`rpcrdma_verbs`], software iWARP by default. RPC over TCP uses record marking (RFC 5531 §11). Both
+//! go through one dispatch and one reply cache. A program implements [`Program`] and [`Binding`]; its types mark which
+//! arguments and results are DDP-eligible (`#[xdr(ddp)]`).
 //!
-//! Over RDMA both sides can call and serve at once on the connection that the client opened (RFC 8167): a client serves
-//! programs by [`ClientBuilder::program`], a server calls through a [`Backchannel`].
+//! Over RDMA both sides can call and serve at once on the connection that the client opened (RFC 8167). A client serves
+//! programs by [`ClientBuilder::program`]; a server calls through a [`Backchannel`].
 //!
-//! This crate drives: sockets, timers and tasks are here, decisions are in the sans-I/O layers below.
+//! This crate does the I/O: sockets, timers and tasks are here, and the sans-I/O layers below decide.
 //!
 //! | module | mechanism |
 //! | --- | --- |
 //! | `client`, `server` | the public faces |
 //! | `rdma` | drives a `proto` connection or session on a queue pair |
 //! | `tcp` | record marking on sockets |
-//! | `programs` | what one side serves, with its reply cache |
+//! | `programs` | the programs that one side serves, with their reply cache |
 //! | `handlers` | calls in progress |
 //! | `backchannel` | calls of a server to its client |
 //! | `admission` | limits on connections |
-//! | `owners` | whose a connection from this machine is |
-//! | `refusals` | what is said about connections that were refused |
-//! | [`ccp`] | what is agreed at the begin of a connection (RFC 5666 §6), off by default |
+//! | `owners` | owners of connections from this machine |
+//! | `refusals` | the log of refused connections |
+//! | [`ccp`] | agreement at the start of a connection (RFC 5666 §6), off by default |
 //! | `shares` | memory, divided among peer addresses |
 //! | [`rpcbind`] | registration and lookup |
-//! | `trace` | what is said about each call |
-//! | `turns` | whose task is polled next |
+//! | `trace` | the events of each call |
+//! | `turns` | the order in which tasks are polled |
 //! | `workers` | threads for handlers that may block |
 //!
-//! Each call leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (where it is made) or
-//! `rpcrdma::serve` (where it is served): connection, XID, program and procedure, how call and reply travelled, and who invalidated.
+//! Each call leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (at the caller) or
+//! `rpcrdma::serve` (at the server). The event has connection, XID, program and procedure, how call and reply
+//! travelled, and which side invalidated.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 mod admission;

@@ -1,22 +1,26 @@
 //! [`Owners`]: the user to whom the other end of a TCP connection belongs, where that end is on this machine.
 //!
-//! AUTH_SYS believes the calling machine to tell its users apart. On the server's own machine any user's program can connect.
-//! The kernel knows whose it is. [`Owners`] asks it for the socket at the other end (`sock_diag(7)`), if that end is on this machine
-//! by its [`routes`]. Four cases are no answer:
+//! AUTH_SYS relies on the calling machine to tell its users apart. On the server's own machine any user's program can
+//! connect, but the kernel knows its user. So [`Owners`] asks the kernel for the socket at the other end
+//! (`sock_diag(7)`), if that end is on this machine by its [`routes`]. In four cases there is no user:
 //!
-//! * *The socket is being closed.* The kernel calls a socket that no process has any more root's. So the connection is closed.
-//! * *An address of this machine, and no socket of this network namespace.* A socket can give up without a word to the other end.
-//!   Its calls can still be read then. So the connection is closed.
-//! * *No address of this machine:* another machine, a container with a network of its own, an RDMA adapter. The rule does not apply.
-//! * *The kernel does not answer* (a sandbox, a kernel without `inet_diag`): the rule does not apply, and the log says so once. Where
-//!   it tells no routes, the rule applies to the sockets that it knows, and to loopback addresses; the log says that once too.
+//! * *The socket is being closed.* The kernel reports a socket that no process has any more as root's. So the
+//!   connection is closed.
+//! * *An address of this machine, but no socket of this network namespace.* A socket can give up without notice to the
+//!   other end. Its calls can still be read then, so the connection is closed.
+//! * *No address of this machine:* another machine, a container with a network of its own, an RDMA adapter. The rule
+//!   does not apply.
+//! * *The kernel does not answer* (a sandbox, a kernel without `inet_diag`): the rule does not apply, and the log says
+//!   so once. If the kernel reports no routes, the rule applies to the sockets that it knows, and to loopback
+//!   addresses; the log says that once too.
 //!
-//! A program that passes connections on (`ssh -L`, the user network of QEMU, a container's proxy) counts as its own user.
+//! A program that forwards connections (`ssh -L`, the user network of QEMU, a container's proxy) counts as its own
+//! user.
 //!
-//! **Another socket in the place of the first.** The peer's address and port may belong to another socket by the time of the
-//! question, and even be those of another connection: a client may reset a connection before it is accepted, and its bytes can be
-//! read all the same. So the kernel is asked for our end afterwards. While that has the inode of the accepted socket and is
-//! established, the other end is the one that we were told about.
+//! **Another socket in the place of the first.** By then, the peer's address and port may belong to another socket,
+//! even to the socket of another connection. For a client may reset a connection before it is accepted, and its bytes
+//! can still be read. So the kernel is asked for our end afterwards. While our end has the inode of the accepted socket
+//! and is established, the other end is the socket that the kernel reported.
 
 mod netlink;
 mod routes;
@@ -39,8 +43,8 @@ const IPV6: u8 = 10;
 const TCP: u8 = 6;
 /// `TCP_ESTABLISHED` of `net/tcp_states.h`.
 const ESTABLISHED: u8 = 1;
-/// Number of the loopback device in every network namespace. A socket that is bound to a device is found by the number of that only;
-/// others are found by any.
+/// Number of the loopback device in every network namespace. The kernel finds a socket that is bound to a device only
+/// under the number of that device, and other sockets under any.
 const LOOPBACK_DEVICE: u32 = 1;
 
 /// `struct inet_diag_req_v2`.
@@ -51,13 +55,13 @@ const ANSWER: usize = 72;
 /// The user at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// Of this machine.
+    /// A user of this machine, by UID.
     User(u32),
-    /// Not known, and not to be known here: see the module.
+    /// Unknown, for one of the reasons that the module lists.
     Elsewhere,
 }
 
-/// Why a connection from this machine is not served.
+/// The reason why a connection from this machine is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum NoOwner {
     /// The socket has no process.
@@ -66,12 +70,12 @@ pub(crate) enum NoOwner {
     /// There is no such socket.
     #[error("the address is this machine's, but none of its sockets: whose it is is not known")]
     Missing,
-    /// The kernel gave no answer that can be read.
+    /// The kernel gave no readable answer.
     #[error("the kernel did not say whose socket it is")]
     Unknown,
 }
 
-/// Asks the kernel.
+/// The kernel's knowledge of sockets and routes.
 #[derive(Debug)]
 pub(crate) struct Owners {
     sockets: io::Result<Netlink>,
@@ -89,14 +93,14 @@ struct Told {
 }
 
 impl Told {
-    /// Whether it is the socket of this inode, of which the kernel tells 32 bits.
+    /// Returns whether this is the socket of this inode, of which the kernel reports 32 bits.
     fn is(&self, inode: u64) -> bool {
         u64::from(self.inode) == inode & u64::from(u32::MAX)
     }
 }
 
 impl Owners {
-    /// Finds out whether the kernel can be asked here: about a connection of our own.
+    /// Tests, on a connection of our own, whether the kernel can be asked here.
     pub(crate) fn new() -> Self {
         let sockets = Netlink::open(Some(rustix::net::netlink::SOCK_DIAG)).and_then(|sockets| {
             try_out(&sockets)?;
@@ -129,10 +133,10 @@ impl Owners {
         }
     }
 
-    /// The user at the other end of an accepted connection.
+    /// Returns the user at the other end of an accepted connection.
     ///
     /// # Errors
-    /// [`NoOwner`]: the connection is not to be served.
+    /// [`NoOwner`] if the connection must not be served.
     pub(crate) fn of(&self, ends: &TcpEnds) -> Result<Owner, NoOwner> {
         let TcpEnds { local, peer, inode } = *ends;
         let place = self.routes.place(local, peer);
@@ -167,7 +171,7 @@ impl Owners {
 /// Judges the sockets at both ends of a connection whose peer is not known to be on another machine.
 fn judge(place: Place, theirs: Option<Told>, ours: Option<Told>) -> Result<Owner, NoOwner> {
     match (theirs, ours) {
-        // Reset; what came before may still be there to be read.
+        // Reset; the bytes before the reset may still be readable.
         (_, None) => Err(NoOwner::Closed),
         (Some(theirs), Some(ours)) => {
             let whole = theirs.state == ESTABLISHED && ours.state == ESTABLISHED && theirs.inode != 0;
@@ -186,7 +190,7 @@ fn try_out(sockets: &Netlink) -> io::Result<()> {
     known.map(drop).ok_or_else(|| io::Error::other("it does not know a socket of the server's own"))
 }
 
-/// Asks for the socket at `local` that is connected to `peer`; `None`: there is none.
+/// Asks for the socket at `local` that is connected to `peer`; `None` if there is none.
 fn find(sockets: &Netlink, local: SocketAddr, peer: SocketAddr) -> io::Result<Option<Told>> {
     let likely = [LOOPBACK_DEVICE, scope(local).max(scope(peer))];
     for device in likely.into_iter().filter(|device| *device != 0) {
@@ -194,7 +198,7 @@ fn find(sockets: &Netlink, local: SocketAddr, peer: SocketAddr) -> io::Result<Op
             return Ok(Some(told));
         }
     }
-    // Anybody may bind a socket to a device.
+    // Any user may bind a socket to a device.
     for device in if_nameindex()?.iter().map(|interface| interface.index()) {
         if !likely.contains(&device)
             && let Some(told) = find_on(sockets, local, peer, device)?
@@ -213,7 +217,7 @@ fn find_on(sockets: &Netlink, local: SocketAddr, peer: SocketAddr, device: u32) 
     }
 }
 
-/// The number of the link that an address is of; 0: of any.
+/// Returns the number of the link of an address; 0 for any link.
 fn scope(address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V6(address) => address.scope_id(),
@@ -221,7 +225,7 @@ fn scope(address: SocketAddr) -> u32 {
     }
 }
 
-/// An address as it travels.
+/// Returns an address in network form.
 fn bytes_of(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().into(),
@@ -229,7 +233,7 @@ fn bytes_of(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Four words of the kernel's form of an address.
+/// Returns an address as the kernel's four words.
 fn words(address: IpAddr) -> [u8; 16] {
     let mut words = [0; 16];
     for (word, byte) in words.iter_mut().zip(bytes_of(address)) {
@@ -238,7 +242,7 @@ fn words(address: IpAddr) -> [u8; 16] {
     words
 }
 
-/// Both ends as `struct inet_diag_sockid` begins: ports, then addresses.
+/// Returns both ends in the form in which `struct inet_diag_sockid` begins: ports, then addresses.
 fn ends(local: SocketAddr, peer: SocketAddr) -> (u8, Vec<u8>) {
     let (here, there) = (local.ip().to_canonical(), peer.ip().to_canonical());
     let family = if here.is_ipv4() { IPV4 } else { IPV6 };
@@ -250,12 +254,12 @@ fn ends(local: SocketAddr, peer: SocketAddr) -> (u8, Vec<u8>) {
     (family, bytes)
 }
 
-/// `struct inet_diag_req_v2`: for this one socket, without a cookie.
+/// Returns `struct inet_diag_req_v2` for this one socket, without a cookie.
 fn question(local: SocketAddr, peer: SocketAddr, device: u32) -> Vec<u8> {
     let (family, ends) = ends(local, peer);
     let mut bytes = Vec::with_capacity(QUESTION);
     bytes.extend_from_slice(&[family, TCP, 0, 0]);
-    // All states.
+    // Sockets in all states.
     bytes.extend_from_slice(&u32::MAX.to_ne_bytes());
     bytes.extend_from_slice(&ends);
     bytes.extend_from_slice(&device.to_ne_bytes());
@@ -263,7 +267,7 @@ fn question(local: SocketAddr, peer: SocketAddr, device: u32) -> Vec<u8> {
     bytes
 }
 
-/// Reads the answer. Another socket than that of the question (a listening one, for instance) is none.
+/// Reads the answer. A socket other than the requested one (a listening socket, for instance) counts as none.
 fn answer(message: &Message<'_>, local: SocketAddr, peer: SocketAddr) -> io::Result<Option<Told>> {
     let Message { kind, body } = *message;
     if kind != BY_FAMILY || body.len() < ANSWER {
@@ -277,12 +281,12 @@ fn answer(message: &Message<'_>, local: SocketAddr, peer: SocketAddr) -> io::Res
     };
     let (asked_family, asked) = ends(local, peer);
     let got: [u8; 36] = number(body, 4)?;
-    // An IPv6 socket that speaks IPv4 is told with its IPv4 addresses in IPv6 form.
+    // The kernel reports an IPv6 socket that speaks IPv4 with its IPv4 addresses in IPv6 form.
     let same = got == asked.as_slice() && family == asked_family || mapped(&got) == asked;
     Ok(same.then_some(told))
 }
 
-/// The ends of an IPv4 connection on an IPv6 socket, as those of an IPv4 socket.
+/// Returns the ends of an IPv4 connection on an IPv6 socket, in the form for an IPv4 socket.
 fn mapped(ends: &[u8; 36]) -> Vec<u8> {
     let (ports, addresses) = ends.split_at(4);
     let mut bytes = ports.to_vec();

@@ -1,9 +1,9 @@
-//! [`Programs`]: what one end of a connection serves, with the reply cache that its calls pass.
+//! [`Programs`]: the programs that one end of a connection serves, with the reply cache that their calls pass.
 //!
-//! The same for a server on all its connections, RDMA and TCP, and for a client on its own (RFC 8167): there is one way from
-//! a received call to its reply.
+//! A server uses this type for all its connections, RDMA and TCP, and a client for its own (RFC 8167). So there is one
+//! way from a received call to its reply.
 //!
-//! *What happens on error.* Every fault of a call becomes an [`Outcome`](rpcrdma_oncrpc::Outcome).
+//! *Errors.* Every fault of a call becomes an [`Outcome`](rpcrdma_oncrpc::Outcome).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Programs {
         Ok(Self { dispatcher, served })
     }
 
-    /// What is DDP-eligible in them.
+    /// Returns which of their arguments and results are DDP-eligible.
     pub(crate) fn bindings(&self) -> BindingTable {
         BindingTable::new(self.served.clone())
     }
@@ -42,22 +42,22 @@ impl Programs {
         Dispatch(self.dispatcher.dispatch(peer, message, now))
     }
 
-    /// The window of a new connection in the reply cache.
+    /// Returns the window of a new connection in the reply cache.
     pub(crate) fn window(&self) -> ReplyWindow {
         self.dispatcher.cache().window()
     }
 
-    /// What the reply cache did.
+    /// Returns the counters of the reply cache.
     pub(crate) fn cache_counters(&self) -> CacheCounters {
         self.dispatcher.cache().counters()
     }
 
-    /// Bytes that the replies in the cache count for.
+    /// Returns the bytes that the replies in the cache count for.
     pub(crate) fn cache_memory(&self) -> usize {
         self.dispatcher.cache().memory()
     }
 
-    /// The procedure's name, for traces; empty if it is not served.
+    /// Returns the procedure's name, for traces; empty if the procedure is not served.
     pub(crate) fn name(&self, program: u32, version: u32, procedure: u32) -> &'static str {
         let served = self
             .served
@@ -71,10 +71,10 @@ impl Programs {
     }
 }
 
-/// What becomes of a call, and by what the reply cache knows its reply, if it does.
+/// The outcome of a call, with the key of its reply if the reply cache has it.
 pub(crate) type Dispatched = (Outcome, Option<CacheKey>);
 
-/// Resolves to what became of a call. Not to be polled after that.
+/// A future that resolves to the outcome of a call. Must not be polled after that.
 pub(crate) struct Dispatch(DispatchFuture);
 
 impl Future for Dispatch {

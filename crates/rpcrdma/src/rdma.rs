@@ -7,7 +7,7 @@
 //! | `client` | calls of a client, on one connection after the other |
 //! | `server` | one connection of the server |
 //! | `departures` | replies on their way, for the reply cache |
-//! | `failed_reads` | what connections of a peer could not read, for those that follow |
+//! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
 
 pub(crate) mod client;
 mod departures;

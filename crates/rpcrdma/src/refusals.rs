@@ -1,9 +1,9 @@
-//! [`Refusals`]: what is said about connections that were refused.
+//! [`Refusals`]: the log of refused connections.
 //!
-//! Whoever is refused may try again at once, thousands of times a second. So the first refusal is told as it is; those of the
-//! next [`EVERY`] are counted, and one line says how many they were. All listeners of a server share the count.
+//! A refused peer may try again at once, thousands of times a second. So the first refusal is logged as it is. Those of
+//! the next [`EVERY`] are counted, and one line gives their number. All listeners of a server share the count.
 //!
-//! *What happens on error.* Nothing here fails. What was counted when the server stops is said by nobody; the total is in
+//! *Errors.* Nothing here fails. A count that is not logged when the server stops is lost; the total is in
 //! [`ServerStats::refused`](crate::ServerStats::refused).
 
 use std::fmt;
@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::admission::Refused;
 
-/// Time between two lines, at least.
+/// Least time between two lines.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
 
-/// Connections that were refused.
+/// Refused connections, for the log.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     state: Mutex<State>,
@@ -27,14 +27,14 @@ pub(crate) struct Refusals {
 #[derive(Debug, Default)]
 struct State {
     total: u64,
-    /// Since the last line.
+    /// Refusals since the last line.
     unsaid: u64,
     last: Option<Refusal>,
-    /// When the next line may come; `None`: at once.
+    /// Time of the next line at the earliest; `None`: at once.
     quiet_until: Option<Instant>,
 }
 
-/// Who was refused, and why.
+/// A refused peer, and the reason.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     peer: Option<SocketAddr>,
@@ -52,16 +52,16 @@ impl fmt::Display for Refusal {
 
 impl Refusals {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Plain values are consistent whatever unwinds.
+        // Plain values stay consistent when a thread panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connections refused so far.
+    /// Returns the number of connections refused so far.
     pub(crate) fn total(&self) -> u64 {
         self.lock().total
     }
 
-    /// A connection was refused: told now, or counted.
+    /// Logs a refused connection, or counts it.
     pub(crate) fn refuse(&self, peer: Option<SocketAddr>, refused: Refused) {
         let now = Instant::now();
         let refusal = Refusal { peer, refused };
@@ -77,7 +77,7 @@ impl Refusals {
         tracing::warn!("connection refused: {refusal}");
     }
 
-    /// Waits until there is a count to tell, and tells it. Cancel safe; for ever if nothing was counted.
+    /// Waits until a count is due, and logs it. Cancel safe; never ready if nothing was counted.
     pub(crate) async fn tell(&self) {
         let due = {
             let state = self.lock();
@@ -86,7 +86,7 @@ impl Refusals {
         let Some(due) = due else { return std::future::pending().await };
         sleep_until(due).await;
         let mut state = self.lock();
-        // Another listener may have told it.
+        // Another listener may have logged it.
         if state.unsaid == 0 || state.quiet_until != Some(due) {
             return;
         }

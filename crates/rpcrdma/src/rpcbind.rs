@@ -1,8 +1,8 @@
-//! Asking and telling rpcbind (RFC 1833) where programs listen: over TCP, or over the RDMA connection that there is; and
-//! answering such questions ([`RpcbindService`]).
+//! Lookup and registration of services at rpcbind (RFC 1833), over TCP or an existing RDMA connection, and a program
+//! that answers lookups ([`RpcbindService`]).
 //!
-//! Which question comes next is decided by [`rpcrdma_oncrpc::rpcbind`]; this module carries it out. rpcbind accepts
-//! registrations only from the machine it runs on.
+//! [`rpcrdma_oncrpc::rpcbind`] decides which question comes next; this module asks it. rpcbind accepts registrations
+//! only from the machine on which it runs.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -25,32 +25,32 @@ mod service;
 
 pub use service::RpcbindService;
 
-/// For one question to rpcbind.
+/// Time for one question to rpcbind.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest list that is accepted from rpcbind, in bytes.
+/// Longest list accepted from rpcbind, in bytes.
 const MAX_RECORD: usize = 256 << 10;
 /// Memory for the exchange, in bytes.
 const MEMORY: usize = 1 << 20;
 
-/// Why rpcbind could not be asked or did not do what it was told.
+/// The reason why rpcbind could not be asked, or did not carry out a request.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RpcbindError {
-    /// There is no rpcbind.
+    /// There is no rpcbind at the address.
     #[error("cannot reach rpcbind at {address}: {error}")]
     Connect {
-        /// Where it was looked for.
+        /// The address that was tried.
         address: SocketAddr,
-        /// What went wrong.
+        /// The cause.
         error: ConnectError,
     },
     /// A question got no usable answer.
     #[error("rpcbind did not answer: {0}")]
     Call(#[from] CallError),
-    /// The service is not announced, or the answer is garbage.
+    /// The service is not announced, or the answer is malformed.
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// rpcbind did not take an announcement: another owner has one.
+    /// rpcbind refused an announcement: another owner has one.
     #[error(
         "rpcbind did not accept program {program} version {version} on {netid}; is it registered by another user?"
     )]
@@ -91,7 +91,7 @@ impl Rpcbind {
         Self::connect_to(SocketAddr::new(host, PORT)).await
     }
 
-    /// Connects to rpcbind on this host, where registrations are accepted.
+    /// Connects to rpcbind on this machine, where it accepts registrations.
     ///
     /// # Errors
     /// [`RpcbindError::Connect`].
@@ -99,7 +99,7 @@ impl Rpcbind {
         Self::connect(Ipv4Addr::LOCALHOST.into()).await
     }
 
-    /// Connects to an rpcbind that listens elsewhere.
+    /// Connects to an rpcbind at another address or port.
     ///
     /// # Errors
     /// [`RpcbindError::Connect`].
@@ -112,14 +112,14 @@ impl Rpcbind {
         Ok(Self { client, host: address.ip() })
     }
 
-    /// Asks over a connection that there is, for instance the RDMA connection to a server that answers for itself.
+    /// Asks over an existing connection, for instance the RDMA connection to a server that answers for itself.
     #[must_use]
     pub fn over(client: Client) -> Self {
         let host = client.peer_address().ip();
         Self { client, host }
     }
 
-    /// Where a program listens on this transport.
+    /// Returns the address at which a program listens on this transport.
     ///
     /// # Errors
     /// [`RpcbindError::Lookup`] if it is not announced; [`RpcbindError::Call`].
@@ -140,7 +140,7 @@ impl Rpcbind {
         }
     }
 
-    /// Announces a service, in place of what an earlier run may have left.
+    /// Announces a service, in place of an announcement that an earlier run may have left.
     ///
     /// # Errors
     /// [`RpcbindError::NotAccepted`], [`RpcbindError::NoVersion`], [`RpcbindError::Call`].
@@ -153,7 +153,7 @@ impl Rpcbind {
         Err(RpcbindError::NotAccepted { program, version, netid })
     }
 
-    /// Takes an announcement back; says whether there was one.
+    /// Withdraws an announcement; returns whether there was one.
     ///
     /// # Errors
     /// [`RpcbindError::NoVersion`], [`RpcbindError::Call`].

@@ -1,13 +1,13 @@
-//! [`Server`]: RPC programs over RDMA and TCP, through one dispatch with one reply cache.
+//! [`Server`]: RPC programs over RDMA and TCP, through one dispatch and one reply cache.
 //!
-//! Each listener has a task that accepts, each connection a task of its own; a connection being set up counts against a
-//! limit of its own, so that silent peers cannot keep others out. Stopping is graceful: listeners close, calls in
-//! progress are answered within [`grace`](crate::ServerConfig::grace), then connections close.
+//! Each listener has a task that accepts, and each connection a task of its own. Connections being set up have a limit
+//! of their own, so that silent peers cannot keep others out. Stopping is graceful: listeners close, calls in progress
+//! are answered within [`grace`](crate::ServerConfig::grace), then connections close.
 //!
-//! *Who owns which buffer.* All payload memory comes from one domain, which bounds it, and of that from the share of the
+//! *Buffers.* All payload memory comes from one domain, which bounds it, and within the domain from the share of the
 //! peer's address ([`PeerShares`], [`ServerConfig`]).
 //!
-//! *What happens on error.* A faulty connection ends alone (I6). A failed accept is logged and tried again after a pause.
+//! *Errors.* A faulty connection ends alone (I6). A failed accept is logged and tried again after a pause.
 
 use std::future::Future;
 use std::io;
@@ -37,14 +37,15 @@ use crate::totals::Totals;
 use crate::turns::Turns;
 use crate::{rdma, tcp};
 
-/// Serves RPC programs; see the module's introduction.
+/// A server of RPC programs over RDMA and TCP, through one dispatch and one reply cache. [`ServerConfig`] bounds its
+/// memory and its connections.
 pub struct Server {
     shared: Arc<Shared>,
     rdma: Vec<Box<dyn Listener>>,
     tcp: Vec<TcpListener>,
 }
 
-/// What a [`Server`] is made of.
+/// A builder of [`Server`]s.
 #[derive(Default)]
 pub struct ServerBuilder {
     config: ServerConfig,
@@ -54,11 +55,11 @@ pub struct ServerBuilder {
     tcp: Vec<TcpListener>,
 }
 
-/// Why a server could not be built or stopped serving.
+/// The reason why a server could not be built, or stopped serving.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Nothing to listen on was given.
+    /// The server was given no listener.
     #[error("the server has no listener")]
     NoListener,
     /// A program cannot be served beside the others.
@@ -67,53 +68,55 @@ pub enum ServeError {
     /// The memory can never hold one Receive.
     #[error("{memory} bytes of memory for one peer, but one Receive takes {needed}")]
     Memory {
-        /// What there is for one peer address, in bytes.
+        /// Memory for one peer address, in bytes.
         memory: usize,
-        /// What one Receive takes.
+        /// Memory that one Receive takes, in bytes.
         needed: usize,
     },
-    /// The task of a listener ended; a fault of ours.
+    /// The task of a listener ended, by a defect of this crate.
     #[error("the task of a listener ended unexpectedly")]
     ListenerEnded,
 }
 
-/// What a server did so far.
+/// Counters of a server, since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ServerStats {
-    /// Connections now, including those being set up and those that ended while calls of theirs are still carried out.
+    /// Connections now, including those being set up and those that have ended while calls of theirs are still carried
+    /// out.
     pub connections: usize,
     /// Connections accepted since the start.
     pub accepted: u64,
-    /// Connections refused: for a limit, or because it could not be known whose they were.
+    /// Connections refused: for a limit, or because their owner could not be found out.
     pub refused: u64,
     /// Calls received.
     pub calls: u64,
     /// RDMA connections that agreed by CONF_RDMA ([`ccp`](crate::ccp)).
     pub agreed: u64,
-    /// Calls of clients, in the reverse direction, that were made.
+    /// Calls made to clients, in the reverse direction.
     pub reverse_calls: u64,
     /// Bytes of the pool in use.
     pub memory_in_use: usize,
-    /// Bytes that were copied between the RDMA links and the memory of calls. Providers may copy what travels by Send; of
-    /// payload in chunks nothing is.
+    /// Payload bytes copied between the RDMA links and the memory of calls. Providers may copy payload that travels by
+    /// Send; payload in chunks is never copied.
     pub payload_bytes_copied: u64,
-    /// Other bytes of messages that RPC-over-RDMA copied: short pieces that leave together, and what came in several Sends.
+    /// Other bytes of messages that RPC-over-RDMA copied: short pieces that leave together, and messages that came in
+    /// several Sends.
     pub inline_bytes_copied: u64,
     /// Calls that came by RDMA, by the form that their client chose: inline, with chunks, long, in several Sends, placed.
     pub calls_received: Messages,
-    /// The replies to them, by the form that this side chose.
+    /// Replies to those Calls, by the form that this side chose.
     pub replies_sent: Messages,
     /// The counters of all RDMA links together.
     pub link: Counters,
-    /// What the reply cache did. Replies evicted there, without proof and before their time, mean that a call could be
-    /// executed twice.
+    /// Counters of the reply cache. Each reply that was evicted early, without proof that its client has it, means that
+    /// a call could be executed twice.
     pub reply_cache: CacheCounters,
-    /// Bytes that the replies in the cache count for, of those of [`ServerConfig::reply_cache`].
+    /// Bytes that the replies in the cache count for, within [`ServerConfig::reply_cache`].
     pub reply_cache_memory: usize,
 }
 
-/// What all connections of a server share.
+/// State that all connections of a server share.
 pub(crate) struct Shared {
     pub(crate) config: ServerConfig,
     pub(crate) programs: Arc<Programs>,
@@ -140,7 +143,7 @@ impl Shared {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The user at the other end of a TCP connection, if that is asked for and known.
+    /// Returns the user at the other end of a TCP connection, if the check is on and the user is known.
     fn owner(&self, ends: io::Result<Option<TcpEnds>>) -> Result<Option<u32>, Refused> {
         let Some(owners) = &self.owners else { return Ok(None) };
         let Some(ends) = ends.map_err(|_| NoOwner::Closed)? else { return Ok(None) };
@@ -150,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the next connection; meanwhile tells what is to be told of those that were refused.
+    /// Waits for the next connection; meanwhile logs refusals that are due.
     async fn next<T>(&self, accept: impl Future<Output = T>) -> T {
         tokio::pin!(accept);
         loop {
@@ -166,15 +169,15 @@ impl Shared {
 /// How far the server has come in stopping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It serves.
+    /// The server serves.
     Run,
-    /// Calls in progress are answered, no others are taken.
+    /// Calls in progress are answered, no others are accepted.
     Drain,
     /// Connections close at once.
     Abort,
 }
 
-/// Tells a connection to stop.
+/// The signal by which a connection learns that it must stop.
 #[derive(Debug, Clone)]
 pub(crate) struct StopSignal {
     phase: watch::Receiver<Phase>,
@@ -182,7 +185,7 @@ pub(crate) struct StopSignal {
 }
 
 impl StopSignal {
-    /// Waits for the next phase. [`Phase::Abort`] is also what a dropped server means. Cancel safe.
+    /// Waits for the next phase. A dropped server counts as [`Phase::Abort`]. Cancel safe.
     pub(crate) async fn changed(&mut self) -> Phase {
         if self.gone {
             std::future::pending::<()>().await;
@@ -204,34 +207,35 @@ impl Server {
         ServerBuilder::default()
     }
 
-    /// What happened so far. The handle outlives [`serve`](Self::serve).
+    /// Returns the server's counters. The handle outlives [`serve`](Self::serve).
     #[must_use]
     pub fn monitor(&self) -> ServerMonitor {
         ServerMonitor { shared: Arc::clone(&self.shared) }
     }
 
-    /// Addresses of the RDMA listeners, in the order in which they were given.
+    /// Returns the addresses of the RDMA listeners, in the order in which they were given.
     ///
     /// # Errors
-    /// That of the provider.
+    /// Errors of the provider.
     pub fn rdma_addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.rdma.iter().map(|listener| listener.local_address()).collect()
     }
 
-    /// Addresses of the TCP listeners, in the order in which they were given.
+    /// Returns the addresses of the TCP listeners, in the order in which they were given.
     ///
     /// # Errors
-    /// That of the socket.
+    /// Errors of the socket.
     pub fn tcp_addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.tcp.iter().map(TcpListener::local_addr).collect()
     }
 
-    /// Serves until `shutdown` is ready, then stops in order: no new connections and calls (but on a connection whose client is
-    /// being called), calls in progress are answered (for at most [`grace`](ServerConfig::grace)), connections close. If this future is dropped instead,
-    /// connections end at once.
+    /// Serves until `shutdown` is ready, then stops in order. New connections and calls are refused, but calls on a
+    /// connection whose client is being called are not. Calls in progress are answered, for at most
+    /// [`grace`](ServerConfig::grace), then connections close. If this future is dropped instead, connections end at
+    /// once.
     ///
     /// # Errors
-    /// [`ServeError::ListenerEnded`]; the server has stopped in order then, too.
+    /// [`ServeError::ListenerEnded`]; the server has stopped in order in this case, too.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
         self.shared.turns.at_a_time(Handle::current().metrics().num_workers());
         let (phase, signal) = watch::channel(Phase::Run);
@@ -274,7 +278,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Takes memory from these shares, which programs may take theirs from too, instead of [`ServerConfig::shares`].
+    /// Takes memory from these shares instead of [`ServerConfig::shares`]. Programs may take theirs from the same
+    /// shares.
     #[must_use]
     pub fn shares(mut self, shares: PeerShares) -> Self {
         self.shares = Some(shares);
@@ -283,9 +288,9 @@ impl ServerBuilder {
 
     /// Serves this program on every listener.
     ///
-    /// A client that takes no replies makes the server keep them. Short ones count against the share of the client's address. A
-    /// program should take the memory of longer results (more than 2 KiB in one piece) from that share itself, before it makes them:
-    /// [`PeerShares::of`]. Else the pool does not bound them.
+    /// A client that takes no replies makes the server keep them. Short replies count against the share of the client's
+    /// address. For longer results (more than 2 KiB in one piece), a program should take memory from that share itself,
+    /// before it makes them: [`PeerShares::of`]. Otherwise the pool does not bound them.
     #[must_use]
     pub fn program(mut self, program: Arc<dyn Binding>) -> Self {
         self.programs.push(program);
@@ -306,7 +311,7 @@ impl ServerBuilder {
         self
     }
 
-    /// The server; it accepts connections when [`Server::serve`] is polled.
+    /// Builds the server, which accepts connections when [`Server::serve`] is polled.
     ///
     /// # Errors
     /// [`ServeError::NoListener`], [`ServeError::Program`], [`ServeError::Memory`].
@@ -361,14 +366,14 @@ impl ServerBuilder {
     }
 }
 
-/// Reads what a server did, also while it serves. Cheap to clone.
+/// The counters and open connections of a server, also while it serves. Cheap to clone.
 #[derive(Clone)]
 pub struct ServerMonitor {
     shared: Arc<Shared>,
 }
 
 impl ServerMonitor {
-    /// What happened so far.
+    /// Returns the counters since the start.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let shared = &self.shared;
@@ -393,15 +398,15 @@ impl ServerMonitor {
 }
 
 impl ServerMonitor {
-    /// The reverse directions of all RDMA connections that are open (RFC 8167), oldest connection first. Which of the clients
-    /// serve anything is the upper layer's to know: the others answer PROG_UNAVAIL, or nothing.
+    /// Returns the reverse directions of all open RDMA connections (RFC 8167), oldest connection first. The upper layer
+    /// has to know which of the clients serve programs: the others answer PROG_UNAVAIL, or nothing.
     #[must_use]
     pub fn backchannels(&self) -> Vec<Backchannel> {
         self.shared.backchannels.open()
     }
 }
 
-/// Holds a connection's place among those that the server waits for.
+/// Marks a connection as one that the stopping server waits for.
 type Alive = mpsc::Sender<()>;
 
 async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal, alive: Alive) {
@@ -409,7 +414,7 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal
         let (stream, peer) = match shared.next(listener.accept()).await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // For instance EMFILE: trying again at once would only burn time.
+                // For instance EMFILE: trying again at once would fail again.
                 tracing::warn!(%error, "accept failed");
                 sleep(shared.config.accept_pause).await;
                 continue;

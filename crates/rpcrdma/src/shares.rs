@@ -1,14 +1,15 @@
 //! [`PeerShares`]: the memory of a server, divided so that no address can take it all.
 //!
 //! All connections from one address, or IPv6 network ([`Origin`]), and the programs that answer its calls, draw on one
-//! [share](ProtectionDomain::share) of the server's domain. Whoever reads slowly, or never answers an RDMA Read, pins
-//! memory of its own share; calls from other addresses find theirs (I6). Shares are [fair](ProtectionDomain::fair_share): several
-//! addresses together do not take it all either, each has less the less is left.
+//! [share](ProtectionDomain::share) of the server's domain. A peer that reads slowly, or never answers an RDMA Read,
+//! pins memory of its own share only; calls from other addresses find theirs (I6). Shares are
+//! [fair](ProtectionDomain::fair_share): several addresses together cannot take all memory either, because the limit of
+//! each shrinks with the free memory.
 //!
-//! *Who owns which buffer.* Connections and Buffers keep their share alive; the table only finds it again. An address that
-//! comes back while Buffers of its old connections live gets the same share, so it cannot have two.
+//! *Buffers.* Connections and Buffers keep their share alive; the table only finds it again. An address that comes back
+//! while Buffers of its old connections live gets the same share, so it cannot have two.
 //!
-//! *What happens on error.* Nothing here fails. A share that is used up refuses as any domain does.
+//! *Errors.* Nothing here fails. A share that is used up refuses as any domain does.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,10 +18,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rpcrdma_oncrpc::Origin;
 use rpcrdma_verbs::{ProtectionDomain, WeakDomain};
 
-/// Entries below which nothing is cleared out.
+/// Number of entries below which the table is not cleared out.
 const FEW: usize = 64;
 
-/// One domain with a share for each peer address. Cheap to clone; clones are the same shares.
+/// A domain with a share for each peer address. Cheap to clone; clones are the same shares.
+///
+/// All connections from one address, or IPv6 network ([`Origin`]), and the programs that answer its calls, draw on one
+/// share. So a peer that reads slowly pins memory of its own share only.
 #[derive(Debug, Clone)]
 pub struct PeerShares {
     domain: ProtectionDomain,
@@ -33,31 +37,32 @@ pub struct PeerShares {
 struct Table {
     /// Peers without an address have one share together.
     by_peer: HashMap<Option<Origin>, WeakDomain>,
-    /// Entries at which those of shares that are gone are cleared out.
+    /// Number of entries at which those of dropped shares are removed.
     full: usize,
 }
 
 impl PeerShares {
-    /// Shares of `domain` of at most `limit` bytes for each address; that is what one can hold alone.
+    /// Creates shares of `domain`, of at most `limit` bytes for each address. An address can hold that much while
+    /// others hold nothing.
     #[must_use]
     pub fn new(domain: ProtectionDomain, limit: usize) -> Self {
         let limit = limit.min(domain.usage().limit);
         Self { domain, limit, least: 0, table: Arc::default() }
     }
 
-    /// What each can hold, in bytes, however much others hold, as long as there is room: what it takes to go on at all.
-    /// For addresses that have no share yet.
+    /// Sets the bytes that each address can hold however much others hold, as long as there is memory: the need of one
+    /// connection. Applies to addresses that have no share yet.
     #[must_use]
     pub fn least(mut self, bytes: usize) -> Self {
         self.least = bytes;
         self
     }
 
-    /// The share of an address: that of its [`Origin`].
+    /// Returns the share of an address: that of its [`Origin`].
     #[must_use]
     pub fn of(&self, peer: Option<IpAddr>) -> ProtectionDomain {
         let peer = peer.map(Origin::of);
-        // A map of plain values is consistent whatever unwinds.
+        // A map of plain values stays consistent when a thread panics.
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(share) = table.by_peer.get(&peer).and_then(WeakDomain::upgrade) {
             return share;
@@ -71,13 +76,13 @@ impl PeerShares {
         share
     }
 
-    /// The whole.
+    /// Returns the whole domain.
     #[must_use]
     pub fn domain(&self) -> &ProtectionDomain {
         &self.domain
     }
 
-    /// Bytes that one address can hold if others hold nothing.
+    /// Returns the bytes that one address can hold while others hold nothing.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
@@ -96,7 +101,7 @@ mod tests {
     fn i6_an_address_has_one_share_however_often_it_comes() {
         let shares = PeerShares::new(ProtectionDomain::new(1 << 20), 1 << 18);
         let buffer = shares.of(PEER).allocate(1 << 18, 1).unwrap();
-        // The connection is gone, the buffer is not; and the same host may come through a dual-stack socket.
+        // The connection is gone, but its Buffer is not; and the same host may come through a dual-stack socket.
         let mapped = "::ffff:192.0.2.1".parse().ok();
         assert!(shares.clone().of(mapped).allocate(1, 1).is_err());
         assert!(shares.of(None).allocate(1 << 17, 1).is_ok());

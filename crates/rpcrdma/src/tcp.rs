@@ -15,11 +15,11 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// Longest time that `TCP_USER_TIMEOUT` takes: it is an `int` of milliseconds.
+/// Longest time that `TCP_USER_TIMEOUT` takes, an `int` of milliseconds.
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX.unsigned_abs() as u64);
 
-/// Sets what every connection has: no delay of small records, and timers that find a dead peer (I6).
+/// Sets the options of every connection: no delay of small records, and timers that find a dead peer (I6).
 pub(crate) fn prepare(stream: &TcpStream, keep_alive: Duration, stall: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
@@ -32,16 +32,16 @@ pub(crate) fn prepare(stream: &TcpStream, keep_alive: Duration, stall: Duration)
     Ok(())
 }
 
-/// An accepted connection, for the question whose the other end is.
+/// Returns the ends of an accepted connection, by which the owner of the other end is found.
 pub(crate) fn ends(stream: &TcpStream, peer: SocketAddr) -> io::Result<TcpEnds> {
     let inode = rustix::fs::fstat(stream)?.st_ino;
     Ok(TcpEnds { local: stream.local_addr()?, peer, inode })
 }
 
-/// How far the data of connections has got, for those who wait for it.
+/// The progress of data on connections, for calls that wait for it.
 #[derive(Debug)]
 pub(crate) struct Moved {
-    /// Bytes in both directions, and when the last of them passed.
+    /// Bytes in both directions, and the time of the last of them.
     state: Mutex<(u64, Instant)>,
 }
 
@@ -54,19 +54,20 @@ impl Moved {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many bytes have passed.
+    /// Counts bytes that have passed.
     fn add(&self, bytes: usize, now: Instant) {
         let mut state = self.lock();
         *state = (state.0.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX)), now);
     }
 
-    /// Bytes so far.
+    /// Returns the bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.lock().0
     }
 }
 
-/// How long a call still waits: as [`Timeouts::call`](rpcrdma_proto::Timeouts::call) says of one over RDMA.
+/// The time that a call still waits, by the rules of [`Timeouts::call`](rpcrdma_proto::Timeouts::call) for calls over
+/// RDMA.
 #[derive(Debug)]
 pub(crate) struct Patience {
     pub(crate) deadline: Instant,
@@ -79,7 +80,8 @@ impl Patience {
         Self { deadline: after(Instant::now(), pace.stall), pace, seen: moved.bytes() }
     }
 
-    /// The time is up: whether there is more of it, because data has moved. At most the bytes `left` give any, which become less.
+    /// Extends the time, which is up, for data that has moved; returns whether any is left. At most `left` bytes extend
+    /// it; those that did are subtracted.
     pub(crate) fn goes_on(&mut self, moved: &Moved, left: &mut u64) -> bool {
         let (bytes, at) = *moved.lock();
         let gained = bytes.saturating_sub(self.seen).min(*left);
@@ -91,10 +93,10 @@ impl Patience {
     }
 }
 
-/// A time so far away that nobody waits for it.
+/// A time so long that no caller waits for its end.
 const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// `from` and this much later. What a caller sets may be too long for the clock.
+/// Returns the time `wait` after `from`; a `wait` too long for the clock becomes [`NEVER`].
 pub(crate) fn after(from: Instant, wait: Duration) -> Instant {
     from.checked_add(wait).unwrap_or_else(|| from + NEVER)
 }

@@ -1,6 +1,6 @@
-//! What the RDMA connections of a server did together, those that have ended included.
+//! Counters of all RDMA connections of a server together, including those that have ended.
 //!
-//! Each connection adds what it did since it last did so, whenever it has nothing left to do: one lock for many calls under load.
+//! Each connection adds its new counts whenever it has nothing left to do: one lock for many calls under load.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,13 +14,13 @@ pub(crate) struct Sums {
     pub(crate) replies: Messages,
     /// Bytes of payload that `proto` copied.
     pub(crate) copied: u64,
-    /// The same of everything else in messages.
+    /// Other bytes of messages that `proto` copied.
     pub(crate) copied_inline: u64,
     pub(crate) link: Counters,
 }
 
 impl Sums {
-    /// Those of a connection that serves.
+    /// Returns the counters of a connection that serves.
     pub(crate) fn of(protocol: &Stats, link: Counters) -> Self {
         Self {
             calls: protocol.calls_received,
@@ -57,7 +57,7 @@ impl Sums {
 pub(crate) struct Totals(Mutex<Sums>);
 
 impl Totals {
-    /// Adds what a connection did since it had counted `before`, which becomes `now`.
+    /// Adds the counts of a connection since `before`, and sets `before` to `now`.
     pub(crate) fn add(&self, now: Sums, before: &mut Sums) {
         if now == *before {
             return;

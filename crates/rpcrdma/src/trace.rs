@@ -1,7 +1,7 @@
-//! The `tracing` events that each call leaves: of level `DEBUG`, target `rpcrdma::call` where it is made, `rpcrdma::serve`
-//! where it is served.
+//! The `tracing` events of each call: level `DEBUG`, target `rpcrdma::call` at the caller, `rpcrdma::serve` at the
+//! server.
 //!
-//! How the reply of a served call leaves is decided later, by `proto`, which traces it under the same XID.
+//! `proto` decides later how the reply of a served call leaves, and traces that under the same XID.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::call::{Call, Reply};
 use crate::error::CallError;
 use crate::programs::Programs;
 
-/// What is called, and since when; zeros if the message is too short to say.
+/// A served procedure, and the time of the call; zeros if the message is too short.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Traced {
     xid: u32,
@@ -25,7 +25,7 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// Looks at a message that stands at its XID (RFC 5531 §9); `None` if nobody wants to know.
+    /// Reads a message that stands at its XID (RFC 5531 §9); returns `None` if these events are off.
     pub(crate) fn new(message: &Decoder, since: Instant) -> Option<Self> {
         if !tracing::enabled!(target: "rpcrdma::serve", tracing::Level::DEBUG) {
             return None;
@@ -38,7 +38,7 @@ impl Traced {
 }
 
 impl Programs {
-    /// Says what was answered; `way` is how the call came.
+    /// Traces an answer; `way` is how the call came.
     pub(crate) fn trace(
         &self,
         peer: Option<SocketAddr>,
@@ -72,7 +72,7 @@ impl Calling {
         Self { program, version, procedure, name, since }
     }
 
-    /// Says how the call to this peer ended.
+    /// Traces how the call to this peer ended.
     pub(crate) fn ended(self, to: Option<SocketAddr>, result: &Result<Reply, CallError>) {
         let Self { program, version, procedure, name, since } = self;
         let Some(since) = since else { return };
@@ -90,7 +90,7 @@ impl Calling {
     }
 }
 
-/// Writes an answer.
+/// An answer, for display.
 struct Answered<'a>(&'a Outcome);
 
 impl fmt::Display for Answered<'_> {

@@ -1,23 +1,24 @@
-//! [`Turns`]: tasks that serve different addresses share the threads of the runtime.
+//! [`Turns`]: the threads of the runtime, shared among tasks that serve different addresses.
 //!
-//! The runtime knows tasks, not whom they serve: an address with 60 connections would have 60 times the processor of one with a
-//! single connection. Here an address, or IPv6 network ([`Origin`]), has one line, in which its connections and calls wait. A *turn*
-//! is one poll of a task. There are as many turns at a time as the runtime has threads, and each goes to the address that had the fewest lately.
+//! The runtime knows tasks, but not the addresses that they serve. So an address with 60 connections would have 60
+//! times the processor time of one with a single connection. Here an address, or IPv6 network ([`Origin`]), has one
+//! line, in which its connections and calls wait. A *turn* is one poll of a task. There are as many turns at a time as
+//! the runtime has threads, and each goes to the address that had the fewest lately.
 //!
-//! *Order.* By start tags, as in start-time fair queueing: the next turn of an address has the tag of its last turn and one more,
-//! or that of the turn given last if the address had none for long. The lowest tag is next. An address that is new, or whose last
-//! connection has ended, begins as if it had had the last turn. So addresses with much to do have
-//! their turns one after the other, and one that calls now and then waits for a turn to end, but not behind others in line (I6). A turn
-//! counts as one whatever it costs. Connections bound what a task does in one poll, in calls and in bytes of replies
-//! ([`BYTES_PER_TURN`]).
+//! *Order.* Turns follow start tags, as in start-time fair queueing. The next turn of an address has the tag of its
+//! last turn and one more. If the address had no turn for long, it has the tag of the turn given last. The lowest tag
+//! is next. A new address, or one whose last connection has ended, begins as if it had had the last turn. So addresses
+//! with much to do have their turns one after the other. An address that calls now and then waits for a turn to end,
+//! but not behind others in line (I6). A turn counts as one whatever it costs. Connections bound the work of a task in
+//! one poll, in calls and in bytes of replies ([`BYTES_PER_TURN`]).
 //!
-//! *Sockets.* The runtime looks at its sockets when it has nothing to do, or after a number of polls. A turn that others wait for is
-//! therefore handed on by way of [`yield_now`], behind such a look: else a call would be seen late.
+//! *Sockets.* The runtime looks at its sockets when it has nothing to do, or after a number of polls. A turn for which
+//! others wait is therefore handed on by way of [`yield_now`], behind such a look; otherwise a call would be seen late.
 //!
-//! *Who decides.* A task woken elsewhere asks for a turn ([`Order::ask`]); a turn that ends goes to the next ([`Order::next`]). While turns
-//! are free nobody waits, and a wake goes straight through.
+//! *Decisions.* A task woken elsewhere asks for a turn ([`Order::ask`]); a turn that ends goes to the next task
+//! ([`Order::next`]). While turns are free no task waits, and a wake-up goes straight through.
 //!
-//! *What happens on error.* A task that panics, or is dropped, gives its turn back.
+//! *Errors.* A task that panics, or is dropped, gives its turn back.
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
@@ -31,8 +32,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use rpcrdma_oncrpc::Origin;
 use tokio::task::yield_now;
 
-/// Bytes of replies made at once, after which a turn is over. To make a reply is to copy its data, so calls differ in cost by a
-/// factor of thousands.
+/// Bytes of replies made at once, after which a turn is over. Making a reply copies its data, so calls differ in cost
+/// by a factor of thousands.
 pub(crate) const BYTES_PER_TURN: usize = 512 << 10;
 
 /// The turns of a server.
@@ -41,7 +42,7 @@ pub(crate) struct Turns {
     order: Arc<Mutex<Order>>,
 }
 
-/// Whose turns are counted together.
+/// The address, or the connection, to which a line belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Key {
     Origin(Origin),
@@ -49,42 +50,43 @@ enum Key {
     Alone(u64),
 }
 
-/// Where tasks wait.
+/// The lines in which tasks wait.
 struct Order {
-    /// Turns at a time.
+    /// Most turns at a time.
     most: usize,
     /// Turns that were given and have not ended.
     given: usize,
     lines: HashMap<Key, Waiting>,
-    /// The lines in which tasks wait: by the tag of their next turn, those that had left turns out first, then as they came.
+    /// Lines in which tasks wait, by the tag of their next turn. Among equals, lines that had left turns out are first,
+    /// then those that came first.
     ready: BinaryHeap<Reverse<(u64, bool, u64, Key)>>,
     /// The tag of the turn given last.
     now: u64,
-    /// Counts what enters `ready`, and keys without an address.
+    /// Counter of entries into `ready`, and of keys without an address.
     count: u64,
 }
 
 /// The line of one address.
 struct Waiting {
-    /// Views of this line.
+    /// Number of views of this line.
     members: usize,
-    /// The tag of its next turn, if that is not past.
+    /// The tag of the line's next turn, if that is not past.
     next: u64,
     tasks: VecDeque<Arc<Task>>,
 }
 
-/// How far a task is from its turn.
+/// The state of a task on the way to its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It waits for something else.
+    /// The task waits for something else.
     Idle,
-    /// In its line.
+    /// The task is in its line.
     Waits,
-    /// It has a turn, and will be polled.
+    /// The task has a turn, and will be polled.
     Next,
-    /// It is being polled.
+    /// The task is being polled.
     Runs,
-    /// It was woken meanwhile.
+    /// The task was woken while it was being polled.
     RunsAgain,
     Over,
 }
@@ -92,7 +94,7 @@ enum Stage {
 struct Task {
     order: Arc<Mutex<Order>>,
     key: Key,
-    /// Locked for a moment, and only by whom has locked the order.
+    /// Locked for a moment, and only by a thread that has locked the order.
     state: Mutex<(Stage, Waker)>,
 }
 
@@ -108,8 +110,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Order {
-    /// The line of a key, with one more member. A new one begins behind those in line: an address could take turn after turn by
-    /// connections that come and go.
+    /// Adds a member to the line of a key. A new line begins behind those that wait; otherwise an address could take
+    /// turn after turn by connections that come and go.
     fn join(&mut self, key: Key) {
         let new = Waiting { members: 0, next: self.now + 1, tasks: VecDeque::new() };
         self.lines.entry(key).or_insert(new).members += 1;
@@ -132,7 +134,7 @@ impl Order {
         self.ready.push(Reverse((line.next, steady, self.count, key)));
     }
 
-    /// Gives the task a turn if one is free, else puts it in line.
+    /// Gives the task a turn if one is free, else puts it in line; returns whether it has a turn.
     fn ask(&mut self, task: &Arc<Task>) -> bool {
         let free = self.given < self.most;
         if free {
@@ -151,12 +153,12 @@ impl Order {
         }
     }
 
-    /// A turn has ended; the task that has it now.
+    /// Ends a turn; returns the task that gets the next.
     fn next(&mut self) -> Option<Arc<Task>> {
         self.given -= 1;
         while let Some(Reverse((.., key))) = self.ready.pop() {
             let Some(line) = self.lines.get_mut(&key) else { continue };
-            // Those that were dropped are still in line.
+            // Dropped tasks are still in line.
             let waits = |task: &Arc<Task>| lock(&task.state).0 == Stage::Waits;
             let next = std::iter::from_fn(|| line.tasks.pop_front()).find(waits);
             let more = !line.tasks.is_empty();
@@ -175,12 +177,12 @@ impl Order {
 }
 
 impl Turns {
-    /// So many at a time from now on: the threads of the runtime.
+    /// Sets the number of turns at a time, from now on: the threads of the runtime.
     pub(crate) fn at_a_time(&self, most: usize) {
         lock(&self.order).most = most.max(1);
     }
 
-    /// The line of an address, or of a connection that has none.
+    /// Returns the line of an address, or of a connection that has none.
     pub(crate) fn line(&self, address: Option<IpAddr>) -> Line {
         let mut order = lock(&self.order);
         let key = match address {
@@ -202,7 +204,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// A future that is polled in turn; to be spawned.
+    /// Returns a future that is polled in turn, to be spawned.
     pub(crate) fn in_turn<F: Future + Unpin>(&self, future: F) -> InTurn<F> {
         let state = Mutex::new((Stage::Idle, Waker::noop().clone()));
         let task = Arc::new(Task { order: Arc::clone(&self.order), key: self.key, state });
@@ -235,11 +237,11 @@ impl fmt::Debug for Line {
     }
 }
 
-/// Polls a future when it is its turn.
+/// A future that is polled when it is its turn.
 pub(crate) struct InTurn<F> {
     future: F,
     task: Arc<Task>,
-    /// Wakes `task`.
+    /// The waker of `task`.
     waker: Waker,
     _line: Line,
 }
@@ -265,14 +267,14 @@ impl<F> Drop for InTurn<F> {
 }
 
 impl Task {
-    /// Whether it has its turn; else it is in line.
+    /// Returns whether the task has its turn; otherwise puts the task in line.
     fn begin(self: &Arc<Self>, waker: &Waker) -> bool {
         let mut order = lock(&self.order);
         let mut state = lock(&self.state);
         state.1.clone_from(waker);
         let turn = match state.0 {
             Stage::Idle => {
-                // It is not in line: nobody looks at its state.
+                // The task is not in line, so no other thread looks at its state.
                 let free = order.ask(self);
                 state.0 = if free { Stage::Runs } else { Stage::Waits };
                 free
@@ -288,7 +290,7 @@ impl Task {
         turn
     }
 
-    /// Gives the turn on, if it has one.
+    /// Passes the turn on, if the task has one.
     fn end(self: &Arc<Self>, over: bool) {
         let mut order = lock(&self.order);
         let stage = {
@@ -312,7 +314,7 @@ impl Task {
         });
         drop(order);
         if let Some(waker) = waker {
-            // What this future does with its waker is all that is wanted of it.
+            // Only this future's use of its waker matters.
             let _ = pin!(yield_now()).poll(&mut Context::from_waker(&waker));
         }
     }

@@ -1,13 +1,13 @@
 //! [`Workers`]: threads for work that may block.
 //!
 //! The task of a connection must never wait for a disk. A handler that may block hands that part of its work to these
-//! threads and awaits the result. Threads are started when there is work for them, up to the number given; the queue
-//! in front of them is bounded, and a full queue makes the caller wait.
+//! threads and awaits the result. Threads are started when there is work for them, up to a given number. The queue in
+//! front of them is bounded; a full queue makes the caller wait.
 //!
-//! *Who owns which buffer.* What the closure captures belongs to it; it hands buffers back in its result. If the
-//! waiting future is dropped, the work is still done and its result is dropped on the thread.
+//! *Buffers.* Values that the closure captures belong to it; its result hands buffers back. If the waiting future is
+//! dropped, the work is still done and its result is dropped on the thread.
 //!
-//! *What happens on error.* A closure that panics ends only itself: its caller gets [`WorkLost`].
+//! *Errors.* A closure that panics ends only itself: its caller gets [`WorkLost`].
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The result of the work is not to be had: the closure panicked, or no thread could be started.
+/// The error of work without a result: the closure panicked, or no thread could be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the work was not finished: it panicked, or the system gave no thread for it")]
 pub struct WorkLost;
@@ -31,7 +31,7 @@ pub struct Workers {
     owner: Arc<Owner>,
 }
 
-/// Tells the threads to end when the last [`Workers`] is gone.
+/// The owner, which tells the threads to end when the last [`Workers`] is gone.
 struct Owner {
     shared: Arc<Shared>,
 }
@@ -53,8 +53,8 @@ struct Queue {
 }
 
 impl Workers {
-    /// A pool of at most `max_threads` threads (at least 1) that lets at most `max_queued` pieces of work wait or run
-    /// at a time (at least `max_threads`).
+    /// Creates a pool of at most `max_threads` threads (at least 1). It lets at most `max_queued` pieces of work wait
+    /// or run at a time (at least `max_threads`).
     #[must_use]
     pub fn new(name: &str, max_threads: usize, max_queued: usize) -> Self {
         let max_threads = max_threads.max(1);
@@ -104,7 +104,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues the job; starts a thread if all are busy. `false`: there is no thread at all.
+    /// Queues the job; starts a thread if all are busy. Returns `false` if there is no thread at all.
     fn submit(this: &Arc<Self>, job: Job) -> bool {
         let mut queue = this.lock();
         queue.jobs.push_back(job);

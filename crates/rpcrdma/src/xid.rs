@@ -3,13 +3,13 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-/// A number that differs from run to run: it comes from the system's random source, by way of a hasher's key.
+/// Returns a number that differs from run to run, from the system's random source by way of a hasher's key.
 pub(crate) fn entropy() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Gives out XIDs one after the other from a random start, so that those of a restarted client do not match replies kept
-/// for its predecessor (RFC 5531 §9 leaves the choice free).
+/// A source of consecutive XIDs from a random start. XIDs of a restarted client so do not match replies kept for its
+/// predecessor (RFC 5531 §9 leaves the choice free).
 #[derive(Debug)]
 pub(crate) struct Xids {
     next: u32,

@@ -1,4 +1,4 @@
-//! The example programs, on the simulated fabric.
+//! Tests of the example programs, on the simulated fabric.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

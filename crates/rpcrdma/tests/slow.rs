@@ -1,4 +1,4 @@
-//! Peers over software iWARP, on real sockets, that are silent or slow: what they cost, and that a good client beside them is
+//! Silent and slow peers over software iWARP, on real sockets: their cost is bounded, and a good client beside them is
 //! served (rule I6).
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ use tokio::time::{sleep, timeout};
 
 const MIB: usize = 1 << 20;
 
-/// Tests that count the descriptors of the process, or measure time, are alone.
+/// Tests that count the descriptors of the process, or measure time, run alone.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 struct Running {
@@ -37,7 +37,7 @@ struct Running {
     good: Client,
 }
 
-/// A server with these timers of its provider, and a client beside whom others are slow.
+/// Starts a server with these timers of its provider, and a good client beside the slow ones.
 async fn serve(at: IpAddr, config: ServerConfig, timeouts: Timeouts) -> Running {
     let mut iwarp = Config::default();
     iwarp.timeouts = timeouts;
@@ -54,7 +54,7 @@ async fn serve(at: IpAddr, config: ServerConfig, timeouts: Timeouts) -> Running 
 }
 
 impl Running {
-    /// The good client has all it wants, at once.
+    /// Checks that the good client is served at once.
     async fn served(&self) {
         let all = async {
             echo(&self.good, &pattern(1000)).await.unwrap();
@@ -64,13 +64,13 @@ impl Running {
         assert_eq!(self.good.stats().connections, 1);
     }
 
-    /// Bytes of the server's memory in use when what was to be done is done: all of it runs on this thread.
+    /// Returns the bytes of the server's memory in use once pending work is done: all of it runs on this thread.
     async fn held(&self) -> usize {
         sleep(Duration::from_millis(50)).await;
         self.monitor.stats().memory_in_use
     }
 
-    /// Serves the good client until only that one is there.
+    /// Serves the good client until no other connection is left.
     async fn served_until_alone(&self) {
         let end = async {
             while self.monitor.stats().connections > 1 {
@@ -121,7 +121,7 @@ async fn i6_two_thousand_silent_connections_end_by_the_start_up_timer() {
     assert!(begin.elapsed() >= startup);
     let stats = server.monitor.stats();
     assert_eq!((stats.accepted, stats.refused), (1 + u64::try_from(SILENT).unwrap(), 0));
-    // Each was closed without a word.
+    // Each was closed without a message.
     for mut stream in silent {
         assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
     }
@@ -129,15 +129,16 @@ async fn i6_two_thousand_silent_connections_end_by_the_start_up_timer() {
     assert_eq!(server.held().await, held);
 }
 
-/// How a client reads: so many bytes, then a pause.
+/// The pace of a client that reads: so many bytes, then a pause.
 struct Pace {
     bytes: usize,
     pause: Duration,
-    /// Bytes that its system takes beforehand.
+    /// Bytes that the client's system takes beforehand.
     window: u32,
 }
 
-/// Passes bytes on between one client and the server, those to the client at this pace; the server sees another address.
+/// Starts a proxy between one client and the server; bytes to the client pass at this pace. The server sees another
+/// address.
 async fn slow_way(server: SocketAddr, pace: Pace) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -159,7 +160,7 @@ async fn slow_way(server: SocketAddr, pace: Pace) -> SocketAddr {
     address
 }
 
-/// GETs of 1 MiB in flight together, from a client that reads at this pace, none of them tried again.
+/// Starts GETs of 1 MiB, in flight together, from a client that reads at this pace. None is tried again.
 async fn slow_gets(server: &Running, pace: Pace, count: usize) -> JoinSet<Result<(), CallError>> {
     let way = slow_way(server.address, pace).await;
     let client =
@@ -212,7 +213,7 @@ async fn i6_a_slow_reader_that_goes_on_is_served_to_the_end() {
     let stalled_send = Duration::from_millis(1500);
     let server =
         serve(host(1), ServerConfig::default(), Timeouts { stalled_send, ..Timeouts::default() }).await;
-    // 3 MiB/s: longer for all of it than the timer, but never as long without any.
+    // 3 MiB/s: all of it takes longer than the timer, but no gap without bytes does.
     let pace = Pace { bytes: 64 << 10, pause: Duration::from_millis(20), window: 128 << 10 };
     let mut gets = slow_gets(&server, pace, 8).await;
     let begin = Instant::now();

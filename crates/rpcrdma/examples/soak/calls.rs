@@ -16,15 +16,16 @@ use crate::report::{Report, mib};
 use crate::server::{self, Process, caller};
 use crate::system::usage;
 
-/// Memory of a client.
+/// Memory of a client, in bytes.
 const MEMORY: usize = 64 << 20;
-/// Calls that a client may have in flight.
+/// Most calls that a client may have in flight.
 const CALLS: u32 = 16;
-/// Growth of resident memory after the first tenth that is no leak, bytes: allocators keep what was used at the peak.
+/// Growth of resident memory after the first tenth that does not count as a leak, in bytes: allocators keep the memory
+/// of the peak.
 const NOISE: u64 = 48 << 20;
-/// Resident memory of either process at the most, bytes: three times what was seen after a million calls.
+/// Most resident memory of either process, in bytes: three times the memory after a million calls.
 const RESIDENT: u64 = 128 << 20;
-/// For connections to be closed at both ends.
+/// Time for connections to be closed at both ends.
 const REST: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
@@ -43,7 +44,7 @@ pub(crate) struct Options {
     calls_per_cut: u64,
 }
 
-/// What was done, by form.
+/// Calls done, by form.
 #[derive(Debug, Default)]
 struct Done {
     total: AtomicU64,
@@ -64,7 +65,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, Failure> {
     let server = Process::start(server::Options::new(256, 64, 512 << 20)).await?;
     let proxy = Arc::new(Proxy::start(server.address, Duration::ZERO).await?);
     let block = block();
-    // One client that is never cut asks the server.
+    // A client that is never cut asks the server for its state.
     let watcher = caller(server.address, MEMORY, 1, &block).await?;
     let before = (watcher.state().await?, server.usage()?.descriptors);
     let mut callers = Vec::new();
@@ -122,7 +123,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, Failure> {
         format_args!("{cuts}, {}", connections - clients),
         connections - clients <= cuts,
     );
-    // There is one in so many calls on average, and one in twice as many for certain.
+    // On average there is one cut in so many calls; one in twice as many is certain.
     let due = u64::from(options.count > 2 * options.calls_per_cut);
     report.check("of those at least", due, cuts >= due && connections - clients >= due);
     report.check("calls sent again", retransmissions, retransmissions > 0 || cuts == 0);
@@ -157,7 +158,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, Failure> {
     Ok(report.end())
 }
 
-/// Calls one after the other until all are done; says how often it added one to its counter.
+/// Makes calls one after the other until all are done; returns its counter and the number of ADDs.
 async fn task(caller: Caller, counter: u32, count: u64, done: Arc<Done>) -> Result<(u32, u32), Failure> {
     let mut added = 0;
     while done.total.fetch_add(1, Ordering::Relaxed) < count {
@@ -215,7 +216,7 @@ async fn task(caller: Caller, counter: u32, count: u64, done: Arc<Done>) -> Resu
     Ok((counter, added))
 }
 
-/// A length that was computed.
+/// Converts a computed length.
 fn rounded(length: f64) -> usize {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to MAX")]
     let length = length as usize;
@@ -237,7 +238,7 @@ async fn cut(proxy: Arc<Proxy>, done: Arc<Done>, calls_per_cut: u64) {
     }
 }
 
-/// What the server holds when no connection but so many are left, and its descriptors.
+/// Returns the server's state when at most `connections` are left, and its descriptors.
 async fn at_rest(watcher: &Caller, server: &Process, connections: u32) -> Result<(State, usize), Failure> {
     let deadline = Instant::now() + REST;
     loop {

@@ -13,15 +13,16 @@ use crate::system::usage;
 
 /// Credits of each connection: 16 x 4096 bytes are reserved for it.
 const CREDITS: u32 = 16;
-/// Bytes of a Receive.
+/// Length of a Receive, in bytes.
 const INLINE: usize = 4096;
-/// Memory of a client: its Receives, and the results of the calls below.
+/// Memory of a client, in bytes: its Receives, and the results of its calls.
 const MEMORY: usize = 512 << 10;
-/// Resident memory for each connection at the most, of either process, bytes: its Receives, and three times that for all else.
+/// Most resident memory of either process for each connection, in bytes: its Receives, and three times that for all
+/// else.
 const RESIDENT: u64 = 256 << 10;
 /// Connections that are made at a time.
 const AT_ONCE: usize = 64;
-/// For all connections to be closed at the server.
+/// Time for all connections to be closed at the server.
 const REST: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Args)]
@@ -143,7 +144,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, Failure> {
 async fn calls(caller: Caller, rounds: u32) -> Result<(), Failure> {
     for _ in 0..rounds {
         tokio::try_join!(caller.null(), caller.echo(1, 200), caller.get(2, 16 << 10), async {
-            // The counter is everybody's: only the number of all ADDs is known.
+            // All clients share the counter, so only the number of all ADDs is known.
             caller.add(0).await.map(drop)
         })?;
     }

@@ -6,9 +6,10 @@
 //! cargo run --release -p rpcrdma --example soak -- replies --count 20000
 //! ```
 //!
-//! `calls` mixes calls of all forms on several clients while a proxy cuts their connections at random, checks all data, and
-//! checks that nothing was executed twice, lost or kept. `connections` holds many connections at a time and makes calls on
-//! all of them. `replies` loses replies of calls that change state, while WRITEs of the same address go on at full rate. All print what they saw, and end with status 1 if anything is not as it should be.
+//! `calls` mixes calls of all forms on several clients while a proxy cuts their connections at random. It checks all
+//! data, and that nothing was executed twice, lost or kept. `connections` holds many connections at a time and makes
+//! calls on all of them. `replies` loses replies of calls that change state, while WRITEs of the same address go on at
+//! full rate. Each prints its results, and ends with status 1 if a check fails.
 
 mod calls;
 mod connections;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What any step may fail with.
+/// The error of any step.
 type Failure = Box<dyn Error + Send + Sync>;
 
 /// Heavy use over software iWARP on loopback.
@@ -35,7 +36,7 @@ struct Arguments {
     task: Task,
 }
 
-/// What to do.
+/// The task to run.
 #[derive(Debug, Subcommand)]
 enum Task {
     /// Mix calls of all forms, with connections that are cut at random

@@ -1,5 +1,5 @@
-//! The program that is called. All data is a part of one block that both sides make, so that either can check it against
-//! its own; checksums go with it.
+//! The RPC program of the soak test. All data is a part of one block that both sides make, so each side can check it;
+//! checksums go with the data.
 
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
@@ -16,24 +16,24 @@ use crate::Failure;
 
 pub(crate) const SOAK: u32 = 0x2000_50a6;
 pub(crate) const VERSION: u32 = 1;
-/// Returns its argument; what is long travels in long messages.
+/// Returns its argument; long arguments travel in long messages.
 const ECHO: u32 = 1;
-/// Data (eligible), where in the block it begins → its CRC32C.
+/// Data (eligible) and its offset in the block → its CRC32C.
 const PUT: u32 = 2;
-/// Where in the block, how long → data (eligible), its CRC32C.
+/// Offset in the block and length → data (eligible), its CRC32C.
 const GET: u32 = 3;
-/// Which counter → that counter, one higher. It stands for CREATE, REMOVE and RENAME, as PUT does for WRITE.
+/// Number of a counter → that counter, incremented. ADD stands for CREATE, REMOVE and RENAME, as PUT does for WRITE.
 const ADD: u32 = 4;
-/// Which counter → that counter.
+/// Number of a counter → its value.
 const COUNTER: u32 = 5;
-/// What the server holds.
+/// Returns the server's state.
 const STATE: u32 = 6;
 
-/// Longest data.
+/// Longest data, in bytes.
 pub(crate) const MAX: usize = 1 << 20;
-/// Data begins below this offset of the block.
+/// Offsets in the block are below this number of bytes.
 pub(crate) const OFFSETS: u32 = 4096;
-/// Counters of a server.
+/// Number of counters of a server.
 pub(crate) const COUNTERS: usize = 1024;
 
 #[derive(Xdr)]
@@ -48,7 +48,7 @@ struct Get(u32, u32);
 #[derive(Xdr)]
 struct Got(#[xdr(ddp, max = MAX)] Bytes, u32);
 
-/// What a server holds.
+/// The state of a server.
 #[derive(Xdr, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     /// Connections now.
@@ -59,17 +59,17 @@ pub(crate) struct State {
     pub(crate) calls: u64,
     /// Connections so far.
     pub(crate) accepted: u64,
-    /// Repeats that the reply cache answered.
+    /// Retransmissions that the reply cache answered.
     pub(crate) repeats: u64,
-    /// Replies that it knows to be received.
+    /// Replies that the cache knows to be received.
     pub(crate) proven: u64,
-    /// Replies that it dropped too early.
+    /// Replies that the cache dropped too early.
     pub(crate) evicted: u64,
-    /// Bytes that it takes.
+    /// Bytes that the cache takes.
     pub(crate) cache: u64,
 }
 
-/// All data is a part of this.
+/// Returns the block that all data is a part of.
 pub(crate) fn block() -> Bytes {
     let length = MAX + usize::try_from(OFFSETS).unwrap_or_default();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -101,9 +101,9 @@ impl Service {
         Self { block: block(), shares, counters, monitor: OnceLock::new() }
     }
 
-    /// The server that serves this, as soon as there is one.
+    /// Sets the server that serves this program.
     pub(crate) fn watch(&self, monitor: ServerMonitor) {
-        // There is one server only.
+        // There is only one server, so the cell is empty.
         let _ = self.monitor.set(monitor);
     }
 
@@ -123,7 +123,7 @@ impl Service {
                 let Some(data) = part(&self.block, offset, length) else {
                     return Err(CallFailure::SystemError);
                 };
-                // From the pool, as a server of files would have it.
+                // From the pool, as in a file server.
                 let share = self.shares.of(context.peer.map(|peer| peer.ip()));
                 let data = match share.allocate(length, 1) {
                     Ok(mut buffer) => {
@@ -192,7 +192,7 @@ impl Binding for Service {
     }
 }
 
-/// The client's side: calls, and what their replies must be.
+/// The client's side: makes calls and checks their replies.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) client: Client,

@@ -1,4 +1,4 @@
-//! A TCP proxy that cuts connections at random, or loses what the server says first.
+//! A TCP proxy that cuts connections at random, or loses the server's replies first.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,15 +17,15 @@ use crate::Failure;
 /// Bytes moved at a time.
 const PIECE: usize = 256 << 10;
 
-/// How a connection ends.
+/// The way in which a connection ends.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
     Now,
-    /// Nothing of the server's passes any more, and the end comes so much later.
+    /// The proxy drops the server's bytes, and cuts the connection after this time.
     AfterSilence(Duration),
 }
 
-/// Passes connections on; see [`Self::cut_one`] and [`Self::silence_all`].
+/// A proxy for connections to a server; see [`Self::cut_one`] and [`Self::silence_all`].
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     live: Arc<Mutex<Vec<oneshot::Sender<Cut>>>>,
@@ -34,7 +34,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Each connection begins so much later.
+    /// Starts a proxy that delays the beginning of each connection by `pause`.
     pub(crate) async fn start(server: SocketAddr, pause: Duration) -> Result<Self, Failure> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -69,7 +69,7 @@ impl Proxy {
         }
     }
 
-    /// Loses all replies of all connections from now on, and cuts them after this time.
+    /// Loses all replies of all connections from now on, and cuts the connections after this time.
     pub(crate) fn silence_all(&self, silence: Duration) {
         let live = std::mem::take(&mut *self.live.lock().unwrap_or_else(PoisonError::into_inner));
         for connection in live {
@@ -92,7 +92,7 @@ impl Drop for Proxy {
 async fn pass(mut near: TcpStream, server: SocketAddr, cut: oneshot::Receiver<Cut>) {
     let Ok(mut far) = TcpStream::connect(server).await else { return };
     for stream in [&near, &far] {
-        // Without it only delay is lost.
+        // An error here only costs delay.
         let _ = stream.set_nodelay(true);
     }
     tokio::select! {
@@ -101,7 +101,7 @@ async fn pass(mut near: TcpStream, server: SocketAddr, cut: oneshot::Receiver<Cu
             if let Cut::AfterSilence(silence) = cut {
                 pass_calls_only(&mut near, &mut far, silence).await;
             }
-            // Half of them end by a reset, in the middle of whatever was under way.
+            // Half of the connections end by a reset, in the middle of whatever is under way.
             if rand::rng().random() {
                 for stream in [&near, &far] {
                     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
@@ -111,7 +111,7 @@ async fn pass(mut near: TcpStream, server: SocketAddr, cut: oneshot::Receiver<Cu
     }
 }
 
-/// Passes on what the client says, and reads what the server says for nobody.
+/// Passes on the client's bytes, and discards the server's.
 async fn pass_calls_only(near: &mut TcpStream, far: &mut TcpStream, time: Duration) {
     let (mut near, _) = near.split();
     let (mut server, mut far) = far.split();

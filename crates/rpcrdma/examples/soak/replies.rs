@@ -1,4 +1,4 @@
-//! Replies that are lost, of calls that change state, while WRITEs of the same address go on at the machine's full rate.
+//! Loses replies of calls that change state, while WRITEs of the same address go on at the machine's full rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,19 +15,19 @@ use crate::report::{Report, mib};
 use crate::server::{self, Process, caller};
 use crate::system::usage;
 
-/// Memory of a client.
+/// Memory of a client, in bytes.
 const MEMORY: usize = 64 << 20;
-/// Calls that a client has in flight: all of their replies are lost at a time.
+/// Calls that a client has in flight. All of their replies are lost together.
 const CALLS: u32 = 16;
-/// How long replies get lost before their connections are cut.
+/// Time for which replies are lost before their connections are cut.
 const SILENCE: Duration = Duration::from_millis(20);
-/// How long connections work in between, at least.
+/// Least time for which connections work in between.
 const WORK: Duration = Duration::from_millis(30);
-/// Bytes of a WRITE.
+/// Length of a WRITE, in bytes.
 const WRITE: usize = 4096;
-/// Resident memory of the server at the most, bytes.
+/// Most resident memory of the server, in bytes.
 const RESIDENT: u64 = 192 << 20;
-/// For all of it.
+/// Most time for the whole task.
 const TIME: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Args)]
@@ -96,7 +96,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, Failure> {
         during += written.load(Ordering::Relaxed) - writes;
         outages += 1;
         state = watcher.state().await?;
-        // A call that failed is told at once.
+        // A failed call is reported at once.
         while let Some(ended) = adding.try_join_next() {
             ended??;
         }
@@ -143,7 +143,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, Failure> {
     Ok(report.end())
 }
 
-/// Writes until it is stopped.
+/// Writes until `stopped` is set.
 async fn write(caller: Caller, stopped: Arc<AtomicBool>, written: Arc<AtomicU64>) -> Result<(), Failure> {
     while !stopped.load(Ordering::Relaxed) {
         caller.put(0, WRITE).await?;
@@ -152,7 +152,7 @@ async fn write(caller: Caller, stopped: Arc<AtomicBool>, written: Arc<AtomicU64>
     Ok(())
 }
 
-/// Adds one to its counter until it is stopped; says how often.
+/// Adds one to its counter until `stopped` is set; returns the counter and the number of calls.
 async fn add(caller: Caller, counter: u32, stopped: Arc<AtomicBool>) -> Result<(u32, u32), Failure> {
     let mut added = 0;
     while !stopped.load(Ordering::Relaxed) {

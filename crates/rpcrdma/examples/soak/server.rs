@@ -1,4 +1,4 @@
-//! The server, a process of its own, and the handle that the other tasks have of it.
+//! The server, in a process of its own, and its handle for the other tasks.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -61,14 +61,14 @@ pub(crate) async fn serve(options: Options) -> Result<(), Failure> {
     let mut end = Vec::new();
     server
         .serve(async {
-            // Whatever its end is, it means that nobody is there any more.
+            // However the input ends, the process that started the server is gone.
             let _ = tokio::io::stdin().read_to_end(&mut end).await;
         })
         .await?;
     Ok(())
 }
 
-/// A server that ends with this value.
+/// A server process; it ends when this value is dropped.
 pub(crate) struct Process {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -93,7 +93,7 @@ impl Process {
         usage(self.child.id().ok_or("the server has ended")?)
     }
 
-    /// Ends it in order.
+    /// Stops the process in order.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         drop(self.child.stdin.take());
         let status = self.child.wait().await?;
@@ -101,7 +101,7 @@ impl Process {
     }
 }
 
-/// Something that calls the server at this address.
+/// Creates a client of the server at this address.
 pub(crate) async fn caller(
     address: SocketAddr,
     memory: usize,

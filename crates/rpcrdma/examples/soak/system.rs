@@ -1,4 +1,4 @@
-//! What the system says of a process: memory, descriptors.
+//! The system's data about a process: memory, descriptors.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -11,16 +11,16 @@ pub(crate) fn raise_descriptors() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a process has.
+/// Resources that a process uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
-    /// Resident memory, bytes.
+    /// Resident memory, in bytes.
     pub(crate) resident: u64,
     /// Open files and sockets.
     pub(crate) descriptors: usize,
 }
 
-/// Of the process with this number.
+/// Returns the resources of the process with this number.
 pub(crate) fn usage(id: u32) -> Result<Usage, Failure> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
     let kib: u64 = status

@@ -1,7 +1,7 @@
 //! [`Asker`]: the client's side, on one connection after the other.
 //!
-//! *What happens on error.* Where the server only has no such program, or will not, the connection goes on as it is; where it
-//! cannot be relied on, it ends, and the next one is tried after a pause.
+//! *Errors.* If the server has no such program, or refuses, the connection goes on without an agreement. If the server
+//! gives no reliable answer, the connection ends, and the client opens the next one after a pause.
 
 use std::time::Instant;
 
@@ -15,20 +15,20 @@ use thiserror::Error;
 
 use super::{CONF_RDMA, Ccp, ConfigReply, ConfigRequest, PROGRAM, VERSION, size, word};
 
-/// The longest answer, bytes: a reply header of six words and a verifier (RFC 5531 §9), three words.
+/// Longest answer, in bytes: a reply header of six words and a verifier (RFC 5531 §9), then three words.
 const REPLY_MAX: usize = 24 + AUTH_BODY_MAX + 12;
 
-/// Asks on each new connection.
+/// The client's side of CONF_RDMA; asks on each new connection.
 pub(crate) struct Asker {
     settings: Ccp,
     asked: Option<(CallId, u32, ConfigRequest)>,
     /// Connections that agreed.
     pub(crate) agreed: u64,
-    /// Connections whose server would not.
+    /// Connections whose server refused.
     pub(crate) refused: u64,
 }
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 #[derive(Debug, Error)]
 enum Unusable {
     #[error("CONF_RDMA cannot be asked: {0}")]
@@ -48,7 +48,7 @@ impl Asker {
         Self { settings, asked: None, agreed: 0, refused: 0 }
     }
 
-    /// A connection is up; `reads` is how many RDMA Reads may be under way at us.
+    /// Asks on a new connection; `reads` is how many RDMA Reads may be under way at this side.
     pub(crate) fn ask(&mut self, session: &mut Session, now: Instant, reads: u32) {
         if let Err(error) = self.try_ask(session, now, reads) {
             session.prelude_failed(error.to_string());
@@ -87,17 +87,17 @@ impl Asker {
             flavor_touches_data: false,
             timeout: Some(self.settings.timeout),
         };
-        // If it is refused the connection is ending already.
+        // If the call is refused, the connection is ending already.
         self.asked = session.prelude_call(now, call).ok().map(|id| (id, xid, request));
         Ok(())
     }
 
-    /// Whether this call is ours.
+    /// Returns whether this call is the question.
     pub(crate) fn asked(&self, id: CallId) -> bool {
         self.asked.is_some_and(|(asked, ..)| asked == id)
     }
 
-    /// The call has ended; whether its connection can be used now.
+    /// Takes the result of the call; returns whether its connection can be used now.
     pub(crate) fn answered(
         &mut self,
         session: &mut Session,
@@ -121,7 +121,7 @@ impl Asker {
         true
     }
 
-    /// What was agreed; `None`: nothing.
+    /// Returns the agreement; `None` if there is none.
     fn outcome(
         &mut self,
         session: &mut Session,

@@ -1,6 +1,7 @@
 //! [`Configurator`]: the server's side of one connection.
 //!
-//! *What happens on error.* A call that cannot be served gets the reply that RFC 5531 has for it; what holds stays.
+//! *Errors.* A call that cannot be served gets the error reply that RFC 5531 has for it; an earlier agreement stays in
+//! effect.
 
 use std::ops::RangeInclusive;
 use std::pin::Pin;
@@ -17,35 +18,35 @@ use rpcrdma_xdr::{Decoder, Stream, encode};
 
 use super::{CONF_RDMA, Ccp, ConfigReply, ConfigRequest, PROGRAM, VERSION, size, word};
 
-/// Answers CONF_RDMA on one connection.
+/// The server's side of CONF_RDMA, on one connection.
 pub(crate) struct Configurator {
     dispatcher: Dispatcher,
     negotiation: Arc<Mutex<Negotiation>>,
 }
 
-/// What the connection can do, and how far it has come.
+/// The limits of the connection, and the progress of the negotiation.
 #[derive(Debug)]
 struct Negotiation {
-    /// The longest Call that can be agreed, bytes; at least [`BASIC_INLINE`].
+    /// Longest Call that can be agreed, in bytes; at least [`BASIC_INLINE`].
     longest_call: usize,
     reads: u32,
-    /// What RDMA_MSGP should align to in our Receives, bytes; 1: we take none.
+    /// Alignment of RDMA_MSGP in our Receives, in bytes; 1 if we take none.
     align: u32,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nothing was called yet.
+    /// No call has come yet.
     Fresh,
-    /// What was asked and answered; what follows for the connection, until it is told.
+    /// Question and answer, with the agreement until the connection has taken it.
     Agreed(ConfigRequest, ConfigReply, Option<Agreement>),
     /// Other calls have come.
     Late,
 }
 
 impl Configurator {
-    /// For a connection that was just made.
+    /// Creates the state for a connection that was just made.
     pub(crate) fn new(
         settings: &Ccp,
         connection: &Connection,
@@ -72,7 +73,7 @@ impl Configurator {
         Self { dispatcher, negotiation }
     }
 
-    /// Serves a message that is for this program; takes notice of any other.
+    /// Serves a message for this program; takes notice of any other message.
     pub(crate) fn serve(&self, peer: Peer, message: &Decoder, now: Instant) -> Option<Outcome> {
         let mut header = message.clone();
         // RFC 5531 §9: XID, message type, RPC version, program.
@@ -92,7 +93,7 @@ impl Configurator {
         None
     }
 
-    /// What the connection has to be told before the answer leaves.
+    /// Takes the agreement, which the connection must apply before the answer leaves.
     pub(crate) fn take_agreed(&self) -> Option<Agreement> {
         match &mut lock(&self.negotiation).state {
             State::Agreed(_, _, agreement) => agreement.take(),
@@ -102,7 +103,7 @@ impl Configurator {
 }
 
 fn lock(negotiation: &Mutex<Negotiation>) -> MutexGuard<'_, Negotiation> {
-    // A state is replaced whole.
+    // A state is only replaced as a whole, so a panic leaves it consistent.
     negotiation.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -126,8 +127,8 @@ impl Negotiation {
             }
             State::Fresh => {}
         }
-        // "The server MAY return a value that is smaller or larger than the client's request": never less than the basic level,
-        // and no more than was asked for, so that its Receives need not hold more.
+        // "The server MAY return a value that is smaller or larger than the client's request": here never less than the
+        // basic level. It is no more than the request either, so that our Receives need not hold more.
         let longest_call = size(request.max_call_send_size).clamp(BASIC_INLINE, self.longest_call);
         let reply = ConfigReply {
             max_call_send_size: word(longest_call),
@@ -146,10 +147,10 @@ impl Negotiation {
     }
 }
 
-/// `rdmaconfig` on one connection.
+/// The program `rdmaconfig` on one connection.
 struct RdmaConfig {
     negotiation: Arc<Mutex<Negotiation>>,
-    /// The flavour that is required.
+    /// The required flavour.
     flavor: Option<u32>,
 }
 
@@ -163,7 +164,8 @@ impl Program for RdmaConfig {
     }
 
     fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
-        // Idempotent: a repeat on the same connection is known by its values, and another connection has a state of its own.
+        // Idempotent: a repeat on the same connection is recognized by its values, and another connection has a state
+        // of its own.
         (procedure == CONF_RDMA).then_some(Procedure { name: "CONF_RDMA", effect: Effect::Idempotent })
     }
 

@@ -24,7 +24,7 @@ fn s6_2_golden_request() {
     assert_eq!(words([4096, 8192, 16]), encode(&request).unwrap().flatten().0);
 }
 
-/// The alignment stands where the request has the size of Replies.
+/// The reply has its alignment where the request has the size of Replies.
 #[test]
 fn s6_2_golden_reply() {
     let reply = ConfigReply { max_call_send_size: 1024, align: 64, max_rdma_read: 1 };

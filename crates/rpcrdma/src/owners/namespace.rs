@@ -1,4 +1,4 @@
-//! Whose sockets are, on addresses that a test makes: in a network namespace of its own.
+//! Tests of socket owners on addresses that a test makes, in a network namespace of its own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 use std::process::Command;
@@ -9,12 +9,12 @@ use socket2::{Domain, Socket, Type};
 use super::tests::ends_of;
 use super::*;
 
-/// Tells the second run that it is in the namespace.
+/// Environment variable that marks the second run, in the namespace.
 const INSIDE: &str = "RPCRDMA_TEST_NETWORK";
 
 const IPV4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const IPV6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
-/// The address of all routers of that network, which a machine that forwards has too.
+/// Anycast address of all routers of that network, which a forwarding machine has too.
 const ANYCAST: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0);
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
@@ -25,7 +25,8 @@ const SET_UP: &str = "
     ip -6 addr add fe80::1/64 dev near nodad && echo 1 > /proc/sys/net/ipv6/conf/all/forwarding &&
     echo 40000 40003 > /proc/sys/net/ipv4/ip_local_port_range";
 
-/// Runs the test of this name once more, in a network namespace of its own. `true` in the second run, which does the testing.
+/// Runs the test of this name once more, in a network namespace of its own. Returns `true` in the second run, which
+/// does the testing.
 fn is_inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -63,7 +64,7 @@ fn near() -> u32 {
     rustix::net::netdevice::name_to_index(client(IPV4.into(), |_| {}), "near").unwrap()
 }
 
-/// The owner of `client`, once it is connected to `listener` at the address `to`.
+/// Returns the owner of `client`, once it is connected to `listener` at the address `to`.
 fn owner(owners: &Owners, listener: &TcpListener, client: &Socket, to: IpAddr) -> Result<Owner, NoOwner> {
     client.connect(&SocketAddr::new(to, listener.local_addr().unwrap().port()).into()).unwrap();
     let (stream, peer) = listener.accept().unwrap();
@@ -96,13 +97,13 @@ fn i6_no_socket_of_this_machine_passes_for_that_of_another() {
     });
     see("link-local", owner(&owners, &ipv6, &socket, IPV6.into()));
 
-    // Bound to a device: a question without that device does not find it.
+    // Bound to a device: a question without that device does not find the socket.
     for (listener, to) in [(&ipv4, IpAddr::from(IPV4)), (&ipv6, IPV6.into())] {
         let socket = client(to, |socket| socket.bind_device(Some(b"near")).unwrap());
         see("bound to a device", owner(&owners, listener, &socket, to));
     }
 
-    // An address that none of the own sockets could be bound to without this option, which anybody may set.
+    // An address to which no socket here could be bound without this option, which any user may set.
     let socket = client(IPV6.into(), |socket| {
         socket.set_freebind_v6(true).unwrap();
         socket.bind(&SocketAddrV6::new(ANYCAST, 0, 0, 0).into()).unwrap();

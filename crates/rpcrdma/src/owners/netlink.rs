@@ -1,7 +1,7 @@
-//! Questions to the kernel by netlink (`netlink(7)`): one message there, one back.
+//! Questions to the kernel by netlink (`netlink(7)`): one message in each direction.
 //!
-//! The kernel answers while the question is being sent: nothing here waits. The socket stays open, so a process without a
-//! file descriptor to spare can ask too.
+//! The kernel answers while the question is being sent, so nothing here waits. The socket stays open, so a process
+//! without a spare file descriptor can ask too.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ const ERROR: u16 = 2;
 const REQUEST: u16 = 1;
 /// `struct nlmsghdr`.
 pub(super) const HEADER: usize = 16;
-/// Room for one answer with attributes that nobody asked for.
+/// Length of the buffer for one answer, in bytes, with attributes that were not asked for.
 const ROOM: usize = 4096;
 
 /// A socket of one netlink family.
@@ -36,7 +36,7 @@ pub(super) struct Message<'a> {
 }
 
 impl Netlink {
-    /// Of this family; `None` is `NETLINK_ROUTE`.
+    /// Opens a socket of this family; `None` is `NETLINK_ROUTE`.
     pub(super) fn open(family: Option<Protocol>) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, family)?;
         Ok(Self { socket: Mutex::new(socket), sequence: AtomicU32::new(0) })
@@ -45,7 +45,7 @@ impl Netlink {
     /// Asks a question, and hands the answer to `read`.
     ///
     /// # Errors
-    /// That of the socket, that which the kernel answers, and that of `read`.
+    /// Those of the socket, those that the kernel answers, and those of `read`.
     pub(super) fn ask<T>(
         &self,
         kind: u16,
@@ -75,7 +75,7 @@ impl Netlink {
     }
 }
 
-/// Takes a number out of an answer.
+/// Reads a field of an answer.
 pub(super) fn number<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
     let field = bytes.get(at..).and_then(|rest| rest.first_chunk::<N>());
     field.copied().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer that is too short"))
@@ -85,7 +85,7 @@ fn sequence_of(bytes: &[u8]) -> io::Result<u32> {
     Ok(u32::from_ne_bytes(number(bytes, 8)?))
 }
 
-/// Takes the header off an answer.
+/// Splits the header off an answer.
 fn message(bytes: &[u8]) -> io::Result<Message<'_>> {
     let kind = u16::from_ne_bytes(number(bytes, 4)?);
     if kind == ERROR {
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// The next question does not take it for its own.
+    /// The next question skips the answer to an earlier one.
     #[test]
     fn an_answer_that_was_left_behind_is_passed_over() {
         let netlink = match Netlink::open(None) {
@@ -127,7 +127,7 @@ mod tests {
                 return;
             }
         };
-        // A message of a kind that the kernel does not know: it answers with an error.
+        // A message of a kind that the kernel does not know, and answers with an error.
         let left = [20_u32.to_ne_bytes(), [0xff, 0xff, 1, 0], 99_u32.to_ne_bytes(), [0; 4], [0; 4]].concat();
         send(&*netlink.socket.lock().unwrap(), &left, SendFlags::empty()).unwrap();
         let error = netlink.ask(u16::MAX, &[0; 4], |_| Ok(())).unwrap_err();

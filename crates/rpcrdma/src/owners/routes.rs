@@ -1,8 +1,8 @@
-//! Whether an address belongs to this machine: by the kernel's choice of a route there (`rtnetlink(7)`).
+//! Whether an address belongs to this machine, by the kernel's choice of a route to it (`rtnetlink(7)`).
 //!
-//! A route to another machine is of type `RTN_UNICAST`, or refuses what goes there. Each other type ends here: the addresses of
-//! interfaces, those that a route alone makes local, broadcast and anycast. To bind a socket to the address would say less: that fails for anycast, and where ports
-//! or file descriptors are used up.
+//! A route to another machine is of type `RTN_UNICAST`, or refuses traffic. Each other type ends here: the addresses of
+//! interfaces, those that a route alone makes local, broadcast and anycast. Binding a socket to the address would be a
+//! weaker test: it fails for anycast, and where ports or file descriptors are used up.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,31 +19,31 @@ const GET_ROUTE: u16 = 26;
 /// `RTA_DST`, `RTA_OIF`.
 const DESTINATION: u16 = 1;
 const INTERFACE: u16 = 4;
-/// Where `struct rtmsg` has its type.
+/// Offset of the type in `struct rtmsg`.
 const TYPE: usize = 7;
 /// `RTN_UNICAST`, and from `RTN_BLACKHOLE` to `RTN_THROW`.
 const UNICAST: u8 = 1;
 const REFUSING: RangeInclusive<u8> = 6..=9;
 
-/// Where an address is.
+/// The place of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// On this machine.
     Here,
-    /// On another one.
+    /// On another machine.
     Elsewhere,
-    /// The kernel does not tell routes.
+    /// The kernel reports no routes.
     Unknown,
 }
 
-/// Knows routes.
+/// The kernel's routes.
 #[derive(Debug)]
 pub(super) struct Routes {
     netlink: io::Result<Netlink>,
 }
 
 impl Routes {
-    /// Finds out whether the kernel can be asked here: about an address of our own.
+    /// Tests, on an address of our own, whether the kernel can be asked here.
     pub(super) fn new() -> Self {
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let netlink = Netlink::open(None).and_then(|netlink| {
@@ -55,13 +55,13 @@ impl Routes {
         Self { netlink }
     }
 
-    /// Without a kernel that can be asked.
+    /// Creates routes without a kernel that can be asked.
     #[cfg(test)]
     pub(super) fn none() -> Self {
         Self { netlink: Err(io::ErrorKind::Unsupported.into()) }
     }
 
-    /// Where the peer of a connection is, which has our end at `local`.
+    /// Returns the place of a connection's peer; our end is at `local`.
     pub(super) fn place(&self, local: SocketAddr, peer: SocketAddr) -> Place {
         if peer.ip().to_canonical().is_loopback() || peer.ip().to_canonical() == local.ip().to_canonical() {
             return Place::Here;
@@ -73,13 +73,13 @@ impl Routes {
     }
 }
 
-/// Takes an address for one of this machine unless the kernel says otherwise: that is the safe side.
+/// Judges an answer. On the safe side: an address is of this machine unless the kernel says otherwise.
 fn judge(answer: io::Result<bool>) -> Place {
     match answer {
         Ok(false) => Place::Elsewhere,
         Ok(true) => Place::Here,
         Err(error) => match Errno::from_io_error(&error) {
-            // The own addresses have routes.
+            // Our own addresses have routes.
             Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS) => Place::Elsewhere,
             _ => {
                 tracing::warn!(%error, "the kernel did not say whether an address is this machine's");
@@ -89,25 +89,25 @@ fn judge(answer: io::Result<bool>) -> Place {
     }
 }
 
-/// Whether the route to `peer` ends on this machine.
+/// Returns whether the route to `peer` ends on this machine.
 fn ask(netlink: &Netlink, peer: SocketAddr) -> io::Result<bool> {
     netlink.ask(GET_ROUTE, &question(peer), |answer| ends_here(&answer))
 }
 
-/// `struct rtmsg` and its attributes.
+/// Returns `struct rtmsg` and its attributes.
 fn question(peer: SocketAddr) -> Vec<u8> {
     let destination = peer.ip().to_canonical();
     let (family, bits) = if destination.is_ipv4() { (IPV4, 32) } else { (IPV6, 128) };
     let mut bytes = vec![family, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     attribute(&mut bytes, DESTINATION, &bytes_of(destination));
-    // A link-local address is one of many without its link.
+    // Without its link, a link-local address is ambiguous.
     if scope(peer) != 0 {
         attribute(&mut bytes, INTERFACE, &scope(peer).to_ne_bytes());
     }
     bytes
 }
 
-/// `struct rtattr`.
+/// Appends a `struct rtattr`.
 fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let length = u16::try_from(4 + value.len()).unwrap_or_default();
     bytes.extend_from_slice(&length.to_ne_bytes());

@@ -13,13 +13,13 @@ fn own() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The ends of a connection that was accepted.
+/// Returns the ends of an accepted connection.
 pub(super) fn ends_of(stream: &TcpStream, peer: SocketAddr) -> TcpEnds {
     let inode = rustix::fs::fstat(stream).unwrap().st_ino;
     TcpEnds { local: stream.local_addr().unwrap(), peer, inode }
 }
 
-/// Ends without a socket.
+/// Returns ends without a socket.
 fn nowhere(local: &str, peer: &str) -> TcpEnds {
     TcpEnds { local: local.parse().unwrap(), peer: peer.parse().unwrap(), inode: 0 }
 }
@@ -30,7 +30,7 @@ fn accepted(listener: &TcpListener) -> (TcpStream, TcpEnds) {
     (stream, ends)
 }
 
-/// Whether the kernel answers here; if not, the test says so.
+/// Returns whether the kernel answers here; if not, the test prints that.
 fn works(owners: &Owners) -> bool {
     if let Err(error) = &owners.sockets {
         println!("skipped: {error}");
@@ -58,7 +58,7 @@ fn the_user_at_the_other_end() {
     }
 }
 
-/// A socket that is bound to a device is not found by a question without that device.
+/// A question without the device does not find a socket that is bound to a device.
 #[test]
 fn a_socket_that_is_bound_to_the_loopback_device_does_not_hide() {
     let owners = Owners::new();
@@ -76,7 +76,7 @@ fn a_socket_that_is_bound_to_the_loopback_device_does_not_hide() {
     assert_eq!(owners.of(&ends), Ok(Owner::User(own())));
 }
 
-/// The kernel says of such a socket that it is root's.
+/// The kernel reports such a socket as root's.
 #[test]
 fn a_socket_without_a_process_is_nobodys() {
     let owners = Owners::new();
@@ -96,8 +96,8 @@ fn a_socket_without_a_process_is_nobodys() {
     }
 }
 
-/// A client resets its connection, and another one with its address and port waits behind it: bytes of the first are not the
-/// other one's.
+/// A client resets its connection, and another connection with its address and port waits behind it. Bytes of the first
+/// do not belong to the owner of the second.
 #[test]
 fn the_owner_of_a_later_connection_with_these_addresses_is_not_that_of_the_first() {
     let owners = Owners::new();
@@ -151,7 +151,7 @@ fn i6_only_two_established_ends_say_whose_a_connection_is() {
         (Place::Here, closing, established, Err(NoOwner::Closed)),
         (Place::Here, left, established, Err(NoOwner::Closed)),
         (Place::Here, established, None, Err(NoOwner::Closed)),
-        // A socket that gave up without a word: its calls may still be there to be read.
+        // A socket that gave up without notice: its calls may still be readable.
         (Place::Here, None, established, Err(NoOwner::Missing)),
         (Place::Here, None, closing, Err(NoOwner::Closed)),
         (Place::Here, None, None, Err(NoOwner::Closed)),
@@ -187,7 +187,7 @@ fn i5_answers_that_are_cut_off_or_of_something_else() {
     }
 }
 
-/// Counts warnings.
+/// A counter of warnings.
 #[derive(Clone, Default)]
 struct Warnings(Arc<AtomicUsize>);
 
@@ -213,13 +213,14 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-/// Where the kernel does not say enough, the rule does not apply. The log says so once, not for each connection.
+/// If the kernel reports too little, the rule does not apply. The log says so once, not for each connection.
 #[test]
 fn what_the_kernel_does_not_tell_is_said_once() {
     let warnings = Warnings::default();
     let ends = nowhere("127.0.0.1:1", "127.0.0.1:2");
     let silent = Owners { sockets: Err(io::ErrorKind::Unsupported.into()), ..Owners::new() };
-    // With one dispatcher alone, a thread of another test that comes to an event first would switch the event off for all.
+    // With a single dispatcher, a thread of another test that reaches an event first would switch the event off for
+    // all.
     let _second = Dispatch::new(NoSubscriber::new());
     tracing::subscriber::with_default(warnings.clone(), || {
         for expected in [1, 0, 0] {

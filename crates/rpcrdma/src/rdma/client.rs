@@ -1,22 +1,23 @@
 //! Calls of a client over RPC-over-RDMA, on one connection after the other.
 //!
-//! One lock guards the session and its queue pair; it is never held across an `await`. Two may drive them:
+//! A lock guards the session and its queue pair; it is never held across an `await`. Two tasks may drive them:
 //!
-//! * A call that is the only one in progress drives the connection itself while it waits: its reply wakes its own task,
-//!   without a detour.
-//! * The background task drives in every other case, carries out connection attempts, and watches the timers. It also serves
-//!   Calls of the server (RFC 8167), without the lock: their handlers may make calls of their own.
+//! * A call that is the only one in progress drives the connection itself while it waits. Its reply then wakes its own
+//!   task directly.
+//! * The background task drives in every other case, carries out connection attempts, and watches the timers. It also
+//!   serves Calls of the server (RFC 8167), without the lock: their handlers may make calls of their own.
 //!
-//! A provider keeps one waker, that of the last poll. [`State::poller`] says whose it is; who stops driving leaves it to
-//! the background task, which takes over at once if calls wait, else after a short watch, so that one call after the other
-//! does not cost a task switch each. A call that drives may be polled once and never again, and not be dropped either: the
-//! background task watches it, too, and takes over when nothing has been polled for as long.
+//! A provider keeps one waker, that of the last poll. [`State::poller`] names its owner. A call that stops driving
+//! leaves the driving to the background task. That task takes over at once if calls wait, otherwise after a short
+//! watch, so that consecutive calls do not cost a task switch each. A call that drives may never be polled again
+//! without being dropped. So the background task watches such a call too, and takes over when nothing has been polled
+//! for that time.
 //!
-//! *Who owns which buffer.* The session and the queue pair do, until a call's reply gives its results to the caller.
+//! *Buffers.* The session and the queue pair own all buffers, until a call's reply gives its results to the caller.
 //!
-//! *What happens on error.* The session decides: calls are sent again on the next connection (I8) or fail. A call whose
-//! future is dropped is abandoned there (I10). A Call of the server is answered on its own connection or not at all; a handler
-//! that panics ends the connection of its Call, as at the server.
+//! *Errors.* The session decides whether calls are sent again on the next connection (I8) or fail. It abandons a call
+//! whose future is dropped (I10). A Call of the server is answered on its own connection or not at all. A handler that
+//! panics ends the connection of its Call, as at the server.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -49,12 +50,12 @@ use crate::programs::Programs;
 
 /// Rounds in one poll of a task before others get their turn.
 const ROUNDS_PER_POLL: usize = 32;
-/// News about characteristics that wait for a slow listener.
+/// News about characteristics that a slow listener can have waiting.
 const NOTICES: usize = 64;
-/// How long nobody needs to drive, or poll the call that does, before the background task drives.
+/// Time without a driver, or without a poll of the call that drives, after which the background task drives.
 const WATCH: Duration = Duration::from_millis(5);
 
-/// Runs calls over RPC-over-RDMA.
+/// The runner of calls over RPC-over-RDMA.
 pub(crate) struct RdmaClient {
     shared: Arc<Shared>,
 }
@@ -66,7 +67,7 @@ struct Shared {
     domain: ProtectionDomain,
     programs: Arc<Programs>,
     state: Mutex<State>,
-    /// Tells that the background task has ended.
+    /// Notifies of the end of the background task.
     ended: Notify,
 }
 
@@ -75,25 +76,26 @@ struct State {
     link: Option<Link>,
     ccp: Option<Asker>,
     calls: IdMap<CallId, Waiting>,
-    /// Calls of the server on the present connection that wait for a handler. Its credits bound them.
+    /// Calls of the server on the present connection that wait for a handler. The connection's credits bound their
+    /// number.
     incoming: VecDeque<IncomingCall>,
     programs: Arc<Programs>,
-    /// Answers to them.
+    /// Answers to those Calls.
     departures: Option<Departures>,
     poller: Poller,
     background: Background,
     phase: Phase,
-    /// Why there is no connection.
+    /// The reason why there is no connection.
     down: Option<String>,
-    /// Counts connections.
+    /// The number of connections so far.
     connected: watch::Sender<u64>,
     notices: broadcast::Sender<Notice>,
     stats: ClientStats,
-    /// Payload copied on connections that are over.
+    /// Payload bytes copied on earlier connections.
     copied_before: u64,
 }
 
-/// Whose waker the queue pair has.
+/// The owner of the waker that the queue pair has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Poller {
     Nobody,
@@ -101,26 +103,26 @@ enum Poller {
     Call(CallId),
 }
 
-/// What the background task is told.
+/// Requests to the background task, and its state.
 #[derive(Debug, Default)]
 struct Background {
     waker: Option<Waker>,
-    /// It shall drive, whoever else does.
+    /// The task is to drive, whoever else does.
     wanted: bool,
-    /// It looks after the connection soon anyway.
+    /// The task looks after the connection soon anyway.
     watching: bool,
-    /// Its timer rings at this time or earlier.
+    /// The latest time at which the task's timer rings.
     armed: Option<Instant>,
     /// The connection attempt to begin.
     attempt: Option<u32>,
-    /// Counts calls that drove themselves.
+    /// Number of calls that drove themselves.
     activity: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// No new calls; the session is closed when those in progress have ended.
+    /// New calls are refused; the session is closed when those in progress have ended.
     Closing,
     /// The session is closing.
     Ending,
@@ -175,18 +177,18 @@ impl RdmaClient {
         Ok(Self { shared: Arc::new(shared(session, link)) })
     }
 
-    /// Starts the background task; handlers of Calls of the server get `forechannel`.
+    /// Starts the background task; handlers of the server's Calls get `forechannel`.
     pub(crate) fn start(&self, forechannel: Forechannel) {
         let mut task = Task::new(Arc::clone(&self.shared), forechannel);
-        // Receives are posted at once, whoever sends first.
+        // Receives are posted at once, whichever side sends first.
         self.shared.lock().background.wanted = true;
         tokio::spawn(async move { poll_fn(|cx| task.poll(cx)).await });
     }
 
-    /// Waits for a connection after the first `seen`.
+    /// Waits for a connection after the first `seen`, and returns the number of connections.
     pub(crate) async fn connected_again(&self, seen: u64) -> u64 {
         let mut connected = self.shared.lock().connected.subscribe();
-        // The sender lives as long as this.
+        // `self` owns the sender, so the channel stays open.
         connected.wait_for(|count| *count > seen).await.map_or(seen, |count| *count)
     }
 
@@ -234,7 +236,7 @@ impl RdmaClient {
             let mut state = self.shared.lock();
             let notices = state.notices.subscribe();
             let asked = state.session.ask(want)?;
-            // It is to be sent.
+            // The background task sends the question.
             state.want_background();
             (asked, notices)
         };
@@ -249,7 +251,7 @@ impl RdmaClient {
                 Ok(Notice::Unsupported) => return Err(NotExchanged::Unsupported),
                 Ok(Notice::Ended) | Err(RecvError::Closed) => return Err(NotExchanged::Ended),
                 Ok(_) => {}
-                // Among what was missed was the answer, or the end.
+                // The answer, or the end, was among the missed notices.
                 Err(RecvError::Lagged(_)) => return Err(NotExchanged::Ended),
             }
         }
@@ -303,12 +305,12 @@ fn check(config: &ClientConfig) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// What a connection is opened with.
+/// Returns the parameters with which a connection is opened.
 fn parameters(config: &ClientConfig, domain: ProtectionDomain) -> ConnectParameters {
     let protocol = &config.protocol;
     ConnectParameters {
         private_data: protocol.announcement(),
-        // To say 0 in CONF_RDMA is to forbid Read chunks altogether (RFC 5666 §6.2).
+        // 0 in CONF_RDMA forbids Read chunks altogether (RFC 5666 §6.2).
         ird: config.ird.max(u16::from(config.ccp.is_some())),
         // We pull Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8).
         ord: config
@@ -320,7 +322,7 @@ fn parameters(config: &ClientConfig, domain: ProtectionDomain) -> ConnectParamet
     }
 }
 
-/// Gives a queue pair to the session; `None` if it came too late.
+/// Gives a queue pair to the session; returns `None` if it came too late.
 fn admit(session: &mut Session, attempt: u32, queue_pair: Box<dyn QueuePair>) -> Option<Link> {
     let now = Instant::now().into_std();
     session
@@ -330,7 +332,7 @@ fn admit(session: &mut Session, attempt: u32, queue_pair: Box<dyn QueuePair>) ->
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock is a fault of ours; the state machines are still the best there is to go on with.
+        // A panic under the lock is a defect of this crate. Going on with the state machines is still the best choice.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -383,9 +385,9 @@ impl State {
         }
     }
 
-    /// Works until nothing is left to do, or until the call `until` has its result. Whoever calls this is the poller.
+    /// Works until nothing is left to do, or until the call `until` has its result. The caller becomes the poller.
     ///
-    /// One reading of the clock is enough for all rounds: together they take a few milliseconds at most.
+    /// The clock is read once for all rounds: together they take a few milliseconds at most.
     fn drive(&mut self, now: Instant, cx: &mut Context<'_>, until: Option<CallId>) {
         for _ in 0..ROUNDS_PER_POLL {
             let mut progress = Progress::None;
@@ -405,7 +407,7 @@ impl State {
             }
             if self.session.poll_timeout().is_some_and(|due| due <= now.into_std()) {
                 self.session.handle_timeout(now.into_std());
-                // It may have something to post.
+                // The timeout may have left something to post.
                 progress = Progress::Some;
             }
             while let Some(event) = self.session.poll_event(now.into_std()) {
@@ -472,7 +474,7 @@ impl State {
                 if let Notice::Peer(peer) = &notice {
                     tracing::info!(target: "rpcrdma::version", %peer, "the server has told its characteristics");
                 }
-                // Nobody has to listen.
+                // There may be no listener.
                 let _ = self.notices.send(notice);
             }
             SessionEvent::Call(call) => {
@@ -492,7 +494,7 @@ impl State {
         }
     }
 
-    /// The connection is gone: calls that are not to be sent twice end here.
+    /// Ends the calls that must not be sent twice, after the loss of the connection.
     fn fail_unrepeatable(&mut self, reason: &str, now: Instant) {
         let ended = |id: CallId, call: &Waiting| {
             !call.retransmit && call.result.is_none() && self.session.was_sent(id)
@@ -521,7 +523,7 @@ impl State {
         Ok(id)
     }
 
-    /// Gives the session what handlers said.
+    /// Gives the answers of handlers to the session.
     fn answer(&mut self, answers: Vec<Result<Answered, (ReplyToken, HandlerPanicked)>>) {
         if answers.is_empty() {
             return;
@@ -530,7 +532,7 @@ impl State {
         for answer in answers {
             match answer {
                 Ok(Answered { token, answer, kept }) => {
-                    // What is for an earlier connection leaves by none.
+                    // An answer for an earlier connection is never sent.
                     let here = self.session.connection().is_some_and(|connection| connection.has_call(token));
                     self.session.reply(now, token, answer);
                     if let (Some(key), Some(departures)) = (kept, &mut self.departures)
@@ -548,7 +550,7 @@ impl State {
         self.background.wanted = true;
     }
 
-    /// A connection attempt has ended.
+    /// Takes the outcome of a connection attempt.
     fn connected(&mut self, attempt: u32, outcome: Connected) {
         match outcome {
             Ok(queue_pair) => {
@@ -566,7 +568,7 @@ impl State {
         self.background.wanted = true;
     }
 
-    /// The timer of the background task rings too late for the session.
+    /// Returns whether the timer of the background task rings too late for the session.
     fn timer_is_late(&self) -> bool {
         match (self.session.poll_timeout().map(Instant::from_std), self.background.armed) {
             (Some(due), Some(armed)) => due < armed,
@@ -603,14 +605,14 @@ impl InProgress<'_> {
         if alone {
             state.poller = Poller::Call(id);
             state.background.activity += 1;
-            // This task takes its reply right away: it need not be woken for it.
+            // This task takes its reply right away, so it need not be woken.
             waker = state.calls.get_mut(&id).and_then(|call| call.waker.take());
             state.drive(now, cx, Some(id));
             if state.timer_is_late() {
                 state.wake_background();
             }
         } else if state.calls.get(&id).is_some_and(|call| call.waker.is_none() && call.result.is_none()) {
-            // Just made: the background task sends it, together with others made meanwhile.
+            // A new call: the background task sends it, together with others made meanwhile.
             state.want_background();
         }
         let Some(waiting) = state.calls.get_mut(&id) else { return Poll::Pending };
@@ -634,7 +636,7 @@ impl InProgress<'_> {
 }
 
 impl State {
-    /// Forgets a call that has ended, and finds somebody else to drive.
+    /// Removes a call that has ended, and finds another task to drive.
     fn leave(&mut self, id: CallId) {
         self.calls.remove(&id);
         if self.poller == Poller::Call(id) {
@@ -657,12 +659,12 @@ impl Drop for InProgress<'_> {
         let mut state = self.shared.lock();
         state.session.abandon(Instant::now().into_std(), id);
         state.leave(id);
-        // What the abandoned call leaves to do is the background task's.
+        // The background task does the work that the abandoned call leaves.
         state.want_background();
     }
 }
 
-/// How a connection attempt ended.
+/// The outcome of a connection attempt.
 type Connected = Result<Box<dyn QueuePair>, ConnectError>;
 
 /// The background task.
@@ -673,9 +675,10 @@ struct Task {
     /// Activity when the watch began.
     seen: u64,
     connecting: Option<(u32, BoxFuture<'static, Connected>)>,
-    /// Calls of the server, on whatever connection they came: handlers outlive theirs.
+    /// Calls of the server on any connection: handlers outlive their connections.
     service: Service,
-    /// Handlers at a time. The server has no more credits, but it may connect and leave again and again (I6).
+    /// Most handlers at a time: as many as the server has credits. Without the limit it could connect and leave, again
+    /// and again (I6).
     max_handlers: usize,
 }
 
@@ -697,7 +700,7 @@ impl Task {
         }
     }
 
-    /// Ready when the session is closed.
+    /// Polls the task; ready when the session is closed.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
@@ -741,12 +744,13 @@ impl Task {
                 }
             }
         }
-        // A server that calls without end leaves others their turn too.
+        // Other tasks get their turn even if a server calls without end.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Whether this task drives now; if nobody does, or the call that does is left alone, it soon will.
+    /// Returns whether this task drives now. If no task drives, or the call that drives is not polled, this task soon
+    /// will.
     fn shall_drive(&mut self, state: &mut State, cx: &mut Context<'_>) -> bool {
         let background = &mut state.background;
         if background.wanted || state.poller == Poller::Background {
@@ -772,14 +776,14 @@ impl Task {
         self.watch.as_mut().reset(Instant::now() + WATCH);
     }
 
-    /// Calls of the server for which there are handlers, and the window of their connection.
+    /// Takes the server's Calls for which there are handlers, with the window of their connection.
     fn admit_calls(&self, state: &mut State) -> (Vec<IncomingCall>, Option<WindowId>) {
         let free = self.max_handlers.saturating_sub(self.service.len()).min(state.incoming.len());
         (state.incoming.drain(..free).collect(), state.departures.as_ref().map(Departures::window))
     }
 
-    /// Serves these Calls and goes on with earlier ones, without the lock; says what is to be answered. Calls are never left
-    /// waiting for a handler that has just ended: this is done again as long as anything is answered.
+    /// Serves these Calls and goes on with earlier ones, without the lock; returns the answers. The caller repeats this
+    /// as long as there are answers, so no Call waits for a handler that has just ended.
     fn serve(
         &mut self,
         (calls, window): (Vec<IncomingCall>, Option<WindowId>),
@@ -799,7 +803,7 @@ impl Task {
         answers
     }
 
-    /// Begins and continues a connection attempt, without the lock; says how it ended.
+    /// Begins and continues a connection attempt, without the lock; returns its outcome.
     fn connect(&mut self, begin: Option<u32>, cx: &mut Context<'_>) -> Option<(u32, Connected)> {
         if let Some(attempt) = begin {
             let connector = Arc::clone(&self.shared.connector);
@@ -815,8 +819,8 @@ impl Task {
         Some((attempt, outcome))
     }
 
-    /// Sets the timer for what is due next. It is only ever set earlier: ringing for nothing now and then costs less than
-    /// being set for every call.
+    /// Sets the timer for the next deadline. The timer is only ever set earlier: a needless ring now and then costs
+    /// less than setting it for every call.
     fn arm(&mut self, state: &mut State, cx: &mut Context<'_>) {
         if !state.timer_is_late() {
             return;

@@ -1,9 +1,9 @@
 //! [`Departures`]: replies of one connection on their way, for the reply cache.
 //!
-//! The cache may forget a reply when a later Call proves that the client has it. Which Call that is depends on those that had come
-//! when no later Send could pass the reply any more ([`Connection::calls_that_prove`]).
+//! The cache may forget a reply when a later Call proves that the client has the reply. Which Call proves that depends
+//! on those that had come when no later Send could pass the reply any more ([`Connection::calls_that_prove`]).
 //!
-//! *What happens on error.* A reply that never leaves is never proven: the cache keeps it until some time after the end of the
+//! *Errors.* A reply that never leaves is never proven: the cache keeps it for some time after the end of the
 //! connection. A connection ends when its [`Departures`] are dropped.
 
 use std::collections::VecDeque;
@@ -15,9 +15,9 @@ use rpcrdma_proto::{Connection, ReplyToken};
 #[derive(Debug)]
 pub(crate) struct Departures {
     window: ReplyWindow,
-    /// Given to the connection.
+    /// Replies that the connection was given.
     waiting: Vec<(ReplyToken, CacheKey)>,
-    /// Posted before these marks, and read by the client if they were exposed.
+    /// Replies posted before these marks and, if they were exposed, read by the client.
     posted: VecDeque<(u64, CacheKey)>,
 }
 
@@ -26,17 +26,17 @@ impl Departures {
         Self { window, waiting: Vec::new(), posted: VecDeque::new() }
     }
 
-    /// The window that Calls of this connection are admitted with.
+    /// Returns the window with which Calls of this connection are admitted.
     pub(crate) const fn window(&self) -> WindowId {
         self.window.id()
     }
 
-    /// The connection was given a reply that the cache keeps.
+    /// Notes that the connection was given a reply that the cache keeps.
     pub(crate) fn add(&mut self, token: ReplyToken, key: CacheKey) {
         self.waiting.push((token, key));
     }
 
-    /// Tells the cache which replies left meanwhile, and how many Calls have come.
+    /// Tells the cache which replies have left meanwhile, and how many Calls have come.
     pub(crate) fn advance(&mut self, connection: &Connection) {
         let mark = connection.posted();
         let posted = self.waiting.extract_if(.., |(token, _)| connection.has_departed(*token));

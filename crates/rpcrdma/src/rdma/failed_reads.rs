@@ -1,16 +1,16 @@
-//! [`FailedReads`]: XIDs whose chunks could not be read, until the peer comes again.
+//! [`FailedReads`]: XIDs whose chunks could not be read, kept until the peer comes again.
 //!
-//! RFC 8166 §4.5.3: a Read that the peer's memory refuses costs the connection; on the next one the Call would cost that too. So
-//! its XID is remembered by the peer's address, without the port, and answered by ERR_CHUNK. The connection on which it comes again
-//! need not be the first one from there: a client may have several. Each one of the following time is told, and answers each XID
-//! once.
+//! RFC 8166 §4.5.3: an RDMA Read that the peer's memory refuses costs the connection; on the next connection the Call
+//! would cost that too. So the server remembers the XID by the peer's address, without the port, and answers the Call
+//! by ERR_CHUNK. A client may have several connections, so the Call need not come again on the first new one. Each
+//! connection that follows within a time learns the XIDs, and answers each once.
 //!
-//! An ERR_CHUNK is final, so what is remembered must not outlive the reason for it: a Call is sent again as soon as its client is
-//! connected, and after [`FailedReads::AGE`] an XID is somebody else's. Until then another program at that address could meet it,
-//! by a Call with Read chunks under one of these XIDs out of 2^32.
+//! An ERR_CHUNK is final, so an entry must not outlive its reason. A client sends a Call again as soon as it is
+//! connected; after [`FailedReads::AGE`] the XID belongs to another call. Until then another program at that address
+//! could meet the entry, by a Call with Read chunks under one of these XIDs out of 2^32.
 //!
-//! Bounded in number, for each address or IPv6 network ([`Origin`]), and in age. An XID that does not fit is forgotten, and its peer
-//! loses one connection more.
+//! Entries are bounded in number, for each address or IPv6 network ([`Origin`]), and in age. An XID that does not fit
+//! is forgotten, and its peer loses one more connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -34,19 +34,19 @@ struct Failed {
 }
 
 impl FailedReads {
-    /// Origins remembered.
+    /// Most origins remembered.
     const MAX_ORIGINS: usize = 256;
-    /// XIDs remembered for each.
+    /// Most XIDs remembered for one origin.
     const MAX_XIDS: usize = 64;
-    /// How long: as long as a call lasts by default.
+    /// Age at which an XID is forgotten: the default time of a call.
     const AGE: Duration = Duration::from_secs(60);
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Origin, VecDeque<Failed>>> {
-        // A map of plain values is consistent whatever unwinds.
+        // A map of plain values stays consistent when a thread panics.
         self.by_origin.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers what a connection of this peer could not read. The oldest give way.
+    /// Remembers the XIDs whose chunks a connection of this peer could not read. The oldest are forgotten first.
     pub(crate) fn put(&self, peer: Option<SocketAddr>, xids: &[u32], now: Instant) {
         let Some(peer) = peer.map(|peer| peer.ip().to_canonical()).filter(|_| !xids.is_empty()) else {
             return;
@@ -65,7 +65,7 @@ impl FailedReads {
         known.drain(..known.len().saturating_sub(Self::MAX_XIDS));
     }
 
-    /// What a new connection of this peer is to refuse.
+    /// Returns the XIDs that a new connection of this peer refuses.
     pub(crate) fn of(&self, peer: Option<SocketAddr>, now: Instant) -> Vec<u32> {
         let Some(peer) = peer.map(|peer| peer.ip().to_canonical()) else { return vec![] };
         let origin = Origin::of(peer);
@@ -79,7 +79,7 @@ impl FailedReads {
     }
 }
 
-/// Says whether any are left.
+/// Removes old XIDs; returns whether any are left.
 fn forget_old(known: &mut VecDeque<Failed>, now: Instant) -> bool {
     known.retain(|failed| now.saturating_duration_since(failed.since) < FailedReads::AGE);
     !known.is_empty()
@@ -103,7 +103,7 @@ mod tests {
         }
         assert_eq!(failed.of(peer(2, 700), now), []);
         assert_eq!(failed.of(None, now), []);
-        // The same XID again: from then on.
+        // An XID that comes again counts from then on.
         failed.put(peer(1, 800), &[5], now + Duration::from_secs(59));
         assert_eq!(failed.of(peer(1, 900), now + FailedReads::AGE), [5]);
         assert_eq!(failed.of(peer(1, 900), now + Duration::from_secs(59) + FailedReads::AGE), []);
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!((other.of(at(0), now), other.of(at(299), now)), (vec![], vec![299]));
         other.put(peer(1, 1), &[1], now);
         assert_eq!(other.of(peer(1, 1), now), [1]);
-        // What is too old makes room.
+        // Old entries make way.
         failed.put(peer(256, 1), &[1], now + FailedReads::AGE);
         assert_eq!(failed.lock().len(), 1);
     }

@@ -1,11 +1,10 @@
 //! [`Link`]: moves work from `proto` to a queue pair and completions back.
 //!
-//! A link makes progress only in [`advance`](Link::advance), which does what the engine's documentation asks for and in
-//! that order: everything to be posted is posted before the queue pair is polled, so that the Sends of one round share a
-//! system call.
+//! A link makes progress only in [`advance`](Link::advance), in the order that the engine's documentation asks for.
+//! Everything is posted before the queue pair is polled, so that the Sends of one round share a system call.
 //!
-//! *Who owns which buffer.* The engine and the queue pair do. Dropping a link makes every window invalid, then frees the
-//! memory (contract of [`QueuePair`]).
+//! *Buffers.* The engine and the queue pair own them. Dropping a link makes every window invalid, then frees the memory
+//! (contract of [`QueuePair`]).
 
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -15,7 +14,7 @@ use rpcrdma_verbs::{
     self as verbs, Completion, Disconnected, PostErrorKind, QueuePair, RoomWait, Windows, WrId,
 };
 
-/// What a link needs of a [`Connection`] or [`Session`]; the methods are theirs.
+/// The methods of a [`Connection`] or [`Session`] that a link needs.
 pub(crate) trait Engine {
     fn poll_transmit(&mut self, now: Instant, windows: &mut dyn Windows) -> Option<Post>;
     fn handle_completion(&mut self, now: Instant, completion: Completion);
@@ -63,12 +62,12 @@ macro_rules! engine {
 engine!(Connection);
 engine!(Session);
 
-/// What a round did.
+/// The result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Something; there may be more, so call again.
+    /// The round did something; there may be more, so call again.
     Some,
-    /// Nothing; the task is woken when it is worth calling again, timers aside.
+    /// The round did nothing. The task is woken when it is worth calling again, timers aside.
     None,
 }
 
@@ -76,9 +75,9 @@ pub(crate) enum Progress {
 pub(crate) struct Link {
     pub(crate) queue_pair: Box<dyn QueuePair>,
     completions: Vec<Completion>,
-    /// For memory that the engine waits for.
+    /// The wait for memory that the engine needs.
     room: RoomWait,
-    /// The queue pair takes nothing any more; its end is still to come.
+    /// The queue pair accepts nothing any more; its end is still to come.
     dead: bool,
     ended: bool,
 }
@@ -89,7 +88,7 @@ impl Link {
         Self { queue_pair, completions: Vec::new(), room, dead: false, ended: false }
     }
 
-    /// One round: posts all there is, then lets the queue pair work. Events and timers are the caller's to look at.
+    /// Runs one round: posts all there is, then lets the queue pair work. The caller looks at events and timers.
     pub(crate) fn advance(
         &mut self,
         engine: &mut impl Engine,
@@ -104,7 +103,7 @@ impl Link {
         {
             self.post(engine, post);
         }
-        // Memory that the engine has taken by now, or needs no more, is not kept for it.
+        // Memory that the engine has obtained by now, or needs no more, is not kept for it.
         if self.dead || engine.wants_memory().is_none() {
             self.room.leave();
         }
@@ -133,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Whether the queue pair has reported its end.
+    /// Returns whether the queue pair has reported its end.
     pub(crate) fn ended(&self) -> bool {
         self.ended
     }
@@ -175,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// A queue pair on which something happens at each look.
+    /// A queue pair on which something happens at each poll.
     struct Busy {
         domain: ProtectionDomain,
         capabilities: Capabilities,
@@ -234,7 +233,7 @@ mod tests {
         }
     }
 
-    /// An engine that takes 4 KiB when there are some.
+    /// An engine that takes 4 KiB when they are free.
     #[derive(Default)]
     struct Hungry(Option<Buffer>);
 
@@ -272,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Memory that an engine has taken is not kept for it any longer, though its queue pair never rests.
+    /// Memory that an engine has obtained is no longer kept for it, though its queue pair never rests.
     #[test]
     fn i6_a_busy_link_keeps_no_place_in_line_for_memory_that_it_has() {
         let domain = ProtectionDomain::new(8192);
@@ -281,7 +280,7 @@ mod tests {
         let busy = Busy { domain: domain.clone(), capabilities, private_data: Bytes::new() };
         let mut link = Link::new(Box::new(busy));
         let mut cx = Context::from_waker(Waker::noop());
-        // As if it had rested once.
+        // As if the link had rested once.
         assert!(link.room.poll(&mut cx, 4096).is_pending());
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));

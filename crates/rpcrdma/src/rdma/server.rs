@@ -1,13 +1,13 @@
-//! One RPC-over-RDMA connection of the server.
+//! An RPC-over-RDMA connection of the server.
 //!
-//! One task owns the connection: calls go to their handlers without a lock held (see [`Service`]), and answers go back to the
-//! connection here. A round takes a bounded number of calls, posts their replies together, then lets the queue pair work.
-//! Calls in the reverse direction come as orders from [`Backchannel`](crate::Backchannel)s.
+//! A single task owns the connection. Calls go to their handlers without a lock held (see [`Service`]), and answers go
+//! back to the connection here. A round takes a bounded number of calls, posts their replies together, then lets the
+//! queue pair work. Calls in the reverse direction come as orders from [`Backchannel`](crate::Backchannel)s.
 //!
-//! *Who owns which buffer.* A call's message and chunks belong to its handler, a reply's pieces to the connection.
+//! *Buffers.* A call's message and chunks belong to its handler, a reply's pieces to the connection.
 //!
-//! *What happens on error.* The connection ends alone (I6); its handlers go on to the reply cache. XIDs whose chunks could
-//! not be read are told so on the peer's next connections ([`failed_reads`](super::failed_reads)).
+//! *Errors.* The connection ends alone (I6); its handlers go on to the reply cache. Calls whose chunks could not be
+//! read are refused by XID on the peer's next connections ([`failed_reads`](super::failed_reads)).
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -38,10 +38,10 @@ const CALLS_PER_ROUND: usize = 16;
 /// Rounds in one poll of the task before others get their turn.
 const ROUNDS_PER_POLL: usize = 2;
 
-/// A queue pair that was accepted, with the connection's own share of the memory and room for the first Receives in it.
+/// An accepted queue pair, with the connection's own share of the memory and reservations for its first Receives.
 pub(crate) type Accepted = (Box<dyn QueuePair>, (ProtectionDomain, Vec<Reserved>));
 
-/// Answers a connection attempt, once there is room for the first Call (rule I3).
+/// Answers a connection attempt, once memory for the first Call is reserved (rule I3).
 pub(crate) async fn set_up(
     incoming: Box<dyn Incoming>,
     peer: Option<SocketAddr>,
@@ -53,8 +53,8 @@ pub(crate) async fn set_up(
     let receives = first_receives(&domain, protocol).await?;
     let parameters = ConnectParameters {
         private_data: protocol.announcement(),
-        // The client pulls Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8). And to say 0 in
-        // CONF_RDMA is to forbid Read chunks altogether (RFC 5666 §6.2).
+        // The client pulls Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8).
+        // Besides, 0 in CONF_RDMA forbids Read chunks altogether (RFC 5666 §6.2).
         ird: config.ird.max(u16::from(
             protocol.takes_reverse_chunks()
                 || protocol.compatibility.read_read.is_some()
@@ -68,7 +68,7 @@ pub(crate) async fn set_up(
     Ok((request.accept(parameters).await?, receives))
 }
 
-/// Room for the Receives that are posted at once: for one at least, which is waited for, and for all if there is.
+/// Reserves the Receives that are posted at once: waits for the first, and takes all others for which there is memory.
 async fn first_receives(
     domain: &ProtectionDomain,
     protocol: &Config,
@@ -91,7 +91,7 @@ async fn first_receives(
     }
 }
 
-/// Runs a connection to its end. `owner` is the user at the other end, if that is known.
+/// Runs a connection to its end. `owner` is the user at the other end, if known.
 pub(crate) async fn run(
     (queue_pair, (share, receives)): Accepted,
     owner: Option<u32>,
@@ -108,7 +108,7 @@ pub(crate) async fn run(
             phase = stop.changed() => {
                 served.phase = phase;
                 if phase == Phase::Abort {
-                    // Dropping the queue pair ends it.
+                    // Dropping the queue pair ends the connection.
                     tracing::info!(?peer, "RDMA connection ended: the server stopped before every call was answered");
                     return;
                 }
@@ -128,7 +128,7 @@ pub(crate) async fn run(
     }
 }
 
-/// A connection with what it is working on.
+/// A connection with its calls in progress.
 struct Served {
     connection: Connection,
     link: Link,
@@ -140,9 +140,9 @@ struct Served {
     reverse: Reverse,
     timer: Pin<Box<Sleep>>,
     phase: Phase,
-    /// What was counted last.
+    /// The counters when they were last added to the totals.
     counted: Sums,
-    /// The version was traced.
+    /// Whether the version was traced.
     version_told: bool,
 }
 
@@ -190,14 +190,14 @@ impl Served {
         }
     }
 
-    /// Works until nothing is left to do; ready when the connection is over.
+    /// Works until nothing is left to do; ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<CloseReason, HandlerPanicked>> {
-        // One reading of the clock is enough for all rounds: together they take a few milliseconds at most.
+        // The clock is read once for all rounds: together they take a few milliseconds at most.
         let now = Instant::now();
         let mut made = 0;
         for _ in 0..ROUNDS_PER_POLL {
             let mut progress = self.reverse.advance(&mut self.connection, now, cx);
-            // Before the link advances, which posts the disconnect.
+            // Before the link advances and posts the disconnect.
             if self.phase == Phase::Drain && self.service.len() == 0 && self.connection.in_progress() == 0 {
                 self.connection.close(now.into_std());
             }
@@ -251,7 +251,8 @@ impl Served {
         self.shared.totals.add(now, &mut self.counted);
     }
 
-    /// Sets the timer; `true` if it was due. It may ring before the deadline, which saves setting it anew with every message.
+    /// Sets the timer; returns whether it was due. The timer may ring before the deadline, which saves setting it anew
+    /// with every message.
     fn tick(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
         let Some(deadline) = self.connection.poll_timeout().map(Instant::from_std) else { return false };
         if deadline <= now {
@@ -264,16 +265,16 @@ impl Served {
         self.timer.as_mut().poll(cx).is_ready()
     }
 
-    /// Takes a Call; returns the bytes of its reply if that was made at once.
+    /// Takes a Call; returns the length of its reply in bytes if the reply was made at once.
     fn start(
         &mut self,
         now: Instant,
         cx: &mut Context<'_>,
         call: IncomingCall,
     ) -> Result<usize, HandlerPanicked> {
-        // What arrives while a call of ours is in progress may be what its reply waits for.
+        // The reply to a call of ours in progress may wait for this Call.
         if self.phase != Phase::Run && !self.reverse.in_progress() {
-            // The client sends it again, to our successor.
+            // The client sends the Call again, to the next server.
             self.answer(now, Answered { token: call.token, answer: Answer::Drop, kept: None });
             return Ok(0);
         }
@@ -293,7 +294,7 @@ impl Served {
         Ok(bytes)
     }
 
-    /// Serves CONF_RDMA where that is wanted; `false`: the call is another one.
+    /// Serves CONF_RDMA if enabled; returns `false` if the call is another one.
     fn configure(&mut self, now: Instant, call: &IncomingCall) -> bool {
         let peer = Peer {
             address: self.peer,

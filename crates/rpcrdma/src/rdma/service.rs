@@ -1,10 +1,9 @@
-//! [`Service`]: Calls of the peer on their way through the programs and back; the same at both ends of a connection.
+//! [`Service`]: Calls of the peer on their way through the programs and back, at either end of a connection.
 //!
-//! *Who owns which buffer.* A Call's message and chunks belong to its handler, a reply's pieces to whoever gets the
-//! [`Answer`].
+//! *Buffers.* A Call's message and chunks belong to its handler, a reply's pieces to the owner of the [`Answer`].
 //!
-//! *What happens on error.* A fault of a Call becomes its answer. After [`HandlerPanicked`] there is a Call that will never
-//! be answered: its connection has to end.
+//! *Errors.* A fault of a Call becomes its answer. After [`HandlerPanicked`], some Call will never be answered, so its
+//! connection has to end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,16 +19,16 @@ use crate::programs::{Dispatched, Programs};
 use crate::trace::Traced;
 use crate::turns::Line;
 
-/// A Call and what is to be sent for it.
+/// A Call and its answer.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) token: ReplyToken,
     pub(crate) answer: Answer,
-    /// By what the reply cache keeps the answer, if it does.
+    /// The answer's key in the reply cache, if it is kept there.
     pub(crate) kept: Option<CacheKey>,
 }
 
-/// Serves the Calls of one peer.
+/// The service of one peer's Calls.
 pub(crate) struct Service {
     programs: Arc<Programs>,
     peer: Peer,
@@ -45,8 +44,8 @@ struct InProgress {
 }
 
 impl Service {
-    /// `owner` is the user at the other end, if that is known. `attached` is what handlers get with each Call, `keeps` what each
-    /// has until it ends. In `line` they wait for their turns.
+    /// Creates the service of one peer. `owner` is the user at the other end, if known. Handlers get `attached` with
+    /// each Call, and hold `keeps` until they end. In `line` they wait for their turns.
     pub(crate) fn new(
         programs: Arc<Programs>,
         (address, owner): (Option<SocketAddr>, Option<u32>),
@@ -58,12 +57,12 @@ impl Service {
         Self { programs, peer, handlers: Handlers::new(keeps, line) }
     }
 
-    /// Handlers at work.
+    /// Returns the number of handlers at work.
     pub(crate) fn len(&self) -> usize {
         self.handlers.len()
     }
 
-    /// Takes a Call of the connection with this window; the answer, if it was made at once.
+    /// Takes a Call of the connection with this window; returns the answer if it was made at once.
     pub(crate) fn start(
         &mut self,
         now: Instant,
@@ -79,7 +78,7 @@ impl Service {
         Ok(done.map(|(call, outcome)| self.answer(&call, outcome)))
     }
 
-    /// The next answer. `Ready(None)`: no handler is at work.
+    /// Polls for the next answer; `Ready(None)` if no handler is at work.
     pub(crate) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
@@ -98,7 +97,7 @@ impl Service {
     }
 }
 
-/// What a connection is told of a dispatched call.
+/// Returns the answer that a connection gets for a dispatched call.
 pub(crate) fn answer_of(outcome: Outcome) -> Answer {
     match outcome {
         Outcome::Reply(reply) => Answer::message(reply),

@@ -1,8 +1,10 @@
-//! [`RpcbindService`]: answers questions to rpcbind about the services of one server, where that server listens.
+//! [`RpcbindService`]: a program that answers questions to rpcbind about the services of one server, where that server
+//! listens.
 //!
-//! RFC 5666 §10 lets the portmapper be reached on the RDMA interconnect itself: whoever has an RDMA connection, and perhaps
-//! nothing else, asks there. Announcements are made by whoever runs the server, not by calls: SET and UNSET say FALSE, as
-//! rpcbind does to other machines. CALLIT and its likes, by which rpcbind makes calls for others, do not exist here.
+//! RFC 5666 §10 lets clients reach the portmapper on the RDMA interconnect itself. A client asks there over its RDMA
+//! connection, perhaps the only one that it has. The operator of the server makes announcements, not calls: SET and
+//! UNSET return FALSE, as rpcbind does to other machines. CALLIT and similar procedures, by which rpcbind makes calls
+//! for others, do not exist here.
 
 use std::ops::RangeInclusive;
 
@@ -17,21 +19,22 @@ use rpcrdma_xdr::{Decoder, Stream, encode};
 /// `nc_semantics` of connections with an orderly end (RFC 1833 §2.1).
 const CONNECTION_ORDERLY: u32 = 3;
 
-/// The program rpcbind, versions 2 to 4, with announcements that do not change.
+/// The program rpcbind, versions 2 to 4, with announcements that do not change. A server with this program answers
+/// rpcbind's questions on its own connections (RFC 5666 §10).
 #[derive(Debug, Clone)]
 pub struct RpcbindService {
     services: Vec<Registration>,
 }
 
 impl RpcbindService {
-    /// Answers for these services.
+    /// Creates a program that answers for these services.
     #[must_use]
     pub const fn new(services: Vec<Registration>) -> Self {
         Self { services }
     }
 
-    /// The service of this version; of another one, which the caller then learns from it, if there is none (RFC 1833 §2.2.1,
-    /// §3.2).
+    /// Returns the service of this version. If there is none, returns that of another version, from which the caller
+    /// learns the version (RFC 1833 §2.2.1, §3.2).
     fn find(&self, program: u32, version: u32, netid: Netid) -> Option<&Registration> {
         let mut known: Vec<_> = self
             .services
@@ -68,7 +71,7 @@ impl RpcbindService {
             }
             (_, procedure::GETADDR) => {
                 let asked: Rpcb = arguments.decode_all()?;
-                // RFC 1833 §2.2.1: of the transport by which the call came, whatever netid it names.
+                // RFC 1833 §2.2.1: on the transport of the call, whatever netid it names.
                 let found = self.find(asked.program, asked.version, netid_of(context));
                 encode(&AddressText(found.map(|found| found.announcement().address).unwrap_or_default()))?
             }

@@ -1,14 +1,13 @@
 //! The client's side of RPC over TCP.
 //!
-//! One task runs the connection; calls wait for it. When the connection is lost, the task opens another one as soon as
-//! there is a call to send, with growing pauses, and sends again, under the same XIDs, what was not answered and may be sent
-//! twice (I8). Calls in flight are bounded; further ones wait.
+//! A single task runs the connection; calls wait for it. When the connection is lost, the task opens another as soon as
+//! there is a call to send, with growing pauses. It then sends again, under the same XIDs, the unanswered calls that
+//! may be sent twice (I8). Calls in flight are bounded; further ones wait.
 //!
-//! *Who owns which buffer.* A call's message stays here until its reply came, to be sent again. A reply's record goes to the
-//! caller.
+//! *Buffers.* A call's message stays here until its reply came, for sending again. A reply's record goes to the caller.
 //!
-//! *What happens on error.* Whatever is wrong with the stream ends the connection, never the client. A dropped or timed out
-//! call is forgotten; its late reply is thrown away (I10).
+//! *Errors.* A fault of the stream ends the connection, never the client. A call that is dropped or times out is
+//! forgotten; its late reply is discarded (I10).
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -33,13 +32,13 @@ use crate::config::ClientConfig;
 use crate::error::CallError;
 use crate::xid::Xids;
 
-/// Bytes of the shortest reply: XID and message type.
+/// Length of the shortest reply, in bytes: XID and message type.
 const REPLY_MIN: usize = 8;
 
-/// From so many bytes on, call and reply together, a call's data gives it time while it moves.
+/// Bytes of call and reply together from which on a call has more time while data moves.
 const BULK: usize = 8 << 10;
 
-/// Runs calls over TCP.
+/// The runner of calls over TCP.
 pub(crate) struct TcpClient {
     shared: Arc<Shared>,
 }
@@ -49,9 +48,9 @@ struct Shared {
     config: ClientConfig,
     domain: ProtectionDomain,
     state: Mutex<State>,
-    /// Tells the task that there is something to send, or that the client closes.
+    /// Notifies the task of something to send, or of the client's end.
     work: Notify,
-    /// Tells that the task has ended.
+    /// Notifies of the end of the task.
     ended: Notify,
     in_flight: Semaphore,
     moved: Arc<Moved>,
@@ -62,7 +61,7 @@ struct State {
     calls: HashMap<u32, Pending>,
     unsent: VecDeque<u32>,
     phase: Phase,
-    /// Why there is no connection.
+    /// The reason why there is no connection.
     down: Option<String>,
     stats: ClientStats,
 }
@@ -70,7 +69,7 @@ struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// No new calls; ends when those in progress have.
+    /// New calls are refused; the task ends when those in progress have ended.
     Closing,
     /// The task has ended.
     Closed,
@@ -79,14 +78,14 @@ enum Phase {
 /// A call that waits for its reply.
 struct Pending {
     message: Stream,
-    /// Bytes of it and of its reply, if they are many.
+    /// Bytes of the call and its reply, by [`bulk`].
     bulk: u64,
     retransmit: bool,
     transmissions: u32,
     reply: oneshot::Sender<Result<Bytes, CallError>>,
 }
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug, Error)]
 enum Lost {
     #[error(transparent)]
@@ -99,7 +98,7 @@ enum Lost {
     Closed,
 }
 
-/// Bytes that a call and its reply can have together, if they are more than a few.
+/// Returns the bytes that a call and its reply can have together; 0 for fewer than [`BULK`].
 fn bulk(length: usize, reply: &ReplyShape) -> u64 {
     let results = reply.sinks.iter().map(Sink::len).fold(reply.max_len, usize::saturating_add);
     let bytes = length.saturating_add(results);
@@ -107,7 +106,7 @@ fn bulk(length: usize, reply: &ReplyShape) -> u64 {
 }
 
 impl State {
-    /// Bytes that calls in flight can have.
+    /// Returns the bytes that calls in flight can have, by [`bulk`].
     fn bulk(&self) -> u64 {
         self.calls.values().map(|call| call.bulk).fold(0, u64::saturating_add)
     }
@@ -155,7 +154,7 @@ impl TcpClient {
         Reply::open(Decoder::new(record), travelled)
     }
 
-    /// Sends the call and waits for its reply; also says how long the call was.
+    /// Sends the call and waits for its reply, which is returned with the length of the call.
     async fn exchange(&self, call: Call, after: Duration) -> Result<(Bytes, usize), CallError> {
         let shared = &self.shared;
         let least_rate = shared.config.protocol.timeouts.least_rate;
@@ -169,7 +168,7 @@ impl TcpClient {
         let in_flight = loop {
             match timeout_at(patience.deadline, acquire.as_mut()).await {
                 Ok(in_flight) => break in_flight,
-                // It waits for those in flight.
+                // The call waits for those in flight.
                 Err(_) if patience.goes_on(&shared.moved, &mut shared.lock().bulk()) => {}
                 Err(_) => return Err(late(false)),
             }
@@ -191,11 +190,11 @@ impl TcpClient {
             state.stats.calls += 1;
             (xid, length)
         };
-        // Dropped at any point from here on, the call is forgotten.
+        // From here on, dropping the future at any point forgets the call.
         let _forget = Forget { shared, xid };
         shared.work.notify_one();
         let mut answered = pin!(answered);
-        // Bytes that give it more time: of what is in flight when its time is up at first.
+        // Bytes that can give the call more time: those in flight when its time is first up.
         let mut left = None;
         loop {
             match timeout_at(patience.deadline, answered.as_mut()).await {
@@ -255,7 +254,7 @@ impl Drop for Forget<'_> {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between any two statements that can unwind.
+        // The state is consistent between any two statements that can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -268,18 +267,18 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Whether the task has nothing left to do.
+    /// Returns whether the task has nothing left to do.
     fn finished(&self) -> bool {
         let state = self.lock();
         state.phase != Phase::Open && state.calls.is_empty()
     }
 
-    /// Takes what is to be sent.
+    /// Queues the messages that are to be sent.
     fn queue(&self, writer: &mut RecordSink) {
         let mut state = self.lock();
         let State { calls, unsent, stats, .. } = &mut *state;
         for xid in unsent.drain(..) {
-            // Calls that were forgotten meanwhile are not sent at all.
+            // Calls that were forgotten meanwhile are not sent.
             let Some(call) = calls.get_mut(&xid) else { continue };
             stats.retransmissions += u64::from(call.transmissions > 0);
             call.transmissions += 1;
@@ -293,14 +292,15 @@ impl Shared {
         };
         let xid = u32::from_be_bytes([a, b, c, d]);
         match self.lock().calls.remove(&xid) {
-            // The future may be gone in this very moment.
+            // The future may be dropped at this very moment.
             Some(call) => drop(call.reply.send(Ok(record))),
             None => tracing::debug!(xid, "reply to no call that waits"),
         }
         Ok(())
     }
 
-    /// The connection is gone: what may be sent again will be, in the order of the XIDs; the rest fails.
+    /// Handles the loss of the connection. Calls that may be sent again are queued in the order of their XIDs; the
+    /// others fail.
     fn lost(&self, reason: &Lost) {
         let mut state = self.lock();
         let State { calls, unsent, .. } = &mut *state;
@@ -330,7 +330,7 @@ async fn open(to: SocketAddr, config: &ClientConfig) -> Result<TcpStream, Connec
     Ok(stream)
 }
 
-/// The task: one connection after the other until the client closes.
+/// Runs one connection after the other until the client closes.
 async fn run(shared: Arc<Shared>, first: TcpStream) {
     let mut pauses = Pauses::new(&shared.config);
     let mut stream = Some(first);
@@ -354,7 +354,7 @@ async fn run(shared: Arc<Shared>, first: TcpStream) {
     shared.ended.notify_waiters();
 }
 
-/// Opens the next connection when there is a call for it; `None` if the client closes first.
+/// Opens the next connection when there is a call for it; returns `None` if the client closes first.
 async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<TcpStream> {
     loop {
         loop {
@@ -386,7 +386,7 @@ async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<TcpStream> {
     }
 }
 
-/// Runs one connection; says why it ended and whether anything was answered on it.
+/// Runs one connection; returns why it ended and whether anything was answered on it.
 async fn serve(shared: &Shared, stream: &TcpStream) -> (Lost, bool) {
     let config = &shared.config;
     let pace = Pace { stall: config.stall, least_rate: config.protocol.timeouts.least_rate };
@@ -415,7 +415,7 @@ async fn serve(shared: &Shared, stream: &TcpStream) -> (Lost, bool) {
     (reason, answered)
 }
 
-/// The pauses before connections: none at first, then growing until something is answered again.
+/// The pauses before connection attempts: none at first, then growing until something is answered again.
 struct Pauses {
     least: Duration,
     most: Duration,
@@ -432,11 +432,11 @@ impl Pauses {
         self.next = Duration::ZERO;
     }
 
-    /// Waits; ends early if the client closes and no call is left.
+    /// Waits for the pause; ends early if the client closes and no call is left.
     async fn wait(&mut self, shared: &Shared) {
         let until = super::after(Instant::now(), self.next);
         self.next = self.next.saturating_mul(2).max(self.least).min(self.most);
-        // A wake-up that was meant for the next connection is not lost: it looks before it waits.
+        // A wake-up that was meant for the next connection is not lost: that connection looks for work before it waits.
         while !shared.finished() && timeout_at(until, shared.work.notified()).await.is_ok() {}
     }
 }

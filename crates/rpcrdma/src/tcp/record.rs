@@ -1,22 +1,22 @@
 //! Records on a TCP stream (RFC 5531 §11): reading and writing without copying long payloads.
 //!
-//! Everything that a peer makes a server hold comes from the [`ProtectionDomain`] of that peer, which bounds it (I6). These are the
-//! read-ahead block, each fragment, the record, and the replies that the peer has not taken. (Therefore the reader isn't
-//! `oncrpc`'s, whose memory is its own.) An idle connection holds no memory.
+//! All memory that a peer makes a server hold comes from the [`ProtectionDomain`] of that peer, which bounds it (I6).
+//! That is the read-ahead block, each fragment, the record, and the replies that the peer has not taken. The reader of
+//! `oncrpc` does not serve here, because it allocates its own memory. An idle connection holds no memory.
 //!
 //! *Reading.* The source copies short fragments out of a read-ahead block, which then serves the next ones. It reads long ones
 //! straight into memory of their own. A source without memory reads nothing.
 //!
-//! *Writing.* The sink copies the short pieces of a reply, and its header, into one run of memory of the domain. Several short
-//! replies share a run. A long piece leaves from where it lies. [`RecordSource::next_with_room`] sets [`CALL_ROOM`] bytes aside
-//! before it takes memory for a record. So a complete record of one fragment needs no more memory, and its
-//! reply finds some whatever the others hold.
+//! *Writing.* The sink copies the short pieces of a reply, and its header, into one run of memory of the domain.
+//! Several short replies share a run. A long piece is sent from its own memory. [`RecordSource::next_with_room`]
+//! reserves [`CALL_ROOM`] bytes before it takes memory for a record. So a complete record of one fragment needs no more
+//! memory, and its reply has some, whatever the others hold.
 //!
-//! *Who owns which buffer.* A finished record is [`Bytes`]; its memory goes back when the last slice is dropped. Queued
-//! pieces are shared and released as they are written.
+//! *Buffers.* A finished record is [`Bytes`]; its memory goes back when the last slice is dropped. Queued pieces are
+//! shared and released as they are written.
 //!
-//! *What happens on error.* The caller drops the connection. Both halves are cancel safe: all state is in the structs, so
-//! that a `select!` may drop their futures.
+//! *Errors.* The caller drops the connection. Both halves are cancel safe: all state is in the structs, so that a
+//! `select!` may drop their futures.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -39,10 +39,10 @@ use crate::handlers::TASK_ROOM;
 
 /// Size of the read-ahead block, in bytes.
 const READ_AHEAD: usize = 16 << 10;
-/// Fragments up to this length, header included, are waited for in the read-ahead block, in bytes.
+/// Longest fragment that is collected in the read-ahead block, header included, in bytes.
 const SHORT_FRAGMENT: usize = 4 << 10;
-/// Room of a call in progress in the share of its peer, beside its record, in bytes: first for its handler and the task that polls
-/// the handler, then for its reply.
+/// Memory of a call in progress in the share of its peer, beside its record, in bytes. First the handler and the task
+/// that polls it use this memory, then the reply.
 pub(crate) const CALL_ROOM: usize = ServerConfig::HANDLER_ROOM + TASK_ROOM;
 /// Longest piece of a reply that is copied together with its neighbours, in bytes.
 const SHORT_PIECE: usize = 2 << 10;
@@ -51,12 +51,12 @@ const RUN_MAX: usize = 16 << 10;
 /// Reads of the socket and records taken, together, before other tasks have their turn (I6). The number is small because a client
 /// with many connections takes as many turns.
 const STEPS_PER_TURN: u32 = 4;
-/// Fragments of one record that are accepted; current peers send one.
+/// Most fragments of one record; current peers send one.
 const MAX_FRAGMENTS: usize = 256;
-/// Pieces given to one vectored write.
+/// Most pieces given to one vectored write.
 const MAX_SLICES: usize = 64;
 
-/// Why a stream of records ended other than at a record boundary.
+/// A fault that ends a stream of records.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub(crate) enum RecordError {
@@ -69,7 +69,7 @@ pub(crate) enum RecordError {
         /// Bytes of the record that had arrived.
         received: usize,
     },
-    /// A record longer than allowed.
+    /// A record is longer than allowed.
     #[error("record of {length} bytes or more, allowed are {max}")]
     TooLong {
         /// Bytes announced so far.
@@ -77,7 +77,7 @@ pub(crate) enum RecordError {
         /// The limit.
         max: usize,
     },
-    /// A record in more fragments than allowed.
+    /// A record has more fragments than allowed.
     #[error("record in more than {max} fragments")]
     TooManyFragments {
         /// The limit.
@@ -108,15 +108,15 @@ pub(crate) enum RecordError {
     Memory(PoolExhausted),
 }
 
-/// Reads records from a stream.
+/// A reader of records from a stream.
 #[derive(Debug)]
 pub(crate) struct RecordSource {
     domain: ProtectionDomain,
-    /// For memory that is not there.
+    /// The wait for memory that is not free.
     room: RoomWait,
     max_record: usize,
     pace: Pace,
-    /// Who else wants to know how far data has got.
+    /// Counts the bytes that have passed, for calls that wait.
     told: Option<Arc<Moved>>,
     ahead: ReadAhead,
     /// Finished fragments of the record under way.
@@ -124,11 +124,11 @@ pub(crate) struct RecordSource {
     parts_len: usize,
     /// The fragment that is read directly.
     fragment: Option<Fragment>,
-    /// All fragments of the record are in `parts`.
+    /// Whether all fragments of the record are in `parts`.
     complete: bool,
-    /// Room for the call that the record under way is.
+    /// The reservation for the call in the record under way.
     call_room: Option<Reserved>,
-    /// When more of the record under way must be there.
+    /// Time by which more of the record under way must arrive.
     deadline: Option<Instant>,
     /// Steps since the last wait.
     turn: u32,
@@ -160,12 +160,12 @@ impl ReadAhead {
         *self = Self { block: Some(block), start: 0, end: 0 };
     }
 
-    /// Gives the block back.
+    /// Gives the block back to the domain.
     fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Where to read to; what was read already moves to the front if there is no room behind it.
+    /// Returns the space to read into; moves bytes already read to the front if there is none behind them.
     fn room(&mut self) -> &mut [u8] {
         let Some(block) = &mut self.block else { return &mut [] };
         if self.start == self.end {
@@ -186,7 +186,7 @@ struct Fragment {
 }
 
 impl RecordSource {
-    /// A reader of records of at most `max_record` bytes, which must arrive at this pace once they have begun.
+    /// Creates a reader of records of at most `max_record` bytes, which must arrive at this pace once they have begun.
     pub(crate) fn new(domain: ProtectionDomain, max_record: usize, pace: Pace) -> Self {
         Self {
             room: domain.wait(),
@@ -205,12 +205,12 @@ impl RecordSource {
         }
     }
 
-    /// Tells how far data has got, too.
+    /// Counts the bytes that pass in `told`, too.
     pub(crate) fn telling(self, told: Arc<Moved>) -> Self {
         Self { told: Some(told), ..self }
     }
 
-    /// The next record; `None` at the end of the stream. Cancel safe.
+    /// Returns the next record; `None` at the end of the stream. Cancel safe.
     pub(crate) async fn next(&mut self, stream: &TcpStream) -> Result<Option<Bytes>, RecordError> {
         if !self.read_record(stream, false).await? {
             return Ok(None);
@@ -218,8 +218,9 @@ impl RecordSource {
         self.join().await.map(Some)
     }
 
-    /// As [`next`](Self::next), with [`CALL_ROOM`] for the call that the record is. It waits for that room before it takes memory
-    /// for the record, so that complete records never wait for what incomplete ones hold.
+    /// Returns the next record, as [`next`](Self::next) does, and [`CALL_ROOM`] reserved bytes for its call. Waits for
+    /// the reservation before it takes memory for the record, so that complete records never wait for memory of
+    /// incomplete ones.
     pub(crate) async fn next_with_room(
         &mut self,
         stream: &TcpStream,
@@ -227,13 +228,13 @@ impl RecordSource {
         if !self.read_record(stream, true).await? {
             return Ok(None);
         }
-        // Nothing had to be read for a record without bytes.
+        // A record without bytes comes here without a reservation.
         self.reserve_call_room().await?;
         let record = self.join().await?;
         Ok(self.call_room.take().map(|room| (record, room)))
     }
 
-    /// Sets room for the call aside that the record under way is, unless that was done. Cancel safe.
+    /// Reserves memory for the call in the record under way, unless that was done. Cancel safe.
     async fn reserve_call_room(&mut self) -> Result<(), RecordError> {
         if self.call_room.is_none() {
             self.call_room = Some(self.obtain(CALL_ROOM, |domain| domain.reserve(CALL_ROOM)).await?);
@@ -241,13 +242,13 @@ impl RecordSource {
         Ok(())
     }
 
-    /// Reads until the record is complete; `false` at the end of the stream.
+    /// Reads until the record is complete; returns `false` at the end of the stream.
     async fn read_record(&mut self, stream: &TcpStream, is_call: bool) -> Result<bool, RecordError> {
         loop {
-            // A peer that sends fast enough never makes this wait for the socket.
+            // A peer that sends fast enough never makes this loop wait for the socket.
             if self.turn >= STEPS_PER_TURN {
                 yield_now().await;
-                // After it: who drops this future meanwhile has not made way for others.
+                // Set afterwards: if this future is dropped meanwhile, it has not made way for others.
                 self.turn = 0;
             }
             if self.complete {
@@ -266,8 +267,9 @@ impl RecordSource {
         }
     }
 
-    /// Tells that nothing is read for now, which is not the peer's fault: the time for a record begins anew. Memory that was waited
-    /// for is for others meanwhile, and so is the room of a call of which nothing is here.
+    /// Notes that the caller reads nothing for now, through no fault of the peer: the time for a record begins anew.
+    /// Memory that the source waited for goes to others meanwhile. So does the reservation for a call of which nothing
+    /// has arrived.
     pub(crate) fn pause(&mut self) {
         self.deadline = None;
         self.room.leave();
@@ -276,7 +278,7 @@ impl RecordSource {
         }
     }
 
-    /// Whether the next record is here, and may be taken before others have their turn.
+    /// Returns whether the next record is here whole, and may be taken before others have their turn.
     pub(crate) fn has_record(&self) -> bool {
         let here = self.ahead.len();
         self.turn < STEPS_PER_TURN
@@ -284,23 +286,23 @@ impl RecordSource {
             && self.header().is_some_and(|(length, last)| last && HEADER_LEN.saturating_add(length) <= here)
     }
 
-    /// Tells that the rest of the turn was spent on what was read.
+    /// Notes that the rest of the turn was spent on records already read.
     pub(crate) const fn end_turn(&mut self) {
         self.turn = STEPS_PER_TURN;
     }
 
-    /// Length of the fragment at the start of the read-ahead block, and whether it is its record's last.
+    /// Returns the length of the fragment at the start of the read-ahead block, and whether it is its record's last.
     fn header(&self) -> Option<(usize, bool)> {
         let FragmentHeader { length, last } = FragmentHeader::decode(*self.ahead.bytes().first_chunk()?);
         Some((length, last))
     }
 
-    /// Bytes of the record under way that have arrived.
+    /// Returns the bytes of the record under way that have arrived.
     fn received(&self) -> usize {
         self.parts_len + self.ahead.len() + self.fragment.as_ref().map_or(0, |fragment| fragment.filled)
     }
 
-    /// Moves a complete fragment to `parts` and says whether it was the record's last; `None` if more must be read.
+    /// Moves a complete fragment to `parts` and returns whether it was the record's last; `None` if more must be read.
     async fn take_fragment(&mut self, is_call: bool) -> Result<Option<bool>, RecordError> {
         if let Some(fragment) = self.fragment.take_if(|fragment| fragment.filled == fragment.buffer.len()) {
             self.add_part(fragment.buffer.freeze());
@@ -313,7 +315,7 @@ impl RecordSource {
         if self.parts.len() >= MAX_FRAGMENTS {
             return Err(RecordError::TooManyFragments { max: MAX_FRAGMENTS });
         }
-        // The bound comes before any memory is taken for the fragment.
+        // The bound is checked before any memory is taken for the fragment.
         let total = self.parts_len.saturating_add(length);
         if total > self.max_record {
             return Err(RecordError::TooLong { length: total, max: self.max_record });
@@ -351,11 +353,11 @@ impl RecordSource {
         self.parts.push(part);
     }
 
-    /// Reads once from the stream, waiting if there is nothing; `false` at its end.
+    /// Reads once from the stream, waiting if there is nothing; returns `false` at its end.
     async fn read_some(&mut self, stream: &TcpStream) -> Result<bool, RecordError> {
         loop {
             if self.fragment.is_none() && self.ahead.block.is_none() {
-                // Between records: no memory is held, and the peer may take its time.
+                // Between records no memory is held, and the peer may take its time.
                 if self.received() == 0 {
                     self.deadline = None;
                     stream.readable().await?;
@@ -389,12 +391,12 @@ impl RecordSource {
         }
     }
 
-    /// When more of the record under way must be there; its time begins now unless it has begun.
+    /// Returns the time by which more of the record under way must arrive; starts that time unless it has begun.
     fn deadline(&mut self) -> Instant {
         *self.deadline.get_or_insert_with(|| super::after(Instant::now(), self.pace.stall))
     }
 
-    /// So many bytes have come.
+    /// Extends the deadline for bytes that have arrived.
     fn moved(&mut self, count: usize) {
         let now = match self.deadline {
             None => {
@@ -412,7 +414,7 @@ impl RecordSource {
         }
     }
 
-    /// `None` if it was not ready when the record under way had to be there.
+    /// Waits for `future`; returns `None` if it was not ready by the deadline of the record under way.
     async fn in_time<F: Future>(&mut self, future: F) -> Option<F::Output> {
         timeout_at(self.deadline(), future).await.ok()
     }
@@ -421,8 +423,8 @@ impl RecordSource {
         self.obtain(length, |domain| domain.allocate(length, 1)).await
     }
 
-    /// Takes memory of the domain for `length` bytes; waits for it as long as the record may stand still. That is not the peer's
-    /// fault: its time begins anew.
+    /// Takes memory of the domain for `length` bytes; waits for it as long as the record may stand still. The wait is
+    /// not the peer's fault, so the peer's time begins anew.
     async fn obtain<T>(
         &mut self,
         length: usize,
@@ -447,8 +449,8 @@ impl RecordSource {
         }
     }
 
-    /// Ends the record and returns it in one run of memory. Several fragments are copied together, into memory of the domain; no
-    /// current peer sends them. Cancel safe: the parts stay until there is memory.
+    /// Ends the record and returns it in one run of memory. Several fragments are copied together, into memory of the
+    /// domain; no current peer sends them. Cancel safe: the parts stay until there is memory.
     async fn join(&mut self) -> Result<Bytes, RecordError> {
         self.parts.retain(|part| !part.is_empty());
         let record = if self.parts.len() < 2 {
@@ -473,22 +475,22 @@ impl RecordSource {
     }
 }
 
-/// Queues records and writes them.
+/// A queue of records, and their writer.
 #[derive(Debug)]
 pub(crate) struct RecordSink {
     queue: RecordWriter,
     /// Short replies behind those in the queue.
     run: Option<Run>,
-    /// Replies wait for which the domain had no memory.
+    /// Whether replies wait for which the domain had no memory.
     overdrawn: bool,
     pace: Pace,
-    /// Who else wants to know how far data has got.
+    /// Counts the bytes that have passed, for calls that wait.
     told: Option<Arc<Moved>>,
-    /// When more must have been written.
+    /// Time by which more must have been written.
     deadline: Instant,
 }
 
-/// Memory of the domain with short replies, which others can be added to.
+/// Memory of the domain with short replies, to which others can be added.
 #[derive(Debug)]
 struct Run {
     buffer: Buffer,
@@ -505,13 +507,13 @@ impl Run {
         self.buffer.get(self.sent..self.filled).unwrap_or_default()
     }
 
-    /// Copies the message with its header, if there is room.
+    /// Copies the message with its header, if there is space; returns whether there was.
     fn add(&mut self, message: &Stream) -> bool {
         let end = self.filled + HEADER_LEN + message.len();
         let Some(room) = self.buffer.get_mut(self.filled..end) else { return false };
         let Some((head, body)) = room.split_at_mut_checked(HEADER_LEN) else { return false };
         head.copy_from_slice(&FragmentHeader { length: message.len(), last: true }.encode());
-        // The room is as long as the message.
+        // The space is as long as the message.
         if message.copy_to(body).is_err() {
             return false;
         }
@@ -521,37 +523,37 @@ impl Run {
 }
 
 impl RecordSink {
-    /// A sink whose peer must take what is queued at this pace.
+    /// Creates a sink whose peer must take what is queued at this pace.
     pub(crate) fn new(pace: Pace) -> Self {
         let queue = RecordWriter::new();
         Self { queue, run: None, overdrawn: false, pace, told: None, deadline: Instant::now() }
     }
 
-    /// Tells how far data has got, too.
+    /// Counts the bytes that pass in `told`, too.
     pub(crate) fn telling(self, told: Arc<Moved>) -> Self {
         Self { told: Some(told), ..self }
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes that wait.
     pub(crate) fn queued(&self) -> usize {
         self.queue.remaining() + self.run.as_ref().map_or(0, |run| run.bytes().len())
     }
 
-    /// Whether replies wait that count against no share: until they have left, no call may begin.
+    /// Returns whether replies wait that count against no share. Until they have left, no call may begin.
     pub(crate) const fn is_overdrawn(&self) -> bool {
         self.overdrawn
     }
 
-    /// Queues a message as one record. Its memory stays where it is and is counted by whoever made it.
+    /// Queues a message as one record. Its memory stays in place; the maker of the message accounts for it.
     pub(crate) fn push(&mut self, message: &Stream) {
         self.begin();
         self.seal();
         self.queue.push(message);
     }
 
-    /// Queues a reply as one record. Short pieces move to memory of `domain`, or to `room`, which the call had set aside. A piece
-    /// of more than [`SHORT_PIECE`] bytes stays where it is: programs take the memory of long results from the share themselves
-    /// ([`ServerBuilder::program`](crate::ServerBuilder::program)).
+    /// Queues a reply as one record. Short pieces move to memory of `domain`, or to `room`, which the call had
+    /// reserved. A piece of more than [`SHORT_PIECE`] bytes stays in place: programs take the memory of long results
+    /// from the share themselves ([`ServerBuilder::program`](crate::ServerBuilder::program)).
     pub(crate) fn push_reply(&mut self, message: &Stream, room: Reserved, domain: &ProtectionDomain) {
         let pieces = || message.gather().map(|piece| (piece.len() <= SHORT_PIECE, piece));
         let short: usize = pieces().filter_map(|(short, piece)| short.then_some(piece.len())).sum();
@@ -566,7 +568,7 @@ impl RecordSink {
             }
             self.seal();
             let length = HEADER_LEN + short;
-            // The more waits, the more is to come.
+            // The more replies wait, the more are to come.
             let buffer = self.memory(length.max(waiting.min(RUN_MAX)), length, room, domain);
             let mut run = Run::new(buffer);
             run.add(message);
@@ -601,7 +603,7 @@ impl RecordSink {
         self.queue.push_part(copied);
     }
 
-    /// Memory for `wanted` bytes, or at least for `least`.
+    /// Returns memory for `wanted` bytes, or at least for `least`.
     fn memory(&mut self, wanted: usize, least: usize, room: Reserved, domain: &ProtectionDomain) -> Buffer {
         if let Ok(buffer) = domain.allocate(wanted, 1) {
             return buffer;
@@ -622,7 +624,7 @@ impl RecordSink {
         }
     }
 
-    /// Moves the run to the queue: what comes now is not short.
+    /// Moves the run to the queue; the next piece is not short.
     fn seal(&mut self) {
         if let Some(Run { mut buffer, sent, filled }) = self.run.take() {
             buffer.truncate(filled);
@@ -650,7 +652,7 @@ impl RecordSink {
         }
     }
 
-    /// Writes once; `false` if the stream takes nothing now.
+    /// Writes once; returns `false` if the stream takes nothing now.
     fn write_some(&mut self, stream: &TcpStream) -> Result<bool, RecordError> {
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
         let mut count = self.queue.chunks_vectored(&mut slices);
@@ -688,7 +690,7 @@ impl RecordSink {
     }
 }
 
-/// When more must have moved, now that so many bytes have.
+/// Returns the time by which more must have moved, now that `bytes` have.
 fn extended(pace: Pace, deadline: Instant, bytes: usize, now: Instant) -> Instant {
     let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
     Instant::from_std(pace.extended(deadline.into_std(), bytes, now.into_std()))

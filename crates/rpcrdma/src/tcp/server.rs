@@ -1,23 +1,23 @@
-//! One TCP connection of the server: records in, dispatch, records out.
+//! A TCP connection of the server: records in, dispatch, records out.
 //!
-//! Calls are answered in the order in which their handlers end. Back-pressure is by not reading: a connection with
-//! [`max_calls`](crate::ServerConfig::max_calls) in progress, or with more than
-//! [`max_queued`](crate::ServerConfig::max_queued) bytes of replies that the client does not take, reads no further call. Records,
-//! calls in progress and replies count against the share of the client's address ([`PeerShares`](crate::PeerShares)). A connection
-//! whose address has used its share up reads nothing.
+//! Calls are answered in the order in which their handlers end. Back-pressure works by not reading. A connection reads
+//! no further call while [`max_calls`](crate::ServerConfig::max_calls) are in progress, or while more than
+//! [`max_queued`](crate::ServerConfig::max_queued) bytes of replies wait for the client. Records, calls in progress and
+//! replies count against the share of the client's address ([`PeerShares`](crate::PeerShares)). A connection whose
+//! address has used its share up reads nothing.
+//! Calls do not wait for each other in a share. Memory for a call and its reply is reserved before memory of its
+//! record. So a complete record needs no more to begin, nor a call to end. Replies wait for the client alone, and
+//! incomplete records have a time limit.
 //!
-//! No call waits for another there. Its room, for itself and its reply, is set aside before memory of its record. So a complete
-//! record needs no more to begin, nor a call to end. Replies wait for the client alone, and incomplete records have a time limit.
+//! Replies to calls that arrived together leave together, by one system call. They wait until no further call is here,
+//! the turn is over, or the next call waits for memory.
 //!
-//! Replies to calls that came together leave together, by one system call. They wait until no further call is here, or the turn is
-//! over, or the next call waits for memory.
+//! TCP grants no credits. The server assumes that a client has at most [`tcp_calls`](crate::ServerConfig::tcp_calls)
+//! Calls without a reply, so that later Calls prove replies received. Calls that end without a reply prove nothing.
 //!
-//! TCP grants no credits: [`tcp_calls`](crate::ServerConfig::tcp_calls) is taken for the most Calls that a client has without a
-//! reply, so that later Calls prove replies received. Calls that end without a reply prove nothing.
+//! *Buffers.* A call's record belongs to its handler, a reply's pieces to the writer until written.
 //!
-//! *Who owns which buffer.* A call's record belongs to its handler, a reply's pieces to the writer until written.
-//!
-//! *What happens on error.* The connection ends; handlers go on to the reply cache (see [`Handlers`]).
+//! *Errors.* The connection ends; handlers go on to the reply cache (see [`Handlers`]).
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ use crate::server::{Phase, Shared, StopSignal};
 use crate::trace::Traced;
 use crate::turns::{BYTES_PER_TURN, Line};
 
-/// Why a connection ended other than in order.
+/// The reason why a connection ended other than in order.
 #[derive(Debug, Error)]
 pub(crate) enum Ended {
     #[error(transparent)]
@@ -52,7 +52,7 @@ pub(crate) enum Ended {
     Stopped,
 }
 
-/// Runs a connection to its end. `owner` is the user at the other end, if that is known.
+/// Runs a connection to its end. `owner` is the user at the other end, if known.
 pub(crate) async fn run(
     stream: TcpStream,
     (peer, owner): (SocketAddr, Option<u32>),
@@ -71,9 +71,9 @@ pub(crate) async fn run(
 #[derive(Debug)]
 struct InProgress {
     served: Option<Traced>,
-    /// Bytes of its record.
+    /// Length of the call's record, in bytes.
     length: usize,
-    /// Memory of its address's share, for its reply.
+    /// Memory of the address's share, reserved for the reply.
     room: Reserved,
 }
 
@@ -88,12 +88,12 @@ struct Connection<'a> {
     writer: RecordSink,
     handlers: Handlers<InProgress, Dispatched>,
     window: ReplyWindow,
-    /// Calls read, and those of them that have ended, whether with a reply or without.
+    /// Calls read, and the number of those that have ended, with a reply or without.
     calls: u64,
     ended: u64,
-    /// No further calls are read; the connection closes when all are answered.
+    /// Whether no further calls are read; the connection closes when all are answered.
     draining: bool,
-    /// When the last call or reply passed.
+    /// Time of the last call or reply.
     active: Instant,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Connection<'a> {
 
     async fn run(mut self) -> Result<(), Ended> {
         loop {
-            // Replies to calls that came together leave together.
+            // Replies to calls that arrived together leave together.
             if self.writer.queued() > 0 && !(self.may_read() && self.reader.has_record()) {
                 self.writer.write_now(self.stream)?;
                 self.active = Instant::now();
@@ -161,7 +161,7 @@ impl<'a> Connection<'a> {
                     Some((record, room)) => self.start(record, room).await?,
                     None => self.draining = true,
                 },
-                // Also when the next record waits for memory, which replies may hold.
+                // Also while the next record waits for memory, which replies may hold.
                 flushed = self.writer.flush(self.stream), if queued => {
                     flushed?;
                     self.active = Instant::now();
@@ -171,7 +171,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Whether a further call may be read.
+    /// Returns whether a further call may be read.
     fn may_read(&self) -> bool {
         let config = &self.shared.config;
         !self.draining
@@ -245,14 +245,15 @@ mod tests {
     use crate::handlers::{TASK_ROOM, carry_on};
     use crate::programs::Dispatch;
 
-    /// Bytes of what a function returns.
+    /// Returns the size of a function's return value, in bytes.
     fn returned<A, B, C, R>(_: impl Fn(A, B, C) -> R) -> usize {
         size_of::<R>()
     }
 
     #[test]
     fn i6_the_task_of_a_call_fits_into_its_room() {
-        // What the runtime keeps beside the future of a task, the set of tasks for each of its own, and the turn of its address.
+        // The runtime keeps this much for a task beside its future, including entries in the set of tasks and in the
+        // line of its address.
         const RUNTIME: usize = 384;
         let task =
             returned(|call: (Dispatch, InProgress), keeps: Arc<dyn Any + Send + Sync>, line: &Line| {

@@ -15,7 +15,7 @@ const fn address(last: u8) -> Option<IpAddr> {
 /// Turns in the order in which they were taken: the last bytes of the addresses.
 type Log = Arc<Mutex<Vec<u8>>>;
 
-/// A task that has always something to do, for this many turns.
+/// A task that always has something to do, for this many turns.
 fn busy(
     turns: &Turns,
     from: u8,
@@ -84,7 +84,7 @@ async fn i6_an_address_that_called_little_has_the_next_turn() {
         yield_now().await;
     }
     for _ in 0..30 {
-        // This task is none of those that wait for turns. Meanwhile each of the others has more than one.
+        // This task does not wait for turns. Meanwhile each of the others has more than one.
         for _ in 0..40 {
             yield_now().await;
         }
@@ -101,7 +101,7 @@ async fn i6_an_address_that_called_little_has_the_next_turn() {
     tasks.join_all().await;
 }
 
-/// As connections that are made, call, and end in one turn each: nothing of their address is there in between.
+/// Like connections that are made, call, and end in one turn each: in between, nothing of their address is there.
 #[tokio::test]
 async fn i6_addresses_that_come_and_go_have_no_more_turns_than_one_that_stays() {
     let (turns, log) = (Turns::default(), Log::default());
@@ -125,7 +125,7 @@ async fn i6_addresses_that_come_and_go_have_no_more_turns_than_one_that_stays() 
     assert!(shares(first, 2) >= 45, "{} of 150", shares(first, 2));
 }
 
-/// As an address that has worked alone for long and then has company: the past counts for nothing.
+/// Like an address that has worked alone for long and then has company: the past counts for nothing.
 #[tokio::test]
 async fn turns_that_nobody_else_wanted_do_not_count() {
     let (turns, log) = (Turns::default(), Log::default());
@@ -147,7 +147,7 @@ async fn connections_without_an_address_have_lines_of_their_own() {
     assert_eq!(turns.line(Some(mapped)).key, turns.line(address(1)).key);
 }
 
-/// Else a host would have as many turns as addresses.
+/// More addresses give a host no more turns.
 #[test]
 fn i6_the_addresses_of_one_ipv6_network_have_one_line() {
     let turns = Turns::default();
@@ -161,7 +161,8 @@ async fn a_task_that_is_dropped_gives_its_turn_back() {
     let (turns, log) = (Turns::default(), Log::default());
     let (held, holds) = oneshot::channel::<()>();
     let line = turns.line(address(1));
-    // One is dropped before its first poll, one in line, one that waits for something else, and one that panics.
+    // A task is dropped before its first poll, another in line, another while it waits for something else; the last one
+    // panics.
     drop(line.in_turn(Box::pin(async {})));
     let idle = tokio::spawn(line.in_turn(Box::pin(async {
         let _ = holds.await;
@@ -193,7 +194,7 @@ async fn a_wake_during_a_turn_is_not_lost() {
     tokio::spawn(task).await.unwrap();
 }
 
-/// On threads: tasks wake each other across lines, and none of them is forgotten.
+/// Tasks on threads wake each other across lines, and none of them is forgotten.
 #[test]
 fn every_task_that_is_woken_is_polled() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
@@ -229,7 +230,8 @@ fn every_task_that_is_woken_is_polled() {
 }
 
 proptest! {
-    /// Any order of wakes, polls and drops: as many turns are given as there are, and a task that was woken has one in the end.
+    /// In any order of wakes, polls and drops, as many turns are given as there are, and a woken task has one in the
+    /// end.
     #[test]
     fn turns_are_neither_lost_nor_made(
         most in 1..4_usize,

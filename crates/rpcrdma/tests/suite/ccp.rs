@@ -1,5 +1,5 @@
-//! The Connection Configuration Protocol (RFC 5666 §6) between our client and our server, on the simulated fabric under tokio's
-//! paused clock, and on software iWARP over loopback.
+//! Tests of the Connection Configuration Protocol (RFC 5666 §6) between our client and our server. They run on the
+//! simulated fabric under tokio's paused clock, and on software iWARP over loopback.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,7 +26,7 @@ const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 const MIB: usize = 1 << 20;
 
-/// A flavour with a checksum under a shared secret: enough to tell a message that was changed.
+/// A flavour with a checksum under a shared secret: enough to detect a changed message.
 struct Keyed(u64);
 
 impl Keyed {
@@ -71,7 +71,7 @@ fn keyed(secret: u64) -> Ccp {
     Ccp::protected(Arc::new(Keyed(secret)))
 }
 
-/// Takes Calls of 4096 bytes and sends Replies of 8192, and says nothing at set-up.
+/// Returns settings of a server that takes Calls of 4096 bytes, sends Replies of 8192, and has no private data.
 fn server_config(ccp: Option<Ccp>) -> ServerConfig {
     let mut config = ServerConfig { ccp, ird: 3, ..ServerConfig::default() };
     config.protocol.announce = false;
@@ -80,7 +80,7 @@ fn server_config(ccp: Option<Ccp>) -> ServerConfig {
     config
 }
 
-/// Sends Calls of 16384 bytes and takes Replies of 6144.
+/// Returns settings of a client that sends Calls of 16384 bytes and takes Replies of 6144.
 fn client_config(ccp: Option<Ccp>) -> ClientConfig {
     let mut config = ClientConfig { ccp, ird: 5, ..ClientConfig::default() };
     config.protocol.announce = false;
@@ -107,7 +107,7 @@ fn serve_on(
     monitor
 }
 
-/// A client and a server on the fabric.
+/// Starts a client and a server on the fabric.
 async fn on_sim(server: ServerConfig, client: ClientConfig) -> (Client, ServerMonitor) {
     on_sim_with(server, client, None).await
 }
@@ -119,7 +119,7 @@ async fn on_sim_with(
 ) -> (Client, ServerMonitor) {
     let fabric = Fabric::on_tokio(FabricConfig { seed: 1, ..FabricConfig::default() });
     let monitor = serve_on(Box::new(fabric.listen(SERVER).unwrap()), server, other);
-    // The server's task has to come to listening first.
+    // The server's task must begin to listen first.
     tokio::task::yield_now().await;
     let client = Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, client).await.unwrap();
     (client, monitor)
@@ -138,12 +138,13 @@ fn agreement(client: &Client) -> Option<Agreement> {
     client.connection_stats().unwrap().agreement
 }
 
-/// Calls that fit 4096 bytes and Replies that fit 6144 travel inline, longer ones do not.
+/// Checks that Calls up to 4096 bytes and Replies up to 6144 travel inline, and longer ones do not.
 async fn obeyed(client: &Client) {
     // Headers of 28 bytes, Call of 40 or Reply of 24, a count.
     for (length, call, reply) in [
         (900, Form::Inline, Form::Inline),
-        // With a Reply chunk of one segment, which may be needed for all the client knows, the header is 48.
+        // With a Reply chunk of one segment, which the client must offer as far as it knows, the header is 48 bytes
+        // long.
         (4004, Form::Inline, Form::Inline),
         (4028, Form::Long, Form::Inline),
         (6068, Form::Long, Form::Inline),
@@ -156,7 +157,7 @@ async fn obeyed(client: &Client) {
     get(client, MIB).await.unwrap();
 }
 
-/// Nothing was agreed: 1024 bytes each way.
+/// Checks that nothing was agreed: 1024 bytes in each direction.
 async fn at_the_basic_level(client: &Client) {
     for (length, form) in [(900, Form::Inline), (1000, Form::Long)] {
         let travelled = echo(client, &pattern(length)).await.unwrap().travelled;
@@ -184,14 +185,14 @@ async fn rfc5666_s6_2_what_is_agreed_is_obeyed_on_iwarp() {
     client.close().await;
 }
 
-/// RFC 5666 §11: refused where the flavour does not protect it, or cannot be checked.
+/// RFC 5666 §11: refused if the flavour does not protect the exchange, or cannot be checked.
 // requirement: rfc5666-11-7
 #[tokio::test(start_paused = true)]
 async fn rfc5666_s11_without_protection_nothing_is_agreed() {
     for (server, client) in [
         (keyed(7), Ccp::insecure()),
         (keyed(7), keyed(8)),
-        // One that is not asked for protection does not know the flavour either.
+        // A server that requires no protection does not know the flavour either.
         (Ccp::insecure(), keyed(7)),
     ] {
         let (client, server) = on_sim(server_config(Some(server)), client_config(Some(client))).await;
@@ -218,19 +219,20 @@ async fn a_side_without_the_protocol_goes_on_with_what_there_is() {
     assert_eq!((client.stats().not_agreed, server.stats().agreed), (0, 0));
 }
 
-/// RFC 8797 §4: what a side said at set-up bounds what is agreed.
+/// RFC 8797 §4: a side's private data bounds the agreement.
 #[tokio::test(start_paused = true)]
 async fn rfc8797_s4_private_data_is_a_bound_of_what_is_agreed() {
     let mut server = server_config(Some(keyed(7)));
     let mut client = client_config(Some(keyed(7)));
     (server.protocol.announce, client.protocol.announce) = (true, true);
-    // Sizes at set-up are multiples of 1024 too, so all of it holds already.
+    // Sizes in private data are multiples of 1024 too, so all of them are in effect already.
     let (client, _) = on_sim(server, client).await;
     obeyed(&client).await;
     assert_eq!(agreement(&client), Some(AGREED));
 }
 
-/// RFC 5666 §6.2: what the client takes is no promise of the server. One that sends less uses the Reply chunk.
+/// RFC 5666 §6.2: the size that the client takes is no promise of the server. A server that sends less uses the Reply
+/// chunk.
 #[tokio::test(start_paused = true)]
 async fn rfc5666_s6_2_a_server_that_sends_less_than_the_client_takes() {
     let (mut server, mut client) = (server_config(Some(keyed(7))), client_config(Some(keyed(7))));
@@ -241,7 +243,7 @@ async fn rfc5666_s6_2_a_server_that_sends_less_than_the_client_takes() {
     }
 }
 
-/// RFC 5666 §6.2: the alignment of Receives, 1 where no RDMA_MSGP is taken.
+/// RFC 5666 §6.2: the alignment of Receives is 1 if a server takes no RDMA_MSGP.
 #[tokio::test(start_paused = true)]
 async fn rfc5666_s6_2_only_a_server_that_honours_rdma_msgp_recommends_an_alignment() {
     for (padded_messages, align) in
@@ -256,7 +258,7 @@ async fn rfc5666_s6_2_only_a_server_that_honours_rdma_msgp_recommends_an_alignme
     }
 }
 
-/// `rdmaconfig` as an application might serve it: answers whatever it is told.
+/// `rdmaconfig` as an application might serve it: returns these words for any request.
 struct Says(Option<Vec<u32>>);
 
 impl Program for Says {
@@ -348,7 +350,7 @@ async fn ask(client: &Client, words: [u32; 3]) -> Result<[u32; 3], CallError> {
     Ok([(); 3].map(|()| reply.u32().unwrap()))
 }
 
-/// The rule of the server for questions again, others, and late ones, as `ccp::server` has it.
+/// Checks the server's rule for repeated, different and late questions, as `ccp::server` has it.
 #[tokio::test(start_paused = true)]
 async fn rfc5666_s6_1_repeated_and_late_questions() {
     let system_error = |answer| matches!(answer, Err(CallError::Refused(Refused::SystemError)));
@@ -381,7 +383,7 @@ async fn what_the_program_does_not_have_is_refused() {
     assert!(matches!(refused, CallError::Refused(Refused::AuthError(AuthStat::BadCred))), "{refused}");
 }
 
-/// In-band means on an RDMA connection.
+/// The protocol exists on RDMA connections only.
 #[tokio::test]
 async fn tcp_has_no_such_program() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -400,7 +402,7 @@ async fn tcp_has_no_such_program() {
     assert_eq!(client.stats().agreed, 0);
 }
 
-/// What was agreed holds for one connection; the next one asks again.
+/// An agreement holds for one connection; the next one asks again.
 #[tokio::test(start_paused = true)]
 async fn each_connection_agrees_for_itself() {
     let mut config = server_config(Some(keyed(7)));

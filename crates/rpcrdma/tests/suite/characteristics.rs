@@ -1,4 +1,5 @@
-//! Transport characteristics (xcharext-02, version-two-03) as programs see them: `Client::ask`, `change` and `notices`.
+//! Transport characteristics (xcharext-02, version-two-03) through the public functions `Client::ask`, `change` and
+//! `notices`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,11 +18,12 @@ use tokio::time::timeout;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
-/// Of the experimental range.
+/// A number of the experimental range.
 const OWN: u32 = 0xffff_ff01;
 const LARGE: u32 = 65_536;
 
-/// A server that can be asked for Receives of 64 KiB, and a client that can take them; both know [`OWN`].
+/// Returns a client that can take Receives of 64 KiB, connected to a server that can be asked for them. Both know
+/// [`OWN`].
 async fn pair(mode: CompletionMode, versions: Versions) -> (Fabric, Client) {
     let fabric = Fabric::on_tokio(FabricConfig { completion_mode: mode, seed: 1, ..FabricConfig::default() });
     let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
@@ -46,14 +48,14 @@ async fn pair(mode: CompletionMode, versions: Versions) -> (Fabric, Client) {
     (fabric, client)
 }
 
-/// Both documents, in both completion modes.
+/// Returns both documents, in both completion modes.
 fn all() -> impl Iterator<Item = (CompletionMode, Versions)> {
     [CompletionMode::Local, CompletionMode::Acknowledged]
         .into_iter()
         .flat_map(|mode| [Profile::P1, Profile::P2].map(|profile| (mode, Versions::two(profile))))
 }
 
-/// Makes calls meanwhile: Receives of the old size are used up by what arrives.
+/// Makes calls during `what`: arriving messages use up Receives of the old size.
 async fn while_calling<T>(client: &Client, what: impl Future<Output = T>) -> T {
     let calls = async {
         loop {
@@ -69,7 +71,7 @@ async fn while_calling<T>(client: &Client, what: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(10), first).await.expect("it ends")
 }
 
-/// Until this is told.
+/// Waits for this notice.
 async fn told(notices: &mut broadcast::Receiver<Notice>, wanted: &Notice) {
     while notices.recv().await.unwrap() != *wanted {}
 }
@@ -84,7 +86,7 @@ async fn s4_2_the_server_is_asked_for_larger_receives() {
         let before = echo(&client, &data).await.unwrap().travelled;
         assert_eq!(before.call.form, Form::Long);
         let size = Characteristic::ReceiveSize(LARGE);
-        // version-two-03 knows no later: the answer itself waits.
+        // version-two-03 has no changes for later: the answer itself waits.
         let answer = while_calling(&client, client.ask(vec![size.clone()])).await.unwrap();
         let [(asked, disposition)] = &answer[..] else { panic!("{answer:?}") };
         assert_eq!(*asked, size);
@@ -104,7 +106,8 @@ async fn s4_2_the_server_is_asked_for_larger_receives() {
     }
 }
 
-/// xcharext-02 §3.1, §4.4: the client's own Receives get larger; the server is told, and replies need no Reply chunk after it.
+/// xcharext-02 §3.1, §4.4: the client's own Receives grow. The client announces that to the server, and replies then
+/// need no Reply chunk.
 #[tokio::test(start_paused = true)]
 async fn s4_4_the_client_changes_its_own_receives() {
     for (mode, versions) in all() {
@@ -115,7 +118,7 @@ async fn s4_4_the_client_changes_its_own_receives() {
         let size = Characteristic::ReceiveSize(LARGE);
         client.change(size.clone()).unwrap();
         while_calling(&client, told(&mut notices, &Notice::Own(size))).await;
-        // The server is told in order, but a reply may be on its way.
+        // The announcement reaches the server in order, but a reply may be on its way.
         echo(&client, b"").await.unwrap();
         assert_eq!(echo(&client, &data).await.unwrap().travelled.reply.form, Form::Inline, "{versions:?}");
         let refused = client.change(Characteristic::ReceiveSize(4096)).unwrap_err();
@@ -124,7 +127,8 @@ async fn s4_4_the_client_changes_its_own_receives() {
     }
 }
 
-/// xcharext-02 §2.1: characteristics of one's own, told at the beginning and changed on request where their owner lets them.
+/// xcharext-02 §2.1: a user's own characteristics are announced at the beginning, and changed on request if their owner
+/// allows it.
 #[tokio::test(start_paused = true)]
 async fn s2_1_characteristics_of_ones_own() {
     for (mode, versions) in all() {
@@ -139,7 +143,7 @@ async fn s2_1_characteristics_of_ones_own() {
     }
 }
 
-/// There is nobody to ask over Version One and TCP, and none is left when the client is closed.
+/// Version One and TCP have no characteristics to ask for, and neither does a closed client.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_exchanged_where_no_characteristics_are() {
     let size = Characteristic::ReceiveSize(LARGE);

@@ -1,5 +1,5 @@
-//! Replies that are lost under load, from every transport, version and direction: no call is executed twice, however many others
-//! come meanwhile.
+//! Replies that are lost under load, over every transport, version and direction: no call is executed twice, however
+//! many others come meanwhile.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,9 +25,9 @@ const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 const VERSIONS: [Versions; 4] =
     [Versions::ONE, Versions::two(Profile::P1), Versions::two(Profile::P2), Versions::two(Profile::P3)];
-/// Three times as many as there is room for in [`MEMORY`].
+/// Three times as many replies as fit into [`MEMORY`].
 const WRITES: usize = 3000;
-/// Of the reply cache: room for a thousand replies to WRITEs, and as many to other calls.
+/// Memory of the reply cache, in bytes: enough for a thousand replies to WRITEs, and for as many to other calls.
 const MEMORY: usize = 2 << 20;
 
 struct Running {
@@ -55,7 +55,7 @@ impl Running {
             .unwrap();
         let monitor = server.monitor();
         tokio::spawn(server.serve(std::future::pending()));
-        // The server's task has to come to listening first.
+        // The server's task must begin to listen first.
         tokio::task::yield_now().await;
         Self { fabric, program, monitor, versions, grant }
     }
@@ -86,7 +86,8 @@ async fn write(client: &Client, writes: usize) {
     tasks.join_all().await;
 }
 
-/// A connection breaks with the reply of COUNT under way. Thousands of WRITEs of its address pass before the client asks again.
+/// A connection breaks with the reply of COUNT under way. Thousands of WRITEs from its address pass before the client
+/// asks again.
 #[tokio::test(start_paused = true)]
 async fn i8_a_lost_reply_outlasts_any_number_of_writes() {
     for versions in VERSIONS {
@@ -110,7 +111,7 @@ async fn i8_a_lost_reply_outlasts_any_number_of_writes() {
     }
 }
 
-/// Calls of all effects on connections of one address that break again and again.
+/// Makes calls of all effects on connections of one address that break again and again.
 async fn history(versions: Versions, mode: CompletionMode, seed: u64) {
     const CLIENTS: usize = 3;
     const TASKS: usize = 6;
@@ -182,7 +183,7 @@ async fn i8_no_history_of_losses_executes_a_call_twice() {
     }
 }
 
-/// A peer that never looks at its replies is taken to have those only that its credits prove.
+/// For a peer that never looks at its replies, credits alone prove which replies it has.
 #[tokio::test(start_paused = true)]
 async fn i8_credits_prove_which_replies_arrived() {
     const GRANT: u32 = 4;
@@ -219,7 +220,7 @@ async fn i8_over_tcp_a_lost_reply_outlasts_any_number_of_writes() {
     let record = [words(&[0x8000_0000 | u32::try_from(message.len()).unwrap()]), message].concat();
     let mut first = TcpStream::connect(address).await.unwrap();
     first.write_all(&record).await.unwrap();
-    // The reply is there, and nobody takes it.
+    // The reply is there, but the client does not take it.
     first.readable().await.unwrap();
     drop(first);
     let writer = Client::tcp(address, ClientConfig::default()).await.unwrap();
@@ -232,7 +233,7 @@ async fn i8_over_tcp_a_lost_reply_outlasts_any_number_of_writes() {
     assert_eq!(program.count.load(Ordering::SeqCst), 1);
     let cache = monitor.stats().reply_cache;
     assert_eq!((cache.replayed, cache.evicted), (1, 0));
-    // All but those that the writer could miss.
+    // All but the replies that the writer could miss.
     assert!(cache.proven >= u64::try_from(WRITES / 16 * 16 - 2 * 16).unwrap(), "{cache:?}");
 }
 
@@ -261,7 +262,7 @@ async fn i8_over_tcp_records_without_a_reply_prove_none() {
     stream.write_all(&count(100)).await.unwrap();
     stream.read_exact(&mut reply).await.unwrap();
     assert_eq!((monitor.stats().calls, monitor.stats().reply_cache.proven), (u64::from(CALLS) + 1, 0));
-    // As many calls later it is proven.
+    // As many calls later, the reply is proven.
     for xid in 101..101 + CALLS {
         stream.write_all(&count(xid)).await.unwrap();
         stream.read_exact(&mut reply).await.unwrap();

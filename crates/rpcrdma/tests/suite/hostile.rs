@@ -1,5 +1,5 @@
-//! Peers of the server that do not keep to RFC 8166, on the simulated fabric: each is answered or cut off, and a good
-//! client beside them never notices (rule I6).
+//! Peers of the server that violate RFC 8166, on the simulated fabric. Each is answered or cut off, and a good client
+//! beside them never notices (rule I6).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -57,19 +57,19 @@ impl Scene {
         Peer::connect(&self.fabric, BAD, SERVER).await
     }
 
-    /// The same; `None` if the server does not accept in time.
+    /// Connects as [`connect`](Self::connect) does; returns `None` if the server does not accept in time.
     async fn try_connect(&self) -> Option<Peer> {
         Peer::try_connect(&self.fabric, BAD, SERVER).await
     }
 
-    /// The good client has not noticed.
+    /// Checks that the good client has not noticed.
     async fn unharmed(&self) {
         echo(&self.good, &pattern(10_000)).await.unwrap();
         assert_eq!(self.good.stats().connections, 1);
     }
 }
 
-/// RFC 8166 §4.5: an RDMA_ERROR for XID 7 with this code.
+/// Returns whether an answer is an RDMA_ERROR for XID 7 with this code (RFC 8166 §4.5).
 fn is_error(answer: &[u8], code: u32) -> bool {
     answer[..4] == words(&[7])[..] && answer[12..20] == words(&[4, code])[..]
 }
@@ -161,15 +161,15 @@ async fn i6_a_chunk_that_cannot_be_read_ends_only_its_connection() {
     for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
         let scene = Scene::with(mode).await;
         let mut peer = scene.connect().await;
-        // PUT of 8 bytes whose data is under a key that does not exist.
+        // PUT of 8 bytes with data under a key that does not exist.
         let mut put = words(&[7, 1, 1, 0, 1, 44, 0xbad, 8, 0, 0, 0, 0, 0]);
         put.extend(words(&[7, 0, 2, crate::support::PROGRAM, 1, crate::support::PUT, 0, 0, 0, 0, 8]));
         peer.send(put.clone());
         let (answers, ended) = peer.answers().await;
         assert!(answers.is_empty() && ended, "{answers:?}");
         scene.unharmed().await;
-        // RFC 8166 §4.5.3: sent again on the next connection, the XID is told why; also where the fabric says no more than
-        // that the peer ended the connection over a key, since no other Call was being read.
+        // RFC 8166 §4.5.3: sent again on the next connection, the XID gets the reason. That also holds if the fabric
+        // reports only that the peer ended the connection over a key, since no other Call was being read.
         let mut peer = scene.connect().await;
         peer.send(put);
         let (answers, ended) = peer.answers().await;
@@ -177,18 +177,19 @@ async fn i6_a_chunk_that_cannot_be_read_ends_only_its_connection() {
     }
 }
 
-/// Peers of one address that answer no RDMA Read and take no RDMA Write; `true` if a good client is served meanwhile.
+/// Connects peers of one address that answer no RDMA Read and take no RDMA Write. Returns whether a good client is
+/// served meanwhile.
 async fn served_beside_silent_peers(memory_per_peer: Option<usize>) -> bool {
     let config = ServerConfig { memory: 64 * MIB, memory_per_peer, ..ServerConfig::default() };
     let share = config.shares().limit();
-    // An RDMA Write holds its memory until the peer has it; what a peer sends leaves at once.
+    // An RDMA Write holds its memory until the peer has the data; the peer's own messages leave at once.
     let (completion_mode, bandwidth) = (CompletionMode::Acknowledged, None);
     let fabric = FabricConfig { completion_mode, bandwidth, ..FabricConfig::default() };
     let scene = Scene::serving(fabric, config).await;
     let mib = u32::try_from(MIB).unwrap();
     let mut peers = Vec::new();
     for _ in 0..16 {
-        // Where nothing is left, not even for a first Receive, no more are accepted.
+        // When memory does not even suffice for a first Receive, no more peers are accepted.
         let Some(mut peer) = scene.try_connect().await else { break };
         for xid in (0..14).step_by(2) {
             let mut put = words(&[xid, 1, 1, 0, 1, 44, 0xbad, mib, 0, 0, 0, 0, 0]);
@@ -221,7 +222,7 @@ async fn served_beside_silent_peers(memory_per_peer: Option<usize>) -> bool {
 #[tokio::test(start_paused = true)]
 async fn i6_peers_that_pin_memory_leave_the_rest_to_other_addresses() {
     assert!(served_beside_silent_peers(None).await);
-    // What the share is for.
+    // Without a share, such peers take all memory.
     assert!(!served_beside_silent_peers(Some(usize::MAX)).await);
 }
 

@@ -112,7 +112,7 @@ async fn payload_of_1_mib_is_never_copied() {
     server.end(client).await;
 }
 
-/// Passes a connection on until it is told to cut it.
+/// Starts a proxy that passes a connection on until it is signalled to cut it.
 async fn proxy(server: SocketAddr) -> (SocketAddr, tokio::sync::mpsc::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -180,7 +180,7 @@ async fn i6_a_stream_that_is_not_mpa_harms_no_other() {
     server.end(client).await;
 }
 
-/// A server of every version, and a client of these.
+/// Starts a server of every version, and a client of these.
 async fn connected_in(client: Versions, combined: usize) -> (Running, Client) {
     let mut config = ServerConfig::default();
     config.protocol.versions = client;
@@ -190,7 +190,7 @@ async fn connected_in(client: Versions, combined: usize) -> (Running, Client) {
     let server = serve_with(config, program(), None).await;
     let config = ClientConfig { protocol, ..ClientConfig::default() };
     let client = Client::rdma(Arc::new(IwarpConnector::default()), server.address, config).await.unwrap();
-    // Everything is told and granted then.
+    // After these calls, everything is announced and granted.
     for _ in 0..3 {
         client.null(crate::support::PROGRAM, 1).await.unwrap();
     }

@@ -1,5 +1,5 @@
-//! Clients and servers of programs, on every transport: the simulated fabric on tokio's paused clock, software iWARP and TCP on
-//! loopback.
+//! Clients and servers of programs, on every transport: the simulated fabric on tokio's paused clock, software iWARP
+//! and TCP on loopback.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

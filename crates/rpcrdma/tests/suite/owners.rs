@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 
-/// A user of this machine, who is not root.
+/// A user of this machine other than root.
 const SOMEBODY: u32 = 65_533;
 
 async fn serve(config: ServerConfig) -> [SocketAddr; 2] {
@@ -29,7 +29,7 @@ async fn serve(config: ServerConfig) -> [SocketAddr; 2] {
     addresses
 }
 
-/// Runs something on a thread that belongs to another user, whose sockets are that user's then.
+/// Runs a job on a thread that acts as another user; its sockets then belong to that user.
 async fn acting<T, F>(user: u32, job: impl FnOnce() -> F + Send + 'static) -> T
 where
     T: Send + 'static,
@@ -44,7 +44,7 @@ where
     tokio::task::spawn_blocking(|| thread::spawn(run).join().unwrap()).await.unwrap()
 }
 
-/// The server's answers to a user who claims to be another, over TCP and over iWARP.
+/// Returns the server's answers to a user who claims to be another, over TCP and over iWARP.
 async fn claim([tcp, rdma]: [SocketAddr; 2], owner: u32, uid: u32) -> [Result<(), CallError>; 2] {
     acting(owner, move || async move {
         let credential = Credential::Sys(AuthSys { uid, ..AuthSys::default() });
@@ -68,7 +68,7 @@ fn is_refused(answer: &Result<(), CallError>) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_of_this_machine_claims_no_other_user() {
-    // An ordinary user has no other user's sockets; there the own one is like that of somebody else.
+    // A process of an ordinary user cannot make another user's sockets, so its own user serves as the other one.
     let own = geteuid();
     let somebody = if own.is_root() { SOMEBODY } else { own.as_raw() };
     let addresses = serve(ServerConfig::default()).await;
@@ -82,13 +82,13 @@ async fn a_user_of_this_machine_claims_no_other_user() {
         let answers = claim(addresses, 0, somebody).await;
         assert!(answers.iter().all(Result::is_ok), "root speaks for its users: {answers:?}");
     }
-    // Where that is not wanted, everybody is believed.
+    // With the check off, the server believes every claim.
     let addresses = serve(ServerConfig { local_owners: false, ..ServerConfig::default() }).await;
     let answers = claim(addresses, somebody, somebody + 1).await;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
 }
 
-/// The kernel calls such a socket root's: a call that is left behind must not be carried out as root's.
+/// The kernel reports such a socket as root's: a call that is left behind must not be carried out as root's.
 #[tokio::test]
 async fn i6_a_connection_that_nobody_has_any_more_is_closed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -104,12 +104,12 @@ async fn i6_a_connection_that_nobody_has_any_more_is_closed() {
         tokio::task::yield_now().await;
     }
     assert_eq!((monitor.stats().refused, monitor.stats().accepted), (1, 1));
-    // The other one is served.
+    // The other connection is served.
     stays.shutdown().await.unwrap();
     assert_eq!(stays.read(&mut [0; 8]).await.unwrap(), 0);
 }
 
-/// A link over TCP whose ends the kernel does not tell.
+/// A link over TCP whose ends the kernel does not report.
 struct Endless;
 
 impl Incoming for Endless {
@@ -126,7 +126,7 @@ impl Incoming for Endless {
     }
 }
 
-/// Brings one such link.
+/// A listener that accepts one such link.
 struct Once(Option<Endless>);
 
 impl Listener for Once {

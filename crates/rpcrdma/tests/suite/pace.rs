@@ -1,5 +1,5 @@
-//! What slow links, slow peers and callers who do not come back cost, and that slow is not stalled: client and server over the
-//! simulated fabric on tokio's paused clock.
+//! Slow links, slow peers and calls that are never polled again: their cost is bounded, and slow does not count as
+//! stalled. Client and server run over the simulated fabric on tokio's paused clock.
 
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,7 +25,7 @@ fn fabric(bandwidth: u64) -> Fabric {
     Fabric::on_tokio(FabricConfig { bandwidth: Some(bandwidth), ..FabricConfig::default() })
 }
 
-/// A server with this program, and what it holds for the address of the client.
+/// Starts a server with this program; also returns the client's share of its memory.
 fn serve(
     fabric: &Fabric,
     program: Arc<TestProgram>,
@@ -46,7 +46,7 @@ async fn connect(fabric: &Fabric) -> Client {
 
 #[tokio::test(start_paused = true)]
 async fn i6_many_calls_over_a_slow_link_all_end_well() {
-    // Twice what the least rate asks for: all of them take two minutes each way, every timer of ours less.
+    // Twice the least rate: all calls together take two minutes in each direction, and every timer of ours is shorter.
     let fabric = fabric(16 << 10);
     let (monitor, _) = serve(&fabric, program(), ServerConfig::default());
     let client = connect(&fabric).await;
@@ -93,10 +93,10 @@ async fn i6_a_call_that_is_polled_once_and_left_does_not_stop_its_connection() {
     echo(&client, b"first").await.unwrap();
     let mut left = pin!(client.call(put_call(Bytes::from(pattern(1 << 20)))));
     assert!(left.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    // Neither polled again nor dropped: the server reads its arguments all the same.
+    // The call is neither polled again nor dropped: the server reads its arguments all the same.
     sleep(Duration::from_secs(1)).await;
     assert_eq!(program.calls.load(Ordering::SeqCst), 2);
-    // Its reply waits for it, and was not fetched by anybody else.
+    // The reply waits for the call, and was not fetched by another.
     let reply = poll_fn(|cx| match left.as_mut().poll(cx) {
         Poll::Ready(reply) => Poll::Ready(Some(reply)),
         Poll::Pending => Poll::Ready(None),
@@ -116,7 +116,7 @@ async fn i3_a_connection_is_accepted_when_there_is_a_receive_for_its_first_call(
             held.push(buffer);
         }
     }
-    // As long as others from its address hold all of its memory it waits, and no longer than a set-up may take.
+    // While others from its address hold all of its memory the connection waits, but no longer than a set-up may take.
     let mut connecting = pin!(connect(&fabric));
     assert!(timeout(Duration::from_secs(5), connecting.as_mut()).await.is_err());
     drop(held);

@@ -1,4 +1,4 @@
-//! A flood of connections that are refused does not become a flood of lines in the log.
+//! Tests that a flood of refused connections does not flood the log.
 
 use std::fmt::{Debug, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const GOOD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
-/// Keeps warnings.
+/// A subscriber that keeps warnings.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -62,7 +62,8 @@ impl Subscriber for Warnings {
 #[tokio::test(start_paused = true)]
 async fn i6_a_flood_of_refused_connections_is_told_once_a_second() {
     let warnings = Warnings::default();
-    // With one dispatcher alone, a thread of another test that comes to an event first would switch the event off for all.
+    // With a single dispatcher, a thread of another test that reaches an event first would switch the event off for
+    // all.
     let _second = Dispatch::new(NoSubscriber::new());
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let fabric = Fabric::on_tokio(FabricConfig::default());
@@ -86,7 +87,7 @@ async fn i6_a_flood_of_refused_connections_is_told_once_a_second() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("connection refused: 127.0.0.1:"), "{told:?}");
     assert!(told[0].contains("1 connections being set up, the limit for one address"), "{told:?}");
-    // The others are told together, when the first is a second ago; nobody has to come for that.
+    // The others are logged together, when the first is a second ago; that takes no further connection.
     sleep(Duration::from_millis(990)).await;
     assert!(warnings.take().is_empty());
     sleep(Duration::from_millis(20)).await;
@@ -101,12 +102,12 @@ async fn i6_a_flood_of_refused_connections_is_told_once_a_second() {
     let told = warnings.take();
     assert!((4..=6).contains(&told.len()), "{told:?}");
     assert_eq!(monitor.stats().refused, 1000 + 1500);
-    // When it is over, what is left is told, then nothing.
+    // When the flood is over, the rest is logged, then nothing.
     sleep(Duration::from_secs(2)).await;
     assert!(warnings.take().len() <= 1);
     sleep(Duration::from_secs(10)).await;
     assert!(warnings.take().is_empty());
-    // After quiet, the next is the first again; a client from elsewhere is served all the while.
+    // After quiet, the next refusal counts as the first again. Meanwhile a client from elsewhere is served.
     let client =
         Client::rdma(Arc::new(fabric.connector(GOOD)), SERVER, ClientConfig::default()).await.unwrap();
     echo(&client, b"served").await.unwrap();

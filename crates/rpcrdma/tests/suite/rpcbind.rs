@@ -19,7 +19,7 @@ use rpcrdma_verbs::Listener;
 use rpcrdma_xdr::{Decoder, Stream, encode};
 use tokio::net::TcpListener;
 
-/// Keeps announcements as rpcbind does, in the versions given.
+/// A program that keeps announcements as rpcbind does, in the versions given.
 struct Book {
     versions: RangeInclusive<u32>,
     entries: Mutex<Vec<Rpcb>>,
@@ -81,7 +81,7 @@ impl Book {
                 encode(&(entries.len() < before))?
             }
             procedure::GETADDR => {
-                // RFC 1833 §2.2.1: for the transport of the call.
+                // RFC 1833 §2.2.1: the entry is for the transport of the call.
                 let found =
                     entries.iter().find(|entry| entry.program == service.program && entry.netid == *"tcp");
                 encode(&AddressText(found.map(|entry| entry.address.clone()).unwrap_or_default()))?
@@ -143,7 +143,7 @@ async fn services_are_registered_found_and_taken_back() {
     let (rdma, tcp) = (nfs(Netid::Rdma, "0.0.0.0:20049"), nfs(Netid::Tcp, "0.0.0.0:2049"));
     for service in [&rdma, &tcp] {
         rpcbind.register(service).await.unwrap();
-        // What an earlier run left is replaced.
+        // The announcement of an earlier run is replaced.
         rpcbind.register(service).await.unwrap();
     }
     assert_eq!(book.entries.lock().unwrap().len(), 2);
@@ -210,11 +210,11 @@ async fn rfc5666_s10_a_server_answers_for_itself_on_rdma_and_tcp() {
 
     let client = Client::connect_rdma(rdma).await.unwrap();
     for rpcbind in [Rpcbind::over(client.clone()), Rpcbind::connect_to(over_tcp).await.unwrap()] {
-        // The wildcard is the machine that was asked.
+        // A wildcard address stands for the machine that was asked.
         assert_eq!(rpcbind.lookup(100_003, 3, Netid::Rdma).await.unwrap(), rdma);
         let missing = rpcbind.lookup(100_005, 3, Netid::Rdma).await.unwrap_err();
         assert!(matches!(missing, RpcbindError::Lookup(LookupError::NotRegistered { .. })), "{missing}");
-        // Nobody changes it by calls.
+        // Calls cannot change the announcements.
         let refused = rpcbind.register(&nfs(Netid::Rdma, "192.0.2.9:1")).await.unwrap_err();
         assert!(matches!(refused, RpcbindError::NotAccepted { .. }), "{refused}");
         assert!(!rpcbind.unregister(&services[0]).await.unwrap());
@@ -225,7 +225,8 @@ async fn rfc5666_s10_a_server_answers_for_itself_on_rdma_and_tcp() {
     let call = async |version, procedure, arguments: Stream| {
         client.call(Call::new(PROGRAM, version, procedure).arguments(arguments).results(1 << 10)).await
     };
-    // GETADDR is of the transport it came by, whatever it names; an unknown version leads to the known one.
+    // GETADDR answers for the transport of the call, whatever transport it names; an unknown version leads to the known
+    // one.
     for (version, asked) in [(3, 3), (4, 3), (4, 4)] {
         let service = Rpcb { program: 100_003, version: asked, netid: "tcp".into(), ..Rpcb::default() };
         let reply = call(version, procedure::GETADDR, encode(&service).unwrap()).await.unwrap();

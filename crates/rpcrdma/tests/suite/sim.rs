@@ -1,5 +1,5 @@
-//! Client and server over the simulated fabric, on tokio's paused clock: every form of message, loss at every step,
-//! dropped and late calls, stopping, and bounds.
+//! Client and server over the simulated fabric, on tokio's paused clock. The tests make messages of every form, lose
+//! connections at every step, drop and delay calls, stop servers, and try bounds.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn serve(fabric: &Fabric, program: Arc<TestProgram>, config: ServerConfig) -> Ru
 }
 
 async fn client_with(fabric: &Fabric, config: ClientConfig) -> Client {
-    // The server's task has to come to listening first.
+    // The server's task must begin to listen first.
     tokio::task::yield_now().await;
     Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, config).await.unwrap()
 }
@@ -57,7 +57,7 @@ async fn client(fabric: &Fabric) -> Client {
 }
 
 impl Running {
-    /// Closes the client, stops the server: nothing may be held any more.
+    /// Closes the client and stops the server; checks that neither holds memory.
     async fn end(mut self, client: Client) {
         client.close().await;
         assert_eq!(client.stats().memory_in_use, 0, "memory of the client");
@@ -69,7 +69,7 @@ impl Running {
     }
 }
 
-/// All forms a call and its reply can have.
+/// Makes a call with each form that a call and its reply can have.
 async fn all_forms(mode: CompletionMode) {
     let fabric = fabric(mode);
     let server = serve(&fabric, program(), ServerConfig::default());
@@ -165,7 +165,7 @@ async fn many_calls_in_flight() {
     }
 }
 
-/// Every step at which a connection can break while one call is made on it.
+/// Returns every step at which a connection can break while one call is made on it.
 fn steps(most: u64) -> impl Iterator<Item = (Side, Step, Action)> {
     let kinds: [fn(u64) -> Step; 3] = [Step::Posted, Step::Segment, Step::Delivered];
     [Side::A, Side::B].into_iter().flat_map(move |side| {
@@ -272,7 +272,7 @@ async fn i8_without_a_server_a_call_ends_with_its_time() {
     assert!(start.elapsed() >= Duration::from_secs(7) && start.elapsed() < Duration::from_secs(8));
 }
 
-/// Drops or times out one call after so long, beside another that must not notice.
+/// Drops or times out one call after this time, beside another that must not notice.
 async fn interrupted(after: Duration, drop_it: bool, mode: CompletionMode) {
     let fabric = fabric(mode);
     let server = serve(&fabric, program(), ServerConfig::default());
@@ -296,7 +296,7 @@ async fn interrupted(after: Duration, drop_it: bool, mode: CompletionMode) {
         other.await.unwrap().unwrap();
         echo(&client, b"unharmed").await.unwrap();
     }
-    // Everything abandoned comes back with its late reply, on the one connection.
+    // All memory of the abandoned call comes back with its late reply, on the one connection.
     sleep(Duration::from_secs(1)).await;
     assert_eq!(client.stats().connections, 1, "after {after:?}");
     server.end(client).await;
@@ -348,7 +348,7 @@ async fn i10_a_call_dropped_before_it_left_never_leaves() {
         async move { client.call(sleep_call(1_000)).await.map(drop) }
     });
     sleep(Duration::from_millis(10)).await;
-    // The only credit is taken: these wait, and are given up.
+    // The only credit is in use: these calls wait, and are given up.
     for _ in 0..3 {
         assert!(timeout(Duration::from_millis(100), count(&client)).await.is_err());
     }
@@ -372,7 +372,7 @@ async fn i4_no_more_calls_in_flight_than_granted() {
         let client = client.clone();
         tasks.spawn(async move { client.call(sleep_call(1_000)).await.map(drop) });
     }
-    // One before the first reply says how many (RFC 8166 §3.3.3), then four at a time.
+    // The first call leaves alone, and its reply grants more (RFC 8166 §3.3.3); then four at a time.
     for (second, calls) in [(0, 1), (1, 5), (2, 9), (3, 13), (4, 17), (5, 20)] {
         sleep(Duration::from_millis(if second == 0 { 500 } else { 1_005 })).await;
         assert_eq!(program.calls.load(Ordering::SeqCst), calls, "after {second} s");
@@ -442,8 +442,8 @@ async fn small_calls_are_not_held_up_by_bulk() {
         worst = worst.max(start.elapsed());
     }
     assert!(!bulk.is_empty());
-    // 16 MiB of queued results take 168 ms; a NULL call waits only for a few segments of 4 KiB (41 µs each), and for tokio's
-    // clock, which counts in milliseconds.
+    // 16 MiB of queued results take 168 ms. A NULL call waits only for a few segments of 4 KiB (41 µs each), and for
+    // tokio's clock, which counts in milliseconds.
     assert!(worst <= Duration::from_millis(6), "{worst:?}");
     bulk.join_all().await;
     server.end(client).await;
@@ -460,7 +460,7 @@ async fn i6_silent_peers_do_not_keep_others_out() {
         fabric.connect_silently(SERVER).unwrap();
     }
     sleep(Duration::from_millis(1)).await;
-    // One address has half of the places at most, so that another can connect meanwhile.
+    // An address has half of the places at most, so that another can connect meanwhile.
     assert_eq!((server.monitor.stats().connections, server.monitor.stats().refused), (3, 2));
     let client = client(&fabric).await;
     echo(&client, b"").await.unwrap();

@@ -66,7 +66,7 @@ async fn calls_of_all_sizes_and_shapes() {
     let error = client.call(call(99)).await.unwrap_err();
     assert!(matches!(error, CallError::Refused(Refused::ProcedureUnavailable)));
     assert_eq!(error.execution(), Execution::NotExecuted);
-    // No buffer is kept: neither by the server nor by the client.
+    // Neither the server nor the client keeps a buffer.
     assert_eq!(server.monitor.stats().memory_in_use, 0);
     assert_eq!(client.stats().memory_in_use, 0);
     client.close().await;
@@ -89,7 +89,7 @@ async fn many_calls_in_flight_are_matched_by_xid() {
     tasks.join_all().await;
 }
 
-/// Passes bytes on between a client and the server; cuts the first connections after so many bytes to the server, or
+/// Starts a proxy between a client and the server. It cuts the first connections after so many bytes to the server, or
 /// to the client.
 async fn proxy(server: SocketAddr, cuts: Vec<(usize, usize)>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -146,7 +146,7 @@ async fn i8_a_call_in_progress_when_the_connection_is_lost_runs_once() {
     let program = program();
     program.delay.store(50, Ordering::SeqCst);
     let server = serve(Arc::clone(&program), ServerConfig::default()).await;
-    // The call arrives whole; the connection breaks while it runs: the client has sent one more byte.
+    // The call arrives whole. The connection breaks while the call runs, because the client sends one more byte.
     let client = client(proxy(server.address, vec![(45, usize::MAX)]).await).await;
     let (first, second) = tokio::join!(count(&client), async {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -222,7 +222,7 @@ async fn a_stopping_server_waits_for_a_limited_time() {
     assert!(matches!(in_progress.await.unwrap(), Err(CallError::ConnectionLost { .. })));
 }
 
-/// What a server does with bytes that are no records it could take.
+/// Checks that a server closes a connection on bytes that are no acceptable record.
 async fn closes_on(config: ServerConfig, bytes: &[u8]) {
     let server = serve(program(), config).await;
     let mut bad = TcpStream::connect(server.address).await.unwrap();
@@ -239,7 +239,7 @@ async fn closes_on(config: ServerConfig, bytes: &[u8]) {
 async fn i6_a_bad_stream_ends_only_its_connection() {
     let config =
         ServerConfig { max_record: 1000, stall: Duration::from_millis(50), ..ServerConfig::default() };
-    // RFC 5531 §11: one byte more than allowed, in one or two fragments, with nothing read for it.
+    // RFC 5531 §11: one byte more than allowed, in one fragment or in two, and no memory is taken for it.
     closes_on(config.clone(), &(0x8000_0000_u32 | 1001).to_be_bytes()).await;
     closes_on(config.clone(), &[&500_u32.to_be_bytes()[..], &[0; 500], &501_u32.to_be_bytes()].concat())
         .await;
@@ -248,7 +248,7 @@ async fn i6_a_bad_stream_ends_only_its_connection() {
     // A record that does not come.
     closes_on(config.clone(), &[0x80, 0, 0, 8, 1]).await;
     closes_on(config, &[0x80, 0]).await;
-    // A long one that does not come.
+    // A long record that does not come.
     let config = ServerConfig { stall: Duration::from_millis(50), ..ServerConfig::default() };
     closes_on(config, &[&0x8008_0000_u32.to_be_bytes()[..], &[0; 100]].concat()).await;
 }
@@ -292,7 +292,7 @@ async fn i6_a_client_that_takes_no_replies_is_given_up() {
         ServerConfig { stall: Duration::from_millis(100), max_queued: 1 << 20, ..ServerConfig::default() };
     let server = serve(program(), config).await;
     let mut greedy = TcpStream::connect(server.address).await.unwrap();
-    // GET of 1 MiB each, and nothing read.
+    // GETs of 1 MiB each, and the client reads nothing.
     let mut request = 0x8000_002c_u32.to_be_bytes().to_vec();
     for word in [7, 0, 2, crate::support::PROGRAM, 1, crate::support::GET, 0, 0, 0, 0, 1 << 20] {
         request.extend_from_slice(&u32::to_be_bytes(word));
@@ -304,7 +304,7 @@ async fn i6_a_client_that_takes_no_replies_is_given_up() {
         }
     };
     timeout(Duration::from_secs(10), flood).await.unwrap();
-    // Back-pressure: calls beyond those whose replies were queued were not even read.
+    // Back-pressure: calls beyond those with queued replies were not even read.
     assert!(server.monitor.stats().calls < 64, "{:?}", server.monitor.stats());
     let good = client(server.address).await;
     echo(&good, b"unharmed").await.unwrap();
@@ -327,7 +327,7 @@ async fn several_fragments_make_one_record() {
     assert_eq!(&reply[..12], &[0x80, 0, 0, 24, 0, 0, 0, 9, 0, 0, 0, 1]);
 }
 
-/// A record with a call of this procedure.
+/// Returns a record with a call of this procedure.
 fn record(procedure: u32, arguments: &[u32]) -> Vec<u8> {
     let words = [&[7, 0, 2, crate::support::PROGRAM, 1, procedure, 0, 0, 0, 0], arguments].concat();
     let header = 0x8000_0000 | u32::try_from(words.len() * 4).unwrap();
@@ -356,7 +356,8 @@ async fn i6_a_flood_of_calls_leaves_others_their_turn() {
             drop(reader.join());
         }
     });
-    // All tasks share this one thread: the flooded connection must let the others run, also when TCP's buffers have grown.
+    // All tasks share this one thread. The flooded connection must let the others run, also when TCP's buffers have
+    // grown.
     while server.monitor.stats().calls < 1000 || start.elapsed() < Duration::from_millis(500) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -377,7 +378,7 @@ async fn i6_calls_left_behind_count_until_they_end() {
         while server.monitor.stats().calls < calls {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // Gone at once: the server's connection ends, its handler does not.
+        // The client is gone at once. The server's connection ends, but its handler does not.
         socket2::SockRef::from(&bad).set_linger(Some(Duration::ZERO)).unwrap();
         drop(bad);
     }
@@ -399,7 +400,7 @@ async fn no_time_that_a_caller_sets_is_too_long() {
     client.call(call(0).timeout(Duration::MAX)).await.unwrap();
 }
 
-/// RFC 8167 is about RPC-over-RDMA: over TCP there is no way back, and both sides say so.
+/// RFC 8167 is about RPC-over-RDMA: over TCP there is no reverse direction, and both sides return that.
 #[tokio::test]
 async fn clients_are_not_called_over_tcp() {
     let builder = || Client::builder().config(quick()).program(Arc::new(Bounce::default()));
@@ -418,7 +419,7 @@ async fn clients_are_not_called_over_tcp() {
     client.close().await;
 }
 
-/// What a client serves, it serves over RPC-over-RDMA (RFC 8167): over TCP that is refused, before anything is connected.
+/// Clients serve programs over RPC-over-RDMA only (RFC 8167): over TCP they are refused, before any connection is made.
 #[tokio::test]
 async fn clients_serve_no_programs_over_tcp() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -430,7 +431,7 @@ async fn clients_serve_no_programs_over_tcp() {
     assert!(timeout(Duration::from_millis(20), listener.accept()).await.is_err());
 }
 
-/// A server that answers one GET, with so many bytes of the reply each second.
+/// Starts a server that answers one GET, with this many bytes of the reply each second.
 async fn slow_server(per_second: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

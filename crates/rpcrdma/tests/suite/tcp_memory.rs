@@ -1,4 +1,5 @@
-//! What clients over TCP make the server hold counts against the share of their address: records, calls in progress, replies.
+//! Memory that clients over TCP make the server hold counts against the share of their address: records, calls in
+//! progress, replies.
 
 use std::future::ready;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -28,7 +29,7 @@ use tokio::time::timeout;
 /// The share of one address in these tests, in bytes.
 const SHARE: usize = 1 << 20;
 
-/// Where a client is that is the only one.
+/// The address of a client that is the only one.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 struct Running {
@@ -39,7 +40,7 @@ struct Running {
 }
 
 impl Running {
-    /// What an address holds.
+    /// Returns the bytes that an address holds.
     fn held(&self, at: IpAddr) -> usize {
         self.shares.of(Some(at)).usage().in_use
     }
@@ -69,22 +70,22 @@ async fn serve_with(at: IpAddr, config: ServerConfig, another: Option<Arc<dyn Bi
     Running { address, monitor, shares, program }
 }
 
-/// A connection from this address, for which the system keeps few bytes.
+/// Opens a connection from this address, with small buffers in the system.
 async fn connect(from: IpAddr, to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
-    // The server's system keeps so many bytes as fit into a few segments.
+    // The server's system keeps as many bytes as fit into a few segments.
     SockRef::from(&socket).set_tcp_mss(536).unwrap();
     socket.bind((from, 0).into()).unwrap();
     socket.connect(to).await.unwrap()
 }
 
-/// A call as a record; its arguments are words.
+/// Returns a call as a record; its arguments are words.
 fn record(call: [u32; 3], arguments: &[u32]) -> Vec<u8> {
     record_by(&[0, 0], call, arguments)
 }
 
-/// The same with a credential.
+/// Returns a call with a credential as a record; its arguments are words.
 fn record_by(credential: &[u32], [program, version, procedure]: [u32; 3], arguments: &[u32]) -> Vec<u8> {
     let words = [&[7, 0, 2, program, version, procedure], credential, &[0, 0], arguments].concat();
     let mut bytes = (0x8000_0000 | u32::try_from(4 * words.len()).unwrap()).to_be_bytes().to_vec();
@@ -92,11 +93,11 @@ fn record_by(credential: &[u32], [program, version, procedure]: [u32; 3], argume
     bytes
 }
 
-/// The longest credential that AUTH_SYS allows, for this process: a machine name of 255 bytes, and 16 groups.
+/// Returns the longest credential that AUTH_SYS allows, for this process: a machine name of 255 bytes, and 16 groups.
 fn longest_credential() -> Vec<u32> {
     let mut body = vec![0, 255];
     body.resize(2 + 64, 0x6161_6161);
-    // Users that are not root may claim no other user on this machine.
+    // Processes that are not root's may claim no other user on this machine.
     body.extend([rustix::process::geteuid().as_raw(), 0, 16]);
     body.extend(0..16);
     // The pad of the name.
@@ -111,7 +112,7 @@ fn echo(length: u32) -> Vec<u8> {
     record([PROGRAM, 1, ECHO], &arguments)
 }
 
-/// Waits for something that other tasks bring about.
+/// Waits for a condition that other tasks bring about.
 async fn until(what: &str, mut is: impl FnMut() -> bool) {
     let wait = async {
         while !is() {
@@ -129,7 +130,7 @@ async fn reply(stream: &mut TcpStream) -> Vec<u8> {
     record
 }
 
-/// Sends calls until nobody takes more of them, so that their replies fill the share; none is read.
+/// Sends calls until the server takes no more, so that their replies fill the share; none is read.
 fn flood(to: &Running, from: IpAddr, connections: usize, call: &[u8]) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for _ in 0..connections {
@@ -152,7 +153,7 @@ async fn i6_calls_in_progress_count_against_the_share_of_their_address() {
     until("20 calls", || server.program.calls.load(Ordering::SeqCst) == 20).await;
     assert!(server.held(HERE) >= 20 * 4096, "{}", server.held(HERE));
     drop(stream);
-    // The handlers go on, and so does what they hold.
+    // The handlers go on, and keep their memory.
     until("the end of the connection", || server.held(HERE) < 20 * 4096 + (16 << 10)).await;
     assert!(server.held(HERE) >= 20 * 4096, "{}", server.held(HERE));
 }
@@ -246,7 +247,7 @@ async fn i6_a_call_without_memory_waits_for_its_own_address() {
         return;
     }
     let server = serve(host(1)).await;
-    // All that the address may have, but for the read-ahead block of one connection.
+    // All memory that the address may have, but for the read-ahead block of one connection.
     let share = server.shares.of(Some(host(2)));
     let mut held: Vec<_> = std::iter::from_fn(|| share.allocate(1 << 14, 1).ok()).collect();
     drop(held.pop());
@@ -262,7 +263,7 @@ async fn i6_a_call_without_memory_waits_for_its_own_address() {
     assert_eq!(reply(&mut waiting).await.len(), 24 + 4 + 400);
 }
 
-/// A program that answers with many short pieces, which are copied together: twice as much as the share of an address.
+/// A program whose reply has many short pieces, which are copied together: twice as much as the share of an address.
 struct Pieces;
 
 impl Pieces {
@@ -310,7 +311,7 @@ async fn i6_a_reply_beyond_the_share_keeps_the_next_call_waiting() {
     let server = serve_with(host(1), config, Some(Arc::new(Pieces))).await;
     let mut stream = connect(host(2), server.address).await;
     stream.write_all(&record([Pieces::NUMBER, 1, 1], &[])).await.unwrap();
-    // It has begun to leave.
+    // The reply has begun to leave.
     let length = usize::try_from(stream.read_u32().await.unwrap() & 0x7fff_ffff).unwrap();
     assert_eq!(length, 24 + Pieces::COUNT * Pieces::LENGTH);
     stream.write_all(&echo(400)).await.unwrap();
@@ -326,7 +327,7 @@ async fn i6_a_reply_beyond_the_share_keeps_the_next_call_waiting() {
     assert_eq!(reply(&mut stream).await.len(), 24 + 4 + 400);
 }
 
-/// Replies to calls that came together leave together; but they do not wait for a call that finds no memory.
+/// Replies to calls that came together leave together, but they do not wait for a call without memory.
 #[tokio::test]
 async fn i6_calls_that_come_together_need_no_more_memory_than_one() {
     const REPLY: usize = 4 + 24 + 4 + 400;

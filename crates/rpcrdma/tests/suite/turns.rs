@@ -1,4 +1,4 @@
-//! Addresses that call a server have turns, whatever the number of their connections.
+//! Turns of the addresses that call a server: their number does not depend on the number of connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-/// Bytes of a reply to NULL as a record.
+/// Length of a reply to NULL as a record, in bytes.
 const REPLY: usize = 4 + 24;
 
 async fn connect(last: u8, to: SocketAddr) -> TcpStream {
@@ -20,7 +20,7 @@ async fn connect(last: u8, to: SocketAddr) -> TcpStream {
     socket.connect(to).await.unwrap()
 }
 
-/// NULL as a record.
+/// Returns a NULL call as a record.
 fn null() -> Vec<u8> {
     let words = [0x8000_0000 | 40, 7, 0, 2, PROGRAM, 1, 0, 0, 0, 0, 0_u32];
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
@@ -29,7 +29,7 @@ fn null() -> Vec<u8> {
 /// Between the sending of a call and its reply the server takes few calls of an address that sends as many as it can.
 #[tokio::test]
 async fn i6_a_call_does_not_wait_for_those_of_an_address_with_many_connections() {
-    /// Calls of one turn, and of the one that is under way.
+    /// Most calls of one turn, and of the turn that is under way.
     const MOST: u64 = 16;
     if !network::is_inside("turns::i6_a_call_does_not_wait_for_those_of_an_address_with_many_connections") {
         return;
@@ -74,7 +74,8 @@ async fn i6_a_call_does_not_wait_for_those_of_an_address_with_many_connections()
     assert!(others[50] <= MOST, "half of the calls waited for more than {} others: {others:?}", others[50]);
 }
 
-/// Many long replies that are made at once do not keep the thread: a call of another connection is between two of them.
+/// Many long replies that are made at once do not keep the thread: a call of another connection is served between two
+/// of them.
 #[tokio::test]
 async fn i6_a_call_does_not_wait_for_many_long_replies_of_another_connection() {
     const IN_FLIGHT: usize = 16;
@@ -103,7 +104,7 @@ async fn i6_a_call_does_not_wait_for_many_long_replies_of_another_connection() {
         let mut reads = JoinSet::new();
         reads.spawn(async move {
             loop {
-                // They leave together, and come to the server together.
+                // The calls leave together, and reach the server together.
                 let calls: JoinSet<_> = (0..IN_FLIGHT).map(|_| read(reader.clone())).collect();
                 calls.join_all().await;
             }

@@ -1,4 +1,4 @@
-//! A program for both ends of a connection: it calls its own twin at the other end.
+//! A program for both ends of a connection, which calls the program of the same kind at the other end.
 
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
@@ -13,9 +13,9 @@ use rpcrdma_xdr::{Decoder, encode};
 use super::Caller;
 
 pub const PROGRAM: u32 = 0x2000_00f1;
-/// Calls BOUNCE of the other end with one less, until nothing is left; says how often that was.
+/// Calls BOUNCE of the other end with an argument less by 1, until that is 0; returns the number of calls.
 pub const BOUNCE: u32 = 1;
-/// The handler keeps the way back to the caller.
+/// Keeps the caller's backchannel.
 pub const SUBSCRIBE: u32 = 2;
 
 #[derive(Default)]

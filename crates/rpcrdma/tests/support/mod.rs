@@ -1,4 +1,4 @@
-//! A program for tests: echoes, stores and counts; and what the tests of all transports share.
+//! A program for tests, which echoes, stores and counts; and helpers that the tests of all transports share.
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
 use std::future::Future;
@@ -22,15 +22,15 @@ pub const PROGRAM: u32 = 0x2000_00f0;
 pub const VERSION: u32 = 1;
 pub const MAX: usize = 1 << 20;
 
-/// Echoes an opaque that is not eligible: long ones make long calls and replies.
+/// Echoes an opaque that is not eligible: a long opaque makes a long call and a long reply.
 pub const ECHO: u32 = 1;
 /// Takes an eligible opaque, returns its length and sum.
 pub const PUT: u32 = 2;
 /// Returns an eligible opaque of the length asked for.
 pub const GET: u32 = 3;
-/// Adds one to the counter and returns it: must not be executed twice for one call.
+/// Increments the counter and returns it: must not be executed twice for one call.
 pub const COUNT: u32 = 4;
-/// Answers after so many milliseconds.
+/// Answers after the given number of milliseconds.
 pub const SLEEP: u32 = 5;
 /// Panics.
 pub const PANIC: u32 = 6;
@@ -45,11 +45,11 @@ pub struct TestProgram {
     pub calls: AtomicUsize,
     /// Milliseconds that COUNT takes.
     pub delay: AtomicU32,
-    /// Where GET takes its memory from.
+    /// The source of GET's memory.
     pub shares: Option<PeerShares>,
 }
 
-/// What GET returns.
+/// Returns the data of GET.
 pub fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect()
 }

@@ -1,4 +1,4 @@
-//! Clients with addresses of their own: in a network namespace, since all addresses of the loopback device count as one
+//! Clients with addresses of their own, in a network namespace: all addresses of the loopback device count as one
 //! ([`Origin`](rpcrdma::Origin)).
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,19 +6,20 @@ use std::process::Command;
 
 use rustix::process::geteuid;
 
-/// Tells the second run that it is in the namespace.
+/// Environment variable that marks the second run, in the namespace.
 const INSIDE: &str = "RPCRDMA_TEST_NETWORK";
-/// All addresses of [`host`] are this machine's there.
+/// In the namespace, all addresses of [`host`] belong to this machine.
 const SET_UP: &str = "ip link set lo up && ip address add 192.0.2.0/24 dev lo";
 
-/// An address of the namespace.
+/// Returns an address of the namespace.
 pub fn host(last: u8) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, last).into()
 }
 
-/// Runs the test of this name once more, in a network namespace of its own. `true` in the second run, which does the testing.
+/// Runs the test of this name once more, in a network namespace of its own. Returns `true` in the second run, which
+/// does the testing.
 ///
-/// An ordinary user gets such a namespace together with one of users, where the kernel's configuration allows that.
+/// An ordinary user gets such a namespace together with a user namespace, if the kernel's configuration allows that.
 pub fn is_inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;

@@ -1,4 +1,4 @@
-//! A peer that sends any bytes, for tests of hostile ones on the simulated fabric.
+//! A peer that sends any bytes, for tests of hostile peers on the simulated fabric.
 
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use rpcrdma_verbs::{
 };
 use tokio::time::timeout;
 
-/// One end of a connection that sends any bytes.
+/// The end of a connection that sends any bytes.
 pub struct Peer {
     queue_pair: Box<dyn QueuePair>,
     next: u64,
@@ -26,7 +26,7 @@ impl Peer {
         Self::try_connect(fabric, host, server).await.expect("the server accepts")
     }
 
-    /// The same; `None` if the server does not accept in time.
+    /// Connects as [`connect`](Self::connect) does; returns `None` if the server does not accept in time.
     pub async fn try_connect(fabric: &Fabric, host: IpAddr, server: SocketAddr) -> Option<Self> {
         Some(Self::new(fabric.connector(host).connect(server, parameters()).await.ok()?))
     }
@@ -52,12 +52,12 @@ impl Peer {
         self.next += 1;
     }
 
-    /// Lets the messages leave; what comes back is never looked at.
+    /// Lets the messages leave; arriving messages are ignored.
     pub async fn leave(&mut self) {
         let _ = poll_fn(|cx| Poll::Ready(self.queue_pair.poll(cx, &mut Vec::new()))).await;
     }
 
-    /// What arrives until nothing does for a second, and whether the connection has ended.
+    /// Returns the messages that arrive until none does for a second, and whether the connection has ended.
     pub async fn answers(&mut self) -> (Vec<Vec<u8>>, bool) {
         let mut answers = Vec::new();
         loop {
@@ -82,14 +82,14 @@ impl Peer {
     }
 }
 
-/// Words as bytes.
+/// Returns words as bytes.
 pub fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 pub const NULL_CALL: [u32; 10] = [7, 0, 2, super::PROGRAM, 1, 0, 0, 0, 0, 0];
 
-/// A message with this header and a NULL call behind it.
+/// Returns a message with this header and a NULL call behind it.
 pub fn message(header: &[u32]) -> Vec<u8> {
     [words(header), words(&NULL_CALL)].concat()
 }

@@ -5,7 +5,7 @@ use super::*;
 
 const NFS: u32 = 100_003;
 
-/// A connection that can take Calls of 4096 bytes inline, whose peer said nothing at set-up.
+/// A connection that can take Calls of 4096 bytes inline, whose peer sent no private data.
 fn configurator() -> Configurator {
     let config = Arc::new(Config { receive_size: 4096, ..Config::default() });
     let mut capabilities = Capabilities::default();
@@ -63,7 +63,7 @@ fn s6_1_a_client_that_takes_less_than_1024_bytes_is_refused() {
         let ccp = configurator();
         assert_eq!(ask(&ccp, &[4096, replies, 1]), Err(AcceptStat::GarbageArguments));
         assert_eq!(ccp.take_agreed(), None);
-        // It may think again.
+        // The client may ask again.
         assert_eq!(ask(&ccp, &[4096, 1024, 0]), Ok([4096, 1, 7]));
         assert_eq!(ccp.take_agreed().unwrap().client_reads, 0);
     }

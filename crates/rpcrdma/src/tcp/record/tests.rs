@@ -13,7 +13,7 @@ fn pace(stall: Duration) -> Pace {
     Pace { stall, least_rate: 1000 }
 }
 
-/// Seconds after which a record is given up of which so many bytes come each second; `None` if all of it came.
+/// Returns the seconds after which a record that comes at this rate is given up; `None` if all of it came.
 async fn lasts(bytes: usize, per_second: usize) -> Option<u64> {
     let (mut near, far) = pair().await;
     let stall = Duration::from_secs(30);
@@ -23,7 +23,7 @@ async fn lasts(bytes: usize, per_second: usize) -> Option<u64> {
     let begun = Instant::now();
     for second in 1.. {
         near.write_all(&vec![7; per_second.min(bytes)]).await.unwrap();
-        // What is there is read, and no more is waited for than a second.
+        // Bytes that are there are read; the wait for others is a second at most.
         match tokio::time::timeout(Duration::from_secs(1), source.next(&far)).await {
             Ok(Ok(record)) => assert_eq!(record.unwrap().len(), bytes),
             Ok(Err(error)) => {
@@ -42,7 +42,7 @@ async fn lasts(bytes: usize, per_second: usize) -> Option<u64> {
 
 #[tokio::test(start_paused = true)]
 async fn i6_a_record_may_be_slow_but_not_stand_still() {
-    // It takes more than its time, and has it.
+    // The record takes longer than its time at first, and arrives.
     assert_eq!(lasts(100_000, 2000).await, None);
     // A byte now and then is no progress.
     assert!(matches!(lasts(100_000, 1).await, Some(29..=31)));
@@ -74,7 +74,7 @@ async fn i6_a_record_that_begins_behind_another_must_come_in_time_too() {
     let (mut near, far) = pair().await;
     let limit = Duration::from_millis(50);
     let mut source = RecordSource::new(ProtectionDomain::new(1 << 20), 1 << 20, pace(limit));
-    // One whole record and the beginning of the next, in one segment.
+    // A whole record and the beginning of the next, in one segment.
     near.write_all(&[0x80, 0, 0, 4, 1, 2, 3, 4, 0x80, 0]).await.unwrap();
     assert_eq!(source.next(&far).await.unwrap().unwrap(), [1, 2, 3, 4][..]);
     let stalled = tokio::time::timeout(Duration::from_secs(10), source.next(&far)).await.unwrap();
@@ -99,12 +99,12 @@ async fn a_pause_of_ours_is_not_held_against_the_peer() {
     assert_eq!(record.unwrap().unwrap(), [1, 2, 3, 4][..]);
 }
 
-/// All that a domain has, in pieces of 4 KiB.
+/// Reserves all memory of a domain, in pieces of 4 KiB.
 fn hold(domain: &ProtectionDomain) -> Vec<Reserved> {
     std::iter::from_fn(|| domain.reserve(4096).ok()).collect()
 }
 
-/// A reader that is paused waits for nothing: neither its place in line nor room that it was offered keeps others waiting.
+/// A paused reader waits for nothing: neither its place in line nor memory that it was offered keeps others waiting.
 #[tokio::test(start_paused = true)]
 async fn i6_a_paused_reader_leaves_the_room_it_waited_for_to_others() {
     for offered_before in [true, false] {
@@ -126,7 +126,7 @@ async fn i6_a_paused_reader_leaves_the_room_it_waited_for_to_others() {
         if !offered_before {
             first.pause();
         }
-        // As much as one record takes: a read-ahead block, its bytes, and room for the call.
+        // As much as one record takes: a read-ahead block, its bytes, and the reservation for the call.
         held.truncate(held.len() - 6);
         if offered_before {
             first.pause();
@@ -137,7 +137,7 @@ async fn i6_a_paused_reader_leaves_the_room_it_waited_for_to_others() {
     }
 }
 
-/// Records and read-ahead blocks fill the share. Those that are complete need no more memory, so that their calls begin and end.
+/// Records and read-ahead blocks fill the share. Complete records need no more memory, so their calls begin and end.
 #[tokio::test(start_paused = true)]
 async fn i6_complete_records_do_not_wait_for_what_others_hold() {
     const RECORDS: usize = 4;
@@ -150,7 +150,7 @@ async fn i6_complete_records_do_not_wait_for_what_others_hold() {
     };
     let mut peers = Vec::new();
     let mut readers = Vec::new();
-    // Short ones begin and stay in their read-ahead blocks, then long ones begin.
+    // Short records begin and stay in their read-ahead blocks, then long ones begin.
     for (bytes, begin) in std::iter::repeat_n((bytes(400), 2), BLOCKS)
         .chain(std::iter::repeat_n((bytes(length), 1000), RECORDS))
     {
@@ -189,7 +189,7 @@ fn message(length: usize) -> Stream {
     Stream::from(Bytes::from(vec![0x77; length]))
 }
 
-/// The bytes that a sink sends for replies of these lengths.
+/// Returns the bytes that a sink sends for replies of these lengths.
 fn expected(lengths: &[usize]) -> Vec<u8> {
     let record = |&length: &usize| {
         let header = FragmentHeader { length, last: true }.encode();
@@ -211,7 +211,7 @@ async fn i6_queued_replies_count_for_what_they_cost() {
         let room = room(&domain);
         sink.push_reply(&message(*length), room, &domain);
     }
-    // Long pieces are their program's.
+    // The program accounts for long pieces.
     let long: usize = lengths.iter().filter(|length| **length > SHORT_PIECE).sum();
     let least = sink.queued() - long;
     assert!(domain.usage().in_use >= least, "{} of {least}", domain.usage().in_use);
@@ -274,7 +274,7 @@ async fn a_record_is_here_when_all_of_it_is() {
     let mut source = RecordSource::new(domain, 1 << 20, pace(Duration::from_secs(30)));
     let record = [0x80, 0, 0, 4, 1, 2, 3, 4];
     near.write_all(&[&record.repeat(5)[..], &record[..7]].concat()).await.unwrap();
-    // As many as a turn has, of which the first read is one.
+    // As many as a turn has; the first step is a read.
     for more in [true, true, false, true, false] {
         assert_eq!(source.next(&far).await.unwrap().unwrap(), record[4..]);
         assert_eq!(source.has_record(), more);

@@ -1,4 +1,4 @@
-//! Peers that do not keep to RFC 8167: a client that answers the server's Calls wrongly, a server that calls a client wrongly.
+//! Peers that violate RFC 8167: a client that answers the server's Calls wrongly, a server that calls a client wrongly.
 //! Each harms only its own connection (rule I6).
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::support::{self, TestProgram, call, echo, program};
 
 const BAD: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 66));
 
-/// A client that sends any bytes, and the server's way to call it.
+/// Returns a client that sends any bytes, and the server's backchannel to it.
 async fn bad_client(world: &World) -> (Peer, Backchannel) {
     let known = world.monitor.backchannels();
     let peer = Peer::connect(&world.fabric, BAD, SERVER).await;
@@ -33,13 +33,13 @@ fn null(back: &Backchannel) -> JoinHandle<Result<(), CallError>> {
     tokio::spawn(async move { back.call(call(0).timeout(Duration::from_secs(20))).await.map(drop) })
 }
 
-/// A message of these words with the call's XID in place of 7.
+/// Returns a message of these words with the call's XID in place of 7.
 fn with_xid(bytes: &[u8], xid: &[u8]) -> Vec<u8> {
     let words = bytes.chunks_exact(4);
     words.flat_map(|word| if word == [0, 0, 0, 7] { xid.to_vec() } else { word.to_vec() }).collect()
 }
 
-/// RFC 8166 §4.5: what is wrong in a reply is discarded, in this direction too; the call waits for its time.
+/// RFC 8166 §4.5: wrong replies are discarded, in this direction too; the call waits for its timer.
 #[tokio::test(start_paused = true)]
 async fn s5_2_i6_replies_that_are_wrong_are_discarded() {
     let world = World::new().await;
@@ -66,7 +66,7 @@ async fn s5_2_i6_replies_that_are_wrong_are_discarded() {
         peer.send(with_xid(bytes, &xid));
         let (answers, ended) = peer.answers().await;
         assert!(answers.is_empty() && !ended && !call.is_finished(), "{name}");
-        // The right reply still counts.
+        // The right reply still arrives.
         peer.send(with_xid(&rpc(&[7, 1, 1, 0, 0, 0, 0]), &xid));
         peer.leave().await;
         call.await.unwrap().unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -75,7 +75,7 @@ async fn s5_2_i6_replies_that_are_wrong_are_discarded() {
     world.end().await;
 }
 
-/// RFC 8166 §3.3.1: a grant of 0 counts as 1, one beyond what was asked for as that.
+/// RFC 8166 §3.3.1: a grant of 0 counts as 1, and a grant beyond the request counts as the request.
 #[tokio::test(start_paused = true)]
 async fn s4_1_i4_grants_of_a_bad_client_are_bounded() {
     for (grant, in_flight) in [(0, 1), (3, 3), (u32::MAX, 8)] {
@@ -102,7 +102,8 @@ async fn s4_1_i4_grants_of_a_bad_client_are_bounded() {
     }
 }
 
-/// A client that takes the server's Calls and answers none: few of them wait, each ends by its timer, and so does the connection.
+/// A client takes the server's Calls and answers none. Few of them wait, each ends by its timer, and so does the
+/// connection.
 #[tokio::test(start_paused = true)]
 async fn i6_a_client_that_never_answers_costs_few_calls_and_no_worker() {
     const WAITING: usize = 16;
@@ -119,7 +120,7 @@ async fn i6_a_client_that_never_answers_costs_few_calls_and_no_worker() {
         let calls: Vec<_> = (0..1000).map(|_| null(&back)).collect();
         sleep(Duration::from_millis(1)).await;
         assert_eq!(calls.iter().filter(|call| !call.is_finished()).count(), WAITING);
-        // A Receive for the reply of the one that left.
+        // A Receive for the reply of the call that left.
         let now = world.monitor.stats().memory_in_use;
         assert!(now <= held + 4096, "round {round}: {held}, then {now}");
         // Another client is called and served meanwhile.
@@ -135,7 +136,7 @@ async fn i6_a_client_that_never_answers_costs_few_calls_and_no_worker() {
         }
         assert_eq!((refused, timed_out), (1000 - WAITING, WAITING));
     }
-    // RFC 8167 §4.1: one Call left before the first reply, whoever waited.
+    // RFC 8167 §4.1: one Call left before the first reply, however many waited.
     let (calls, ended) = peer.answers().await;
     assert_eq!((calls.len(), ended), (1, false));
     // Its memory waits for the late reply as long as the timer says.
@@ -147,7 +148,7 @@ async fn i6_a_client_that_never_answers_costs_few_calls_and_no_worker() {
     world.end().await;
 }
 
-/// A client that ends its connection over a tag of another call, or over nothing.
+/// A client ends its connection over a tag of another call, or over no tag.
 #[tokio::test(start_paused = true)]
 async fn i6_a_client_that_leaves_ends_only_its_own_backchannel() {
     let world = World::new().await;
@@ -161,7 +162,7 @@ async fn i6_a_client_that_leaves_ends_only_its_own_backchannel() {
     world.end().await;
 }
 
-/// A server that sends any bytes to a client with a program.
+/// Returns a server that sends any bytes to a client with a program.
 async fn bad_server(config: ClientConfig) -> (SimListener, Peer, Client, Arc<TestProgram>) {
     let fabric = Fabric::on_tokio(FabricConfig::default());
     let mut listener = fabric.listen(SERVER).unwrap();
@@ -172,13 +173,13 @@ async fn bad_server(config: ClientConfig) -> (SimListener, Peer, Client, Arc<Tes
     (listener, peer, client.unwrap(), program)
 }
 
-/// A Call of the server under XID 7 that takes a minute.
+/// Returns a Call of the server under XID 7 that takes a minute.
 fn sleeping() -> Vec<u8> {
     let header = words(&[7, 1, 100, 0, 0, 0, 0]);
     [header, words(&[7, 0, 2, support::PROGRAM, 1, support::SLEEP, 0, 0, 0, 0, 60_000])].concat()
 }
 
-/// Rule I3: one Call without a grant, and what is beyond every grant ends the connection.
+/// Rule I3: a Call may come without a grant; one beyond every grant ends the connection.
 #[tokio::test(start_paused = true)]
 async fn s4_1_i3_calls_beyond_the_reverse_grant_end_their_connection() {
     let mut config = ClientConfig::default();
@@ -203,8 +204,8 @@ async fn s4_1_i3_calls_beyond_the_reverse_grant_end_their_connection() {
     }
 }
 
-/// RFC 8167 §5.3: ERR_CHUNK for each list that is not empty; RFC 8166 §4.5: headers that do not parse have no direction, and are
-/// taken as replies.
+/// RFC 8167 §5.3: each list that is not empty gets ERR_CHUNK. RFC 8166 §4.5: headers that do not parse have no
+/// direction, and count as replies.
 // requirement: rfc8167-5.3-1
 #[tokio::test(start_paused = true)]
 async fn s5_3_i6_headers_of_a_bad_server() {
@@ -236,7 +237,7 @@ async fn s5_3_i6_headers_of_a_bad_server() {
         let (answers, ended) = peer.answers().await;
         assert!(answers.is_empty() && !ended, "{bytes:?}: {answers:?}");
     }
-    // Every Receive that this took is there again.
+    // Every Receive that these messages took is posted again.
     for _ in 0..20 {
         peer.send(message(&[7, 1, 1, 0, 0, 0, 0]));
         let (answers, ended) = peer.answers().await;
@@ -246,7 +247,8 @@ async fn s5_3_i6_headers_of_a_bad_server() {
     assert_eq!(client.stats().connections, 1);
 }
 
-/// A server that calls and leaves, again and again, has no more handlers at work in its client than one connection allows.
+/// A server calls and leaves, again and again. It has no more handlers at work in its client than one connection
+/// allows.
 #[tokio::test(start_paused = true)]
 async fn i6_calls_of_a_server_that_leaves_do_not_pile_up() {
     let mut config = ClientConfig::default();

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::world::{MIB, MODES, World};
 use crate::support::{echo, echo_call, get, get_call, pattern, put, put_call};
 
-/// Both sides take chunks in the reverse direction.
+/// Returns settings in which both sides take chunks in the reverse direction.
 fn both_with_chunks() -> (ClientConfig, ServerConfig) {
     let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
     client.protocol.reverse_chunks = true;
@@ -18,7 +18,7 @@ fn both_with_chunks() -> (ClientConfig, ServerConfig) {
     (client, server)
 }
 
-/// RFC 8167 §5.3: without chunks, no larger than inline. What is refused here never leaves.
+/// RFC 8167 §5.3: without chunks, no message is longer than inline. Refused calls never leave.
 #[tokio::test(start_paused = true)]
 async fn s5_3_calls_over_the_inline_threshold_are_refused() {
     let world = World::new().await;
@@ -57,7 +57,7 @@ async fn s4_2_thresholds_of_the_reverse_direction_are_those_of_the_forward_one_s
         let calls = [echo_call(&pattern(2_000)).results(8), echo_call(b"").results(2_000)];
         for (call, allowed) in calls.into_iter().zip([to_client, to_server]) {
             let result = back.call(call).await;
-            // The reply of the first does not fit what it said, which the client finds out.
+            // The reply of the first call does not fit its announced size, which the client finds out.
             let sent = !matches!(result, Err(CallError::Unsendable { .. }));
             assert_eq!(sent, allowed == 4096, "{to_client} {to_server} {result:?}");
         }
@@ -81,7 +81,7 @@ async fn s5_3_a_reply_over_the_inline_threshold_is_an_error_of_its_call() {
     world.end().await;
 }
 
-/// RFC 8167 §5.3: a client without chunks in the reverse direction MUST answer them with ERR_CHUNK.
+/// RFC 8167 §5.3: a client without chunks in the reverse direction MUST answer Calls with chunks by ERR_CHUNK.
 // requirement: rfc8167-5.3-1
 #[tokio::test(start_paused = true)]
 async fn s5_3_a_client_without_reverse_chunks_answers_err_chunk() {
@@ -110,7 +110,7 @@ async fn s5_3_a_client_without_reverse_chunks_answers_err_chunk() {
 async fn s5_3_all_forms_in_the_reverse_direction() {
     for mode in MODES {
         let (mut client, mut server) = both_with_chunks();
-        // The client reads and the server is read, whatever was set for the forward direction.
+        // The client reads and the server exposes memory, whatever was set for the forward direction.
         (client.ord, server.ird) = (0, 0);
         let world = World::with(mode, client, server).await;
         let back = world.back();
@@ -148,7 +148,7 @@ async fn s5_3_windows_are_invalidated_by_their_side_if_the_other_does_not_do_it(
     }
 }
 
-/// The memory of a client bounds what its server's Calls take of it.
+/// The client's memory bounds the memory that its server's Calls take.
 #[tokio::test(start_paused = true)]
 async fn i6_calls_of_the_server_wait_for_memory_of_the_client() {
     let (client, server) = both_with_chunks();
@@ -169,7 +169,7 @@ async fn i6_calls_of_the_server_wait_for_memory_of_the_client() {
     }
     assert!((MIB..=4 * MIB).contains(&most), "{most}");
     world.end().await;
-    // More than one Call may have: ERR_CHUNK, nothing is read.
+    // A Call with more than the limit gets ERR_CHUNK, and nothing is read.
     let mut limits = ClientConfig::default();
     limits.protocol.reverse_chunks = true;
     limits.protocol.limits.read_total = 100_000;

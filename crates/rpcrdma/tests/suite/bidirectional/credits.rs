@@ -1,4 +1,4 @@
-//! Flow control (RFC 8167 §4): credits of the two directions are counted apart, and each is backed by Receives.
+//! Flow control (RFC 8167 §4): each direction has its own credits, and each credit is backed by a Receive.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::world::{HOST, SERVER, World, credits};
 use crate::support::{call, count, echo, sleep_call};
 
-/// RFC 8166 §3.3.3 holds for the first Call of the server too: one, then as many as its reply grants.
+/// RFC 8166 §3.3.3 also holds for the server's first Call: one may leave, then as many as its reply grants.
 #[tokio::test(start_paused = true)]
 async fn s4_1_i4_no_more_reverse_calls_in_flight_than_granted() {
     let (client, server) = credits(4, 64);
@@ -31,7 +31,7 @@ async fn s4_1_i4_no_more_reverse_calls_in_flight_than_granted() {
     world.end().await;
 }
 
-/// A server never asks for more than it is set to, whatever the client would grant.
+/// A server never asks for more calls than its configuration sets, whatever the client would grant.
 #[tokio::test(start_paused = true)]
 async fn s4_1_no_more_reverse_calls_in_flight_than_requested() {
     let (client, mut server) = credits(64, 64);
@@ -51,7 +51,8 @@ async fn s4_1_no_more_reverse_calls_in_flight_than_requested() {
     world.end().await;
 }
 
-/// RFC 8167 §4.1: accounted separately, so that one direction does not hold up the other. The values may differ.
+/// RFC 8167 §4.1: the credits are accounted separately, so one direction does not hold up the other. Their numbers may
+/// differ.
 #[tokio::test(start_paused = true)]
 async fn s4_1_neither_direction_is_blocked_by_the_other() {
     let (client, server) = credits(2, 3);
@@ -60,7 +61,7 @@ async fn s4_1_neither_direction_is_blocked_by_the_other() {
     echo(&world.back(), b"reverse").await.unwrap();
     let stats = world.client.connection_stats().unwrap().protocol;
     assert_eq!((stats.credits_granted_to_us, stats.credits_granted_to_peer), (3, 2));
-    // All credits of one direction are taken.
+    // All credits of one direction are in use.
     let mut forward = JoinSet::new();
     for _ in 0..6 {
         let client = world.client.clone();
@@ -85,7 +86,7 @@ async fn s4_1_neither_direction_is_blocked_by_the_other() {
     world.end().await;
 }
 
-/// RFC 8167 §4.3, rule I3: what either side has posted when both use all of their credits.
+/// RFC 8167 §4.3, rule I3: the Receives that each side has posted when both use all of their credits.
 #[tokio::test(start_paused = true)]
 async fn s4_3_i3_receives_back_both_directions() {
     let (client, mut server) = credits(5, 7);
@@ -107,14 +108,14 @@ async fn s4_3_i3_receives_back_both_directions() {
     // In flight, 7 forward and 5 reverse Calls have taken their Receives; each has one for its reply.
     assert!(receives(&world) >= 7 + 5, "{}", receives(&world));
     assert!(tasks.join_all().await.iter().all(Result::is_ok));
-    // Idle, every credit has its Receive again, and replies need none: 5 at the client, 7 at the server. Those that were
-    // posted for replies are not withdrawn.
+    // Idle, every credit has its Receive again, and replies need none: 5 at the client, 7 at the server. Receives that
+    // were posted for replies are not withdrawn.
     let idle = receives(&world);
     assert!((5 + 7..=2 * (5 + 7)).contains(&idle), "{idle}");
     world.end().await;
 }
 
-/// RFC 8167 §6: a client that serves nothing says so, and grants no more than that takes.
+/// RFC 8167 §6: a client that serves no program answers so, and grants no more than that takes.
 #[tokio::test(start_paused = true)]
 async fn s6_a_client_that_serves_nothing_answers_with_one_credit() {
     let world = World::new().await;

@@ -76,14 +76,14 @@ async fn a_closed_client_serves_no_more() {
         closing.await.unwrap();
         let error = reverse.await.unwrap().unwrap_err();
         assert!(matches!(error, CallError::ConnectionLost { .. }), "{error}");
-        // Closed is closed: it does not come back to be called.
+        // A closed client does not connect again to be called.
         sleep(Duration::from_secs(60)).await;
         assert!(world.monitor.backchannels().is_empty());
         world.end().await;
     }
 }
 
-/// A program that can reach its own client does not keep it open.
+/// A program that can call through its own client does not keep that client open.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_serves_closes_with_its_last_handle() {
     let world = World::new().await;
@@ -100,8 +100,8 @@ async fn a_client_that_serves_closes_with_its_last_handle() {
     world.end().await;
 }
 
-/// As at the server: the connection ends, since there is a Call that nobody will answer. What else was called on it is not lost
-/// (rule I8).
+/// As at the server, the connection ends, because it has a Call that will never be answered. Other calls on it are not
+/// lost (rule I8).
 #[tokio::test(start_paused = true)]
 async fn i6_a_panicking_handler_of_the_client_ends_only_the_connection() {
     for mode in MODES {
@@ -121,7 +121,7 @@ async fn i6_a_panicking_handler_of_the_client_ends_only_the_connection() {
     }
 }
 
-/// RFC 8167 §5.4: while there is the possibility that the server calls, the connection stays.
+/// RFC 8167 §5.4: as long as the server may call, the connection stays.
 // requirement: rfc8167-5.4-1
 // requirement: v2-07-4.6.5-1
 #[tokio::test(start_paused = true)]
@@ -132,7 +132,7 @@ async fn s5_4_a_connection_whose_backchannel_is_kept_is_not_idle() {
     sleep(3 * ServerConfig::RDMA_IDLE).await;
     assert_eq!(world.client.stats().connections, 1);
     echo(&world.back(), b"callback").await.unwrap();
-    // Nobody keeps it any more: it is closed like others, and the client opens another one to be called on.
+    // No handle is left: the connection is closed like others, and the client opens another one to be called on.
     let subscribed = world.bounce.subscribed.lock().unwrap().pop().unwrap();
     sleep(2 * ServerConfig::RDMA_IDLE).await;
     assert_eq!(subscribed.ended(), None);

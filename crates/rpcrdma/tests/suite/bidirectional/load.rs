@@ -1,4 +1,4 @@
-//! Both sides call and serve at once, and call from inside handlers: nothing waits for ever.
+//! Both sides call and serve at once, and call from inside handlers: no call waits for ever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::world::{MODES, World, credits};
 use crate::support::bounce::{bounce, bounce_call};
 use crate::support::{Caller, echo, get, pattern, put, sleep_call};
 
-/// One call of a mix.
+/// Makes one call of a mix.
 async fn one(caller: &impl Caller, i: usize, chunks: bool) {
     match i % 4 {
         0 if chunks => drop(echo(caller, &pattern(i * 50)).await.unwrap()),
@@ -79,7 +79,7 @@ async fn s2_3_both_sides_under_load_with_short_send_queues() {
 async fn s2_3_calls_from_inside_handlers() {
     for mode in MODES {
         let world = World::with(mode, ClientConfig::default(), ServerConfig::default()).await;
-        // The first of each direction says how many there may be.
+        // The first call of each direction brings its credits.
         assert_eq!(bounce(&world.client, 1).await.unwrap(), 1);
         for depth in 0..12 {
             assert_eq!(bounce(&world.client, depth).await.unwrap(), depth);
@@ -90,8 +90,8 @@ async fn s2_3_calls_from_inside_handlers() {
     }
 }
 
-/// A call that waits for another of its own direction holds a credit meanwhile, so `n` credits carry chains of up to `n` calls
-/// in each direction, as long as all chains together have them.
+/// A call that waits for another of its own direction holds a credit meanwhile. So `n` credits carry chains of up to
+/// `n` calls in each direction, as long as all chains together have enough.
 #[tokio::test(start_paused = true)]
 async fn s2_3_chains_of_calls_within_few_credits() {
     for mode in MODES {
@@ -115,7 +115,8 @@ async fn s2_3_chains_of_calls_within_few_credits() {
     }
 }
 
-/// More nested calls than credits: no side can answer the others' first. The innermost runs out of time, and all others end.
+/// With more nested calls than credits, neither side can answer the other first. The innermost call runs out of time,
+/// and all others end.
 #[tokio::test(start_paused = true)]
 async fn i6_a_chain_longer_than_its_credits_ends_by_its_timers() {
     for mode in MODES {

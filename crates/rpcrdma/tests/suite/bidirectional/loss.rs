@@ -30,14 +30,14 @@ async fn s5_4_calls_of_the_server_end_with_their_connection() {
         });
         sleep(Duration::from_millis(1)).await;
         world.cut();
-        // What left may have been carried out; what did not was not.
+        // A call that left may have been carried out; a call that did not leave was not.
         let error = in_flight.await.unwrap().unwrap_err();
         assert!(matches!(error, CallError::ConnectionLost { .. }), "{error}");
         assert_eq!(error.execution(), Execution::Unknown);
         let error = queued.await.unwrap().unwrap_err();
         assert!(matches!(error, CallError::Unreachable { sent: false, .. }), "{error}");
         assert_eq!(error.execution(), Execution::NotExecuted);
-        // The handle is told, and is of no use any more.
+        // The handle reports the end, and its calls fail.
         assert!(!back.wait_ended().await.is_empty());
         assert!(back.ended().is_some());
         let error = echo(&back, b"late").await.unwrap_err();
@@ -46,7 +46,7 @@ async fn s5_4_calls_of_the_server_end_with_their_connection() {
     }
 }
 
-/// RFC 8167 §5.4: the server waits for the client, which keeps a connection although it has nothing to call.
+/// RFC 8167 §5.4: the server waits for the client, which keeps a connection even without calls of its own.
 // requirement: rfc8167-5.4-1
 #[tokio::test(start_paused = true)]
 async fn s5_4_a_client_that_serves_comes_back_and_is_another_backchannel() {
@@ -61,7 +61,7 @@ async fn s5_4_a_client_that_serves_comes_back_and_is_another_backchannel() {
     sleep(Duration::from_secs(1)).await;
     let second = world.back();
     assert_ne!(first, second);
-    // The server learns by a call of the client's that it can call again (RFC 8167 §6).
+    // By a call, the client tells the server that it can be called again (RFC 8167 §6).
     subscribe(&world.client).await;
     assert_eq!(world.bounce.subscribed.lock().unwrap().pop().unwrap(), second);
     echo(&second, b"on the new connection").await.unwrap();
@@ -74,7 +74,7 @@ async fn s5_4_a_client_that_serves_comes_back_and_is_another_backchannel() {
 async fn s5_4_i8_a_call_sent_again_on_the_next_backchannel_runs_once() {
     for mode in MODES {
         let world = World::with(mode, Default::default(), Default::default()).await;
-        // At work when the connection ends, and finished before the repeat comes, or not.
+        // The handler is at work when the connection ends; it finishes before the repeat comes, or after.
         for (runs, delay) in [(1, 500), (2, 5_000)] {
             world.at_client.delay.store(delay, Ordering::SeqCst);
             let back = world.back();
@@ -122,7 +122,7 @@ async fn s5_4_i8_forward_calls_survive_a_loss_beside_reverse_ones() {
     }
 }
 
-/// Calls of either direction are interrupted at any time, others beside them are not.
+/// Interrupts calls of either direction at any time, beside others that must not notice.
 async fn interrupted(after: Duration, drop_it: bool, mode: CompletionMode) {
     let (mut client, mut server) = credits(4, 4);
     client.protocol.reverse_chunks = true;
@@ -149,7 +149,7 @@ async fn interrupted(after: Duration, drop_it: bool, mode: CompletionMode) {
         echo(&back, b"unharmed").await.unwrap();
         echo(&world.client, b"unharmed").await.unwrap();
     }
-    // Everything abandoned comes back with its late reply, on the one connection.
+    // All memory of abandoned calls comes back with their late replies, on the one connection.
     sleep(Duration::from_secs(1)).await;
     assert_eq!(world.client.stats().connections, 1, "after {after:?}");
     drop(back);
@@ -176,11 +176,11 @@ async fn i10_a_reverse_call_dropped_before_it_left_never_leaves() {
         async move { back.call(sleep_call(1_000)).await.map(drop) }
     });
     sleep(Duration::from_millis(10)).await;
-    // The only credit is taken: these wait, and are given up.
+    // The only credit is in use: these calls wait, and are given up.
     for _ in 0..3 {
         assert!(timeout(Duration::from_millis(100), count(&back)).await.is_err());
     }
-    // Given up before the connection's task has seen it.
+    // Given up before the connection's task has seen the call.
     drop(Box::pin(count(&back)));
     let mut unseen = Box::pin(count(&back));
     assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(unseen.as_mut().poll(cx).is_pending())).await);

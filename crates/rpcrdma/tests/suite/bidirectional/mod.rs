@@ -1,4 +1,4 @@
-//! Bidirectional operation (RFC 8167): either side requester and responder at once, on one connection.
+//! Bidirectional operation (RFC 8167): each side is requester and responder at once, on one connection.
 
 mod bounds;
 mod chunks;

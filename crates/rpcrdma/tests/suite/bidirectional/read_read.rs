@@ -11,7 +11,7 @@ use super::iwarp::pair;
 use super::world::{MIB, MODES, World, credits};
 use crate::support::{Caller, echo, get, pattern, put};
 
-/// Both sides take part; the client offers neither Write list nor Reply chunk.
+/// Returns settings in which both sides take part; the client offers neither Write list nor Reply chunk.
 fn read_read(reverse: u32, forward: u32) -> (ClientConfig, ServerConfig) {
     let (mut client, mut server) = credits(reverse, forward);
     let model = ReadRead { withhold_chunks: true, ..ReadRead::default() };
@@ -20,7 +20,7 @@ fn read_read(reverse: u32, forward: u32) -> (ClientConfig, ServerConfig) {
     (client, server)
 }
 
-/// All forms of calls and replies, one after the other.
+/// Makes calls and replies of all forms, one after the other.
 async fn all_forms(client: &impl Caller) {
     for length in [0, 1, 3, 4, 5, 3_000, 4_096, 5_000, 65_537, MIB] {
         echo(client, &pattern(length)).await.unwrap();
@@ -45,7 +45,7 @@ async fn s3_8_results_are_read_by_the_client() {
     }
 }
 
-/// RFC 5666 §11: an exposed reply holds the call's credit until its RDMA_DONE; nothing of that is in the way of the other direction.
+/// RFC 5666 §11: an exposed reply holds the call's credit until its RDMA_DONE. The other direction is not held up.
 #[tokio::test(start_paused = true)]
 async fn s3_8_s11_results_are_read_while_the_server_calls() {
     for (reverse, forward) in [(16, 64), (2, 3)] {

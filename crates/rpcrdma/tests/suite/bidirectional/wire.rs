@@ -1,4 +1,4 @@
-//! What the two directions look like on the wire (RFC 8167 §2.4, §5.1, §5.2).
+//! The bytes of the two directions on the wire (RFC 8167 §2.4, §5.1, §5.2).
 
 use std::sync::{Arc, Mutex};
 
@@ -8,10 +8,10 @@ use rpcrdma_sim::{Delivery, MessageKind, Side};
 use super::world::{World, credits};
 use crate::support::{echo, put};
 
-/// A Send as words, and who sent it; the fabric's side A is the client.
+/// A Send as words, with its sender; the fabric's side A is the client.
 type Sent = (Side, Vec<u32>);
 
-/// All Sends so far.
+/// Returns a record of all Sends, which grows with them.
 fn tapped(world: &World) -> Arc<Mutex<Vec<Sent>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let taps = Arc::clone(&seen);
@@ -46,7 +46,7 @@ async fn s5_1_s5_2_headers_of_the_reverse_direction() {
     assert_ne!(reverse, next, "RFC 8167 §5.1: a fresh XID");
     let seen: Vec<_> =
         seen.lock().unwrap().iter().map(|(from, words)| (*from, words[..9].to_vec())).collect();
-    // What each direction requests and grants is its own (§4.1); the client grants at most 5, the server 7.
+    // Each direction requests and grants its own credits (§4.1); the client grants at most 5, the server 7.
     let expected = [
         (Side::A, inline(forward, asked.0, CALL)),
         (Side::B, inline(forward, 7, REPLY)),
@@ -76,7 +76,8 @@ async fn s2_4_1_the_same_xid_in_both_directions_at_once() {
     world.end().await;
 }
 
-/// RFC 8166 §4.2.3, RFC 8797 §4.1: with chunks too, a reply returns what was offered and invalidates a tag of its Call.
+/// RFC 8166 §4.2.3, RFC 8797 §4.1: with chunks too, a reply returns the offered lists and invalidates a tag of its
+/// Call.
 #[tokio::test(start_paused = true)]
 async fn s5_3_chunks_of_the_reverse_direction_on_the_wire() {
     let (mut client, mut server) = credits(5, 7);

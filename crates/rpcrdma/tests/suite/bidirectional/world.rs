@@ -1,4 +1,4 @@
-//! One server and one client on the simulated fabric, both of which serve the programs of the tests.
+//! A server and a client on the simulated fabric, both of which serve the programs of the tests.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ pub const MODES: [CompletionMode; 2] = [CompletionMode::Local, CompletionMode::A
 pub struct World {
     pub fabric: Fabric,
     pub monitor: ServerMonitor,
-    /// What the server serves.
+    /// The server's program.
     pub at_server: Arc<TestProgram>,
-    /// What the client serves.
+    /// The client's program.
     pub at_client: Arc<TestProgram>,
-    /// The server's.
+    /// The server's second program.
     pub bounce: Arc<Bounce>,
     pub client: Client,
     pub stop: Option<oneshot::Sender<()>>,
@@ -38,7 +38,7 @@ impl World {
     }
 
     pub async fn with(mode: CompletionMode, client: ClientConfig, mut server: ServerConfig) -> Self {
-        // Nothing is to be waited for before the server calls: what RFC 8167 says is said of Version One.
+        // The server may call without waiting for anything: RFC 8167 is about Version One.
         server.protocol.versions = Versions::ONE;
         let config = FabricConfig { completion_mode: mode, seed: 1, ..FabricConfig::default() };
         let fabric = Fabric::on_tokio(config);
@@ -56,7 +56,7 @@ impl World {
         let task = tokio::spawn(async move {
             server.serve(async { drop(stopped.await) }).await.unwrap();
         });
-        // The server's task has to come to listening first.
+        // The server's task must begin to listen first.
         tokio::task::yield_now().await;
         let client = Client::builder()
             .config(client)
@@ -72,19 +72,19 @@ impl World {
         world
     }
 
-    /// The way to call the client.
+    /// Returns the server's backchannel to the client.
     pub fn back(&self) -> Backchannel {
         let mut open = self.monitor.backchannels();
         assert_eq!(open.len(), 1);
         open.pop().unwrap()
     }
 
-    /// Ends the connection that is there.
+    /// Ends the present connection.
     pub fn cut(&self) {
         self.fabric.cut(*self.fabric.connections().last().unwrap());
     }
 
-    /// Closes the client, stops the server: nothing may be held any more.
+    /// Closes the client and stops the server; checks that neither holds memory.
     pub async fn end(mut self) {
         self.client.close().await;
         assert_eq!(self.client.stats().memory_in_use, 0, "memory of the client");
@@ -97,7 +97,7 @@ impl World {
     }
 }
 
-/// Configurations with these credits: of the server's calls at the client, of the client's at the server.
+/// Returns configurations with these credits: of the server's calls at the client, of the client's at the server.
 pub fn credits(reverse: u32, forward: u32) -> (ClientConfig, ServerConfig) {
     let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
     client.protocol.grant = reverse;
