@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs each fuzz target for some seconds: scripts/fuzz-all.sh [SECONDS]
-# A stable toolchain does: RUSTC_BOOTSTRAP lets it take the sanitizer flags that cargo-fuzz passes.
+# A stable toolchain suffices: RUSTC_BOOTSTRAP makes it accept the sanitizer flags that cargo-fuzz passes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -9,7 +9,7 @@ export RUSTC_BOOTSTRAP=1
 for target in $(cargo fuzz list); do
     echo "-- $target, ${seconds}s"
     log=$(mktemp)
-    # What is found goes to the corpus; the seeds are only read.
+    # New inputs go to the corpus; the seeds are only read.
     corpora=("fuzz/corpus/$target")
     mkdir -p "${corpora[0]}"
     [ ! -d "fuzz/seeds/$target" ] || corpora+=("fuzz/seeds/$target")

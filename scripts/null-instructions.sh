@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Instructions of a NULL call, both ends together, by version of RPC-over-RDMA: by valgrind, the difference between two runs.
-# "proto" is what functions of rpcrdma-proto take by themselves; "all" has the simulated fabric and the runtime in it.
+# Prints the instructions of a NULL call, both ends together, by version of RPC-over-RDMA. They are counted by valgrind, as the
+# difference between two runs.
+# "proto" counts the functions of rpcrdma-proto without their callees; "all" includes the simulated fabric and the runtime.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v valgrind >/dev/null || { echo "this needs valgrind" >&2; exit 1; }
@@ -10,7 +11,7 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 few=1000
 many=3000
-# VERSION COUNT -> "proto all", instructions of the whole run.
+# VERSION COUNT -> "proto all", instructions of the complete run.
 count() {
     valgrind --tool=callgrind --callgrind-out-file="$place/out" target/release/examples/null "$1" "$2" >/dev/null 2>&1
     callgrind_annotate --threshold=100 --show=Ir "$place/out" | awk '

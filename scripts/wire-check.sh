@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What tshark, which we did not write, says of a session on the wire: stores, lists and fetches a small tree over iWARP on the
-# loopback interface under a capture, and fails unless tshark sees every layer, no CRC error and nothing malformed.
+# Checks a session on the wire with an independent decoder, tshark: stores, lists and fetches a small tree over iWARP on the
+# loopback interface under a capture. Fails unless tshark sees every layer, no CRC error and no malformed frame.
 #
-# Needs tshark and the right to capture (root). The built command is that of `cargo build --release`, or $RPCRDMA.
+# Needs tshark and the right to capture (root). Runs the command that `cargo build --release` built, or $RPCRDMA.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rpcrdma=${RPCRDMA:-${CARGO_TARGET_DIR:-target}/release/rpcrdma}
@@ -25,7 +25,7 @@ cleanup() {
 trap cleanup EXIT
 capture=$work/session.pcapng
 
-# Waits until a file has something that matches.
+# Waits until a file has a line that matches.
 await() {
     for _ in $(seq 200); do
         grep -q "$2" "$1" 2>/dev/null && return
@@ -51,12 +51,12 @@ await "$work/ready" rdma
 address=$(sed -n 's/.*"rdma":"\([^"]*\)".*/\1/p' "$work/ready")
 port=${address##*:}
 
-# -P would race with the start; tshark says on standard error when it captures.
+# -P would race with the start; tshark prints a line on standard error when it captures.
 tshark -q -i lo -f "tcp port $port" -B 256 -w "$capture" 2>"$work/tshark.log" &
 tshark=$!
 children+=("$tshark")
 await "$work/tshark.log" Capturing
-sleep 1 # "Capturing on" is said shortly before it is true
+sleep 1 # "Capturing on" is printed shortly before the capture begins
 
 "$rpcrdma" ping --count 3 --interval 0 "$address" >/dev/null
 "$rpcrdma" put -r "$work/tree" "nfs://$address/tree"
@@ -71,9 +71,9 @@ kill -INT "$tshark"
 wait "$tshark" || true
 grep -Eq '[1-9][0-9]* packets? dropped' "$work/tshark.log" && fail "the capture is not complete: $(cat "$work/tshark.log")"
 
-# tshark finds MPA on any port by its start-up frames. It is asked twice. First without its NFS layer: tshark 4.0 does not put
-# the data of a Write chunk back into an NFS READ reply, calls the reply malformed, and loses whatever follows it in the
-# same TCP segment. Everything below NFS has to be flawless here.
+# tshark finds MPA on any port by its start-up frames. It decodes the capture twice. The first pass leaves out the NFS layer:
+# tshark 4.0 does not put the data of a Write chunk back into an NFS READ reply, calls the reply malformed, and loses the rest
+# of the same TCP segment. In this pass everything below NFS must be flawless.
 dissect() { tshark -r "$capture" "$@" 2>>"$work/dissect.log"; }
 below() { dissect --disable-protocol nfs "$@"; }
 count() { "$1" -Y "$2" -T fields -e frame.number | wc -l; }
@@ -104,9 +104,9 @@ printf '%-28s %6d good, 0 bad\n' "CRC32C of FPDUs" "$good"
 malformed=$(count below _ws.malformed)
 [ "$malformed" -eq 0 ] || fail "$malformed malformed frames below NFS: $(below -Y _ws.malformed | head -n 5)"
 
-# Every procedure of the session was called: by what the RPC layer says, since of NFS calls that follow a reply which tshark
-# calls malformed in one segment it shows nothing. Nor does the RPC layer always show a call that shares its segment with others:
-# then the words of its header are looked for, program 100003, version 3 and the procedure.
+# Every procedure of the session was called, according to the RPC layer: in the NFS layer tshark shows no call behind a reply
+# that it calls malformed in the same segment. The RPC layer does not always show a call that shares its segment with others
+# either. Then the words of its header are searched: program 100003, version 3 and the procedure.
 below -Y 'rpc.program == 100003 && rpc.msgtyp == 0' -T fields -e rpc.procedure | tr ',' '\n' | sort -n | uniq -c >"$work/procedures"
 for procedure in 0 3 6 7 8 9 10 12 13 17; do
     grep -Eq "^ *[0-9]+ $procedure\$" "$work/procedures" && continue
@@ -114,7 +114,7 @@ for procedure in 0 3 6 7 8 9 10 12 13 17; do
     [ "$(count below "frame contains $words")" -gt 0 ] || fail "no call of NFS procedure $procedure in the capture"
 done
 
-# Then with the NFS layer: there are calls and replies.
+# The second pass has the NFS layer: there must be calls and replies.
 for direction in 0 1; do
     [ "$(count dissect "nfs && rpc.msgtyp == $direction")" -gt 0 ] || fail "no NFS message of direction $direction in the capture"
 done
