@@ -1,7 +1,7 @@
 //! Credentials and verifiers: `opaque_auth` (RFC 5531 §8.2), AUTH_NONE (§10.1) and AUTH_SYS (Appendix A).
 //!
 //! The body of an `opaque_auth` is a slice of the message that held it. A credential that doesn't decode is refused
-//! with `AUTH_BADCRED`; a flavour that isn't known here is kept as it came.
+//! with `AUTH_BADCRED`; a credential of an unknown flavour is kept unchanged.
 
 use bytes::Bytes;
 use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Text, Xdr, encode};
@@ -15,13 +15,13 @@ pub const MACHINE_NAME_MAX: usize = 255;
 /// Most supplementary groups in AUTH_SYS (RFC 5531 Appendix A).
 pub const GIDS_MAX: usize = 16;
 
-/// Flavour numbers (RFC 5531 §8.2, RFC 2203 §5).
+/// Numbers of flavours (RFC 5531 §8.2, RFC 2203 §5).
 pub mod flavor {
     /// No authentication.
     pub const AUTH_NONE: u32 = 0;
-    /// Numeric user and groups, not proven.
+    /// Numeric user and groups, without proof.
     pub const AUTH_SYS: u32 = 1;
-    /// Short form of AUTH_SYS, given out by a server.
+    /// Short form of AUTH_SYS, issued by a server.
     pub const AUTH_SHORT: u32 = 2;
     /// Diffie-Hellman, obsolete.
     pub const AUTH_DH: u32 = 3;
@@ -34,13 +34,13 @@ pub mod flavor {
 pub struct OpaqueAuth {
     /// One of [`flavor`], or another number.
     pub flavor: u32,
-    /// What the flavour defines; at most [`AUTH_BODY_MAX`] bytes.
+    /// The body that the flavour defines; at most [`AUTH_BODY_MAX`] bytes.
     #[xdr(max = AUTH_BODY_MAX)]
     pub body: Bytes,
 }
 
 impl OpaqueAuth {
-    /// AUTH_NONE with an empty body (RFC 5531 §10.1).
+    /// Returns AUTH_NONE with an empty body (RFC 5531 §10.1).
     pub const fn none() -> Self {
         Self { flavor: flavor::AUTH_NONE, body: Bytes::new() }
     }
@@ -49,24 +49,24 @@ impl OpaqueAuth {
 /// The identity that a caller claims by AUTH_SYS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct AuthSys {
-    /// An arbitrary number of the caller's.
+    /// An arbitrary number chosen by the caller.
     pub stamp: u32,
     /// Name of the caller's machine.
     #[xdr(max = MACHINE_NAME_MAX)]
     pub machine_name: Text,
-    /// Effective user.
+    /// Effective user ID.
     pub uid: u32,
-    /// Effective group.
+    /// Effective group ID.
     pub gid: u32,
-    /// Further groups.
+    /// Supplementary group IDs.
     #[xdr(max = GIDS_MAX)]
     pub gids: Vec<u32>,
 }
 
-/// A credential, understood as far as possible.
+/// A credential, decoded if its flavour is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
-    /// AUTH_NONE. Its body should be empty (RFC 5531 §10.1) and isn't looked at.
+    /// AUTH_NONE. Its body should be empty (RFC 5531 §10.1) and is ignored.
     None,
     /// AUTH_SYS.
     Sys(AuthSys),
@@ -75,7 +75,7 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// Number of the flavour.
+    /// Returns the number of the flavour.
     pub const fn flavor(&self) -> u32 {
         match self {
             Self::None => flavor::AUTH_NONE,

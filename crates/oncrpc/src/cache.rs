@@ -1,38 +1,39 @@
 //! The duplicate request cache: a retransmitted call is executed once and gets the reply of that execution.
 //!
-//! A call is known by the peer's address *without port*, since a client reconnects from another one. XID, program, version and
-//! procedure count too, and a checksum of the caller's identity and the first [`CHECKSUM_LEN`] argument bytes. A repeat of a
-//! call in progress waits for it; a repeat of a finished one gets the kept reply. Calls of idempotent procedures never come
-//! here ([`Effect`]). A reply longer than [`CacheLimits::reply_len`] is not kept, but the call is: its repeat is refused,
-//! never executed.
+//! A call is identified by the peer's address *without port*, since a client reconnects from another port. XID,
+//! program, version and procedure count too, and so does a checksum. The checksum covers the caller's identity and the
+//! first [`CHECKSUM_LEN`] argument bytes. A repeat of a call in progress waits for it; a repeat of a finished call gets
+//! the kept reply. Calls of idempotent procedures never come here ([`Effect`]). The cache does not keep a reply longer
+//! than [`CacheLimits::reply_len`], but it keeps the call: a repeat is refused, never executed.
 //!
 //! # How long a reply is kept
 //! A client repeats a call whose reply it did not receive, after the loss of the connection, on any connection from its
-//! address. So a reply can go when its client must have it. Replies arrive in the order in which they leave. A client with
-//! `G` credits that misses a reply misses all that left after it, and has at most `G` Calls without a reply. If that reply
-//! was the `k`th to leave, the client can therefore have sent `G + k - 1` Calls at most: Call `G + k` proves that it has
-//! the reply. The transport does this sum, with the highest grant that ever left ([`ReplyWindow::advance`]); TCP grants no
-//! credits, so a named count of Calls takes their place.
+//! address. So a reply can go when its client must have it. Replies arrive in the order in which they leave. A client
+//! with `G` credits that misses a reply misses all that left after it, and has at most `G` Calls without a reply. If
+//! that reply was the `k`th to leave, the client can therefore have sent `G + k - 1` Calls at most: Call `G + k` proves
+//! that it has the reply. The transport calculates that number with the highest grant that ever left
+//! ([`ReplyWindow::advance`]). TCP grants no credits, so a configured number of Calls takes their place.
 //!
 //! | a reply is | from | to |
 //! | --- | --- | --- |
-//! | awaited | the end of its execution, by a connection that is open | its proof, or the end of the connection |
-//! | orphaned | the end of its connection | a repeat, which another connection awaits; or [`CacheLimits::age`] later |
-//! | proven | its proof | [`CacheLimits::age`] later, or until the memory is of better use |
+//! | awaited | the end of its execution, on an open connection | its proof, or the end of the connection |
+//! | orphaned | the end of its connection | a repeat, after which another connection awaits it; or [`CacheLimits::age`] later |
+//! | proven | its proof | [`CacheLimits::age`] later, or until the memory is needed |
 //!
-//! Nothing proves an orphan but its repeat: a client may send new Calls before it repeats old ones. Proven replies stay
-//! because an older connection can still hold a copy of a Call that has not been read.
+//! Only a repeat proves an orphan: a client may send new Calls before it repeats old ones. Proven replies stay because
+//! an older connection can still hold a copy of a Call that has not been read.
 //!
 //! # Memory
-//! [`CacheLimits::memory`] has two halves, one for [`Effect::Data`] and one for [`Effect::State`], so that any number of
-//! WRITEs leaves the reply of a REMOVE alone. In a full half proven replies go first, then others: each time the oldest of
-//! the address, or IPv6 network ([`Origin`](crate::Origin)), that holds most. So an address that holds no more than its equal part
-//! loses nothing to others. A reply that
-//! goes without proof or time is counted ([`CacheCounters::evicted`]) and logged: its repeat would be executed again.
+//! [`CacheLimits::memory`] has two halves, one for [`Effect::Data`] and one for [`Effect::State`], so that any number
+//! of WRITEs leaves the reply of a REMOVE alone. In a full half proven replies go first, then others. Each time the
+//! oldest reply goes of the address, or IPv6 network ([`Origin`](crate::Origin)), that holds most. So an address that
+//! holds no more than its equal part loses nothing to others. A reply that goes without proof, before its time, is
+//! counted ([`CacheCounters::evicted`]) and logged: its repeat would be executed again.
 //!
-//! *Who owns which buffer:* kept replies are copies, so that they never hold a pool buffer. *What happens on error:*
-//! an execution that is given up ([`Execution`] dropped) wakes all who wait for it with [`Outcome::Drop`]; the next
-//! repeat is then executed.
+//! *Buffers.* Kept replies are copies, so they never hold a pool buffer.
+//!
+//! *Errors.* An [`Execution`] that is dropped without an outcome wakes all that wait for it with [`Outcome::Drop`]; the
+//! next repeat is then executed.
 
 mod kept;
 mod shelf;
@@ -53,29 +54,30 @@ use crate::auth::Credential;
 use crate::dispatch::Outcome;
 use crate::program::Effect;
 
-/// Argument bytes that go into a call's checksum.
+/// Argument bytes that a call's checksum covers.
 pub const CHECKSUM_LEN: usize = 256;
 
 /// Bytes that a kept reply counts for beside its own length: keys, indexes, deadlines.
 pub const ENTRY_COST: usize = 1024;
 
-/// Time between two log lines about early evictions, at least.
+/// Least time between two log lines about early evictions.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// Bounds of a [`ReplyCache`]. Calls in progress are bounded by the credits of their connections, not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Memory of all kept replies, in bytes: each counts for its length and [`ENTRY_COST`]. One half is for
-    /// [`Effect::Data`], the other for [`Effect::State`].
+    /// Memory of all kept replies, in bytes: each counts for its length and [`ENTRY_COST`]. Half of it is for
+    /// [`Effect::Data`], the other half for [`Effect::State`].
     pub memory: usize,
-    /// Longest reply kept, in bytes. Of a longer one only the call is remembered: its repeat gets SYSTEM_ERR.
+    /// Longest reply kept, in bytes. Of a longer reply only the call is remembered: its repeat gets SYSTEM_ERR.
     pub reply_len: usize,
-    /// How long a reply is kept after its execution, after the end of the connection by which it left, and after its proof.
+    /// Time for which a reply is kept after its execution, after the end of the connection by which it left, and after
+    /// its proof.
     pub age: Duration,
 }
 
 impl CacheLimits {
-    /// Default of [`memory`](Self::memory): room for some 100,000 replies of NFS, three times the credits of 512
+    /// Default of [`memory`](Self::memory): enough for some 100,000 replies of NFS, three times the credits of 512
     /// connections with 64 each.
     pub const MEMORY: usize = 128 << 20;
     /// Default of [`reply_len`](Self::reply_len): the longest reply of a procedure of NFSv3 that is not idempotent has less
@@ -91,10 +93,10 @@ impl Default for CacheLimits {
     }
 }
 
-/// What a [`ReplyCache`] did since it was made.
+/// Counters of a [`ReplyCache`] since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounters {
-    /// Calls that were new.
+    /// New calls.
     pub executed: u64,
     /// Repeats that waited for a call in progress.
     pub waited: u64,
@@ -108,13 +110,13 @@ pub struct CacheCounters {
     pub proven: u64,
     /// Replies dropped without proof, when their time was over.
     pub expired: u64,
-    /// Replies dropped without proof and before their time, for want of memory.
+    /// Replies dropped without proof and before their time, because memory was needed.
     pub evicted: u64,
     /// Replies too long to be kept.
     pub too_long: u64,
 }
 
-/// By what a call is known again.
+/// The key that identifies a call and its repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheKey {
     peer: IpAddr,
@@ -124,13 +126,13 @@ pub struct CacheKey {
 }
 
 impl CacheKey {
-    /// The key of a call: `call` is program, version and procedure, `arguments` stands at the first argument. Who calls
-    /// counts too: nobody gets a reply that was made for another user of the same host.
+    /// Returns the key of a call. `call` is program, version and procedure; `arguments` stands at the first argument.
+    /// The caller's identity counts too, so a reply never goes to another user of the same host.
     pub fn new(peer: IpAddr, xid: u32, call: [u32; 3], credential: &Credential, arguments: &Decoder) -> Self {
-        // The same on every connection and for every form of the call: neither seed nor cut goes in.
+        // Every connection and every form of the call give one key: neither seed nor cut enters the hash.
         let mut hasher = DefaultHasher::new();
         hasher.write_u32(credential.flavor());
-        // Only what says who calls: the rest of a credential may change between a call and its repeat.
+        // Only the user's identity enters: the rest of a credential may change between a call and its repeat.
         if let Credential::Sys(user) = credential {
             hasher.write_u32(user.uid);
             hasher.write_u32(user.gid);
@@ -149,20 +151,20 @@ impl CacheKey {
     }
 }
 
-/// What to do about a call.
+/// The decision about a call.
 #[derive(Debug)]
 pub enum Admission {
-    /// It is new: execute it and say how it went.
+    /// The call is new: execute it and report the outcome.
     Execute(Execution),
-    /// It is in progress: wait for it.
+    /// The call is in progress: wait for it.
     Wait(Repeat),
-    /// It was executed: this is its reply.
+    /// The call was executed: this is its reply.
     Replay(Stream),
-    /// It was executed, but its reply was too long to be kept.
+    /// The call was executed, but its reply was too long to be kept.
     Refuse,
 }
 
-/// Names the [`ReplyWindow`] of a connection.
+/// The name of a connection's [`ReplyWindow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WindowId(u64);
 
@@ -171,18 +173,18 @@ struct State {
     running: HashMap<CacheKey, Arc<Slot>>,
     kept: Kept,
     next_window: u64,
-    /// The latest time that anybody told.
+    /// The latest time that a caller gave.
     now: Option<Instant>,
     counters: CacheCounters,
-    /// Early evictions that were not logged yet, and when others were.
+    /// Early evictions that are not logged yet, and the time of the last log line.
     untold: u64,
     told: Option<Instant>,
 }
 
-/// The cache, shared by all connections of a server. See the module's introduction.
+/// The duplicate request cache, shared by all connections of a server. See the module's introduction.
 ///
-/// It knows the time from [`admit`](Self::admit) and [`expire`](Self::expire) only: what happens between two of these
-/// counts as having happened at the later one.
+/// The cache learns the time only from [`admit`](Self::admit) and [`expire`](Self::expire). An event between two of
+/// these calls counts as of the later one.
 #[derive(Debug)]
 pub struct ReplyCache {
     limits: CacheLimits,
@@ -190,7 +192,7 @@ pub struct ReplyCache {
 }
 
 impl ReplyCache {
-    /// An empty cache.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new(limits: CacheLimits) -> Self {
         let state = State {
@@ -205,37 +207,37 @@ impl ReplyCache {
         Self { limits, state: Mutex::new(state) }
     }
 
-    /// The limits it was made with.
+    /// Returns the limits of the cache.
     pub const fn limits(&self) -> &CacheLimits {
         &self.limits
     }
 
-    /// Calls whose replies are kept.
+    /// Returns the number of calls whose replies are kept.
     pub fn len(&self) -> usize {
         self.lock().kept.len()
     }
 
-    /// Whether no reply is kept.
+    /// Returns whether no reply is kept.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that all kept replies count for.
+    /// Returns the bytes that all kept replies count for.
     pub fn memory(&self) -> usize {
         self.lock().kept.memory()
     }
 
-    /// What it did up to now.
+    /// Returns the counters.
     pub fn counters(&self) -> CacheCounters {
         self.lock().counters
     }
 
-    /// Drops replies whose time is over. [`admit`](Self::admit) does it too; a server without calls may want to.
+    /// Drops replies whose time is over. [`admit`](Self::admit) does so too; a server without calls may call this.
     pub fn expire(&self, now: Instant) {
         self.lock().expire(now);
     }
 
-    /// The window of a connection that begins.
+    /// Opens the window of a new connection.
     pub fn window(self: &Arc<Self>) -> ReplyWindow {
         let mut state = self.lock();
         let id = WindowId(state.next_window);
@@ -244,8 +246,8 @@ impl ReplyCache {
         ReplyWindow { cache: Arc::clone(self), id, next: u64::MAX }
     }
 
-    /// Looks a call up that arrived at `now`, and notes it as in progress if it is new. `window` is that of the connection
-    /// that brought it; without one, its reply is kept for [`CacheLimits::age`].
+    /// Looks up a call that arrived at `now`, and notes the call as in progress if it is new. `window` is that of the
+    /// connection that brought the call; without a window, the reply is kept for [`CacheLimits::age`].
     pub fn admit(
         self: &Arc<Self>,
         key: CacheKey,
@@ -313,13 +315,13 @@ impl Default for ReplyCache {
 
 impl State {
     fn expire(&mut self, now: Instant) {
-        // Connections read their clocks each for itself.
+        // Each connection reads its own clock, so a time may be earlier than the last.
         let now = *self.now.insert(self.now.map_or(now, |before| before.max(now)));
         let Unproven(expired) = self.kept.expire(now);
         self.counters.expired += expired;
     }
 
-    /// A reply went too early.
+    /// Counts a reply that went too early, and logs it once a second.
     fn evicted(&mut self, peer: IpAddr) {
         self.counters.evicted += 1;
         self.untold += 1;
@@ -338,25 +340,25 @@ impl State {
     }
 }
 
-/// The replies of one open connection that its client may not have received; see the module's introduction. Dropping it is
-/// the end of the connection.
+/// The replies of one open connection that its client may not have received; see the module's introduction. Dropping
+/// the window means the end of the connection.
 #[derive(Debug)]
 pub struct ReplyWindow {
     cache: Arc<ReplyCache>,
     id: WindowId,
-    /// The number of Calls that proves something next.
+    /// The number of Calls that proves the next reply.
     next: u64,
 }
 
 impl ReplyWindow {
-    /// The name by which [`ReplyCache::admit`] knows it.
+    /// Returns the name by which [`ReplyCache::admit`] knows the window.
     #[must_use]
     pub const fn id(&self) -> WindowId {
         self.id
     }
 
-    /// So many Calls of all kinds have come by this connection, and these replies have left since the last time, in this
-    /// order. With each goes the number of Calls that proves it. Replies that are not kept are ignored.
+    /// Notes the Calls of all kinds that have come by this connection, and the replies that have left since the last
+    /// time, in order. Each reply comes with the number of Calls that proves it. Replies that are not kept are ignored.
     pub fn advance(&mut self, calls: u64, left: impl IntoIterator<Item = (CacheKey, u64)>) {
         let mut left = left.into_iter().peekable();
         if left.peek().is_none() && calls < self.next {
@@ -368,7 +370,7 @@ impl ReplyWindow {
         }
         let (proven, next) = state.kept.prove(self.id, calls);
         state.counters.proven += proven;
-        // Proven replies have less room.
+        // Proven replies may take less memory.
         for effect in [Effect::Data, Effect::State] {
             for evicted in state.kept.make_room(effect) {
                 state.evicted(evicted.peer);
@@ -385,8 +387,8 @@ impl Drop for ReplyWindow {
     }
 }
 
-/// The duty to execute a call once and to say how it went. Dropped without that, the call counts as not executed and
-/// those who wait get [`Outcome::Drop`].
+/// The duty to execute a call once and to report its outcome. If it is dropped without that, the call counts as not
+/// executed, and all that wait get [`Outcome::Drop`].
 #[derive(Debug)]
 pub struct Execution {
     cache: Arc<ReplyCache>,
@@ -397,7 +399,7 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Gives the outcome to all who wait, and keeps it if it is a reply.
+    /// Gives the outcome to all that wait, and keeps it if it is a reply.
     pub fn complete(mut self, outcome: &Outcome) {
         if let Outcome::Reply(reply) = outcome {
             self.cache.keep(&self, reply);

@@ -1,15 +1,17 @@
-//! From a received call message to its reply; the same for RDMA and TCP.
+//! Dispatch of a received call message to its program, and its reply, for RDMA and TCP alike.
 //!
-//! The dispatcher checks in this order: RPC version, credential, whether the caller may claim it, program, version, procedure,
-//! protection where the procedure requires it; the program then decodes its arguments. Procedure 0 of every program takes and returns nothing, needs no credential (RFC 5531 §12) and is
-//! answered here. A call of a procedure that is not [`Effect::Idempotent`] passes the [`ReplyCache`].
+//! The dispatcher checks in this order: RPC version, credential, whether the caller may claim it, program, version,
+//! procedure, and protection if the procedure requires it. The program then decodes its arguments. Procedure 0 of every
+//! program takes and returns nothing, needs no credential (RFC 5531 §12) and is answered here. A call of a procedure
+//! that is not [`Effect::Idempotent`] passes the [`ReplyCache`].
 //!
-//! *Who owns which buffer:* the message belongs to the decoder that goes to the program; the reply is the caller's.
-//! *What happens on error:* every fault of a call becomes an [`Outcome`]; nothing here ends a connection.
+//! *Buffers.* The message belongs to the decoder that goes to the program; the reply belongs to the caller.
 //!
-//! A [`DispatchFuture`] must be driven to its end even if the connection that brought the call is lost: the caller
-//! retransmits on another one and waits there for the same execution. If it is dropped anyway, those who wait get
-//! [`Outcome::Drop`], and the call may be executed again.
+//! *Errors.* Every fault of a call becomes an [`Outcome`]; nothing here ends a connection.
+//!
+//! A [`DispatchFuture`] must be driven to its end even if the connection that brought the call is lost. The client
+//! retransmits on another connection and waits there for this execution. If the future is dropped anyway, the waiting
+//! repeats get [`Outcome::Drop`], and the call may be executed again.
 //!
 //! ```
 //! use std::ops::RangeInclusive;
@@ -92,36 +94,37 @@ use crate::program::{
     Attached, CallContext, CallFailure, Effect, Program, ResponseFuture, TransportKind, accepted_by_default,
 };
 
-/// What to do about a received message.
+/// The decision about a received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Send this reply message.
     Reply(Stream),
-    /// A chunk stands where the program allows none: `RDMA_ERROR` with `ERR_CHUNK` (RFC 8166 §4.5.2). A transport
+    /// A chunk stands where the program allows none: send `RDMA_ERROR` with `ERR_CHUNK` (RFC 8166 §4.5.2). A transport
     /// without chunks never gets this.
     ChunkViolation(DecodeError),
     /// Send nothing.
     Drop,
 }
 
-/// Where a message came from.
+/// The sender of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The peer's address. Without one the reply cache can't know its calls again and is passed by.
+    /// The peer's address. Without an address the reply cache cannot recognize its calls and is not used.
     pub address: Option<SocketAddr>,
-    /// By what the message came.
+    /// The transport of the message.
     pub transport: TransportKind,
-    /// The window of its connection in the reply cache ([`ReplyCache::window`]). Without one, replies are kept for a time.
+    /// The window of the connection in the reply cache ([`ReplyCache::window`]). Without a window, replies are kept for
+    /// a time.
     pub window: Option<WindowId>,
-    /// What handlers get with each call ([`CallContext::attached`]).
+    /// The value that handlers get with each call ([`CallContext::attached`]).
     pub attached: Option<Attached>,
-    /// The user at the other end of the connection, if the transport knows: of this machine then. Unless that is user 0, such a
+    /// The user of this machine at the other end of the connection, if the transport knows. Unless that is user 0, the
     /// caller may claim no other user by AUTH_SYS: AUTH_TOOWEAK.
     pub owner: Option<u32>,
 }
 
 impl Peer {
-    /// Whether the owner of the connection may send this credential.
+    /// Returns whether the owner of the connection may send this credential.
     fn may_claim(&self, credential: &Credential) -> bool {
         match (self.owner, credential) {
             (None | Some(0), _) => true,
@@ -131,11 +134,11 @@ impl Peer {
     }
 }
 
-/// Why a program was not registered.
+/// The reason why a program was not registered.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The program's range of versions holds none.
+    /// The program's range of versions is empty.
     #[error("program {program} offers no version")]
     NoVersion {
         /// Program number.
@@ -159,12 +162,12 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// A dispatcher without programs.
+    /// Creates a dispatcher without programs.
     pub fn new(cache: Arc<ReplyCache>) -> Self {
         Self { programs: BTreeMap::new(), cache, integrity: None }
     }
 
-    /// Adds a program. Several with one number may serve different versions of it.
+    /// Adds a program. Several programs with one number may serve different versions of it.
     pub fn register(&mut self, program: Arc<dyn Program>) -> Result<(), RegisterError> {
         let number = program.number();
         let versions = program.versions();
@@ -182,23 +185,23 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Knows this flavour from now on. Programs still say whether they accept it.
+    /// Adds support for this flavour. Each program still decides whether it accepts the flavour.
     pub fn protect(&mut self, flavor: Arc<dyn Integrity>) {
         self.integrity = Some(flavor);
     }
 
-    /// The programs registered, in no order: to announce them, or for statistics.
+    /// Returns the registered programs, in no order: to announce them, or for statistics.
     pub fn programs(&self) -> impl Iterator<Item = &Arc<dyn Program>> {
         self.programs.values().flatten()
     }
 
-    /// The reply cache.
+    /// Returns the reply cache.
     pub const fn cache(&self) -> &Arc<ReplyCache> {
         &self.cache
     }
 
-    /// Serves one message. `message` stands at the XID. The program is called before this returns; the future ends
-    /// when its reply is ready, see the module's introduction.
+    /// Serves one message. `message` stands at the XID. The program is called before this returns; the future ends when
+    /// the reply is ready, see the module's introduction.
     pub fn dispatch(&self, peer: Peer, mut message: Decoder, now: Instant) -> DispatchFuture {
         let header = match CallHeader::read(&mut message) {
             Ok(header) => header,
@@ -228,8 +231,8 @@ impl Dispatcher {
         let CallHeader { xid, program: number, version, procedure, credential, .. } = header;
         let served = self.programs.get(&number);
         let credential = if procedure == 0 && credential.flavor != flavor::RPCSEC_GSS {
-            // RFC 5531 §12: procedure 0 requires no authentication. By RPCSEC_GSS it isn't that procedure but makes a
-            // context (RFC 2203 §5.2.2).
+            // RFC 5531 §12: procedure 0 requires no authentication. Under RPCSEC_GSS, procedure 0 creates a context
+            // instead (RFC 2203 §5.2.2).
             Credential::None
         } else {
             let auth_error = |stat| Failure::Denied(RejectReason::AuthError(stat));
@@ -314,7 +317,7 @@ impl Dispatcher {
     }
 }
 
-/// Why there are no results, before the reply is made of it.
+/// The reason why there are no results, before it becomes a reply.
 enum Failure {
     Denied(RejectReason),
     Accepted(AcceptStat),
@@ -369,8 +372,8 @@ fn reply(header: &ReplyHeader, results: Stream) -> Outcome {
     )
 }
 
-/// AUTH_SHORT is only ours to understand if we gave it out; the client then goes back to AUTH_SYS (RFC 5531
-/// Appendix A).
+/// Returns the status for a refused flavour. A server understands AUTH_SHORT only if it issued it; the client then goes
+/// back to AUTH_SYS (RFC 5531 Appendix A).
 const fn refusal_of(flavor: u32) -> AuthStat {
     if flavor == flavor::AUTH_SHORT { AuthStat::RejectedCred } else { AuthStat::BadCred }
 }
@@ -384,18 +387,18 @@ fn version_mismatch(served: &[Arc<dyn Program>]) -> AcceptStat {
 enum State {
     /// Decided without the program.
     Ready(Option<Outcome>),
-    /// The program is at it.
+    /// The program is serving the call.
     Running {
         xid: u32,
         response: ResponseFuture,
         execution: Option<Execution>,
         integrity: Option<Arc<dyn Integrity>>,
     },
-    /// Another future runs the same call.
+    /// Another future runs the call.
     Repeat(Repeat),
 }
 
-/// Resolves to the [`Outcome`] of one message. Not to be polled after that.
+/// A future that resolves to the [`Outcome`] of one message. Must not be polled after that.
 pub struct DispatchFuture {
     state: State,
     key: Option<CacheKey>,
@@ -406,7 +409,7 @@ impl DispatchFuture {
         Self { state: State::Ready(Some(outcome)), key: None }
     }
 
-    /// By what the reply cache knows the call, if the call passes it: for
+    /// Returns the key of the call in the reply cache, if the call passes the cache: for
     /// [`ReplyWindow::advance`](crate::ReplyWindow::advance) when the reply leaves.
     #[must_use]
     pub const fn key(&self) -> Option<CacheKey> {

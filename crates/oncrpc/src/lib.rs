@@ -4,19 +4,21 @@
 //! | --- | --- |
 //! | [`message`] | call and reply headers with every accept and reject status (RFC 5531 §9) |
 //! | [`auth`] | `opaque_auth`, AUTH_NONE and AUTH_SYS (RFC 5531 §8.2, Appendix A) |
-//! | [`program`] | what a program implements to be called |
-//! | [`integrity`] | flavours that protect calls and replies from being changed |
-//! | [`dispatch`] | from a received call message to the reply, the same for RDMA and TCP |
+//! | [`program`] | the trait that a program implements |
+//! | [`integrity`] | flavours that protect calls and replies against changes |
+//! | [`dispatch`] | from a received call message to its reply, for RDMA and TCP alike |
 //! | [`cache`] | duplicate requests: one execution, one reply |
-//! | [`origin`] | addresses that count as one client where something is bounded |
+//! | [`origin`] | addresses that count as one client for limits |
 //! | [`record`] | record marking for byte streams (RFC 5531 §11) |
 //! | [`rpcbind`] | registration and lookup (RFC 1833), universal addresses (RFC 5665) |
 //!
-//! Nothing here opens a socket, starts a thread or reads a clock: bytes and the time are arguments. *Who owns which
-//! buffer:* arguments are slices of the received message, results are the pieces of an XDR
-//! [`Stream`](rpcrdma_xdr::Stream); the reply cache copies the small replies that it keeps. *What happens on error:* a
-//! call that can't be served becomes the reply that RFC 5531 has for it ([`CallFailure`]); a message that is no call
-//! is dropped.
+//! Nothing here opens a socket, starts a thread or reads a clock: bytes and the time are arguments.
+//!
+//! *Buffers.* Arguments are slices of the received message, and results are the pieces of an XDR
+//! [`Stream`](rpcrdma_xdr::Stream). The reply cache copies the small replies that it keeps.
+//!
+//! *Errors.* A call that can't be served becomes the error reply that RFC 5531 has for it ([`CallFailure`]). A message
+//! that is no call is dropped.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod auth;

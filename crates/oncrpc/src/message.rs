@@ -1,7 +1,7 @@
 //! Call and reply headers (RFC 5531 §9).
 //!
-//! A header is what stands in front of the arguments or results; those follow in the same stream and are not looked
-//! at here. A call header that can't be accepted says, where RFC 5531 has one, which reply it gets.
+//! A header precedes the arguments or results in the stream, which are not examined here. The error of a call header
+//! that can't be accepted names the reply that RFC 5531 has for it, if any.
 
 use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Stream, Xdr};
 use thiserror::Error;
@@ -18,7 +18,7 @@ pub const CALL: u32 = 0;
 /// `msg_type` of a reply.
 pub const REPLY: u32 = 1;
 
-/// What stands in front of a call's arguments; `rpcvers` is [`RPC_VERSION`].
+/// The header of a call; `rpcvers` is [`RPC_VERSION`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallHeader {
     /// Matches the reply to the call; not a sequence number.
@@ -29,25 +29,25 @@ pub struct CallHeader {
     pub version: u32,
     /// Procedure of that version.
     pub procedure: u32,
-    /// Who calls.
+    /// The caller's identity.
     pub credential: OpaqueAuth,
     /// Proof of the credential.
     pub verifier: OpaqueAuth,
 }
 
-/// Why a message isn't a call that could be served.
+/// The reason why a message isn't a call that could be served.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallHeaderError {
     /// The message ends inside its header, or a chunk stands in it.
     #[error("no RPC call header: {0}")]
     Malformed(#[from] DecodeError),
-    /// The message is a reply, or nothing known.
+    /// The message is a reply, or of an unknown type.
     #[error("message type {message_type} with XID {xid:#010x} where a call (0) is expected")]
     NotACall {
         /// First word of the message.
         xid: u32,
-        /// What was seen.
+        /// The message type.
         message_type: u32,
     },
     /// Another version of the RPC protocol.
@@ -55,7 +55,7 @@ pub enum CallHeaderError {
     RpcVersion {
         /// XID of the call.
         xid: u32,
-        /// What was seen.
+        /// The version.
         version: u32,
     },
     /// The credential is too long.
@@ -63,7 +63,7 @@ pub enum CallHeaderError {
     CredentialTooLong {
         /// XID of the call.
         xid: u32,
-        /// What was seen, in bytes.
+        /// Its length, in bytes.
         length: usize,
     },
     /// The verifier is too long.
@@ -71,13 +71,13 @@ pub enum CallHeaderError {
     VerifierTooLong {
         /// XID of the call.
         xid: u32,
-        /// What was seen, in bytes.
+        /// Its length, in bytes.
         length: usize,
     },
 }
 
 impl CallHeaderError {
-    /// The reply that RFC 5531 §9 has for it; none if the message is to be dropped.
+    /// Returns the reply that RFC 5531 §9 has for this error; `None` if the message is to be dropped.
     pub fn reply(&self) -> Option<ReplyHeader> {
         let (xid, reason) = match *self {
             Self::Malformed(_) | Self::NotACall { .. } => return None,
@@ -92,7 +92,7 @@ impl CallHeaderError {
 }
 
 impl CallHeader {
-    /// A call message: this header, then `arguments`.
+    /// Returns a call message: this header, then `arguments`.
     pub fn with_arguments(&self, arguments: Stream) -> Result<Stream, EncodeError> {
         let mut encoder = Encoder::new();
         self.encode(&mut encoder)?;
@@ -119,7 +119,7 @@ impl CallHeader {
     }
 }
 
-/// RFC 5531 §8.2: the body has at most 400 bytes.
+/// Reads credential or verifier. RFC 5531 §8.2: the body has at most 400 bytes.
 fn read_auth(
     decoder: &mut Decoder,
     too_long: impl FnOnce(usize) -> CallHeaderError,
@@ -140,7 +140,7 @@ impl Encode for CallHeader {
     }
 }
 
-/// [`CallHeader::read`] for those to whom every refusal is alike.
+/// Decodes as [`CallHeader::read`] does, for callers that do not distinguish the reasons for a refusal.
 impl Decode for CallHeader {
     const MIN_LEN: usize = 40;
 
@@ -155,12 +155,12 @@ impl Decode for CallHeader {
     }
 }
 
-/// What stands in front of a reply's results.
+/// The header of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyHeader {
     /// XID of the call.
     pub xid: u32,
-    /// Accepted or denied.
+    /// The call's acceptance or denial.
     pub body: ReplyBody,
 }
 
@@ -170,17 +170,17 @@ pub enum ReplyBody {
     /// MSG_ACCEPTED: the caller was recognised.
     #[xdr(value = 0)]
     Accepted {
-        /// By which the server proves itself.
+        /// The server's proof of its identity.
         verifier: OpaqueAuth,
-        /// How the call went.
+        /// The status of the call.
         status: AcceptStat,
     },
-    /// MSG_DENIED: the call was not looked at.
+    /// MSG_DENIED: the call was not examined.
     #[xdr(value = 1)]
     Denied(RejectReason),
 }
 
-/// `accept_stat` with what belongs to it (RFC 5531 §9).
+/// `accept_stat` with its data (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub enum AcceptStat {
     /// SUCCESS: the results follow.
@@ -189,7 +189,7 @@ pub enum AcceptStat {
     /// PROG_UNAVAIL: no such program here.
     #[xdr(value = 1)]
     ProgramUnavailable,
-    /// PROG_MISMATCH: not in this version.
+    /// PROG_MISMATCH: the program has no such version here.
     #[xdr(value = 2)]
     ProgramMismatch {
         /// Lowest version supported.
@@ -203,7 +203,7 @@ pub enum AcceptStat {
     /// GARBAGE_ARGS: the arguments don't decode.
     #[xdr(value = 4)]
     GarbageArguments,
-    /// SYSTEM_ERR: the server could not do it.
+    /// SYSTEM_ERR: the server had an error of its own.
     #[xdr(value = 5)]
     SystemError,
 }
@@ -272,12 +272,12 @@ pub enum AuthStat {
     /// RPCSEC_GSS_CTXPROBLEM: problem with the context.
     #[xdr(value = 14)]
     GssCtxProblem,
-    /// A value assigned later; RFC 5531 Appendix B lets there be more.
+    /// A value assigned later; RFC 5531 Appendix B allows more.
     #[xdr(default)]
     Other(u32),
 }
 
-/// A reply that says why there are no results.
+/// The reason that a reply gives for the lack of results.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
@@ -315,17 +315,17 @@ pub enum Refused {
 }
 
 impl ReplyHeader {
-    /// The header of an accepted call, with the empty verifier of AUTH_NONE and AUTH_SYS.
+    /// Returns the header of an accepted call, with the empty verifier of AUTH_NONE and AUTH_SYS.
     pub const fn accepted(xid: u32, status: AcceptStat) -> Self {
         Self { xid, body: ReplyBody::Accepted { verifier: OpaqueAuth::none(), status } }
     }
 
-    /// The header of a denied call.
+    /// Returns the header of a denied call.
     pub const fn denied(xid: u32, reason: RejectReason) -> Self {
         Self { xid, body: ReplyBody::Denied(reason) }
     }
 
-    /// Whether results follow; else why not.
+    /// Checks that results follow; otherwise returns the reason why not.
     pub const fn success(&self) -> Result<(), Refused> {
         let refused = match self.body {
             ReplyBody::Accepted { status, .. } => match status {
@@ -342,7 +342,7 @@ impl ReplyHeader {
         Err(refused)
     }
 
-    /// A reply message: this header, then `results`.
+    /// Returns a reply message: this header, then `results`.
     pub fn with_results(&self, results: Stream) -> Result<Stream, EncodeError> {
         let mut encoder = Encoder::new();
         self.encode(&mut encoder)?;

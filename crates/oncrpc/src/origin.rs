@@ -1,4 +1,4 @@
-//! [`Origin`]: addresses that count as one client wherever something is bounded for each address.
+//! [`Origin`]: addresses that count as one client wherever a limit holds for each address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,21 +6,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Bits of an IPv6 address that name its network (RFC 4291 §2.5.1). The other 64 are its host's choice.
 const NETWORK_BITS: u32 = 64;
 
-/// Where a peer comes from, for limits: an IPv4 address, all addresses of one IPv6 network of 64 bits, or all loopback addresses.
+/// The origin of a peer, for limits: an IPv4 address, all addresses of one IPv6 network of 64 bits, or all loopback
+/// addresses.
 ///
-/// A host has as many addresses of its IPv6 network as it likes, so a limit for each of them would be none. Hosts of one network
-/// therefore have one limit together. So have all hosts that come by link-local addresses, whatever their link. An IPv4 address on
-/// an IPv6 socket (RFC 4291 §2.5.5.2) is that IPv4 address.
+/// A host can have any number of addresses of its IPv6 network, so a limit for each of them would be none. Hosts of one
+/// network therefore share one limit. So do all hosts that come by link-local addresses, whatever their link. An IPv4
+/// address on an IPv6 socket (RFC 4291 §2.5.5.2) counts as that IPv4 address.
 ///
-/// Any user of this machine can bind sockets to each address of 127.0.0.0/8 (RFC 1122 §3.2.1.3 (g)). So all of them and `::1` are one
-/// origin, shown as 127.0.0.1.
+/// Any user of this machine can bind sockets to each address of 127.0.0.0/8 (RFC 1122 §3.2.1.3 (g)). So all of these
+/// addresses and `::1` are one origin, shown as 127.0.0.1.
 ///
-/// Not for questions of right or identity: whom an export admits, and whose a call is, is asked of the whole address.
+/// Decisions about rights or identity must not use an origin but the whole address: which clients an export admits, and
+/// to whom a call belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Origin(IpAddr);
 
 impl Origin {
-    /// The origin of an address.
+    /// Returns the origin of an address.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {

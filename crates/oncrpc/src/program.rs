@@ -1,9 +1,9 @@
-//! What a program implements to be called.
+//! The trait that a program implements to be called.
 //!
-//! A program gets its arguments as a [`Decoder`] that hands payloads out as slices of the message or of the chunks
-//! that carried them, and returns its results as a [`Stream`] of pieces. It never sees XIDs matched, headers encoded
-//! or duplicates detected. What it can't do it says by a [`CallFailure`], which becomes the reply that RFC 5531 has
-//! for it.
+//! A program gets its arguments as a [`Decoder`] that hands payloads out as slices of the message, or of the chunks
+//! that carried them. It returns its results as a [`Stream`] of pieces. Matching XIDs, encoding headers and detecting
+//! duplicates happen elsewhere. A program reports a failure as a [`CallFailure`], which becomes the reply that RFC 5531
+//! has for it.
 
 use std::any::Any;
 use std::fmt;
@@ -18,7 +18,7 @@ use thiserror::Error;
 use crate::auth::{Credential, flavor};
 use crate::message::AuthStat;
 
-/// By what a call came.
+/// The transport of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransportKind {
@@ -30,18 +30,18 @@ pub enum TransportKind {
     Sim,
 }
 
-/// Something that the transport attaches to the calls of a connection, for handlers that know what it is: for instance
-/// a way to call the peer back. Nothing here looks inside. Two are equal if they are the same thing.
+/// A value that the transport attaches to the calls of a connection, for handlers that know its type. It may be a way
+/// to call the peer back. This crate never looks inside. Two are equal if they share one value.
 #[derive(Clone)]
 pub struct Attached(Arc<dyn Any + Send + Sync>);
 
 impl Attached {
-    /// Wraps what is attached.
+    /// Wraps a value to be attached.
     pub fn new(value: impl Any + Send + Sync) -> Self {
         Self(Arc::new(value))
     }
 
-    /// What was wrapped, if it is of this type.
+    /// Returns the wrapped value, if it is of this type.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()
@@ -62,12 +62,12 @@ impl PartialEq for Attached {
 
 impl Eq for Attached {}
 
-/// Who calls what.
+/// The caller of a procedure, and the procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallContext {
     /// The peer's address, if the transport has one.
     pub peer: Option<SocketAddr>,
-    /// By what the call came.
+    /// The transport of the call.
     pub transport: TransportKind,
     /// The call's XID.
     pub xid: u32,
@@ -77,85 +77,88 @@ pub struct CallContext {
     pub version: u32,
     /// Procedure of that version.
     pub procedure: u32,
-    /// Who the caller claims to be.
+    /// The identity that the caller claims.
     pub credential: Credential,
-    /// What the transport attached.
+    /// The value that the transport attached.
     pub attached: Option<Attached>,
     /// The user at the other end, if the transport knows ([`Peer::owner`](crate::Peer::owner)).
     pub owner: Option<u32>,
 }
 
-/// Kind of change that the execution of a procedure makes. It decides whether the reply cache keeps the replies, and in which budget: many
-/// calls of one kind leave the replies of the other alone.
+/// The kind of change that the execution of a procedure makes. It decides whether the reply cache keeps the replies,
+/// and in which budget. Many calls of one kind do not displace the replies of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Nothing, or nothing that a second execution at any later time would do harm to. Replies are not kept.
+    /// No change, or none that would do harm if made again at any later time. Replies are not kept.
     Idempotent,
-    /// Contents, in bulk, for instance WRITE of NFS. A late second execution would undo what others wrote meanwhile.
+    /// A change of contents, in bulk, for instance WRITE of NFS. A late second execution would undo later writes by
+    /// others.
     Data,
-    /// Anything else, for instance REMOVE and RENAME of NFS. A second execution has another result, or does harm.
+    /// Any other change, for instance REMOVE and RENAME of NFS. A second execution has another result, or does harm.
     State,
 }
 
-/// A procedure's name and nature.
+/// A procedure's name and effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Procedure {
-    /// For logs and counters.
+    /// The name, for logs and counters.
     pub name: &'static str,
-    /// Kind of change that its execution makes.
+    /// The kind of change that the execution makes.
     pub effect: Effect,
 }
 
-/// Why a call has no results.
+/// The reason why a call has no results.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallFailure {
     /// The arguments don't decode: GARBAGE_ARGS, or `ERR_CHUNK` if the error is a chunk violation.
     #[error("arguments refused: {0}")]
     GarbageArgs(#[from] DecodeError),
-    /// The program could not do it: SYSTEM_ERR.
+    /// The program failed: SYSTEM_ERR.
     #[error("the program failed")]
     SystemError,
-    /// The results don't encode, a fault of the program: SYSTEM_ERR.
+    /// The results don't encode, which is a defect of the program: SYSTEM_ERR.
     #[error("results can't be encoded: {0}")]
     Results(#[from] EncodeError),
-    /// The caller may not: AUTH_ERROR.
+    /// The caller may not call this: AUTH_ERROR.
     #[error("caller refused: {0:?}")]
     Auth(AuthStat),
     /// There is no such procedure: PROC_UNAVAIL.
     #[error("no such procedure")]
     ProcedureUnavailable,
-    /// No reply at all. An RDMA connection closes for it, and the caller sends the call again (RFC 8166 §4.5.4).
+    /// The call gets no reply at all. An RDMA connection closes for that, and the caller sends the call again (RFC 8166
+    /// §4.5.4).
     #[error("call discarded")]
     Discard,
 }
 
-/// The results of a call, sooner or later.
+/// The future results of a call.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = Result<Stream, CallFailure>> + Send>>;
 
 /// A program that can be called: decodes arguments, does the work, encodes results.
 pub trait Program: Send + Sync + 'static {
-    /// The program number.
+    /// Returns the program number.
     fn number(&self) -> u32;
 
-    /// The versions served.
+    /// Returns the versions served.
     fn versions(&self) -> RangeInclusive<u32>;
 
-    /// The procedure with this number in this version, if there is one. Procedure 0 is answered without asking.
+    /// Returns the procedure with this number in this version, if there is one. Not called for procedure 0, which the
+    /// dispatcher answers.
     fn procedure(&self, version: u32, procedure: u32) -> Option<Procedure>;
 
-    /// Whether a credential of this flavour ([`flavor`]) is accepted: AUTH_NONE and AUTH_SYS unless said otherwise.
+    /// Returns whether a credential of this flavour ([`flavor`]) is accepted. By default AUTH_NONE and AUTH_SYS are.
     fn accepts_flavor(&self, flavor: u32) -> bool {
         accepted_by_default(flavor)
     }
 
-    /// Whether this procedure is only called under a flavour that protects the call
-    /// ([`Integrity`](crate::Integrity)); others get AUTH_TOOWEAK. No, unless said otherwise.
+    /// Returns whether this procedure is only called under a flavour that protects the call
+    /// ([`Integrity`](crate::Integrity)); other calls get AUTH_TOOWEAK. By default no procedure is.
     fn requires_integrity(&self, _version: u32, _procedure: u32) -> bool {
         false
     }
 
-    /// Serves one call. `arguments` stands at the first argument; what it leaves unread is the program's to refuse
+    /// Serves one call. `arguments` stands at the first argument. The program must refuse bytes left unread
     /// ([`Decoder::finish`]).
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture;
 }

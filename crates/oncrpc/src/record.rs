@@ -1,13 +1,14 @@
 //! Record marking: RPC messages on a byte stream such as TCP (RFC 5531 §11). RPC-over-RDMA doesn't use it.
 //!
-//! A record is one message, sent as fragments, each with a word in front: the highest bit marks the last fragment,
-//! the others hold its length. Both sides here are without I/O: a driver reads into [`RecordReader::buffer`] and asks
-//! for records, and sends what a [`RecordWriter`] shows as a [`Buf`], by vectored writes.
+//! A record is one message, sent as fragments, each with a word in front. The word's highest bit marks the last
+//! fragment, the others hold its length. Both sides here are without I/O. A driver reads into [`RecordReader::buffer`]
+//! and asks for records. It sends the bytes that a [`RecordWriter`] shows as a [`Buf`], by vectored writes.
 //!
-//! *Who owns which buffer:* the reader owns what was read; a record of one fragment is split off and handed out
-//! without a copy, the fragments of a longer one are copied together once. The writer shares the pieces of the
-//! message until they are sent. *What happens on error:* the stream can't be trusted any more, the connection is to be
-//! closed.
+//! *Buffers.* The reader owns the bytes read. A record of one fragment is split off and handed out without a copy; the
+//! fragments of a longer record are copied together once. The writer shares the pieces of the message until they are
+//! sent.
+//!
+//! *Errors.* The stream can't be trusted any more: the connection must be closed.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -16,42 +17,42 @@ use bytes::{Buf, Bytes, BytesMut};
 use rpcrdma_xdr::Stream;
 use thiserror::Error;
 
-/// Bytes of a fragment's header.
+/// Length of a fragment's header, in bytes.
 pub const HEADER_LEN: usize = 4;
 
-/// Longest fragment: 31 bits.
+/// Longest fragment, in bytes: 31 bits.
 pub const FRAGMENT_MAX: usize = 0x7fff_ffff;
 
 const LAST_FRAGMENT: u32 = 0x8000_0000;
 
-/// Room that the reader offers when it doesn't know how much comes, in bytes.
+/// Space that the reader offers when it doesn't know how much comes, in bytes.
 const READ_AHEAD: usize = 16 * 1024;
 
-/// What stands in front of a fragment.
+/// The header of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentHeader {
-    /// Bytes of the fragment, at most [`FRAGMENT_MAX`].
+    /// Length of the fragment, in bytes, at most [`FRAGMENT_MAX`].
     pub length: usize,
-    /// Whether the record ends with it.
+    /// Whether the fragment is the last of its record.
     pub last: bool,
 }
 
 impl FragmentHeader {
-    /// Reads the four bytes on the wire; every value has a meaning.
+    /// Decodes the four bytes on the wire; every value has a meaning.
     pub fn decode(bytes: [u8; HEADER_LEN]) -> Self {
         let word = u32::from_be_bytes(bytes);
         let length = usize::try_from(word & !LAST_FRAGMENT).unwrap_or(usize::MAX);
         Self { length, last: word & LAST_FRAGMENT != 0 }
     }
 
-    /// The four bytes on the wire. A longer `length` is written as [`FRAGMENT_MAX`].
+    /// Returns the four bytes on the wire. A longer `length` is written as [`FRAGMENT_MAX`].
     pub fn encode(self) -> [u8; HEADER_LEN] {
         let length = u32::try_from(self.length.min(FRAGMENT_MAX)).unwrap_or(!LAST_FRAGMENT);
         (length | if self.last { LAST_FRAGMENT } else { 0 }).to_be_bytes()
     }
 }
 
-/// What a reader accepts.
+/// The limits of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLimits {
     /// Longest record, in bytes without headers.
@@ -60,7 +61,7 @@ pub struct RecordLimits {
     pub fragments: usize,
 }
 
-/// Why a byte stream holds no records that could be accepted.
+/// The reason why a byte stream holds no acceptable records.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -86,8 +87,8 @@ pub enum RecordError {
     },
 }
 
-/// Takes records from a byte stream: read into [`buffer`](Self::buffer), then call
-/// [`next_record`](Self::next_record) until it has none; at the end of the stream [`finish`](Self::finish).
+/// A reader of records from a byte stream. Read into [`buffer`](Self::buffer), then call
+/// [`next_record`](Self::next_record) until it has none; at the end of the stream call [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct RecordReader {
     limits: RecordLimits,
@@ -99,13 +100,13 @@ pub struct RecordReader {
 }
 
 impl RecordReader {
-    /// A reader at the start of a stream.
+    /// Creates a reader at the start of a stream.
     pub fn new(limits: RecordLimits) -> Self {
         Self { limits, buffer: BytesMut::new(), fragment: None, fragments: 0, record: BytesMut::new() }
     }
 
-    /// Where to append what was read; has room for the rest of the fragment, whose length was checked. Memory that
-    /// nothing was written to costs the process no page.
+    /// Returns the buffer to which the driver appends bytes read. It has space for the rest of the fragment, whose
+    /// length was checked. Memory without data costs the process no page.
     pub fn buffer(&mut self) -> &mut BytesMut {
         let present = self.buffer.len();
         let missing = self.fragment.map_or(0, |fragment| fragment.length.saturating_sub(present));
@@ -117,7 +118,7 @@ impl RecordReader {
         &mut self.buffer
     }
 
-    /// The next whole record, if it has arrived.
+    /// Returns the next whole record, if it has arrived.
     pub fn next_record(&mut self) -> Result<Option<Bytes>, RecordError> {
         loop {
             let FragmentHeader { length, last } = match self.fragment {
@@ -144,7 +145,7 @@ impl RecordReader {
         }
     }
 
-    /// Takes a fragment's header from the buffer and checks what it announces.
+    /// Takes a fragment's header from the buffer and checks its length.
     fn header(&mut self) -> Result<Option<FragmentHeader>, RecordError> {
         let Some(&bytes) = self.buffer.first_chunk() else {
             return Ok(None);
@@ -163,7 +164,7 @@ impl RecordReader {
         Ok(Some(fragment))
     }
 
-    /// Whether the stream stands between two records, so that it may end here.
+    /// Returns whether the stream stands between two records, so that it may end here.
     pub fn is_idle(&self) -> bool {
         self.buffer.is_empty() && self.fragments == 0
     }
@@ -178,8 +179,8 @@ impl RecordReader {
     }
 }
 
-/// Messages on their way into a byte stream. As a [`Buf`] it shows header and pieces for vectored writes;
-/// [`advance`](Buf::advance) says what was sent.
+/// Messages on their way into a byte stream. As a [`Buf`], the writer shows header and pieces for vectored writes;
+/// [`advance`](Buf::advance) removes the bytes that were sent.
 #[derive(Debug, Default)]
 pub struct RecordWriter {
     parts: VecDeque<Bytes>,
@@ -187,7 +188,7 @@ pub struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// A writer with nothing to send.
+    /// Creates a writer with nothing to send.
     pub fn new() -> Self {
         Self::default()
     }
@@ -216,7 +217,7 @@ impl RecordWriter {
         }
     }
 
-    /// Adds the header of a fragment that takes as much as it may of the `left` bytes, and returns its length.
+    /// Adds the header of a fragment that takes as many of the `left` bytes as possible; returns its length.
     fn push_header(&mut self, left: usize, fragment_max: usize) -> usize {
         let length = left.min(fragment_max);
         let header = FragmentHeader { length, last: length == left };
@@ -224,7 +225,7 @@ impl RecordWriter {
         length
     }
 
-    /// Adds bytes of records whose headers are among them.
+    /// Adds bytes of records, their headers included.
     pub fn push_part(&mut self, part: Bytes) {
         if part.is_empty() {
             return;
@@ -248,7 +249,7 @@ impl Buf for RecordWriter {
         filled.count()
     }
 
-    /// What is more than [`remaining`](Buf::remaining) is ignored.
+    /// Removes sent bytes; a `count` beyond [`remaining`](Buf::remaining) counts as that.
     fn advance(&mut self, count: usize) {
         let mut count = count.min(self.remaining);
         self.remaining -= count;

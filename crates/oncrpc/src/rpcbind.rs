@@ -1,12 +1,12 @@
-//! rpcbind: on which address a program listens (RFC 1833).
+//! rpcbind: the addresses on which programs listen (RFC 1833).
 //!
-//! Message types of the procedures that servers and clients of other programs need, in versions 2 (the port mapper),
-//! 3 and 4, and two helpers without I/O: [`Registration`] makes the calls that announce a service, [`Lookup`] asks
-//! one question after the other until an address is found. Whoever uses them sends each [`Request`] to rpcbind over TCP
-//! and hands the results back. Addresses travel as universal addresses: [`uaddr`].
+//! The module has message types for versions 2 (the port mapper), 3 and 4, for the procedures that servers and clients
+//! of other programs need. Two helpers work without I/O. [`Registration`] makes the calls that announce a service, and
+//! [`Lookup`] asks one question after the other until an address is found. Their user sends each [`Request`] to rpcbind
+//! over TCP and hands the results back. Addresses travel as universal addresses: [`uaddr`].
 //!
-//! All memory is slices of the messages. Nothing here fails but the decoding of what rpcbind sent, which is bounded
-//! by [`STRING_MAX`] and [`ENTRIES_MAX`].
+//! All memory is slices of the messages. Only the decoding of rpcbind's answers can fail; it is bounded by
+//! [`STRING_MAX`] and [`ENTRIES_MAX`].
 
 use std::marker::PhantomData;
 
@@ -48,13 +48,13 @@ pub const IPPROTO_TCP: u32 = 6;
 pub mod procedure {
     /// Announces a service, all versions.
     pub const SET: u32 = 1;
-    /// Takes an announcement back, all versions.
+    /// Withdraws an announcement, all versions.
     pub const UNSET: u32 = 2;
     /// Asks for a port, version 2.
     pub const GETPORT: u32 = 3;
     /// Asks for a universal address, versions 3 and 4.
     pub const GETADDR: u32 = 3;
-    /// Lists everything announced, all versions.
+    /// Lists all announcements, all versions.
     pub const DUMP: u32 = 4;
     /// Asks for the addresses of a service on all transports, version 4.
     pub const GETADDRLIST: u32 = 11;
@@ -73,7 +73,7 @@ pub struct Mapping {
     pub port: u32,
 }
 
-/// `rpcb`: an announcement in versions 3 and 4. As the argument of a question, what isn't known stays empty.
+/// `rpcb`: an announcement in versions 3 and 4. As the argument of a question, unknown fields stay empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct Rpcb {
     /// Program number.
@@ -86,7 +86,7 @@ pub struct Rpcb {
     /// [`UniversalAddress`] of the service.
     #[xdr(max = STRING_MAX)]
     pub address: Text,
-    /// Who announced it.
+    /// The owner of the announcement.
     #[xdr(max = STRING_MAX)]
     pub owner: Text,
 }
@@ -143,65 +143,66 @@ impl<R: Decode> Request<R> {
         Ok(Self { version, procedure, arguments: encode(arguments)?, results: PhantomData })
     }
 
-    /// Reads the results of a successful reply to this call.
+    /// Decodes the results of a successful reply to this call.
     pub fn results(&self, results: Decoder) -> Result<R, DecodeError> {
         results.decode_all()
     }
 }
 
 impl Request<bool> {
-    /// Version 2 SET: whether the mapping was made. Refused if the tuple of program, version and protocol has one.
+    /// Returns version 2 SET, whose result is whether the mapping was made. Refused if the tuple of program, version
+    /// and protocol has a mapping.
     pub fn set_mapping(mapping: Mapping) -> Result<Self, EncodeError> {
         Self::new(VERSION_2, procedure::SET, &mapping)
     }
 
-    /// Version 2 UNSET: whether mappings were removed. Protocol and port are ignored.
+    /// Returns version 2 UNSET, whose result is whether mappings were removed. Protocol and port are ignored.
     pub fn unset_mapping(mapping: Mapping) -> Result<Self, EncodeError> {
         Self::new(VERSION_2, procedure::UNSET, &mapping)
     }
 
-    /// Version 3 or 4 SET: whether the announcement was made. Refused if the tuple of program, version and netid
-    /// has one.
+    /// Returns version 3 or 4 SET, whose result is whether the announcement was made. Refused if the tuple of program,
+    /// version and netid has an announcement.
     pub fn set(version: u32, announcement: &Rpcb) -> Result<Self, EncodeError> {
         Self::new(version, procedure::SET, announcement)
     }
 
-    /// Version 3 or 4 UNSET: whether announcements were removed. An empty netid means all.
+    /// Returns version 3 or 4 UNSET, whose result is whether announcements were removed. An empty netid means all.
     pub fn unset(version: u32, announcement: &Rpcb) -> Result<Self, EncodeError> {
         Self::new(version, procedure::UNSET, announcement)
     }
 }
 
 impl Request<u32> {
-    /// Version 2 GETPORT: the port, 0 if there is none.
+    /// Returns version 2 GETPORT, whose result is the port, 0 if there is none.
     pub fn getport(program: u32, version: u32, protocol: u32) -> Result<Self, EncodeError> {
         Self::new(VERSION_2, procedure::GETPORT, &Mapping { program, version, protocol, port: 0 })
     }
 }
 
 impl Request<AddressText> {
-    /// Version 3 or 4 GETADDR. rpcbind takes the netid from the transport the call comes by (RFC 1833 §2.2.1).
+    /// Returns version 3 or 4 GETADDR. rpcbind takes the netid from the transport of the call (RFC 1833 §2.2.1).
     pub fn getaddr(rpcbind: u32, service: &Rpcb) -> Result<Self, EncodeError> {
         Self::new(rpcbind, procedure::GETADDR, service)
     }
 }
 
 impl Request<MappingList> {
-    /// Version 2 DUMP.
+    /// Returns version 2 DUMP.
     pub fn dump_mappings() -> Result<Self, EncodeError> {
         Self::new(VERSION_2, procedure::DUMP, &())
     }
 }
 
 impl Request<RpcbList> {
-    /// Version 3 or 4 DUMP.
+    /// Returns version 3 or 4 DUMP.
     pub fn dump(rpcbind: u32) -> Result<Self, EncodeError> {
         Self::new(rpcbind, procedure::DUMP, &())
     }
 }
 
 impl Request<RpcbEntryList> {
-    /// Version 4 GETADDRLIST: the addresses of a service on all transports.
+    /// Returns version 4 GETADDRLIST, whose results are the addresses of a service on all transports.
     pub fn getaddrlist(service: &Rpcb) -> Result<Self, EncodeError> {
         Self::new(VERSION_4, procedure::GETADDRLIST, service)
     }

@@ -1,7 +1,9 @@
-//! [`Kept`]: the replies of executed calls, how long each stays, and what memory they take.
+//! [`Kept`]: the replies of executed calls, how long each stays, and how much memory they take.
 //!
-//! *Who owns which buffer:* replies are copied as they come. *What happens on error:* unknown keys and windows are ignored: a
-//! reply may have gone, and a connection may have ended, before anybody is told.
+//! *Buffers.* Replies are copied.
+//!
+//! *Errors.* Unknown keys and windows are ignored: a reply may have gone, and a connection may have ended, before its
+//! caller learns of that.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -13,7 +15,7 @@ use super::shelf::Shelf;
 use super::{CacheKey, ENTRY_COST, WindowId};
 use crate::program::Effect;
 
-/// Of a budget, proven replies may take one part in so many.
+/// Proven replies may take one part in this number of a budget.
 pub(super) const PROVEN_PART: usize = 16;
 
 #[derive(Debug)]
@@ -23,19 +25,19 @@ pub(super) struct Kept {
     state: Budget,
     windows: HashMap<WindowId, Window>,
     deadlines: BTreeMap<(Instant, u64), CacheKey>,
-    /// Replies whose time begins to run when a time is told next.
+    /// Replies whose time begins at the next time that a caller gives.
     undated: Vec<(CacheKey, u64)>,
     age: Duration,
     next: u64,
 }
 
-/// So many replies that nobody proved.
+/// A number of replies without proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unproven(pub(super) u64);
 
 #[derive(Debug)]
 struct Reply {
-    /// `None`: too long.
+    /// `None` if the reply was too long.
     stream: Option<Stream>,
     effect: Effect,
     number: u64,
@@ -55,15 +57,15 @@ enum Standing {
 struct Budget {
     limit: usize,
     proven: Shelf,
-    /// Awaited or orphaned.
+    /// Awaited or orphaned replies.
     unproven: Shelf,
 }
 
-/// A connection that is open.
+/// An open connection.
 #[derive(Debug, Default)]
 struct Window {
     awaited: HashSet<CacheKey>,
-    /// Those that have left, with the number of Calls that proves each, which only grows.
+    /// Replies that have left, with the number of Calls that proves each, which only grows.
     flying: VecDeque<(u64, u64, CacheKey)>,
 }
 
@@ -83,7 +85,7 @@ impl Budget {
         }
     }
 
-    /// Finds the reply that has to go next; says whether it is proven.
+    /// Finds the reply that has to go next; also returns whether it is proven.
     fn first_to_go(&self) -> Option<(CacheKey, bool)> {
         let full = self.cost() > self.limit;
         if full || self.proven.cost() > self.limit / PROVEN_PART {
@@ -116,7 +118,7 @@ impl Kept {
         self.data.cost() + self.state.cost()
     }
 
-    /// The reply of a call that was executed; `Some(None)` if it was too long.
+    /// Returns the reply of an executed call; `Some(None)` if it was too long.
     pub(super) fn get(&self, key: &CacheKey) -> Option<Option<&Stream>> {
         self.replies.get(key).map(|reply| reply.stream.as_ref())
     }
@@ -125,7 +127,7 @@ impl Kept {
         self.windows.insert(window, Window::default());
     }
 
-    /// The connection has ended: its replies wait for repeats on others.
+    /// Closes a window after the end of its connection: its replies wait for repeats on other connections.
     pub(super) fn close(&mut self, window: WindowId) {
         let Some(closed) = self.windows.remove(&window) else { return };
         for key in closed.awaited {
@@ -136,7 +138,7 @@ impl Kept {
         }
     }
 
-    /// Keeps the reply of an execution, or that there was one.
+    /// Keeps the reply of an execution, or only the fact that it was executed.
     pub(super) fn keep(
         &mut self,
         key: CacheKey,
@@ -160,7 +162,8 @@ impl Kept {
         self.replies.insert(key, Reply { stream, effect, number, cost, standing, deadline: None });
     }
 
-    /// A reply has left by this connection; a Call of this number proves it. An earlier connection does not matter any more.
+    /// Notes that a reply has left by this connection, to be proven by the Call of this number. Any earlier connection
+    /// no longer matters.
     pub(super) fn leave(&mut self, key: CacheKey, id: WindowId, proof: u64) {
         let Some(&Reply { number, standing, .. }) = self.replies.get(&key) else { return };
         if !self.windows.contains_key(&id) {
@@ -175,7 +178,8 @@ impl Kept {
         }
     }
 
-    /// So many Calls have come by this connection: how many replies that proves, and which number of Calls proves the next.
+    /// Notes the number of Calls that have come by this connection. Returns how many replies that proves, and the
+    /// number of Calls that proves the next.
     pub(super) fn prove(&mut self, id: WindowId, calls: u64) -> (u64, u64) {
         let mut proven = 0;
         loop {
@@ -193,7 +197,7 @@ impl Kept {
         }
     }
 
-    /// Gives a reply another standing.
+    /// Moves a reply to another standing.
     fn stand(&mut self, key: &CacheKey, standing: Standing) {
         let Some(reply) = self.replies.get_mut(key) else { return };
         let before = std::mem::replace(&mut reply.standing, standing);
@@ -223,7 +227,7 @@ impl Kept {
         for (key, number) in std::mem::take(&mut self.undated) {
             let Some(reply) = self.replies.get_mut(&key) else { continue };
             let runs = !matches!(reply.standing, Standing::Awaited(_)) && reply.deadline.is_none();
-            // Without a deadline that can be told it stays until the memory is of better use.
+            // A reply whose deadline is beyond the clock stays until the memory is needed.
             if reply.number == number
                 && runs
                 && let Some(deadline) = now.checked_add(self.age)
@@ -241,7 +245,7 @@ impl Kept {
         Unproven(unproven)
     }
 
-    /// Brings a budget back under its limit; says which calls lost their reply without a proof.
+    /// Brings a budget back under its limit; returns the calls that lost their reply without a proof.
     pub(super) fn make_room(&mut self, effect: Effect) -> Vec<CacheKey> {
         let mut early = Vec::new();
         while let Some((key, proven)) = self.budget(effect).first_to_go() {

@@ -1,6 +1,6 @@
-//! [`Shelf`]: kept replies by [`Origin`], and which of them goes first.
+//! [`Shelf`]: kept replies by [`Origin`], and the order in which they go.
 //!
-//! *What happens on error:* nothing here fails; a reply that is not there is not removed.
+//! *Errors.* Nothing here fails; removing a reply that is not there does nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,7 +11,7 @@ use crate::origin::Origin;
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     holdings: HashMap<Origin, Holding>,
-    /// Origins by what they hold.
+    /// Origins by the bytes that they hold.
     ranking: BTreeSet<(usize, Origin)>,
     cost: usize,
 }
@@ -23,7 +23,7 @@ struct Holding {
 }
 
 impl Shelf {
-    /// Bytes that all of it counts for.
+    /// Returns the bytes that all replies count for.
     pub(super) const fn cost(&self) -> usize {
         self.cost
     }
@@ -54,7 +54,7 @@ impl Shelf {
         }
     }
 
-    /// The oldest reply of the origin that holds most.
+    /// Returns the oldest reply of the origin that holds most.
     pub(super) fn first_to_go(&self) -> Option<CacheKey> {
         let (_, origin) = self.ranking.last()?;
         self.holdings.get(origin)?.keys.values().next().copied()

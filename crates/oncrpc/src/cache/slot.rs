@@ -1,6 +1,6 @@
-//! [`Slot`]: where those who wait for a call in progress meet its execution.
+//! [`Slot`]: the meeting point of an execution and the repeats that wait for it.
 //!
-//! *Who owns which buffer:* the outcome is shared. *What happens on error:* a dropped [`Repeat`] leaves no waker behind.
+//! *Buffers.* The outcome is shared. *Errors.* A dropped [`Repeat`] leaves no waker behind.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -33,11 +33,11 @@ impl Slot {
     }
 }
 
-/// Waits for the execution of the same call elsewhere; resolves to its outcome.
+/// A future that waits for the execution of the call elsewhere, and resolves to its outcome.
 #[derive(Debug)]
 pub struct Repeat {
     slot: Arc<Slot>,
-    /// Under which number our waker is kept.
+    /// The number under which our waker is kept.
     place: Option<u64>,
 }
 

@@ -1,8 +1,8 @@
-//! Finding a service: which question to ask rpcbind next.
+//! Lookup of a service: the order of questions to rpcbind.
 //!
-//! GETADDR answers only for the transport it is asked by (RFC 1833 §2.2.1), so an `rdma` address is asked for over TCP
-//! by GETADDRLIST, then by DUMP. For TCP, GETADDR comes first and version 2 GETPORT last. A question that rpcbind
-//! refuses or answers with nothing leads to the next; when none is left the service isn't announced.
+//! GETADDR answers only for the transport of the question (RFC 1833 §2.2.1). So an `rdma` address is asked for over TCP
+//! by GETADDRLIST, then by DUMP. For TCP, GETADDR comes first and version 2 GETPORT last. After a question that rpcbind
+//! refuses, or answers with nothing, comes the next. When none is left the service isn't announced.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,13 +23,13 @@ enum Question {
     GetPort,
 }
 
-/// Questions for TCP; version 2 knows no IPv6.
+/// Questions for TCP; version 2 has no IPv6.
 const TCP: &[Question] = &[Question::GetAddr(VERSION_4), Question::GetAddr(VERSION_3), Question::GetPort];
 const TCP6: &[Question] = &[Question::GetAddr(VERSION_4), Question::GetAddr(VERSION_3)];
 /// Questions for RPC-over-RDMA, asked over TCP.
 const RDMA: &[Question] = &[Question::GetAddrList, Question::Dump(VERSION_4), Question::Dump(VERSION_3)];
 
-/// Why a lookup ended without an address.
+/// The reason why a lookup ended without an address.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LookupError {
@@ -51,7 +51,7 @@ pub enum LookupError {
     Encode(#[from] EncodeError),
 }
 
-/// What to do next.
+/// The next step of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Call rpcbind, then hand the reply to [`Lookup::handle_results`] or [`Lookup::handle_refusal`].
@@ -67,7 +67,7 @@ pub enum Progress {
     Found(SocketAddr),
 }
 
-/// The search for one service. [`start`](Self::start) and the `handle_*` methods say what to do next.
+/// The search for one service. [`start`](Self::start) and the `handle_*` methods return the next step.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     program: u32,
@@ -79,8 +79,8 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// A search for `program` in `version` on the transport `netid` of the machine `host`, whose rpcbind is asked
-    /// over TCP. A service that listens on all addresses of the machine is taken to be at `host`.
+    /// Creates a search for `program` in `version` on the transport `netid` of the machine `host`, whose rpcbind is
+    /// asked over TCP. A service that listens on all addresses of the machine is assumed at `host`.
     pub fn new(program: u32, version: u32, netid: Netid, host: IpAddr) -> Self {
         let questions = match netid {
             Netid::Tcp => TCP,
@@ -90,17 +90,17 @@ impl Lookup {
         Self { program, version, netid, host, questions: questions.iter(), asked: None }
     }
 
-    /// The first question.
+    /// Returns the first question.
     pub fn start(&mut self) -> Result<Progress, LookupError> {
         self.ask()
     }
 
-    /// rpcbind refused the last question, for example because it doesn't know that version.
+    /// Returns the next question, after rpcbind refused the last: for example because it doesn't know that version.
     pub fn handle_refusal(&mut self) -> Result<Progress, LookupError> {
         self.ask()
     }
 
-    /// rpcbind answered the last question.
+    /// Takes rpcbind's answer to the last question; returns the next step.
     pub fn handle_results(&mut self, results: Decoder) -> Result<Progress, LookupError> {
         match self.answer(results)? {
             Some(address) => Ok(Progress::Found(address)),
@@ -128,7 +128,7 @@ impl Lookup {
         })
     }
 
-    /// The address in an answer, if there is one that can be used.
+    /// Returns the address in an answer, if there is one that can be used.
     fn answer(&self, results: Decoder) -> Result<Option<SocketAddr>, DecodeError> {
         let found = match self.asked {
             None => None,
@@ -157,7 +157,7 @@ impl Lookup {
         Ok(found.filter(|address| address.port() != 0))
     }
 
-    /// Address of the right family, its wildcard replaced by the machine asked.
+    /// Returns an address of the right family, with a wildcard replaced by the machine that was asked.
     fn usable(&self, text: &Text) -> Option<SocketAddr> {
         let UniversalAddress(mut address) = text.to_str()?.parse().ok()?;
         if address.ip().is_unspecified() {

@@ -1,4 +1,4 @@
-//! Announcing a service.
+//! Announcements of services.
 
 use std::net::SocketAddr;
 
@@ -6,8 +6,9 @@ use rpcrdma_xdr::EncodeError;
 
 use super::{IPPROTO_TCP, Mapping, Netid, Request, Rpcb, UniversalAddress, VERSION_2};
 
-/// A service to announce: [`unset`](Self::unset) what an earlier run left behind, [`set`](Self::set) when ready,
-/// [`unset`](Self::unset) at the end. rpcbind takes both only from the machine it runs on (RFC 1833 §2.2).
+/// A service to announce: [`unset`](Self::unset) removes announcements of an earlier run, [`set`](Self::set) announces
+/// the service when it is ready, and [`unset`](Self::unset) withdraws it at the end. rpcbind accepts both only from its
+/// own machine (RFC 1833 §2.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// Program number.
@@ -16,15 +17,15 @@ pub struct Registration {
     pub version: u32,
     /// The transport.
     pub netid: Netid,
-    /// Where the service listens.
+    /// The address on which the service listens.
     pub address: SocketAddr,
-    /// Name of the user who runs it; only that one may take the announcement back.
+    /// Name of the user who runs the service; only that user may withdraw the announcement.
     pub owner: String,
 }
 
 impl Registration {
-    /// The call that announces the service, to version `rpcbind` of rpcbind; its result says whether it did. None if
-    /// that version can't name the transport: version 2 knows TCP over IPv4 only.
+    /// Returns the call that announces the service, to version `rpcbind` of rpcbind; its result is whether rpcbind did.
+    /// `None` if that version can't name the transport: version 2 has TCP over IPv4 only.
     pub fn set(&self, rpcbind: u32) -> Result<Option<Request<bool>>, EncodeError> {
         if rpcbind == VERSION_2 {
             return self.mapping().map(Request::set_mapping).transpose();
@@ -32,7 +33,7 @@ impl Registration {
         Request::set(rpcbind, &self.announcement()).map(Some)
     }
 
-    /// The call that takes the announcement back; its result says whether there was one. None as for
+    /// Returns the call that withdraws the announcement; its result is whether there was one. `None` as for
     /// [`set`](Self::set).
     pub fn unset(&self, rpcbind: u32) -> Result<Option<Request<bool>>, EncodeError> {
         if rpcbind == VERSION_2 {
@@ -41,7 +42,7 @@ impl Registration {
         Request::unset(rpcbind, &self.announcement()).map(Some)
     }
 
-    /// The announcement, as versions 3 and 4 have it.
+    /// Returns the announcement in the form of versions 3 and 4.
     #[must_use]
     pub fn announcement(&self) -> Rpcb {
         Rpcb {
@@ -53,7 +54,7 @@ impl Registration {
         }
     }
 
-    /// The announcement, as version 2 has it, if it can name the transport.
+    /// Returns the announcement in the form of version 2, if that can name the transport.
     #[must_use]
     pub fn mapping(&self) -> Option<Mapping> {
         (self.netid == Netid::Tcp).then(|| Mapping {

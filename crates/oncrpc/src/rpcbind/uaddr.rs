@@ -1,7 +1,7 @@
 //! Universal addresses and netids (RFC 5665 §5.2.3, RFC 8166 §9).
 //!
-//! A universal address is the textual IP address with the port behind it as two decimal octets: 192.0.2.7 port 20049
-//! is `192.0.2.7.78.81`. It doesn't name the transport; the netid beside it does.
+//! A universal address is the textual IP address followed by the port as two decimal octets: 192.0.2.7 port 20049 is
+//! `192.0.2.7.78.81`. It doesn't name the transport; the netid beside it does.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The transports we name. Others exist; in lists they are passed over.
+/// The transports that this crate names. Lookups skip others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Netid {
     /// TCP over IPv4.
@@ -28,17 +28,17 @@ pub enum Netid {
 pub struct UnknownNetid(pub String);
 
 impl Netid {
-    /// TCP, or TCP over IPv6, by the address.
+    /// Returns TCP over IPv4 or IPv6, by the address.
     pub const fn tcp(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::Tcp } else { Self::Tcp6 }
     }
 
-    /// RPC-over-RDMA over IPv4 or IPv6, by the address.
+    /// Returns RPC-over-RDMA over IPv4 or IPv6, by the address.
     pub const fn rdma(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::Rdma } else { Self::Rdma6 }
     }
 
-    /// The name on the wire.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -48,12 +48,12 @@ impl Netid {
         }
     }
 
-    /// Whether addresses of this transport are IPv6 addresses.
+    /// Returns whether addresses of this transport are IPv6 addresses.
     pub const fn is_ipv6(self) -> bool {
         matches!(self, Self::Tcp6 | Self::Rdma6)
     }
 
-    /// Whether this is RPC-over-RDMA.
+    /// Returns whether this is RPC-over-RDMA.
     pub const fn is_rdma(self) -> bool {
         matches!(self, Self::Rdma | Self::Rdma6)
     }
@@ -76,11 +76,11 @@ impl FromStr for Netid {
     }
 }
 
-/// Why a text is no universal address of an IP transport.
+/// The reason why a text is no universal address of an IP transport.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UniversalAddressError {
-    /// There are no two octets of a port.
+    /// The two octets of the port are missing.
     #[error("universal address {0:?} does not end in .p1.p2, the octets of the port")]
     NoPort(String),
     /// A port's octet isn't a decimal number up to 255.
@@ -88,10 +88,10 @@ pub enum UniversalAddressError {
     PortOctet {
         /// The whole text.
         address: String,
-        /// The part of it.
+        /// The faulty part.
         octet: String,
     },
-    /// What stands before the port isn't an IP address.
+    /// The text before the port isn't an IP address.
     #[error("universal address {0:?} does not start with an IPv4 or IPv6 address")]
     Host(String),
 }
@@ -110,7 +110,7 @@ impl fmt::Display for UniversalAddress {
 impl FromStr for UniversalAddress {
     type Err = UniversalAddressError;
 
-    /// Reads all forms of RFC 5665 §5.2.3.3 and §5.2.3.4, compressed and mixed IPv6 ones too. An IPv6 zone is none.
+    /// Parses all forms of RFC 5665 §5.2.3.3 and §5.2.3.4, including compressed and mixed IPv6. IPv6 zones are refused.
     fn from_str(text: &str) -> Result<Self, UniversalAddressError> {
         let mut parts = text.rsplitn(3, '.');
         let (Some(low), Some(high), Some(host)) = (parts.next(), parts.next(), parts.next()) else {
@@ -122,7 +122,7 @@ impl FromStr for UniversalAddress {
                 || UniversalAddressError::PortOctet { address: text.to_owned(), octet: part.to_owned() };
             part.parse::<u8>().ok().filter(|_| decimal).ok_or_else(wrong)
         };
-        // `192.0.2.7` alone ends in two octets too, but leaves no address before them.
+        // `192.0.2.7` alone ends in two octets too, but then no address is left before them.
         let host = host
             .parse::<Ipv4Addr>()
             .map(IpAddr::V4)

@@ -1,15 +1,15 @@
-//! Histories: clients that call, lose connections and replies, connect again and repeat, in any order, with calls of all
-//! effects between. Nothing is executed twice, and if memory is too small for that, the cache says so.
+//! Histories of clients that call, lose connections and replies, connect again and repeat, in any order, with calls of
+//! all effects between. No call is executed twice, or the cache reports that its memory is too small.
 
 use std::collections::VecDeque;
 
 use super::*;
 
 const CLIENTS: usize = 2;
-/// Connections of a client at a time.
+/// Connections that a client has at a time.
 const CONNECTIONS: usize = 2;
 
-/// A call of a client; XIDs are places in the list.
+/// A call of a client; XIDs are indexes of the list.
 #[derive(Debug)]
 struct Called {
     effect: Effect,
@@ -22,7 +22,7 @@ struct Called {
 struct Connection {
     window: ReplyWindow,
     grant: u64,
-    /// Calls on their way, of this end.
+    /// Calls on their way from this end.
     calls: VecDeque<u32>,
     received: u64,
     in_service: Vec<(u32, Service)>,
@@ -42,7 +42,7 @@ enum Service {
 struct Client {
     calls: Vec<Called>,
     connections: Vec<Connection>,
-    /// Connections that are lost to the client, but not known as lost to the server.
+    /// Connections that the client has lost, but whose loss the server has not noticed.
     lost: Vec<Connection>,
     /// Calls to be sent again.
     repeats: Vec<u32>,
@@ -54,17 +54,17 @@ struct Client {
 enum Step {
     /// A new call, if the grant allows.
     Call(Effect),
-    /// A call is sent again, if there is one.
+    /// The client sends a call again, if there is one.
     Repeat(usize),
-    /// The server takes so many Calls.
+    /// The server takes this many Calls.
     Take(usize),
     /// The server ends an execution.
     Answer(usize),
-    /// The client takes so many replies.
+    /// The client takes this many replies.
     Receive(usize),
     /// Calls that are answered at once.
     Burst(Effect, u8),
-    /// The client loses a connection; the server gets what was on its way, or not.
+    /// The client loses a connection; the server gets the messages on their way, or not.
     Lose,
     /// The server takes a Call of a connection that the client has lost.
     TakeLate(usize),
@@ -196,7 +196,7 @@ impl Connection {
         }
     }
 
-    /// Calls without a reply are within the grant.
+    /// Returns whether another Call fits the grant.
     fn may_send(&self) -> bool {
         self.calls.len() + self.in_service.len() + self.replies.len() < usize::try_from(self.grant).unwrap()
     }
@@ -268,8 +268,8 @@ fn steps() -> impl Strategy<Value = Vec<(usize, usize, Step)>> {
 }
 
 proptest! {
-    /// With memory for all replies, no call is executed twice. Some copies of Calls come late, by connections that their client
-    /// has given up.
+    /// With memory for all replies, no call is executed twice. Some copies of Calls come late, by connections that
+    /// their client has given up.
     #[test]
     fn i8_no_history_executes_a_call_twice(steps in steps(), grant in 1u64..6) {
         let mut world = World::new(CacheLimits { memory: 1 << 30, ..CacheLimits::default() }, grant, true);
