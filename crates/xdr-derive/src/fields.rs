@@ -5,15 +5,15 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Expr, Fields, Index, Member, Type};
 
-/// How a field's content is laid out.
+/// The layout of a field's content.
 enum Form {
-    /// By the type's own `Encode` and `Decode`.
+    /// The form of the type's own `Encode` and `Decode`.
     Plain,
-    /// Count, then at most so many bytes or elements.
+    /// A count, then at most this many bytes or elements.
     Counted(Expr),
-    /// Count, then at most so many bytes, which may travel in a chunk.
+    /// A count, then at most this many bytes, which may travel in a chunk.
     Eligible(Expr),
-    /// Linked list, with a maximum or without.
+    /// A linked list, with or without a maximum.
     List(Option<Expr>),
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Statement that encodes the field; `place` is a reference to it.
+    /// Returns a statement that encodes the field; `place` is a reference to it.
     pub(crate) fn encode(&self, place: &Tokens) -> Tokens {
         let span = self.kind.span();
         match &self.form {
@@ -42,7 +42,7 @@ impl Field {
         }
     }
 
-    /// Member of a struct expression that decodes the field.
+    /// Returns a member of a struct expression, which decodes the field.
     pub(crate) fn decode_member(&self) -> Tokens {
         let (member, kind, span) = (&self.member, &self.kind, self.kind.span());
         let value = match &self.form {
@@ -61,7 +61,7 @@ impl Field {
         quote!(#member: #value)
     }
 
-    /// Whether no attribute changes the field's form.
+    /// Returns whether no attribute changes the field's form.
     pub(crate) const fn is_plain(&self) -> bool {
         matches!(self.form, Form::Plain)
     }
@@ -79,7 +79,7 @@ fn list_max(max: Option<&Expr>) -> Tokens {
     max.map_or_else(|| quote!(usize::MAX), |max| quote!(#max))
 }
 
-/// Fewest bytes of all fields together.
+/// Returns the fewest bytes of all fields together.
 pub(crate) fn min_len(fields: &[Field]) -> Tokens {
     let each = fields.iter().map(Field::min_len);
     quote!(0 #(+ #each)*)
@@ -124,7 +124,7 @@ fn form(attributes: &[Attribute]) -> syn::Result<Form> {
     }
 }
 
-/// For places where no `#[xdr(..)]` has a meaning.
+/// Refuses `#[xdr(..)]` where it has no meaning.
 pub(crate) fn refuse_attributes(attributes: &[Attribute]) -> syn::Result<()> {
     match attributes.iter().find(|attribute| attribute.path().is_ident("xdr")) {
         Some(attribute) => {

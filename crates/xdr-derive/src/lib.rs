@@ -1,8 +1,8 @@
-//! Derive macro for XDR types with limits and DDP-eligibility marks.
+//! Derive macro for XDR types with limits and marks of DDP-eligibility.
 //!
-//! `#[derive(Xdr)]` implements `Encode` and `Decode` of the crate `rpcrdma-xdr`, which re-exports it; generated code
-//! names that crate as `::rpcrdma_xdr`. It owns no data; a declaration that has no XDR form is a compile error at the
-//! place where it stands.
+//! `#[derive(Xdr)]` implements `Encode` and `Decode` of the crate `rpcrdma-xdr`, which re-exports the macro; generated
+//! code names that crate as `::rpcrdma_xdr`. The macro owns no data. A declaration without an XDR form is a compile
+//! error at its place.
 //!
 //! | declaration | XDR (RFC 4506) |
 //! | --- | --- |
@@ -27,14 +27,14 @@ mod enumeration;
 mod fields;
 mod union;
 
-/// Derives `Encode` and `Decode`; the crate's introduction lists what can be declared.
+/// Derives `Encode` and `Decode`; the crate's introduction lists the declarations.
 #[proc_macro_derive(Xdr, attributes(xdr))]
 pub fn derive_xdr(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Bodies of the functions to generate; they see `encoder` or `decoder`.
+/// Bodies of the functions to generate, in the scope of `encoder` or `decoder`.
 struct Codec {
     min_len: Tokens,
     encode: Tokens,
@@ -98,7 +98,7 @@ fn structure(declared: &syn::Fields) -> syn::Result<Codec> {
     })
 }
 
-/// The generics with `bound` on every type parameter.
+/// Returns the generics with `bound` on every type parameter.
 fn bound(generics: &Generics, bound: &dyn ToTokens) -> Generics {
     let mut bounded = generics.clone();
     for parameter in bounded.type_params_mut() {

@@ -1,5 +1,5 @@
-//! Discriminated unions (RFC 4506 §4.15): an arm for each value, and perhaps a default arm that keeps the value it was
-//! taken for.
+//! Discriminated unions (RFC 4506 §4.15): an arm for each value, and perhaps a default arm, which keeps its
+//! discriminant.
 
 use proc_macro2::{Ident, TokenStream as Tokens};
 use quote::{format_ident, quote};
@@ -20,7 +20,7 @@ struct Arm<'a> {
     fields: Vec<Field>,
 }
 
-/// Whether any variant says which discriminant it stands for.
+/// Returns whether any variant states its discriminant.
 pub(crate) fn is_union(data: &DataEnum) -> bool {
     data.variants.iter().any(|variant| variant.attrs.iter().any(|attribute| attribute.path().is_ident("xdr")))
 }
@@ -29,7 +29,7 @@ pub(crate) fn codec(name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
     let arms = data.variants.iter().map(read).collect::<syn::Result<Vec<_>>>()?;
     let text = name.to_string();
 
-    // Values as constants: they serve as patterns, and any constant expression may be a value.
+    // Values are constants: they serve as patterns, and any constant expression may be a value.
     let values: Vec<_> = arms
         .iter()
         .filter_map(|arm| match &arm.selector {
@@ -79,7 +79,7 @@ pub(crate) fn codec(name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
 }
 
 impl Arm<'_> {
-    /// Match arm that writes `head`, then the fields from number `skip` on.
+    /// Returns a match arm that writes `head`, then the fields from number `skip` on.
     fn encode(&self, head: &Tokens, skip: usize) -> Tokens {
         let name = self.name;
         let members = self.fields.iter().map(|field| &field.member);

@@ -1,10 +1,10 @@
-//! Reading items from a message, with or without chunks.
+//! Decoding items of a message, with or without chunks.
 //!
-//! The decoder owns what came inline and what came in chunks, and counts its position in the *unreduced* stream, as
+//! The decoder owns the inline part and the chunks of a message. It counts its position in the *unreduced* stream, as
 //! if nothing had been moved (RFC 8166 §3.4.5). Opaque items are handed out as slices of that memory. Only
-//! [`Decoder::payload`] looks into chunks: any other read that would pass a Read chunk is a chunk violation, reported
-//! there, and [`Decoder::finish`] reports what was never reached. Pad bytes are passed over, their content is not
-//! looked at. After an error the decoder is of no use.
+//! [`Decoder::payload`] looks into chunks. Any other read that would pass a Read chunk is a chunk violation, reported
+//! there; [`Decoder::finish`] reports chunks that were never reached. Pad bytes are skipped, and their content is
+//! ignored. After an error the decoder must not be used.
 
 use bytes::{Buf, Bytes, TryGetError};
 
@@ -15,16 +15,16 @@ mod chunks;
 pub use chunks::{ReadChunk, ReturnedChunk, WriteChunkRules};
 use chunks::{ReadChunks, WriteChunks};
 
-/// Bytes that were put in front of opaque data to align it, as RDMA_MSGP announces them (RFC 5666 §3.9).
+/// Bytes in front of opaque data that align it, as RDMA_MSGP announces them (RFC 5666 §3.9).
 ///
-/// They are no part of the unreduced stream: positions do not count them.
+/// The unreduced stream does not contain them, so positions do not count them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Padding {
     /// Variable-length opaque data starts at a multiple of this many bytes; 0 and 1 pad nothing.
     pub align: usize,
     /// Data of at least this many bytes is aligned. (RFC 5666 §3.9 says both "at or above" and "exceeds".)
     pub threshold: usize,
-    /// Bytes in front of the message that the alignment counts too.
+    /// Bytes in front of the message that count for the alignment.
     pub before: usize,
 }
 
@@ -32,11 +32,14 @@ pub struct Padding {
 #[derive(Clone, Copy, Debug)]
 struct Padded {
     rules: Padding,
-    /// Bytes inline, pads included.
+    /// Length of the inline part in bytes, pads included.
     total: usize,
 }
 
-/// Reads items one after the other; see the module's introduction.
+/// A reader of items of a message, one after the other.
+///
+/// It counts its position in the *unreduced* stream (RFC 8166 §3.4.5) and hands opaque items out as slices of the
+/// message. Only [`payload`](Self::payload) looks into chunks. After an error it must not be used.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     base: Bytes,
@@ -47,80 +50,80 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Reads a message that came in one run of memory: nothing was moved by chunks.
+    /// Creates a decoder of a message in one run of memory: nothing was moved by chunks.
     pub const fn new(base: Bytes) -> Self {
         Self { base, position: 0, read: ReadChunks::NONE, write: WriteChunks::NONE, padded: None }
     }
 
-    /// Reads a Call that was reduced: `base` is what came inline (or in the Position-Zero chunk), `chunks` the other
-    /// Read chunks, their segments joined, in ascending order of position. [`ReadChunk::check`] refuses a bad order
-    /// early; without it the first read that meets the bad chunk does.
+    /// Creates a decoder of a reduced Call. `base` is the inline part (or the Position-Zero chunk); `chunks` are the
+    /// other Read chunks, their segments joined, in ascending order of position. [`ReadChunk::check`] refuses a bad
+    /// order early; otherwise the first read that meets the bad chunk does.
     pub fn with_read_chunks(base: Bytes, chunks: Vec<ReadChunk>) -> Self {
         Self { read: ReadChunks::new(chunks), ..Self::new(base) }
     }
 
-    /// Reads a Reply whose DDP-eligible results may stand in the Write chunks that its Call offered: `chunks` in the
-    /// order of the Write list, one entry for each chunk offered.
+    /// Creates a decoder of a Reply whose DDP-eligible results may stand in the Write chunks that its Call offered.
+    /// `chunks` are in the order of the Write list, one entry for each chunk offered.
     pub fn with_write_chunks(base: Bytes, chunks: Vec<ReturnedChunk>) -> Self {
         Self { write: WriteChunks::new(chunks), ..Self::new(base) }
     }
 
-    /// Accepts Write chunks by other rules than RFC 8166's. Without Write chunks nothing changes.
+    /// Accepts Write chunks by other rules than RFC 8166's. Has no effect without Write chunks.
     pub fn accept(mut self, rules: WriteChunkRules) -> Self {
         self.write.rules = rules;
         self
     }
 
-    /// Takes items from these Read chunks too: a Reply whose Responder exposed results that no Write chunk was offered for
-    /// (RFC 5666 §3.4). Where one stands, no Write chunk is taken.
+    /// Takes items from these Read chunks too: for a Reply whose Responder exposed results without an offered Write
+    /// chunk (RFC 5666 §3.4). An item in a Read chunk takes no Write chunk.
     pub fn and_read_chunks(mut self, chunks: Vec<ReadChunk>) -> Self {
         self.read = ReadChunks::new(chunks);
         self
     }
 
-    /// Skips alignment in front of variable-length opaque data and strings. To be said before anything is read. What
-    /// [`peek`](Self::peek) shows then holds the skipped bytes.
+    /// Skips alignment in front of variable-length opaque data and strings. Must be called before anything is read. The
+    /// result of [`peek`](Self::peek) then contains the skipped bytes.
     pub fn skip_padding(mut self, rules: Padding) -> Self {
         self.padded = Some(Padded { rules, total: self.base.len() });
         self
     }
 
-    /// Position of the next item in the unreduced stream, in bytes.
+    /// Returns the position of the next item in the unreduced stream, in bytes.
     pub const fn position(&self) -> usize {
         self.position
     }
 
-    /// Bytes left inline. What is left in chunks is not counted.
+    /// Returns the bytes left inline, without those left in chunks.
     pub fn remaining(&self) -> usize {
         self.base.len()
     }
 
-    /// An upper layer's refusal of a value just read.
+    /// Returns an upper layer's refusal of a value just read.
     pub const fn invalid(&self, reason: &'static str) -> DecodeError {
         DecodeError::Invalid { position: self.position, reason }
     }
 
-    /// Unsigned integer (RFC 4506 §4.2).
+    /// Reads an unsigned integer (RFC 4506 §4.2).
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         self.read(4, Bytes::try_get_u32)
     }
 
-    /// Integer (RFC 4506 §4.1), also the form of an enumeration (§4.3).
+    /// Reads an integer (RFC 4506 §4.1), also the form of an enumeration (§4.3).
     pub fn i32(&mut self) -> Result<i32, DecodeError> {
         self.read(4, Bytes::try_get_i32)
     }
 
-    /// Unsigned hyper integer (RFC 4506 §4.5).
+    /// Reads an unsigned hyper integer (RFC 4506 §4.5).
     pub fn u64(&mut self) -> Result<u64, DecodeError> {
         self.read(8, Bytes::try_get_u64)
     }
 
-    /// Hyper integer (RFC 4506 §4.5).
+    /// Reads a hyper integer (RFC 4506 §4.5).
     pub fn i64(&mut self) -> Result<i64, DecodeError> {
         self.read(8, Bytes::try_get_i64)
     }
 
-    /// Boolean, and the discriminant of optional data: 0 or 1 (RFC 4506 §4.4, §4.19).
+    /// Reads a boolean, also the discriminant of optional data: 0 or 1 (RFC 4506 §4.4, §4.19).
     pub fn bool(&mut self) -> Result<bool, DecodeError> {
         let position = self.position;
         match self.u32()? {
@@ -130,20 +133,20 @@ impl Decoder {
         }
     }
 
-    /// The next word without passing it: the discriminant of a union.
+    /// Returns the next word without reading it: the discriminant of a union.
     pub fn peek_u32(&self) -> Result<u32, DecodeError> {
         self.admit(4)?;
         self.base.as_ref().try_get_u32().map_err(|_| self.truncated(4))
     }
 
-    /// Fixed-length opaque data (RFC 4506 §4.9).
+    /// Reads fixed-length opaque data (RFC 4506 §4.9).
     pub fn opaque_fixed<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let mut data = [0; N];
         data.copy_from_slice(&self.bytes_fixed(N)?);
         Ok(data)
     }
 
-    /// Fixed-length opaque data (RFC 4506 §4.9) as a slice of the message.
+    /// Reads fixed-length opaque data (RFC 4506 §4.9) as a slice of the message.
     pub fn bytes_fixed(&mut self, length: usize) -> Result<Bytes, DecodeError> {
         let padded = padded_len(length);
         let mut data = self.read(padded, |base| Ok(base.split_to(padded)))?;
@@ -151,14 +154,14 @@ impl Decoder {
         Ok(data)
     }
 
-    /// Variable-length opaque data of at most `max` bytes (RFC 4506 §4.10), as a slice of the message. The item is
-    /// not DDP-eligible: a chunk in its place is a violation.
+    /// Reads variable-length opaque data of at most `max` bytes (RFC 4506 §4.10), as a slice of the message. The item
+    /// is not DDP-eligible: a chunk in its place is a violation.
     pub fn opaque(&mut self, max: usize) -> Result<Bytes, DecodeError> {
         let length = self.count(max)?;
         self.bytes_counted(length)
     }
 
-    /// String of at most `max` bytes (RFC 4506 §4.11) that must be UTF-8.
+    /// Reads a string of at most `max` bytes (RFC 4506 §4.11) that must be UTF-8.
     pub fn string(&mut self, max: usize) -> Result<String, DecodeError> {
         let length = self.count(max)?;
         let position = self.position;
@@ -167,8 +170,8 @@ impl Decoder {
         Ok(text.to_owned())
     }
 
-    /// DDP-eligible variable-length opaque data of at most `max` bytes: taken from its chunk if it travelled in one,
-    /// else a slice of what came inline.
+    /// Reads DDP-eligible variable-length opaque data of at most `max` bytes. Data that travelled in a chunk is taken
+    /// from there, other data is a slice of the inline part.
     pub fn payload(&mut self, max: usize) -> Result<Bytes, DecodeError> {
         let length = self.count(max)?;
         let placed = match self.read.take(self.position, length)? {
@@ -185,8 +188,8 @@ impl Decoder {
         }
     }
 
-    /// Count of a variable-length array of at most `max` elements (RFC 4506 §4.13), each at least `min_item_len`
-    /// bytes long: refused if the rest of the message can't hold them.
+    /// Reads the count of a variable-length array of at most `max` elements (RFC 4506 §4.13), each at least
+    /// `min_item_len` bytes long. Refuses a count that the rest of the message can't hold.
     pub fn array_len(&mut self, max: usize, min_item_len: usize) -> Result<usize, DecodeError> {
         let position = self.position;
         let count = self.count(max)?;
@@ -219,9 +222,9 @@ impl Decoder {
         }
     }
 
-    /// Slices of the unreduced stream from here on, `max` bytes in all or what there is, without reading it. Read
-    /// chunks appear at their positions, whether an eligible item stands there or not. Two forms of the same Call,
-    /// reduced and not, give the same bytes here.
+    /// Returns slices of the unreduced stream from here on, at most `max` bytes, without reading it. Read chunks appear
+    /// at their positions, with or without an eligible item there. Two forms of one Call, reduced and not, give equal
+    /// bytes here.
     pub fn peek(&self, max: usize) -> Vec<Bytes> {
         self.read.peek(&self.base, self.position, max)
     }
@@ -235,7 +238,7 @@ impl Decoder {
         Ok(count)
     }
 
-    /// Data whose count was just read, behind what aligns it.
+    /// Reads data whose count was just read, and skips its alignment.
     fn bytes_counted(&mut self, length: usize) -> Result<Bytes, DecodeError> {
         if let Some(Padded { rules: Padding { align, threshold, before }, total }) = self.padded
             && length >= threshold
@@ -265,7 +268,7 @@ impl Decoder {
         Ok(item)
     }
 
-    /// Whether the next `length` bytes of the unreduced stream are all inline.
+    /// Checks that the next `length` bytes of the unreduced stream are all inline.
     fn admit(&self, length: usize) -> Result<(), DecodeError> {
         self.read.admit_inline(self.position, length)?;
         if self.base.len() < length {

@@ -1,17 +1,17 @@
-//! Writing items into a [`Stream`].
+//! Encoding items into a [`Stream`].
 //!
-//! The encoder owns the run it is writing; payloads given to it are shared, never copied, except small ones that no
-//! chunk could carry ([`INLINE_COPY_MAX`]). After an error the encoder is of no use.
+//! The encoder owns the run that it is writing. It shares payloads and never copies them, except small ones that no
+//! chunk could carry ([`INLINE_COPY_MAX`]). After an error the encoder must not be used.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::{Encode, EncodeError, Piece, Stream, pad_len, padded_len};
 
-/// A payload that isn't DDP-eligible and not longer than this is copied into the inline run: an entry of its own in
-/// a gather list would cost more than the copy. In bytes.
+/// Longest payload, in bytes, that is copied into the inline run if it isn't DDP-eligible: an entry of its own in a
+/// gather list would cost more than the copy.
 pub const INLINE_COPY_MAX: usize = 1024;
 
-/// Room for the first run, in bytes: most headers with small arguments or results fit without growing.
+/// Size of the first run, in bytes: most headers with small arguments or results fit without growing it.
 const FIRST_RUN: usize = 256;
 
 /// Encodes one value into a stream of its own.
@@ -21,7 +21,8 @@ pub fn encode<T: Encode + ?Sized>(value: &T) -> Result<Stream, EncodeError> {
     Ok(encoder.finish())
 }
 
-/// Builds a [`Stream`]; see the module's introduction.
+/// A writer of items, which builds a [`Stream`]. It shares payloads and never copies them, except small ones that no
+/// chunk could carry ([`INLINE_COPY_MAX`]). After an error it must not be used.
 #[derive(Debug)]
 pub struct Encoder {
     done: Stream,
@@ -35,42 +36,42 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// An encoder at position 0.
+    /// Creates an encoder at position 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes encoded so far, in the unreduced stream: the position of the next item.
+    /// Returns the bytes encoded so far, in the unreduced stream: the position of the next item.
     pub fn position(&self) -> usize {
         self.done.len().saturating_add(self.run.len())
     }
 
-    /// Unsigned integer (RFC 4506 §4.2).
+    /// Writes an unsigned integer (RFC 4506 §4.2).
     pub fn u32(&mut self, value: u32) {
         self.run.put_u32(value);
     }
 
-    /// Integer (RFC 4506 §4.1), also the form of an enumeration (§4.3).
+    /// Writes an integer (RFC 4506 §4.1), also the form of an enumeration (§4.3).
     pub fn i32(&mut self, value: i32) {
         self.run.put_i32(value);
     }
 
-    /// Unsigned hyper integer (RFC 4506 §4.5).
+    /// Writes an unsigned hyper integer (RFC 4506 §4.5).
     pub fn u64(&mut self, value: u64) {
         self.run.put_u64(value);
     }
 
-    /// Hyper integer (RFC 4506 §4.5).
+    /// Writes a hyper integer (RFC 4506 §4.5).
     pub fn i64(&mut self, value: i64) {
         self.run.put_i64(value);
     }
 
-    /// Boolean (RFC 4506 §4.4), also the discriminant of optional data (§4.19).
+    /// Writes a boolean (RFC 4506 §4.4), also the discriminant of optional data (§4.19).
     pub fn bool(&mut self, value: bool) {
         self.run.put_u32(u32::from(value));
     }
 
-    /// Count of a counted item, which must not exceed `max`.
+    /// Writes the count of a counted item, which must not exceed `max`.
     pub fn count(&mut self, length: usize, max: usize) -> Result<(), EncodeError> {
         let too_long = EncodeError::TooLong { length, max };
         if length > max {
@@ -80,23 +81,23 @@ impl Encoder {
         Ok(())
     }
 
-    /// Fixed-length opaque data (RFC 4506 §4.9): bytes and pad, no count.
+    /// Writes fixed-length opaque data (RFC 4506 §4.9): bytes and pad, no count.
     pub fn opaque_fixed(&mut self, data: &[u8]) {
         self.run.reserve(padded_len(data.len()));
         self.run.put_slice(data);
         self.run.put_bytes(0, pad_len(data.len()));
     }
 
-    /// Variable-length opaque data or string (RFC 4506 §4.10, §4.11), copied into the inline run.
+    /// Writes variable-length opaque data or a string (RFC 4506 §4.10, §4.11), copied into the inline run.
     pub fn opaque(&mut self, data: &[u8], max: usize) -> Result<(), EncodeError> {
         self.count(data.len(), max)?;
         self.opaque_fixed(data);
         Ok(())
     }
 
-    /// Variable-length opaque data that stays where it is, as a [`Piece::Payload`]; `ddp_eligible` says whether the
-    /// Upper-Layer Binding lets it travel in a chunk. What isn't eligible and not longer than [`INLINE_COPY_MAX`] is
-    /// copied into the inline run.
+    /// Writes variable-length opaque data as a [`Piece::Payload`], without moving it. `ddp_eligible` states whether the
+    /// Upper-Layer Binding lets it travel in a chunk. Data that isn't eligible and not longer than [`INLINE_COPY_MAX`]
+    /// is copied into the inline run instead.
     pub fn payload(&mut self, data: Bytes, max: usize, ddp_eligible: bool) -> Result<(), EncodeError> {
         if !ddp_eligible && data.len() <= INLINE_COPY_MAX {
             return self.opaque(&data, max);
@@ -107,8 +108,8 @@ impl Encoder {
         Ok(())
     }
 
-    /// First item of a union's default arm: its discriminant, which must not be one of `taken`, the values that have
-    /// an arm of their own.
+    /// Writes the first item of a union's default arm: its discriminant. The discriminant must not be one of `taken`,
+    /// the values that have an arm of their own.
     pub fn default_discriminant<T: Encode>(
         &mut self,
         union: &'static str,
@@ -130,13 +131,13 @@ impl Encoder {
         }
     }
 
-    /// A part that was encoded before.
+    /// Appends a part that was encoded before.
     pub fn append(&mut self, stream: Stream) {
         self.end_run();
         self.done.append(stream);
     }
 
-    /// The stream of everything encoded.
+    /// Returns the stream of all items encoded.
     pub fn finish(mut self) -> Stream {
         self.done.push(Piece::Inline(self.run.freeze()));
         self.done

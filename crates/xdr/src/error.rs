@@ -1,15 +1,15 @@
-//! Refusals: one variant each, saying what was seen and what is allowed.
+//! Errors: each variant states the value seen and the value allowed.
 
 use thiserror::Error;
 
-/// Why a value can't be encoded. The stream that was under construction is of no use afterwards.
+/// The reason why a value can't be encoded. The unfinished stream must not be used afterwards.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// A counted item is longer than its declared maximum.
     #[error("item of {length} elements exceeds its maximum of {max}")]
     TooLong {
-        /// Bytes of an opaque item, elements of an array.
+        /// Number of bytes of an opaque item, or of elements of an array.
         length: usize,
         /// The declared maximum.
         max: usize,
@@ -25,12 +25,12 @@ pub enum EncodeError {
     /// The value breaks a rule of its own type.
     #[error("value can't be sent: {reason}")]
     Invalid {
-        /// Which rule.
+        /// The rule.
         reason: &'static str,
     },
 }
 
-/// A destination is shorter than the stream that should be copied into it.
+/// The destination of a copy is shorter than the stream.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("stream of {needed} bytes does not fit a buffer of {available} bytes")]
 pub struct BufferTooSmall {
@@ -40,16 +40,16 @@ pub struct BufferTooSmall {
     pub available: usize,
 }
 
-/// Why a message was refused. Positions count in the unreduced stream (RFC 8166 §3.4.5), in bytes.
+/// The reason why a message was refused. Positions count in the unreduced stream (RFC 8166 §3.4.5), in bytes.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The message ends inside an item.
     #[error("message ends at position {position}: {needed} bytes needed, {available} left")]
     Truncated {
-        /// Where the item starts.
+        /// Position of the item.
         position: usize,
-        /// Bytes the item needs, pad included.
+        /// Bytes that the item needs, pad included.
         needed: usize,
         /// Bytes left in the message.
         available: usize,
@@ -57,9 +57,9 @@ pub enum DecodeError {
     /// A `bool`, or the discriminant of optional data, is neither 0 nor 1 (RFC 4506 §4.4, §4.19).
     #[error("boolean at position {position} is {value}, allowed are 0 and 1")]
     InvalidBool {
-        /// Where it stands.
+        /// Position of the value.
         position: usize,
-        /// What was seen.
+        /// The value.
         value: u32,
     },
     /// A value that its enumeration doesn't name (RFC 4506 §4.3).
@@ -67,9 +67,9 @@ pub enum DecodeError {
     UnknownEnumValue {
         /// Name of the enumeration.
         name: &'static str,
-        /// Where it stands.
+        /// Position of the value.
         position: usize,
-        /// What was seen.
+        /// The value.
         value: i32,
     },
     /// A discriminant without an arm, in a union without a default arm (RFC 4506 §4.15).
@@ -77,17 +77,17 @@ pub enum DecodeError {
     UnknownArm {
         /// Name of the union.
         name: &'static str,
-        /// Where it stands.
+        /// Position of the discriminant.
         position: usize,
-        /// What was seen.
+        /// The discriminant.
         value: u32,
     },
     /// A counted item is longer than its declared maximum.
     #[error("count {count} at position {position} exceeds the maximum of {max}")]
     TooLong {
-        /// Where the count stands.
+        /// Position of the count.
         position: usize,
-        /// Bytes of an opaque item, elements of an array or list.
+        /// Number of bytes of an opaque item, or of elements of an array or list.
         count: usize,
         /// The declared maximum.
         max: usize,
@@ -97,25 +97,25 @@ pub enum DecodeError {
         "{count} elements announced at position {position}, each {min_item_len} bytes or more, but only {available} bytes left"
     )]
     CountBeyondMessage {
-        /// Where the count stands.
+        /// Position of the count.
         position: usize,
         /// Elements announced.
         count: usize,
-        /// Smallest encoding of an element.
+        /// Smallest encoding of an element, in bytes.
         min_item_len: usize,
         /// Bytes left in the message.
         available: usize,
     },
-    /// A `String` that isn't UTF-8.
+    /// A `String` isn't UTF-8.
     #[error("string at position {position} is not UTF-8")]
     InvalidUtf8 {
-        /// Where the string's bytes start.
+        /// Position of the string's bytes.
         position: usize,
     },
     /// Bytes are left after the last item.
     #[error("{count} bytes left at position {position} after the last item")]
     TrailingBytes {
-        /// Where the last item ended.
+        /// Position after the last item.
         position: usize,
         /// Bytes left.
         count: usize,
@@ -123,9 +123,9 @@ pub enum DecodeError {
     /// The value breaks a rule of its own type.
     #[error("value before position {position} refused: {reason}")]
     Invalid {
-        /// Where the value ended.
+        /// Position after the value.
         position: usize,
-        /// Which rule.
+        /// The rule.
         reason: &'static str,
     },
     /// A Read chunk's length is neither the item's nor the item's with its pad (RFC 8166 §3.4.5.2).
@@ -161,7 +161,7 @@ pub enum DecodeError {
     ReadChunkMisplaced {
         /// Position of the chunk.
         chunk: usize,
-        /// Where the decoder was when it met the chunk.
+        /// Position of the decoder when it met the chunk.
         position: usize,
     },
     /// The length returned for a Write chunk isn't the item's (RFC 8166 §3.4.6.2).
@@ -183,13 +183,13 @@ pub enum DecodeError {
         position: usize,
         /// Bytes of the item, from its count.
         item: usize,
-        /// Bytes that the chunk had room for.
+        /// Bytes that the chunk could hold.
         offered: usize,
     },
     /// A Write chunk came back filled, but the reply holds no DDP-eligible item for it (RFC 8166 §4.3.2.2).
     #[error("write chunk {index} returned with {chunk} bytes, but no DDP-eligible item is left for it")]
     WriteChunkLeft {
-        /// Place of the chunk in the Write list, from 0.
+        /// Index of the chunk in the Write list, from 0.
         index: usize,
         /// Sum of the returned segment lengths.
         chunk: usize,
@@ -197,7 +197,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// Whether a chunk stands where none may be or isn't used as it must be, as against malformed data. A Responder
+    /// Returns whether a chunk stands or is used against the rules; otherwise the data is malformed. A Responder
     /// answers the first with `RDMA_ERROR`/`ERR_CHUNK` (RFC 8166 §4.5.2), the second with `GARBAGE_ARGS`.
     pub const fn is_chunk_violation(&self) -> bool {
         matches!(

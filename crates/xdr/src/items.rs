@@ -1,7 +1,7 @@
-//! What can be encoded and decoded, and the implementations for basic types.
+//! The traits of types that can be encoded and decoded, and their implementations for basic types.
 //!
-//! An item whose length is written in front of it (opaque data, strings, arrays) implements [`Counted`] instead of
-//! [`Encode`] and [`Decode`]: without a maximum there is no way to read or write it.
+//! An item with its length in front (opaque data, strings, arrays) implements [`Counted`] instead of [`Encode`] and
+//! [`Decode`]: without a maximum it cannot be read or written.
 
 use bytes::Bytes;
 
@@ -23,15 +23,15 @@ pub trait Encode {
     note = "a counted item (`Bytes`, `Text`, `String`, `Vec<_>`) needs `#[xdr(max = N)]`, a linked list `#[xdr(list)]`"
 )]
 pub trait Decode: Sized {
-    /// Fewest bytes that an encoded value takes inline, what may travel in a chunk not counted. Bounds the
-    /// elements of an array before room for them is allocated.
+    /// Fewest bytes that an encoded value takes inline, without data that may travel in a chunk. Bounds the elements of
+    /// an array before memory for them is allocated.
     const MIN_LEN: usize;
 
-    /// Reads a value at the decoder's position. The decoder is of no use after an error.
+    /// Reads a value at the decoder's position. The decoder must not be used after an error.
     fn decode(decoder: &mut Decoder) -> Result<Self, DecodeError>;
 }
 
-/// A value with a count in front, which needs a maximum: bytes for opaque data and strings, elements for arrays.
+/// A value with a count in front, which needs a maximum: in bytes for opaque data and strings, in elements for arrays.
 #[diagnostic::on_unimplemented(message = "`{Self}` is no counted item: `max` has no meaning for it")]
 pub trait Counted: Sized {
     /// Writes count and content; refuses more than `max`.

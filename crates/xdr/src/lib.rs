@@ -1,17 +1,16 @@
 //! XDR (RFC 4506) as pieces: typed encoding and decoding without copying payloads.
 //!
-//! An encoder does not produce one flat buffer but a [`Stream`]: runs of small items that it wrote itself
-//! ([`Piece::Inline`]) and large opaque items that stay where the caller had them ([`Piece::Payload`]). A transport
+//! An encoder does not produce one flat buffer but a [`Stream`] of pieces. Runs of small items are written by the
+//! encoder itself ([`Piece::Inline`]); large opaque items stay in the caller's memory ([`Piece::Payload`]). A transport
 //! sends the pieces by a gather list, or moves the DDP-eligible ones by chunks (RFC 8166 §3.4). A [`Decoder`] hands
-//! opaque items out as slices of the received memory, and takes those that travelled in a chunk from there.
+//! opaque items out as slices of the received memory, or of the chunk in which they travelled.
 //!
-//! *Who owns which buffer.* All memory is [`bytes::Bytes`]: shared, read-only, given back when the last slice of it
-//! is dropped. Decoded values are slices of the message; whoever keeps one keeps the message's memory.
+//! *Buffers.* All memory is [`bytes::Bytes`]: shared, read-only, given back when its last slice is dropped. Decoded
+//! values are slices of the message; keeping a value keeps the message's memory.
 //!
-//! *What happens on error.* Encoding and decoding stop at the first refusal. Every count and length is compared with
-//! its limit and with what is left of the message before anything is allocated. A [`DecodeError`] says what was
-//! seen and what is allowed, and whether a chunk stood at a wrong place ([`DecodeError::is_chunk_violation`]) or the
-//! data itself is malformed.
+//! *Errors.* Encoding and decoding stop at the first refusal. Every count and length is compared with its limit and
+//! with the rest of the message before anything is allocated. A [`DecodeError`] states the value seen and the value
+//! allowed. It distinguishes a chunk in a wrong place ([`DecodeError::is_chunk_violation`]) from malformed data.
 //!
 //! Types are declared, not coded by hand:
 //!
@@ -128,15 +127,15 @@ pub use rpcrdma_xdr_derive::Xdr;
 pub use stream::{CopyCount, Piece, Stream};
 pub use text::Text;
 
-/// Size of every XDR item is a multiple of this (RFC 4506 §3).
+/// The size of every XDR item is a multiple of this, in bytes (RFC 4506 §3).
 pub const UNIT: usize = 4;
 
-/// Bytes of zero that follow an opaque item of `length` bytes (RFC 4506 §4.9, §4.10).
+/// Returns the number of zero bytes that follow an opaque item of `length` bytes (RFC 4506 §4.9, §4.10).
 pub const fn pad_len(length: usize) -> usize {
     length.wrapping_neg() % UNIT
 }
 
-/// `length` and its pad; saturates instead of overflowing, so that a comparison with a limit still refuses it.
+/// Returns `length` with its pad. Saturates instead of overflowing, so that a comparison with a limit still refuses it.
 pub const fn padded_len(length: usize) -> usize {
     length.saturating_add(pad_len(length))
 }

@@ -1,7 +1,7 @@
 //! Linked lists: chains of optional data (RFC 4506 §4.19).
 //!
-//! On the wire each element stands after a TRUE and the list ends with a FALSE. They are read in a loop, never by
-//! recursion, and grow one element at a time: nothing is allocated for elements that didn't arrive.
+//! On the wire a TRUE precedes each element, and a FALSE ends the list. Lists are read in a loop, never by recursion,
+//! and grow one element at a time: nothing is allocated for elements that didn't arrive.
 
 use crate::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 
@@ -18,8 +18,8 @@ pub fn encode_list<T: Encode>(items: &[T], max: usize, encoder: &mut Encoder) ->
     Ok(())
 }
 
-/// Decodes a linked list and refuses its element number `max` + 1 before reading it. Without a maximum of its own a
-/// list is bounded by the message, since each element takes four bytes or more.
+/// Decodes a linked list; refuses element number `max` + 1 before reading it. A list without its own maximum is bounded
+/// by the message, since each element takes four bytes or more.
 pub fn decode_list<T: Decode>(decoder: &mut Decoder, max: usize) -> Result<Vec<T>, DecodeError> {
     let mut items = Vec::new();
     loop {

@@ -1,9 +1,8 @@
 //! The encoded form of a message: an ordered list of pieces.
 //!
-//! Small items lie in runs that the encoder wrote; large opaque items are the caller's own memory, shared. The pad of
-//! a payload is never stored: it belongs to the unreduced stream, but leaves it together with the payload
-//! (RFC 8166 §3.4.4.4). Copying a stream together is possible, named and counted: [`Stream::flatten`] and
-//! [`Stream::copy_to`].
+//! Small items lie in runs that the encoder wrote; large opaque items are the caller's own memory, shared. The pad of a
+//! payload is never stored: it belongs to the unreduced stream, but leaves it together with the payload (RFC 8166
+//! §3.4.4.4). Only [`Stream::flatten`] and [`Stream::copy_to`] copy a stream together, and both count the bytes copied.
 
 use std::ops::AddAssign;
 
@@ -13,7 +12,7 @@ use crate::{BufferTooSmall, pad_len, padded_len};
 
 const PAD: Bytes = Bytes::from_static(&[0; 3]);
 
-/// Part of a [`Stream`].
+/// A part of a [`Stream`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// A run of whole XDR items, pads included; its length is a multiple of four in a stream made by an
@@ -30,7 +29,7 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// Bytes of this piece in the unreduced stream, pad included.
+    /// Returns the length of this piece in the unreduced stream in bytes, pad included.
     pub const fn len(&self) -> usize {
         match self {
             Self::Inline(data) => data.len(),
@@ -38,12 +37,12 @@ impl Piece {
         }
     }
 
-    /// Whether the piece adds nothing to the stream.
+    /// Returns whether the piece adds nothing to the stream.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The stored bytes, without the implied pad.
+    /// Returns the stored bytes, without the implied pad.
     pub const fn data(&self) -> &Bytes {
         match self {
             Self::Inline(data) | Self::Payload { data, .. } => data,
@@ -51,7 +50,7 @@ impl Piece {
     }
 }
 
-/// Bytes that a named copying path copied.
+/// Number of bytes copied by [`Stream::flatten`] or [`Stream::copy_to`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyCount {
     /// Bytes of inline runs, and pads.
@@ -75,32 +74,32 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// An empty stream.
+    /// Creates an empty stream.
     pub const fn new() -> Self {
         Self { pieces: Vec::new(), len: 0 }
     }
 
-    /// The pieces in order.
+    /// Returns the pieces in order.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// Gives the pieces away.
+    /// Returns the pieces in order, without the stream.
     pub fn into_pieces(self) -> Vec<Piece> {
         self.pieces
     }
 
-    /// Length of the unreduced stream in bytes, all pads included.
+    /// Returns the length of the unreduced stream in bytes, all pads included.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether [`len`](Self::len) is 0.
+    /// Returns whether [`len`](Self::len) is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds a piece at the end. An empty inline run, or an empty payload that isn't eligible, is left out.
+    /// Adds a piece at the end. An empty inline run is left out, and so is an empty payload that isn't eligible.
     pub fn push(&mut self, piece: Piece) {
         let kept = !piece.is_empty() || matches!(piece, Piece::Payload { ddp_eligible: true, .. });
         if kept {
@@ -115,7 +114,7 @@ impl Stream {
         self.pieces.extend(other.pieces);
     }
 
-    /// The unreduced stream as memory for a gather list, pads made explicit; nothing is copied.
+    /// Returns the unreduced stream as memory for a gather list, with explicit pads; nothing is copied.
     pub fn gather(&self) -> impl Iterator<Item = Bytes> + '_ {
         self.pieces
             .iter()
@@ -123,7 +122,7 @@ impl Stream {
             .filter(|part| !part.is_empty())
     }
 
-    /// Copies the unreduced stream to the front of `target` and says how much was copied.
+    /// Copies the unreduced stream to the front of `target`; returns the number of bytes copied.
     pub fn copy_to(&self, target: &mut [u8]) -> Result<CopyCount, BufferTooSmall> {
         let too_small = BufferTooSmall { needed: self.len, available: target.len() };
         let mut copied = CopyCount::default();
@@ -140,8 +139,8 @@ impl Stream {
         Ok(copied)
     }
 
-    /// The unreduced stream in one run of memory, and how much was copied for it. A stream of a single inline run
-    /// (or of nothing) is handed out as it is.
+    /// Returns the unreduced stream in one run of memory, and the number of bytes copied for it. A stream of a single
+    /// inline run (or of nothing) is handed out without a copy.
     pub fn flatten(&self) -> (Bytes, CopyCount) {
         match self.pieces.as_slice() {
             [] => return (Bytes::new(), CopyCount::default()),
@@ -167,7 +166,7 @@ const fn count(piece: &Piece) -> CopyCount {
     }
 }
 
-/// One inline run of whole XDR items.
+/// Makes a stream of one inline run of whole XDR items.
 impl From<Bytes> for Stream {
     fn from(data: Bytes) -> Self {
         let mut stream = Self::new();

@@ -44,7 +44,7 @@ fn flat<T: Encode>(value: &T) -> Bytes {
     encode(value).unwrap().flatten().0
 }
 
-/// RFC 4506 §7.
+/// The encoded example of RFC 4506 §7.
 const EXAMPLE: &[u8] = b"\x00\x00\x00\x09sillyprog\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x04lisp\
     \x00\x00\x00\x04john\x00\x00\x00\x06(quit)\x00\x00";
 
@@ -172,7 +172,7 @@ fn i5_lists_and_arrays_stop_at_their_maximum() {
     assert_eq!(read::<Array>(array), Err(DecodeError::TooLong { position: 0, count: 2, max: 1 }));
 }
 
-/// The count is compared with what is left before any element is read or room for it made.
+/// The count is compared with the rest of the message before any element is read or memory for it allocated.
 #[test]
 fn i5_an_array_can_not_announce_more_than_the_message_holds() {
     #[derive(Debug, PartialEq, Xdr)]

@@ -5,23 +5,23 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 
-/// An XDR string (RFC 4506 §4.11) kept as it came: a slice of the message, any bytes. File names and paths are of
-/// this kind: NFS gives their bytes no meaning.
+/// An XDR string (RFC 4506 §4.11) of any bytes, as a slice of the message. Suits file names and paths: NFS gives their
+/// bytes no meaning.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Text(pub Bytes);
 
 impl Text {
-    /// A string constant, not copied.
+    /// Creates a string from a constant, without a copy.
     pub const fn from_static(text: &'static str) -> Self {
         Self(Bytes::from_static(text.as_bytes()))
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The text, if it is UTF-8.
+    /// Returns the text, if it is UTF-8.
     pub fn to_str(&self) -> Option<&str> {
         str::from_utf8(&self.0).ok()
     }
@@ -77,14 +77,14 @@ impl PartialEq<&str> for Text {
     }
 }
 
-/// Quoted and escaped, so that hostile names can't write control characters into a log.
+/// Quotes and escapes the text, so that hostile names can't write control characters into a log.
 impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", self.0.escape_ascii())
     }
 }
 
-/// Escaped like [`Debug`](fmt::Debug), without quotes.
+/// Escapes the text like [`Debug`](fmt::Debug), without quotes.
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.escape_ascii())

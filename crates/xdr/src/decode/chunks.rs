@@ -1,8 +1,8 @@
-//! Items that travelled outside of the inline part.
+//! Items that travelled outside the inline part.
 //!
-//! Two sources with different rules. A *Read chunk* says where in the unreduced stream it belongs; it must meet an
-//! eligible item exactly there (RFC 8166 §3.4.5). *Write chunks* have no position: eligible results take them in the
-//! order of the Write list, and whoever offered one must find its result in it (RFC 8166 §4.3.2).
+//! Two sources have different rules. A *Read chunk* has a position in the unreduced stream; it must meet an eligible
+//! item exactly there (RFC 8166 §3.4.5). *Write chunks* have no position. Eligible results take them in the order of
+//! the Write list, and a requester that offered a chunk must find the result in it (RFC 8166 §4.3.2).
 
 use std::collections::VecDeque;
 
@@ -11,12 +11,12 @@ use bytes::{Buf, Bytes};
 use super::{UNIT, pad_len, padded_len};
 use crate::DecodeError;
 
-/// One Read chunk of a Call: all its segments, read and joined in list order.
+/// A Read chunk of a Call: all its segments, read and joined in list order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadChunk {
-    /// Where its first byte stands in the unreduced stream; a multiple of four (RFC 8166 §3.4.5).
+    /// Position of the chunk's first byte in the unreduced stream; a multiple of four (RFC 8166 §3.4.5).
     pub position: u32,
-    /// The item, with its pad or without.
+    /// The item, with or without its pad.
     pub data: Bytes,
 }
 
@@ -25,8 +25,8 @@ impl ReadChunk {
         usize::try_from(self.position).unwrap_or(usize::MAX)
     }
 
-    /// Checks what can be said of a chunk list before decoding: positions are multiples of four and ascend, and no
-    /// chunk reaches into the next. Chunks at equal positions are one chunk and must have been joined before.
+    /// Checks a chunk list before decoding: positions are multiples of four and ascend, and no chunk reaches into the
+    /// next. Chunks at equal positions are one chunk, and must be joined first.
     pub fn check(chunks: &[Self]) -> Result<(), DecodeError> {
         let mut previous = None;
         let mut end = 0;
@@ -52,20 +52,20 @@ impl ReadChunk {
 /// A Write chunk that a Call offered, as its Reply returned it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReturnedChunk {
-    /// Offered without segments: the requester wants this result inline (RFC 8166 §4.3.2.3).
+    /// The chunk was offered without segments: the requester wants this result inline (RFC 8166 §4.3.2.3).
     Empty,
-    /// Offered with room.
+    /// The chunk was offered with memory.
     Filled {
-        /// What the responder placed there: as many bytes as the sum of the returned segment lengths. Empty if the
+        /// The data that the responder placed, as many bytes as the sum of the returned segment lengths. Empty if the
         /// chunk came back unused.
         data: Bytes,
-        /// Room that was offered, in bytes.
+        /// Length of the offered memory, in bytes.
         offered: usize,
     },
 }
 
 impl ReturnedChunk {
-    /// Whether nothing was placed in it.
+    /// Returns whether nothing was placed in the chunk.
     const fn is_vacant(&self) -> bool {
         match self {
             Self::Empty => true,
@@ -74,13 +74,13 @@ impl ReturnedChunk {
     }
 }
 
-/// Departures from RFC 8166 that a requester accepts in a Reply; by default none.
+/// Departures from RFC 8166 that a requester accepts in a Reply; none by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteChunkRules {
-    /// Accept a returned length that includes the item's pad, or as much of it as the chunk has room for. RFC 5666 §3.7
-    /// asked for it, RFC 8166 §3.4.6.2 forbids it.
+    /// Accept a returned length that includes the item's pad, or the part of the pad that the chunk can hold. RFC 5666
+    /// §3.7 requires such a length; RFC 8166 §3.4.6.2 forbids it.
     pub accept_padded: bool,
-    /// Accept a result inline although its chunk had room, against RFC 8166 §4.3.2.
+    /// Accept a result inline although its chunk could hold it, against RFC 8166 §4.3.2.
     pub accept_inline: bool,
 }
 
@@ -96,7 +96,7 @@ impl ReadChunks {
         Self { waiting: chunks.into() }
     }
 
-    /// Refuses to read inline over a chunk: the item there isn't eligible, or the chunk's position was wrong.
+    /// Refuses to read inline over a chunk: the item there isn't eligible, or the chunk's position is wrong.
     pub(super) fn admit_inline(&self, position: usize, length: usize) -> Result<(), DecodeError> {
         match self.waiting.front() {
             // RFC 8166 §6.1: only an eligible item may have been reduced.
@@ -107,7 +107,7 @@ impl ReadChunks {
         }
     }
 
-    /// The chunk for the eligible item of `length` bytes at `position`; none if the item is inline.
+    /// Takes the chunk for the eligible item of `length` bytes at `position`; returns `None` if the item is inline.
     pub(super) fn take(&mut self, position: usize, length: usize) -> Result<Option<Bytes>, DecodeError> {
         let Some(chunk) = self.waiting.pop_front_if(|chunk| chunk.start() == position) else {
             return Ok(None);
@@ -128,7 +128,8 @@ impl ReadChunks {
         }
     }
 
-    /// Up to `max` bytes of the unreduced stream from `position` on; `base` is what is left inline there.
+    /// Returns up to `max` bytes of the unreduced stream from `position` on; `base` is the rest of the inline part
+    /// there.
     pub(super) fn peek(&self, base: &Bytes, mut position: usize, max: usize) -> Vec<Bytes> {
         const PAD: Bytes = Bytes::from_static(&[0; UNIT]);
         let mut base = base.clone();
@@ -171,10 +172,10 @@ impl WriteChunks {
         Self { waiting: chunks.into(), ..Self::NONE }
     }
 
-    /// The content of the next chunk for the eligible item of `length` bytes at `position`; none if the item is
-    /// inline, as it must be when the chunks ran out (RFC 8166 §4.3.2.1).
+    /// Takes the content of the next chunk for the eligible item of `length` bytes at `position`. Returns `None` if the
+    /// item is inline, as it must be when no chunk is left (RFC 8166 §4.3.2.1).
     pub(super) fn take(&mut self, position: usize, length: usize) -> Result<Option<Bytes>, DecodeError> {
-        // An item of no bytes fills no chunk. RFC 8166 §4.3.2.1 gives it one all the same, some responders give
+        // An item of no bytes fills no chunk. RFC 8166 §4.3.2.1 gives it a chunk all the same, but some responders give
         // that chunk to the next item.
         let meant_for_it = |chunk: &mut ReturnedChunk| length > 0 || chunk.is_vacant();
         let Some(chunk) = self.waiting.pop_front_if(meant_for_it) else {
@@ -192,7 +193,7 @@ impl WriteChunks {
                 Err(DecodeError::WriteChunkIgnored { position, item: length, offered })
             };
         }
-        // RFC 8166 §3.4.6.2: the returned length is the item's, without pad.
+        // RFC 8166 §3.4.6.2: the returned length is the item's, without its pad.
         let most = if self.rules.accept_padded { padded_len(length) } else { length };
         if !(length..=most).contains(&data.len()) {
             return Err(DecodeError::WriteChunkLength { position, item: length, chunk: data.len() });

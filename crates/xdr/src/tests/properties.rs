@@ -1,4 +1,4 @@
-//! Every value survives every way of travelling: flat, reduced by Read chunks, placed into Write chunks.
+//! Every value survives every form of transfer: flat, reduced by Read chunks, placed into Write chunks.
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
@@ -54,8 +54,8 @@ fn everything() -> impl Strategy<Value = Everything> {
     })
 }
 
-/// A message and what was taken out of it. `moved` says of each eligible payload whether it travels in a chunk, and
-/// whether with its pad.
+/// A message without the payloads moved out of it. `moved` states of each eligible payload whether it travels in a
+/// chunk, and whether with its pad.
 struct Reduced {
     base: Bytes,
     chunks: Vec<ReadChunk>,
@@ -99,7 +99,7 @@ proptest! {
         prop_assert_eq!(Decoder::new(flat).decode_all::<Everything>(), Ok(value));
     }
 
-    /// RFC 8166 §3.4.5: whatever the sender reduces, the receiver decodes the same value.
+    /// RFC 8166 §3.4.5: whatever the sender reduces, the receiver decodes the original value.
     #[test]
     fn values_survive_any_cut_into_read_chunks(value in everything(), moved in vec(any::<(bool, bool)>(), 2)) {
         let stream = encode(&value).unwrap();
@@ -115,7 +115,7 @@ proptest! {
         }
     }
 
-    /// RFC 8166 §4.3.2: whatever the requester offers, it decodes the same value.
+    /// RFC 8166 §4.3.2: whatever the requester offers, it decodes the original value.
     #[test]
     fn values_survive_any_write_list(value in everything(), offered in vec(any::<bool>(), 0..4)) {
         let moved: Vec<_> = offered.iter().map(|&offered| (offered, false)).collect();

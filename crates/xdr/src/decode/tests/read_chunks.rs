@@ -9,7 +9,7 @@ fn chunk(position: u32, data: &'static [u8]) -> ReadChunk {
     ReadChunk { position, data: Bytes::from_static(data) }
 }
 
-/// A Call with one eligible item of `length` bytes at position 8, moved out, and a word after it.
+/// Returns a Call with one eligible item of `length` bytes at position 8, moved out, and a word after it.
 fn reduced(length: u32, chunks: Vec<ReadChunk>) -> Decoder {
     let base = built(|e| {
         e.u32(0xaaaa);
@@ -59,7 +59,7 @@ fn positions_count_in_the_unreduced_stream() {
     assert_eq!(d.finish(), Ok(()));
 }
 
-/// A length that is neither the item's nor the padded one: malformed, GARBAGE_ARGS (RFC 8166 §4.5.2).
+/// A length that is neither the item's nor its padded length is malformed: GARBAGE_ARGS (RFC 8166 §4.5.2).
 // requirement: rfc8166-3.4.5.2-2, rfc8166-3.4.5.2-3, rfc5666-3.4-3
 #[test]
 fn i5_chunk_length_against_the_inline_count() {
@@ -70,7 +70,7 @@ fn i5_chunk_length_against_the_inline_count() {
     }
 }
 
-/// RFC 8166 §6.1: a chunk anywhere but at an eligible item is met when the decoder passes over it.
+/// RFC 8166 §6.1: the decoder detects a chunk at any place but an eligible item when it passes the chunk.
 // requirement: rfc8166-3.4.4.4-1, rfc8166-6.1-2, experience-3.2.1-2, experience-11-3
 #[test]
 fn i5_a_chunk_where_no_eligible_item_starts() {
@@ -142,7 +142,7 @@ fn an_empty_item_may_have_a_chunk_or_none() {
     assert_eq!(read(reduced(0, vec![chunk(8, b"")])), Ok((Bytes::new(), 0xbbbb)));
 }
 
-/// A repeat of a call may be reduced in another way: the reply cache must not see a difference.
+/// A repeat of a call may be reduced in another way, which the reply cache must not notice.
 #[test]
 fn peek_is_the_same_for_every_form_of_a_call() {
     let whole = built(|e| {
@@ -174,7 +174,7 @@ fn peek_shows_all_chunks_at_their_places() {
 }
 
 proptest! {
-    /// No list of chunks, however wrong, makes the decoder panic or hand out more than was allowed.
+    /// No list of chunks, however wrong, makes the decoder panic or hand out more than the limit.
     #[test]
     fn i5_i6_any_chunk_list_is_harmless(
         base in proptest::collection::vec(any::<u8>(), 0..40),

@@ -10,7 +10,7 @@ fn filled(data: &'static [u8]) -> ReturnedChunk {
     ReturnedChunk::Filled { data: Bytes::from_static(data), offered: OFFERED }
 }
 
-/// A Reply whose eligible result of `length` bytes was moved out.
+/// Returns a Reply whose eligible result of `length` bytes was moved out.
 fn placed(length: u32, chunks: Vec<ReturnedChunk>) -> Decoder {
     Decoder::with_write_chunks(built(|e| e.u32(length)), chunks)
 }
