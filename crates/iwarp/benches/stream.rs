@@ -1,6 +1,6 @@
-//! RDMA Write, RDMA Read and Send round trips against plain TCP on the loopback interface, in one run.
+//! Compares RDMA Write, RDMA Read and Send round trips with plain TCP on the loopback interface, in one run.
 //!
-//! `cargo bench -p rpcrdma-iwarp --bench stream`. Prints ratios; 1.00 is plain TCP.
+//! `cargo bench -p rpcrdma-iwarp --bench stream` prints ratios; 1.00 is plain TCP.
 
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 const MIB: usize = 1 << 20;
-/// Time for each measurement.
+/// Duration of each measurement.
 const LASTS: Duration = Duration::from_millis(1500);
-/// Operations under way at a time.
+/// Number of operations in flight.
 const DEPTH: u64 = 2;
-/// Bytes of a small message.
+/// Length of a small message, in bytes.
 const SMALL: usize = 128;
 
 type Pair = Box<dyn QueuePair>;
@@ -47,7 +47,7 @@ async fn connected(config: Config) -> AnyResult<(Pair, Pair)> {
     Ok((client?, server?))
 }
 
-/// Drives an end for ever: its work is done inside its poll.
+/// Drives an end for ever: polling does its work.
 async fn serve(mut pair: Pair) {
     let mut completions: Vec<Completion> = Vec::new();
     while poll_fn(|cx| pair.poll(cx, &mut completions)).await.is_ok() {
@@ -85,10 +85,10 @@ async fn tcp_stream() -> AnyResult<f64> {
     Ok(mib_per_second(total, start.elapsed()))
 }
 
-/// RDMA Writes of 1 MiB into a window of the server; one Send at the end.
+/// Measures RDMA Writes of 1 MiB into a window of the server, with one Send at the end.
 async fn write_stream(config: Config) -> AnyResult<f64> {
     let (mut client, mut server) = connected(config).await?;
-    // One window, as the other side of the comparison reads into one buffer.
+    // A single window, as the other side of the comparison reads into one buffer.
     let target = server.reserve_window(WindowMemory::Write(Buffer::adopt(vec![0; MIB])))?;
     server.post(WrId(0), WorkRequest::BindWindow { key: target.key }).map_err(|e| e.kind)?;
     let reserved = server.domain().reserve(64)?;
@@ -130,7 +130,7 @@ async fn write_stream(config: Config) -> AnyResult<f64> {
     Ok(rate)
 }
 
-/// RDMA Reads of 1 MiB from a window of the server.
+/// Measures RDMA Reads of 1 MiB from a window of the server.
 async fn read_stream(config: Config) -> AnyResult<f64> {
     let (mut client, mut server) = connected(config).await?;
     let source = server.reserve_window(WindowMemory::Read(Bytes::from(vec![7; MIB])))?;
@@ -234,15 +234,15 @@ async fn send_round_trip(config: Config) -> AnyResult<Duration> {
     Ok(start.elapsed() / rounds)
 }
 
-/// Processor time of this process so far; zero where the system does not tell this way.
+/// Returns the processor time of this process so far; zero on systems without `/proc`.
 fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the command name in parentheses: utime and stime, in hundredths of a second.
+    // After the command name in parentheses: utime and stime, in hundredths of a second.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
     Duration::from_millis(10 * fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>())
 }
 
-/// What a stream took.
+/// Measured values of a stream.
 #[derive(Clone, Copy)]
 struct Took {
     rate: f64,
@@ -289,11 +289,11 @@ async fn run() -> AnyResult<()> {
 }
 
 fn main() -> AnyResult<()> {
-    // `cargo test --benches` only wants to know that it starts.
+    // `cargo test --benches` only checks that the benchmark starts.
     if std::env::args().any(|argument| argument == "--test") {
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    // In a task, like the other end: the thread that blocks is woken at a price.
+    // In a task, like the other end: waking the blocked thread costs more.
     runtime.block_on(async { tokio::spawn(run()).await? })
 }

@@ -6,32 +6,34 @@ use crate::engine::Timeouts;
 use crate::startup::Settings;
 use crate::wire::mpa::{Revision, RtrSet};
 
-/// How connections of a connector or listener behave.
+/// Behaviour of the connections of a connector or listener.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Ask for CRCs. On by default; off is for links that protect data themselves (RFC 5044 §4.4), and takes effect only
-    /// if the peer does not ask either.
+    /// Asks the peer for CRCs. On by default. Turn it off only for links that protect data themselves (RFC 5044 §4.4);
+    /// CRCs are then off if the peer does not ask either.
     ///
-    /// Linux `siw` (seen in 6.1) loses its place in the last 4 to 7 bytes of an FPDU, pad and CRC, if they come in two TCP
-    /// segments: it takes the CRC for wrong and ends the connection. Segments as this provider and a network make them do
-    /// not cut there, or hardly ever; those of a proxy do, once in some ten MiB. Without CRCs nothing is lost.
+    /// Linux `siw` (seen in 6.1) loses its place if pad and CRC, the last 4 to 7 bytes of an FPDU, arrive in two TCP
+    /// segments. It then misjudges the CRC and ends the connection. Segments of this provider rarely end there. Those
+    /// of a proxy do, about once in ten MiB. Without CRCs no data is lost.
     pub crc: bool,
-    /// Place nothing before its CRC matched, at the price of one copy of all payload. Off by default.
+    /// Places no payload before its CRC matched, at the cost of one copy of all payload. Off by default.
     pub strict_crc: bool,
-    /// Set the reserved flag bit 0x08 of MPA start-up frames, which Linux `siw` (with `try_gso`) takes as permission for
-    /// FPDUs beyond one TCP segment, and send such to peers that set it too. Off by default, since no RFC knows it.
+    /// Sets the reserved flag bit 0x08 of MPA start-up frames. Linux `siw` (with `try_gso`) interprets the bit as
+    /// permission for FPDUs beyond one TCP segment, and sends such FPDUs to peers that set it too. Off by default,
+    /// since no RFC defines the bit.
     pub large_fpdu: bool,
-    /// MPA revision of our Requests. 2 by default: Linux refuses revision 1.
+    /// MPA revision of our Requests. 2 by default, since Linux refuses revision 1.
     pub revision: Revision,
-    /// Ask for the peer-to-peer model, in which this provider sends a Ready-To-Receive message by itself, so that the
-    /// accepting side may speak first (RFC 6581 §9.2). Off by default: in RPC the Initiator speaks first anyway.
+    /// Asks for the peer-to-peer model, in which this provider sends a Ready-To-Receive message by itself. The
+    /// accepting side may then speak first (RFC 6581 §9.2). Off by default, since in RPC the Initiator speaks first
+    /// anyway.
     pub peer_to_peer: bool,
-    /// Largest IRD that is given to a Responder that wants more than we offered. 128 by default, as Linux.
+    /// Largest IRD for a Responder that wants more RDMA Reads than the Request offered. 128 by default, as in Linux.
     pub ird_limit: u16,
-    /// Windows that a connection may have at a time. 4096 by default.
+    /// Maximum number of windows of a connection. 4096 by default.
     pub max_windows: usize,
-    /// Waiting times.
+    /// Timeouts of each connection.
     pub timeouts: Timeouts,
 }
 
@@ -51,7 +53,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What goes into a start-up frame.
+    /// Returns the settings that go into a start-up frame.
     pub(crate) fn settings(&self, parameters: &ConnectParameters) -> Settings {
         Settings {
             private_data: parameters.private_data.clone(),

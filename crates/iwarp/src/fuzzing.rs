@@ -1,8 +1,9 @@
-//! Entry points for fuzzers. No part of the public interface.
+//! Entry points for fuzzers. Not part of the public interface.
 //!
-//! Each takes the bytes of a peer, with CRCs off so that mutations get past them, and checks what must hold whatever they are.
+//! Each processes the bytes of a peer, with CRCs off so that mutations get past them, and checks properties that hold
+//! for any input.
 
-// Test code: to panic is how it reports.
+// Test code: it reports failures by panicking.
 #![allow(clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,7 @@ use crate::startup::{Initiator, Negotiated, Responder, Role, Rtr, Settings};
 use crate::wire::mpa::FrameView;
 use crate::wire::{ddp, fpdu, terminate};
 
-/// What an endpoint after start-up is like, by the bits of a byte; of 0 it is a plain Initiator.
+/// Properties of an endpoint after start-up, by the bits of a byte; 0 is a plain Initiator.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup(pub u8);
 
@@ -27,12 +28,12 @@ impl Setup {
         self.0 >> bit & 1 == 1
     }
 
-    /// Nothing is placed before its CRC matched.
+    /// Returns whether payload is placed only after its CRC matched.
     const fn is_strict(self) -> bool {
         self.has(0)
     }
 
-    /// A window is closed, and more is posted, while the peer sends.
+    /// Returns whether a window is closed, and more work is posted, while the peer sends.
     const fn goes_on(self) -> bool {
         self.has(5)
     }
@@ -59,12 +60,12 @@ impl Setup {
     }
 }
 
-/// What must come back from an engine.
+/// Work and memory that an engine must return.
 #[derive(Debug, Default)]
 struct Account {
     /// Requests and Receives that have not completed, with the window that each is to close.
     posted: BTreeMap<WrId, Option<Key>>,
-    /// Windows whose memory has not come back.
+    /// Windows whose memory has not been returned.
     windows: BTreeSet<Key>,
 }
 
@@ -85,7 +86,7 @@ impl Account {
         }
     }
 
-    /// Takes what has completed, each request and each window once.
+    /// Takes the completions, and checks that each request and each window completes once.
     fn poll(&mut self, engine: &mut Engine) -> usize {
         let mut count = 0;
         while let Some(Completion { id, work, .. }) = engine.poll_completion() {
@@ -109,11 +110,11 @@ impl Account {
     }
 }
 
-/// What an endpoint makes of `bytes` after start-up, read at most `step` at a time; the value says how many completions it had.
+/// Feeds `bytes` to an endpoint after start-up, at most `step` in one read. Returns the number of completions.
 ///
 /// # Panics
-/// When a request completes twice, or not at all although the stream has ended; when a window does not come back once; when
-/// memory is missing from the domain in the end.
+/// If a request completes twice, or not at all although the stream has ended. If a window is not returned exactly once.
+/// If memory is missing from the domain at the end.
 pub fn receive(bytes: &[u8], step: usize, setup: Setup) -> usize {
     const RECEIVES: u64 = 4;
     let now = Instant::now();
@@ -201,7 +202,7 @@ pub fn receive(bytes: &[u8], step: usize, setup: Setup) -> usize {
     completions
 }
 
-/// Start-up frames on both sides, cut in two at `cut`.
+/// Feeds start-up frames to both sides, cut in two at `cut`.
 pub fn startup(bytes: &[u8], cut: usize) {
     let (front, back) = bytes.split_at(cut.min(bytes.len()));
     let mut responder = Responder::new();
@@ -225,7 +226,7 @@ pub fn startup(bytes: &[u8], cut: usize) {
     }
 }
 
-/// Every view of a dissector.
+/// Calls every view of a dissector.
 pub fn views(bytes: &[u8]) {
     let frame = FrameView::new(bytes);
     let _ = (

@@ -1,9 +1,9 @@
 //! MPA connection set-up (RFC 5044 §7.1, RFC 6581 §9) without I/O.
 //!
-//! An [`Initiator`] makes the Request, is fed what comes back, and ends with [`Negotiated`] or [`StartupError`]. A
-//! [`Responder`] is fed until it has a [`Request`], which is then accepted or rejected. Bytes behind the frame, which
-//! belong to full operation, are kept and handed out with the result. An error always means: send what
-//! [`StartupError::last_words`] says, if anything, then close TCP.
+//! An [`Initiator`] makes the Request, processes the bytes of the Reply, and ends with [`Negotiated`] or
+//! [`StartupError`]. A [`Responder`] processes bytes until it has a [`Request`], which its caller accepts or rejects.
+//! Bytes behind the frame, which belong to full operation, are kept and handed out with the result. After an error, the
+//! caller sends the [`StartupError::last_words`], if any, then closes TCP.
 
 use bytes::Bytes;
 use rpcrdma_verbs::TerminateCause;
@@ -14,24 +14,25 @@ use crate::wire::mpa::{
 };
 use crate::wire::terminate::cause;
 
-/// What one side brings into a set-up.
+/// Settings of one side for a set-up.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Private data for the peer.
     pub private_data: Bytes,
-    /// RDMA Read Requests that the peer may have outstanding here. An Initiator states at least 1: Linux refuses 0.
+    /// RDMA Read Requests that the peer may have outstanding here. An Initiator states at least 1, since Linux refuses
+    /// 0.
     pub ird: u16,
-    /// RDMA Read Requests that we want to have outstanding there.
+    /// RDMA Read Requests that this side wants to have outstanding at the peer.
     pub ord: u16,
-    /// Ask for CRCs. They are off only if both sides do not ask (RFC 5044 §4.4).
+    /// Asks for CRCs. They are off only if neither side asks (RFC 5044 §4.4).
     pub crc: bool,
-    /// Say that FPDUs beyond a TCP segment are welcome, and send such to a peer that says so too.
+    /// Announces that FPDUs beyond a TCP segment are accepted, and sends such FPDUs to a peer that announces the same.
     pub large_fpdu: bool,
-    /// Revision of our Request; a Responder follows the Request it got.
+    /// Revision of our Request; a Responder follows the Request that it received.
     pub revision: Revision,
-    /// Ask for the peer-to-peer model with one of these RTR messages. Needs revision 2. Only an Initiator asks.
+    /// Asks for the peer-to-peer model with one of these RTR messages. Needs revision 2. Only an Initiator asks.
     pub peer_to_peer: Option<RtrSet>,
-    /// Largest IRD that can be given if the Responder wants more than [`ird`](Self::ird).
+    /// Largest possible IRD if the Responder wants more than [`ird`](Self::ird).
     pub ird_limit: u16,
 }
 
@@ -50,12 +51,12 @@ impl Default for Settings {
     }
 }
 
-/// Which side of MPA we are: the Initiator sends the first FPDU.
+/// The role of this side in MPA: the Initiator sends the first FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Sent the Request.
+    /// The side that sent the Request.
     Initiator,
-    /// Sent the Reply.
+    /// The side that sent the Reply.
     Responder,
 }
 
@@ -73,17 +74,17 @@ pub enum Rtr {
 /// The result of a set-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Our side.
+    /// The role of this side.
     pub role: Role,
-    /// CRCs are made and checked, both ways.
+    /// CRCs are generated and checked in both directions.
     pub crc: bool,
-    /// The peer wants markers in what we send.
+    /// The peer wants markers in our stream.
     pub markers: bool,
-    /// Both sides take FPDUs beyond a TCP segment.
+    /// Both sides accept FPDUs beyond a TCP segment.
     pub large_fpdu: bool,
     /// RDMA Read Requests that the peer may have outstanding here.
     pub ird: u16,
-    /// RDMA Read Requests that we may have outstanding there.
+    /// RDMA Read Requests that this side may have outstanding at the peer.
     pub ord: u16,
     /// Initiator: the message to send before all others. Responder: never set.
     pub rtr: Option<Rtr>,
@@ -93,7 +94,7 @@ pub struct Negotiated {
     pub private_data: Bytes,
 }
 
-/// Why no connection came about.
+/// Reason why no connection was established.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartupError {
@@ -108,7 +109,7 @@ pub enum StartupError {
         /// IRD and ORD that the peer stated.
         enhanced: Option<Enhanced>,
     },
-    /// The Responder wants more RDMA Reads here than we can hold (RFC 6581 §9.1).
+    /// The Responder wants more RDMA Reads than this side can hold (RFC 6581 §9.1).
     #[error("the peer wants {wanted} RDMA Reads outstanding here; at most {limit} are possible")]
     InsufficientIrd {
         /// The Responder's ORD.
@@ -116,13 +117,13 @@ pub enum StartupError {
         /// [`Settings::ird_limit`].
         limit: u16,
     },
-    /// The Responder named no RTR message that we asked for (RFC 6581 §9.2).
+    /// The Responder named no RTR message that this side asked for (RFC 6581 §9.2).
     #[error("the peer takes none of the Ready-To-Receive messages that were offered")]
     NoMatchingRtr,
 }
 
 impl StartupError {
-    /// The Terminate to send before the connection is closed.
+    /// Returns the cause of the Terminate to send before the connection is closed.
     pub const fn last_words(&self) -> Option<TerminateCause> {
         match self {
             Self::InsufficientIrd { .. } => Some(cause::MPA_INSUFFICIENT_IRD),
@@ -132,7 +133,7 @@ impl StartupError {
     }
 }
 
-/// Bytes of the peer until its frame is complete. Bounded: a frame has at most 532 bytes, and whoever feeds it stops with the
+/// Bytes of the peer until its frame is complete. Bounded: a frame has at most 532 bytes, and the caller stops with the
 /// frame.
 #[derive(Debug, Default)]
 struct Inbox {
@@ -148,7 +149,7 @@ impl Inbox {
     }
 }
 
-/// Most bytes that a start-up frame can have: what to read at a time.
+/// Maximum length of a start-up frame, in bytes: the number of bytes to read at a time.
 pub const MAX_FRAME: usize = HEADER_LEN + MAX_PRIVATE_DATA;
 
 /// The side that sends the Request.
@@ -159,8 +160,8 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// An Initiator, and the Request to send: all of it in one write, and nothing after it before the Reply (Linux takes
-    /// neither).
+    /// Returns an Initiator, and the Request to send. Linux requires the Request in one write, and no byte after it
+    /// before the Reply.
     pub fn new(mut settings: Settings) -> Result<(Self, Vec<u8>), FrameError> {
         settings.ird = settings.ird.clamp(1, MAX_DEPTH);
         settings.ord = settings.ord.min(MAX_DEPTH);
@@ -172,7 +173,7 @@ impl Initiator {
         let request = Frame {
             kind: FrameKind::Request,
             revision: settings.revision,
-            // RFC 5044 §7.1.1: never asked for.
+            // RFC 5044 §7.1.1: this side never asks for them.
             markers: false,
             crc: settings.crc,
             rejected: false,
@@ -184,7 +185,7 @@ impl Initiator {
         Ok((Self { settings, inbox: Inbox::default() }, request))
     }
 
-    /// Feeds bytes of the peer. `Ok(None)`: more are needed. The second value is what came behind the Reply.
+    /// Processes bytes of the peer. `Ok(None)`: more are needed. The second value holds the bytes behind the Reply.
     pub fn handle(&mut self, input: &[u8]) -> Result<Option<(Negotiated, Vec<u8>)>, StartupError> {
         let Some((reply, behind)) = self.inbox.take_frame(input, FrameKind::Reply)? else { return Ok(None) };
         let settings = &self.settings;
@@ -207,7 +208,7 @@ impl Initiator {
                 }
                 ird = theirs.ord;
             }
-            // It makes no RDMA Reads at all; users have to know.
+            // The peer makes no RDMA Reads at all; the user must know this.
             if theirs.ord == 0 {
                 ird = 0;
             }
@@ -256,12 +257,12 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Waits for the first byte.
+    /// Returns a Responder that waits for the first byte.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Feeds bytes of the peer. `Ok(None)`: more are needed. The second value is what came behind the Request.
+    /// Processes bytes of the peer. `Ok(None)`: more are needed. The second value holds the bytes behind the Request.
     pub fn handle(&mut self, input: &[u8]) -> Result<Option<(Request, Vec<u8>)>, StartupError> {
         let Some((frame, behind)) = self.inbox.take_frame(input, FrameKind::Request)? else {
             return Ok(None);
@@ -279,23 +280,23 @@ pub struct Request {
 }
 
 impl Request {
-    /// The Initiator's private data.
+    /// Returns the Initiator's private data.
     pub const fn private_data(&self) -> &Bytes {
         &self.private_data
     }
 
-    /// IRD, ORD and RTR of the Initiator, if it sent any.
+    /// Returns IRD, ORD and RTR of the Initiator, if it sent any.
     pub const fn enhanced(&self) -> Option<Enhanced> {
         self.frame.enhanced
     }
 
-    /// The Reply that accepts, and what was agreed.
+    /// Returns the Reply that accepts, and the result of the negotiation.
     pub fn accept(&self, settings: &Settings) -> Result<(Vec<u8>, Negotiated), FrameError> {
         let (mut ird, mut ord) = (settings.ird.min(MAX_DEPTH), settings.ord.min(MAX_DEPTH));
         let mut rtr_send_expected = false;
         let enhanced = self.frame.enhanced.map(|theirs| {
             let peer_to_peer = theirs.peer_to_peer.map(|asked| {
-                // RFC 6581 §9.2: what matches; all that is supported, if nothing does.
+                // RFC 6581 §9.2: the matching messages, or all supported ones if none match.
                 let supported = RtrSet { send: true, write: true, read: true };
                 if asked.is_empty() { supported } else { asked }
             });
@@ -331,7 +332,7 @@ impl Request {
         Ok((reply, negotiated))
     }
 
-    /// The Reply that rejects (RFC 5044 §7.1.2 (2)).
+    /// Returns the Reply that rejects (RFC 5044 §7.1.2 (2)).
     pub fn reject(&self, settings: &Settings, private_data: &Bytes) -> Result<Vec<u8>, FrameError> {
         let enhanced = self.frame.enhanced.map(|theirs| Enhanced {
             peer_to_peer: theirs.peer_to_peer,
@@ -352,7 +353,7 @@ impl Request {
             kind: FrameKind::Reply,
             revision: self.frame.revision,
             markers: false,
-            // `siw` takes C = 1 in a Reply, whatever its Request said.
+            // `siw` accepts C = 1 in a Reply, whatever its Request had.
             crc: settings.crc || self.frame.crc,
             rejected,
             large_fpdu: settings.large_fpdu && self.frame.large_fpdu,

@@ -257,7 +257,7 @@ async fn i6_a_bad_request_hurts_only_its_own_connection() {
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let error = listener.accept().await.unwrap().request().await.err();
     assert!(matches!(error, Some(ConnectError::Protocol(_))));
-    // Closed before anything was said: a port probe.
+    // Closed before any byte was sent: a port probe.
     drop(TcpStream::connect(address).await.unwrap());
     let error = listener.accept().await.unwrap().request().await.err();
     assert!(matches!(error, Some(ConnectError::Protocol(_) | ConnectError::Io(_))));
@@ -267,7 +267,8 @@ async fn i6_a_bad_request_hurts_only_its_own_connection() {
     assert!(client.is_ok());
 }
 
-/// A server written by hand: answers a Request, sends `fpdus` right behind the Reply, and shows what the client sent.
+/// Runs a hand-written server: answers a Request, sends `fpdus` directly behind the Reply, and returns the bytes that the
+/// client sent.
 async fn scripted(
     config: Config,
     ird_and_ord: [u8; 4],
@@ -338,7 +339,7 @@ async fn a_set_up_that_is_given_up_is_brought_to_its_reply() {
     let mut stream = stream.unwrap().0;
     let mut request = vec![0; 24];
     stream.read_exact(&mut request).await.unwrap();
-    // Nothing comes, not even the end, until the Reply has left.
+    // No byte arrives, not even the end, until the Reply has left.
     let silent = tokio::time::timeout(Duration::from_millis(50), stream.read_u8()).await;
     assert!(silent.is_err());
     let mut reply = Vec::from(*b"MPA ID Rep Frame");

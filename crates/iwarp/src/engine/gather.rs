@@ -1,8 +1,8 @@
-//! A cursor over the pieces of a message, which are sliced and never copied.
+//! A cursor over the pieces of a message. Pieces are sliced and never copied.
 
 use bytes::Bytes;
 
-/// What is left of a gather list.
+/// The rest of a gather list.
 #[derive(Debug, Default)]
 pub(super) struct Gather {
     pieces: std::vec::IntoIter<Bytes>,
@@ -16,7 +16,7 @@ impl Gather {
         Self { pieces: pieces.into_iter(), front: Bytes::new(), remaining }
     }
 
-    /// Bytes left.
+    /// Returns the number of bytes left.
     pub(super) const fn remaining(&self) -> usize {
         self.remaining
     }

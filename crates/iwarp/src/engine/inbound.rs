@@ -1,4 +1,4 @@
-//! Received segments: which rule lets them in, where their payload goes, and what they do once their CRC matched.
+//! Received segments: the rule that admits each, the target of its payload, and its effect once its CRC matched.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -15,22 +15,22 @@ use crate::wire::ddp::{Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, queue
 use crate::wire::rdmap::{self, Opcode, ReadRequest};
 use crate::wire::terminate::{Terminate, TerminateView, TerminatedHeader, cause};
 
-/// Where the payload of an admitted segment goes. Tells the place, never holds the memory.
+/// Target of the payload of an admitted segment. Names the place and never holds the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Nothing to place.
+    /// No payload.
     Nothing,
-    /// The memory of a write window.
+    /// Memory of a write window.
     Window { stag: u32, offset: usize },
-    /// The sink of the Read that is due.
+    /// Sink of the Read that is due.
     Sink { offset: usize },
-    /// The Receive of the arriving Send.
+    /// Receive of the arriving Send.
     Message { offset: usize },
-    /// Nowhere: the segment breaks a rule, which is reported when its CRC matched.
+    /// No memory: the segment breaks a rule, which is reported after its CRC matched.
     Nowhere(Violation),
 }
 
-/// Slices of a target from an offset on, at most `left` bytes of them.
+/// Slices of a target from an offset on, with at most `left` bytes together.
 pub(super) struct Rest<'a> {
     buffers: std::slice::IterMut<'a, Buffer>,
     skip: usize,
@@ -59,7 +59,7 @@ impl<'a> Iterator for Rest<'a> {
 }
 
 impl Target {
-    /// The memory for `left` bytes after the first `placed` ones of the segment.
+    /// Returns the memory for `left` bytes after the first `placed` bytes of the segment.
     pub(super) fn rest<'a>(
         &self,
         placed: usize,
@@ -79,17 +79,17 @@ impl Target {
         Rest { buffers: buffers.iter_mut(), skip: offset + placed, left }
     }
 
-    /// Whether payload goes anywhere.
+    /// Returns whether payload has a place in memory.
     pub(super) const fn is_memory(&self) -> bool {
         matches!(self, Self::Window { .. } | Self::Sink { .. } | Self::Message { .. })
     }
 }
 
-/// A segment whose header was read.
+/// A segment whose header was decoded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) header: Header,
-    /// The header as it came, for a Terminate.
+    /// The header as received, for a Terminate.
     pub(super) raw: Option<TerminatedHeader>,
     pub(super) ulpdu_len: usize,
     pub(super) payload_len: usize,
@@ -102,7 +102,7 @@ impl Segment {
         Self { header, raw, ulpdu_len, payload_len, target: Target::Nothing }
     }
 
-    /// One whose header makes no sense: all of it is payload that goes nowhere.
+    /// Returns a segment with an invalid header: all of it is payload without a target.
     pub(super) const fn unreadable(raw: Option<TerminatedHeader>, ulpdu_len: usize) -> Self {
         let header = Header::Tagged(Tagged { last: true, control: 0, stag: 0, offset: 0 });
         Self { header, raw, ulpdu_len, payload_len: ulpdu_len, target: Target::Nothing }
@@ -110,8 +110,8 @@ impl Segment {
 }
 
 impl Engine {
-    /// Checks a segment before any of its payload is placed (RFC 5041 §7.1, RFC 5040 §7.2). `payload` is where it lies in
-    /// the read-ahead, if all of it is there.
+    /// Checks a segment before any of its payload is placed (RFC 5041 §7.1, RFC 5040 §7.2). `payload` is its range in
+    /// the read-ahead, if all of it has arrived.
     pub(super) fn admit(&mut self, segment: &Segment, payload: Range<usize>) -> Result<Target, Violation> {
         let length = segment.payload_len;
         let opcode = rdmap::opcode(segment.header.control())?;
@@ -137,7 +137,7 @@ impl Engine {
                         }
                         let mut body = [0; rdmap::READ_REQUEST_LEN + 1];
                         let bytes = self.buffered_range(payload);
-                        // One byte more than allowed is enough to be refused.
+                        // A single byte more than allowed suffices for the refusal.
                         let kept = bytes.len().min(body.len());
                         let (front, _) = body.split_at_mut(kept);
                         front.copy_from_slice(bytes.get(..kept).unwrap_or_default());
@@ -179,21 +179,21 @@ impl Engine {
         })
     }
 
-    /// The Read Request that was refused last.
+    /// Takes the Read Request that was refused last.
     pub(super) fn take_refused_read(&mut self) -> Option<ReadRequest> {
         self.refused_read.take()
     }
 
-    /// The peer reports an error of ours (RFC 5040 §5.4). It is not answered.
+    /// Handles the peer's report of an error of ours (RFC 5040 §5.4), which gets no answer.
     fn handle_terminate(&mut self, cause: TerminateCause) {
         tracing::debug!(%cause, "the peer sent a Terminate");
         self.finish(Disconnected::Terminated(cause));
     }
 
-    /// A segment is placed and its CRC matched: it takes effect.
+    /// Applies the effect of a segment that was placed and whose CRC matched.
     pub(super) fn commit(&mut self, segment: Segment, now: Instant) {
         self.counters.segments_received += 1;
-        // RFC 5044 §7.1.2 (4): one valid FPDU opens our direction.
+        // RFC 5044 §7.1.2 (4): a valid FPDU opens our direction.
         if !std::mem::replace(&mut self.may_send, true) {
             self.timers.stop(Timer::FirstFpdu);
         }
@@ -208,7 +208,7 @@ impl Engine {
                 if !self.reads.is_waiting() {
                     self.timers.stop(Timer::Read);
                 } else if segment.payload_len > 0 || finished.is_some() {
-                    // Empty segments in front of the last are no progress: they buy the peer no time (I6).
+                    // Empty segments before the last are no progress and do not extend the peer's time (I6).
                     self.timers.set(Timer::Read, after(now, self.timeouts.read));
                 }
                 if let Some(read) = finished {
@@ -233,7 +233,7 @@ impl Engine {
         let mut waits_for = None;
         let mut invalidated = None;
         if last && let Some(key) = self.receives.invalidates() {
-            // RFC 5040 §7.2: the STag must be valid and of this stream; §5.3: invalidated before delivery.
+            // RFC 5040 §7.2: the STag must be valid and belong to this stream; §5.3: invalidated before delivery.
             match self.windows.close_remote(key) {
                 None => {
                     let violation = Violation::CannotInvalidate(key.0);
@@ -252,12 +252,12 @@ impl Engine {
         }
     }
 
-    /// Fails without naming a segment: MPA errors (RFC 5040 §4.8, Figure 10).
+    /// Ends the connection without naming a segment, for MPA errors (RFC 5040 §4.8, Figure 10).
     pub(super) fn fail_bare(&mut self, violation: Violation, now: Instant) {
         self.fail(violation, &Terminate::bare(violation.cause()), now);
     }
 
-    /// Fails because of a segment whose CRC matched.
+    /// Ends the connection because of a segment whose CRC matched.
     pub(super) fn fail_segment(
         &mut self,
         violation: Violation,
@@ -266,7 +266,7 @@ impl Engine {
         request: Option<ReadRequest>,
         now: Instant,
     ) {
-        // The FPDU as such was valid: it opens our direction for the Terminate.
+        // The FPDU itself was valid: it opens our direction for the Terminate.
         self.may_send = true;
         let length = u16::try_from(ulpdu_len).unwrap_or(u16::MAX);
         let terminate = Terminate {

@@ -1,11 +1,12 @@
-//! The incoming byte stream: where the next bytes go, and when an FPDU is complete.
+//! The incoming byte stream: the memory for the next bytes, and the completion of FPDUs.
 //!
-//! Owns the read-ahead. A segment of which much is still to come is *placed directly*: its target is lent to the socket, with just
-//! enough read-ahead behind it for the trailer and the next header, so that no payload is copied. Everything else is read into
-//! the read-ahead, several FPDUs at a time, and copied once. Where bulk data is expected, only headers are read ahead.
+//! Owns the read-ahead. A segment with much payload still to arrive is *placed directly*, without a copy. Its target is
+//! lent to the socket, with just enough read-ahead behind it for the trailer and the next header. All other bytes are
+//! read into the read-ahead, several FPDUs at a time, and copied once. While bulk data is expected, only headers are
+//! read ahead.
 //!
-//! The CRC of a directly placed segment is computed over the target as it fills. Neither way does anything take effect before
-//! the CRC matched; a header that breaks a rule is reported only if the CRC says that it was really sent so.
+//! The CRC of a directly placed segment is computed over the target as it fills. In both cases a segment takes effect
+//! only after its CRC matched. A header that breaks a rule is reported only if the CRC proves that the peer sent it so.
 
 use std::io::IoSliceMut;
 use std::time::Instant;
@@ -20,13 +21,13 @@ use crate::wire::ddp::{Header, TAGGED_LEN, UNTAGGED_LEN};
 use crate::wire::fpdu::{CRC_LEN, Crc, FpduView, LENGTH_LEN, MAX_FPDU, fpdu_len, pad_len};
 use crate::wire::terminate::TerminatedHeader;
 
-/// Bytes of the read-ahead: about 22 FPDUs of an Ethernet frame each.
+/// Length of the read-ahead, in bytes: about 22 FPDUs of an Ethernet frame each.
 const READ_AHEAD: usize = 32 * 1024;
-/// The same when whole FPDUs are staged.
+/// Length of the read-ahead when complete FPDUs are staged, in bytes.
 const STAGING: usize = 2 * MAX_FPDU;
-/// What is read of a header when payload may follow that should not be copied.
+/// Bytes of a header to read when payload may follow that should not be copied.
 const HEADER_PREFIX: usize = LENGTH_LEN + TAGGED_LEN;
-/// Slices lent for one read: targets of a scattered Receive, then the read-ahead.
+/// Maximum number of slices lent for one read: targets of a scattered Receive, then the read-ahead.
 const MAX_SLICES: usize = 9;
 
 /// A segment that is being placed directly.
@@ -38,7 +39,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// Bytes of payload to come.
+    /// Returns the number of payload bytes still to arrive.
     const fn left(&self) -> usize {
         self.segment.payload_len.saturating_sub(self.placed)
     }
@@ -53,13 +54,13 @@ pub(super) struct Input {
     start: usize,
     end: usize,
     body: Option<Body>,
-    /// The last tagged segment was too small to be placed directly; its successors will be too.
+    /// The last tagged segment was too small to be placed directly; the next ones are expected to be too small as well.
     small_segments: bool,
     discarding: bool,
     finished_fpdu: bool,
-    /// Bytes that had come over the link when the time of the FPDU in progress was set.
+    /// Bytes received over the link when the timer of the FPDU in progress was set.
     timed_at: u64,
-    /// When the last byte came, if inside an FPDU.
+    /// Time of the last byte, if it arrived inside an FPDU.
     moved_at: Option<Instant>,
 }
 
@@ -85,7 +86,7 @@ impl Input {
         }
     }
 
-    /// Bytes read and not consumed.
+    /// Returns the bytes that were read and not consumed.
     fn buffered(&self) -> &[u8] {
         self.ahead.get(self.start..self.end).unwrap_or_default()
     }
@@ -98,7 +99,7 @@ impl Input {
         }
     }
 
-    /// Moves what is buffered to the front if less than `needed` bytes of room are behind it.
+    /// Moves the buffered bytes to the front if fewer than `needed` bytes of space are behind them.
     fn make_room(&mut self, needed: usize) {
         if self.start > 0 && self.ahead.len() - self.end < needed {
             self.ahead.copy_within(self.start..self.end, 0);
@@ -107,12 +108,12 @@ impl Input {
         }
     }
 
-    /// Whether an FPDU has begun and not ended.
+    /// Returns whether an FPDU has begun and not ended.
     pub(super) fn is_inside_fpdu(&self) -> bool {
         !self.discarding && (self.body.is_some() || self.start < self.end)
     }
 
-    /// From now on everything that comes is thrown away; a segment in progress has no target any more.
+    /// Discards all later input; a segment in progress loses its target.
     pub(super) fn discard(&mut self) {
         self.discarding = true;
         self.body = None;
@@ -122,12 +123,12 @@ impl Input {
 }
 
 impl Engine {
-    /// Whether bytes of the peer are welcome now.
+    /// Returns whether the engine accepts bytes of the peer now.
     pub fn wants_input(&self) -> bool {
         self.phase != Phase::Ended && !self.peer_closed
     }
 
-    /// Feeds what start-up left behind; to be called once Receives can be posted, before the first read.
+    /// Processes the bytes that start-up read too far. Call this once Receives can be posted, before the first read.
     pub fn start(&mut self, now: Instant) {
         self.advance(now);
     }
@@ -157,7 +158,7 @@ impl Engine {
                     used += 1;
                 }
                 if lent < left {
-                    // The scatter list goes on: the read-ahead must not be reached.
+                    // The scatter list continues, so the read-ahead must not be reached.
                     0
                 } else {
                     let trailer = pad_len(body.segment.ulpdu_len) + CRC_LEN;
@@ -174,13 +175,13 @@ impl Engine {
         if let (Some(slot), Some(ahead)) = (ahead_slot.first_mut(), input.ahead.get_mut(input.end..end)) {
             *slot = IoSliceMut::new(ahead);
         }
-        // The read-ahead comes right behind the targets.
+        // The read-ahead comes directly behind the targets.
         slices.swap(used, MAX_SLICES - 1);
         let used = used + usize::from(ahead_room > 0);
         read(slices.get_mut(..used).unwrap_or_default())
     }
 
-    /// `count` bytes, at least one, came from one system call into the slices lent last.
+    /// Processes `count` bytes, at least one, which one system call read into the slices lent last.
     pub fn received(&mut self, count: usize, now: Instant) {
         self.counters.receive_calls += 1;
         self.counters.link_bytes_received += count as u64;
@@ -216,14 +217,14 @@ impl Engine {
         self.advance(now);
     }
 
-    /// Whether large tagged segments may come.
+    /// Returns whether large tagged segments may arrive.
     fn bulk_expected(&self) -> bool {
         !self.input.small_segments
             && !self.input.strict
             && (self.windows.bulk_expected() || self.reads.bulk_expected())
     }
 
-    /// Consumes what is complete.
+    /// Consumes all complete input.
     fn advance(&mut self, now: Instant) {
         self.input.finished_fpdu = false;
         while !self.input.discarding {
@@ -239,14 +240,15 @@ impl Engine {
             self.timers.stop(Timer::PartialFpdu);
             return;
         }
-        // What else moves is looked at when its time is up.
+        // Other progress is examined when the timer expires.
         if input.moved_at.replace(now).is_none() || input.finished_fpdu {
             input.timed_at = self.counters.link_bytes_received;
             self.timers.set(Timer::PartialFpdu, after(now, self.timeouts.partial_fpdu));
         }
     }
 
-    /// The time of the FPDU in progress was up at `deadline`: sets it anew if enough of the FPDU has come meanwhile.
+    /// Handles the expiry of the FPDU in progress at `deadline`: sets the timer again if enough of the FPDU has arrived
+    /// meanwhile.
     pub(super) fn fpdu_goes_on(&mut self, deadline: Instant, now: Instant) -> bool {
         let input = &mut self.input;
         let Some(moved_at) = input.moved_at else { return false };
@@ -260,7 +262,7 @@ impl Engine {
         goes_on
     }
 
-    /// At the start of an FPDU; `false`: more bytes are needed.
+    /// Advances at the start of an FPDU; `false`: more bytes are needed.
     fn advance_header(&mut self, now: Instant) -> bool {
         let input = &self.input;
         let buffered = input.buffered();
@@ -296,7 +298,7 @@ impl Engine {
         match Header::decode(ulpdu) {
             Ok(header) => self.begin_body(Segment::new(header, raw, ulpdu_len)),
             Err(error) => {
-                // A header that cannot be read is no longer than a tagged one for the CRC's sake.
+                // For the CRC, a header that cannot be decoded counts as no longer than a tagged header.
                 let mut segment = Segment::unreadable(raw, ulpdu_len);
                 segment.target = Target::Nowhere(error.into());
                 self.open_body(segment, 0);
@@ -305,7 +307,7 @@ impl Engine {
         true
     }
 
-    /// The whole segment is in the read-ahead and its CRC matched.
+    /// Handles a segment that is in the read-ahead completely and whose CRC matched.
     fn whole_segment(&mut self, mut segment: Segment, now: Instant) -> bool {
         let body_start = LENGTH_LEN + segment.header.encoded_len();
         let small = segment.payload_len < DIRECT_PLACEMENT_MIN;
@@ -313,7 +315,7 @@ impl Engine {
             self.input.small_segments = small;
         }
         let range = body_start..body_start + segment.payload_len;
-        // Control messages are read out of the read-ahead; they are short.
+        // Control messages are short, and are decoded inside the read-ahead.
         let start = self.input.start;
         let absolute = start + range.start..start + range.end;
         match self.admit(&segment, absolute.clone()) {
@@ -340,7 +342,7 @@ impl Engine {
         true
     }
 
-    /// The header is there, most of the payload is not.
+    /// Begins the direct placement of a segment whose header has arrived and most of whose payload has not.
     fn begin_body(&mut self, mut segment: Segment) {
         let header_len = segment.header.encoded_len();
         match self.admit(&segment, 0..0) {
@@ -364,14 +366,14 @@ impl Engine {
         self.input.body = Some(Body { segment, placed: 0, crc });
     }
 
-    /// Inside a segment that is placed directly; `false`: more bytes are needed.
+    /// Advances inside a segment that is placed directly; `false`: more bytes are needed.
     fn advance_body(&mut self, now: Instant) -> bool {
         let input = &mut self.input;
         let Some(body) = &mut input.body else { return true };
         let left = body.left();
         let buffered = input.ahead.get(input.start..input.end).unwrap_or_default();
         if left > 0 {
-            // What the read-ahead already has of the payload is copied.
+            // Payload that is already in the read-ahead is copied.
             let mut here = buffered.get(..left.min(buffered.len())).unwrap_or_default();
             let length = here.len();
             body.crc.update(here);
@@ -415,12 +417,12 @@ impl Engine {
         true
     }
 
-    /// An FPDU took effect.
+    /// Records that an FPDU took effect.
     pub(super) fn finished_fpdu(&mut self) {
         self.input.finished_fpdu = true;
     }
 
-    /// Bytes of the read-ahead.
+    /// Returns bytes of the read-ahead.
     pub(super) fn buffered_range(&self, range: std::ops::Range<usize>) -> &[u8] {
         self.input.ahead.get(range).unwrap_or_default()
     }
@@ -437,13 +439,13 @@ fn count_copy(counters: &mut Counters, segment: &Segment, length: usize) {
 }
 
 impl Input {
-    /// Whether an FPDU of `whole` bytes, of which the front is buffered, is to be read into the read-ahead.
+    /// Returns whether an FPDU of `whole` bytes, of which the front is buffered, is to be read into the read-ahead.
     fn waits_for_whole(&self, whole: usize) -> bool {
         let missing = whole.saturating_sub(self.buffered().len());
         self.strict || missing < DIRECT_PLACEMENT_MIN && whole <= self.ahead.len()
     }
 
-    /// Bytes to read ahead at the start of an FPDU, if there is so much room.
+    /// Returns the number of bytes to read ahead at the start of an FPDU, if there is space for them.
     fn header_room(&self, bulk: bool) -> usize {
         if !bulk {
             return self.ahead.len();

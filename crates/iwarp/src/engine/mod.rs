@@ -1,30 +1,33 @@
-//! One iWARP connection after start-up, without I/O and without a clock.
+//! An iWARP connection after start-up, without I/O and without a clock.
 //!
 //! # Order of calls
 //!
 //! * Commands: [`post`](Engine::post), [`post_receive`](Engine::post_receive),
 //!   [`reserve_window`](Engine::reserve_window), [`disconnect`](Engine::disconnect), [`abort`](Engine::abort).
-//! * Output: [`prepare`](Engine::prepare) lays FPDUs out; while [`has_output`](Engine::has_output),
-//!   [`with_transmit_slices`](Engine::with_transmit_slices) lends them, then [`transmitted`](Engine::transmitted) is told
-//!   how many bytes left. When [`shutdown_due`](Engine::shutdown_due), the sending half of TCP is closed and
-//!   [`handle_shutdown`](Engine::handle_shutdown) is called.
+//! * Output: [`prepare`](Engine::prepare) lays FPDUs out. While [`has_output`](Engine::has_output),
+//!   [`with_transmit_slices`](Engine::with_transmit_slices) lends them, and the driver reports the number of written
+//!   bytes to [`transmitted`](Engine::transmitted). When [`shutdown_due`](Engine::shutdown_due), the driver closes the
+//!   sending half of TCP and calls [`handle_shutdown`](Engine::handle_shutdown).
 //! * Input: while [`wants_input`](Engine::wants_input), [`with_receive_slices`](Engine::with_receive_slices) lends the
-//!   slices to read into, then [`received`](Engine::received) is told how many bytes came;
-//!   [`handle_end_of_stream`](Engine::handle_end_of_stream) and [`handle_link_error`](Engine::handle_link_error) end it.
-//! * Time: [`handle_timeout`](Engine::handle_timeout) at [`poll_timeout`](Engine::poll_timeout).
-//! * Results: [`poll_completion`](Engine::poll_completion); [`end`](Engine::end) says that the connection is over.
+//!   slices to read into. The driver reports the number of bytes read to [`received`](Engine::received).
+//!   [`handle_end_of_stream`](Engine::handle_end_of_stream) and [`handle_link_error`](Engine::handle_link_error) end
+//!   the input.
+//! * Time: the driver calls [`handle_timeout`](Engine::handle_timeout) at [`poll_timeout`](Engine::poll_timeout).
+//! * Results: [`poll_completion`](Engine::poll_completion); [`end`](Engine::end) reports the end of the connection.
 //!
 //! # Who owns which memory
 //!
-//! Payload to send is shared (`Bytes`) and lent to the socket where it lies. Memory to fill is owned by a posted Receive, an RDMA
-//! Read or a window of this engine, and lent to the socket directly when a segment still has [`DIRECT_PLACEMENT_MIN`] bytes
-//! to come; smaller segments are read together with their neighbours and copied once, which is counted.
+//! Payload to send is shared (`Bytes`) and lent to the socket in place. Memory to fill is owned by a posted Receive, an
+//! RDMA Read or a window of this engine. It is lent to the socket directly when a segment still has
+//! [`DIRECT_PLACEMENT_MIN`] bytes to come. Smaller segments are read together with their neighbours and copied once,
+//! and the copies are counted.
 //!
 //! # Errors
 //!
-//! A [`Violation`] of the peer stops placement, completes everything as flushed, sends a Terminate and closes. Nothing
-//! completes before its CRC matched; a segment that is placed directly puts bytes into memory which is open to this peer
-//! anyway before its CRC is known (a deviation from RFC 5044 §6; [`Parameters::strict_crc`] stages instead).
+//! A [`Violation`] of the peer stops placement, completes all work as flushed, sends a Terminate and closes. No work
+//! completes before its CRC matched. A directly placed segment puts bytes into memory before its CRC is known; this
+//! peer may write to that memory in any case. This deviates from RFC 5044 §6; [`Parameters::strict_crc`] stages
+//! instead.
 
 mod gather;
 mod inbound;
@@ -62,26 +65,26 @@ use crate::wire::fpdu::mulpdu;
 use crate::wire::rdmap::ReadRequest;
 use crate::wire::terminate::Terminate;
 
-/// From this many bytes of a segment that are still to come, the socket fills the target itself; below, the read-ahead takes
-/// them together with what follows. A system call costs about as much as copying a few KiB.
+/// Minimum number of missing bytes of a segment for which the socket fills the target itself. With fewer bytes missing,
+/// the read-ahead takes them together with the following input. A system call costs about as much as copying a few KiB.
 pub const DIRECT_PLACEMENT_MIN: usize = 4096;
 
-/// What an engine is made of.
+/// Parameters of an engine.
 #[derive(Debug)]
 pub struct Parameters {
     /// The result of start-up.
     pub negotiated: Negotiated,
-    /// Where the memory of pooled Receives comes from.
+    /// Source of the memory of pooled Receives.
     pub domain: ProtectionDomain,
-    /// Work requests outstanding at a time.
+    /// Maximum number of outstanding work requests.
     pub max_send_wr: usize,
-    /// Receives posted at a time.
+    /// Maximum number of posted Receives.
     pub max_recv_wr: usize,
-    /// Windows existing at a time.
+    /// Maximum number of windows.
     pub max_windows: usize,
-    /// Place nothing before its CRC matched. Costs a copy of all payload.
+    /// Places no payload before its CRC matched, at the cost of a copy of all payload.
     pub strict_crc: bool,
-    /// Waiting times.
+    /// Timeouts of the connection.
     pub timeouts: Timeouts,
     /// Largest TCP segment, in bytes.
     pub emss: usize,
@@ -89,22 +92,22 @@ pub struct Parameters {
     pub seed: [u8; 32],
 }
 
-/// Where the connection stands.
+/// State of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// In full operation.
     Open,
-    /// We end it gracefully: what was posted still leaves.
+    /// We end the connection gracefully: posted work still leaves.
     Closing,
-    /// The peer broke the rules: a Terminate leaves, what comes is thrown away.
+    /// The peer broke the rules: a Terminate leaves, and input is discarded.
     Failing,
     /// Our half is closed; the peer's is not.
     HalfClosed,
-    /// Over.
+    /// The connection has ended.
     Ended,
 }
 
-/// One connection. See the [module](self) for the order of calls.
+/// An iWARP connection. See the [module](self) for the order of calls.
 #[derive(Debug)]
 pub struct Engine {
     capabilities: Capabilities,
@@ -113,11 +116,11 @@ pub struct Engine {
     role: Role,
     large_fpdu: bool,
     max_ulpdu: usize,
-    /// Set once the peer may get FPDUs: at once for an Initiator, after the first valid FPDU for a Responder.
+    /// Set once FPDUs may leave: at once for an Initiator, after the first valid FPDU for a Responder.
     may_send: bool,
     heard: bool,
     phase: Phase,
-    /// The peer closed its half while our Terminate had not left.
+    /// The peer closed its half before our Terminate had left.
     peer_closed: bool,
     outcome: Option<Disconnected>,
     windows: WindowTable,
@@ -138,7 +141,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A connection in full operation. `behind` is what start-up read beyond its last frame.
+    /// Returns a connection in full operation. `behind` holds the bytes that start-up read beyond its last frame.
     pub fn new(parameters: Parameters, behind: &[u8], now: Instant) -> Self {
         let Parameters { negotiated, domain, timeouts, .. } = parameters;
         let mut capabilities = Capabilities::default();
@@ -183,57 +186,57 @@ impl Engine {
         engine
     }
 
-    /// TCP's segment size changed: later FPDUs follow it (RFC 5044 §4.5).
+    /// Sets a new TCP segment size, which later FPDUs follow (RFC 5044 §4.5).
     pub fn set_emss(&mut self, emss: usize) {
         self.output.set_emss(emss);
         let emss = if self.large_fpdu { usize::from(u16::MAX) } else { emss };
         self.max_ulpdu = mulpdu(emss.min(usize::from(u16::MAX)), self.output.has_markers());
     }
 
-    /// What this connection can do.
+    /// Returns the capabilities of this connection.
     pub const fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    /// Where Buffers come from.
+    /// Returns the domain that Buffers come from.
     pub const fn domain(&self) -> &ProtectionDomain {
         &self.domain
     }
 
-    /// What happened so far.
+    /// Returns the counters so far.
     pub fn counters(&self) -> Counters {
         let mut counters = self.counters;
         counters.segments_sent = self.output.segments();
         counters
     }
 
-    /// How far data has got.
+    /// Returns the progress of the data.
     pub const fn progress(&self) -> Progress {
         let Counters { link_bytes_sent, link_bytes_received, .. } = self.counters;
         Progress::new(self.reads.answered(), link_bytes_sent, link_bytes_received)
     }
 
-    /// FPDUs with a wrong CRC: 0 or 1, since the first one ends the connection.
+    /// Returns the number of FPDUs with a wrong CRC: 0 or 1, since the first one ends the connection.
     pub const fn crc_errors(&self) -> u64 {
         self.crc_errors
     }
 
-    /// Why the connection is over. `Some` only after every completion was taken.
+    /// Returns the reason for the end of the connection. `Some` only after every completion was taken.
     pub fn end(&self) -> Option<&Disconnected> {
         self.outcome.as_ref().filter(|_| self.phase == Phase::Ended && self.completions.is_empty())
     }
 
-    /// Whether the link is of no more use.
+    /// Returns whether the link is no longer used.
     pub fn is_ended(&self) -> bool {
         self.phase == Phase::Ended
     }
 
-    /// The next completion.
+    /// Takes the next completion.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
-    /// Whether completions wait to be taken.
+    /// Returns whether completions wait to be taken.
     pub fn has_completions(&self) -> bool {
         !self.completions.is_empty()
     }
@@ -249,7 +252,8 @@ impl Engine {
         self.windows.reserve(memory)
     }
 
-    /// Requests that the send queue takes now; see [`QueuePair::send_room`](rpcrdma_verbs::QueuePair::send_room).
+    /// Returns the number of requests that the send queue accepts now; see
+    /// [`QueuePair::send_room`](rpcrdma_verbs::QueuePair::send_room).
     pub fn send_room(&self) -> usize {
         self.capabilities.max_send_wr.saturating_sub(self.send_wr)
     }
@@ -304,7 +308,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The share of the send queue that a request takes; an error if it is malformed.
+    /// Returns the share of the send queue that a request takes, or an error if it is malformed.
     fn check(&self, request: &WorkRequest) -> Result<usize, &'static str> {
         const TOO_LONG: &str = "the message is longer than 2^32-1 bytes";
         let max_sge = self.capabilities.max_sge;
@@ -366,8 +370,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the connection after what was posted has left and every RDMA Read is answered, within
-    /// [`Timeouts::linger`].
+    /// Ends the connection after all posted work has left and every RDMA Read is answered, within [`Timeouts::linger`].
     pub fn disconnect(&mut self, now: Instant) {
         if self.phase == Phase::Open {
             self.phase = Phase::Closing;
@@ -381,12 +384,13 @@ impl Engine {
         self.finish(Disconnected::Local);
     }
 
-    /// The link failed.
+    /// Ends the connection after a link failure.
     pub fn handle_link_error(&mut self, error: String) {
         self.finish(Disconnected::Link(error));
     }
 
-    /// The peer closed its half. A Terminate for it still leaves: the other half may be open (RFC 5040 §6.2.1).
+    /// Handles the end of the peer's half. A Terminate for the peer still leaves, since the other half may be open (RFC
+    /// 5040 §6.2.1).
     pub fn handle_end_of_stream(&mut self) {
         if self.phase == Phase::Failing && !self.output.is_empty() {
             self.peer_closed = true;
@@ -397,7 +401,7 @@ impl Engine {
         }
     }
 
-    /// Our half of TCP is closed, as [`shutdown_due`](Self::shutdown_due) asked.
+    /// Records that our half of TCP is closed, as [`shutdown_due`](Self::shutdown_due) asked.
     pub fn handle_shutdown(&mut self) {
         self.phase = Phase::HalfClosed;
         self.timers.stop(Timer::StalledSend);
@@ -406,12 +410,12 @@ impl Engine {
         }
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// Handles every timer that has run out.
+    /// Handles every expired timer.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some((timer, deadline)) = self.timers.expired(now) {
             match timer {
@@ -422,7 +426,7 @@ impl Engine {
         }
     }
 
-    /// The peer broke the rules: tell it, if it may be told, and wind up (RFC 5040 §7.1).
+    /// Reports a violation to the peer if a message may leave, and winds up (RFC 5040 §7.1).
     fn fail(&mut self, violation: Violation, terminate: &Terminate, now: Instant) {
         if let Violation::Crc { .. } = violation {
             self.crc_errors += 1;
@@ -448,7 +452,7 @@ impl Engine {
         }
     }
 
-    /// The connection is over: nothing of it touches memory any more.
+    /// Ends the connection. From now on no part of it touches memory.
     fn finish(&mut self, outcome: Disconnected) {
         if self.phase == Phase::Ended {
             return;
@@ -461,7 +465,7 @@ impl Engine {
         self.output.clear();
     }
 
-    /// Completes everything outstanding as flushed and gives all memory back.
+    /// Completes all outstanding work as flushed and returns all memory.
     fn flush(&mut self) {
         const STATUS: Status = Status::Flushed;
         while let Some(finish) = self.output.take_unfinished() {
@@ -501,7 +505,7 @@ impl Engine {
         self.completions.push_back(Completion { id, status, work });
     }
 
-    /// Completes a Read, unless it was one of our own.
+    /// Completes a Read, unless the engine itself requested it.
     fn complete_read(&mut self, read: Finished, status: Status) {
         if let Some(id) = read.id {
             self.complete(id, read.cost, status, Work::Read { sink: read.sink });
@@ -513,7 +517,7 @@ impl Engine {
         self.complete(id, 0, status, Work::LocalInvalidate { memory });
     }
 
-    /// Hands out the memory of windows that were closed and are unused now, and the Receives that waited for them.
+    /// Hands out the memory of windows that are closed and now unused, and the Receives that waited for them.
     fn settle_windows(&mut self, status: Status) {
         while let Some(late) = self.windows.take_closed() {
             match late.local {

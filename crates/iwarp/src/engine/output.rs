@@ -1,12 +1,14 @@
-//! FPDUs that are laid out and wait for the socket: headers, pad, CRC and markers in small inline pieces, payload where it lies.
+//! FPDUs that are laid out and wait for the socket: headers, pad, CRC and markers in small inline pieces, payload in
+//! place.
 //!
-//! Owns shared references to payload (`Bytes`), never copies of it. A piece leaves when its last byte is written. Nothing is
-//! allocated per segment once the queues have grown. On error [`Output::cut_after_current`] drops every FPDU of which nothing
-//! was written.
+//! Owns shared references to payload (`Bytes`), never copies of it. A piece is released when its last byte is written.
+//! Once the queues have grown, no segment needs an allocation. On error [`Output::cut_after_current`] drops every FPDU
+//! of which no byte was written.
 //!
-//! What one system call gets is cut so that no TCP segment ends within the pad and CRC of an FPDU. Linux `siw` depends on it: up to
-//! 6.1 at least, it takes the CRC for wrong then. TCP may still cut elsewhere where the peer's window ends (RFC 5044 §5.1); the next
-//! call starts a segment again. FPDUs have the length of segments (§4.5), so most of them also start one.
+//! Each system call gets a run that is cut so that no TCP segment ends within the pad and CRC of an FPDU. Linux `siw`
+//! depends on this: up to 6.1 at least, it misjudges the CRC otherwise. TCP may still cut elsewhere where the peer's
+//! window ends (RFC 5044 §5.1); the next call starts a segment again. FPDUs have the length of segments (§4.5), so most
+//! of them also start one.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -18,13 +20,14 @@ use super::gather::Gather;
 use crate::wire::fpdu::{CRC_LEN, Crc, pad_len};
 use crate::wire::marker::{MarkerClock, marker};
 
-/// Bytes of an inline piece: the trailer of one FPDU and the longest header of the next.
+/// Length of an inline piece, in bytes: the trailer of one FPDU and the longest header of the next.
 const INLINE: usize = 56;
-/// Bytes of the longest pad and the CRC.
+/// Length of the longest pad and the CRC, in bytes.
 const TRAILER_MAX: u64 = 3 + CRC_LEN as u64;
-/// Slices lent to one system call. Linux takes 1024; more than this no longer pays.
+/// Maximum number of slices lent to one system call. Linux accepts 1024; beyond this number more slices no longer pay.
 const MAX_SLICES: usize = 256;
-/// The same where few pieces wait, as for small messages: a long list takes longer to clear than they take to lay out.
+/// Maximum number of slices when few pieces wait, as for small messages: clearing a long list would take longer than
+/// laying them out.
 const FEW_SLICES: usize = 8;
 
 #[derive(Debug)]
@@ -49,18 +52,18 @@ impl Piece {
     }
 }
 
-/// What the last byte of an FPDU finishes.
+/// Effect of the last byte of an FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
-    /// Nothing that anybody waits for.
+    /// No effect.
     Nothing,
-    /// A Send of ours.
+    /// Completes a Send of ours.
     Send(WrId),
-    /// An RDMA Write of ours, and its share of the send queue.
+    /// Completes an RDMA Write of ours, with its share of the send queue.
     Write(WrId, usize),
-    /// A Read Response; the STag of its source, if it had a length.
+    /// Completes a Read Response; the STag of its source, if it had a length.
     ReadResponse(Option<u32>),
-    /// The Terminate.
+    /// The Terminate has left.
     Terminate,
 }
 
@@ -76,15 +79,15 @@ pub(super) struct Output {
     crc: bool,
     markers: Option<MarkerClock>,
     pieces: VecDeque<Piece>,
-    /// Bytes of the front piece that are written.
+    /// Number of written bytes of the front piece.
     front_written: usize,
     boundaries: VecDeque<Boundary>,
     laid_out: u64,
     written: u64,
-    /// Where the last FPDU taken by [`Output::take_finished`] ended: the front one begins here.
+    /// End of the last FPDU taken by [`Output::take_finished`], where the front FPDU begins.
     front_start: u64,
     segments: u64,
-    /// Bytes of a full TCP segment; no limit until it is told.
+    /// Bytes of a full TCP segment; no limit until the size is known.
     emss: usize,
     /// Stream position and CRC of the FPDU being laid out.
     fpdu_start: u64,
@@ -109,7 +112,7 @@ impl Output {
         }
     }
 
-    /// Bytes that wait to be written.
+    /// Returns the number of bytes that wait to be written.
     pub(super) fn queued(&self) -> usize {
         usize::try_from(self.laid_out - self.written).unwrap_or(usize::MAX)
     }
@@ -118,27 +121,27 @@ impl Output {
         self.laid_out == self.written
     }
 
-    /// FPDUs laid out so far.
+    /// Returns the number of FPDUs laid out so far.
     pub(super) const fn segments(&self) -> u64 {
         self.segments
     }
 
-    /// Takes the size of a full TCP segment.
+    /// Sets the size of a full TCP segment.
     pub(super) const fn set_emss(&mut self, emss: usize) {
         self.emss = emss;
     }
 
-    /// Whether more waits than fits one segment: only then does it matter where segments end.
+    /// Returns whether more bytes wait than one segment takes: only then does the end of segments matter.
     pub(super) fn exceeds_segment(&self) -> bool {
         self.queued() > self.emss
     }
 
-    /// Whether the peer gets markers.
+    /// Returns whether the peer gets markers.
     pub(super) const fn has_markers(&self) -> bool {
         self.markers.is_some()
     }
 
-    /// Lays out one FPDU: the DDP header and whatever follows it inline, then `payload_len` bytes of `payload`.
+    /// Lays out one FPDU: the DDP header and the inline data in `head`, then `payload_len` bytes of `payload`.
     pub(super) fn fpdu(&mut self, head: &[&[u8]], payload: &mut Gather, payload_len: usize, finish: Finish) {
         let inline: usize = head.iter().map(|part| part.len()).sum();
         let ulpdu_len = inline + payload_len;
@@ -159,7 +162,7 @@ impl Output {
         }
         debug_assert_eq!(left, 0, "the caller promised bytes that the gather list does not have");
         self.inline([0; 3].get(..pad_len(ulpdu_len)).unwrap_or_default());
-        // RFC 5044 §4.4 (1): a marker right after the pad is covered too; it stands before the CRC field.
+        // RFC 5044 §4.4 (1): the CRC also covers a marker directly behind the pad; it stands before the CRC field.
         self.marker_if_due();
         let sum = self.running.wire();
         self.push(if self.crc { &sum } else { &[0; CRC_LEN] });
@@ -168,7 +171,7 @@ impl Output {
         self.boundaries.push_back(Boundary { end: self.laid_out, finish });
     }
 
-    /// Covered bytes, cut at markers.
+    /// Appends covered bytes, cut at markers.
     fn inline(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = self.room_before_marker();
@@ -180,7 +183,7 @@ impl Output {
         }
     }
 
-    /// Covered payload, cut at markers.
+    /// Appends covered payload, cut at markers.
     fn payload(&mut self, mut bytes: Bytes) {
         while !bytes.is_empty() {
             let room = self.room_before_marker();
@@ -198,7 +201,7 @@ impl Output {
         }
     }
 
-    /// Bytes that fit before the next marker, after inserting one that is due.
+    /// Inserts a marker that is due, and returns the number of bytes that fit before the next one.
     fn room_before_marker(&mut self) -> usize {
         self.marker_if_due();
         self.markers.as_ref().map_or(usize::MAX, MarkerClock::until_marker)
@@ -238,9 +241,10 @@ impl Output {
         }
     }
 
-    /// Lends what is to be written by the next system call, and says whether a TCP segment is to end behind it.
+    /// Lends the bytes to write by the next system call, and states whether a TCP segment should end behind them.
     ///
-    /// That is a run of whole FPDUs of which none has its trailer in two segments, or what is left of one that was cut short.
+    /// They are a run of complete FPDUs, none with its trailer in two segments, or the rest of an FPDU that was cut
+    /// short.
     pub(super) fn with_slices<T>(&self, write: impl FnOnce(&[IoSlice<'_>], bool) -> T) -> T {
         if self.pieces.len() <= FEW_SLICES {
             self.with_slices_up_to::<FEW_SLICES, T>(write)
@@ -264,13 +268,13 @@ impl Output {
         write(slices.get(..used).unwrap_or_default(), whole)
     }
 
-    /// FPDUs that are not written in full.
+    /// Returns the FPDUs that are not completely written.
     fn unfinished(&self) -> impl Iterator<Item = &Boundary> {
         let finished = self.boundaries.partition_point(|boundary| boundary.end <= self.written);
         self.boundaries.range(finished..)
     }
 
-    /// Stream position up to which the next system call may write.
+    /// Returns the stream position up to which the next system call may write.
     fn end_of_run(&self) -> u64 {
         let mut boundaries = self.unfinished().map(|boundary| boundary.end);
         let Some(mut end) = boundaries.next() else { return self.laid_out };
@@ -288,14 +292,14 @@ impl Output {
         end
     }
 
-    /// Whether the last system call left an FPDU half written.
+    /// Returns whether the last system call left a partly written FPDU.
     fn is_within_fpdu(&self) -> bool {
         let finished = self.boundaries.partition_point(|boundary| boundary.end <= self.written);
         let last = finished.checked_sub(1).and_then(|last| self.boundaries.get(last));
         last.map_or(self.front_start, |last| last.end) < self.written
     }
 
-    /// Fills slices up to a stream position; gives their number, and the position that they reach.
+    /// Fills slices up to a stream position. Returns their number, and the position that they reach.
     fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>], end: u64) -> (usize, u64) {
         let mut skip = self.front_written;
         let mut at = self.written;
@@ -315,7 +319,7 @@ impl Output {
         (used, at)
     }
 
-    /// `count` bytes were written.
+    /// Records that `count` bytes were written.
     pub(super) fn wrote(&mut self, count: usize) {
         let mut left = count.min(self.queued());
         self.written += left as u64;
@@ -341,14 +345,15 @@ impl Output {
         self.boundaries.pop_front().map(|boundary| boundary.finish)
     }
 
-    /// Takes an FPDU whether it is written or not: the connection is over.
+    /// Takes an FPDU, written or not, after the end of the connection.
     pub(super) fn take_unfinished(&mut self) -> Option<Finish> {
         let index = self.boundaries.iter().position(|boundary| boundary.finish != Finish::Nothing)?;
         let boundary = self.boundaries.get_mut(index)?;
         Some(std::mem::replace(&mut boundary.finish, Finish::Nothing))
     }
 
-    /// Drops all FPDUs of which nothing was written; keeps one that is half written. A marker clock keeps its step.
+    /// Drops all FPDUs of which no byte was written, and keeps one that is partly written. A marker clock stays in
+    /// step.
     pub(super) fn cut_after_current(&mut self) {
         let mut keep_until = self.written;
         let mut kept = None;
@@ -383,7 +388,7 @@ impl Output {
         self.boundaries.extend(kept);
     }
 
-    /// Forgets everything.
+    /// Drops all FPDUs.
     pub(super) fn clear(&mut self) {
         self.pieces.clear();
         self.boundaries.clear();

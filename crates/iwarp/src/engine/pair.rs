@@ -1,4 +1,4 @@
-//! Two engines and the bytes between them, for tests: no socket, no clock.
+//! Two engines and the bytes between them, for tests without socket and clock.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use rpcrdma_verbs::{
 use super::{Engine, Parameters, Timeouts};
 use crate::startup::{Negotiated, Role};
 
-/// What a test may vary.
+/// Parameters that a test may vary.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) crc: bool,
@@ -62,7 +62,7 @@ impl Setup {
     }
 }
 
-/// One end.
+/// An end of the pair.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) engine: Engine,
@@ -168,7 +168,7 @@ impl End {
         }
     }
 
-    /// All that leaves now.
+    /// Returns all bytes that leave now.
     pub(super) fn transmit(&mut self, now: Instant) -> Vec<u8> {
         let mut stream = Vec::new();
         loop {
@@ -180,7 +180,7 @@ impl End {
         }
     }
 
-    /// At most `limit` bytes of what leaves now.
+    /// Returns at most `limit` bytes that leave now.
     pub(super) fn transmit_some(&mut self, limit: usize, now: Instant) -> Vec<u8> {
         self.engine.prepare(now);
         let mut part = self.engine.with_transmit_slices(|slices, _| {
@@ -244,7 +244,7 @@ impl Pair {
         }
     }
 
-    /// A pair in which both sides may speak.
+    /// Returns a pair in which both sides may send.
     pub(super) fn open(setup: &Setup) -> Self {
         let mut pair = Self::new(setup);
         let id = pair.server.receive(4);
@@ -255,12 +255,12 @@ impl Pair {
         pair
     }
 
-    /// Moves bytes both ways until nothing moves.
+    /// Moves bytes in both directions until none move.
     pub(super) fn run(&mut self) {
         self.run_cut(|| usize::MAX);
     }
 
-    /// The same with writes and reads of given sizes.
+    /// Moves bytes in both directions, with writes and reads of given sizes, until none move.
     pub(super) fn run_cut(&mut self, mut step: impl FnMut() -> usize) {
         loop {
             let out = self.client.transmit_some(step().max(1), self.now);
@@ -284,7 +284,7 @@ pub(super) fn send(message: &[u8]) -> SendRequest {
     SendRequest { gather: vec![Bytes::copy_from_slice(message)], ..SendRequest::default() }
 }
 
-/// Bytes that tell their places.
+/// Returns bytes that depend on their positions.
 pub(super) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at.wrapping_mul(31) >> 3).to_le_bytes()[0]).collect()
 }

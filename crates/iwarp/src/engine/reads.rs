@@ -1,7 +1,8 @@
-//! RDMA Reads of ours: requests that wait for room at the peer (ORD), and responses that are due.
+//! Our RDMA Reads: requests that wait until the peer accepts more (ORD), and responses that are due.
 //!
-//! Owns the sink of every Read until the last byte of its last response has arrived and its CRC matched. Responses come in
-//! the order of the requests (RFC 5040 §5.5 (20)), each contiguous, so exactly one byte of one sink is due at any time.
+//! Owns the sink of every Read until the last byte of its last response has arrived and its CRC matched. Responses come
+//! in the order of the requests (RFC 5040 §5.5 (20)), each contiguous. So exactly one byte of one sink is due at any
+//! time.
 
 use std::collections::VecDeque;
 
@@ -14,9 +15,9 @@ use crate::wire::rdmap::ReadRequest;
 
 #[derive(Debug)]
 struct Operation {
-    /// `None`: a Read of the engine's own.
+    /// `None` for a Read of the engine's own.
     id: Option<WrId>,
-    /// Its share of the send queue.
+    /// Share of the send queue.
     cost: usize,
     sink: Buffer,
     stag: u32,
@@ -29,16 +30,16 @@ struct Operation {
 /// A request that the peer has not answered in full.
 #[derive(Debug)]
 struct Due {
-    /// Place in the sink of the next byte.
+    /// Position of the next byte in the sink.
     at: usize,
-    /// Bytes to come.
+    /// Number of missing bytes.
     left: u32,
     large: bool,
-    /// The last request of its operation.
+    /// This is the last request of its operation.
     last: bool,
 }
 
-/// A Read that is over.
+/// A Read that has ended.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) id: Option<WrId>,
@@ -56,7 +57,7 @@ impl From<Operation> for Finished {
 pub(super) struct Reads {
     limit: usize,
     operations: VecDeque<Operation>,
-    /// How many operations at the front are requested in full.
+    /// Number of operations at the front whose requests were all sent.
     requested: usize,
     due: VecDeque<Due>,
     large_due: usize,
@@ -76,7 +77,7 @@ impl Reads {
         }
     }
 
-    /// Queues a Read. Sources of length 0 cause no request unless there is nothing else.
+    /// Queues a Read. Sources of length 0 cause no request unless there is no other source.
     pub(super) fn push(
         &mut self,
         id: Option<WrId>,
@@ -94,17 +95,17 @@ impl Reads {
         self.operations.push_back(Operation { id, cost, sink, stag, base, sources, requested: 0 });
     }
 
-    /// Whether no Read is outstanding or waiting.
+    /// Returns whether no Read is outstanding or waiting.
     pub(super) fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// Whether one more request may be outstanding: at most ORD are (RFC 5040 §6.1).
+    /// Returns whether another request may be outstanding: at most ORD are (RFC 5040 §6.1).
     pub(super) fn has_room(&self) -> bool {
         self.due.len() < self.limit
     }
 
-    /// The next request.
+    /// Takes the next request.
     pub(super) fn next_request(&mut self) -> Option<ReadRequest> {
         let operation = self.operations.get_mut(self.requested)?;
         let source = operation.sources.next()?;
@@ -125,25 +126,25 @@ impl Reads {
         Some(request)
     }
 
-    /// Bytes of responses that took effect so far.
+    /// Returns the number of response bytes that took effect so far.
     pub(super) const fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// Whether a response is due.
+    /// Returns whether a response is due.
     pub(super) fn is_waiting(&self) -> bool {
         !self.due.is_empty()
     }
 
-    /// Whether a large response is due.
+    /// Returns whether a large response is due.
     pub(super) const fn bulk_expected(&self) -> bool {
         self.large_due > 0
     }
 
-    /// Checks a segment of a Read Response; the value is its place in the sink of the front operation.
+    /// Checks a segment of a Read Response. Returns its position in the sink of the front operation.
     ///
-    /// The range is bounded by what is due of the request, not by the sink: a peer that keeps the Last flag clear cannot
-    /// get past it.
+    /// The missing bytes of the request bound the range, not the sink: a peer that keeps the Last flag clear cannot
+    /// exceed it.
     pub(super) fn admit(&self, header: &Tagged, length: usize) -> Result<usize, Violation> {
         let stag = header.stag;
         let (Some(due), Some(operation)) = (self.due.front(), self.operations.front()) else {
@@ -165,7 +166,7 @@ impl Reads {
                 });
             }
         }
-        // The Last flag stands exactly where the request is answered.
+        // The Last flag must stand exactly where the request is answered.
         let missing = due.left.saturating_sub(segment_length);
         if header.last != (missing == 0) {
             return Err(Violation::ResponseLast { missing });
@@ -173,12 +174,12 @@ impl Reads {
         Ok(due.at)
     }
 
-    /// The sink that is being filled.
+    /// Returns the sink that is being filled.
     pub(super) fn sink(&mut self) -> Option<&mut Buffer> {
         self.operations.front_mut().map(|operation| &mut operation.sink)
     }
 
-    /// A segment that was admitted is placed and its CRC matched. Gives the Read back if it is done.
+    /// Applies an admitted segment that was placed and whose CRC matched. Returns the Read if it is complete.
     pub(super) fn commit(&mut self, length: usize) -> Option<Finished> {
         let due = self.due.front_mut()?;
         self.answered = self.answered.saturating_add(length as u64);
@@ -196,7 +197,7 @@ impl Reads {
         self.operations.pop_front().map(Finished::from)
     }
 
-    /// Takes the oldest Read, done or not: the connection is over.
+    /// Takes the oldest Read, complete or not, after the end of the connection.
     pub(super) fn take(&mut self) -> Option<Finished> {
         self.due.clear();
         self.large_due = 0;
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(reads.admit(&segment(5, 1000, false), 101), bounds(1000, 101, 1000, 100));
         assert_eq!(reads.admit(&segment(5, 1001, false), 10), bounds(1001, 10, 1000, 100));
         assert_eq!(reads.admit(&segment(6, 1000, false), 10), Err(Violation::ResponseStag(6)));
-        // RFC 5041 §5.2 spares messages without bytes, not segments.
+        // RFC 5041 §5.2 exempts messages without bytes, not segments.
         assert_eq!(reads.admit(&segment(6, 1000, false), 0), Err(Violation::ResponseStag(6)));
         assert_eq!(reads.admit(&segment(5, 1000, true), 10), Err(Violation::ResponseLast { missing: 90 }));
         assert_eq!(reads.admit(&segment(5, 1000, false), 100), Err(Violation::ResponseLast { missing: 0 }));
@@ -274,7 +275,7 @@ mod tests {
     fn rfc5041_5_2_a_zero_length_response_checks_no_stag() {
         let mut reads = one_read(0);
         assert_eq!(reads.admit(&segment(77, 3, true), 0), Ok(0));
-        // One byte is not zero-length, and nobody asked for it.
+        // A segment of one byte is not zero-length, and no Read asked for it.
         assert_eq!(reads.admit(&segment(77, 3, true), 1), Err(Violation::ResponseStag(77)));
         let bounds = Violation::ResponseBounds { offset: 1000, length: 1, due_offset: 1000, due: 0 };
         assert_eq!(reads.admit(&segment(5, 1000, true), 1), Err(bounds));

@@ -1,7 +1,7 @@
 //! Posted Receives and the Send that is arriving into one of them.
 //!
-//! Owns the memory of Receives from posting to completion. A pooled Receive has none until the first segment of its message
-//! arrives; its reservation makes sure that there is some.
+//! Owns the memory of Receives from posting to completion. A pooled Receive has no memory until the first segment of
+//! its message arrives; its reservation guarantees that memory is available then.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ struct Message {
     received: usize,
 }
 
-/// A whole message that waits for its turn to complete.
+/// A complete message that waits for its turn to complete.
 #[derive(Debug)]
 pub(super) struct Delivery {
     id: WrId,
@@ -68,8 +68,8 @@ impl Receives {
         self.posted.len() + usize::from(self.message.is_some())
     }
 
-    /// Checks a segment of a Send (RFC 5041 §7.1, RFC 5040 §7.2) and attaches a Receive to the first one of a message. The value
-    /// is the segment's place in the message; `None` if the segment is a Ready-To-Receive message.
+    /// Checks a segment of a Send (RFC 5041 §7.1, RFC 5040 §7.2) and attaches a Receive to the first segment of a
+    /// message. Returns the segment's position in the message, or `None` if the segment is a Ready-To-Receive message.
     pub(super) fn admit(
         &mut self,
         header: &Untagged,
@@ -112,7 +112,7 @@ impl Receives {
         let (buffers, pooled) = match memory {
             ReceiveMemory::Scatter(buffers) => (buffers, false),
             ReceiveMemory::Pooled(reserved) => (vec![reserved.into_buffer()], true),
-            // A kind of memory that this provider does not know was refused when it was posted.
+            // Unknown kinds of memory were refused when they were posted.
             _ => (Vec::new(), false),
         };
         let invalidate = header.invalidate;
@@ -120,18 +120,18 @@ impl Receives {
         Ok(Some(0))
     }
 
-    /// The memory of the arriving message.
+    /// Returns the memory of the arriving message.
     pub(super) fn buffers(&mut self) -> &mut [Buffer] {
         self.message.as_mut().map(|message| &mut message.buffers[..]).unwrap_or_default()
     }
 
-    /// The window that the arriving message invalidates when it is complete.
+    /// Returns the window that the arriving message invalidates when it is complete.
     pub(super) fn invalidates(&self) -> Option<Key> {
         let message = self.message.as_ref()?;
         message.opcode.invalidates().then_some(Key(message.invalidate))
     }
 
-    /// An admitted segment is placed and its CRC matched. Gives the message back with its last segment.
+    /// Applies an admitted segment that was placed and whose CRC matched. Returns the message with its last segment.
     pub(super) fn commit(&mut self, length: usize, last: bool) -> Option<Delivery> {
         if let Some(message) = &mut self.message {
             message.received += length;
@@ -152,7 +152,7 @@ impl Receives {
         })
     }
 
-    /// Takes the oldest Receive: the connection is over.
+    /// Takes the oldest Receive, after the end of the connection.
     pub(super) fn take(&mut self) -> Option<(WrId, Work)> {
         let (id, buffers) = match self.message.take() {
             Some(message) if message.pooled => (message.id, Vec::new()),

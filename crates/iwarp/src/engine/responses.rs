@@ -1,7 +1,7 @@
-//! RDMA Reads of the peer: requests that were accepted and the responses that go out, in order.
+//! RDMA Reads of the peer: accepted requests and the responses that leave, in order.
 //!
-//! Holds a share of the memory that is read; the window stays pinned in the window table until the last byte of the
-//! response is written.
+//! Shares the memory that is read; the window stays pinned in the window table until the last byte of the response is
+//! written.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::windows::WindowTable;
 use crate::wire::ddp::{FIRST_MSN, Untagged, queue};
 use crate::wire::rdmap::{READ_REQUEST_LEN, ReadRequest};
 
-/// A response that has not left in full.
+/// A response that has not completely left.
 #[derive(Debug)]
 pub(super) struct Response {
     pub(super) stag: u32,
@@ -21,7 +21,7 @@ pub(super) struct Response {
     /// STag of the source, if it is pinned.
     pub(super) source: Option<u32>,
     pub(super) data: Gather,
-    /// Bytes for each segment, once the first is laid out.
+    /// Bytes of each segment, once the first is laid out.
     pub(super) segment: Option<usize>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Responses {
     limit: u16,
     next_msn: u32,
     queue: VecDeque<Response>,
-    /// Requests whose response has not been written in full.
+    /// Requests whose response has not been completely written.
     outstanding: u16,
 }
 
@@ -39,8 +39,8 @@ impl Responses {
         Self { limit: ird, next_msn: FIRST_MSN, queue: VecDeque::new(), outstanding: 0 }
     }
 
-    /// Checks a Read Request and queues its response (RFC 5040 §7.2). The request itself is handed back with an error, for
-    /// the Terminate.
+    /// Checks a Read Request and queues its response (RFC 5040 §7.2). An error comes with the request, for the
+    /// Terminate.
     pub(super) fn accept(
         &mut self,
         header: &Untagged,
@@ -83,22 +83,22 @@ impl Responses {
         Ok(())
     }
 
-    /// The response that leaves next.
+    /// Returns the response that leaves next.
     pub(super) fn front(&mut self) -> Option<&mut Response> {
         self.queue.front_mut()
     }
 
-    /// The front response is laid out in full.
+    /// Removes the front response, which is completely laid out.
     pub(super) fn pop(&mut self) {
         self.queue.pop_front();
     }
 
-    /// A response was written in full.
+    /// Records that a response was completely written.
     pub(super) fn finished(&mut self) {
         self.outstanding = self.outstanding.saturating_sub(1);
     }
 
-    /// Whether nothing is left to lay out.
+    /// Returns whether no response remains to be laid out.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

@@ -1,11 +1,13 @@
-//! What leaves next.
+//! The order in which segments leave.
 //!
-//! Four lanes take turns, one segment each: express Sends; the send queue, strictly in the order of posting; RDMA Read
-//! Requests, which leave the send queue in order but may wait for room at the peer; and Read Responses, in the order of the
-//! requests. So a long Read Response lets Sends through between its segments, and an express Send passes a long Write. A plain
-//! Send passes neither the Write posted before it (RFC 5040 §5.5 (10), (13)) nor the express Send posted before it.
+//! Four lanes take turns, one segment each: express Sends, the send queue, RDMA Read Requests, and Read Responses. The
+//! send queue keeps the order of posting. RDMA Read Requests leave the send queue in order but may wait until the peer
+//! accepts more. Read Responses keep the order of the requests. So a long Read Response lets Sends through between its
+//! segments, and an express Send passes a long Write. A plain Send passes neither the Write posted before it (RFC 5040
+//! §5.5 (10), (13)) nor the express Send posted before it.
 //!
-//! Segments of two tagged messages, or of two untagged ones, never mix: Linux `siw` keeps one receive state for either kind.
+//! Segments of two tagged messages, or of two untagged ones, never mix: Linux `siw` keeps one receive state for either
+//! kind.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -23,8 +25,8 @@ use crate::wire::ddp::{FIRST_MSN, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, qu
 use crate::wire::rdmap::Opcode;
 use crate::wire::terminate::Terminate;
 
-/// Bytes laid out ahead of the socket. Bounds both the CRC work in front of a system call (what was just covered should still
-/// be in the cache) and how long a new message waits behind bulk data.
+/// Bytes laid out ahead of the socket. Bounds the CRC work in front of a system call, since covered bytes should still
+/// be in the cache. Also bounds the wait of a new message behind bulk data.
 const BATCH: usize = 256 * 1024;
 
 /// A request of the send queue.
@@ -32,7 +34,7 @@ const BATCH: usize = 256 * 1024;
 pub(super) enum Item {
     Send {
         id: WrId,
-        /// The how-many-th Send it is.
+        /// Number of this Send, in the order of posting.
         number: u64,
         opcode: Opcode,
         invalidate: u32,
@@ -54,7 +56,7 @@ pub(super) enum Item {
     },
 }
 
-/// A Send of which at least one segment is laid out.
+/// A Send with at least one segment laid out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendProgress {
     msn: u32,
@@ -81,7 +83,7 @@ enum Lane {
 
 const LANES: [Lane; 4] = [Lane::Express, Lane::Main, Lane::Reads, Lane::Responses];
 
-/// Requests that were posted and not laid out in full.
+/// Posted requests that are not completely laid out.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     main: VecDeque<Item>,
@@ -90,9 +92,9 @@ pub(super) struct SendQueue {
     next_send_msn: u32,
     next_read_msn: u32,
     turn: usize,
-    /// The lane whose untagged message is laid out in part.
+    /// The lane whose untagged message is partly laid out.
     untagged: Option<Lane>,
-    /// The lane whose tagged message is laid out in part.
+    /// The lane whose tagged message is partly laid out.
     tagged: Option<Lane>,
     first_left: bool,
     /// Sends posted so far.
@@ -118,8 +120,8 @@ impl SendQueue {
         }
     }
 
-    /// Queues a Send. An express one passes what is queued and has not left, except other express Sends. Binds and invalidations are
-    /// in effect as soon as they are posted, so that no Send passes them.
+    /// Queues a Send. An express Send passes queued requests that have not left, except other express Sends. Binds and
+    /// invalidations take effect when they are posted, so no Send passes them.
     pub(super) fn push_send(&mut self, id: WrId, send: SendRequest) {
         let number = self.posted;
         self.posted += 1;
@@ -154,7 +156,7 @@ impl SendQueue {
         self.main.push_back(Item::Read { id, sink, sources, name });
     }
 
-    /// Takes the oldest item: the connection is over.
+    /// Takes the oldest item, after the end of the connection.
     pub(super) fn take(&mut self) -> Option<Item> {
         self.main.pop_front().or_else(|| self.express.pop_front())
     }
@@ -163,7 +165,7 @@ impl SendQueue {
         self.main.is_empty() && self.express.is_empty()
     }
 
-    /// Whether the next Send of the main lane would pass an express one that was posted before it.
+    /// Returns whether the next Send of the main lane would pass an express Send that was posted before it.
     fn would_pass_express(&self) -> bool {
         match (self.main.front(), self.express.front()) {
             (Some(Item::Send { number, .. }), Some(Item::Send { number: express, .. })) => express < number,
@@ -172,8 +174,8 @@ impl SendQueue {
     }
 }
 
-/// Bytes for each segment of a message of `total` when `room` is the most: where segments are large, all get the same, so that no
-/// small one is left at the end which the peer would have to copy.
+/// Returns the length of each segment of a message of `total` bytes when at most `room` bytes fit. Large segments are
+/// of equal length, so that no small one remains at the end which the peer would have to copy.
 fn even_segment(total: usize, room: usize) -> usize {
     if total <= room || room < 4 * DIRECT_PLACEMENT_MIN {
         return room;
@@ -197,8 +199,8 @@ impl Engine {
         }
     }
 
-    /// Whether anything is to be laid out, to be written, or awaited from the peer's Read Responses: if not,
-    /// [`prepare`](Self::prepare) has nothing to do.
+    /// Returns whether any FPDU is to be laid out or written, or awaited from the peer's Read Responses. If not,
+    /// [`prepare`](Self::prepare) has no work.
     pub fn has_work(&self) -> bool {
         !(self.output.is_empty()
             && self.sends.is_empty()
@@ -207,18 +209,18 @@ impl Engine {
             && self.reads.is_empty())
     }
 
-    /// Whether bytes wait for the socket.
+    /// Returns whether bytes wait for the socket.
     pub fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// Whether everything that may still leave has left, so that our half of TCP is to be closed.
+    /// Returns whether all remaining output has left, so that the driver must close our half of TCP.
     pub fn shutdown_due(&self) -> bool {
         match self.phase {
             Phase::Closing => {
                 self.output.is_empty()
                     && self.reads.is_empty()
-                    // A Responder that never heard an FPDU may not send what is queued.
+                    // A Responder that never received an FPDU may not send its queued requests.
                     && (!self.may_send || self.sends.is_empty() && self.responses.is_empty())
             }
             Phase::Failing => self.output.is_empty(),
@@ -226,19 +228,19 @@ impl Engine {
         }
     }
 
-    /// Whether more waits for the socket than one TCP segment takes: [`set_emss`](Self::set_emss) should then hear of the
-    /// present size before anything is lent.
+    /// Returns whether more bytes wait for the socket than one TCP segment takes. The driver should then call
+    /// [`set_emss`](Self::set_emss) with the present size before it lends slices.
     pub fn output_exceeds_segment(&self) -> bool {
         self.output.exceeds_segment()
     }
 
-    /// Lends the slices to write by one system call, and says whether the driver should have TCP end a segment behind them
-    /// (`MSG_EOR`): FPDUs keep to segments then (RFC 5044 §5.1).
+    /// Lends the slices to write by one system call. The flag tells the driver to end a TCP segment behind them
+    /// (`MSG_EOR`), so that FPDUs match segments (RFC 5044 §5.1).
     pub fn with_transmit_slices<T>(&self, write: impl FnOnce(&[IoSlice<'_>], bool) -> T) -> T {
         self.output.with_slices(write)
     }
 
-    /// `count` bytes, at least one, were written by one system call.
+    /// Records that one system call wrote `count` bytes, at least one.
     pub fn transmitted(&mut self, count: usize, now: Instant) {
         self.output.wrote(count);
         self.counters.send_calls += 1;
@@ -269,7 +271,7 @@ impl Engine {
             self.timers.set(Timer::StalledSend, after(now, self.timeouts.stalled_send));
         }
         if self.phase == Phase::Closing {
-            // What was posted still leaves, however long that takes: its user has a timer for what it expects.
+            // Posted work still leaves, without a limit of time: its user has a timer for the expected result.
             self.timers.set(Timer::Linger, after(now, self.timeouts.linger));
         }
     }
@@ -326,13 +328,14 @@ impl Engine {
         }
     }
 
-    /// A zero-length RDMA Write: its STag and offset are not checked (RFC 5041 §5.2).
+    /// Lays out a zero-length RDMA Write: its STag and offset are not checked (RFC 5041 §5.2).
     fn lay_out_empty_write(&mut self) {
         let header = Tagged { last: true, control: Opcode::Write.control(), stag: 0, offset: 0 };
         self.output.fpdu(&[&header.encode()], &mut Gather::default(), 0, Finish::Nothing);
     }
 
-    /// Sends a silent peer another TCP segment, unless one is on its way anyway. What a peer sends first stops the timer.
+    /// Sends a silent peer another TCP segment, unless one is on its way anyway. The first data from the peer stops the
+    /// timer.
     pub(super) fn nudge(&mut self, now: Instant) {
         if self.phase != Phase::Open {
             return;
@@ -347,7 +350,7 @@ impl Engine {
         }
     }
 
-    /// RFC 5040 §5.4: one Terminate, and nothing after it.
+    /// Lays out a Terminate. No other message follows (RFC 5040 §5.4).
     pub(super) fn lay_out_terminate(&mut self, terminate: &Terminate) {
         let header = Untagged {
             last: true,
@@ -410,7 +413,7 @@ impl Engine {
         };
         let (id, cost) = (*id, *cost);
         if target.is_none() {
-            // Targets without room get no message, unless the Write is empty and has just this one.
+            // Targets of length 0 get no message, unless the Write is empty and has only this target.
             let only = gather.remaining() == 0 && targets.len() == 1;
             *target = targets.find(|target| target.length > 0 || only).map(|target| {
                 let left = usize::try_from(target.length).unwrap_or(usize::MAX).min(gather.remaining());
@@ -443,7 +446,7 @@ impl Engine {
         true
     }
 
-    /// A Read at the front of the send queue goes to its own lane, where it may wait for room at the peer.
+    /// Moves a Read from the front of the send queue to its own lane, where it may wait until the peer accepts more.
     fn move_read(&mut self) -> bool {
         if let Some(Item::Read { id, sink, sources, name }) = self.sends.main.pop_front() {
             self.reads.push(Some(id), sink, name, sources);

@@ -4,25 +4,26 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_verbs::Pace;
 
-/// How long to wait for a peer in each situation. A connection never waits without one of these.
+/// Timeouts for each situation in which a connection waits for the peer. A connection never waits without one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the whole MPA start-up frame of the peer. 10 s: what Linux allows as Initiator.
+    /// Time for the complete MPA start-up frame of the peer. 10 s by default, as Linux allows as Initiator.
     pub startup: Duration,
-    /// Responder: from the Reply to the first FPDU. 60 s.
+    /// For a Responder: time from the Reply to the first FPDU. 60 s by default.
     pub first_fpdu: Duration,
-    /// For which an FPDU that has begun may stand still. 30 s.
+    /// Time for which an FPDU that has begun may stand still. 30 s by default.
     pub partial_fpdu: Duration,
-    /// Bytes in a second that such an FPDU must move on average: what is slower stands still. With 0 any byte is progress. 8192, so
-    /// that the longest FPDU has 8 s beyond [`partial_fpdu`](Self::partial_fpdu).
+    /// Average rate that such an FPDU must reach, in bytes per second: a slower FPDU stands still. With 0 any byte is
+    /// progress. 8192 by default, so that the longest FPDU has 8 s beyond [`partial_fpdu`](Self::partial_fpdu).
     pub least_rate: u64,
-    /// Between two segments of the Read Response that is due. 60 s.
+    /// Time between two segments of the Read Response that is due. 60 s by default.
     pub read: Duration,
-    /// While output waits and the peer takes none of it; also set as `TCP_USER_TIMEOUT`. 60 s.
+    /// Time for which output may wait while the peer accepts none of it; also set as `TCP_USER_TIMEOUT`. 60 s by
+    /// default.
     pub stalled_send: Duration,
-    /// For a graceful end: while what is queued does not leave, and for the peer to close too. 5 s.
+    /// Time of a graceful end, for queued data that does not leave, and for the peer to close too. 5 s by default.
     pub linger: Duration,
-    /// TCP keep-alive: idle time before the first probe. 30 s, then six probes 10 s apart.
+    /// TCP keep-alive: idle time before the first probe. 30 s by default, then six probes 10 s apart.
     pub keepalive: Duration,
 }
 
@@ -42,28 +43,28 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// The demands on an FPDU that has begun.
+    /// Returns the required pace of an FPDU that has begun.
     pub(super) const fn fpdu(&self) -> Pace {
         Pace { stall: self.partial_fpdu, least_rate: self.least_rate }
     }
 }
 
-/// After this long without an answer to its first message an Initiator sends a zero-length RDMA Write: Linux `siw` can
-/// overlook an FPDU that arrives within milliseconds after its Reply, until the next TCP segment comes.
+/// Delay after which an Initiator without an answer to its first message sends a zero-length RDMA Write. Linux `siw`
+/// can overlook an FPDU that arrives within milliseconds after its Reply, until the next TCP segment comes.
 pub const NUDGE_AFTER: Duration = Duration::from_millis(20);
-/// Nudges of a connection at most. Each waits twice as long as the one before, since a busy host may overlook a nudge too:
-/// the last comes 2.54 s after the first message.
+/// Maximum number of nudges of a connection. Each waits twice as long as the one before, since a busy host may overlook
+/// a nudge too. The last comes 2.54 s after the first message.
 pub const NUDGES_MAX: u32 = 7;
 
-/// A time so far away that nobody waits for it.
+/// A duration beyond any wait.
 const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// `now` and this much later. What [`Timeouts`] says may be too long for the clock.
+/// Returns the time `wait` after `now`. Values of [`Timeouts`] may be too long for the clock.
 pub(super) fn after(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait).unwrap_or_else(|| now + NEVER)
 }
 
-/// The timers that a running connection has.
+/// The timers of a running connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
     FirstFpdu,
@@ -78,7 +79,7 @@ impl Timer {
     pub(super) const ALL: [Self; 6] =
         [Self::FirstFpdu, Self::PartialFpdu, Self::Read, Self::StalledSend, Self::Linger, Self::Nudge];
 
-    /// What ran out, for [`Disconnected::Timeout`](rpcrdma_verbs::Disconnected::Timeout).
+    /// Returns a description of the expired timer for [`Disconnected::Timeout`](rpcrdma_verbs::Disconnected::Timeout).
     pub(super) const fn describe(self) -> &'static str {
         match self {
             Self::FirstFpdu => "the peer sent nothing after connection set-up",
@@ -118,7 +119,7 @@ impl Timers {
         *self.slot(timer) = Some(at);
     }
 
-    /// Sets the timer unless it runs.
+    /// Sets the timer unless it is running.
     pub(super) fn start(&mut self, timer: Timer, at: Instant) {
         self.slot(timer).get_or_insert(at);
     }
@@ -131,7 +132,7 @@ impl Timers {
         *self = Self::default();
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub(super) fn next(&self) -> Option<Instant> {
         [self.first_fpdu, self.partial_fpdu, self.read, self.stalled_send, self.linger, self.nudge]
             .into_iter()
@@ -139,7 +140,7 @@ impl Timers {
             .min()
     }
 
-    /// Takes one timer that has run out, with its deadline.
+    /// Takes one expired timer, with its deadline.
     pub(super) fn expired(&mut self, now: Instant) -> Option<(Timer, Instant)> {
         Timer::ALL.into_iter().find_map(|timer| Some((timer, self.slot(timer).take_if(|at| *at <= now)?)))
     }

@@ -1,4 +1,4 @@
-//! What a peer can do wrong after set-up, each with its own name, and the Terminate that answers it.
+//! Violations by a peer after set-up, each with its own name, and the Terminate that answers each.
 
 use rpcrdma_verbs::TerminateCause;
 
@@ -16,16 +16,16 @@ pub enum Violation {
         /// Bytes of the ULPDU, by a length field that may itself be damaged.
         ulpdu_len: usize,
     },
-    /// No legal DDP header.
+    /// The DDP header is illegal.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// No legal RDMAP control byte.
+    /// The RDMAP control byte is illegal.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// An opcode in a segment of the wrong kind, or that changes inside a message.
+    /// An opcode is in a segment of the wrong kind, or changes inside a message.
     #[error("{0:?} is not expected here")]
     UnexpectedOpcode(Opcode),
-    /// A queue that does not exist or does not carry this opcode.
+    /// A queue does not exist or does not carry this opcode.
     #[error("{opcode:?} on untagged queue {queue}")]
     Queue {
         /// Opcode of the segment.
@@ -33,33 +33,33 @@ pub enum Violation {
         /// Queue number of the segment.
         queue: u32,
     },
-    /// Not the next message of its queue.
+    /// A message is not the next of its queue.
     #[error("message sequence number {seen} on untagged queue {queue}; {due} is due")]
     Msn {
         /// Queue number.
         queue: u32,
-        /// What came.
+        /// Message sequence number received.
         seen: u32,
-        /// What should have come.
+        /// Message sequence number expected.
         due: u32,
     },
-    /// Not the next byte of its message.
+    /// A segment does not begin at the next byte of its message.
     #[error("message offset {seen}; {due} is due")]
     Offset {
-        /// What came.
+        /// Offset received, in bytes.
         seen: u32,
-        /// What should have come.
+        /// Offset expected, in bytes.
         due: usize,
     },
-    /// A Send without a posted Receive.
+    /// A Send arrived without a posted Receive.
     #[error("a Send of {0} bytes or more came, but no Receive is posted")]
     NoReceive(usize),
-    /// A Send longer than its Receive.
+    /// A Send is longer than its Receive.
     #[error("a Send of {seen} bytes or more came for a Receive of {capacity}")]
     TooLong {
         /// Bytes so far.
         seen: usize,
-        /// Capacity of the Receive.
+        /// Capacity of the Receive, in bytes.
         capacity: usize,
     },
     /// The Invalidate STag differs between segments of one message.
@@ -68,43 +68,43 @@ pub enum Violation {
     /// A Send with Invalidate names no window of this connection.
     #[error("the peer cannot invalidate STag {0:#010x}")]
     CannotInvalidate(u32),
-    /// Placement by an STag that names no window open to RDMA Writes.
+    /// A tagged segment has an STag that names no window open to RDMA Writes.
     #[error("STag {0:#010x} is not open to RDMA Writes")]
     WriteStag(u32),
-    /// A tagged segment that begins or ends outside its memory.
+    /// A tagged segment begins or ends outside its memory.
     #[error("{length} bytes at {offset:#x} are outside the memory of STag {stag:#010x}")]
     WriteBounds {
         /// Steering tag.
         stag: u32,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: usize,
     },
-    /// A tagged offset that wraps.
+    /// The range of a tagged segment wraps.
     #[error("{length} bytes at {offset:#x} wrap")]
     WriteWrap {
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: usize,
     },
-    /// A Read Response that nobody asked for, or for another sink.
+    /// A Read Response answers no request, or names another sink.
     #[error("a Read Response for STag {0:#010x} came, which no outstanding Read names")]
     ResponseStag(u32),
-    /// A Read Response out of place or beyond what was asked for.
+    /// A Read Response is out of place or exceeds the request.
     #[error("a Read Response of {length} bytes at {offset:#x}; {due} bytes at {due_offset:#x} are due")]
     ResponseBounds {
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: usize,
-        /// Where the next byte is due.
+        /// Offset at which the next byte is due.
         due_offset: u64,
-        /// How many are due at most.
+        /// Maximum number of bytes due.
         due: u32,
     },
-    /// A Read Response whose Last flag comes too early or not at all.
+    /// The Last flag of a Read Response comes too early or not at all.
     #[error(
         "the Last flag of a Read Response does not stand where the Read ends; {missing} bytes are missing"
     )]
@@ -112,10 +112,10 @@ pub enum Violation {
         /// Bytes still due.
         missing: u32,
     },
-    /// An RDMA Read Request that is not exactly one segment with 28 bytes.
+    /// An RDMA Read Request is not exactly one segment with 28 bytes.
     #[error("an RDMA Read Request with {0} bytes; 28 in one segment are allowed")]
     ReadRequestLength(usize),
-    /// More RDMA Read Requests than negotiated.
+    /// The peer has more RDMA Read Requests outstanding than negotiated.
     #[error("more than {0} RDMA Read Requests outstanding")]
     TooManyReads(u16),
     /// The source of an RDMA Read names no window.
@@ -129,29 +129,29 @@ pub enum Violation {
     ReadBounds {
         /// Steering tag.
         stag: u32,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         size: u32,
     },
     /// The source of an RDMA Read wraps.
     #[error("{size} bytes at {offset:#x} wrap")]
     ReadWrap {
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         size: u32,
     },
 }
 
 impl Violation {
-    /// Layer, type and code of the Terminate (RFC 5040 Figure 9, RFC 5041 §7.2, RFC 5044 §8).
+    /// Returns layer, type and code of the Terminate (RFC 5040 Figure 9, RFC 5041 §7.2, RFC 5044 §8).
     pub const fn cause(&self) -> TerminateCause {
         match self {
             Self::Crc { .. } => cause::MPA_CRC,
             Self::Header(HeaderError::Version { tagged: true, .. }) => cause::TAGGED_VERSION,
             Self::Header(HeaderError::Version { tagged: false, .. }) => cause::UNTAGGED_VERSION,
-            // No table knows a segment that is too short: the stream as a whole is broken.
+            // The tables have no code for a segment that is too short: the stream as such is broken.
             Self::Header(HeaderError::Truncated(_)) | Self::ReadRequestLength(_) | Self::TooManyReads(_) => {
                 cause::STREAM_CATASTROPHIC
             }
@@ -174,13 +174,13 @@ impl Violation {
         }
     }
 
-    /// Whether the Terminate carries the DDP header (RFC 5040 Figure 10: not for local catastrophic errors, not for MPA; both are
-    /// of type 0).
+    /// Returns whether the Terminate carries the DDP header. Local catastrophic errors and MPA errors, both of type 0,
+    /// do not carry it (RFC 5040 Figure 10).
     pub(super) const fn names_segment(&self) -> bool {
         self.cause().error_type != 0
     }
 
-    /// Whether the Terminate carries the RDMA Read Request (RFC 5040 §7.1 (3)).
+    /// Returns whether the Terminate carries the RDMA Read Request (RFC 5040 §7.1 (3)).
     pub(super) const fn names_read_request(&self) -> bool {
         matches!(
             self,

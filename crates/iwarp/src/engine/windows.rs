@@ -1,8 +1,8 @@
-//! The windows of one connection: which memory the peer may touch, by which key, and how.
+//! The windows of one connection: memory that the peer may access, with the key and the kind of access.
 //!
-//! Owns the memory of every bound window until the window is invalid *and* nothing of the connection uses the memory any
-//! more: Read Responses that are queued or half sent (`readers`) and a segment that is being placed (`placing`). Keys and
-//! addresses are random (RFC 5042 §6.1.1), valid on this connection only, for exactly the bytes bound.
+//! Owns the memory of every bound window until the window is invalid *and* the connection no longer uses the memory.
+//! Users are queued or partly sent Read Responses (`readers`), and a segment that is being placed (`placing`). Keys and
+//! addresses are random (RFC 5042 §6.1.1), and valid on this connection only, for exactly the bound bytes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -13,7 +13,7 @@ use rpcrdma_verbs::{Buffer, Key, RemoteSegment, WindowError, WindowErrorKind, Wi
 
 use super::violation::Violation;
 
-/// Who waits for a window to become unused.
+/// The party that waits for a window to become unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
     /// A `LocalInvalidate`.
@@ -24,11 +24,11 @@ enum Closing {
 
 #[derive(Debug)]
 enum State {
-    /// Key and range are known, the peer is not let in.
+    /// Key and range are assigned; the peer has no access.
     Reserved(WindowMemory),
     /// Open to the peer.
     Bound(WindowMemory),
-    /// No longer open; memory still in use by the connection.
+    /// Closed to the peer; the connection still uses the memory.
     Closing(WindowMemory, Closing),
 }
 
@@ -41,20 +41,20 @@ struct Window {
     state: State,
 }
 
-/// What became of a request to close a window.
+/// Result of a request to close a window.
 #[derive(Debug)]
 pub(super) enum Closed {
-    /// Done; the memory, if there was any.
+    /// Closed; with the memory, if there was any.
     Now(Option<WindowMemory>),
-    /// The connection still uses the memory; [`WindowTable::take_closed`] will tell.
+    /// The connection still uses the memory; [`WindowTable::take_closed`] returns it later.
     Later,
 }
 
-/// A window that became unused after it had been closed.
+/// A closed window that has become unused.
 #[derive(Debug)]
 pub(super) struct LateClose {
     pub(super) key: Key,
-    /// `Some`: a `LocalInvalidate` waits; `None`: a Send of the peer does.
+    /// `Some`: a `LocalInvalidate` waits; `None`: a Send of the peer waits.
     pub(super) local: Option<WrId>,
     pub(super) memory: WindowMemory,
 }
@@ -63,7 +63,7 @@ pub(super) struct LateClose {
 pub(super) struct WindowTable {
     windows: HashMap<u32, Window>,
     closed: VecDeque<LateClose>,
-    /// Keys that were used last, and are not given out again so soon.
+    /// Recently used keys, which are not assigned again so soon.
     retired: VecDeque<u32>,
     resting: HashSet<u32>,
     limit: usize,
@@ -73,7 +73,7 @@ pub(super) struct WindowTable {
 }
 
 impl WindowTable {
-    /// `large`: length from which an open write window makes bulk data likely.
+    /// Returns an empty table. `large` is the length from which an open write window makes bulk data likely.
     pub(super) fn new(limit: usize, large: usize, seed: [u8; 32]) -> Self {
         Self {
             windows: HashMap::new(),
@@ -87,7 +87,7 @@ impl WindowTable {
         }
     }
 
-    /// A key that names nothing yet, and a place for `length` bytes that does not wrap.
+    /// Returns an unused key, and an address for `length` bytes that does not wrap.
     pub(super) fn fresh_name(&mut self, length: u32) -> (u32, u64) {
         let key = loop {
             let key = self.random.next_u32();
@@ -99,12 +99,12 @@ impl WindowTable {
         (key, base)
     }
 
-    /// Whether a key may be given out. 0 and 1 are what peers put into segments that need no tag.
+    /// Returns whether a key may be assigned. Peers put 0 and 1 into segments that need no tag.
     fn is_free(&self, key: u32) -> bool {
         !matches!(key, 0 | 1) && !self.windows.contains_key(&key) && !self.resting.contains(&key)
     }
 
-    /// Takes the memory of a window that is to be bound.
+    /// Takes the memory of a window that will be bound.
     pub(super) fn reserve(&mut self, memory: WindowMemory) -> Result<RemoteSegment, WindowError> {
         let Ok(length) = u32::try_from(memory.len()) else {
             return Err(WindowError { kind: WindowErrorKind::TooLong { len: memory.len() }, memory });
@@ -118,7 +118,7 @@ impl WindowTable {
         Ok(RemoteSegment { key: Key(key), address: base, length })
     }
 
-    /// The peer may come; `false` if the key names no window that waits for this.
+    /// Gives the peer access; `false` if the key names no reserved window.
     pub(super) fn bind(&mut self, key: Key) -> bool {
         if !matches!(self.windows.get(&key.0), Some(Window { state: State::Reserved(_), .. })) {
             return false;
@@ -150,7 +150,7 @@ impl WindowTable {
                 self.retire(key);
                 return Closed::Now(Some(memory));
             }
-            // Somebody else closed it already and gets the memory.
+            // Another request closed it already and gets the memory.
             State::Closing(..) => {
                 self.windows.insert(key.0, window);
                 return Closed::Now(None);
@@ -167,7 +167,7 @@ impl WindowTable {
         Closed::Later
     }
 
-    /// Lets a key rest: nobody should meet it again soon.
+    /// Retires a key, so that it is not assigned again soon.
     fn retire(&mut self, key: Key) {
         if self.retired.len() >= self.limit
             && let Some(rested) = self.retired.pop_front()
@@ -178,7 +178,7 @@ impl WindowTable {
         self.resting.insert(key.0);
     }
 
-    /// A window that was closed earlier and is unused now.
+    /// Takes a closed window that has become unused.
     pub(super) fn take_closed(&mut self) -> Option<LateClose> {
         self.closed.pop_front()
     }
@@ -199,26 +199,27 @@ impl WindowTable {
         }
     }
 
-    /// Whether the peer may RDMA Write somewhere large now.
+    /// Returns whether the peer may now RDMA Write to a large window.
     pub(super) const fn bulk_expected(&self) -> bool {
         self.large_write_windows > 0
     }
 
-    /// Checks the placement of a non-empty RDMA Write segment (RFC 5041 §7.1); the value is the offset in the window's Buffer.
+    /// Checks the placement of a non-empty RDMA Write segment (RFC 5041 §7.1). Returns the offset in the window's
+    /// Buffer.
     pub(super) fn admit_write(&self, stag: u32, offset: u64, length: usize) -> Result<usize, Violation> {
         let window = self.windows.get(&stag).ok_or(Violation::WriteStag(stag))?;
         if !matches!(window.state, State::Bound(WindowMemory::Write(_))) {
             return Err(Violation::WriteStag(stag));
         }
         let end = offset.checked_add(length as u64).ok_or(Violation::WriteWrap { offset, length })?;
-        // `fresh_name` chose the base so that this cannot wrap.
+        // `fresh_name` chose the base so that this sum cannot wrap.
         if offset < window.base || end > window.base + u64::from(window.length) {
             return Err(Violation::WriteBounds { stag, offset, length });
         }
         usize::try_from(offset - window.base).map_err(|_| Violation::WriteBounds { stag, offset, length })
     }
 
-    /// The Buffer behind a write window that [`admit_write`](Self::admit_write) let in.
+    /// Returns the Buffer of a write window that [`admit_write`](Self::admit_write) accepted.
     pub(super) fn write_memory(&mut self, stag: u32) -> Option<&mut Buffer> {
         match &mut self.windows.get_mut(&stag)?.state {
             State::Bound(WindowMemory::Write(buffer)) | State::Closing(WindowMemory::Write(buffer), _) => {
@@ -269,7 +270,7 @@ impl WindowTable {
         }
     }
 
-    /// The connection is over: nothing uses any memory any more. What was being closed is closed.
+    /// Releases all memory after the end of the connection. Windows that were being closed are closed.
     pub(super) fn release_all(&mut self) {
         let keys: Vec<u32> = self.windows.keys().copied().collect();
         for key in keys {
@@ -281,7 +282,7 @@ impl WindowTable {
         }
     }
 
-    /// Takes the memory of a window that nobody closed.
+    /// Takes the memory of a window that no request closed.
     pub(super) fn take(&mut self) -> Option<(Key, WindowMemory)> {
         let key = self.windows.keys().next().copied()?;
         let window = self.windows.remove(&key)?;

@@ -1,8 +1,9 @@
 //! Opening connections: the Initiator of MPA.
 //!
-//! A set-up runs in a task of its own, which goes on when nobody waits for it any more: a connection that ends before the peer
-//! has taken it can make Linux `siw` close its listening socket, and then nobody gets in. So what was begun is brought to
-//! the Reply, within [`Timeouts::startup`](crate::Timeouts::startup), and closed a little later.
+//! A set-up runs in its own task, which continues after its caller has left. A connection that ends before the peer has
+//! accepted it can make Linux `siw` close its listening socket, which then refuses all clients. So the task brings
+//! every set-up to the Reply, within [`Timeouts::startup`](crate::Timeouts::startup), and closes an unwanted connection
+//! a little later.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::socket::{self, FrameFailure};
 use crate::config::Config;
 use crate::startup::{Initiator, StartupError};
 
-/// How long a connection that nobody wants any more stays open after its Reply: `siw` is not ready for its end at once.
+/// Time for which an unwanted connection stays open after its Reply: `siw` is not ready for its end at once.
 const UNWANTED: Duration = Duration::from_millis(100);
 
 /// Opens iWARP connections over TCP.
@@ -27,7 +28,7 @@ pub struct IwarpConnector {
 }
 
 impl IwarpConnector {
-    /// A connector with these settings.
+    /// Returns a connector with these settings.
     pub const fn new(config: Config) -> Self {
         Self { config }
     }
@@ -46,7 +47,7 @@ impl IwarpConnector {
             .await
             .map_err(|_| ConnectError::Timeout("TCP connect"))??;
         socket::configure(&stream, &config.timeouts)?;
-        // `siw` wants the Request in one piece, and nothing behind it before its Reply.
+        // `siw` requires the Request in one piece, and no byte behind it before its Reply.
         stream.write_all(&request).await?;
         let result =
             socket::read_frame(&mut stream, within, "its MPA Reply", |bytes| initiator.handle(bytes)).await;

@@ -26,12 +26,12 @@ impl IwarpListener {
     /// Listens at `address`.
     ///
     /// # Errors
-    /// Those of the socket: address in use or not ours, no permission.
+    /// Those of the socket: the address is in use or not local, or permission is missing.
     pub async fn bind(address: SocketAddr, config: Config) -> io::Result<Self> {
         Ok(Self { listener: TcpListener::bind(address).await?, config })
     }
 
-    /// Takes over a socket that listens already, for instance one from a service manager.
+    /// Takes over a listening socket, for instance one from a service manager.
     pub const fn from_tcp(listener: TcpListener, config: Config) -> Self {
         Self { listener, config }
     }
@@ -52,7 +52,7 @@ impl Listener for IwarpListener {
     }
 }
 
-/// A TCP connection that has not said anything yet.
+/// A TCP connection that has not sent any byte yet.
 struct IwarpIncoming {
     stream: TcpStream,
     peer: SocketAddr,

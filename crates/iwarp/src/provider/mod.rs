@@ -1,8 +1,8 @@
 //! The engine on a TCP socket of tokio.
 //!
-//! No task of its own runs: start-up advances in the futures of the caller, a connection only inside
-//! [`QueuePair::poll`](rpcrdma_verbs::QueuePair::poll). Owns sockets, nothing else; memory is the engine's. An error of the
-//! socket ends the connection and flushes its work.
+//! Start-up advances in the futures of the caller, a connection only inside
+//! [`QueuePair::poll`](rpcrdma_verbs::QueuePair::poll); a set-up as Initiator runs in its own task ([`connect`]). Owns
+//! sockets only; the engine owns memory. An error of the socket ends the connection and flushes its work.
 
 mod connect;
 mod listen;

@@ -24,27 +24,27 @@ use crate::config::Config;
 use crate::engine::{Engine, Parameters};
 use crate::startup::Negotiated;
 
-/// System calls in one call of `poll` before other tasks get a turn.
+/// Maximum number of system calls in one call of `poll` before other tasks get a turn.
 const CALLS_PER_POLL: usize = 64;
-/// Bytes moved each way in one call of `poll` before other tasks get a turn.
+/// Maximum number of bytes moved in each direction by one call of `poll` before other tasks get a turn.
 const BYTES_PER_POLL: usize = 512 * 1024;
-/// Bytes up to which output is copied together for one plain `send`: a few small messages.
+/// Maximum length of output that is copied together for one plain `send`, in bytes: a few small messages.
 const SHORT_OUTPUT: usize = 512;
-/// Completions from one call of `poll`.
+/// Maximum number of completions from one call of `poll`.
 const COMPLETIONS_PER_POLL: usize = 256;
-/// Calls that send less than a segment after which the segment size is asked for again.
+/// Number of calls with less than a segment after which the segment size is queried again.
 const EMSS_CHECK: u8 = 64;
 /// Ends a TCP segment, so that the next FPDU starts one.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const END_SEGMENT: SendFlags = SendFlags::EOR;
-/// Where segments end is left to TCP.
+/// TCP chooses the end of segments.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const END_SEGMENT: SendFlags = SendFlags::empty();
 
-/// One iWARP connection.
+/// An iWARP connection on a TCP socket.
 pub(super) struct IwarpQueuePair {
     engine: Engine,
-    /// `None` once the connection is over: the peer sees the end even if this object lives on.
+    /// `None` after the end of the connection: the peer sees the end even if this object lives on.
     stream: Option<TcpStream>,
     started: bool,
     private_data: Bytes,
@@ -90,7 +90,7 @@ impl IwarpQueuePair {
         }
     }
 
-    /// Writes as much as the socket and the budget take; the value says whether anything happened.
+    /// Writes as much as the socket and the budget accept. Returns whether any byte moved.
     fn write(&mut self, cx: &mut Context<'_>, clock: &mut Clock, budget: &mut Budget) -> bool {
         let mut progress = false;
         loop {
@@ -100,7 +100,7 @@ impl IwarpQueuePair {
             let Some(stream) = &self.stream else { break };
             if !self.engine.has_output() {
                 if self.engine.shutdown_due() {
-                    // An error here shows again when reading.
+                    // Reading reports an error here again.
                     let _ = SockRef::from(stream).shutdown(std::net::Shutdown::Write);
                     self.engine.handle_shutdown();
                     progress = true;
@@ -118,7 +118,7 @@ impl IwarpQueuePair {
                 }
                 Poll::Ready(Ok(())) => {}
             }
-            // It grows after TCP's start, and follows what is known of the path.
+            // The size grows after TCP's start, and follows the path MTU.
             self.until_emss_check = self.until_emss_check.saturating_sub(1);
             if self.until_emss_check == 0 || self.engine.output_exceeds_segment() {
                 self.engine.set_emss(socket::emss(stream));
@@ -148,7 +148,7 @@ impl IwarpQueuePair {
         progress
     }
 
-    /// Reads as much as there is and the budget allows; the value says whether anything happened.
+    /// Reads as much as is available and the budget allows. Returns whether any byte moved.
     fn read(&mut self, cx: &mut Context<'_>, clock: &mut Clock, budget: &mut Budget) -> bool {
         let mut progress = false;
         while let Some(stream) = &self.stream {
@@ -185,7 +185,7 @@ impl IwarpQueuePair {
                     budget.spend(count);
                     progress = true;
                     if short && self.engine.has_completions() {
-                        // Nothing more is there, and the caller comes back.
+                        // No more input is available, and the caller polls again.
                         break;
                     }
                 }
@@ -199,9 +199,9 @@ impl IwarpQueuePair {
         progress
     }
 
-    /// Runs the timer; the value says whether it fired.
+    /// Runs the timer. Returns whether it fired.
     ///
-    /// It may ring before the earliest deadline, which saves setting it anew with every message.
+    /// The timer may fire before the earliest deadline, which saves setting it again with every message.
     fn time(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(deadline) = self.engine.poll_timeout() else { return false };
         let deadline = tokio::time::Instant::from_std(deadline);
@@ -217,7 +217,7 @@ impl IwarpQueuePair {
     }
 }
 
-/// The time of one call of `poll`: read when first needed, since many calls find nothing to do.
+/// The time of one call of `poll`: read when first needed, since many calls have no work.
 #[derive(Default)]
 struct Clock(Option<Instant>);
 
@@ -227,7 +227,7 @@ impl Clock {
     }
 }
 
-/// What one call of `poll` may still do in one direction.
+/// Remaining work of one call of `poll` in one direction.
 struct Budget {
     calls: usize,
     bytes: usize,
@@ -248,7 +248,8 @@ impl Budget {
     }
 }
 
-/// Sends what is lent, `len` bytes. What is short is put together first: a list costs the kernel more than the copy.
+/// Sends the lent slices of `len` bytes together. Short output is copied together first, since a list costs the kernel
+/// more than the copy.
 fn send(
     stream: &TcpStream,
     slices: &[IoSlice<'_>],
@@ -269,7 +270,7 @@ fn send(
     rustix::net::send(stream, joined, flags)
 }
 
-/// Receives into what is lent.
+/// Receives into the lent slices.
 fn receive(stream: &TcpStream, slices: &mut [IoSliceMut<'_>]) -> rustix::io::Result<usize> {
     match slices {
         [slice] => rustix::net::recv(stream, &mut **slice, RecvFlags::empty()).map(|(count, _)| count),
@@ -277,7 +278,8 @@ fn receive(stream: &TcpStream, slices: &mut [IoSliceMut<'_>]) -> rustix::io::Res
     }
 }
 
-/// Tells tokio that the socket has no more, so that it need not be asked: a call that did less than it could have done.
+/// Tells tokio that the socket is drained, after a call that moved less than it could have moved. This saves another
+/// attempt.
 fn drained(short: bool) -> io::Result<()> {
     if short { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
 }
@@ -324,7 +326,7 @@ impl QueuePair for IwarpQueuePair {
         }
         let (mut input, mut output) = (Budget::new(), Budget::new());
         loop {
-            // Input first: what it completes makes output, which then leaves in the same call.
+            // Input comes first: it can cause output, which then leaves in the same call.
             let read = self.read(cx, &mut clock, &mut input);
             let written = self.write(cx, &mut clock, &mut output);
             let timer = self.time(cx);
@@ -332,7 +334,7 @@ impl QueuePair for IwarpQueuePair {
                 self.stream = None;
             }
             if self.engine.has_completions() {
-                // The caller comes back.
+                // The caller polls again.
                 break;
             }
             if input.is_used_up() || output.is_used_up() {

@@ -17,18 +17,18 @@ use crate::wire::terminate::Terminate;
 
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_RETRIES: u32 = 6;
-/// Bytes that TCP may hold unsent, on Linux. More would only wait in the kernel, out of reach of the scheduler that lets small
-/// messages pass. Much less, and both ends sleep and wake each other for every other segment: at 128 KiB a stream over
-/// loopback has less than half of the rate that it has at 512 KiB, from where on more does not help.
+/// Maximum number of unsent bytes in TCP, on Linux. More bytes would only wait in the kernel, beyond the scheduler that
+/// lets small messages pass. With far fewer bytes both ends sleep and wake each other for every other segment. At 128
+/// KiB a stream over loopback has less than half of the rate at 512 KiB. Larger values do not help.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const MAX_UNSENT: u32 = 512 * 1024;
-/// Longest time that `TCP_USER_TIMEOUT` takes: it is an `int` of milliseconds.
+/// Largest value of `TCP_USER_TIMEOUT`: an `int` of milliseconds.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX.unsigned_abs() as u64);
-/// Taken as segment size where the socket does not tell: that of Ethernet with timestamps.
+/// Segment size where the socket does not report it: that of Ethernet with timestamps.
 const DEFAULT_EMSS: usize = 1448;
 
-/// Options of a connection: no delay, keep-alive, and a limit on unacknowledged data.
+/// Sets the options of a connection: no delay, keep-alive, and a limit on unacknowledged data.
 pub(super) fn configure(stream: &TcpStream, timeouts: &Timeouts) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
@@ -40,19 +40,19 @@ pub(super) fn configure(stream: &TcpStream, timeouts: &Timeouts) -> io::Result<(
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
         socket.set_tcp_user_timeout(Some(timeouts.stalled_send.min(USER_TIMEOUT_MAX)))?;
-        // Helps, but nothing depends on it.
+        // An optimisation; correctness does not depend on it.
         let _ = socket.set_tcp_notsent_lowat(MAX_UNSENT);
     }
     Ok(())
 }
 
-/// The size of a full TCP segment now.
+/// Returns the present size of a full TCP segment.
 pub(super) fn emss(stream: &TcpStream) -> usize {
     let told = SockRef::from(stream).tcp_mss().ok().and_then(|mss| usize::try_from(mss).ok());
     told.filter(|&mss| mss > 0).unwrap_or(DEFAULT_EMSS)
 }
 
-/// Reads until `feed` has its frame. `within` bounds the whole wait.
+/// Reads until `feed` has its frame. `within` bounds the total wait.
 pub(super) async fn read_frame<T>(
     stream: &mut TcpStream,
     within: Duration,
@@ -78,11 +78,11 @@ pub(super) async fn read_frame<T>(
         .unwrap_or(Err(FrameFailure::Connect(ConnectError::Timeout("the peer's MPA start-up frame"))))
 }
 
-/// Why there is no frame.
+/// Reason for a missing frame.
 pub(super) enum FrameFailure {
-    /// The frame, or what it says.
+    /// The frame is invalid, or rejects the connection.
     Startup(StartupError),
-    /// The link.
+    /// The link failed.
     Connect(ConnectError),
 }
 
@@ -92,7 +92,7 @@ impl From<ConnectError> for FrameFailure {
     }
 }
 
-/// The Terminate of a set-up that failed (RFC 6581 §9). Whether it arrives matters to nobody here.
+/// Sends the Terminate of a failed set-up (RFC 6581 §9). Its arrival does not matter.
 pub(super) async fn last_words(stream: &mut TcpStream, error: &StartupError, within: Duration) {
     let Some(cause) = error.last_words() else { return };
     let header = Untagged {

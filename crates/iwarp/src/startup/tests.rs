@@ -6,7 +6,7 @@ fn settings(private_data: &[u8], ird: u16, ord: u16) -> Settings {
     Settings { private_data: Bytes::copy_from_slice(private_data), ird, ord, ..Settings::default() }
 }
 
-/// Both sides, the Request and Reply cut into single bytes.
+/// Negotiates between both sides, with Request and Reply cut into single bytes.
 fn negotiate(client: Settings, server: Settings) -> Result<(Negotiated, Negotiated), StartupError> {
     let (mut initiator, request) = Initiator::new(client)?;
     let mut responder = Responder::new();
@@ -78,7 +78,7 @@ fn rfc6581_9_1_a_responder_may_want_more_up_to_a_limit() {
     };
     let handle = |ord| Initiator::new(settings(b"", 4, 4)).unwrap().0.handle(&reply(ord));
     assert_eq!(handle(128).unwrap().unwrap().0.ird, 128);
-    // A smaller number leaves ours, but for one that makes no RDMA Reads at all.
+    // A smaller number leaves ours, except for a peer that makes no RDMA Reads at all.
     assert_eq!([2, 1, 0].map(|ord| handle(ord).unwrap().unwrap().0.ird), [4, 4, 0]);
     let error = handle(129).unwrap_err();
     assert_eq!(error, StartupError::InsufficientIrd { wanted: 129, limit: 128 });
@@ -126,7 +126,7 @@ fn rfc6581_9_2_ready_to_receive() {
         let (client, server) = negotiate(asked, Settings::default()).unwrap();
         assert_eq!((client.rtr, server.rtr), (Some(rtr), None));
     }
-    // As `siw` with peer_to_peer answers.
+    // `siw` with peer_to_peer answers in this way.
     let reply = hex("4d504120494420526570204672616d65 5002 0004 80018080");
     let (mut initiator, _) = Initiator::new(ask(true, true, true)).unwrap();
     assert_eq!(initiator.handle(&reply).unwrap().unwrap().0.rtr, Some(Rtr::Write));
@@ -136,7 +136,7 @@ fn rfc6581_9_2_ready_to_receive() {
         (&error, error.last_words()),
         (&StartupError::NoMatchingRtr, Some(cause::MPA_NO_MATCHING_RTR))
     );
-    // Its Request: Reads become possible for a peer that wants none otherwise.
+    // The peer's Request: Reads become possible for a peer that wants none otherwise.
     let request = hex("4d504120494420526571204672616d65 1002 0004 8080c000");
     let (request, _) = Responder::new().handle(&request).unwrap().unwrap();
     let (reply, negotiated) = request.accept(&Settings::default()).unwrap();
@@ -194,7 +194,7 @@ fn large_fpdus_need_both_sides() {
     assert!(!negotiate(Settings::default(), large()).unwrap().1.large_fpdu);
 }
 
-/// What was offered is kept, whatever the limit for more says.
+/// The offered number stays valid, whatever the limit for more is.
 #[test]
 fn rfc6581_9_1_a_responder_may_use_all_that_was_offered() {
     let offered = Settings { ird: 200, ird_limit: 128, ..Settings::default() };

@@ -1,13 +1,13 @@
 //! DDP segment headers (RFC 5041 §4): tagged (14 bytes) and untagged (18 bytes).
 //!
-//! RsvdULP is RDMAP's: its first byte is the RDMAP control field, and in untagged segments the other four are the Invalidate
-//! STag ([`rdmap`](super::rdmap)).
+//! RDMAP defines RsvdULP: its first byte is the RDMAP control field, and in untagged segments the other four are the
+//! Invalidate STag ([`rdmap`](super::rdmap)).
 
 use super::{be32, be64, put};
 
-/// Bytes of a tagged segment's header.
+/// Length of a tagged segment's header, in bytes.
 pub const TAGGED_LEN: usize = 14;
-/// Bytes of an untagged segment's header.
+/// Length of an untagged segment's header, in bytes.
 pub const UNTAGGED_LEN: usize = 18;
 /// The DDP version this crate speaks (RFC 5041 §4.1: DV = 01).
 pub const VERSION: u8 = 1;
@@ -41,16 +41,16 @@ pub mod queue {
 /// A header of DDP version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// Places by steering tag and tagged offset.
+    /// Header of a segment that is placed by steering tag and tagged offset.
     Tagged(Tagged),
-    /// Places into the buffer that is next on a queue.
+    /// Header of a segment that is placed into the next buffer of a queue.
     Untagged(Untagged),
 }
 
 /// Header of a tagged segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tagged {
-    /// Last segment of its message.
+    /// This is the last segment of its message.
     pub last: bool,
     /// First byte of RsvdULP: the RDMAP control field.
     pub control: u8,
@@ -63,7 +63,7 @@ pub struct Tagged {
 /// Header of an untagged segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Untagged {
-    /// Last segment of its message.
+    /// This is the last segment of its message.
     pub last: bool,
     /// First byte of RsvdULP: the RDMAP control field.
     pub control: u8,
@@ -77,7 +77,7 @@ pub struct Untagged {
     pub offset: u32,
 }
 
-/// Why bytes are no DDP header of version 1.
+/// Reason why bytes are no DDP header of version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
@@ -87,21 +87,21 @@ pub enum HeaderError {
     /// DV is not 1.
     #[error("DDP version {version}; {VERSION} is known")]
     Version {
-        /// The T bit, which picks the error type of the Terminate.
+        /// The T bit, which selects the error type of the Terminate.
         tagged: bool,
-        /// What DV said.
+        /// Value of DV.
         version: u8,
     },
 }
 
 impl Header {
-    /// Reads the header that opens `ulpdu`.
+    /// Decodes the header at the front of `ulpdu`.
     pub fn decode(ulpdu: &[u8]) -> Result<Self, HeaderError> {
         let view = HeaderView::new(ulpdu);
         let (Some(tagged), Some(version)) = (view.is_tagged(), view.version()) else {
             return Err(HeaderError::Truncated(ulpdu.len()));
         };
-        // RFC 5041 §7.1: DV is checked before the fields it gives a meaning to.
+        // RFC 5041 §7.1: DV is checked before the fields whose meaning it defines.
         if version != VERSION {
             return Err(HeaderError::Version { tagged, version });
         }
@@ -110,7 +110,7 @@ impl Header {
         header.ok_or(HeaderError::Truncated(ulpdu.len()))
     }
 
-    /// Bytes of this header.
+    /// Returns the length of this header, in bytes.
     pub const fn encoded_len(&self) -> usize {
         match self {
             Self::Tagged(_) => TAGGED_LEN,
@@ -118,7 +118,7 @@ impl Header {
         }
     }
 
-    /// The RDMAP control byte.
+    /// Returns the RDMAP control byte.
     pub const fn control(&self) -> u8 {
         match self {
             Self::Tagged(header) => header.control,
@@ -126,7 +126,7 @@ impl Header {
         }
     }
 
-    /// Last segment of its message.
+    /// Returns whether this is the last segment of its message.
     pub const fn is_last(&self) -> bool {
         match self {
             Self::Tagged(header) => header.last,
@@ -136,7 +136,7 @@ impl Header {
 }
 
 impl Tagged {
-    /// The 14 bytes.
+    /// Encodes the header to 14 bytes.
     pub fn encode(&self) -> [u8; TAGGED_LEN] {
         let mut bytes = [0; TAGGED_LEN];
         put(&mut bytes, field::CONTROL, &[TAGGED | if self.last { LAST } else { 0 } | VERSION]);
@@ -148,7 +148,7 @@ impl Tagged {
 }
 
 impl Untagged {
-    /// The 18 bytes.
+    /// Encodes the header to 18 bytes.
     pub fn encode(&self) -> [u8; UNTAGGED_LEN] {
         let mut bytes = [0; UNTAGGED_LEN];
         put(&mut bytes, field::CONTROL, &[if self.last { LAST } else { 0 } | VERSION]);
@@ -161,14 +161,14 @@ impl Untagged {
     }
 }
 
-/// The fields of a DDP header as they stand, of any version.
+/// The fields of a DDP header as received, of any version.
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderView<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> HeaderView<'a> {
-    /// Looks at the front of a ULPDU.
+    /// Returns a view of the front of a ULPDU.
     pub const fn new(ulpdu: &'a [u8]) -> Self {
         Self { bytes: ulpdu }
     }
@@ -177,22 +177,22 @@ impl<'a> HeaderView<'a> {
         self.bytes.get(field::CONTROL).copied()
     }
 
-    /// The T bit.
+    /// Returns the T bit.
     pub fn is_tagged(&self) -> Option<bool> {
         Some(self.flags()? & TAGGED != 0)
     }
 
-    /// The DV field.
+    /// Returns the DV field.
     pub fn version(&self) -> Option<u8> {
         Some(self.flags()? & VERSION_MASK)
     }
 
-    /// Bytes of the header that the T bit announces.
+    /// Returns the length of the header that the T bit announces, in bytes.
     pub fn header_len(&self) -> Option<usize> {
         Some(if self.is_tagged()? { TAGGED_LEN } else { UNTAGGED_LEN })
     }
 
-    /// The fields of a tagged segment, whatever the T bit says.
+    /// Returns the fields of a tagged segment, whatever the T bit is.
     pub fn tagged(&self) -> Option<Tagged> {
         Some(Tagged {
             last: self.flags()? & LAST != 0,
@@ -202,7 +202,7 @@ impl<'a> HeaderView<'a> {
         })
     }
 
-    /// The fields of an untagged segment, whatever the T bit says.
+    /// Returns the fields of an untagged segment, whatever the T bit is.
     pub fn untagged(&self) -> Option<Untagged> {
         Some(Untagged {
             last: self.flags()? & LAST != 0,
@@ -214,7 +214,7 @@ impl<'a> HeaderView<'a> {
         })
     }
 
-    /// What follows the header.
+    /// Returns the bytes that follow the header.
     pub fn payload(&self) -> Option<&'a [u8]> {
         self.bytes.get(self.header_len()?..)
     }

@@ -1,11 +1,11 @@
-//! The bytes of MPA, DDP and RDMAP.
+//! Wire formats of MPA, DDP and RDMAP.
 //!
-//! Each protocol has two faces. A *view* (`FrameView`, [`FpduView`](fpdu::FpduView), …) reads fields out of borrowed bytes and
-//! makes no judgement: it serves a dissector, which must show what is there however wrong it is. A *representation*
-//! ([`Frame`](mpa::Frame), [`Header`](ddp::Header), …) holds only legal values: `decode` refuses everything else with a named
-//! error and `encode` cannot produce anything else. The endpoint uses representations only.
+//! Each protocol has two kinds of types. A *view* (`FrameView`, [`FpduView`](fpdu::FpduView), …) reads fields out of
+//! borrowed bytes without judgement. It serves a dissector, which must show all fields however wrong they are. A
+//! *representation* ([`Frame`](mpa::Frame), [`Header`](ddp::Header), …) holds only legal values: `decode` refuses all
+//! others with a named error, and `encode` cannot produce them. The endpoint uses representations only.
 //!
-//! Nothing here owns payload, allocates in proportion to a number read from the wire, or knows a connection.
+//! No type here owns payload, allocates in proportion to a number read from the wire, or knows a connection.
 //!
 //! All integers are big-endian except the CRC of an FPDU (RFC 5044 §4.4: least significant byte first).
 
@@ -16,7 +16,7 @@ pub mod mpa;
 pub mod rdmap;
 pub mod terminate;
 
-/// The `N` bytes at `at`, if they are there.
+/// Returns the `N` bytes at `at`, if all of them exist.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
@@ -33,7 +33,7 @@ fn be64(bytes: &[u8], at: usize) -> Option<u64> {
     array(bytes, at).map(u64::from_be_bytes)
 }
 
-/// Writes `value` at `at`; what lies outside `bytes` is dropped (callers size their arrays by named constants).
+/// Writes `value` at `at`, and drops bytes outside of `bytes` (callers size their arrays by named constants).
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     if let Some(room) = bytes.get_mut(at..at + value.len()) {
         room.copy_from_slice(value);
@@ -42,7 +42,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 
 #[cfg(test)]
 pub(crate) mod hex {
-    /// Bytes of a hex dump; blanks and `|` are for the reader.
+    /// Returns the bytes of a hex dump; blanks and `|` are ignored.
     pub(crate) fn hex(dump: &str) -> Vec<u8> {
         let digits: Vec<u8> = dump.bytes().filter(u8::is_ascii_hexdigit).collect();
         digits

@@ -1,22 +1,23 @@
-//! MPA start-up frames: Request and Reply, revision 1 (RFC 5044 §7.1.1) and revision 2 with enhanced data (RFC 6581 §6, §9).
+//! MPA start-up frames: Request and Reply, revision 1 (RFC 5044 §7.1.1) and revision 2 with enhanced data (RFC 6581 §6,
+//! §9).
 //!
-//! A frame owns its private data (at most 512 bytes). A malformed frame is a [`FrameError`]; RFC 5044 §7.1.2 asks to close TCP
-//! on each of them.
+//! A frame owns its private data (at most 512 bytes). A malformed frame is a [`FrameError`]; RFC 5044 §7.1.2 requires
+//! to close TCP after each of them.
 
 use super::{array, be16, be32};
 
-/// Bytes of key, flags, revision and private data length.
+/// Length of key, flags, revision and private data length, in bytes.
 pub const HEADER_LEN: usize = 20;
 /// Largest PD_Length (RFC 5044 §7.1.1).
 pub const MAX_PRIVATE_DATA: usize = 512;
-/// Bytes of the enhanced data, which lead the private data when the S flag is set (RFC 6581 §9).
+/// Length of the enhanced data, in bytes. They precede the private data when the S flag is set (RFC 6581 §9).
 pub const ENHANCED_LEN: usize = 4;
-/// Largest IRD or ORD that fits its field; [`NOT_NEGOTIATED`] is no count.
+/// Largest IRD or ORD that fits its field; [`NOT_NEGOTIATED`] is not a count.
 pub const MAX_DEPTH: u16 = 0x3FFE;
-/// IRD or ORD value that says: not negotiated here, the ULP takes care (RFC 6581 §9.1).
+/// IRD or ORD value for "not negotiated here": the ULP negotiates it (RFC 6581 §9.1).
 pub const NOT_NEGOTIATED: u16 = 0x3FFF;
 
-/// Flag: markers are required in what the sender of the frame receives.
+/// Flag: the sender of the frame requires markers in its input.
 pub const FLAG_MARKERS: u8 = 0x80;
 /// Flag: CRC preferred.
 pub const FLAG_CRC: u8 = 0x40;
@@ -24,7 +25,7 @@ pub const FLAG_CRC: u8 = 0x40;
 pub const FLAG_REJECT: u8 = 0x20;
 /// Flag: enhanced data present (revision 2 only).
 pub const FLAG_ENHANCED: u8 = 0x10;
-/// Flag in the reserved field that Linux `siw` reads as "FPDUs larger than one TCP segment are welcome".
+/// Flag in the reserved field that Linux `siw` interprets as "FPDUs larger than one TCP segment are welcome".
 pub const FLAG_LARGE_FPDU: u8 = 0x08;
 
 const KEY_LEN: usize = 16;
@@ -37,7 +38,7 @@ mod field {
     pub(super) const PD_LENGTH: usize = 18;
 }
 
-/// Which of the two start-up frames.
+/// The kind of a start-up frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// From the Initiator.
@@ -47,7 +48,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    /// The 16 bytes that open such a frame.
+    /// Returns the 16 bytes at the start of such a frame.
     pub const fn key(self) -> [u8; KEY_LEN] {
         match self {
             Self::Request => REQUEST_KEY,
@@ -74,7 +75,7 @@ impl Revision {
     }
 }
 
-/// The message types that may serve as Ready-To-Receive indication (RFC 6581 §9.2).
+/// The message types that can serve as Ready-To-Receive indication (RFC 6581 §9.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RtrSet {
     /// A zero-length Send (FULPDU).
@@ -86,7 +87,7 @@ pub struct RtrSet {
 }
 
 impl RtrSet {
-    /// Types in both sets.
+    /// Returns the types in both sets.
     pub const fn intersection(self, other: Self) -> Self {
         Self {
             send: self.send && other.send,
@@ -95,7 +96,7 @@ impl RtrSet {
         }
     }
 
-    /// No type at all.
+    /// Returns whether the set has no type.
     pub const fn is_empty(self) -> bool {
         !(self.send || self.write || self.read)
     }
@@ -106,7 +107,7 @@ impl RtrSet {
 pub struct Enhanced {
     /// `Some`: peer-to-peer model with these RTR types (bit A with B, C, D); `None`: client-server model.
     pub peer_to_peer: Option<RtrSet>,
-    /// RDMA Read Requests that the sender can take at a time; 14 bits.
+    /// RDMA Read Requests that the sender accepts at a time; 14 bits.
     pub ird: u16,
     /// RDMA Read Requests that the sender wants to have outstanding; 14 bits.
     pub ord: u16,
@@ -118,7 +119,7 @@ impl Enhanced {
     const C: u32 = 1 << 15;
     const D: u32 = 1 << 14;
 
-    /// Reads the four bytes; every value is legal.
+    /// Decodes the four bytes; every value is legal.
     pub fn decode(word: [u8; ENHANCED_LEN]) -> Self {
         let word = u32::from_be_bytes(word);
         // RFC 6581 §9.2: without A the other three bits are ignored.
@@ -130,7 +131,7 @@ impl Enhanced {
         Self { peer_to_peer, ird: depth(word >> 16), ord: depth(word) }
     }
 
-    /// The four bytes.
+    /// Encodes the data to four bytes.
     pub fn encode(self) -> [u8; ENHANCED_LEN] {
         let flag = |set: bool, bit: u32| if set { bit } else { 0 };
         let rtr = self.peer_to_peer.unwrap_or_default();
@@ -144,13 +145,13 @@ impl Enhanced {
     }
 }
 
-/// The low 14 bits.
+/// Returns the low 14 bits.
 fn depth(word: u32) -> u16 {
     let [_, _, high, low] = word.to_be_bytes();
     u16::from_be_bytes([high & 0x3F, low])
 }
 
-/// Why a start-up frame is improperly formatted (RFC 5044 §7.1.2: close TCP, error code 4).
+/// Reason why a start-up frame is improperly formatted (RFC 5044 §7.1.2: close TCP, error code 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
@@ -160,18 +161,18 @@ pub enum FrameError {
     /// A Request came where a Reply was due, or the reverse.
     #[error("MPA {seen:?} frame where a {due:?} frame is due: both sides play the same role")]
     Role {
-        /// What came.
+        /// Kind of frame received.
         seen: FrameKind,
-        /// What should have come.
+        /// Kind of frame expected.
         due: FrameKind,
     },
-    /// Neither revision 1 nor 2.
+    /// The revision is neither 1 nor 2.
     #[error("MPA revision {0}; 1 and 2 are known")]
     Revision(u8),
-    /// PD_Length beyond 512.
+    /// PD_Length exceeds 512.
     #[error("MPA private data of {0} bytes; at most {MAX_PRIVATE_DATA} are allowed")]
     PrivateDataTooLong(u16),
-    /// The S flag promises enhanced data, but there are fewer than four bytes of private data.
+    /// The S flag announces enhanced data, but there are fewer than four bytes of private data.
     #[error("MPA enhanced data announced, but only {0} bytes of private data")]
     EnhancedTooShort(u16),
 }
@@ -183,24 +184,24 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Revision of the sender.
     pub revision: Revision,
-    /// The sender wants markers in what it receives.
+    /// The sender wants markers in its input.
     pub markers: bool,
     /// The sender wants CRCs.
     pub crc: bool,
-    /// The connection is refused. Only a Reply can say so.
+    /// The connection is refused. Only a Reply can refuse.
     pub rejected: bool,
-    /// The sender takes FPDUs larger than a TCP segment ([`FLAG_LARGE_FPDU`]).
+    /// The sender accepts FPDUs larger than a TCP segment ([`FLAG_LARGE_FPDU`]).
     pub large_fpdu: bool,
-    /// IRD, ORD and RTR; only revision 2 carries it.
+    /// IRD, ORD and RTR; only revision 2 has them.
     pub enhanced: Option<Enhanced>,
     /// The ULP's private data, without the enhanced data.
     pub private_data: Vec<u8>,
 }
 
 impl Frame {
-    /// Reads a frame of kind `due` at the front of `stream`.
+    /// Decodes a frame of kind `due` at the front of `stream`.
     ///
-    /// `Ok(None)`: more bytes are needed. `Ok(Some((frame, used)))`: the frame took `used` bytes; what follows belongs to
+    /// `Ok(None)`: more bytes are needed. `Ok(Some((frame, used)))`: the frame took `used` bytes; later bytes belong to
     /// full operation. An error is reported with the first byte that shows it.
     pub fn decode(stream: &[u8], due: FrameKind) -> Result<Option<(Self, usize)>, FrameError> {
         // RFC 5044 §7.1.2 (5), (8): a wrong key, or the key of the other role, ends the start-up.
@@ -220,7 +221,7 @@ impl Frame {
         else {
             return Ok(None);
         };
-        // RFC 6581 §6: revision 1 must go on being accepted.
+        // RFC 6581 §6: revision 1 must still be accepted.
         let revision = match wire_revision {
             1 => Revision::One,
             2 => Revision::Two,
@@ -230,7 +231,7 @@ impl Frame {
         if usize::from(length) > MAX_PRIVATE_DATA {
             return Err(FrameError::PrivateDataTooLong(length));
         }
-        // RFC 6581 §6: S is reserved, hence not looked at, in revision 1.
+        // RFC 6581 §6: S is reserved, and therefore ignored, in revision 1.
         let has_enhanced = revision == Revision::Two && flags & FLAG_ENHANCED != 0;
         if has_enhanced && usize::from(length) < ENHANCED_LEN {
             return Err(FrameError::EnhancedTooShort(length));
@@ -258,12 +259,12 @@ impl Frame {
         Ok(Some((frame, used)))
     }
 
-    /// Room for the ULP's private data in a frame with or without enhanced data.
+    /// Returns the number of bytes for the ULP's private data in a frame with or without enhanced data.
     pub const fn private_data_capacity(enhanced: bool) -> usize {
         if enhanced { MAX_PRIVATE_DATA - ENHANCED_LEN } else { MAX_PRIVATE_DATA }
     }
 
-    /// The whole frame, to be sent in one write.
+    /// Encodes the complete frame, which must leave in one write.
     pub fn encode(&self) -> Result<Vec<u8>, FrameError> {
         let enhanced = self.enhanced.filter(|_| self.revision == Revision::Two);
         let length = self.private_data.len() + if enhanced.is_some() { ENHANCED_LEN } else { 0 };
@@ -289,53 +290,53 @@ impl Frame {
     }
 }
 
-/// The fields of a start-up frame as they stand, legal or not.
+/// The fields of a start-up frame as received, legal or not.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameView<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> FrameView<'a> {
-    /// Looks at `bytes`, which may be too short or go on after the frame.
+    /// Returns a view of `bytes`, which may be too short or continue after the frame.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// Which key the frame opens with, if either.
+    /// Returns the kind of the key at the front of the frame, if it is valid.
     pub fn kind(&self) -> Option<FrameKind> {
         let key: [u8; KEY_LEN] = array(self.bytes, 0)?;
         [FrameKind::Request, FrameKind::Reply].into_iter().find(|kind| kind.key() == key)
     }
 
-    /// The flags byte.
+    /// Returns the flags byte.
     pub fn flags(&self) -> Option<u8> {
         self.bytes.get(field::FLAGS).copied()
     }
 
-    /// The revision byte.
+    /// Returns the revision byte.
     pub fn revision(&self) -> Option<u8> {
         self.bytes.get(field::REVISION).copied()
     }
 
-    /// PD_Length.
+    /// Returns PD_Length.
     pub fn private_data_len(&self) -> Option<u16> {
         be16(self.bytes, field::PD_LENGTH)
     }
 
-    /// All private data that is there, enhanced data included.
+    /// Returns all private data so far, enhanced data included.
     pub fn private_data(&self) -> Option<&'a [u8]> {
         let end = HEADER_LEN + usize::from(self.private_data_len()?);
         self.bytes.get(HEADER_LEN..end.min(self.bytes.len()))
     }
 
-    /// The enhanced data, if flags and revision say that it is there.
+    /// Returns the enhanced data, if flags and revision announce them.
     pub fn enhanced(&self) -> Option<Enhanced> {
         let announced = self.revision()? >= 2 && self.flags()? & FLAG_ENHANCED != 0;
         let word = be32(self.private_data()?, 0).filter(|_| announced)?;
         Some(Enhanced::decode(word.to_be_bytes()))
     }
 
-    /// Bytes of the whole frame by its length field.
+    /// Returns the length of the complete frame by its length field, in bytes.
     pub fn frame_len(&self) -> Option<usize> {
         Some(HEADER_LEN + usize::from(self.private_data_len()?))
     }

@@ -1,10 +1,10 @@
-//! RDMAP control byte, opcodes and the RDMA Read Request header (RFC 5040 §4; the opcodes above 7 are RFC 7306's).
+//! RDMAP control byte, opcodes and the RDMA Read Request header (RFC 5040 §4; RFC 7306 defines the opcodes above 7).
 
 use super::{be32, be64, put};
 
 /// The RDMAP version this crate speaks (RFC 5040 §4.1: RV = 01).
 pub const VERSION: u8 = 1;
-/// Bytes of an RDMA Read Request header (RFC 5040 §4.4).
+/// Length of an RDMA Read Request header, in bytes (RFC 5040 §4.4).
 pub const READ_REQUEST_LEN: usize = 28;
 
 const VERSION_SHIFT: u32 = 6;
@@ -32,7 +32,7 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// The four bits.
+    /// Returns the four bits of the opcode.
     pub const fn wire(self) -> u8 {
         match self {
             Self::Write => 0,
@@ -60,7 +60,7 @@ impl Opcode {
         })
     }
 
-    /// The Send opcode with these properties.
+    /// Returns the Send opcode with these properties.
     pub const fn send(invalidate: bool, solicited: bool) -> Self {
         match (invalidate, solicited) {
             (false, false) => Self::Send,
@@ -70,40 +70,40 @@ impl Opcode {
         }
     }
 
-    /// Whether the Invalidate STag has a meaning.
+    /// Returns whether the Invalidate STag has a meaning.
     pub const fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
 
-    /// Whether the receiver asked to be woken for this message.
+    /// Returns whether the receiver asked to be woken for this message.
     pub const fn is_solicited(self) -> bool {
         matches!(self, Self::SendSolicited | Self::SendSolicitedInvalidate)
     }
 
-    /// Whether messages of this kind travel in tagged segments (RFC 5040 §4.1, Figure 3).
+    /// Returns whether messages of this kind travel in tagged segments (RFC 5040 §4.1, Figure 3).
     pub const fn is_tagged(self) -> bool {
         matches!(self, Self::Write | Self::ReadResponse)
     }
 
-    /// The control byte of a message of this kind.
+    /// Returns the control byte of a message of this kind.
     pub const fn control(self) -> u8 {
         VERSION << VERSION_SHIFT | self.wire()
     }
 }
 
-/// Why a control byte is refused.
+/// Reason why a control byte is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
     /// RV is not 1.
     #[error("RDMAP version {0}; {VERSION} is known")]
     Version(u8),
-    /// A reserved opcode, or one of RFC 7306, which is not offered.
+    /// A reserved opcode, or one of RFC 7306, which this provider does not support.
     #[error("RDMAP opcode {0} is not known")]
     Opcode(u8),
 }
 
-/// Reads a control byte.
+/// Decodes a control byte.
 pub fn opcode(control: u8) -> Result<Opcode, ControlError> {
     // RFC 5040 §7.2: version before opcode.
     if control >> VERSION_SHIFT != VERSION {
@@ -113,7 +113,7 @@ pub fn opcode(control: u8) -> Result<Opcode, ControlError> {
     Opcode::from_wire(bits).ok_or(ControlError::Opcode(bits))
 }
 
-/// What a dissector calls the opcode in `control`, those of RFC 7306 included.
+/// Returns the name of the opcode in `control` for a dissector, including those of RFC 7306.
 pub const fn opcode_name(control: u8) -> &'static str {
     match control & OPCODE_MASK {
         0 => "RDMA Write",
@@ -132,7 +132,7 @@ pub const fn opcode_name(control: u8) -> &'static str {
     }
 }
 
-/// The version bits of a control byte.
+/// Returns the version bits of a control byte.
 pub const fn control_version(control: u8) -> u8 {
     control >> VERSION_SHIFT
 }
@@ -161,7 +161,7 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// Reads the header, if all 28 bytes are there.
+    /// Decodes the header, if all 28 bytes are there.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         Some(Self {
             sink_stag: be32(bytes, field::SINK_STAG)?,
@@ -172,7 +172,7 @@ impl ReadRequest {
         })
     }
 
-    /// The 28 bytes.
+    /// Encodes the header to 28 bytes.
     pub fn encode(&self) -> [u8; READ_REQUEST_LEN] {
         let mut bytes = [0; READ_REQUEST_LEN];
         put(&mut bytes, field::SINK_STAG, &self.sink_stag.to_be_bytes());

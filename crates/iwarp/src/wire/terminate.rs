@@ -6,9 +6,9 @@ use super::ddp::{TAGGED_LEN, UNTAGGED_LEN};
 use super::put;
 use super::rdmap::{READ_REQUEST_LEN, ReadRequest};
 
-/// Bytes of a Terminate header without terminated headers.
+/// Length of a Terminate header without terminated headers, in bytes.
 pub const CONTROL_LEN: usize = 4;
-/// Bytes of a Terminate header with everything in it.
+/// Length of a Terminate header with all optional parts, in bytes.
 pub const MAX_LEN: usize = CONTROL_LEN + SEGMENT_LENGTH_LEN + UNTAGGED_LEN + READ_REQUEST_LEN;
 
 const SEGMENT_LENGTH_LEN: usize = 2;
@@ -38,7 +38,7 @@ pub mod cause {
     pub const RDMAP_VERSION: TerminateCause = of(0, 2, 0x05);
     /// Remote operation: an opcode that is unknown, or is not expected on this queue or in this kind of segment.
     pub const UNEXPECTED_OPCODE: TerminateCause = of(0, 2, 0x06);
-    /// Remote operation: the stream is beyond repair; too many RDMA Read Requests are reported so.
+    /// Remote operation: the stream is beyond repair; also reports too many RDMA Read Requests.
     pub const STREAM_CATASTROPHIC: TerminateCause = of(0, 2, 0x07);
     /// Remote operation: unspecified.
     pub const UNSPECIFIED: TerminateCause = of(0, 2, 0xFF);
@@ -74,7 +74,7 @@ pub mod cause {
     pub const MPA_NO_MATCHING_RTR: TerminateCause = of(2, 0, 0x07);
 }
 
-/// What the tables of the RFCs call a cause; `None` if they do not know it.
+/// Returns the name of a cause in the tables of the RFCs; `None` if they do not define it.
 pub const fn describe(cause: TerminateCause) -> Option<&'static str> {
     Some(match (cause.layer, cause.error_type, cause.code) {
         (0, 0, _) => "RDMA: local catastrophic error",
@@ -111,17 +111,17 @@ pub const fn describe(cause: TerminateCause) -> Option<&'static str> {
     })
 }
 
-/// The DDP header of the segment that is complained about, as it came.
+/// The DDP header of the reported segment, as received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TerminatedHeader {
-    /// 14 bytes.
+    /// Header of a tagged segment, 14 bytes.
     Tagged([u8; TAGGED_LEN]),
-    /// 18 bytes.
+    /// Header of an untagged segment, 18 bytes.
     Untagged([u8; UNTAGGED_LEN]),
 }
 
 impl TerminatedHeader {
-    /// The header that opens `ulpdu`, by its T bit; `None` if it is not complete.
+    /// Returns the header at the front of `ulpdu`, by its T bit; `None` if it is not complete.
     pub fn capture(ulpdu: &[u8]) -> Option<Self> {
         if super::ddp::HeaderView::new(ulpdu).is_tagged()? {
             ulpdu.first_chunk().copied().map(Self::Tagged)
@@ -143,20 +143,20 @@ impl TerminatedHeader {
 pub struct Terminate {
     /// Layer, type and code.
     pub cause: TerminateCause,
-    /// Length of the DDP segment that is complained about, and its header. Errors of RDMAP and DDP carry it, those of MPA
-    /// do not (RFC 5040 §4.8, Figure 10).
+    /// Length of the reported DDP segment, and its header. Errors of RDMAP and DDP carry it, those of MPA do not (RFC
+    /// 5040 §4.8, Figure 10).
     pub segment: Option<(u16, TerminatedHeader)>,
-    /// The RDMA Read Request that is complained about; only remote protection errors carry it.
+    /// The reported RDMA Read Request; only remote protection errors carry it.
     pub read_request: Option<ReadRequest>,
 }
 
 impl Terminate {
-    /// One without terminated headers.
+    /// Returns a Terminate without terminated headers.
     pub const fn bare(cause: TerminateCause) -> Self {
         Self { cause, segment: None, read_request: None }
     }
 
-    /// The Terminate header; the second value says how many bytes of it are used.
+    /// Encodes the Terminate header; the second value is the number of bytes used.
     pub fn encode(&self) -> ([u8; MAX_LEN], usize) {
         let mut bytes = [0; MAX_LEN];
         let mut flags = 0;
@@ -185,27 +185,27 @@ pub struct TerminateView<'a> {
 }
 
 impl<'a> TerminateView<'a> {
-    /// Looks at what follows the DDP header.
+    /// Returns a view of the bytes that follow the DDP header.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// Layer, type and code as RFC 5040 lays them out.
+    /// Returns layer, type and code in the layout of RFC 5040.
     pub fn cause(&self) -> Option<TerminateCause> {
         let [first, code] = super::array(self.bytes, 0)?;
         Some(TerminateCause { layer: first >> 4, error_type: first & 0x0F, code })
     }
 
-    /// Header control byte: RFC 5040 has M, D and R in its upper three bits, `siw` in its lower three.
+    /// Returns the header control byte: RFC 5040 has M, D and R in its upper three bits, `siw` in its lower three.
     pub fn header_control(&self) -> Option<u8> {
         self.bytes.get(2).copied()
     }
 
-    /// What the sender most likely meant.
+    /// Returns the cause that the sender most likely meant.
     ///
-    /// `siw` writes layer and type with their nibbles exchanged. A form is taken for `siw`'s if only its lower control bits
-    /// are set, or if the tables of the RFCs know the exchanged cause and not the plain one. What remains ambiguous
-    /// (`20 06 00 00`) is read by the RFC: a received Terminate serves for diagnostics only.
+    /// `siw` writes layer and type with their nibbles exchanged. The header counts as `siw`'s if only its lower control
+    /// bits are set. It also counts as `siw`'s if the tables of the RFCs define the exchanged cause and not the plain
+    /// one. An ambiguous header (`20 06 00 00`) is read by the RFC: a received Terminate serves for diagnostics only.
     pub fn likely_cause(&self) -> Option<TerminateCause> {
         let plain = self.cause()?;
         let swapped = TerminateCause { layer: plain.error_type, error_type: plain.layer, code: plain.code };

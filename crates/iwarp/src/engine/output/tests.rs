@@ -20,7 +20,7 @@ fn flatten(output: &Output) -> Vec<u8> {
     output.with_slices(|slices, _| slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>())
 }
 
-/// All that is queued, written by system calls of at most `step` bytes.
+/// Returns all queued bytes, written by system calls of at most `step` bytes.
 fn drain(output: &mut Output, step: usize) -> Vec<u8> {
     let mut stream = Vec::new();
     while !output.is_empty() {
@@ -75,7 +75,7 @@ fn small_messages_share_slices() {
     for msn in 1..=3 {
         lay_out(&mut output, msn, vec![vec![1; 100]]);
     }
-    // Header and payload of each; the trailer of one rides with the header of the next.
+    // Header and payload of each FPDU; the trailer of one shares a slice with the header of the next.
     assert_eq!(output.with_slices(|slices, _| slices.len()), 7);
 }
 
@@ -134,7 +134,7 @@ fn lay_out_lengths(output: &mut Output, lengths: &[usize]) {
     }
 }
 
-/// Lengths of what single system calls get.
+/// Returns the lengths of the runs that single system calls get.
 fn runs(output: &mut Output) -> Vec<usize> {
     let mut runs = Vec::new();
     while !output.is_empty() {
@@ -153,14 +153,14 @@ fn rfc5044_5_1_no_trailer_is_in_two_segments() {
     lay_out_lengths(&mut output, &[128, 128, 64, 128, 128]);
     assert!(output.exceeds_segment());
     assert_eq!(runs(&mut output), [128 + 128 + 64 + 128 + 128]);
-    // The second would end four bytes behind the end of a segment.
+    // The second FPDU would end four bytes behind the end of a segment.
     lay_out_lengths(&mut output, &[68, 64, 128]);
     assert_eq!(runs(&mut output), [68, 64 + 128]);
     lay_out_lengths(&mut output, &[64, 64]);
     assert!(!output.exceeds_segment());
 }
 
-/// One call for many segments also where FPDUs are a little shorter than those.
+/// A single call suffices for many segments also where FPDUs are a little shorter than segments.
 #[test]
 fn segment_sizes_that_are_no_multiple_of_four_cost_no_calls() {
     for (emss, fpdu, count) in [(1398, 1396, 100), (1459, 1456, 100), (65483, 61704, 4), (65483, 65480, 4)] {
@@ -175,7 +175,7 @@ fn segment_sizes_that_are_no_multiple_of_four_cost_no_calls() {
 fn an_fpdu_longer_than_a_segment_is_not_stuck() {
     let mut output = Output::new(true, false);
     output.set_emss(100);
-    // Wherever its trailer falls.
+    // The position of its trailer does not matter.
     lay_out_lengths(&mut output, &[304, 36, 364]);
     assert_eq!(runs(&mut output), [340, 364]);
     output.set_emss(0);
@@ -200,7 +200,7 @@ fn a_call_that_runs_out_of_slices_ends_with_an_fpdu() {
     lay_out_lengths(&mut output, &[128; 200]);
     let first = runs(&mut output)[0];
     assert!(first > 100 * 128 && first.is_multiple_of(128), "{first}");
-    // One that has more pieces than fit is cut anywhere, and no segment need end there.
+    // An FPDU with more pieces than fit is cut anywhere, and no segment needs to end there.
     lay_out(&mut output, 1, vec![vec![1]; 2 * MAX_SLICES]);
     assert!(output.with_slices(|slices, end_segment| slices.len() == MAX_SLICES && !end_segment));
     let all = runs(&mut output);
@@ -220,7 +220,7 @@ proptest! {
             lay_out(&mut output, u32::try_from(msn).unwrap(), vec![vec![1; *payload]]);
         }
         let mut short = short.into_iter();
-        // What is left of an FPDU that the kernel took in part.
+        // The rest of an FPDU that the kernel wrote in part.
         let mut rest = 0;
         while !output.is_empty() {
             prop_assert!(output.with_slices(|_, end_segment| end_segment));
@@ -259,7 +259,7 @@ proptest! {
             lay_out(&mut plain, msn, payload.clone());
         }
         let stream = drain(&mut output, step);
-        // Take the markers out; check each pointer against the FPDU chain.
+        // Removes the markers, and checks each pointer against the FPDU chain.
         let mut starts = Vec::new();
         let mut stripped = Vec::new();
         let mut at = 0;

@@ -1,8 +1,8 @@
-//! How connections end, and what comes back then.
+//! The ways in which connections end, and the completions of each.
 
 use super::*;
 
-/// Everything under way on the client, which then ends.
+/// Returns a pair with every kind of work in flight on the client, which then ends, and the number of completions due.
 fn busy() -> (Pair, usize) {
     let mut pair = Pair::open(&small());
     let target = pair.server.open_write(1 << 20);
@@ -136,7 +136,7 @@ fn i6_a_peer_that_does_not_close_is_left() {
 
 #[test]
 fn i6_no_wait_is_without_a_timer() {
-    // A Responder that never hears anything.
+    // A Responder that never receives an FPDU.
     let mut pair = Pair::new(&small());
     pair.wait(seconds(60));
     assert_eq!(
@@ -160,7 +160,7 @@ fn i6_no_wait_is_without_a_timer() {
     pair.client.transmit(pair.now);
     pair.wait(seconds(60));
     assert_eq!(pair.client.end(), Some(Disconnected::Timeout("the peer did not answer an RDMA Read")));
-    // A peer that takes no data.
+    // A peer that reads no data.
     let mut pair = Pair::open(&small());
     pair.client.send(b"stuck");
     pair.client.engine.prepare(pair.now);

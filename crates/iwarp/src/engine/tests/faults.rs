@@ -1,4 +1,4 @@
-//! What a peer can do wrong, and the Terminate that answers it.
+//! Faults of a peer, and the Terminate that answers each.
 
 use rpcrdma_verbs::TerminateCause;
 
@@ -27,7 +27,7 @@ pub(super) fn untagged(
     seal(&ulpdu, true).unwrap()
 }
 
-/// A segment of one byte of the Send with MSN 2, with this Invalidate STag.
+/// Returns a segment of one byte of the Send with MSN 2, with this Invalidate STag.
 fn invalidating(control: u8, invalidate: u32, offset: u32, last: bool) -> Vec<u8> {
     let mut ulpdu = Untagged { last, control, invalidate, queue: 0, msn: 2, offset }.encode().to_vec();
     ulpdu.push(b'x');
@@ -224,7 +224,7 @@ fn rfc5040_7_and_rfc5041_7_each_violation_has_its_terminate() {
     }
 }
 
-/// RFC 5040 §4.3, Figure 4: the field is reserved where nothing is invalidated.
+/// RFC 5040 §4.3, Figure 4: the field is reserved in Sends without invalidation.
 #[test]
 fn the_invalidate_stag_of_a_plain_send_means_nothing() {
     let mut pair = Pair::open(&small());
@@ -301,7 +301,7 @@ fn a_large_segment_with_a_bad_header_is_answered_with_its_own_code() {
         }
         assert_eq!(terminate(&mut pair, &[fpdu]).0, due);
     }
-    // The same for a header that cannot be read.
+    // A header that cannot be decoded gets the same response.
     let mut pair = Pair::open(&small());
     let fpdu = seal(&vec![0xFE; 60_000], true).unwrap();
     assert_eq!(terminate(&mut pair, &[fpdu]).0, cause::TAGGED_VERSION);
@@ -309,7 +309,7 @@ fn a_large_segment_with_a_bad_header_is_answered_with_its_own_code() {
 
 #[test]
 fn a_read_response_past_the_sink_is_refused() {
-    // A peer that keeps the Last flag clear and streams on.
+    // A peer that keeps the Last flag clear and continues to stream.
     for length in [100_usize, 50_000] {
         let mut pair = Pair::open(&Setup::default());
         let source = pair.server.open_read(pattern(length));
@@ -374,7 +374,7 @@ fn i7_a_read_sink_cannot_be_written_and_a_used_key_is_dead() {
     assert_eq!(terminate(&mut pair, &[fpdu]).0, cause::TAGGED_INVALID_STAG);
 }
 
-/// Flips every bit of an FPDU, in turn: none may complete anything.
+/// Flips every bit of an FPDU, in turn: none may complete any work.
 fn flips(setup: &Setup, length: usize, bits: impl Iterator<Item = usize>) {
     for bit in bits {
         let mut pair = Pair::open(setup);
@@ -385,7 +385,7 @@ fn flips(setup: &Setup, length: usize, bits: impl Iterator<Item = usize>) {
         for mut stream in [write, send] {
             let bit = bit % (stream.len() * 8);
             stream[bit / 8] ^= 1 << (bit % 8);
-            // A damaged length makes the receiver wait; what follows lets it go on.
+            // A damaged length makes the receiver wait; further bytes let it continue.
             stream.extend_from_slice(&vec![0; 140_000]);
             pair.server.take_whole(&stream, pair.now);
             if pair.server.engine.counters().segments_received > 1 {
@@ -444,7 +444,7 @@ fn crc_off_is_not_checked() {
 }
 
 proptest! {
-    /// Whatever comes, nothing panics, everything posted comes back, and the connection ends or waits with a timer.
+    /// For any input, no code panics, all posted work completes, and the connection ends or waits with a timer.
     #[test]
     fn i6_any_bytes_are_survived(
         bytes in proptest::collection::vec(any::<u8>(), 0..600), crc: bool, framed: bool, step in 1_usize..700,

@@ -1,5 +1,5 @@
-//! What is lent to the socket: payload of which much is to come goes straight to its place, and nothing is read ahead that
-//! would have to be copied then.
+//! The slices lent to the socket. Payload with much still to arrive goes straight to its place, and no byte is read
+//! ahead that would then need a copy.
 
 use super::faults::{tagged, untagged};
 use super::*;
@@ -10,12 +10,12 @@ const READ_AHEAD: usize = 32 * 1024;
 const PREFIX: usize = 16;
 const CRC: usize = 4;
 
-/// The lengths of the slices lent for the next read.
+/// Returns the lengths of the slices lent for the next read.
 fn lent(end: &mut End) -> Vec<usize> {
     end.engine.with_receive_slices(|slices| slices.iter().map(|slice| slice.len()).collect())
 }
 
-/// Feeds the front of a stream in one read, and says what is lent then.
+/// Feeds the front of a stream in one read, and returns the lengths of the slices lent afterwards.
 fn after(pair: &mut Pair, stream: &mut &[u8], count: usize) -> Vec<usize> {
     let (now, later) = stream.split_at(count);
     *stream = later;
@@ -74,7 +74,8 @@ fn the_header_of_a_send_is_read_to_its_end_where_bulk_is_expected() {
     assert_eq!(pair.server.message(large), pattern(60_000));
 }
 
-/// Behind the last segment of a message small things may come; behind another one comes the next.
+/// Small segments may follow the last segment of a message; after any other segment the next one of the message
+/// follows.
 #[test]
 fn a_large_send_is_placed_directly() {
     for (last, ahead) in [(true, READ_AHEAD), (false, CRC + PREFIX)] {
@@ -102,7 +103,7 @@ fn the_read_ahead_is_not_reached_before_the_end_of_a_scatter_list() {
     assert_eq!(pair.server.message(receive), pattern(60_000));
 }
 
-/// `DIRECT_PLACEMENT_MIN` bytes of the FPDU that are to come, and one less.
+/// An FPDU with `DIRECT_PLACEMENT_MIN` bytes missing, and with one byte less.
 #[test]
 fn what_is_almost_here_goes_through_the_read_ahead() {
     let fpdu = untagged(0x43, 0, 2, 0, true, &pattern(DIRECT_PLACEMENT_MIN - 4));
@@ -156,7 +157,7 @@ fn i11_strict_mode_lends_no_memory_of_the_application() {
     assert_eq!(pair.server.close(window), pattern(60_000));
 }
 
-/// A segment that goes nowhere is read through to its CRC, which says whether it was really sent so.
+/// A segment without a target is read through to its CRC, which proves whether the peer sent it so.
 #[test]
 fn a_segment_that_goes_nowhere_is_read_into_the_read_ahead() {
     let mut pair = Pair::open(&Setup::default());

@@ -1,4 +1,4 @@
-//! What may pass what, and what waits for what.
+//! Operations that may pass others, and operations that wait for others.
 
 use super::*;
 
@@ -115,7 +115,7 @@ fn i1_invalidation_waits_for_half_sent_read_responses() {
     let mut stream = pair.server.transmit_some(5000, pair.now);
     let invalidate = pair.server.post(WorkRequest::LocalInvalidate { key: source.key });
     assert!(pair.server.take(invalidate).is_none());
-    // Everything but the last byte.
+    // All bytes but the last.
     loop {
         let part = pair.server.transmit_some(200_000, pair.now);
         stream.extend_from_slice(&part);

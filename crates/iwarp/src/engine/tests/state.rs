@@ -1,4 +1,4 @@
-//! What an engine says about itself, and bookkeeping: queues, counters, timers.
+//! The state that an engine reports, and its bookkeeping: queues, counters, timers.
 
 use rpcrdma_verbs::PostErrorKind;
 
@@ -35,12 +35,13 @@ fn counters_tell_bytes_segments_and_windows() {
     assert_eq!(received.message_bytes_copied - server.message_bytes_copied, 50);
     assert_eq!(received.windows_bound - server.windows_bound, 1);
     assert_eq!(received.local_invalidations - server.local_invalidations, 1);
-    // An invalidation that finds nothing closes nothing.
+    // An invalidation of an unknown key closes no window.
     pair.server.post(WorkRequest::LocalInvalidate { key: window.key });
     assert_eq!(pair.server.engine.counters().local_invalidations, received.local_invalidations);
 }
 
-/// Before any of them completes; what the peer writes is not taken for its answer to a Read.
+/// Requests report progress before any of them completes; data that the peer writes does not count as its answer to a
+/// Read.
 #[test]
 fn progress_of_requests_is_told_while_they_are_under_way() {
     let mut pair = Pair::open(&small());
@@ -116,7 +117,7 @@ fn gather_and_scatter_lists_hold_max_sge_pieces() {
     assert_eq!(pair.server.message(receive), b"ab".repeat(most));
 }
 
-/// A Receive counts until it has completed, in the middle of its message too.
+/// A Receive counts until it has completed, also in the middle of its message.
 // requirement: rfc5042-6.4.3.2-1, rfc5042-6.4.6-1
 #[test]
 fn the_receive_queue_is_bounded() {
@@ -145,7 +146,7 @@ fn what_is_laid_out_and_has_not_left_is_flushed() {
     assert!(pair.client.done.is_empty(), "each once");
 }
 
-/// Who asked for a window to be closed gets its memory, also where the end of the connection closes it.
+/// A request to close a window gets its memory, also where the end of the connection closes the window.
 #[test]
 fn i1_a_window_being_closed_at_the_end_comes_back_by_its_invalidation() {
     let mut pair = Pair::open(&small());
@@ -201,7 +202,8 @@ fn i6_each_fpdu_has_its_own_time() {
     }
 }
 
-/// Seconds after which the connection ends if of an FPDU of 60,000 bytes so many come each second; `None` if all of it comes.
+/// Returns the seconds until the connection ends, or `None` if the whole FPDU arrives. Of its 60,000 bytes `per_second`
+/// arrive in each second.
 fn fpdu_lasts(per_second: impl Fn(u64) -> usize) -> Option<u64> {
     let mut pair = Pair::open(&small());
     let receive = pair.server.receive(60_000);
@@ -226,13 +228,13 @@ fn fpdu_lasts(per_second: impl Fn(u64) -> usize) -> Option<u64> {
     panic!("it neither comes nor ends");
 }
 
-/// A peer that was held up and goes on is not one that stands still.
+/// A peer that was delayed and continues does not count as stalled.
 #[test]
 fn i6_an_fpdu_may_be_slow_but_not_stand_still() {
     assert_eq!(fpdu_lasts(|second| if second == 0 || second > 24 { 7000 } else { 0 }), None);
-    // It stands still for its time.
+    // The peer is silent for the whole time.
     assert_eq!(fpdu_lasts(|second| if second == 0 { 7000 } else { 0 }), Some(30));
-    // A byte now and then is no progress. Bytes give no more time than their number does.
+    // A single byte now and then is no progress: bytes extend the time only in proportion to their number.
     assert_eq!(fpdu_lasts(|_| 1), Some(31));
     assert!(matches!(fpdu_lasts(|_| 1000), Some(30..=37)));
 }
@@ -285,7 +287,7 @@ fn a_graceful_end_awaits_the_response_to_a_read_that_has_left() {
     assert!(pair.client.engine.shutdown_due());
 }
 
-/// What the peer sent before it saw our end still arrives.
+/// A message that the peer sent before it saw our end still arrives.
 #[test]
 fn a_message_arrives_behind_our_own_end() {
     let mut pair = Pair::open(&small());
@@ -300,7 +302,7 @@ fn a_message_arrives_behind_our_own_end() {
     assert_eq!(pair.client.message(receive), b"crossing");
 }
 
-/// A Write without data is one empty message to its only target, and none to several; targets without room get none.
+/// A Write without data is one empty message to its only target, and none to several; targets of length 0 get none.
 #[test]
 fn empty_writes_and_empty_targets() {
     let mut pair = Pair::open(&small());
@@ -353,7 +355,7 @@ fn an_idle_engine_has_no_work() {
     assert!(pair.server.engine.shutdown_due());
 }
 
-/// The pool gets its memory back by itself; what the message had filled of it is of no use to anybody.
+/// The pool recovers its memory by itself; a partly received message in it is of no use to the caller.
 #[test]
 fn a_half_arrived_message_gives_only_scattered_buffers_back() {
     for pooled in [true, false] {

@@ -34,7 +34,7 @@ fn i7_keys_and_addresses_are_unpredictable_and_never_wrap() {
     let refused = table.reserve(readable(3)).unwrap_err();
     assert_eq!(refused.kind, WindowErrorKind::Exhausted { limit: 4096 });
     assert_eq!(refused.memory.len(), 3);
-    // Spread over the whole range, not counted up.
+    // Spread over the complete range, not counted up.
     let high_bits: HashSet<u32> = seen.iter().map(|key| key >> 24).collect();
     assert!(high_bits.len() > 200);
 }
@@ -113,7 +113,7 @@ fn i7_every_read_is_checked_against_key_range_and_right() {
     assert_eq!(table.begin_reading(stag ^ 1, base, 1).unwrap_err(), Violation::ReadStag(stag ^ 1));
 }
 
-/// Each connection has a table of its own: a key that another one gave out is nothing here.
+/// Each connection has its own table: a key of another connection names no window here.
 // requirement: experience-8-1
 // requirement: rfc5042-3-3, rfc5042-6.1.1-1, rfc5042-6.1.1-2, rfc5042-6.1.1-3, rfc5042-6.4.5-1, rfc5666-11-3, rfc8166-8.1-2
 // requirement: v2-07-11.1-2
@@ -179,7 +179,7 @@ fn only_reserved_windows_can_be_bound_and_any_can_be_given_up() {
     assert!(!table.bind(segment.key));
     assert_eq!(table.admit_write(segment.key.0, segment.address, 10), Ok(0));
     let reserved = table.reserve(writable(10)).unwrap();
-    // Reserved is not bound: the peer is not in yet.
+    // A reserved window is not bound: the peer has no access yet.
     assert_eq!(
         table.admit_write(reserved.key.0, reserved.address, 1),
         Err(Violation::WriteStag(reserved.key.0))

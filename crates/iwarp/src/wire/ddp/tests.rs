@@ -52,7 +52,7 @@ fn rfc5041_7_1_version_and_length() {
         bytes[0] = bytes[0] & !3 | version;
         assert_eq!(Header::decode(&bytes), Err(HeaderError::Version { tagged: false, version }));
     }
-    // Reserved bits are not looked at.
+    // Reserved bits are ignored.
     let mut bytes = tagged;
     bytes[0] |= 0x3C;
     assert!(Header::decode(&bytes).is_ok());

@@ -47,14 +47,14 @@ fn rfc6581_9_enhanced_data_bits() {
     let enhanced = Enhanced { peer_to_peer: Some(all), ird: 8, ord: 8 };
     assert_eq!(enhanced.encode().to_vec(), hex("c0 08 c0 08"));
     assert_eq!(Enhanced::decode([0xC0, 8, 0xC0, 8]), enhanced);
-    // As `siw` with peer_to_peer sends it.
+    // `siw` with peer_to_peer sends this.
     let siw = Enhanced::decode([0x80, 0x80, 0xC0, 0x01]);
     assert_eq!(
         siw,
         Enhanced { peer_to_peer: Some(RtrSet { send: false, write: true, read: true }), ird: 128, ord: 1 }
     );
     assert_eq!(siw.encode(), [0x80, 0x80, 0xC0, 0x01]);
-    // §9.2: B, C and D mean nothing without A.
+    // §9.2: B, C and D have no meaning without A.
     assert_eq!(Enhanced::decode([0x40, 1, 0xC0, 1]).peer_to_peer, None);
     // §9.1: all ones stay all ones.
     assert_eq!(
@@ -126,7 +126,7 @@ fn rfc5044_7_1_2_bad_frames_are_named() {
     assert_eq!(with(17, 3), Err(FrameError::Revision(3)));
     assert_eq!(with(18, 2), Err(FrameError::PrivateDataTooLong(0x20C)));
     assert_eq!(with(19, 3), Err(FrameError::EnhancedTooShort(3)));
-    // Reserved flags and R in a Request are not looked at.
+    // Reserved flags and R in a Request are ignored.
     assert!(with(16, 0x17 | FLAG_REJECT).unwrap().is_some_and(|(frame, _)| !frame.rejected));
     let role = FrameError::Role { seen: FrameKind::Request, due: FrameKind::Reply };
     assert_eq!(Frame::decode(&request, FrameKind::Reply), Err(role));

@@ -34,7 +34,8 @@ fn rfc5040_figure_10_everything_included() {
     assert_eq!(ReadRequest::decode(&bytes[24..]), Some(request));
 }
 
-/// RFC 5040 Figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8: every code that these define has a name of its layer, and no other.
+/// RFC 5040 Figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8: every code that these define has a name of its layer,
+/// and no other code has one.
 #[test]
 fn the_codes_of_the_documents_have_names() {
     let mut known = 0;
@@ -59,7 +60,7 @@ fn the_codes_of_the_documents_have_names() {
         assert_eq!(names.len(), codes.len(), "a name each");
     }
     assert_eq!(known, 32);
-    // A local catastrophic error of RDMA has no codes of its own.
+    // The RFCs define no codes for a local catastrophic error of RDMA.
     assert!((0..=0xFF).all(|code| describe(TerminateCause { layer: 0, error_type: 0, code }).is_some()));
     assert_eq!(describe(TerminateCause { layer: 3, error_type: 0, code: 0 }), None);
 }
@@ -79,7 +80,7 @@ fn siw_terminates_are_understood() {
         ("20 06 03 00", cause::UNEXPECTED_OPCODE),
         // Legal by RFC 5040, and ambiguous without control bits.
         ("20 06 00 00", cause::MPA_INSUFFICIENT_IRD),
-        // RFC forms stay what they are.
+        // Causes in the form of the RFCs are unchanged.
         ("12 03 c0 00", cause::INVALID_MSN),
         ("20 02 00 00", cause::MPA_CRC),
         ("01 00 e0 00", cause::READ_INVALID_STAG),
