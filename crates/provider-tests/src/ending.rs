@@ -1,4 +1,4 @@
-//! The end of a connection: nothing is lost, nothing is leaked (I8, I10).
+//! The end of a connection: nothing is lost, and nothing is leaked (I8, I10).
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
@@ -9,7 +9,7 @@ use rpcrdma_verbs::{
 use crate::Fixture;
 use crate::harness::{Duo, bytes, connect, pattern};
 
-/// Posts one of everything on both sides, most of it large.
+/// Posts a request of each kind on both sides, most of them large.
 fn fill(duo: &mut Duo) -> Vec<rpcrdma_verbs::RemoteSegment> {
     let (a, b) = (duo.a.queue_pair.domain().clone(), duo.b.queue_pair.domain().clone());
     let target = duo.b.window(WindowMemory::Write(b.allocate(1 << 20, 4096).unwrap()));
@@ -28,12 +28,12 @@ fn fill(duo: &mut Duo) -> Vec<rpcrdma_verbs::RemoteSegment> {
     vec![target, source]
 }
 
-/// An abort at any time: every request and Receive completes on both sides, and all memory comes back.
+/// Checks that after an abort at any time every request and Receive completes on both sides, and all memory comes back.
 pub async fn abort_flushes_everything(fixture: &dyn Fixture) {
     for (by_a, after) in [(true, 0), (true, 1), (false, 1), (true, 9), (false, 20), (true, 37)] {
         let mut duo = connect(fixture).await;
         let windows = fill(&mut duo);
-        // After some completions, at whatever they are.
+        // Some requests have completed, whichever they are.
         duo.drive("some completions", |duo| duo.a.completions.len() + duo.b.completions.len() >= after).await;
         let aborting = if by_a { &mut duo.a } else { &mut duo.b };
         aborting.queue_pair.abort();
@@ -60,7 +60,7 @@ pub async fn abort_flushes_everything(fixture: &dyn Fixture) {
     }
 }
 
-/// What was posted before `disconnect` still arrives; then both ends learn that it was in order.
+/// Checks that work posted before `disconnect` still arrives, and that both ends then report an orderly end.
 pub async fn graceful_disconnect_delivers_what_was_posted(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let target = duo.b.write_window(vec![0; 2 << 20]);
@@ -87,7 +87,7 @@ pub async fn graceful_disconnect_delivers_what_was_posted(fixture: &dyn Fixture)
 }
 
 impl Duo {
-    /// Uses up B's next Receive, so that the bind before it is in effect.
+    /// Waits for B's next Receive to be used up, so that the bind before it is in effect.
     async fn is_alive_later(&mut self) {
         let before = self.b.completions.len();
         self.a.send(Bytes::from_static(b"first"));
@@ -98,7 +98,7 @@ impl Duo {
     }
 }
 
-/// Nobody waits for the other for ever, and nobody sees an error.
+/// Checks that neither side waits for the other for ever, and neither sees an error.
 pub async fn both_may_disconnect_at_once(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     duo.is_alive().await;
@@ -106,7 +106,7 @@ pub async fn both_may_disconnect_at_once(fixture: &dyn Fixture) {
     duo.a.send(Bytes::from_static(b"bye"));
     duo.a.queue_pair.disconnect();
     duo.b.queue_pair.disconnect();
-    // A second time changes nothing.
+    // A second call changes nothing.
     duo.a.queue_pair.disconnect();
     duo.both_end().await;
     for node in [&duo.a, &duo.b] {
@@ -114,7 +114,7 @@ pub async fn both_may_disconnect_at_once(fixture: &dyn Fixture) {
     }
 }
 
-/// After the end everything is refused and given back.
+/// Checks that after the end everything is refused and given back.
 pub async fn posting_fails_after_the_end(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let bound = duo.b.write_window(pattern(64, 1));
@@ -144,7 +144,7 @@ pub async fn posting_fails_after_the_end(fixture: &dyn Fixture) {
         node.queue_pair.abort();
     }
     let ended = duo.b.ended.take();
-    // It still reports the same end, and nothing else.
+    // The queue pair still reports the same end, and nothing else.
     duo.drive("the end, again", |duo| duo.b.ended.is_some()).await;
     assert_eq!(duo.b.ended, ended);
     let memory = duo.memory_of_b(bound.key).await;
@@ -152,7 +152,7 @@ pub async fn posting_fails_after_the_end(fixture: &dyn Fixture) {
     assert!(duo.b.flushed.is_empty());
 }
 
-/// A queue pair that is dropped with everything outstanding tells its peer and gives its memory back.
+/// Checks that a queue pair that is dropped with outstanding work notifies its peer and gives its memory back.
 pub async fn a_dropped_queue_pair_ends_the_connection(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     fill(&mut duo);
@@ -161,7 +161,7 @@ pub async fn a_dropped_queue_pair_ends_the_connection(fixture: &dyn Fixture) {
     let Duo { a, b } = duo;
     drop(b);
     assert_eq!(b_domain.usage().in_use, 0, "the dropped queue pair leaked memory");
-    // B again, as the other end of nothing: only A is driven.
+    // B is gone: only A is driven.
     let mut a = a;
     let end = std::future::poll_fn(|cx| {
         while a.poll(cx) {}
@@ -173,7 +173,8 @@ pub async fn a_dropped_queue_pair_ends_the_connection(fixture: &dyn Fixture) {
     assert_eq!(a_domain.usage().in_use, 0, "memory leaked");
 }
 
-/// Windows that were reserved, bound, or whose bind was still queued: each gives its memory back at the end.
+/// Checks that windows give their memory back at the end: reserved ones, bound ones, and one whose bind is still
+/// queued.
 pub async fn windows_give_their_memory_back_at_the_end(fixture: &dyn Fixture) {
     for by_a in [false, true] {
         let mut duo = connect(fixture).await;

@@ -13,13 +13,13 @@ use rpcrdma_verbs::{
 
 use crate::Fixture;
 
-/// Longest wait for anything.
+/// Longest wait of a test.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// Most bytes that each side's pool holds.
+/// Limit of each side's pool, in bytes.
 pub const POOL: usize = 128 << 20;
 
-/// One queue pair with everything that it completed.
+/// A queue pair with all its completions.
 pub struct Node {
     /// The queue pair.
     pub queue_pair: Box<dyn QueuePair>,
@@ -27,7 +27,7 @@ pub struct Node {
     pub completions: Vec<Completion>,
     /// Windows that the end of the connection closed, with their memory.
     pub flushed: Vec<(Key, WindowMemory)>,
-    /// Why the connection ended.
+    /// The reason why the connection ended.
     pub ended: Option<Disconnected>,
     outstanding: BTreeSet<WrId>,
     next_id: u64,
@@ -41,7 +41,7 @@ pub struct Duo {
     pub b: Node,
 }
 
-/// Usual parameters, with a pool of their own.
+/// Returns the usual parameters, with a pool of their own.
 #[must_use]
 pub fn parameters() -> ConnectParameters {
     ConnectParameters {
@@ -54,7 +54,7 @@ pub fn parameters() -> ConnectParameters {
     }
 }
 
-/// Bytes that differ from place to place and from one `salt` to another.
+/// Returns bytes that differ from place to place and from one `salt` to another.
 #[must_use]
 pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
     let mut state = u64::from(salt) + 1;
@@ -67,7 +67,7 @@ pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
     bytes
 }
 
-/// Waits, but not for longer than [`LIMIT`].
+/// Waits for `future`, but not longer than [`LIMIT`].
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(LIMIT, future).await {
         Ok(value) => value,
@@ -80,8 +80,8 @@ pub async fn connect(fixture: &dyn Fixture) -> Duo {
     connect_with(fixture, parameters(), parameters()).await
 }
 
-/// Connects with these parameters, and sends a first message from the side that connected: the other side may send only
-/// then.
+/// Connects with these parameters, and sends a first message from the side that connected: only then may the other side
+/// send.
 pub async fn connect_with(fixture: &dyn Fixture, a: ConnectParameters, b: ConnectParameters) -> Duo {
     let mut duo = connect_silently(fixture, a, b).await;
     // Posted before the first poll, so in time.
@@ -110,7 +110,7 @@ pub async fn connect_silently(fixture: &dyn Fixture, a: ConnectParameters, b: Co
 }
 
 impl Node {
-    /// Watches a queue pair.
+    /// Starts to watch a queue pair.
     #[must_use]
     pub fn new(queue_pair: Box<dyn QueuePair>) -> Self {
         Self {
@@ -128,7 +128,7 @@ impl Node {
         WrId(self.next_id)
     }
 
-    /// Posts, or tells why not.
+    /// Posts a request; returns the reason if it is refused.
     pub fn try_post(&mut self, request: WorkRequest) -> Result<WrId, (PostErrorKind, WorkRequest)> {
         let id = self.next_id();
         match self.queue_pair.post(id, request) {
@@ -140,7 +140,7 @@ impl Node {
         }
     }
 
-    /// Posts.
+    /// Posts a request that must be accepted.
     pub fn post(&mut self, request: WorkRequest) -> WrId {
         self.try_post(request).unwrap_or_else(|(kind, request)| panic!("{request:?} was not taken: {kind}"))
     }
@@ -166,7 +166,7 @@ impl Node {
         self.post(WorkRequest::LocalInvalidate { key })
     }
 
-    /// Posts a Receive, or tells why not.
+    /// Posts a Receive; returns the reason if it is refused.
     pub fn try_post_receive(
         &mut self,
         memory: ReceiveMemory,
@@ -212,7 +212,7 @@ impl Node {
         window
     }
 
-    /// Reserves a window and leaves it at that.
+    /// Reserves a window, without a bind.
     pub fn reserve(&mut self, memory: WindowMemory) -> RemoteSegment {
         let len = memory.len();
         let window = self
@@ -224,7 +224,7 @@ impl Node {
         window
     }
 
-    /// Polls once; says whether there was progress.
+    /// Polls once; returns whether there was progress.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let before = self.completions.len();
         match self.queue_pair.poll(cx, &mut self.completions) {
@@ -258,7 +258,7 @@ impl Node {
         }
     }
 
-    /// Whether this request has completed and nobody took the completion.
+    /// Returns whether this request has completed and its completion was not taken.
     #[must_use]
     pub fn has(&self, id: WrId) -> bool {
         self.completions.iter().any(|completion| completion.id == id)
@@ -296,7 +296,7 @@ impl Node {
         }
     }
 
-    /// Takes what an invalidation gave back, whether the connection lived or not.
+    /// Takes the memory that an invalidation gave back, whether the connection lived or not.
     pub fn take_memory(&mut self, id: WrId) -> Option<WindowMemory> {
         let completion = self.take(id);
         assert!(matches!(completion.status, Status::Success | Status::Flushed), "{completion:?}");
@@ -312,14 +312,14 @@ impl Node {
         Some(self.flushed.remove(index).1)
     }
 
-    /// Requests and Receives that have not completed.
+    /// Returns the number of requests and Receives that have not completed.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
 }
 
-/// The bytes of a window's memory.
+/// Returns the bytes of a window's memory.
 #[must_use]
 pub fn bytes(memory: Option<&WindowMemory>) -> &[u8] {
     match memory {
@@ -330,7 +330,7 @@ pub fn bytes(memory: Option<&WindowMemory>) -> &[u8] {
 }
 
 impl Duo {
-    /// Drives both ends until `done`.
+    /// Drives both ends until `done` returns true.
     pub async fn drive(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let driven = poll_fn(|cx| {
             loop {
@@ -354,7 +354,7 @@ impl Duo {
         );
     }
 
-    /// Drives both ends for a while.
+    /// Drives both ends for this time.
     pub async fn drive_for(&mut self, time: Duration) {
         let driven = poll_fn(|cx| {
             while self.a.poll(cx) | self.b.poll(cx) {}
@@ -378,7 +378,8 @@ impl Duo {
         self.drive("the end of the connection", |duo| duo.a.ended.is_some() && duo.b.ended.is_some()).await;
     }
 
-    /// Sends a message from A to B and back: shows that the connection lives and that everything before has arrived.
+    /// Sends a message from A to B and back, which shows that the connection lives and that everything before has
+    /// arrived.
     pub async fn is_alive(&mut self) {
         let at_b = self.b.receive(&[16]);
         self.a.send(Bytes::from_static(b"are you there"));

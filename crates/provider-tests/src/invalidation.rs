@@ -1,4 +1,5 @@
-//! Windows close: when, by whom, and what comes back (I1: memory that is open to the peer belongs to its window).
+//! Invalidation of windows: its time, its initiator, and the memory that comes back (I1: memory that is open to the
+//! peer belongs to its window).
 
 use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, Key, SendRequest, Status, WindowMemory, Work, WorkRequest};
@@ -12,7 +13,7 @@ fn send_with_invalidate(duo: &mut Duo, key: Key) {
     duo.a.post(WorkRequest::Send(send));
 }
 
-/// The memory comes with the Receive, after the Writes before the Send.
+/// Checks that the memory comes with the Receive, after the Writes before the Send.
 pub async fn remote_invalidation_gives_memory_back(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     if !duo.b.queue_pair.capabilities().remote_invalidation {
@@ -40,7 +41,7 @@ pub async fn remote_invalidation_gives_memory_back(fixture: &dyn Fixture) {
         if let WindowMemory::Write(buffer) = &memory {
             assert_eq!(buffer.as_ptr(), address, "it is the memory that was bound");
         }
-        // It cannot come back twice.
+        // The memory cannot come back twice.
         assert!(duo.memory_of_b(window.key).await.is_none());
     }
     assert_eq!(duo.b.queue_pair.counters().remote_invalidations, 2);
@@ -48,7 +49,7 @@ pub async fn remote_invalidation_gives_memory_back(fixture: &dyn Fixture) {
     assert_eq!(duo.b.queue_pair.domain().usage().in_use, 0);
 }
 
-/// A key that is unknown, closed or only reserved: no message is delivered, the connection ends.
+/// Checks that no message is delivered and the connection ends, for a key that is unknown, closed or only reserved.
 pub async fn remote_invalidation_of_an_unknown_key_ends_the_connection(fixture: &dyn Fixture) {
     for case in 0..3 {
         let mut duo = connect(fixture).await;
@@ -75,8 +76,8 @@ pub async fn remote_invalidation_of_an_unknown_key_ends_the_connection(fixture: 
     }
 }
 
-/// `LocalInvalidate` completes only when no Read Response refers to the memory any more: after it, the memory can be
-/// changed, and the peer's Read still has the bytes of before.
+/// Checks that `LocalInvalidate` completes only when no Read Response refers to the memory any more. After that, the
+/// memory can be changed, and the peer's Read still has the earlier bytes.
 pub async fn invalidation_waits_for_half_sent_read_responses(fixture: &dyn Fixture) {
     const LEN: usize = 6 << 20;
     for threshold in [1_u64, 200_000, 3 << 20] {
@@ -106,7 +107,7 @@ pub async fn invalidation_waits_for_half_sent_read_responses(fixture: &dyn Fixtu
     }
 }
 
-/// A reservation gives its memory back, and a key that names nothing is no error.
+/// Checks that a reservation gives its memory back, and that an unknown key is no error.
 pub async fn invalidation_of_nothing_succeeds(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let reserved = duo.b.reserve(WindowMemory::Write(Buffer::adopt(pattern(100, 1))));
@@ -122,7 +123,7 @@ pub async fn invalidation_of_nothing_succeeds(fixture: &dyn Fixture) {
     duo.is_alive().await;
 }
 
-/// However a window ends, its memory comes back exactly once.
+/// Checks that the memory of a window comes back exactly once, however the window ends.
 pub async fn window_memory_comes_back_once(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let remote = duo.b.queue_pair.capabilities().remote_invalidation;
@@ -145,7 +146,8 @@ pub async fn window_memory_comes_back_once(fixture: &dyn Fixture) {
             back += 1;
         }
     }
-    // All of them once more, some of them twice, posted together; then the connection ends under the last ones.
+    // All windows are invalidated once more, some of them twice, posted together. Then the connection ends under the
+    // last ones.
     let (closed, left) = windows.split_at(24);
     let mut ids = Vec::new();
     for (number, window) in closed.iter().enumerate() {
@@ -167,7 +169,8 @@ pub async fn window_memory_comes_back_once(fixture: &dyn Fixture) {
     assert_eq!(duo.b.queue_pair.domain().usage().in_use, 0);
 }
 
-/// A request posted after a bind finds the window open at the peer's answer, also when it is an express Send.
+/// Checks that a request posted after a bind finds the window open for the peer's answer, also if it is an express
+/// Send.
 pub async fn a_window_is_open_as_soon_as_its_key_is_known(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let bulk = duo.a.write_window(vec![0; 1 << 20]);
@@ -188,7 +191,7 @@ pub async fn a_window_is_open_as_soon_as_its_key_is_known(fixture: &dyn Fixture)
     }
 }
 
-/// An express Send passes bulk, but no invalidation: whoever gets it can rely on the window being closed.
+/// Checks that an express Send passes bulk but no invalidation: its receiver can rely on the window being closed.
 pub async fn express_sends_do_not_pass_invalidations(fixture: &dyn Fixture) {
     for bulk in [0, 1, 4 << 20, 4 << 20, 4 << 20] {
         let mut duo = connect(fixture).await;
@@ -211,14 +214,15 @@ pub async fn express_sends_do_not_pass_invalidations(fixture: &dyn Fixture) {
         let late = duo.a.read(source);
         duo.both_end().await;
         assert!(!duo.a.take(late).status.is_success());
-        // What was under way when the window was still open is complete, or lost with the connection.
+        // A Read that was under way while the window was open is complete, or lost with the connection.
         let early = duo.a.take(read);
         let Work::Read { sink } = early.work else { panic!("a Read") };
         assert!(!early.status.is_success() || sink[..] == pattern(4 << 20, 1));
     }
 }
 
-/// A peer that invalidates what it is still reading: the memory comes back only when the responses have left.
+/// Checks that the memory of a window that the peer invalidates while it reads comes back only when the responses have
+/// left.
 pub async fn remote_invalidation_waits_for_read_responses(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     if !duo.b.queue_pair.capabilities().remote_invalidation {
@@ -243,7 +247,8 @@ pub async fn remote_invalidation_waits_for_read_responses(fixture: &dyn Fixture)
     duo.is_alive().await;
 }
 
-/// Closing a window under a Write that is arriving: the memory comes back, once, and the rest of the Write is refused.
+/// Checks that a window may be closed under an arriving Write: its memory comes back once, and the rest of the Write is
+/// refused.
 pub async fn a_window_may_close_under_a_write(fixture: &dyn Fixture) {
     const LEN: usize = 4 << 20;
     for threshold in [1, 100_000, 2 << 20] {
@@ -261,7 +266,7 @@ pub async fn a_window_may_close_under_a_write(fixture: &dyn Fixture) {
         duo.b_completes(invalidate).await;
         let memory = duo.b.take_memory(invalidate);
         let written = pattern(LEN, 1);
-        // Whatever was placed is a beginning of the Write.
+        // The placed bytes are a beginning of the Write.
         let placed =
             bytes(memory.as_ref()).iter().zip(&written).take_while(|(seen, sent)| seen == sent).count();
         assert!(
@@ -281,7 +286,7 @@ pub async fn a_window_may_close_under_a_write(fixture: &dyn Fixture) {
     }
 }
 
-/// While an invalidation waits for a Read Response, the window takes no new Read.
+/// Checks that a window takes no new Read while an invalidation waits for a Read Response.
 pub async fn a_closing_window_takes_no_new_read(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     duo.is_alive().await;
@@ -290,7 +295,7 @@ pub async fn a_closing_window_takes_no_new_read(fixture: &dyn Fixture) {
     duo.a.read(source);
     duo.drive("the Read Response begins", |duo| duo.b.queue_pair.counters().link_bytes_sent > before).await;
     let invalidate = duo.b.invalidate(source.key);
-    // Carried out, whether complete or not.
+    // The invalidation is carried out, whether it has completed or not.
     std::future::poll_fn(|cx| {
         duo.b.poll(cx);
         std::task::Poll::Ready(())

@@ -1,6 +1,6 @@
 //! The tests that every provider of the `rpcrdma-verbs` contract passes.
 //!
-//! A provider's tests name it once, and get one test for each case:
+//! A provider's tests name their fixture once, and get one test for each case:
 //!
 //! ```ignore
 //! rpcrdma_provider_tests::tests! {
@@ -9,12 +9,12 @@
 //! }
 //! ```
 //!
-//! The cases know a provider only by its trait objects. They hold it to the contract and to nothing beyond it: where the
-//! contract leaves something open (what the completion of a Write says, whether a Read Response passes a Send), every
-//! outcome passes. Each wait has a time limit, and each queue pair is watched by a [`Node`](harness::Node) that fails the
+//! The cases use a provider only through its trait objects. They hold it to the contract and to nothing beyond it. If
+//! the contract leaves a result open (the meaning of a Write's completion, whether a Read Response passes a Send),
+//! every outcome passes. Each wait has a time limit. A [`Node`](harness::Node) watches each queue pair. It fails the
 //! test when a completion comes twice, is unknown, or is missing at the end of the connection.
 
-// The whole crate is test code: to panic is how it reports.
+// The whole crate is test code: it reports failures by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 pub mod ending;
@@ -29,25 +29,25 @@ pub mod transfers;
 
 use rpcrdma_verbs::{BoxFuture, Connector, Listener};
 
-/// What a provider brings to be tested.
+/// A provider that is to be tested.
 pub trait Fixture: Send + Sync {
-    /// Something that connects to the addresses of [`listen`](Self::listen).
+    /// Returns a connector to the addresses of [`listen`](Self::listen).
     fn connector(&self) -> Box<dyn Connector>;
 
     /// Listens at a free address.
     fn listen(&self) -> BoxFuture<'_, Box<dyn Listener>>;
 
-    /// Most private data that both directions carry, in bytes.
+    /// Returns the length of the longest private data in either direction, in bytes.
     fn max_private_data(&self) -> usize;
 
-    /// Whether 1 MiB goes through RDMA Write and RDMA Read without a copy on the receiving side
+    /// Returns whether 1 MiB goes through RDMA Write and RDMA Read without a copy on the receiving side
     /// ([`payload_bytes_copied`](rpcrdma_verbs::Counters::payload_bytes_copied)).
     fn places_directly(&self) -> bool {
         true
     }
 }
 
-/// One test for each case, each with the given attributes and a fixture of its own.
+/// Makes one test for each case, with the given attributes and a fixture of its own.
 #[macro_export]
 macro_rules! tests {
     ($(#[$attribute:meta])+ $fixture:expr) => {

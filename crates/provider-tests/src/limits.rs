@@ -1,4 +1,4 @@
-//! Bounds are told and kept; what is refused is given back.
+//! Limits are announced and kept, and refused requests are given back.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use rpcrdma_verbs::{
 use crate::Fixture;
 use crate::harness::{bytes, connect, connect_with, parameters, pattern};
 
-/// The send queue takes as many requests as it says, and more when some have completed.
+/// Checks that the send queue takes as many requests as it announces, and more when some have completed.
 pub async fn a_full_send_queue_refuses(fixture: &dyn Fixture) {
     let mut a = parameters();
     a.max_send_wr = 8;
@@ -34,7 +34,7 @@ pub async fn a_full_send_queue_refuses(fixture: &dyn Fixture) {
     duo.is_alive().await;
 }
 
-/// The same for Receives.
+/// Checks that the receive queue takes as many Receives as it announces, and no more.
 pub async fn a_full_receive_queue_refuses(fixture: &dyn Fixture) {
     let mut b = parameters();
     b.max_recv_wr = 8;
@@ -58,7 +58,7 @@ pub async fn a_full_receive_queue_refuses(fixture: &dyn Fixture) {
     duo.is_alive().await;
 }
 
-/// A Read or Write takes room for each of its segments, an invalidation none.
+/// Checks that a Read or Write takes an entry for each of its segments, and an invalidation none.
 pub async fn room_is_counted_by_segments(fixture: &dyn Fixture) {
     let mut a = parameters();
     a.max_send_wr = 16;
@@ -96,7 +96,7 @@ pub async fn room_is_counted_by_segments(fixture: &dyn Fixture) {
     assert_eq!(duo.a.queue_pair.send_room(), room);
 }
 
-/// Windows are counted from their reservation to their invalidation.
+/// Checks that windows count from their reservation to their invalidation.
 pub async fn windows_run_out_and_come_back(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let limit = duo.b.queue_pair.capabilities().max_windows;
@@ -113,7 +113,7 @@ pub async fn windows_run_out_and_come_back(fixture: &dyn Fixture) {
     assert_eq!(bytes(memory.as_ref()), pattern(10, 1));
 }
 
-/// Requests that cannot be meant are refused when they are posted, and nothing of them happens.
+/// Checks that contradictory requests are refused when they are posted, and have no effect.
 pub async fn contradictory_requests_are_given_back(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let window = duo.b.write_window(vec![0; 100]);
@@ -152,7 +152,7 @@ pub async fn contradictory_requests_are_given_back(fixture: &dyn Fixture) {
     assert_eq!(bytes(memory.as_ref()), [0; 100]);
 }
 
-/// A bind of what cannot be bound is refused at once or fails; a window that is bound stays as it is.
+/// Checks that a bind without a reserved window is refused at once or fails, and that a bound window is not affected.
 pub async fn binds_of_nothing_fail(fixture: &dyn Fixture) {
     for twice in [false, true] {
         let mut duo = connect(fixture).await;
@@ -173,7 +173,7 @@ pub async fn binds_of_nothing_fail(fixture: &dyn Fixture) {
     }
 }
 
-/// Keys and addresses differ, follow no simple rule, and are not used again soon (RFC 5042 §6.1.1).
+/// Checks that keys and addresses differ, follow no simple rule, and are not reused soon (RFC 5042 §6.1.1).
 pub async fn keys_cannot_be_guessed(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let mut keys = Vec::new();

@@ -1,4 +1,4 @@
-//! What may pass what (RFC 5040 §5.5).
+//! The order of requests (RFC 5040 §5.5).
 
 use bytes::Bytes;
 use rpcrdma_verbs::{SendRequest, Work, WorkRequest};
@@ -6,7 +6,7 @@ use rpcrdma_verbs::{SendRequest, Work, WorkRequest};
 use crate::Fixture;
 use crate::harness::{bytes, connect, pattern};
 
-/// Messages fill Receives in the order of posting, whatever their sizes.
+/// Checks that messages fill Receives in the order of posting, whatever their sizes.
 pub async fn sends_arrive_in_order(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let sizes = |round: usize| (round * 7919) % 9000;
@@ -21,7 +21,7 @@ pub async fn sends_arrive_in_order(fixture: &dyn Fixture) {
     duo.is_alive().await;
 }
 
-/// When a message is there, the Writes posted before it are placed.
+/// Checks that when a message has arrived, the Writes posted before it are placed.
 pub async fn a_send_follows_the_writes_before_it(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let size = |round: usize| 1 + round * round * 1013;
@@ -34,7 +34,7 @@ pub async fn a_send_follows_the_writes_before_it(fixture: &dyn Fixture) {
     }
     for (round, (window, _, salt)) in expected.iter().enumerate() {
         let data = Bytes::from(pattern(size(round), *salt));
-        // Sometimes as two Writes, so that a message follows several.
+        // Some rounds have two Writes, so that a message follows several.
         let cut = data.len() / 3 * (round % 2);
         let mut second = *window;
         second.address += u64::try_from(cut).unwrap();
@@ -48,14 +48,14 @@ pub async fn a_send_follows_the_writes_before_it(fixture: &dyn Fixture) {
     for (round, (window, receive, salt)) in expected.into_iter().enumerate() {
         duo.b_completes(receive).await;
         assert_eq!(duo.b.take_message(receive), [salt; 50]);
-        // Closed at once: what is not placed by now never will be.
+        // Closed at once: bytes that are not placed by now never will be.
         let memory = duo.memory_of_b(window.key).await;
         assert!(bytes(memory.as_ref()) == pattern(size(round), salt), "Write {round} was late");
     }
     duo.is_alive().await;
 }
 
-/// Writes to one place are carried out in the order of posting.
+/// Checks that Writes to one place are carried out in the order of posting.
 pub async fn later_writes_win(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let window = duo.b.write_window(vec![0; 50_000]);
@@ -67,7 +67,7 @@ pub async fn later_writes_win(fixture: &dyn Fixture) {
     assert!(bytes(memory.as_ref()) == pattern(50_000, 9));
 }
 
-/// Express Sends may pass bulk; among themselves they do not, and ordinary Sends still follow their Writes.
+/// Checks that express Sends may pass bulk but not each other, and that ordinary Sends still follow their Writes.
 pub async fn express_sends_keep_their_order(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let window = duo.b.write_window(vec![0; 4 << 20]);
@@ -94,13 +94,14 @@ pub async fn express_sends_keep_their_order(fixture: &dyn Fixture) {
     duo.is_alive().await;
 }
 
-/// No Send passes an express one that was posted before it: whoever wants two Sends in order posts the second as an ordinary one.
+/// Checks that no Send passes an earlier express Send. To keep two Sends in order, a user posts the second as an
+/// ordinary one.
 pub async fn i3_no_send_passes_an_earlier_express_one(fixture: &dyn Fixture) {
-    // Some longer than a segment, so that a Send has begun when others are posted.
+    // Some are longer than a segment, so that a Send has begun when others are posted.
     let size = |number: u8| if number.is_multiple_of(3) { 5000 } else { 20 };
     let mut duo = connect(fixture).await;
     let receives: Vec<_> = (0..40).map(|_| duo.b.receive(&[5000])).collect();
-    // Five express ones, five others, in turns.
+    // Five express Sends and five others, in turns.
     let express = |number: u8| (number / 5).is_multiple_of(2);
     for number in 0..40 {
         let gather = vec![Bytes::from(vec![number; size(number)])];
@@ -122,7 +123,8 @@ pub async fn i3_no_send_passes_an_earlier_express_one(fixture: &dyn Fixture) {
     duo.is_alive().await;
 }
 
-/// A Read Response may pass Sends posted later by its sender, and a Send may pass an unfinished Read: all arrive.
+/// Checks that all arrive when Read Responses may pass later Sends of their sender, and Sends may pass unfinished
+/// Reads.
 pub async fn reads_and_sends_do_not_wait_for_each_other(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let source = duo.b.read_window(pattern(3 << 20, 5));
@@ -143,8 +145,8 @@ pub async fn reads_and_sends_do_not_wait_for_each_other(fixture: &dyn Fixture) {
     assert!(duo.a.take_read(read)[..] == pattern(3 << 20, 5));
 }
 
-/// Sends that are not express and Writes complete in the order of posting; binds, invalidations and Reads when they are
-/// done.
+/// Checks that Sends that are not express, and Writes, complete in the order of posting. Binds, invalidations and Reads
+/// complete when they are done.
 pub async fn sends_and_writes_complete_in_order(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let target = duo.b.write_window(vec![0; 100_000]);

@@ -1,7 +1,7 @@
-//! What a peer must not be able to do: memory that it may not touch stays as it is, and the connection ends.
+//! Protection of memory: memory that a peer may not touch is not changed, and the connection ends.
 //!
-//! Nothing is said about the initiator's own completion of a Write: a fabric without acknowledgements reports success
-//! before the peer has looked at the key. A Read that was refused cannot succeed.
+//! The cases accept any completion of a refused Write at its initiator: a fabric without acknowledgements reports
+//! success before the peer has checked the key. A Read that was refused cannot succeed.
 
 use bytes::Bytes;
 use rpcrdma_verbs::{Access, Buffer, Key, KeyScope, RemoteSegment, SendRequest, WindowMemory, WorkRequest};
@@ -9,11 +9,11 @@ use rpcrdma_verbs::{Access, Buffer, Key, KeyScope, RemoteSegment, SendRequest, W
 use crate::Fixture;
 use crate::harness::{Duo, bytes, connect, pattern};
 
-/// Bytes of the windows here: one segment on every fabric, so that a refused message is refused as a whole.
+/// Length of the windows here, in bytes: one segment on every fabric, so that a message is refused as a whole.
 const LEN: u32 = 64;
 const LENGTH: usize = 64;
 
-/// Posts a Write, expects it to be refused, and B's window to be untouched.
+/// Posts a Write, and expects a refusal and an untouched window of B.
 async fn expect_write_refused(mut duo: Duo, window: Key, target: RemoteSegment) {
     duo.a.write(pattern(usize::try_from(target.length).unwrap(), 99), target);
     duo.both_end().await;
@@ -21,7 +21,7 @@ async fn expect_write_refused(mut duo: Duo, window: Key, target: RemoteSegment) 
     assert_eq!(bytes(memory.as_ref()), pattern(LENGTH, 1), "the target was touched");
 }
 
-/// Posts a Read and expects it to be refused.
+/// Posts a Read, and expects a refusal.
 async fn expect_read_refused(mut duo: Duo, source: RemoteSegment) {
     let read = duo.a.read(source);
     duo.both_end().await;
@@ -29,7 +29,8 @@ async fn expect_read_refused(mut duo: Duo, source: RemoteSegment) {
     assert!(!completion.status.is_success(), "{completion:?}");
 }
 
-/// Ranges that are not in the window: one byte too early, too late, too long, and around the end of the address space.
+/// Returns ranges that are not in the window: one byte too early, too late, too long, and around the end of the address
+/// space.
 fn outside(window: RemoteSegment) -> Vec<RemoteSegment> {
     vec![
         RemoteSegment { address: window.address.wrapping_sub(1), ..window },
@@ -43,7 +44,7 @@ fn outside(window: RemoteSegment) -> Vec<RemoteSegment> {
     ]
 }
 
-/// A Read or Write of length 0 names no memory, so its key is not checked (RFC 5040 §5.4, RFC 5041 §5.2).
+/// Checks that a Read or Write of length 0 names no memory, so its key is not checked (RFC 5040 §5.4, RFC 5041 §5.2).
 pub async fn zero_length_requests_check_no_key(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let nowhere = RemoteSegment { key: Key(0xdead_beef), address: u64::MAX, length: 0 };
@@ -54,7 +55,7 @@ pub async fn zero_length_requests_check_no_key(fixture: &dyn Fixture) {
     assert!(duo.a.take_read(read).is_empty());
     duo.is_alive().await;
 
-    // Among others they cause no message at all.
+    // Segments of length 0 among others cause no message at all.
     let window = duo.b.write_window(vec![0; LENGTH]);
     let source = duo.b.read_window(pattern(LENGTH, 3));
     let gather = vec![Bytes::new(), Bytes::from(pattern(LENGTH, 2)), Bytes::new()];
@@ -69,7 +70,7 @@ pub async fn zero_length_requests_check_no_key(fixture: &dyn Fixture) {
     assert_eq!(bytes(memory.as_ref()), pattern(LENGTH, 2));
 }
 
-/// A key that names nothing.
+/// Checks that an unknown key is refused.
 // requirement: rfc8166-8.1-1
 pub async fn a_wrong_key_is_refused(fixture: &dyn Fixture) {
     for flip in [1, 0x100, 0x8000_0000] {
@@ -86,7 +87,7 @@ pub async fn a_wrong_key_is_refused(fixture: &dyn Fixture) {
     }
 }
 
-/// RDMA Write at each edge of the window.
+/// Checks that an RDMA Write over any edge of the window is refused.
 // requirement: rfc8166-8.1-1
 pub async fn writes_outside_the_range_are_refused(fixture: &dyn Fixture) {
     for case in 0..8 {
@@ -98,7 +99,7 @@ pub async fn writes_outside_the_range_are_refused(fixture: &dyn Fixture) {
     }
 }
 
-/// RDMA Read at each edge of the window.
+/// Checks that an RDMA Read over any edge of the window is refused.
 // requirement: rfc8166-8.1-1
 pub async fn reads_outside_the_range_are_refused(fixture: &dyn Fixture) {
     for case in 0..8 {
@@ -110,7 +111,7 @@ pub async fn reads_outside_the_range_are_refused(fixture: &dyn Fixture) {
     }
 }
 
-/// Writing what may be read, reading what may be written.
+/// Checks that a window for reading cannot be written, nor a window for writing read.
 pub async fn the_other_right_is_refused(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let window = duo.b.read_window(pattern(LENGTH, 1));
@@ -123,7 +124,7 @@ pub async fn the_other_right_is_refused(fixture: &dyn Fixture) {
     expect_read_refused(duo, window).await;
 }
 
-/// A key is valid on its own connection only, if the provider says so.
+/// Checks that a key is valid on its own connection only, if the provider announces that.
 // requirement: rfc8166-8.1-1, experience-8-1
 pub async fn the_key_of_another_connection_is_refused(fixture: &dyn Fixture) {
     for access in [Access::RemoteWrite, Access::RemoteRead] {
@@ -151,7 +152,7 @@ pub async fn the_key_of_another_connection_is_refused(fixture: &dyn Fixture) {
     }
 }
 
-/// A reservation opens nothing.
+/// Checks that a reservation alone does not open the window.
 pub async fn a_reserved_window_is_closed(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let reserved = duo.b.reserve(WindowMemory::Write(Buffer::adopt(pattern(LENGTH, 1))));
@@ -165,7 +166,7 @@ pub async fn a_reserved_window_is_closed(fixture: &dyn Fixture) {
     expect_read_refused(duo, reserved).await;
 }
 
-/// After `LocalInvalidate` has completed, the key is worth nothing.
+/// Checks that a key is invalid after `LocalInvalidate` has completed.
 pub async fn a_locally_invalidated_window_is_closed(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let window = duo.b.write_window(pattern(LENGTH, 1));
@@ -180,7 +181,7 @@ pub async fn a_locally_invalidated_window_is_closed(fixture: &dyn Fixture) {
     expect_read_refused(duo, window).await;
 }
 
-/// After a Send with Invalidate, too.
+/// Checks that a key is invalid after a Send with Invalidate.
 pub async fn a_remotely_invalidated_window_is_closed(fixture: &dyn Fixture) {
     for access in [Access::RemoteWrite, Access::RemoteRead] {
         let mut duo = connect(fixture).await;
@@ -207,7 +208,7 @@ pub async fn a_remotely_invalidated_window_is_closed(fixture: &dyn Fixture) {
     }
 }
 
-/// A window over part of a Buffer exposes that part and nothing else.
+/// Checks that a window over part of a Buffer exposes that part and nothing else.
 pub async fn the_bytes_around_a_window_are_safe(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let mut head = Buffer::adopt(pattern(3 * LENGTH, 1));
@@ -227,7 +228,7 @@ pub async fn the_bytes_around_a_window_are_safe(fixture: &dyn Fixture) {
     assert_eq!(head[2 * LENGTH..], before[2 * LENGTH..]);
 }
 
-/// The first target of a Write is good, the second is not: the connection ends, nothing but the first is touched.
+/// Checks that the connection ends if the second target of a Write is bad, and that only the first is touched.
 pub async fn a_bad_second_target_ends_the_connection(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let good = duo.b.write_window(vec![0; LENGTH]);

@@ -1,4 +1,4 @@
-//! Where messages go.
+//! Delivery of messages into Receives.
 
 use bytes::Bytes;
 use rpcrdma_verbs::{ProtectionDomain, SendRequest, Work, WorkRequest};
@@ -6,14 +6,14 @@ use rpcrdma_verbs::{ProtectionDomain, SendRequest, Work, WorkRequest};
 use crate::Fixture;
 use crate::harness::{connect, connect_with, parameters, pattern};
 
-/// A scatter list is filled from its first byte on; what the message does not reach stays as it was.
+/// Checks that a scatter list is filled from its first byte on, and bytes beyond the message are not touched.
 pub async fn scattered_messages_fill_buffers_in_order(fixture: &dyn Fixture) {
     const LENGTHS: [usize; 7] = [1, 7, 4096, 3, 30_001, 0, 64];
     let total: usize = LENGTHS.iter().sum();
     let mut duo = connect(fixture).await;
     for len in [0, 1, 2, 8, 9, 4103, 4104, 4105, 4107, 20_000, 34_108, total - 1, total] {
         let receive = duo.b.receive(&LENGTHS);
-        // In uneven pieces, some empty.
+        // The message leaves in uneven pieces, some of them empty.
         let message = Bytes::from(pattern(len, 9));
         let cut = len / 3;
         let gather = vec![message.slice(..cut), Bytes::new(), message.slice(cut..)];
@@ -29,7 +29,7 @@ pub async fn scattered_messages_fill_buffers_in_order(fixture: &dyn Fixture) {
     duo.is_alive().await;
 }
 
-/// Pooled Receives deliver like others, and give back nothing when they are flushed.
+/// Checks that pooled Receives deliver like others, and give back nothing when they are flushed.
 pub async fn pooled_receives_deliver(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let receives: Vec<_> = (0..100).map(|_| duo.b.receive_pooled(40_000)).collect();
@@ -49,7 +49,7 @@ pub async fn pooled_receives_deliver(fixture: &dyn Fixture) {
     assert_eq!(duo.b.queue_pair.domain().usage().in_use, 0);
 }
 
-/// What was reserved for a Receive is there when the message comes, also when the pool has nothing else (I3).
+/// Checks that memory reserved for a Receive is there when the message comes, even if the pool has nothing else (I3).
 pub async fn i3_pooled_receives_are_backed(fixture: &dyn Fixture) {
     let mut b = parameters();
     let domain = ProtectionDomain::new(1 << 16);
@@ -71,7 +71,7 @@ pub async fn i3_pooled_receives_are_backed(fixture: &dyn Fixture) {
     assert_eq!(domain.usage().in_use, 0);
 }
 
-/// One byte too many ends the connection, and nothing of it is delivered.
+/// Checks that a message with one byte too many ends the connection, and that nothing of it is delivered.
 pub async fn a_message_may_fill_its_receive_but_not_more(fixture: &dyn Fixture) {
     for pooled in [false, true] {
         for capacity in [10, 5000, 70_000] {
@@ -106,7 +106,7 @@ pub async fn a_message_may_fill_its_receive_but_not_more(fixture: &dyn Fixture) 
     }
 }
 
-/// No Receive, no message: the connection ends.
+/// Checks that a message without a Receive ends the connection.
 pub async fn a_message_without_a_receive_ends_the_connection(fixture: &dyn Fixture) {
     for posted in [0, 3] {
         let mut duo = connect(fixture).await;
@@ -121,7 +121,7 @@ pub async fn a_message_without_a_receive_ends_the_connection(fixture: &dyn Fixtu
     }
 }
 
-/// The mark that asks for an event reaches the Receive, and only where it was set.
+/// Checks that the request for a solicited event reaches its Receive, and no other.
 pub async fn the_solicited_flag_arrives(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     for solicited in [false, true, false] {

@@ -1,4 +1,4 @@
-//! Setting connections up.
+//! Connection set-up.
 
 use bytes::Bytes;
 use rpcrdma_verbs::{ConnectError, ConnectParameters};
@@ -10,7 +10,7 @@ fn with_private_data(data: Bytes) -> ConnectParameters {
     ConnectParameters { private_data: data, ..parameters() }
 }
 
-/// Every length up to the largest, different ones both ways.
+/// Checks private data of every length up to the largest, different in each direction.
 pub async fn private_data_goes_both_ways(fixture: &dyn Fixture) {
     let most = fixture.max_private_data();
     for (a_len, b_len) in [(0, 0), (0, most), (most, 0), (most, most), (1, 2), (28, 28), (most - 1, 3)] {
@@ -23,18 +23,18 @@ pub async fn private_data_goes_both_ways(fixture: &dyn Fixture) {
     }
 }
 
-/// One byte too many is the caller's error, before anything is sent.
+/// Checks that private data with one byte too many is an error of the caller, before anything is sent.
 pub async fn too_much_private_data_is_refused(fixture: &dyn Fixture) {
     let listener = fixture.listen().await;
     let address = listener.local_address().unwrap();
-    // Well beyond what any fabric carries.
+    // Well beyond the limit of any fabric.
     let data = Bytes::from(vec![0; fixture.max_private_data().max(512) + 1]);
     let connector = fixture.connector();
     let result = within("the refusal", connector.connect(address, with_private_data(data))).await;
     assert!(matches!(result, Err(ConnectError::Invalid(_))), "{:?}", result.err());
 }
 
-/// The listener sees the private data before it decides, and its reasons reach the other side.
+/// Checks that the listener sees the private data before it decides, and that its reasons reach the other side.
 pub async fn rejection_carries_private_data(fixture: &dyn Fixture) {
     let most = fixture.max_private_data();
     for len in [0, 1, most] {
@@ -59,7 +59,7 @@ pub async fn rejection_carries_private_data(fixture: &dyn Fixture) {
     }
 }
 
-/// Nobody at the address is an error of the link.
+/// Checks that an address without a listener is an error of the link.
 pub async fn nobody_listens(fixture: &dyn Fixture) {
     let listener = fixture.listen().await;
     let address = listener.local_address().unwrap();
@@ -69,7 +69,7 @@ pub async fn nobody_listens(fixture: &dyn Fixture) {
     assert!(matches!(result, Err(ConnectError::Io(_))), "{:?}", result.err());
 }
 
-/// Several connections to one listener, none in the way of another.
+/// Checks that a listener serves several connections, none of which holds up another.
 pub async fn a_listener_serves_many(fixture: &dyn Fixture) {
     let mut listener = fixture.listen().await;
     let address = listener.local_address().unwrap();
@@ -96,7 +96,7 @@ pub async fn a_listener_serves_many(fixture: &dyn Fixture) {
     duos[4].is_alive().await;
 }
 
-/// Both ends know both addresses, and they agree.
+/// Checks that both ends know both addresses, and that these agree.
 pub async fn addresses_are_told(fixture: &dyn Fixture) {
     let duo = connect_silently(fixture, parameters(), parameters()).await;
     let (a, b) = (&duo.a.queue_pair, &duo.b.queue_pair);

@@ -1,4 +1,4 @@
-//! Bytes arrive as they were, in every size and cut.
+//! Bytes arrive unchanged, in every size and division.
 
 use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, RemoteSegment, WorkRequest};
@@ -6,11 +6,11 @@ use rpcrdma_verbs::{Buffer, RemoteSegment, WorkRequest};
 use crate::Fixture;
 use crate::harness::{bytes, connect, connect_with, parameters, pattern};
 
-/// Empty, small, around an Ethernet segment, around a page, and large.
+/// Lengths in bytes: empty, small, around an Ethernet segment, around a page, and large.
 const SIZES: [usize; 15] =
     [0, 1, 3, 1407, 1408, 1459, 1460, 1461, 4095, 4096, 4097, 65_535, 65_536, 1 << 20, 4 << 20];
 
-/// Sends into one Buffer each.
+/// Checks Sends of many sizes, each into one Buffer.
 pub async fn sends_of_many_sizes(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     for (salt, len) in SIZES.into_iter().enumerate() {
@@ -22,7 +22,7 @@ pub async fn sends_of_many_sizes(fixture: &dyn Fixture) {
     }
 }
 
-/// Writes into a window of the same length.
+/// Checks Writes of many sizes, each into a window of the same length.
 pub async fn writes_of_many_sizes(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     for (salt, len) in SIZES.into_iter().enumerate() {
@@ -35,7 +35,7 @@ pub async fn writes_of_many_sizes(fixture: &dyn Fixture) {
     }
 }
 
-/// Reads of a whole window.
+/// Checks Reads of many sizes, each of a whole window.
 pub async fn reads_of_many_sizes(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     for (salt, len) in SIZES.into_iter().enumerate() {
@@ -48,7 +48,7 @@ pub async fn reads_of_many_sizes(fixture: &dyn Fixture) {
     }
 }
 
-/// One Write over several windows and parts of windows, from several pieces; the last target is not filled.
+/// Checks a Write of several pieces over several windows and parts of windows, of which the last target is not filled.
 pub async fn writes_fill_several_targets(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let windows = [5_000, 1, 70_000, 300].map(|len| duo.b.write_window(vec![0; len]));
@@ -82,7 +82,7 @@ pub async fn writes_fill_several_targets(fixture: &dyn Fixture) {
     }
 }
 
-/// One Read over several windows and parts of windows: one completion, when all are there.
+/// Checks that a Read over several windows and parts of windows has one completion, when all data is there.
 pub async fn reads_join_several_sources(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let contents = [pattern(5_000, 1), pattern(1, 2), pattern(100_000, 3)];
@@ -95,7 +95,7 @@ pub async fn reads_join_several_sources(fixture: &dyn Fixture) {
     assert!(duo.a.take_read(read)[..] == expected);
 }
 
-/// Both sides Write, Read and Send as fast as they can.
+/// Checks that both sides can Write, Read and Send as fast as they can.
 pub async fn bulk_both_ways_does_not_deadlock(fixture: &dyn Fixture) {
     const LEN: usize = 1 << 20;
     const ROUNDS: u8 = 8;
@@ -126,7 +126,7 @@ pub async fn bulk_both_ways_does_not_deadlock(fixture: &dyn Fixture) {
     assert!(bytes(memory.as_ref()) == pattern(LEN, ROUNDS - 1));
 }
 
-/// 1 MiB each by RDMA Write and RDMA Read: nothing is copied on the way to its Buffer.
+/// Checks that nothing is copied on its way to the Buffer, for 1 MiB by RDMA Write and 1 MiB by RDMA Read.
 pub async fn placement_copies_nothing(fixture: &dyn Fixture) {
     const LEN: usize = 1 << 20;
     let mut duo = connect(fixture).await;
@@ -163,7 +163,8 @@ pub async fn placement_copies_nothing(fixture: &dyn Fixture) {
     }
 }
 
-/// One Read at a time is allowed, many are posted, some of several sources: the provider holds them back.
+/// Checks that a provider holds Reads back when many are posted, some of several sources, and few are allowed at a
+/// time.
 pub async fn more_reads_than_the_limit(fixture: &dyn Fixture) {
     for (ird, ord) in [(1, 1), (1, 16), (16, 1), (3, 2)] {
         let (mut a, mut b) = (parameters(), parameters());
@@ -184,7 +185,7 @@ pub async fn more_reads_than_the_limit(fixture: &dyn Fixture) {
                 duo.a.post(WorkRequest::Read { sink: Buffer::adopt(vec![0; len]), sources })
             })
             .collect();
-        // A Send behind them, and one before their end, are not held back for ever.
+        // A Send behind the Reads, and one before their end, are not held back for ever.
         let receive = duo.b.receive(&[10]);
         duo.a.send(Bytes::from_static(b"behind"));
         duo.drive("all Reads", |duo| reads.iter().all(|&id| duo.a.has(id)) && duo.b.has(receive)).await;
@@ -200,7 +201,7 @@ pub async fn more_reads_than_the_limit(fixture: &dyn Fixture) {
     }
 }
 
-/// What we may have outstanding is never more than what the peer allows.
+/// Checks that a side never has more Reads outstanding than the peer allows.
 pub async fn read_limits_are_negotiated(fixture: &dyn Fixture) {
     for (a_limits, b_limits) in [((16, 16), (4, 2)), ((2, 8), (16, 16)), ((1, 1), (1, 1))] {
         let (mut a, mut b) = (parameters(), parameters());

@@ -1,8 +1,8 @@
-//! The receiving half of an end: what arrives is checked, placed and delivered.
+//! The receiving half of an end: checks, places and delivers the frames that arrive.
 //!
-//! Bytes go straight to the window, sink or Receive that they are for, segment by segment: when a connection ends in the
-//! middle of a message, part of it may have been placed, but nothing is delivered. An error of the peer ends the
-//! connection: the peer is told by a Terminate, and by a failed acknowledgement if there are any.
+//! Bytes go straight to their window, sink or Receive, segment by segment. When a connection ends in the middle of a
+//! message, part of the message may have been placed, but nothing is delivered. An error of the peer ends the
+//! connection. The peer learns of it by a Terminate, and by a failed acknowledgement if there are any.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use crate::transmit::Response;
 use crate::window::Refusal;
 use crate::{Action, Delivery, MessageKind, Step};
 
-/// Outcome of one frame.
+/// The result of handling one frame.
 enum Handled {
     Done,
-    /// Not possible before Read Responses have left.
+    /// The frame must wait until Read Responses have left.
     Wait(Frame),
 }
 
 impl End {
-    /// Handles what has arrived, until nothing is left or the end must wait.
+    /// Handles frames that have arrived, until none is left or the end must wait.
     pub(crate) fn handle_arrivals(&mut self, env: &mut Env<'_>, inbound: &mut Link, outbound: &mut Link) {
         if self.ended.is_none()
             && self.gives_up_at(inbound, outbound, env.config).is_some_and(|time| time <= env.now)
         {
-            // It arrives if the link comes back before the peer gives up too.
+            // The frame arrives if the link comes back before the peer gives up too.
             outbound.put(env.now, Frame::Reset("the peer gave up"), env.config, env.rng);
             self.end(env, Disconnected::Timeout("the link is dead"));
         }
@@ -139,8 +139,8 @@ impl End {
         Handled::Done
     }
 
-    /// Places a segment of a Send, and delivers the message if it is the last. `false`: it must be handled once more, after
-    /// Read Responses of the window that it invalidates have left.
+    /// Places a segment of a Send, and delivers the message if the segment is its last. Returns `false` if the segment
+    /// must be handled once more, after Read Responses of the window that it invalidates have left.
     fn handle_send(
         &mut self,
         env: &mut Env<'_>,
@@ -254,7 +254,7 @@ impl End {
             self.tap(env, at, MessageKind::ReadResponse, length, None, None, Bytes::new());
             self.completions.read_answered(part.seq, at, env.rng);
             self.delivered += 1;
-            // One that waited for the limit of outstanding Reads leaves from now on.
+            // A Read that waited for the limit of outstanding Reads may leave from now on.
             if let Some(waiting) = self.reads_waiting.front_mut() {
                 waiting.ready_at = waiting.ready_at.max(at);
             }
@@ -262,7 +262,7 @@ impl End {
         Ok(())
     }
 
-    /// Tells the peer what became of its request, if completions are acknowledged.
+    /// Reports the result of the peer's request, if completions are acknowledged.
     fn acknowledge(
         &mut self,
         env: &mut Env<'_>,
@@ -276,7 +276,7 @@ impl End {
         }
     }
 
-    /// Tells the peer why the connection ends.
+    /// Reports to the peer why the connection ends.
     fn tell(&mut self, env: &mut Env<'_>, outbound: &mut Link, refusal: &Refusal) {
         self.put(env, outbound, env.now, Frame::Terminate(refusal.cause));
     }

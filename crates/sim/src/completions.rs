@@ -1,8 +1,8 @@
-//! What was posted and has not completed, and what completed and was not polled.
+//! Posted requests that have not completed, and completions that were not polled.
 //!
-//! A request stays here from its posting until its completion is handed out; memory that comes back with it (the sink
-//! of a Read) waits here too. Sends, Writes and binds complete in the order of posting; Reads, express Sends and
-//! invalidations that passed others when they are done.
+//! A request stays here from its posting until its completion is handed out. Memory that comes back with it (the sink
+//! of a Read) waits here too. Sends, Writes and binds complete in the order of posting. Reads, express Sends, and
+//! invalidations that passed other requests complete when they are done.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use rpcrdma_verbs::{Buffer, Completion, Key, Status, WindowMemory, Work, WrId};
 /// A request that has not completed.
 #[derive(Debug)]
 pub(crate) enum Pending {
-    /// The pieces are kept until the completion, as the contract allows.
+    /// A Send. Its pieces are kept until the completion, as the contract allows.
     Send {
         gather: Vec<Bytes>,
     },
@@ -36,9 +36,9 @@ pub(crate) enum Pending {
 #[derive(Debug)]
 struct Slot {
     id: WrId,
-    /// Completes in the order of posting.
+    /// Whether the request completes in the order of posting.
     ordered: bool,
-    /// Room that it takes in the send queue.
+    /// Entries that the request takes in the send queue.
     cost: usize,
     pending: Pending,
     done: Option<(Duration, Status, Option<WindowMemory>)>,
@@ -51,7 +51,7 @@ pub(crate) struct Completions {
     ready: VecDeque<(Duration, Completion)>,
     last_visible: Duration,
     jitter: Duration,
-    /// Room of the send queue that requests take which have not completed.
+    /// Entries of the send queue taken by requests that have not completed.
     room_taken: usize,
     /// Receives posted and not handed out.
     pub(crate) receives: usize,
@@ -71,14 +71,14 @@ impl Completions {
         self.room_taken
     }
 
-    /// Work requests posted and not handed out.
+    /// Returns the number of work requests posted and not handed out.
     pub(crate) fn requests(&self) -> usize {
         let is_request = |work: &Work| !matches!(work, Work::Receive { .. } | Work::WindowFlushed { .. });
         let ready = self.ready.iter().filter(|(_, completion)| is_request(&completion.work)).count();
         self.slots.len() + ready
     }
 
-    /// The sink of a Read that has not completed.
+    /// Returns the sink of a Read that has not completed.
     pub(crate) fn sink(&mut self, seq: u64) -> Option<&mut Buffer> {
         match &mut self.slots.get_mut(&seq)?.pending {
             Pending::Read { sink, .. } => Some(sink),
@@ -86,7 +86,7 @@ impl Completions {
         }
     }
 
-    /// One Read Request of the Read is answered.
+    /// Notes that one Read Request of the Read is answered.
     pub(crate) fn read_answered(&mut self, seq: u64, at: Duration, rng: &mut StdRng) {
         if let Some(Slot { pending: Pending::Read { missing, .. }, .. }) = self.slots.get_mut(&seq) {
             *missing = missing.saturating_sub(1);
@@ -96,7 +96,7 @@ impl Completions {
         }
     }
 
-    /// A request is done. Unknown ones (a second acknowledgement) are ignored.
+    /// Notes that a request is done. Unknown requests (a second acknowledgement) are ignored.
     pub(crate) fn done(
         &mut self,
         seq: u64,
@@ -142,7 +142,7 @@ impl Completions {
         self.push(at, Completion { id: slot.id, status, work }, rng);
     }
 
-    /// A Receive is done.
+    /// Adds the completion of a Receive.
     pub(crate) fn push(&mut self, at: Duration, completion: Completion, rng: &mut StdRng) {
         let jitter = match u64::try_from(self.jitter.as_nanos()) {
             Ok(0) | Err(_) => Duration::ZERO,
@@ -152,7 +152,7 @@ impl Completions {
         self.ready.push_back((self.last_visible, completion));
     }
 
-    /// Ends every request. `invalidate` gives the memory of a window.
+    /// Ends every request. `invalidate` returns the memory of a window.
     pub(crate) fn flush(
         &mut self,
         at: Duration,
@@ -174,17 +174,17 @@ impl Completions {
         }
     }
 
-    /// Whether work requests are under way.
+    /// Returns whether work requests are under way.
     pub(crate) fn any_pending(&self) -> bool {
         !self.slots.is_empty()
     }
 
-    /// When the next completion can be polled.
+    /// Returns the time at which the next completion can be polled.
     pub(crate) fn next_visible(&self) -> Option<Duration> {
         self.ready.front().map(|&(visible, _)| visible)
     }
 
-    /// Hands out at most `most` completions.
+    /// Hands out at most `most` completions; returns their number.
     pub(crate) fn drain(&mut self, now: Duration, most: usize, into: &mut Vec<Completion>) -> usize {
         let mut count = 0;
         while count < most

@@ -1,47 +1,47 @@
-//! What a fabric is like: speed, clock granularity, and how much it tells its users.
+//! The settings of a fabric: speed, granularity of the clock, and meaning of completions.
 
 use std::time::Duration;
 
 use rpcrdma_verbs::Capabilities;
 
-/// When a Send or Write completes.
+/// The time at which a Send or Write completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CompletionMode {
-    /// When its last byte left (iWARP). The peer may never get it; a wrong key shows only as the end of the
+    /// When its last byte has left (iWARP). The peer may never get it; a wrong key shows only as the end of the
     /// connection, some time after the request completed with success.
     #[default]
     Local,
-    /// When the peer has it (InfiniBand, RoCE). A wrong key fails the request with
+    /// When the peer has the data (InfiniBand, RoCE). A wrong key fails the request with
     /// [`RemoteAccess`](rpcrdma_verbs::Status::RemoteAccess); then the connection ends.
     Acknowledged,
 }
 
-/// Properties of a [`Fabric`](crate::Fabric). Change what matters, take the rest from [`Default`].
+/// Properties of a [`Fabric`](crate::Fabric). Set the relevant fields, and take the others from [`Default`].
 #[derive(Debug, Clone)]
 pub struct FabricConfig {
-    /// Source of keys, addresses and every free choice. Equal seeds and equal calls give equal traces.
+    /// Seed of keys, addresses and every free choice. Equal seeds and equal calls give equal traces.
     pub seed: u64,
     /// Time that each segment takes after its last byte left.
     pub latency: Duration,
-    /// Up to this much is added to the latency of each segment, by the seed. Order on a link stays.
+    /// Most time added to the latency of each segment, by the seed. The order of segments on a link stays.
     pub jitter: Duration,
-    /// Bytes per second of each direction of a connection; `None`: transmission takes no time, and nothing ever waits
-    /// for the link.
+    /// Bytes per second of each direction of a connection; `None`: transmission takes no time, and no segment ever
+    /// waits for the link.
     pub bandwidth: Option<u64>,
-    /// Payload bytes in one segment. Messages on one connection interleave at segment borders.
+    /// Most payload bytes in one segment. Messages on one connection interleave at segment borders.
     pub segment_size: usize,
-    /// When Sends and Writes complete.
+    /// The time at which Sends and Writes complete.
     pub completion_mode: CompletionMode,
-    /// Up to this much passes before a completion can be polled, by the seed. Order within a queue pair stays; completions
-    /// of different queue pairs are reordered.
+    /// Most time before a completion can be polled, by the seed. The order within a queue pair stays; completions of
+    /// different queue pairs are reordered.
     pub completion_jitter: Duration,
-    /// How long a partition or a delay of a link or send queue may last before the ends of its connections give up.
+    /// Time after which the ends of a connection give up a partition, or a delay of a link or send queue.
     pub link_timeout: Duration,
-    /// How long a graceful disconnect waits for the peer.
+    /// Time that a graceful disconnect waits for the peer.
     pub close_timeout: Duration,
-    /// How long each step of connection set-up may take (under tokio only).
+    /// Time for each step of connection set-up (under tokio only).
     pub setup_timeout: Duration,
-    /// Most private data that a connection or a rejection carries, in bytes.
+    /// Most private data of a connection or a rejection, in bytes.
     pub max_private_data: usize,
     /// Template of the capabilities of each queue pair. IRD, ORD and queue sizes come from the connection's parameters.
     pub capabilities: Capabilities,

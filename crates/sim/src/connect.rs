@@ -1,6 +1,6 @@
-//! Connections over addresses: [`SimConnector`], [`SimListener`] and what stands between them.
+//! Connections over addresses: [`SimConnector`], [`SimListener`] and the attempts between them.
 //!
-//! Each message of the set-up takes the fabric's latency. Nothing holds memory before both sides have agreed.
+//! Each message of the set-up takes the fabric's latency. No memory is held before both sides have agreed.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{Fabric, SimQueuePair};
 
-/// What a connecting end waits for.
+/// The answer that a connecting end waits for.
 type Answer = Result<SimQueuePair, ConnectError>;
 
 /// A connection attempt on its way to a listener.
@@ -24,22 +24,22 @@ pub(crate) struct Attempt {
     fabric: Fabric,
     from: SocketAddr,
     to: SocketAddr,
-    /// `None`: the peer is silent for ever.
+    /// The peer's parameters; `None` if the peer is silent for ever.
     parameters: Option<ConnectParameters>,
     answer: oneshot::Sender<Answer>,
 }
 
 impl Fabric {
-    /// Opens connections that come from `local` (its port is replaced by a new one for each).
+    /// Returns a connector for connections that come from `local`, each with a new port.
     #[must_use]
     pub fn connector(&self, local: IpAddr) -> SimConnector {
         SimConnector { fabric: self.clone(), local }
     }
 
-    /// Listens at an address; port 0 takes a free one.
+    /// Listens at an address; port 0 takes a free port.
     ///
     /// # Errors
-    /// `AddrInUse` if somebody listens there.
+    /// `AddrInUse` if another listener has the address.
     pub fn listen(&self, address: SocketAddr) -> io::Result<SimListener> {
         let (sender, attempts) = mpsc::unbounded_channel();
         let mut core = self.lock();
@@ -56,15 +56,15 @@ impl Fabric {
         Ok(SimListener { fabric: self.clone(), address, attempts })
     }
 
-    /// The next `count` attempts to connect to this address are refused, as if nobody listened.
+    /// Refuses the next `count` attempts to connect to this address, as if there were no listener.
     pub fn refuse(&self, address: SocketAddr, count: usize) {
         self.lock().refusals.insert(address, count);
     }
 
-    /// Connects to a listener and says nothing: its [`Incoming::request`] waits until the time for set-up is over.
+    /// Connects to a listener and sends nothing: its [`Incoming::request`] waits until the time for set-up is over.
     ///
     /// # Errors
-    /// `ConnectionRefused` if nobody listens.
+    /// `ConnectionRefused` if there is no listener.
     pub fn connect_silently(&self, to: SocketAddr) -> io::Result<()> {
         let from = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.lock().take_port());
         let (answer, _) = oneshot::channel();
@@ -91,14 +91,14 @@ impl Fabric {
         Ok(())
     }
 
-    /// Waits for one way of a set-up message. Without a runtime nothing takes time.
+    /// Waits for the latency of one set-up message. Without a runtime it takes no time.
     async fn travel(&self) {
         if self.is_on_tokio() {
             tokio::time::sleep(self.config().latency).await;
         }
     }
 
-    /// Waits for the peer for at most the time for set-up. Without a runtime for ever.
+    /// Waits for the peer, at most for the time for set-up. Without a runtime it waits without limit.
     async fn within<T>(
         &self,
         what: &'static str,
@@ -120,7 +120,7 @@ impl crate::fabric::Core {
     }
 }
 
-/// The connecting side.
+/// The connecting side of a fabric.
 #[derive(Debug, Clone)]
 pub struct SimConnector {
     fabric: Fabric,
@@ -151,7 +151,7 @@ impl Connector for SimConnector {
     }
 }
 
-/// The listening side. Dropping it refuses what waits.
+/// The listening side of a fabric. Dropping it refuses waiting attempts.
 #[derive(Debug)]
 pub struct SimListener {
     fabric: Fabric,
@@ -199,7 +199,7 @@ impl Incoming for Attempt {
     }
 }
 
-/// An attempt that said what it wants.
+/// A connection attempt whose parameters have arrived.
 #[derive(Debug)]
 struct Request {
     fabric: Fabric,
@@ -226,7 +226,7 @@ impl ConnectionRequest for Request {
             let Self { fabric, from, to, parameters: theirs, answer } = *self;
             fabric.check_private_data(&parameters.private_data)?;
             let (a, b) = fabric.connect_ends(theirs, parameters, Some(from), Some(to));
-            // The connecting side may be gone: its end is dropped here then, and ours learns that as a reset.
+            // The connecting side may be gone: then its end is dropped here, and ours learns that as a reset.
             let _ = answer.send(Ok(a));
             Ok(Box::new(b) as Box<dyn QueuePair>)
         })

@@ -10,7 +10,7 @@ use crate::fabric::{News, Outstanding};
 use crate::link::{Frame, Link};
 use crate::{FabricConfig, Side};
 
-/// Completions that one call of poll gives at most.
+/// Most completions that one call of poll returns.
 const BATCH: usize = 32;
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Connection {
         }
     }
 
-    /// An end with the link towards it and the link away from it.
+    /// Returns an end with the link towards it and the link away from it.
     fn split(&mut self, side: Side) -> Option<(&mut End, &mut Link, &mut Link)> {
         match side {
             Side::A => Some((self.a.as_mut()?, &mut self.b_to_a, &mut self.a_to_b)),
@@ -51,7 +51,7 @@ impl Connection {
         }
     }
 
-    /// Polls one end; also returns when to poll again if nothing else happens.
+    /// Polls one end; also returns the time of the next poll if nothing else happens.
     pub(crate) fn poll(
         &mut self,
         side: Side,
@@ -78,7 +78,7 @@ impl Connection {
         }
         let next = end.next_event(inbound, outbound, env.config);
         let outcome = match &end.ended {
-            // What is not visible yet still comes first.
+            // Completions that are not visible yet come first.
             Some(reason) if next.is_none() => Poll::Ready(Err(reason.clone())),
             _ => {
                 end.waker = Some(cx.waker().clone());
@@ -108,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// Ends one side at once; the other learns it behind what is under way.
+    /// Ends one side at once; the other side learns that after the frames that are under way.
     pub(crate) fn abort(&mut self, side: Side, env: &mut Env<'_>, news: &mut News) {
         let Some((end, _, outbound)) = self.split(side) else { return };
         if end.ended.is_some() {
@@ -120,7 +120,7 @@ impl Connection {
         self.after(side, before, news);
     }
 
-    /// The user of one side is gone, with all that its end held.
+    /// Drops the end of one side with all that it held.
     pub(crate) fn drop_end(&mut self, side: Side, env: &mut Env<'_>, news: &mut News) -> Option<End> {
         self.abort(side, env, news);
         self.clear_towards(side);

@@ -1,8 +1,9 @@
-//! One end of a connection: what its user posted, and what the contract makes of it.
+//! An end of a connection: its user's requests, carried out by the contract.
 //!
-//! An end moves only when it is polled: [`End::handle_arrivals`](End::handle_arrivals) takes what its link brought,
-//! [`End::transmit`](End::transmit) puts what may leave on the link to the peer. Work requests own their memory in here
-//! until they complete. On any error the end stops, tells the peer why, and flushes everything, windows included.
+//! An end moves only when it is polled. [`End::handle_arrivals`](End::handle_arrivals) takes frames from its link;
+//! [`End::transmit`](End::transmit) puts frames that may leave on the link to the peer. Work requests own their memory
+//! in here until they complete. On any error the end stops, reports the reason to the peer, and flushes everything,
+//! windows included.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -25,20 +26,20 @@ use crate::transmit::{Job, Posted, ReadPart, Response};
 use crate::window::{Keys, Windows};
 use crate::{Action, CompletionMode, Delivery, FabricConfig, Fault, Side, Step};
 
-/// What an end may use of the fabric while it is polled.
+/// The parts of the fabric that an end may use while it is polled.
 pub(crate) struct Env<'a> {
     pub(crate) now: Duration,
     pub(crate) config: &'a FabricConfig,
     pub(crate) rng: &'a mut StdRng,
     pub(crate) keys: &'a mut Keys,
     pub(crate) faults: &'a mut Vec<Fault>,
-    /// Deliveries that the tap has not been told yet, if there is one.
+    /// Deliveries that are not reported to the tap yet, if there is a tap.
     pub(crate) taps: Option<Vec<Delivery>>,
     pub(crate) connection: u64,
 }
 
 impl Env<'_> {
-    /// The fault planned for this step, which happens once.
+    /// Takes the fault planned for this step, which happens once.
     pub(crate) fn fault(&mut self, side: Side, at: Step) -> Option<Action> {
         let connection = self.connection;
         let index = self
@@ -53,11 +54,11 @@ impl Env<'_> {
     }
 }
 
-/// Graceful end.
+/// The state of a graceful disconnect.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Closing {
     pub(crate) deadline: Duration,
-    /// Everything has left, and the peer knows that nothing more comes.
+    /// Whether everything has left, and the peer has been sent the close.
     pub(crate) told: bool,
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct End {
     pub(crate) counters: Counters,
     /// Bytes of answers to our RDMA Reads.
     pub(crate) read: u64,
-    /// Requests in order of posting, but for express Sends and some invalidations.
+    /// Requests in the order of posting, but for express Sends and some invalidations.
     pub(crate) queue: VecDeque<Posted>,
     pub(crate) express: VecDeque<Posted>,
     /// Read Requests that may not leave yet, and those not answered.
@@ -80,9 +81,9 @@ pub(crate) struct End {
     pub(crate) responses: VecDeque<Response>,
     /// Bytes of the current RDMA Write message that are placed.
     pub(crate) write_len: usize,
-    /// Arrivals are not handled: a Send with Invalidate waits for Read Responses of its window.
+    /// Whether arrivals wait: a Send with Invalidate waits for Read Responses of its window.
     pub(crate) stalled: bool,
-    /// When this end gives up because its send queue stands still.
+    /// The time at which this end gives up because its send queue stands still.
     pub(crate) stuck_until: Option<Duration>,
     pub(crate) closing: Option<Closing>,
     pub(crate) ended: Option<Disconnected>,
@@ -92,7 +93,7 @@ pub(crate) struct End {
     pub(crate) delivered: u64,
 }
 
-/// Room that a request takes in the send queue.
+/// Returns the entries that a request takes in the send queue.
 fn cost_of(request: &WorkRequest) -> usize {
     match request {
         WorkRequest::LocalInvalidate { .. } => 0,
@@ -155,7 +156,7 @@ impl End {
         Err(WindowError { kind, memory })
     }
 
-    /// Work requests that can be posted now.
+    /// Returns the number of work requests that can be posted now.
     pub(crate) fn send_room(&self) -> usize {
         self.capabilities.max_send_wr.saturating_sub(self.completions.room_taken())
     }
@@ -213,7 +214,7 @@ impl End {
                 (Pending::BindWindow, Job::BindWindow)
             }
             WorkRequest::LocalInvalidate { key } => {
-                // It may pass what has not left: the seed decides whether it does.
+                // An invalidation may pass requests that have not left: the seed decides whether it does.
                 ordered = env.rng.random();
                 (Pending::LocalInvalidate { key }, Job::LocalInvalidate { key })
             }
@@ -228,7 +229,7 @@ impl End {
         match posted.job {
             Job::Send { .. } if !ordered => self.express.push_back(posted),
             Job::LocalInvalidate { .. } if !ordered => {
-                // Behind what has begun, and behind other invalidations.
+                // Behind requests that have begun, and behind other invalidations.
                 let stays =
                     |posted: &Posted| posted.begun || matches!(posted.job, Job::LocalInvalidate { .. });
                 let place = self.queue.iter().take_while(|posted| stays(posted)).count();
@@ -239,7 +240,7 @@ impl End {
         Ok(())
     }
 
-    /// Whether a request agrees with itself and with the capabilities.
+    /// Checks that a request agrees with itself and with the capabilities.
     fn check(&self, request: &WorkRequest) -> Result<(), &'static str> {
         let total = |segments: &[RemoteSegment]| segments.iter().map(|s| u64::from(s.length)).sum::<u64>();
         let bytes = |gather: &[Bytes]| gather.iter().map(Bytes::len).sum::<usize>();
@@ -322,7 +323,7 @@ impl End {
         }
     }
 
-    /// Ends this side: everything outstanding completes, nothing is sent or handled any more.
+    /// Ends this side: all outstanding work completes, and nothing is sent or handled any more.
     pub(crate) fn end(&mut self, env: &mut Env<'_>, reason: Disconnected) {
         if self.ended.is_some() {
             return;
@@ -356,7 +357,7 @@ impl End {
         self.completions.push(env.now, Completion { id: received.id, status, work }, env.rng);
     }
 
-    /// When polling this end is worth it again, if nothing else happens.
+    /// Returns the next time at which polling this end is useful, if nothing else happens.
     pub(crate) fn next_event(
         &self,
         inbound: &Link,
@@ -375,7 +376,7 @@ impl End {
         [completion, arrival, closing, dead, self.next_transmission(outbound)].into_iter().flatten().min()
     }
 
-    /// When this end takes the link for dead, as things stand.
+    /// Returns the time at which this end will give up the link, as things stand.
     pub(crate) fn gives_up_at(
         &self,
         inbound: &Link,

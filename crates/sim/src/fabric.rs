@@ -1,7 +1,7 @@
-//! [`Fabric`]: the clock, the connections, and everything a test does to them from outside.
+//! [`Fabric`]: the clock, the connections, and the actions of a test on them.
 //!
-//! One lock guards the whole fabric, so that one seed and one order of calls give one trace. It is never held while a
-//! waker or the tap runs.
+//! A single lock guards the whole fabric, so that one seed and one order of calls give one trace. It is never held
+//! while a waker or the tap runs.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,10 +23,10 @@ use crate::{Delivery, FabricConfig, Fault, Side, SimQueuePair, Steps};
 
 type Tap = Arc<dyn Fn(&Delivery) + Send + Sync>;
 
-/// Where time comes from.
+/// The source of time.
 #[derive(Debug, Clone, Copy)]
 enum Clock {
-    /// [`Fabric::advance`] and [`Fabric::step`].
+    /// The clock of [`Fabric::advance`] and [`Fabric::step`].
     Manual,
     /// tokio's clock, paused or not.
     Tokio,
@@ -34,16 +34,15 @@ enum Clock {
 
 /// A simulated fabric. Cheap to clone; all clones are the same fabric.
 ///
-/// Two ways to run it:
+/// There are two ways to run it:
 ///
-/// * [`Fabric::new`]: no runtime. Time stands still but for [`advance`](Self::advance) and [`step`](Self::step); queue
-///   pairs come from [`pair`](Self::pair) and are polled with any waker. [`settle`](Self::settle) does both until nothing
-///   happens any more.
+/// * [`Fabric::new`]: no runtime. Only [`advance`](Self::advance) and [`step`](Self::step) move the time. Queue pairs
+///   come from [`pair`](Self::pair) and are polled with any waker. [`settle`](Self::settle) polls and steps until
+///   nothing happens any more.
 /// * [`Fabric::on_tokio`]: time is tokio's, best paused, so that it jumps to the next event when all tasks wait. Queue
 ///   pairs come from `pair` or from [`listen`](Self::listen) and [`connector`](Self::connector).
 ///
-/// Time is counted from the fabric's start; [`instant`](Self::instant) turns it into an [`Instant`] for code that takes
-/// those.
+/// Time is counted from the fabric's start; [`instant`](Self::instant) turns it into an [`Instant`].
 #[derive(Clone)]
 pub struct Fabric {
     shared: Arc<Shared>,
@@ -52,7 +51,7 @@ pub struct Fabric {
 struct Shared {
     config: FabricConfig,
     clock: Clock,
-    /// Fabric time 0.
+    /// The [`Instant`] of fabric time 0.
     epoch: Instant,
     core: Mutex<Core>,
 }
@@ -70,7 +69,7 @@ pub(crate) struct Core {
     pub(crate) next_port: u16,
 }
 
-/// What the queue pairs of a fabric hold. All zero: nothing leaked.
+/// Work and windows that the queue pairs of a fabric hold. All zero means that nothing leaked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outstanding {
     /// Work requests posted whose completion was not polled.
@@ -81,7 +80,7 @@ pub struct Outstanding {
     pub windows: usize,
 }
 
-/// What was done under the lock and must be told outside of it.
+/// Events noted under the lock, to be reported without it.
 #[derive(Default)]
 pub(crate) struct News {
     pub(crate) wakers: Vec<Waker>,
@@ -95,13 +94,13 @@ impl std::fmt::Debug for Fabric {
 }
 
 impl Fabric {
-    /// A fabric whose clock moves only by [`advance`](Self::advance) and [`step`](Self::step).
+    /// Creates a fabric whose clock moves only by [`advance`](Self::advance) and [`step`](Self::step).
     #[must_use]
     pub fn new(config: FabricConfig) -> Self {
         Self::with_clock(config, Clock::Manual, Instant::now())
     }
 
-    /// A fabric on tokio's clock. Queue pairs must be polled within the runtime.
+    /// Creates a fabric on tokio's clock. Queue pairs must be polled within the runtime.
     #[must_use]
     pub fn on_tokio(config: FabricConfig) -> Self {
         Self::with_clock(config, Clock::Tokio, tokio::time::Instant::now().into_std())
@@ -123,13 +122,13 @@ impl Fabric {
         Self { shared: Arc::new(Shared { config, clock, epoch, core: Mutex::new(core) }) }
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &FabricConfig {
         &self.shared.config
     }
 
-    /// Time since the fabric's start.
+    /// Returns the time since the fabric's start.
     #[must_use]
     pub fn now(&self) -> Duration {
         match self.shared.clock {
@@ -140,19 +139,20 @@ impl Fabric {
         }
     }
 
-    /// The present as an [`Instant`]: the fabric's start plus [`now`](Self::now). Under tokio's clock, that of tokio.
+    /// Returns the present as an [`Instant`]: the fabric's start plus [`now`](Self::now). Under tokio's clock, it is
+    /// tokio's.
     #[must_use]
     pub fn instant(&self) -> Instant {
         self.instant_at(self.now())
     }
 
-    /// A fabric time as an [`Instant`].
+    /// Returns a fabric time as an [`Instant`].
     #[must_use]
     pub fn instant_at(&self, time: Duration) -> Instant {
         self.shared.epoch + time
     }
 
-    /// An [`Instant`] as fabric time; earlier ones than the start give 0.
+    /// Returns an [`Instant`] as fabric time; 0 for an instant before the start.
     #[must_use]
     pub fn time_of(&self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.shared.epoch)
@@ -162,23 +162,23 @@ impl Fabric {
         matches!(self.shared.clock, Clock::Tokio)
     }
 
-    /// When polling some queue pair is worth it next, if nothing is posted before; may lie in the past. `None` when
-    /// nothing will happen any more.
+    /// Returns the next time at which polling some queue pair is useful, if nothing is posted before; it may lie in the
+    /// past. `None` when nothing will happen any more.
     #[must_use]
     pub fn next_event(&self) -> Option<Duration> {
         let core = self.lock();
         core.connections.values().filter_map(|connection| connection.next_event(self.config())).min()
     }
 
-    /// Moves the clock to the next event and wakes the tasks of all queue pairs; returns whether there is one. The clock
-    /// does not move if something is due already. Poll *all* queue pairs between two steps. Manual clock only.
+    /// Moves the clock to the next event and wakes the tasks of all queue pairs; returns whether there is an event. The
+    /// clock does not move if an event is due already. Poll *all* queue pairs between two steps. Manual clock only.
     pub fn step(&self) -> bool {
         let Some(next) = self.next_event() else { return false };
         self.advance(next.saturating_sub(self.now()));
         true
     }
 
-    /// Moves the clock and wakes the tasks of all queue pairs. Manual clock only; tokio's clock is moved by tokio.
+    /// Moves the clock and wakes the tasks of all queue pairs. Manual clock only; tokio moves its own clock.
     pub fn advance(&self, by: Duration) {
         let wakers = {
             let mut core = self.lock();
@@ -188,9 +188,9 @@ impl Fabric {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Polls the queue pairs and steps until nothing happens any more; returns what each of them completed, in order.
+    /// Polls the queue pairs and steps until nothing happens any more; returns the completions of each, in order.
     ///
-    /// Pass every queue pair of the fabric that is alive. Manual clock only.
+    /// `queue_pairs` must be all live queue pairs of the fabric. Manual clock only.
     pub fn settle(&self, queue_pairs: &mut [&mut dyn QueuePair]) -> Vec<Vec<Completion>> {
         let mut completions: Vec<Vec<Completion>> = queue_pairs.iter().map(|_| Vec::new()).collect();
         let mut cx = Context::from_waker(Waker::noop());
@@ -212,7 +212,7 @@ impl Fabric {
 
     /// Connects two new queue pairs, at once.
     ///
-    /// The number of the connection, for faults and taps, is how many were made before it on this fabric.
+    /// The number of the connection, for faults and taps, is the number of connections made before it on this fabric.
     #[must_use]
     pub fn pair(&self, a: ConnectParameters, b: ConnectParameters) -> (SimQueuePair, SimQueuePair) {
         self.connect_ends(a, b, None, None)
@@ -242,14 +242,14 @@ impl Fabric {
         )
     }
 
-    /// Adds a fault to the plan. Steps that are past never come.
+    /// Adds a fault to the plan. A step that is past never comes.
     pub fn plan(&self, fault: Fault) {
         self.lock().faults.push(fault);
     }
 
-    /// How many steps of each kind one end has taken. A test that is to fail at each step of a scenario runs it once without
-    /// faults, asks for this number, and then runs it with a [`Fault`] at each of them. `None` when the connection or that
-    /// end is gone.
+    /// Returns the number of steps of each kind that one end has taken; `None` when the connection or that end is gone.
+    /// A test that is to fail at each step of a scenario first runs it without faults and asks for these numbers. Then
+    /// it runs the scenario with a [`Fault`] at each step.
     #[must_use]
     pub fn steps(&self, connection: u64, side: Side) -> Option<Steps> {
         let mut core = self.lock();
@@ -257,34 +257,36 @@ impl Fabric {
         Some(Steps { posted: end.posted, segments: end.segments, delivered: end.delivered })
     }
 
-    /// The link of a connection fails now; what is under way is lost. Each end learns of it after the latency.
+    /// Fails the link of a connection now; frames that are under way are lost. Each end learns of that after the
+    /// latency.
     pub fn cut(&self, connection: u64) {
         self.change(connection, |connection, env| connection.cut(env));
     }
 
-    /// Holds everything that is under way on a connection, or will be, until [`heal`](Self::heal). If that takes longer
-    /// than [`FabricConfig::link_timeout`], the ends give up.
+    /// Holds all frames on a connection that are under way, or will be, until [`heal`](Self::heal). If that takes
+    /// longer than [`FabricConfig::link_timeout`], the ends give up.
     pub fn partition(&self, connection: u64) {
         self.change(connection, |connection, env| connection.partition(env.now));
     }
 
-    /// Ends a partition: what was held arrives, nothing is lost.
+    /// Ends a partition: the held frames arrive, and none is lost.
     pub fn heal(&self, connection: u64) {
         self.change(connection, |connection, env| connection.heal(env.now));
     }
 
-    /// Every connection that is not over, in order of creation.
+    /// Returns the connections that are not over, in order of creation.
     #[must_use]
     pub fn connections(&self) -> Vec<u64> {
         self.lock().connections.keys().copied().collect()
     }
 
-    /// Calls `tap` for every message that is delivered from now on. It runs without a lock held, after the delivery.
+    /// Calls `tap` for every message that is delivered from now on. The tap runs without a lock held, after the
+    /// delivery.
     pub fn tap(&self, tap: impl Fn(&Delivery) + Send + Sync + 'static) {
         self.lock().tap = Some(Arc::new(tap));
     }
 
-    /// What all live queue pairs hold together.
+    /// Returns the work and windows that all live queue pairs hold together.
     #[must_use]
     pub fn outstanding(&self) -> Outstanding {
         let core = self.lock();
@@ -302,7 +304,7 @@ impl Fabric {
         });
     }
 
-    /// Works on one connection under the lock, then tells the news.
+    /// Works on one connection under the lock, then reports the news.
     pub(crate) fn with<T>(
         &self,
         id: u64,

@@ -1,20 +1,20 @@
-//! What goes wrong, and when: a plan of [`Fault`]s, each for one step of one connection.
+//! A plan of [`Fault`]s, each for one step of one connection.
 
 use std::time::Duration;
 
 use rpcrdma_verbs::Status;
 
-/// One end of a connection.
+/// An end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
     /// The first queue pair of [`Fabric::pair`](crate::Fabric::pair), or the end that connected.
     A,
-    /// The second, or the end that accepted.
+    /// The second queue pair, or the end that accepted.
     B,
 }
 
 impl Side {
-    /// The other end.
+    /// Returns the other end.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -35,7 +35,7 @@ pub enum Step {
     Delivered(u64),
 }
 
-/// How many steps of each kind an end has taken ([`Fabric::steps`](crate::Fabric::steps)).
+/// Numbers of steps of each kind that an end has taken ([`Fabric::steps`](crate::Fabric::steps)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Steps {
     /// Work requests posted: the next is [`Step::Posted`] of this number.
@@ -47,7 +47,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Each of them, as a place for a fault.
+    /// Returns each of the steps, as a place for a fault.
     pub fn each(self) -> impl Iterator<Item = Step> {
         let posted = (0..self.posted).map(Step::Posted);
         let segments = (0..self.segments).map(Step::Segment);
@@ -55,31 +55,34 @@ impl Steps {
     }
 }
 
-/// What happens at a [`Step`].
+/// The fault that happens at a [`Step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The link fails at both ends, and what is under way is lost. At [`Step::Posted`] before anything of the request
-    /// left, at [`Step::Segment`] before the segment is placed, at [`Step::Delivered`] after the delivery.
+    /// The link fails at both ends, and frames under way are lost. At [`Step::Posted`] the link fails before any byte
+    /// of the request left, at [`Step::Segment`] before the segment is placed, at [`Step::Delivered`] after the
+    /// delivery.
     Cut,
-    /// At [`Step::Posted`]: the request leaves and reaches the peer, then the link fails. Elsewhere as [`Action::Cut`],
-    /// but the Receive or placement that just happened stands.
+    /// At [`Step::Posted`]: the request leaves and reaches the peer, then the link fails. At other steps as
+    /// [`Action::Cut`], but the Receive or placement that just happened stands.
     CutAfter,
-    /// At [`Step::Posted`]: the request fails with this status, and the connection ends. Elsewhere as [`Action::Cut`].
+    /// At [`Step::Posted`]: the request fails with this status, and the connection ends. At other steps as
+    /// [`Action::Cut`].
     Fail(Status),
-    /// At [`Step::Posted`]: this end's send queue stands still for so long. Elsewhere: the link towards this end does. Longer
-    /// than [`FabricConfig::link_timeout`](crate::FabricConfig::link_timeout) it ends the connection, as a partition does.
+    /// At [`Step::Posted`]: this end's send queue stands still for this time. At other steps: the link towards this end
+    /// does. A time longer than [`FabricConfig::link_timeout`](crate::FabricConfig::link_timeout) ends the connection,
+    /// as a partition does.
     Delay(Duration),
 }
 
-/// One planned fault.
+/// A planned fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fault {
-    /// Which connection of the fabric, in order of creation, from 0.
+    /// Number of the connection in the fabric, in order of creation, from 0.
     pub connection: u64,
-    /// Which end of it.
+    /// The end of the connection.
     pub side: Side,
-    /// When.
+    /// The step.
     pub at: Step,
-    /// What.
+    /// The action at that step.
     pub action: Action,
 }

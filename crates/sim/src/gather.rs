@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// What is left of a gather list.
+/// The rest of a gather list.
 #[derive(Debug)]
 pub(crate) struct Gather {
     pieces: VecDeque<Bytes>,
@@ -22,7 +22,7 @@ impl Gather {
         self.left
     }
 
-    /// Copies out at most `most` bytes: what leaves does not refer to the sender's memory any more.
+    /// Copies out at most `most` bytes, so that frames do not refer to the sender's memory any more.
     pub(crate) fn take(&mut self, most: usize) -> Bytes {
         let mut bytes = BytesMut::with_capacity(most.min(self.left));
         while bytes.len() < most

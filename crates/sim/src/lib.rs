@@ -1,20 +1,21 @@
 //! An RDMA fabric inside one process, on a virtual clock, with faults.
 //!
 //! [`Fabric`] connects [`SimQueuePair`]s that obey the contract of `rpcrdma-verbs` to the letter and promise nothing
-//! beyond it: completions that say little ([`CompletionMode::Local`]), Read Responses that pass Sends, messages that are
-//! half placed when the connection ends. Everything that the contract leaves open is chosen by a seed, so a failure can
-//! be repeated. [`Fault`]s end a connection at any chosen step; [`Fabric::tap`] sees every message that was delivered.
+//! beyond it. Completions mean little ([`CompletionMode::Local`]), Read Responses pass Sends, and messages are half
+//! placed when the connection ends. A seed makes every choice that the contract leaves open, so a failure can be
+//! repeated. [`Fault`]s end a connection at any chosen step; [`Fabric::tap`] sees every message that was delivered.
 //!
-//! # Who owns which memory
+//! # Ownership of memory
 //!
-//! A work request owns its memory until its completion is polled, a window until it is invalid. What left is copied, as
-//! a socket would: memory of the sender never waits for the receiver. [`Fabric::outstanding`] counts what is still
-//! owned; a dropped queue pair gives all of it back to its pools.
+//! A work request owns its memory until its completion is polled, and a window until it is invalid. Bytes that left are
+//! copied, as a socket would, so memory of the sender never waits for the receiver. [`Fabric::outstanding`] counts the
+//! work that still owns memory; a dropped queue pair gives all of it back to its pools.
 //!
-//! # To fail at each step
+//! # Failing at each step
 //!
 //! Run a scenario once without faults, ask [`Fabric::steps`] how many steps each end took, and run it again with a
-//! [`Fault`] at each of [`Steps::each`]: a cut before or after a message is delivered, a work request that fails, a delay.
+//! [`Fault`] at each of [`Steps::each`]. A fault is a cut before or after a message is delivered, a work request that
+//! fails, or a delay.
 //!
 //! # Without a runtime
 //!

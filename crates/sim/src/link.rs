@@ -1,7 +1,7 @@
-//! One direction of a connection: segments under way, in order, on the virtual clock.
+//! The link from one end to the other: segments under way, in order, on the virtual clock.
 //!
-//! A link owns copies of the bytes that left, as a socket buffer would, so that memory of the sender is free once its
-//! work request completes. When the connection is cut, they are gone.
+//! A link owns copies of the bytes that left, as a socket buffer would. So memory of the sender is free once its work
+//! request completes. When the connection is cut, the copies are gone.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use rpcrdma_verbs::{Key, RemoteSegment, Status, TerminateCause};
 
 use crate::FabricConfig;
 
-/// Bytes that a header adds to each segment, as MPA, DDP and RDMAP together do.
+/// Length of the headers of each segment, in bytes, as of MPA, DDP and RDMAP together.
 const HEADER: usize = 24;
 
-/// What travels.
+/// A unit that travels on a link.
 #[derive(Debug)]
 pub(crate) enum Frame {
     /// A segment of a Send.
@@ -37,7 +37,7 @@ pub(crate) enum Frame {
     Reset(&'static str),
 }
 
-/// What the last segment of a Send says.
+/// The final fields of a Send, in its last segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendEnd {
     pub(crate) invalidate: Option<Key>,
@@ -45,31 +45,31 @@ pub(crate) struct SendEnd {
 }
 
 impl Frame {
-    /// Bytes on the link.
+    /// Returns the bytes that the frame takes on the link.
     pub(crate) fn link_len(&self) -> usize {
         match self {
             Self::Send { data, .. } | Self::Write { data, .. } | Self::ReadResponse { data, .. } => {
                 HEADER + data.len()
             }
             Self::ReadRequest { .. } | Self::Terminate(_) => HEADER,
-            // Acknowledgements, and what ends a link, travel with the packets of the layer below.
+            // Acknowledgements, and frames that end a link, travel with the packets of the layer below.
             Self::Ack { .. } | Self::Close | Self::Reset(_) => 0,
         }
     }
 }
 
-/// One direction.
+/// The link in one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     in_flight: VecDeque<(Duration, Frame)>,
     last_arrival: Duration,
-    /// Until when the transmitter is busy.
+    /// The time until which the transmitter is busy.
     pub(crate) busy_until: Duration,
-    /// Frames that were ever put: shows whether the receiver must look again.
+    /// Number of frames ever put: shows whether the receiver must look again.
     pub(crate) count: u64,
-    /// Set while the link is partitioned, to when that began.
+    /// The time at which the link was partitioned, while it is.
     held_since: Option<Duration>,
-    /// From when until when a delay lets nothing arrive; may be past.
+    /// The beginning and end of a delay in which nothing arrives; may be past.
     delayed: Option<(Duration, Duration)>,
 }
 
@@ -102,12 +102,12 @@ impl Link {
         self.in_flight.pop_front()
     }
 
-    /// Puts back what [`take`](Self::take) gave, because the receiver cannot handle it yet.
+    /// Puts back a frame that [`take`](Self::take) returned, because the receiver cannot handle it yet.
     pub(crate) fn put_back(&mut self, arrival: Duration, frame: Frame) {
         self.in_flight.push_front((arrival, frame));
     }
 
-    /// When the next frame arrives; `None` if there is none or the link is partitioned.
+    /// Returns when the next frame arrives; `None` if there is no frame, or the link is partitioned.
     pub(crate) fn next_arrival(&self) -> Option<Duration> {
         if self.held_since.is_some() {
             return None;
@@ -115,7 +115,7 @@ impl Link {
         self.in_flight.front().map(|&(arrival, _)| arrival)
     }
 
-    /// Nothing that is under way, or will be put later, arrives before `time`.
+    /// Lets no frame, under way or put later, arrive before `time`.
     fn arrive_from(&mut self, time: Duration) {
         for (arrival, _) in &mut self.in_flight {
             *arrival = (*arrival).max(time);
@@ -123,7 +123,7 @@ impl Link {
         self.last_arrival = self.last_arrival.max(time);
     }
 
-    /// Stands still from `now` on for so long.
+    /// Lets the link stand still for `time` from `now` on.
     pub(crate) fn delay(&mut self, now: Duration, time: Duration) {
         let until = now + time;
         let since = self.delayed.filter(|&(_, until)| until >= now).map_or(now, |(since, _)| since);
@@ -131,19 +131,19 @@ impl Link {
         self.arrive_from(until);
     }
 
-    /// Holds what is under way, from `now` on.
+    /// Holds frames that are under way, from `now` on.
     pub(crate) fn partition(&mut self, now: Duration) {
         self.held_since.get_or_insert(now);
     }
 
-    /// Ends a partition: what was held arrives from `now` on.
+    /// Ends a partition: held frames arrive from `now` on.
     pub(crate) fn heal(&mut self, now: Duration) {
         if self.held_since.take().is_some() {
             self.arrive_from(now);
         }
     }
 
-    /// When both ends give up, because nothing arrived for longer than `timeout`: a partition, or a delay that is longer.
+    /// Returns when both ends give up because nothing arrived for longer than `timeout`, in a partition or a delay.
     pub(crate) fn dead_at(&self, timeout: Duration) -> Option<Duration> {
         let held = self.held_since.map(|since| since + timeout);
         let delayed = self.delayed.map(|(since, until)| (since + timeout, until));
@@ -151,7 +151,7 @@ impl Link {
         held.into_iter().chain(delayed).min()
     }
 
-    /// Loses everything that is under way; what is put next is held up by nothing that was before it.
+    /// Loses all frames that are under way; they hold up no later frame.
     pub(crate) fn clear(&mut self) {
         self.in_flight.clear();
         self.last_arrival = Duration::ZERO;

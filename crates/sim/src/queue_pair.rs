@@ -1,4 +1,4 @@
-//! [`SimQueuePair`]: the handle that users of the contract hold.
+//! [`SimQueuePair`]: a queue pair on the simulated fabric.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::connection::Connection;
 use crate::end::{End, Env};
 use crate::{Fabric, Side};
 
-/// One end of a simulated connection. Dropping it is an abort.
+/// An end of a simulated connection. Dropping it aborts the connection.
 #[derive(Debug)]
 pub struct SimQueuePair {
     fabric: Fabric,
@@ -57,13 +57,13 @@ impl SimQueuePair {
         }
     }
 
-    /// Number of the connection in the fabric, from 0.
+    /// Returns the number of the connection in the fabric, from 0.
     #[must_use]
     pub fn connection(&self) -> u64 {
         self.connection
     }
 
-    /// Which end of the connection this is.
+    /// Returns the end of the connection that this is.
     #[must_use]
     pub fn side(&self) -> Side {
         self.side
@@ -212,7 +212,7 @@ impl QueuePair for SimQueuePair {
 impl Drop for SimQueuePair {
     fn drop(&mut self) {
         let side = self.side;
-        // The end's memory goes back to its pools outside of the lock, since that wakes tasks.
+        // The end's memory goes back to its pools outside the lock, since that wakes tasks.
         let end =
             self.fabric.with(self.connection, |connection, env, news| connection.drop_end(side, env, news));
         drop(end);

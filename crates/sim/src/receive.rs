@@ -1,7 +1,7 @@
-//! The receive queue: where the segments of Sends go.
+//! The receive queue, which the segments of Sends fill.
 //!
-//! A posted Receive owns its Buffers; a pooled one owns a reservation, which becomes memory when the first segment of its
-//! message arrives. What was posted as a list is given back whatever happens; memory of a pooled Receive is given back
+//! A posted Receive owns its Buffers; a pooled Receive owns a reservation, which becomes memory when the first segment
+//! of its message arrives. Buffers posted as a list are always given back; memory of a pooled Receive is given back
 //! only with a message.
 
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ pub(crate) struct Received {
     pub(crate) len: usize,
 }
 
-/// The Receives of one end, in order of posting.
+/// The Receives of one end, in the order of posting.
 #[derive(Debug, Default)]
 pub(crate) struct Receives {
     posted: VecDeque<(WrId, ReceiveMemory)>,
@@ -86,7 +86,7 @@ impl Receives {
         Ok(Arriving { id, buffers, pooled, capacity, len: 0 })
     }
 
-    /// The current message is complete.
+    /// Ends the current message, which is complete.
     pub(crate) fn finish(&mut self) -> Option<Received> {
         let arriving = self.arriving.take()?;
         Some(Received { id: arriving.id, buffers: arriving.buffers, len: arriving.len })

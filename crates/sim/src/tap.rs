@@ -1,4 +1,4 @@
-//! The wire tap: what was delivered, for tests that count messages.
+//! The wire tap: delivered messages, for tests that count them.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::Side;
 /// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MessageKind {
-    /// A Send; `key` is the invalidated one, if any.
+    /// A Send; `key` is the invalidated key, if any.
     Send,
-    /// One RDMA Write message: one for each target that got data.
+    /// An RDMA Write message: one for each target that got data.
     Write,
-    /// One RDMA Read Request: one for each source.
+    /// An RDMA Read Request: one for each source.
     ReadRequest,
     /// The answer to one RDMA Read Request.
     ReadResponse,
@@ -22,22 +22,22 @@ pub enum MessageKind {
     Terminate,
 }
 
-/// One message that was delivered completely.
+/// A message that was delivered completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// Fabric time of the delivery.
     pub at: Duration,
-    /// Which connection, in order of creation.
+    /// Number of the connection, in order of creation.
     pub connection: u64,
-    /// Who sent it.
+    /// The sender.
     pub from: Side,
-    /// What it was.
+    /// The kind of message.
     pub kind: MessageKind,
-    /// Bytes of payload; of a Read Request, bytes asked for.
+    /// Bytes of payload; for a Read Request, the bytes that it asks for.
     pub length: usize,
-    /// The key that it names.
+    /// The key that the message names.
     pub key: Option<Key>,
-    /// The first address that it names.
+    /// The first address that the message names.
     pub address: Option<u64>,
     /// The bytes of a Send; empty for every other kind.
     pub message: Bytes,

@@ -1,10 +1,9 @@
-//! The sending half of an end: which segment leaves next.
+//! The sending half of an end: the choice of the segment that leaves next.
 //!
 //! Four sources compete at each segment border: express Sends, Read Responses, Read Requests that waited for their
-//! limit, and the send queue. Express Sends come first, but never between the segments of another Send; a Send that is posted behind
-//! one waits for it. Between Read
-//! Responses and the rest the seed decides. A request that left needs nothing but its slot in
-//! [`Completions`](crate::completions::Completions).
+//! limit, and the send queue. Express Sends come first, but never between the segments of another Send. A Send that is
+//! posted behind an express Send waits for it. Between Read Responses and the rest the seed decides. A request that
+//! left needs nothing but its slot in [`Completions`](crate::completions::Completions).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,7 +17,8 @@ use crate::gather::Gather;
 use crate::link::{Frame, Link, SendEnd};
 use crate::{Action, Step};
 
-/// How late an end may be polled and still transmit as if it had been in time: the granularity of tokio's timers.
+/// Longest delay of a poll after which an end still transmits as if it had been in time: the granularity of tokio's
+/// timers.
 const TICK: Duration = Duration::from_millis(1);
 
 /// A work request that has not left.
@@ -26,9 +26,9 @@ const TICK: Duration = Duration::from_millis(1);
 pub(crate) struct Posted {
     pub(crate) seq: u64,
     pub(crate) not_before: Duration,
-    /// The fault plan has been asked about it.
+    /// Whether the fault plan was consulted about the request.
     pub(crate) begun: bool,
-    /// The link fails behind it.
+    /// Whether the link fails behind the request.
     pub(crate) cut_after: bool,
     pub(crate) job: Job,
 }
@@ -44,18 +44,18 @@ pub(crate) enum Job {
 
 impl Job {
     pub(crate) fn write(gather: Gather, targets: Vec<RemoteSegment>) -> Self {
-        // Without data there is one message if there is one target, else none.
+        // Without data there is one message for one target, and otherwise none.
         let empty_message = gather.len() == 0 && targets.len() == 1;
         Self::Write { gather, targets: targets.into(), empty_message }
     }
 }
 
-/// One RDMA Read Request of a Read.
+/// A single RDMA Read Request of a Read.
 #[derive(Debug)]
 pub(crate) struct ReadPart {
     pub(crate) seq: u64,
     pub(crate) source: RemoteSegment,
-    /// Where in the sink the answer goes on.
+    /// Offset in the sink where the answer continues.
     pub(crate) sink_offset: usize,
     pub(crate) missing: usize,
     pub(crate) ready_at: Duration,
@@ -79,13 +79,13 @@ impl ReadPart {
 /// The answer to one RDMA Read Request of the peer.
 #[derive(Debug)]
 pub(crate) struct Response {
-    /// The window that it comes from; `None` for a zero-length Read.
+    /// The window of the answer; `None` for a zero-length Read.
     pub(crate) key: Option<Key>,
     pub(crate) data: Bytes,
     pub(crate) ready_at: Duration,
 }
 
-/// What may leave next.
+/// A source of the next segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Express,
@@ -95,7 +95,8 @@ enum Source {
 }
 
 impl End {
-    /// Carries out what is due: puts segments on the link while it is free, completes what needs no link.
+    /// Carries out all that is due: puts segments on the link while it is free, and completes requests that need no
+    /// link.
     pub(crate) fn transmit(&mut self, env: &mut Env<'_>, outbound: &mut Link) {
         while self.ended.is_none() {
             if self.begin_next(env, outbound) {
@@ -176,7 +177,7 @@ impl End {
             Job::Read { parts } => {
                 let parts = std::mem::take(parts);
                 if parts.is_empty() {
-                    // Several sources, all of length 0: nothing to ask for.
+                    // Several sources, all of length 0, ask for nothing.
                     self.completions.done(seq, env.now, Status::Success, None, env.rng);
                 }
                 self.reads_waiting.extend(parts);
@@ -202,7 +203,7 @@ impl End {
         true
     }
 
-    /// Chooses what leaves next among what may leave now.
+    /// Chooses the source of the next segment among those that may send now.
     fn pick(&self, env: &mut Env<'_>) -> Option<(Source, Duration)> {
         let due = |posted: &&Posted| posted.not_before <= env.now;
         let in_send = matches!(self.queue.front(), Some(Posted { job: Job::Send { begun: true, .. }, .. }));
@@ -229,7 +230,8 @@ impl End {
         }
     }
 
-    /// The next express Send, unless an invalidation was posted before it. (Binds are in effect since they were posted.)
+    /// Returns the next express Send, unless an invalidation was posted before it. (Binds take effect when they are
+    /// posted.)
     fn next_express(&self) -> Option<&Posted> {
         let express = self.express.front()?;
         let fenced = self
@@ -239,13 +241,13 @@ impl End {
         (!fenced).then_some(express)
     }
 
-    /// Whether this is a Send that would pass an express one that was posted before it.
+    /// Returns whether this is a Send that would pass an express Send posted before it.
     fn would_pass_express(&self, posted: &Posted) -> bool {
         let begins = matches!(posted.job, Job::Send { begun: false, .. });
         begins && self.express.front().is_some_and(|express| express.seq < posted.seq)
     }
 
-    /// The next Read Request, if its limit allows it.
+    /// Returns the next Read Request, if its limit allows it.
     fn next_read(&self) -> Option<&ReadPart> {
         let allowed = self.reads_outstanding.len() < usize::from(self.capabilities.ord);
         self.reads_waiting.front().filter(|_| allowed)
@@ -311,7 +313,7 @@ impl End {
         self.put(env, outbound, start, Frame::ReadResponse { data, last });
     }
 
-    /// When something may leave, if the link is free then.
+    /// Returns when something may leave, if the link is free then.
     pub(crate) fn next_transmission(&self, outbound: &Link) -> Option<Duration> {
         let blocked = |posted: &&Posted| match posted.job {
             Job::LocalInvalidate { key } => posted.begun && self.windows.has_responses(key),
@@ -332,12 +334,12 @@ impl End {
         [queue, express, read, response].into_iter().flatten().min()
     }
 
-    /// Whether all that was posted has left and, as far as we learn of it, arrived.
+    /// Returns whether all posted work has left and, as far as this end learns of that, arrived.
     pub(crate) fn is_drained(&self) -> bool {
         !self.completions.any_pending() && self.responses.is_empty()
     }
 
-    /// Tells the peer that nothing more comes, when that is so.
+    /// Sends the close to the peer once nothing more comes.
     fn finish_closing(&mut self, env: &mut Env<'_>, outbound: &mut Link) {
         if self.ended.is_some() {
             return;
@@ -353,13 +355,13 @@ impl End {
         }
     }
 
-    /// The link fails now: what is under way to the peer is lost.
+    /// Fails the link now: frames under way to the peer are lost.
     pub(crate) fn lose_link(&mut self, env: &mut Env<'_>, outbound: &mut Link) {
         outbound.clear();
         self.lose_link_behind(env, outbound);
     }
 
-    /// The link fails behind what is under way to the peer.
+    /// Fails the link behind the frames that are under way to the peer.
     fn lose_link_behind(&mut self, env: &mut Env<'_>, outbound: &mut Link) {
         outbound.put(env.now, Frame::Reset("connection lost"), env.config, env.rng);
         self.end(env, Disconnected::Link("connection lost".to_owned()));

@@ -1,7 +1,7 @@
-//! The windows of one end: keys, ranges, rights, and who still uses the memory.
+//! The windows of one end: keys, ranges, rights, and the uses of their memory.
 //!
-//! A window owns its memory from the reservation on; the peer may use it from the bind on. It comes back when the window
-//! is invalid and no Read Response that is queued or half sent refers to it any more, or when the connection ends.
+//! A window owns its memory from the reservation on; the peer may use it from the bind on. The memory comes back when
+//! the window is invalid and no Read Response that is queued or half sent needs it, or when the connection ends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,10 +10,10 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rpcrdma_verbs::{Key, RemoteSegment, Status, TerminateCause, WindowMemory};
 
-/// Keys that were given up and are not used again yet.
+/// Number of keys that were given up and are not used again yet.
 const RETIRED: usize = 1 << 14;
 
-/// Keys of a whole fabric: none is in use twice, and none comes back soon after it was given up.
+/// Keys of a whole fabric. No two windows have one key, and a key does not come back soon after it was given up.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     taken: BTreeSet<Key>,
@@ -40,39 +40,39 @@ impl Keys {
     }
 }
 
-/// Why a peer may not do what it asked for.
+/// The reason why a peer's request is refused.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// Told to the peer.
+    /// The cause that the peer gets.
     pub(crate) cause: TerminateCause,
     /// Status of the peer's work request, if completions are acknowledged.
     pub(crate) status: Status,
-    /// Told to our own user.
+    /// The description for our own user.
     pub(crate) detail: String,
 }
 
 impl Refusal {
-    /// An error in tagged placement (RFC 5041 §7.2).
+    /// Returns an error in tagged placement (RFC 5041 §7.2).
     fn tagged(code: u8, detail: String) -> Self {
         Self { cause: TerminateCause { layer: 1, error_type: 1, code }, status: Status::RemoteAccess, detail }
     }
 
-    /// An error in untagged placement (RFC 5041 §7.2).
+    /// Returns an error in untagged placement (RFC 5041 §7.2).
     pub(crate) fn untagged(code: u8, status: Status, detail: String) -> Self {
         Self { cause: TerminateCause { layer: 1, error_type: 2, code }, status, detail }
     }
 
-    /// Whether a message was longer than its Receive.
+    /// Returns whether a message was longer than its Receive.
     pub(crate) fn is_too_long(&self) -> bool {
         self.cause == TerminateCause { layer: 1, error_type: 2, code: 5 }
     }
 
-    /// A remote protection error (RFC 5040 §4.8).
+    /// Returns a remote protection error (RFC 5040 §4.8).
     fn protection(code: u8, detail: String) -> Self {
         Self { cause: TerminateCause { layer: 0, error_type: 1, code }, status: Status::RemoteAccess, detail }
     }
 
-    /// A remote operation error (RFC 5040 §4.8).
+    /// Returns a remote operation error (RFC 5040 §4.8).
     pub(crate) fn operation(code: u8, detail: String) -> Self {
         Self {
             cause: TerminateCause { layer: 0, error_type: 2, code },
@@ -87,9 +87,9 @@ struct Window {
     segment: RemoteSegment,
     memory: WindowMemory,
     bound: bool,
-    /// Still bound, but refused to the peer: an invalidation waits for `responses`.
+    /// Whether the window is still bound but refused to the peer, while an invalidation waits for `responses`.
     closing: bool,
-    /// Read Responses that are queued or half sent.
+    /// Number of Read Responses that are queued or half sent.
     responses: usize,
 }
 
@@ -104,7 +104,7 @@ impl Windows {
         self.by_key.len()
     }
 
-    /// A new window, open to nobody yet. Its range does not wrap.
+    /// Reserves a new window, which is not open yet. Its range does not wrap.
     pub(crate) fn reserve(
         &mut self,
         memory: WindowMemory,
@@ -123,7 +123,7 @@ impl Windows {
     /// Opens a reserved window.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault of the request.
     pub(crate) fn bind(&mut self, key: Key) -> Result<(), &'static str> {
         let Some(window) = self.by_key.get_mut(&key) else {
             return Err("a bind of a key that is not reserved");
@@ -135,7 +135,7 @@ impl Windows {
         Ok(())
     }
 
-    /// The memory that a segment of an RDMA Write goes to (RFC 5041 §7.1).
+    /// Returns the memory that a segment of an RDMA Write fills (RFC 5041 §7.1).
     pub(crate) fn writable(&mut self, key: Key, address: u64, len: usize) -> Result<&mut [u8], Refusal> {
         let Some(window) = self.by_key.get_mut(&key).filter(|window| !window.closing) else {
             return Err(Refusal::tagged(0, format!("RDMA Write to unknown key {:#010x}", key.0)));
@@ -145,7 +145,7 @@ impl Windows {
             _ if !window.bound => {
                 Err(Refusal::tagged(0, format!("RDMA Write to key {:#010x}, which is not bound", key.0)))
             }
-            // "Invalid STag" includes that its buffer allows no placement.
+            // "Invalid STag" includes a buffer that allows no placement.
             WindowMemory::Read(_) => {
                 Err(Refusal::tagged(0, format!("RDMA Write to key {:#010x}, which may only be read", key.0)))
             }
@@ -161,7 +161,7 @@ impl Windows {
         }
     }
 
-    /// The bytes that an RDMA Read Request asks for (RFC 5040 §5.4). Counts as a queued response until
+    /// Returns the bytes that an RDMA Read Request asks for (RFC 5040 §5.4). They count as a queued response until
     /// [`response_left`](Self::response_left).
     pub(crate) fn readable(&mut self, source: RemoteSegment) -> Result<Bytes, Refusal> {
         let key = source.key;
@@ -193,7 +193,7 @@ impl Windows {
         }
     }
 
-    /// A Read Response of this window has left completely, or never will.
+    /// Notes that a Read Response of this window has left completely, or never will.
     pub(crate) fn response_left(&mut self, key: Key) {
         if let Some(window) = self.by_key.get_mut(&key) {
             window.responses = window.responses.saturating_sub(1);
@@ -208,12 +208,12 @@ impl Windows {
         })
     }
 
-    /// Whether responses of this window are queued or half sent.
+    /// Returns whether responses of this window are queued or half sent.
     pub(crate) fn has_responses(&self, key: Key) -> bool {
         self.by_key.get(&key).is_some_and(|window| window.responses > 0)
     }
 
-    /// Whether the peer may invalidate this key.
+    /// Returns whether the peer may invalidate this key.
     pub(crate) fn is_open(&self, key: Key) -> bool {
         self.by_key.get(&key).is_some_and(|window| !window.closing && window.bound)
     }
@@ -225,7 +225,7 @@ impl Windows {
         Some(window.memory)
     }
 
-    /// Removes all windows, since the connection has ended: no response will leave any more.
+    /// Removes all windows after the end of the connection: no response will leave any more.
     pub(crate) fn flush(&mut self, keys: &mut Keys) -> Vec<(Key, WindowMemory)> {
         let windows = std::mem::take(&mut self.by_key);
         windows
@@ -238,14 +238,14 @@ impl Windows {
     }
 }
 
-/// Where `len` bytes at `address` lie in the window's memory, if they lie in it as a whole.
+/// Returns the range of `len` bytes at `address` in the window's memory, if the window holds all of it.
 fn range_of(window: RemoteSegment, address: u64, len: usize) -> Option<(usize, usize)> {
     let start = usize::try_from(address.checked_sub(window.address)?).ok()?;
     let end = start.checked_add(len)?;
     (end <= usize::try_from(window.length).ok()?).then_some((start, end))
 }
 
-/// Whether the range ends beyond the last 64-bit address.
+/// Returns whether the range ends beyond the last 64-bit address.
 fn wraps(address: u64, len: usize) -> bool {
     u64::try_from(len).ok().and_then(|len| address.checked_add(len)).is_none()
 }

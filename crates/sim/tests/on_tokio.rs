@@ -1,4 +1,4 @@
-//! The fabric on tokio's paused clock: connection set-up, its faults, and time that moves by itself.
+//! The fabric on tokio's paused clock: connection set-up, its faults, and a clock that advances by itself.
 
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
@@ -92,7 +92,7 @@ async fn refused_attempts() {
     }
     let (a, _b) = tokio::join!(connector.connect(address, parameters()), accept(&mut listener));
     assert!(a.is_ok());
-    // An attempt that nobody accepts, and one whose listener goes away.
+    // An attempt that is never accepted, and another whose listener goes away.
     let waiting = connector.connect(address, parameters()).await;
     assert!(matches!(waiting, Err(ConnectError::Timeout(_))), "{:?}", waiting.err());
     let gone = async {
@@ -126,7 +126,7 @@ async fn a_dropped_connect_leaves_nothing() {
     let connector = fabric.connector(HOST);
     let attempt = tokio::time::timeout(Duration::from_secs(1), connector.connect(address, parameters()));
     assert!(attempt.await.is_err());
-    // The listener does not know yet; its queue pair learns it.
+    // The listener does not know yet; its queue pair learns of it.
     let mut b = accept(&mut listener).await;
     receive(&mut b, 1);
     assert_eq!(next(&mut b).await.unwrap()[0].status, Status::Flushed);
@@ -141,7 +141,7 @@ async fn only_the_last_waker_counts() {
     let (mut a, b) = fabric.pair(parameters(), parameters());
     let mut b: Box<dyn QueuePair> = Box::new(b);
     receive(&mut b, 1);
-    // Somebody polled and went away; the next one is woken all the same.
+    // A task polled and went away; the next one is woken all the same.
     poll_fn(|cx| {
         assert!(b.poll(cx, &mut Vec::new()).is_pending());
         Poll::Ready(())

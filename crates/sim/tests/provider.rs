@@ -51,7 +51,7 @@ mod acknowledged {
     }
 }
 
-/// Far, uneven, and completions late.
+/// A long latency with jitter, and late completions.
 mod distant {
     use super::*;
 
@@ -68,7 +68,7 @@ mod distant {
     }
 }
 
-/// No time for transmission at all.
+/// Transmission takes no time at all.
 mod boundless {
     use super::*;
 

@@ -1,5 +1,5 @@
-//! Random schedules with random faults: whatever happens, every request completes once, every window's memory comes
-//! back once, nothing is leaked, what was delivered is right, and one seed gives one trace.
+//! Random schedules with random faults. In all of them, every request completes once, and every window's memory comes
+//! back once. Nothing is leaked, delivered bytes are right, and one seed gives one trace.
 
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::cast_possible_truncation)]
@@ -109,7 +109,7 @@ fn schedule() -> impl Strategy<Value = Schedule> {
         .prop_map(|(config, ird, faults, ops)| Schedule { config, ird, faults, ops })
 }
 
-/// What a read window holds, so that a Read can be checked by its length and address alone.
+/// Returns the content of a read window, which allows a check of a Read by its length and address alone.
 fn content(len: usize, key_salt: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(31) >> 3) as u8 ^ key_salt as u8).collect()
 }
@@ -123,7 +123,7 @@ struct End {
     memory: BTreeSet<Key>,
     /// Windows that the peer may believe to be open.
     open: Vec<(RemoteSegment, Access, usize)>,
-    /// What Reads must bring.
+    /// The bytes that Reads must return.
     expected: BTreeMap<WrId, Vec<u8>>,
     sent: [u64; 2],
     received: [u64; 2],
@@ -216,7 +216,7 @@ impl End {
                 assert!(message[9..].iter().all(|&byte| byte == number as u8));
             }
             Work::LocalInvalidate { memory: Some(memory) } => {
-                // The invalidations of one side complete in order, so that the first names the window.
+                // The invalidations of one side complete in order, so the first names the window.
                 let _ = memory;
                 let key = self.invalidating(completion.id);
                 self.give_back(key);
@@ -373,7 +373,7 @@ fn apply(fabric: &Fabric, ends: &mut [End; 2], side: usize, op: Op) {
         }
         Op::Invalidate { which } => {
             let Some(index) = pick(which, None, &end.open) else { return };
-            // Sometimes it stays in the list: then it is used, and invalidated, once more.
+            // Sometimes the window stays in the list: then it is used, and invalidated, once more.
             let key = if which % 5 == 0 { end.open[index].0.key } else { end.open.remove(index).0.key };
             if let Some(id) = end.post(WorkRequest::LocalInvalidate { key }) {
                 end.expected.insert(id, key.0.to_be_bytes().to_vec());

@@ -1,4 +1,4 @@
-//! The fabric without a runtime: what `proto` tests rely on.
+//! The fabric without a runtime, as tests of `proto` use it.
 
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::cast_possible_truncation)]
@@ -52,7 +52,7 @@ impl Pair {
         (both.pop().unwrap(), b)
     }
 
-    /// A window of B over memory that starts as zeros, or that holds `bytes`.
+    /// Opens a window of B over memory that starts as zeros, or that holds `bytes`.
     fn window(&mut self, access: Access, bytes: Vec<u8>) -> RemoteSegment {
         let memory = match access {
             Access::RemoteRead => WindowMemory::Read(bytes.into()),
@@ -61,7 +61,7 @@ impl Pair {
         self.open(memory)
     }
 
-    /// A window of B.
+    /// Opens a window of B.
     fn open(&mut self, memory: WindowMemory) -> RemoteSegment {
         let window = self.b.reserve_window(memory).unwrap();
         self.b.post(WrId(900), WorkRequest::BindWindow { key: window.key }).unwrap();
@@ -93,7 +93,7 @@ fn config(completion_mode: CompletionMode) -> FabricConfig {
     FabricConfig { completion_mode, ..FabricConfig::default() }
 }
 
-/// The memory of a window that the end of the connection gave back.
+/// Returns the memory of a window, given back at the end of the connection.
 fn flushed(completions: &[Completion], window: RemoteSegment) -> &Buffer {
     completions
         .iter()
@@ -367,7 +367,7 @@ fn a_cut_loses_what_is_under_way() {
     pair.a.post(WrId(2), send(b"x")).unwrap();
     let mut completions = Vec::new();
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    // It leaves, and the completion says no more than that.
+    // The message leaves, and the completion means no more than that.
     while pair.a.poll(&mut cx, &mut completions).is_pending() {
         pair.fabric.advance(Duration::from_nanos(10));
     }

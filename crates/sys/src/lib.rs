@@ -1,10 +1,10 @@
-//! File handles of the Linux kernel, `name_to_handle_at(2)` and `open_by_handle_at(2)`; and a `close(2)` that tells how
-//! it went.
+//! File handles of the Linux kernel, `name_to_handle_at(2)` and `open_by_handle_at(2)`, and a `close(2)` that returns
+//! its result.
 //!
-//! A handle names an inode for as long as it exists: across renames, closed descriptors and restarts. A file server
-//! needs that, and no crate with a safe interface offers it, so here is the one place of the workspace with `unsafe`:
-//! three calls. The handle lives in an array of this crate's that is as long as any handle the kernel makes; nothing is
-//! shared, nothing is kept. Errors are those of the system call.
+//! A handle names an inode for as long as the inode exists: across renames, closed descriptors and restarts. A file
+//! server needs that, and no crate with a safe interface offers it. So this crate is the only place of the workspace
+//! with `unsafe`, for three calls. The handle lives in an array as long as any handle that the kernel makes; nothing is
+//! shared, and nothing is kept. Errors are those of the system call.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 /// Longest handle that the kernel makes, in bytes (`MAX_HANDLE_SZ`).
 pub const KERNEL_HANDLE_MAX: usize = 128;
 
-/// `struct file_handle` with the room that its flexible array needs.
+/// `struct file_handle` with the space that its flexible array needs.
 #[repr(C)]
 struct RawHandle {
     handle_bytes: libc::c_uint,
@@ -20,16 +20,16 @@ struct RawHandle {
     f_handle: [u8; KERNEL_HANDLE_MAX],
 }
 
-/// A handle as the kernel gave it: a type and up to [`KERNEL_HANDLE_MAX`] opaque bytes.
+/// A handle from the kernel: a type and up to [`KERNEL_HANDLE_MAX`] opaque bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelHandle {
     /// The file system's type of handle.
     pub kind: i32,
-    /// Its bytes.
+    /// The opaque bytes.
     pub bytes: Vec<u8>,
 }
 
-/// The handle of what `fd` refers to (an `O_PATH` descriptor will do).
+/// Returns the handle of the object that `fd` refers to (an `O_PATH` descriptor will do).
 ///
 /// # Errors
 /// `EOPNOTSUPP` where the file system has no handles; see `name_to_handle_at(2)` for the rest.
@@ -63,10 +63,10 @@ pub fn handle_of(fd: BorrowedFd<'_>) -> io::Result<KernelHandle> {
     Ok(KernelHandle { kind: raw.handle_type, bytes: bytes.to_vec() })
 }
 
-/// Opens what a handle names, on the file system that `mount` is on (not an `O_PATH` descriptor). `flags` are those
+/// Opens the object that a handle names, on the file system of `mount` (not an `O_PATH` descriptor). `flags` are those
 /// of `open(2)`; `O_CLOEXEC` is added. Needs `CAP_DAC_READ_SEARCH`.
 ///
-/// The handle may come from anywhere: one that names nothing is refused.
+/// The handle may come from anywhere: a handle without an object is refused.
 ///
 /// # Errors
 /// `ESTALE` if the object is gone or never was; `EPERM` without the capability; `EINVAL` for a handle over
@@ -95,19 +95,20 @@ pub fn open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle, flags: i32) 
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call has just returned this descriptor to us; nobody else owns it.
+    // SAFETY: the call has just returned this descriptor to us; it has no other owner.
     #[allow(unsafe_code)]
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
     Ok(owned)
 }
 
-/// Closes a descriptor and says how that went: file systems that write at the close (NFS, FUSE) tell here of what
-/// they could not keep. The descriptor is closed in any case, as Linux does it, and must not be closed again.
+/// Closes a descriptor and returns the result: file systems that write at the close (NFS, FUSE) report lost data here.
+/// The descriptor is closed in any case, as Linux does it, and must not be closed again.
 ///
 /// # Errors
 /// `EIO`, `ENOSPC`, `EDQUOT`: data was lost; `EINTR`: interrupted by a signal. See `close(2)`.
 pub fn close(fd: OwnedFd) -> io::Result<()> {
-    // SAFETY: `into_raw_fd` gives up the ownership of an open descriptor, so that nobody uses or closes it afterwards.
+    // SAFETY: `into_raw_fd` gives up the ownership of an open descriptor, so no other code uses or closes it
+    // afterwards.
     #[allow(unsafe_code)]
     let result = unsafe { libc::close(fd.into_raw_fd()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -121,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Handles need support of the file system and a capability that a test may not have.
+    /// Returns whether an error means missing support of the file system, or a capability that a test may not have.
     fn unavailable(error: &io::Error) -> bool {
         matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EPERM | libc::EOVERFLOW))
     }
@@ -155,7 +156,7 @@ mod tests {
     fn a_closed_descriptor_is_closed() {
         let (mut reader, writer) = std::io::pipe().unwrap();
         close(writer.into()).unwrap();
-        // The other end sees it: nobody can write any more.
+        // The other end sees the close: there is no writer any more.
         assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
     }
 

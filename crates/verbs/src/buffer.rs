@@ -1,9 +1,9 @@
 //! [`Buffer`]: memory that a work request or window can own.
 //!
-//! A Buffer is unique and writable; whoever holds it is the only one who can touch it. It has two origins: a pool
-//! ([`ProtectionDomain::allocate`](crate::ProtectionDomain::allocate)), to which its memory returns when it is
-//! dropped, and the application ([`Buffer::adopt`]), whose memory is simply freed. Frozen into [`Bytes`] it becomes
-//! shared and read-only; the memory returns to its origin when the last clone is gone.
+//! A Buffer is unique and writable: only its holder can touch it. It has one of two origins. Memory of a pool
+//! ([`ProtectionDomain::allocate`](crate::ProtectionDomain::allocate)) returns there when the Buffer is dropped. Memory
+//! of the application ([`Buffer::adopt`]) is simply freed. Frozen into [`Bytes`], a Buffer becomes shared and
+//! read-only; the memory returns to its origin when the last clone is gone.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -30,7 +30,7 @@ impl Buffer {
     /// payload.
     #[must_use]
     pub fn adopt(memory: Vec<u8>) -> Self {
-        // A `Bytes` made of a `Vec` is unique, so that this conversion takes the allocation over.
+        // A `Bytes` made of a `Vec` is unique, so this conversion takes the allocation over.
         Self::from(BytesMut::from(Bytes::from(memory)))
     }
 
@@ -39,19 +39,19 @@ impl Buffer {
         Self { storage, start, len, home: Some(home) }
     }
 
-    /// Length of the visible range, in bytes.
+    /// Returns the length of the visible range, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the visible range is empty.
+    /// Returns whether the visible range is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Shortens the visible range to its first `len` bytes; does nothing if it is not longer than that.
+    /// Shortens the visible range to its first `len` bytes. Does nothing if the range is not longer.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -65,8 +65,8 @@ impl Buffer {
 
     /// Cuts the Buffer in two without copying: `self` keeps the first `at` bytes, the rest is returned.
     ///
-    /// Each part can be exposed by a window of its own. [`Buffer::unsplit`] joins them again; pooled memory goes
-    /// back to its pool for reuse only when whole, else it is freed with its last part.
+    /// Each part can be exposed by a window of its own. [`Buffer::unsplit`] joins them again. Only whole memory of a
+    /// pool goes back there for reuse; otherwise it is freed with its last part.
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Self {
         let at = at.min(self.len);
@@ -79,7 +79,7 @@ impl Buffer {
     /// Joins two neighbouring parts that [`Buffer::split_off`] made, without copying.
     ///
     /// # Errors
-    /// Gives `tail` back if the two are not parts of one Buffer, or if their visible ranges do not touch.
+    /// Returns `tail` if the two are not parts of one Buffer, or if their visible ranges do not touch.
     pub fn unsplit(&mut self, mut tail: Self) -> Result<(), Self> {
         let one_origin = match (&self.home, &tail.home) {
             (Some(mine), Some(other)) => Arc::ptr_eq(mine, other),
@@ -98,7 +98,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// The memory as a vector: without copying if it was adopted and is not a part of a split Buffer.
+    /// Returns the memory as a vector, without a copy if it was adopted and is not a part of a split Buffer.
     #[must_use]
     pub fn into_vec(mut self) -> Vec<u8> {
         if self.home.is_some() || self.start != 0 || self.len != self.storage.len() {
@@ -109,8 +109,8 @@ impl Buffer {
 
     /// Makes the visible range shared and read-only, without copying.
     ///
-    /// Pooled memory is recycled with its content: [`truncate`](Self::truncate) to what was really filled first. Any slice
-    /// of the result keeps the whole allocation.
+    /// Pooled memory is recycled with its content: [`truncate`](Self::truncate) the Buffer to the filled part first.
+    /// Any slice of the result keeps the whole allocation.
     #[must_use]
     pub fn freeze(self) -> Bytes {
         if self.home.is_some() {

@@ -1,20 +1,22 @@
-//! What a provider can do. What we announce to peers (RFC 8797 private data, credits, chunk sizes) derives from it.
+//! Capabilities of a provider. RPC-over-RDMA derives from them what it announces to peers (RFC 8797 private data,
+//! credits, chunk sizes).
 
 /// Properties of a queue pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// The provider can send and receive Send with Invalidate.
+    /// Whether the provider can send and receive Send with Invalidate.
     pub remote_invalidation: bool,
-    /// What a key is checked against.
+    /// The scope in which a key is valid.
     pub key_scope: KeyScope,
     /// How the sink of an RDMA Read is named on the wire.
     pub read_sink: ReadSink,
-    /// Receives of [`Pooled`](crate::ReceiveMemory::Pooled) memory take it only when data arrives.
+    /// Whether Receives of [`Pooled`](crate::ReceiveMemory::Pooled) memory take it only when data arrives.
     pub pooled_receives: bool,
-    /// [`SendRequest::express`](crate::SendRequest::express) is honoured.
+    /// Whether the provider honours [`SendRequest::express`](crate::SendRequest::express).
     pub express_sends: bool,
-    /// The completion of a Send or Write says that the peer has it. Never rely on `true`: semantics are the weakest.
+    /// Whether the completion of a Send or Write means that the peer has the data. Users must not rely on `true`: the
+    /// semantics are the weakest.
     pub acknowledged_completions: bool,
     /// Entries allowed in one gather or scatter list.
     pub max_sge: usize,
@@ -24,9 +26,10 @@ pub struct Capabilities {
     pub max_recv_wr: usize,
     /// Windows that can exist at a time.
     pub max_windows: usize,
-    /// RDMA Reads that the peer may have outstanding at us; 0 if it said that it makes none.
+    /// RDMA Reads that the peer may have outstanding at this side; 0 if the peer announced that it makes none.
     pub ird: u16,
-    /// RDMA Reads that we may have outstanding at the peer; further ones wait in the provider. With 0 none can be posted.
+    /// RDMA Reads that this side may have outstanding at the peer; further ones wait in the provider. With 0 none can
+    /// be posted.
     pub ord: u16,
     /// Longest message of one Send, Read or Write, in bytes.
     pub max_message_len: u32,
@@ -52,7 +55,7 @@ impl Default for Capabilities {
     }
 }
 
-/// What a steering tag is valid for.
+/// The scope in which a steering tag is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyScope {
@@ -62,7 +65,7 @@ pub enum KeyScope {
     ProtectionDomain,
 }
 
-/// How the provider names the memory that an RDMA Read fills.
+/// The way in which the provider names the memory that an RDMA Read fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadSink {

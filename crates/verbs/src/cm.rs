@@ -1,4 +1,4 @@
-//! Setting connections up: the part that librdmacm plays.
+//! Connection set-up, in the role of librdmacm.
 //!
 //! All traits are object safe, so that the layers above are not generic over the provider.
 
@@ -15,24 +15,24 @@ use crate::{ProtectionDomain, QueuePair};
 /// A future in a box.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What both sides state when a connection is set up.
+/// The parameters that each side states when a connection is set up.
 #[derive(Debug, Clone)]
 pub struct ConnectParameters {
     /// Private data for the peer (RFC 8797 for RPC-over-RDMA).
     pub private_data: Bytes,
-    /// RDMA Reads that the peer may have outstanding at us.
+    /// RDMA Reads that the peer may have outstanding at this side.
     pub ird: u16,
-    /// RDMA Reads that we want to have outstanding at the peer.
+    /// RDMA Reads that this side wants to have outstanding at the peer.
     pub ord: u16,
     /// Work requests that the send queue must hold.
     pub max_send_wr: usize,
     /// Receives that the receive queue must hold.
     pub max_recv_wr: usize,
-    /// Where the connection's Buffers come from.
+    /// The source of the connection's Buffers.
     pub domain: ProtectionDomain,
 }
 
-/// Opens connections.
+/// A provider's way to open connections.
 pub trait Connector: Send + Sync {
     /// Connects to a listener. The future may be dropped at any point.
     fn connect(
@@ -42,75 +42,77 @@ pub trait Connector: Send + Sync {
     ) -> BoxFuture<'_, Result<Box<dyn QueuePair>, ConnectError>>;
 }
 
-/// Accepts connections.
+/// A provider's way to accept connections.
 pub trait Listener: Send {
-    /// Waits for the next connection attempt. Cancel safe. An error concerns one attempt unless
-    /// the listener itself is gone; callers log it and go on after a pause.
+    /// Waits for the next connection attempt. Cancel safe. An error concerns one attempt unless the listener itself is
+    /// gone; callers log it and go on after a pause.
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>>;
 
-    /// Where it listens.
+    /// Returns the address on which the listener listens.
     ///
     /// # Errors
-    /// That of the socket below.
+    /// Errors of the socket below.
     fn local_address(&self) -> io::Result<SocketAddr>;
 }
 
-/// An accepted TCP connection, for questions to the kernel.
+/// The ends of an accepted TCP connection, for questions to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpEnds {
     /// Our address and port.
     pub local: SocketAddr,
-    /// The peer's.
+    /// The peer's address and port.
     pub peer: SocketAddr,
-    /// Inode of our socket (`st_ino` of `fstat`). The addresses may be those of a later connection by now; this is not.
+    /// Inode of our socket (`st_ino` of `fstat`). The addresses may belong to a later connection by now; the inode does
+    /// not.
     pub inode: u64,
 }
 
-/// A connection attempt of which nothing is known but where it comes from.
+/// A connection attempt of which only the origin is known.
 pub trait Incoming: Send {
-    /// The peer's address.
+    /// Returns the peer's address.
     fn peer_address(&self) -> Option<SocketAddr>;
 
-    /// The ends of the link if it is a TCP connection that this machine's kernel carries: then the kernel can be asked whose
-    /// the other end is. `None` for adapters.
+    /// Returns the ends of the link if it is a TCP connection in this machine's kernel, which then knows the owner of
+    /// the other end. `None` for adapters.
     ///
     /// # Errors
-    /// The kernel carries it and does not tell the ends. Then nobody knows whose the other end is.
+    /// The kernel carries the link but does not report its ends, so the owner of the other end cannot be known.
     fn tcp_ends(&self) -> io::Result<Option<TcpEnds>> {
         Ok(None)
     }
 
-    /// Waits, for a limited time, until the peer has said what it wants. Run in a task of its own: a silent peer must not
-    /// hold up others.
+    /// Waits, for a limited time, for the peer's connection request. Must run in a task of its own: a silent peer must
+    /// not hold up others.
     fn request(self: Box<Self>) -> BoxFuture<'static, Result<Box<dyn ConnectionRequest>, ConnectError>>;
 }
 
 /// A connection attempt that waits for our answer (`RDMA_CM_EVENT_CONNECT_REQUEST`).
 pub trait ConnectionRequest: Send {
-    /// The peer's private data.
+    /// Returns the peer's private data.
     fn private_data(&self) -> &Bytes;
 
-    /// The peer's address.
+    /// Returns the peer's address.
     fn peer_address(&self) -> Option<SocketAddr>;
 
-    /// Accepts. Receives posted before the first [`QueuePair::poll`] are in time for the peer's first message.
+    /// Accepts the connection. Receives posted before the first [`QueuePair::poll`] are in time for the peer's first
+    /// message.
     fn accept(
         self: Box<Self>,
         parameters: ConnectParameters,
     ) -> BoxFuture<'static, Result<Box<dyn QueuePair>, ConnectError>>;
 
-    /// Refuses, with private data of ours.
+    /// Refuses the connection, with private data for the peer.
     fn reject(self: Box<Self>, private_data: Bytes) -> BoxFuture<'static, Result<(), ConnectError>>;
 }
 
-/// Why a connection was not set up.
+/// The reason why a connection was not set up.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The link could not be had.
+    /// The link could not be opened.
     #[error("cannot connect: {0}")]
     Io(#[from] io::Error),
-    /// The peer said no.
+    /// The peer rejected the connection.
     #[error("the peer rejected the connection: {0}")]
     Rejected(RejectReason),
     /// The peer does not speak the protocol as required.
@@ -119,12 +121,12 @@ pub enum ConnectError {
     /// The peer did not answer in time.
     #[error("timeout during connection set-up: {0}")]
     Timeout(&'static str),
-    /// What we asked for is impossible.
+    /// The requested parameters are impossible.
     #[error("invalid connection parameters: {0}")]
     Invalid(String),
 }
 
-/// What came with a rejection.
+/// The data of a rejection.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{} bytes of private data", private_data.len())]
 pub struct RejectReason {

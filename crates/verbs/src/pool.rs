@@ -1,20 +1,22 @@
-//! [`ProtectionDomain`]: where Buffers come from.
+//! [`ProtectionDomain`]: the source of Buffers.
 //!
-//! One domain serves all connections of a client or server and bounds what they hold together: memory in use plus
-//! memory kept for reuse never exceeds the limit given at construction. Sizes are rounded up to a power of two, so
-//! that memory of one call serves the next. An exhausted domain refuses with [`PoolExhausted`]; whoever can wait
-//! has a [`RoomWait`].
+//! A domain serves all connections of a client or server and bounds the memory that they hold together. Memory in use
+//! plus memory kept for reuse never exceeds the domain's limit. Sizes are rounded up to a power of two, so that memory
+//! of one call serves the next. An exhausted domain refuses with [`PoolExhausted`]; callers that can wait use a
+//! [`RoomWait`].
 //!
-//! Memory that comes back is offered to waiting tasks in the order of their coming, as far as it goes; the others sleep on. A task
-//! that does not take the memory it was offered passes it on: when it gives up, goes away, or lacks something else. A task that
-//! wants more than there is does not keep those behind it from less: they may hold the memory that it waits for.
+//! Memory that comes back is offered to waiting tasks in the order of their arrival, as far as it is enough; the others
+//! sleep on. A task that does not take the offered memory passes it on: when it gives up, goes away, or lacks other
+//! memory. A task that wants more than there is does not keep tasks behind it from less. They may hold the memory that
+//! it waits for.
 //!
-//! A [share](ProtectionDomain::share) is a domain with a limit of its own inside another: what it gives out counts
-//! against both, and goes back to the memory kept by the whole. So one user of many cannot take everything. Nor can several
-//! together if the shares are [fair](ProtectionDomain::fair_share): each then has less the less is left ([`is_fair`]).
+//! A [share](ProtectionDomain::share) is a domain with a limit of its own inside another domain. Its Buffers count
+//! against both limits, and their memory goes back to the whole. So one user of many cannot take everything. If the
+//! shares are [fair](ProtectionDomain::fair_share), several together cannot either: the limit of each shrinks with the
+//! free memory ([`is_fair`]).
 //!
-//! A share can [keep](ProtectionDomain::keep) room that it was given: between two uses nobody else gets it. So a connection that
-//! has promised Receives can post them again, however full the domain is meanwhile (rule I3).
+//! A share can [keep](ProtectionDomain::keep) memory that it was given: no other share gets it between two uses. So a
+//! connection that has promised Receives can post them again, however full the domain is meanwhile (rule I3).
 
 mod line;
 
@@ -30,13 +32,13 @@ use crate::Buffer;
 
 /// Smallest size class, in bytes.
 const MIN_CLASS: usize = 1 << 10;
-/// From this class on, Buffers begin at a page whether asked for or not.
+/// From this class on, in bytes, all Buffers begin at a page.
 const PAGE_ALIGNED_CLASS: usize = 1 << 16;
-/// Alignment of other Buffers for which no larger one was asked.
+/// Alignment of smaller Buffers in bytes, unless the caller asks for more.
 const SMALL_ALIGN: usize = 64;
-/// Memory of pooled Receives begins at multiples of so many bytes, or of more where that was asked for.
+/// Alignment of the memory of pooled Receives in bytes, unless the poster asks for more.
 pub const RECEIVE_ALIGN: usize = SMALL_ALIGN;
-/// No domain is larger than this, so that sums of sizes cannot overflow.
+/// Largest limit of a domain, in bytes, so that sums of sizes cannot overflow.
 const MAX_LIMIT: usize = isize::MAX as usize / 4;
 /// Largest alignment that [`ProtectionDomain::allocate`] gives, in bytes: a page.
 pub const MAX_ALIGN: usize = 4096;
@@ -45,7 +47,7 @@ pub const MAX_ALIGN: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PoolExhausted {
-    /// The domain has no room now; it will when other Buffers are dropped.
+    /// The domain has too little memory now; it will have more when other Buffers are dropped.
     #[error("{requested} bytes asked for, {in_use} of the domain's {limit} are in use")]
     InUse {
         /// Bytes asked for, rounded up to the size class.
@@ -55,17 +57,17 @@ pub enum PoolExhausted {
         /// The domain's limit.
         limit: usize,
     },
-    /// There is room, but what is left is for other shares: this one may have more when others have less.
+    /// The domain has enough memory, but the rest is for other shares: this share may have more when others have less.
     #[error("{requested} bytes asked for, the share holds {held}, and {left} bytes are left for all")]
     Unfair {
         /// Bytes asked for, rounded up to the size class.
         requested: usize,
         /// Bytes that Buffers of the share hold now.
         held: usize,
-        /// Bytes of the whole domain that nobody holds.
+        /// Bytes of the whole domain that are free.
         left: usize,
     },
-    /// No amount of waiting helps: the request alone exceeds the limit.
+    /// The request alone exceeds the limit, so waiting does not help.
     #[error("{requested} bytes asked for, the domain's limit is {limit}")]
     OverLimit {
         /// Bytes asked for.
@@ -73,17 +75,18 @@ pub enum PoolExhausted {
         /// The domain's limit.
         limit: usize,
     },
-    /// An alignment that is no power of two or larger than [`MAX_ALIGN`].
+    /// The alignment is no power of two, or larger than [`MAX_ALIGN`].
     #[error("alignment {0} asked for; allowed are powers of two up to {MAX_ALIGN}")]
     Alignment(usize),
 }
 
-/// Whether one of many users of something may hold `held` of it if `left` of the `whole` are then held by nobody; `limit` is what
-/// one may hold when it is alone.
+/// Returns whether one of many users of a resource may hold `held` of it, if `left` of the `whole` are then free.
+/// `limit` is the amount that a user may hold while all others hold none.
 ///
-/// What one may hold is in proportion to what is left, by the factor that gives one alone its limit. So each has less the more
-/// others have, and something is left however many there are: with a limit of a quarter, one user holds that quarter, four hold
-/// a seventh each and leave three sevenths, ten a thirteenth each and leave three. If the limit is the whole, only that counts.
+/// A user's amount is in proportion to the free rest, by the factor that gives a single user its limit. So each user
+/// may hold less the more others hold, and some of the resource is always left. With a limit of a quarter, a single
+/// user holds that quarter. Four users hold a seventh each and leave three sevenths; ten hold a thirteenth each and
+/// leave three. If the limit is the whole, nothing else counts.
 #[must_use]
 pub fn is_fair(held: usize, left: usize, limit: usize, whole: usize) -> bool {
     // A product of two lengths fits.
@@ -92,12 +95,13 @@ pub fn is_fair(held: usize, left: usize, limit: usize, whole: usize) -> bool {
     held <= limit && held * others <= limit * left
 }
 
-/// What a domain holds, in bytes.
+/// The memory that a domain holds, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolUsage {
-    /// Held by live Buffers (size classes, not visible lengths), or [kept](ProtectionDomain::keep) by shares of the domain.
+    /// Bytes held by live Buffers (size classes, not visible lengths), or [kept](ProtectionDomain::keep) by shares of
+    /// the domain.
     pub in_use: usize,
-    /// Kept for reuse; 0 for a share, whose memory the whole keeps.
+    /// Bytes kept for reuse; 0 for a share, whose memory the whole keeps.
     pub cached: usize,
     /// Upper bound of the sum of both.
     pub limit: usize,
@@ -109,19 +113,19 @@ pub struct ProtectionDomain {
     pool: Arc<Pool>,
 }
 
-/// A share of a domain that does not keep it alive, see [`ProtectionDomain::downgrade`].
+/// A weak reference to a domain, see [`ProtectionDomain::downgrade`].
 #[derive(Debug, Clone)]
 pub struct WeakDomain {
     pool: Weak<Pool>,
 }
 
-/// Locks are taken from a share to the whole, never the other way.
+/// The state of a domain or share. Locks are taken from a share to the whole, never the other way.
 #[derive(Debug)]
 struct Pool {
     limit: usize,
-    /// Of what this is a share; its limit is not smaller.
+    /// The domain of which this is a share; its limit is not smaller.
     whole: Option<Arc<Self>>,
-    /// If what it may hold shrinks with what is left of the whole: what it may hold all the same.
+    /// For a share whose limit shrinks with the free memory of the whole: the bytes that it may hold in any case.
     fair: Option<usize>,
     state: Mutex<State>,
 }
@@ -129,20 +133,21 @@ struct Pool {
 #[derive(Debug, Default)]
 struct State {
     in_use: usize,
-    /// Counted against the whole, though no Buffer of this share holds it. Always 0 for a domain that is no share.
+    /// Bytes counted against the whole although no Buffer of this share holds them. Always 0 for a domain that is no
+    /// share.
     kept: usize,
-    /// So much of what the share was given stays counted against the whole, whether Buffers hold it or not.
+    /// Bytes given to the share that stay counted against the whole, whether Buffers hold them or not.
     keep: usize,
-    /// Tasks that wait for more of what is kept.
+    /// Tasks that wait for more kept memory.
     waiting_for_kept: Vec<Waker>,
-    /// Empty for a share.
+    /// Bytes kept for reuse; 0 for a share.
     cached: usize,
-    /// By (class, alignment). Empty for a share.
+    /// Memory for reuse, by (class, alignment). Empty for a share.
     free: BTreeMap<(usize, usize), Vec<BytesMut>>,
     line: Line,
 }
 
-/// What a fair share holds, and what it may hold: alone, and in any case.
+/// The bytes that a fair share holds, and may hold: alone, and in any case.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     held: usize,
@@ -151,21 +156,22 @@ struct Claim {
 }
 
 impl ProtectionDomain {
-    /// A domain whose Buffers hold at most `limit` bytes together.
+    /// Creates a domain whose Buffers hold at most `limit` bytes together.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self::of(limit.min(MAX_LIMIT), None, None)
     }
 
-    /// A domain inside this one, whose Buffers hold at most `limit` bytes together. They count against this domain too,
-    /// which may therefore refuse before the share is used up. Clones of a share are the same share.
+    /// Creates a domain inside this one, whose Buffers hold at most `limit` bytes together. They count against this
+    /// domain too, which may therefore refuse before the share is used up. Clones of a share are the same share.
     #[must_use]
     pub fn share(&self, limit: usize) -> Self {
         Self::of(limit.min(self.pool.limit), Some(Arc::clone(&self.pool)), None)
     }
 
-    /// A [`share`](Self::share) that may hold `limit` bytes when it is the only one, and less the less is left of this domain,
-    /// as [`is_fair`] says; but `least` bytes as long as there is room at all. What it holds already stays.
+    /// Creates a [`share`](Self::share) that may hold `limit` bytes while all others hold none. Its limit shrinks with
+    /// the free memory of this domain, by the rule of [`is_fair`]. The share may hold `least` bytes in any case while
+    /// the domain has memory. Bytes that it holds already stay.
     #[must_use]
     pub fn fair_share(&self, limit: usize, least: usize) -> Self {
         Self::of(limit.min(self.pool.limit), Some(Arc::clone(&self.pool)), Some(least))
@@ -175,10 +181,10 @@ impl ProtectionDomain {
         Self { pool: Arc::new(Pool { limit, whole, fair, state: Mutex::default() }) }
     }
 
-    /// From now on a share does not give room back to the whole while it has no more than `room` bytes of it. Buffers that come
-    /// back leave their room to the share's next ones. Nothing is taken in advance. With less `room` than before, the share gives
-    /// back the surplus at once. The share keeps nothing any more with 0, nor when it and its Buffers are gone. On a domain that
-    /// is no share this has no effect.
+    /// Lets a share keep up to `room` bytes of the whole, from now on. Memory of its Buffers that come back stays with
+    /// the share, for its next Buffers, up to that number. Nothing is taken in advance. With less `room` than before,
+    /// the share gives the surplus back at once. With 0, or when the share and its Buffers are gone, nothing is kept.
+    /// On a domain that is no share this has no effect.
     pub fn keep(&self, room: usize) {
         let Some(whole) = &self.pool.whole else { return };
         let surplus = {
@@ -193,8 +199,9 @@ impl ProtectionDomain {
         }
     }
 
-    /// Ready when a share [keeps](Self::keep) room for a Buffer of `len` bytes; otherwise the task is woken when room that is kept
-    /// comes back. Tasks that wait for room of the whole hear nothing of that, since the whole has no more than before.
+    /// Returns `Ready` when a share [keeps](Self::keep) memory for a Buffer of `len` bytes; otherwise the task is woken
+    /// when kept memory comes back. Tasks that wait at the whole are not woken by that, since the whole has no more
+    /// memory than before.
     pub fn poll_kept(&self, cx: &mut Context<'_>, len: usize) -> Poll<()> {
         let mut state = self.pool.lock();
         if state.kept >= Self::room_for(len) {
@@ -206,18 +213,18 @@ impl ProtectionDomain {
         Poll::Pending
     }
 
-    /// A reference that can be upgraded as long as the domain, one of its shares or Buffers lives.
+    /// Returns a reference that can be upgraded as long as the domain, one of its shares or one of its Buffers lives.
     #[must_use]
     pub fn downgrade(&self) -> WeakDomain {
         WeakDomain { pool: Arc::downgrade(&self.pool) }
     }
 
-    /// A Buffer of `len` bytes that begins at a multiple of `align` (a power of two, at most [`MAX_ALIGN`]).
+    /// Allocates a Buffer of `len` bytes that begins at a multiple of `align` (a power of two, at most [`MAX_ALIGN`]).
     ///
-    /// Its content is unspecified: zeros, or what an earlier user of this domain left.
+    /// Its content is unspecified: zeros, or data of an earlier user of this domain.
     ///
     /// # Errors
-    /// [`PoolExhausted`] when the limit does not allow it (now, or ever).
+    /// [`PoolExhausted`] when the limit does not allow the Buffer now, or ever.
     pub fn allocate(&self, len: usize, align: usize) -> Result<Buffer, PoolExhausted> {
         if !align.is_power_of_two() || align > MAX_ALIGN {
             return Err(PoolExhausted::Alignment(align));
@@ -225,8 +232,8 @@ impl ProtectionDomain {
         Ok(Reservation::charge(&self.pool, len)?.into_buffer(len, align))
     }
 
-    /// Sets room for a Buffer of `len` bytes aside, so that it can be had later without fail: what backs a Receive whose
-    /// memory is attached only when data arrives.
+    /// Reserves memory for a Buffer of `len` bytes, which can then be had later without fail. Such a reservation backs
+    /// a Receive whose memory is attached only when data arrives.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -234,19 +241,19 @@ impl ProtectionDomain {
         Ok(Reserved { len, align: 1, reservation: Reservation::charge(&self.pool, len)? })
     }
 
-    /// For who waits for memory of this domain.
+    /// Returns a place to wait for memory of this domain.
     #[must_use]
     pub fn wait(&self) -> RoomWait {
         RoomWait { pool: Arc::clone(&self.pool), place: Place::Nowhere }
     }
 
-    /// Room that a Buffer of `len` bytes takes of the limit: its size class.
+    /// Returns the bytes that a Buffer of `len` bytes takes of the limit: its size class.
     #[must_use]
     pub fn room_for(len: usize) -> usize {
         class_of(len).unwrap_or(usize::MAX)
     }
 
-    /// What the domain holds now.
+    /// Returns the memory that the domain holds now.
     #[must_use]
     pub fn usage(&self) -> PoolUsage {
         let state = self.pool.lock();
@@ -254,7 +261,7 @@ impl ProtectionDomain {
     }
 }
 
-/// A place in the line of those who wait for memory of a domain. Dropping it leaves the line.
+/// A place in the line of tasks that wait for memory of a domain. Dropping it leaves the line.
 #[derive(Debug)]
 pub struct RoomWait {
     pool: Arc<Pool>,
@@ -266,17 +273,17 @@ enum Place {
     Nowhere,
     /// In the line of this pool, under this number.
     Line(Arc<Pool>, u64),
-    /// It was told that there is room, and has not said that it took it.
+    /// The task was offered memory, and has not reported that it took it.
     Told,
 }
 
 impl RoomWait {
-    /// Ready when [`allocate`](ProtectionDomain::allocate) has a chance; else the task is woken when its turn has come. `room` is
-    /// the sum of [`room_for`](ProtectionDomain::room_for) of all Buffers that are wanted together. Ready too for room that no
-    /// waiting can bring: `allocate` tells.
+    /// Returns `Ready` when [`allocate`](ProtectionDomain::allocate) has a chance; otherwise the task is woken when its
+    /// turn has come. `room` is the sum of [`room_for`](ProtectionDomain::room_for) of all Buffers that are wanted
+    /// together. Also returns `Ready` for a `room` beyond the limit: `allocate` then returns the error.
     ///
-    /// Once it is ready, other tasks that wait are not told of that room before this is polled again, [left](Self::leave) or dropped.
-    /// So call one of these as soon as the memory was taken, or is not needed any more.
+    /// After `Ready`, other waiting tasks are not offered that memory before this is polled again, [left](Self::leave)
+    /// or dropped. So call one of these as soon as the memory was taken, or is not needed any more.
     pub fn poll(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<()> {
         if matches!(self.place, Place::Told) {
             self.leave();
@@ -301,7 +308,7 @@ impl RoomWait {
                     _ => {
                         let number = state.line.join(cx.waker().clone(), room, share);
                         drop(state);
-                        // Only now: locks are taken from a share to the whole.
+                        // Not before: locks are taken from a share to the whole.
                         self.leave();
                         self.place = Place::Line(Arc::clone(pool), number);
                     }
@@ -319,7 +326,7 @@ impl RoomWait {
         Poll::Ready(())
     }
 
-    /// Leaves the line: nothing is wanted any more. Memory that was offered and not taken is for others.
+    /// Leaves the line: the task wants no memory any more. Memory that it was offered and did not take goes to others.
     pub fn leave(&mut self) {
         match std::mem::replace(&mut self.place, Place::Nowhere) {
             Place::Nowhere => {}
@@ -352,7 +359,7 @@ impl Drop for RoomWait {
 }
 
 impl WeakDomain {
-    /// The domain, if it is still alive.
+    /// Returns the domain, if it is still alive.
     #[must_use]
     pub fn upgrade(&self) -> Option<ProtectionDomain> {
         self.pool.upgrade().map(|pool| ProtectionDomain { pool })
@@ -361,11 +368,11 @@ impl WeakDomain {
 
 impl Pool {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between any two statements that can unwind.
+        // The state is consistent between any two statements that can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pool that keeps the memory.
+    /// Returns the pool that keeps the memory.
     fn root(&self) -> &Self {
         let mut pool = self;
         while let Some(whole) = &pool.whole {
@@ -374,12 +381,12 @@ impl Pool {
         pool
     }
 
-    /// What a fair share holds, for the whole to judge.
+    /// Returns the claim of a fair share, for the whole to judge.
     fn claim(&self, state: &State) -> Option<Claim> {
         self.fair.map(|least| Claim { held: state.in_use + state.kept, limit: self.limit, least })
     }
 
-    /// Whether there is room here for `class` bytes, which may be for a fair share.
+    /// Checks that there are `class` bytes here, which may be for a fair share.
     fn check(&self, state: &State, class: usize, claim: Option<Claim>) -> Result<(), PoolExhausted> {
         let limit = self.limit;
         if class > limit {
@@ -414,7 +421,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes back what [`charge`](Self::charge) counted, with its memory if that is to be reused, and wakes tasks whose turn it is.
+    /// Takes back the bytes that [`charge`](Self::charge) counted, and their memory if it is to be reused. Wakes tasks
+    /// whose turn it is.
     fn discharge(&self, class: usize, memory: Option<(usize, BytesMut)>) {
         let mut woken = Vec::new();
         let mut pool = self;
@@ -462,7 +470,7 @@ impl Drop for Pool {
 }
 
 impl State {
-    /// Room of the limit that nobody holds.
+    /// Returns the bytes of the limit that are free.
     fn left(&self, limit: usize) -> usize {
         limit.saturating_sub(self.in_use)
     }
@@ -484,12 +492,12 @@ impl State {
     }
 }
 
-/// Smallest power of two that holds `len`.
+/// Returns the smallest power of two that holds `len`.
 fn class_of(len: usize) -> Option<usize> {
     len.max(MIN_CLASS).checked_next_power_of_two()
 }
 
-/// Room set aside by [`ProtectionDomain::reserve`]; counts as in use.
+/// Memory reserved by [`ProtectionDomain::reserve`]; counts as in use.
 #[derive(Debug)]
 pub struct Reserved {
     len: usize,
@@ -498,32 +506,33 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Length of the Buffer that is set aside, in bytes.
+    /// Returns the length of the reserved Buffer, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether that length is 0.
+    /// Returns whether that length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The same for a Buffer that begins at a multiple of `align`: a power of two, at most [`MAX_ALIGN`]. What is not changes nothing.
+    /// Returns the reservation for a Buffer that begins at a multiple of `align`: a power of two, at most
+    /// [`MAX_ALIGN`]. Any other `align` is ignored.
     #[must_use]
     pub fn aligned(self, align: usize) -> Self {
         if align.is_power_of_two() && align <= MAX_ALIGN { Self { align, ..self } } else { self }
     }
 
-    /// The Buffer.
+    /// Returns the Buffer.
     #[must_use]
     pub fn into_buffer(self) -> Buffer {
         self.reservation.into_buffer(self.len, self.align)
     }
 }
 
-/// The share of the domain's limit that one allocation holds, however it is split.
+/// The bytes of the domain's limit that one allocation holds, however it is split.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     pool: Arc<Pool>,

@@ -1,4 +1,4 @@
-//! [`QueuePair`]: one connection as its user sees it.
+//! [`QueuePair`]: one connection from its user's point of view.
 
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -10,33 +10,33 @@ use crate::{
     Capabilities, Completion, ProtectionDomain, ReceiveMemory, RemoteSegment, WindowMemory, WorkRequest, WrId,
 };
 
-/// The part of a queue pair that encoding a message needs: memory, and keys that are known before anything is posted.
+/// The part of a queue pair that is needed to encode a message: memory, and keys that are known before anything is
+/// posted.
 pub trait Windows {
-    /// What the provider can do.
+    /// Returns the provider's capabilities.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Where Buffers come from.
+    /// Returns the source of Buffers.
     fn domain(&self) -> &ProtectionDomain;
 
-    /// Reserves a key and an address range for `memory`, which the provider owns from now on; the peer can use it only after a
-    /// [`WorkRequest::BindWindow`]. Key and address are unpredictable where the fabric allows it (RFC 5042 §6.1.1). A window
-    /// that is never bound is given up by `LocalInvalidate` all the same.
+    /// Reserves a key and an address range for `memory`, which the provider owns from now on. The peer can use it only
+    /// after a [`WorkRequest::BindWindow`]. Key and address are unpredictable where the fabric allows that (RFC 5042
+    /// §6.1.1). `LocalInvalidate` also gives up a window that was never bound.
     ///
-    /// A key is not given out again before the completion that returned its memory was delivered, and then as late as
-    /// possible.
+    /// A key is not reused before the completion that returned its memory was delivered, and then as late as possible.
     ///
     /// # Errors
-    /// [`WindowError`] with the memory given back when no window is left or the connection has ended.
+    /// [`WindowError`], with the memory given back, when no window is left or the connection has ended.
     fn reserve_window(&mut self, memory: WindowMemory) -> Result<RemoteSegment, WindowError>;
 }
 
-/// One connected queue pair.
+/// A connected queue pair.
 ///
-/// Commands ([`post`](Self::post), [`post_receive`](Self::post_receive), [`disconnect`](Self::disconnect)) only queue;
-/// [`poll`](Self::poll) carries out. Whoever has posted calls `poll` afterwards, or wakes the task that does. Only the waker
-/// of the last `poll` is kept: whoever stops driving wakes a successor.
+/// Commands ([`post`](Self::post), [`post_receive`](Self::post_receive), [`disconnect`](Self::disconnect)) only queue
+/// work; [`poll`](Self::poll) carries it out. After posting, a user calls `poll`, or wakes the task that does. Only the
+/// waker of the last `poll` is kept: a task that stops driving wakes a successor.
 ///
-/// Dropping a queue pair makes every key invalid first and then frees all memory that it owned.
+/// Dropping a queue pair first makes every key invalid and then frees all memory that it owned.
 pub trait QueuePair: Windows + Send {
     /// Queues a work request.
     ///
@@ -45,11 +45,11 @@ pub trait QueuePair: Windows + Send {
     /// ended.
     fn post(&mut self, id: WrId, request: WorkRequest) -> Result<(), PostError<WorkRequest>>;
 
-    /// Requests that can be posted now without [`PostErrorKind::QueueFull`]. A Read or Write counts once for each of its
-    /// segments, every other request once, `LocalInvalidate` not at all.
+    /// Returns the number of requests that can be posted now without [`PostErrorKind::QueueFull`]. A Read or Write
+    /// counts once for each of its segments, every other request once, `LocalInvalidate` not at all.
     fn send_room(&self) -> usize;
 
-    /// Queues a Receive. Messages fill Receives in the order of posting. Never withdrawn, only drained.
+    /// Queues a Receive. Messages fill Receives in the order of posting. A Receive is never withdrawn, only drained.
     ///
     /// # Errors
     /// [`PostError`], with the memory given back.
@@ -58,65 +58,66 @@ pub trait QueuePair: Windows + Send {
     /// Makes all progress that is possible without blocking.
     ///
     /// * `Ready(Ok(()))`: completions were appended.
-    /// * `Pending`: none were; the task is woken when calling again is worth it.
-    /// * `Ready(Err(_))`: the connection has ended *and* everything outstanding has completed in earlier calls, windows
+    /// * `Pending`: none were; the task is woken when it is worth calling again.
+    /// * `Ready(Err(_))`: the connection has ended *and* all outstanding work has completed in earlier calls, windows
     ///   included ([`Work::WindowFlushed`](crate::Work::WindowFlushed)). Final: posting fails from now on.
     ///
-    /// A bounded number of completions comes from one call: call again until `Pending`.
+    /// A call returns a bounded number of completions: call again until `Pending`.
     ///
-    /// Every work request but a Receive completes in bounded time: a link that takes nothing, or does not answer, for longer than
-    /// the provider allows ends with [`Disconnected::Timeout`] (on TCP: a timer of stalled sends and `TCP_USER_TIMEOUT`). An idle
-    /// connection whose peer is gone may stay.
+    /// Every work request but a Receive completes in bounded time. If a link takes nothing, or does not answer, for
+    /// longer than the provider allows, the connection ends with [`Disconnected::Timeout`]. On TCP, a timer of stalled
+    /// sends and `TCP_USER_TIMEOUT` do that. An idle connection whose peer is gone may stay.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
         completions: &mut Vec<Completion>,
     ) -> Poll<Result<(), Disconnected>>;
 
-    /// Ends the connection gracefully: what was posted is still sent, then the link is closed. Completions go on until
+    /// Ends the connection gracefully: posted work is still sent, then the link is closed. Completions go on until
     /// [`poll`](Self::poll) reports the end.
     fn disconnect(&mut self);
 
-    /// Ends the connection at once; what was not sent is flushed.
+    /// Ends the connection at once; work that was not sent is flushed.
     fn abort(&mut self);
 
-    /// Private data of the peer, from connection set-up (all bytes that the provider got: others may have put data of
-    /// their own in front, RFC 8797 §5.1).
+    /// Returns private data of the peer, from connection set-up: all bytes that the provider got. Other protocols may
+    /// have put data of their own in front (RFC 8797 §5.1).
     fn peer_private_data(&self) -> &Bytes;
 
-    /// Our end, if the fabric has addresses.
+    /// Returns our address, if the fabric has addresses.
     fn local_address(&self) -> Option<SocketAddr>;
 
-    /// The peer's end.
+    /// Returns the peer's address, if the fabric has addresses.
     fn peer_address(&self) -> Option<SocketAddr>;
 
-    /// What happened so far.
+    /// Returns the counters since the start of the connection.
     fn counters(&self) -> Counters;
 
-    /// How far data has got, where the provider sees that before a request completes. `None`, the default: completions are all
-    /// that it sees. Users may then not count on more, and allow a request as much time as its bytes take at the least rate
-    /// that they put up with.
+    /// Returns how far data has got, if the provider sees that before a request completes. `None`, the default, means
+    /// that it only sees completions. Users may then not count on more. They allow a request as much time as its bytes
+    /// take at the least rate that they accept.
     fn progress(&self) -> Option<Progress> {
         None
     }
 }
 
-/// How far data has got on a queue pair: bytes since the start of the connection. None of them ever shrinks.
+/// Progress of data on a queue pair: bytes since the start of the connection. No number ever shrinks.
 ///
-/// It tells a slow peer from one that stands still. Whoever judges a peer takes the number that only this peer can move.
+/// Progress distinguishes a slow peer from one that stands still. To judge a peer, use the number that only this peer
+/// can move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Payload of the peer's answers to RDMA Reads of ours.
+    /// Payload of the peer's answers to our RDMA Reads.
     pub read: u64,
-    /// What the link has taken of ours, headers included.
+    /// Bytes of ours that the link has taken, headers included.
     pub sent: u64,
-    /// What came from the link, headers included.
+    /// Bytes that came from the link, headers included.
     pub received: u64,
 }
 
 impl Progress {
-    /// The numbers, in the order of their declaration.
+    /// Creates a value of these numbers, in the order of their declaration.
     #[must_use]
     pub const fn new(read: u64, sent: u64, received: u64) -> Self {
         Self { read, sent, received }
@@ -133,7 +134,7 @@ pub struct Counters {
     pub link_bytes_received: u64,
     /// Bytes of RDMA Writes and RDMA Reads that a receive path had to copy after they left the socket.
     pub payload_bytes_copied: u64,
-    /// The same of Sends.
+    /// Bytes of Sends that a receive path had to copy after they left the socket.
     pub message_bytes_copied: u64,
     /// Bytes of tagged payload (RDMA Write, Read Response) that arrived.
     pub tagged_bytes_received: u64,
@@ -147,20 +148,20 @@ pub struct Counters {
     pub receive_calls: u64,
     /// Windows bound.
     pub windows_bound: u64,
-    /// Windows invalidated by us.
+    /// Windows that this side invalidated.
     pub local_invalidations: u64,
     /// Windows of ours that the peer invalidated.
     pub remote_invalidations: u64,
 }
 
 impl Counters {
-    /// What was counted after `earlier`, a state of the same counters.
+    /// Returns the counts after `earlier`, a state of the same counters.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         self.joined(earlier, u64::saturating_sub)
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         self.joined(other, u64::saturating_add)
@@ -184,13 +185,13 @@ impl Counters {
     }
 }
 
-/// Why a request was not queued. Gives it back.
+/// The reason why a request was not queued, with the request.
 #[derive(Debug, Error)]
 #[error("{kind}")]
 pub struct PostError<T> {
     /// The reason.
     pub kind: PostErrorKind,
-    /// What was to be posted.
+    /// The request that was to be posted.
     pub request: T,
 }
 
@@ -201,7 +202,7 @@ pub enum PostErrorKind {
     /// The queue holds as many requests as it can.
     #[error("the queue is full ({limit} requests)")]
     QueueFull {
-        /// Its capacity.
+        /// Capacity of the queue.
         limit: usize,
     },
     /// The request contradicts itself or the provider's capabilities.
@@ -212,7 +213,7 @@ pub enum PostErrorKind {
     Disconnected,
 }
 
-/// Why a window could not be reserved. Gives the memory back.
+/// The reason why a window could not be reserved, with the memory.
 #[derive(Debug, Error)]
 #[error("{kind}")]
 pub struct WindowError {
@@ -243,20 +244,20 @@ pub enum WindowErrorKind {
     Disconnected,
 }
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Disconnected {
-    /// We closed it.
+    /// This side closed the connection.
     #[error("closed by us")]
     Local,
-    /// The peer closed it in order.
+    /// The peer closed the connection in order.
     #[error("closed by the peer")]
     Peer,
-    /// The peer reported an error and closed.
+    /// The peer reported an error and closed the connection.
     #[error("the peer ended the connection: {0}")]
     Terminated(TerminateCause),
-    /// The peer broke the protocol of the fabric; we told it and closed.
+    /// The peer violated the protocol of the fabric; this side reported that and closed the connection.
     #[error("protocol error of the peer: {0}")]
     ProtocolError(String),
     /// A timer of the provider ran out.
@@ -267,7 +268,7 @@ pub enum Disconnected {
     Link(String),
 }
 
-/// What the peer said when it ended the connection (RFC 5040 §4.8 on iWARP).
+/// The cause that the peer reported when it ended the connection (RFC 5040 §4.8 on iWARP).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("layer {layer}, type {error_type}, code {code:#04x}")]
 pub struct TerminateCause {

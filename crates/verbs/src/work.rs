@@ -4,15 +4,16 @@ use bytes::Bytes;
 
 use crate::{Buffer, Reserved};
 
-/// Names a work request or Receive in its completion. Chosen by the poster; must be unique among those outstanding.
+/// Identifies a work request or Receive in its completion. Chosen by the poster; must be unique among those
+/// outstanding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WrId(pub u64);
 
-/// A steering tag (STag, R_key): names a window to the peer.
+/// A steering tag (STag, R_key), which names a window to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub u32);
 
-/// A range of a window as the peer names it: what an RDMA segment of RPC-over-RDMA carries (RFC 8166 §3.4.3).
+/// A range of a window as the peer names it: the content of an RDMA segment of RPC-over-RDMA (RFC 8166 §3.4.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteSegment {
     /// The window's key ("handle" in RPC-over-RDMA).
@@ -23,7 +24,7 @@ pub struct RemoteSegment {
     pub length: u32,
 }
 
-/// What the peer may do with a window. Exactly one of the two: least rights.
+/// The peer's right to a window: exactly one of the two, as least right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
     /// The peer may RDMA Read.
@@ -35,14 +36,14 @@ pub enum Access {
 /// Memory exposed by a window; its kind is the peer's right.
 #[derive(Debug)]
 pub enum WindowMemory {
-    /// The peer may RDMA Read it, nobody writes it.
+    /// The peer may RDMA Read the memory, and nothing writes to it.
     Read(Bytes),
-    /// The peer may RDMA Write it, nobody else touches it.
+    /// The peer may RDMA Write to the memory, and nothing else touches it.
     Write(Buffer),
 }
 
 impl WindowMemory {
-    /// The right that the peer gets.
+    /// Returns the right that the peer gets.
     #[must_use]
     pub fn access(&self) -> Access {
         match self {
@@ -51,7 +52,7 @@ impl WindowMemory {
         }
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -60,7 +61,7 @@ impl WindowMemory {
         }
     }
 
-    /// Whether there are no bytes.
+    /// Returns whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -76,43 +77,44 @@ pub struct SendRequest {
     pub invalidate: Option<Key>,
     /// Asks for a solicited event at the peer.
     pub solicited: bool,
-    /// The message does not depend on the Writes posted before it. The provider may let it pass Writes and other Sends that have
-    /// not left yet, so that bulk data does not delay small messages. Completions may then come out of order. An express Send
-    /// never passes a `BindWindow`, a `LocalInvalidate` or another express Send, and no later Send passes it. So the poster
-    /// decides which Sends keep their order.
+    /// The message does not depend on the Writes posted before it. The provider may let it pass Writes and other Sends
+    /// that have not left yet, so that bulk data does not delay small messages. Completions may then come out of order.
+    /// An express Send never passes a `BindWindow`, a `LocalInvalidate` or another express Send, and no later Send
+    /// passes it. So the poster decides which Sends keep their order.
     pub express: bool,
 }
 
-/// One request to the send queue.
+/// A request to the send queue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WorkRequest {
     /// Sends a message.
     Send(SendRequest),
-    /// RDMA Write: the gathered bytes fill the targets one after the other; targets may be longer than the data, and
-    /// those that get nothing cause no message. With no data at all and one target: a zero-length RDMA Write.
+    /// An RDMA Write: the gathered bytes fill the targets one after the other. Targets may be longer than the data, and
+    /// a target without data causes no message. With no data at all and one target, it is a zero-length RDMA Write.
     Write {
         /// The data; at most [`max_sge`](crate::Capabilities::max_sge) pieces.
         gather: Vec<Bytes>,
-        /// Where it goes, in order.
+        /// Destinations of the data, in order.
         targets: Vec<RemoteSegment>,
     },
-    /// RDMA Read: the sources, one after the other, fill the sink. One completion, when all are there.
+    /// An RDMA Read: the sources, one after the other, fill the sink. It has one completion, when all data is there.
     Read {
         /// Filled from its first byte on; as long as all sources together. Returned in [`Work::Read`].
         sink: Buffer,
-        /// What is read, in order. A source of length 0 causes a zero-length RDMA Read only if it is the only one.
+        /// Sources of the data, in order. A source of length 0 causes a zero-length RDMA Read only if it is the only
+        /// one.
         sources: Vec<RemoteSegment>,
     },
-    /// Opens a window made by [`reserve_window`](crate::Windows::reserve_window). In effect before any request posted later
-    /// leaves.
+    /// Opens a window made by [`reserve_window`](crate::Windows::reserve_window). Takes effect before any request
+    /// posted later leaves.
     BindWindow {
         /// The window.
         key: Key,
     },
-    /// Closes a window of ours, bound or only reserved. Completes only after Read Responses of it that are queued or half
-    /// sent have left, and no segment into it is half placed or waits for its CRC; then the peer cannot touch the memory any
-    /// more, and the completion gives it back. Never refused for want of room in the queue.
+    /// Closes a window of ours, bound or only reserved. Completes only when no Read Response of the window is queued or
+    /// half sent, and no segment into it is half placed or waits for its CRC. Then the peer cannot touch the memory any
+    /// more, and the completion gives it back. Never refused because the queue is full.
     LocalInvalidate {
         /// The window.
         key: Key,
@@ -125,13 +127,13 @@ pub enum WorkRequest {
 pub enum ReceiveMemory {
     /// These Buffers, filled in order.
     Scatter(Vec<Buffer>),
-    /// A message of up to the reserved length; the provider takes the memory when the message's first segment arrives (or
-    /// when the Receive is posted, if it cannot do otherwise). The reservation makes sure that it is there (I3).
+    /// A message of up to the reserved length. The provider takes the memory when the message's first segment arrives
+    /// (or when the Receive is posted, if it cannot do otherwise). The reservation guarantees that memory (I3).
     Pooled(Reserved),
 }
 
 impl ReceiveMemory {
-    /// Longest message that fits, in bytes.
+    /// Returns the length of the longest message that fits, in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         match self {
@@ -141,30 +143,30 @@ impl ReceiveMemory {
     }
 }
 
-/// How a work request ended; the names are those of `ibv_wc_status`.
+/// The result of a work request; the names are those of `ibv_wc_status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Status {
-    /// Done.
+    /// The request was carried out.
     Success,
-    /// The connection ended first. What the peer saw of it is unknown.
+    /// The connection ended first. The request's effect at the peer is unknown.
     Flushed,
-    /// A message longer than the Receive.
+    /// The message was longer than the Receive.
     LocalLength,
     /// The request named a key or memory of ours that is not valid.
     LocalProtection,
     /// The peer refused key, range or right.
     RemoteAccess,
-    /// The peer could not carry it out, for instance a key that cannot be invalidated.
+    /// The peer could not carry the request out, for instance because a key cannot be invalidated.
     RemoteOperation,
     /// The peer had no Receive posted.
     ReceiverNotReady,
-    /// A fault of the provider.
+    /// The provider has a defect.
     Fatal,
 }
 
 impl Status {
-    /// Whether the request was carried out.
+    /// Returns whether the request was carried out.
     #[must_use]
     pub fn is_success(self) -> bool {
         self == Self::Success
@@ -174,15 +176,15 @@ impl Status {
 /// The end of a work request or Receive. Memory that it owned comes back whatever the status is.
 #[derive(Debug)]
 pub struct Completion {
-    /// As posted.
+    /// The number given when the request was posted.
     pub id: WrId,
-    /// How it ended.
+    /// The result of the request.
     pub status: Status,
-    /// What it was, and what it gives back.
+    /// The kind of request, with the memory that it gives back.
     pub work: Work,
 }
 
-/// What completed.
+/// The kind of request that completed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Work {
@@ -199,28 +201,29 @@ pub enum Work {
     BindWindow,
     /// A window is invalid.
     LocalInvalidate {
-        /// Its memory; `None` if the key named no window any more (for instance, the peer had invalidated it).
+        /// The memory of the window; `None` if the key named no window any more (for instance, because the peer had
+        /// invalidated it).
         memory: Option<WindowMemory>,
     },
     /// A Receive.
     Receive {
-        /// The memory in order. With success, [`len`](Self::Receive::len) bytes of it are the message; pooled Receives
-        /// that were flushed give back none.
+        /// The memory in order. On success, its first [`len`](Self::Receive::len) bytes are the message. Pooled
+        /// Receives that were flushed give back none.
         buffers: Vec<Buffer>,
         /// Length of the message.
         len: usize,
-        /// The window of ours that the message invalidated, with its memory. The same care as for `LocalInvalidate` was taken:
-        /// queued Read Responses of it have left before the message is delivered (a timer of the provider bounds the wait).
+        /// The window of ours that the message invalidated, with its memory. Queued Read Responses of the window have
+        /// left before the message is delivered, as with `LocalInvalidate` (a timer of the provider bounds the wait).
         invalidated: Option<(Key, WindowMemory)>,
-        /// The peer asked for a solicited event.
+        /// Whether the peer asked for a solicited event.
         solicited: bool,
     },
-    /// The connection ended while this window, bound or reserved, was valid; it no longer is. Not the end of a posted
-    /// request: the id means nothing.
+    /// The connection ended while this window, bound or reserved, was valid; it no longer is. This is not the end of a
+    /// posted request: the id has no meaning.
     WindowFlushed {
-        /// The window.
+        /// The key of the window.
         key: Key,
-        /// Its memory.
+        /// The memory of the window.
         memory: WindowMemory,
     },
 }

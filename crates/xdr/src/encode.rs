@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::{Encode, EncodeError, Piece, Stream, pad_len, padded_len};
 
-/// Longest payload, in bytes, that is copied into the inline run if it isn't DDP-eligible: an entry of its own in a
+/// Longest payload, in bytes, that is copied into the inline run if it isn't DDP-eligible. An entry of its own in a
 /// gather list would cost more than the copy.
 pub const INLINE_COPY_MAX: usize = 1024;
 

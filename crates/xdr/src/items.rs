@@ -1,7 +1,7 @@
 //! The traits of types that can be encoded and decoded, and their implementations for basic types.
 //!
-//! An item with its length in front (opaque data, strings, arrays) implements [`Counted`] instead of [`Encode`] and
-//! [`Decode`]: without a maximum it cannot be read or written.
+//! Opaque data, strings and arrays have their length in front. They implement [`Counted`] instead of [`Encode`] and
+//! [`Decode`]: without a maximum they cannot be read or written.
 
 use bytes::Bytes;
 

@@ -6,43 +6,44 @@ use std::task::Waker;
 
 use super::MIN_CLASS;
 
-/// Tells apart the fair shares of a pool; `None`: whether a task may have room does not depend on its share.
+/// Identifies a fair share of a pool; `None` if the limit of a task does not depend on its share.
 pub(super) type ShareId = Option<usize>;
 
-/// Tasks that this pool's limit, not that of the whole, kept from having memory when they asked.
+/// Tasks that found too little memory by this pool's limit, and not by that of the whole.
 ///
-/// Room goes to those that came first, as far as it is enough for them. Whether a fair share may have it is known when one of its tasks has
-/// come. So one is woken at a time, and if it came in vain, no other of that share that wants as much. Memory that returns thus
-/// costs a wake for each task that it serves, and one for each such share and size, however many wait.
+/// Memory goes to the tasks that came first, as far as it is enough for them. Whether a fair share may have it is known
+/// only when one of its tasks has come. So one task of a share is woken at a time. If it came in vain, no other task of
+/// that share is woken that wants as much. Memory that returns thus costs a wake for each task that it serves, and one
+/// for each such share and size, however many wait.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    /// The number of the next to come.
+    /// The number of the next task.
     next: u64,
-    /// Room that those who were woken have not come for.
+    /// Bytes offered to woken tasks that have not come yet.
     offered: usize,
     places: HashMap<u64, Waiting>,
-    /// Those that were offered nothing: by share, room and number.
+    /// Wakers of tasks without an offer, by share, size and number.
     unserved: HashMap<ShareId, BTreeMap<usize, BTreeMap<u64, Waker>>>,
     fair: HashMap<usize, Standing>,
 }
 
-/// What is known of a fair share of which tasks wait.
+/// State of a fair share with waiting tasks.
 #[derive(Debug, Default)]
 struct Standing {
     /// Tasks in line.
     tasks: usize,
-    /// One of them was woken and has not come.
+    /// Whether one of them was woken and has not come.
     asked: bool,
-    /// The least room that was refused since memory came back last.
+    /// The least number of bytes refused since memory last came back.
     refused: Option<usize>,
 }
 
-/// A task that waits.
+/// A waiting task.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     share: ShareId,
     room: usize,
-    /// It was woken, since there was so much room.
+    /// Whether the task was woken with an offer of its bytes.
     offered: bool,
 }
 
@@ -78,13 +79,13 @@ impl Line {
         waker
     }
 
-    /// Memory has come back: what a share may have must be found out anew.
+    /// Forgets refusals after memory has come back: the limits of shares may have changed.
     pub(super) fn returned(&mut self) {
         self.fair.values_mut().for_each(|standing| standing.refused = None);
     }
 
-    /// Keeps the place of a task that came in vain. If its share was `refused`, the others of that share that want as much wait on.
-    /// Returns the wakers of tasks that are offered its room instead; `left` as for [`offer`](Self::offer).
+    /// Keeps the place of a task that came in vain. If its share was `refused`, other tasks of that share that want as
+    /// much wait on. Returns the wakers of tasks that get its offer instead; `left` as for [`offer`](Self::offer).
     #[must_use]
     pub(super) fn stay(
         &mut self,
@@ -106,12 +107,12 @@ impl Line {
         } else {
             Vec::new()
         };
-        // Behind the offer, which would be to this task again.
+        // After the offer, which could otherwise go to this task again.
         self.wait(number, waker.clone());
         woken
     }
 
-    /// Removes a task; returns whether it was offered anything.
+    /// Removes a task; returns whether it had an offer.
     pub(super) fn remove(&mut self, number: u64) -> bool {
         let Some(waiting) = self.places.remove(&number) else { return false };
         self.wait_no_more(number, waiting);
@@ -133,7 +134,7 @@ impl Line {
         self.fair.get_mut(&share?)
     }
 
-    /// A task that was woken has come, or will not.
+    /// Ends an offer: the woken task has come, or will not.
     fn came(&mut self, waiting: Waiting) {
         self.offered -= waiting.room;
         if let Some(standing) = self.standing(waiting.share) {
@@ -141,7 +142,7 @@ impl Line {
         }
     }
 
-    /// What a task of this share may want to be woken now.
+    /// Returns the bound of bytes that a task of this share may want to be woken now.
     fn most(&self, share: ShareId, left: usize) -> Bound<usize> {
         match share.and_then(|share| self.fair.get(&share)) {
             Some(Standing { asked: true, .. }) => Bound::Excluded(0),
@@ -150,8 +151,8 @@ impl Line {
         }
     }
 
-    /// Offers room to tasks in their order: of the `left` that nobody holds, what nobody was offered. Returns the wakers, to be called without
-    /// the lock.
+    /// Offers memory to tasks in their order: the `left` free bytes without those offered already. Returns the wakers,
+    /// to be called without the lock.
     #[must_use]
     pub(super) fn offer(&mut self, left: usize) -> Vec<Waker> {
         let mut woken = Vec::new();

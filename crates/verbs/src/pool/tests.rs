@@ -15,7 +15,7 @@ fn memory_is_reused_and_bounded() {
     assert_eq!(again.as_ptr(), address);
     drop((second, again));
     assert_eq!(domain.usage(), PoolUsage { in_use: 0, cached: 1 << 20, limit: 1 << 20 });
-    // Another class evicts what is cached rather than exceed the limit.
+    // A Buffer of another class evicts cached memory rather than exceed the limit.
     let whole = domain.allocate(1 << 20, 1).unwrap();
     assert_eq!(domain.usage(), PoolUsage { in_use: 1 << 20, cached: 0, limit: 1 << 20 });
     drop(whole);
@@ -65,7 +65,7 @@ fn a_waiting_task_is_woken_when_memory_returns() {
     assert!(wait.poll(&mut cx, 4096).is_ready());
 }
 
-/// Tasks that wait for so much each, in this order.
+/// Starts tasks that wait for these sizes, in this order.
 fn line(domain: &ProtectionDomain, rooms: &[usize]) -> Vec<(RoomWait, Arc<Count>, Waker)> {
     let waits = rooms.iter().map(|&room| {
         let (count, waker) = Count::new();
@@ -88,7 +88,7 @@ fn i6_of_a_share_that_may_have_no_more_one_task_comes_in_vain_and_not_all() {
     let held: Vec<_> = std::iter::from_fn(|| full.reserve(4096).ok()).collect();
     assert!(matches!(full.reserve(4096), Err(PoolExhausted::Unfair { .. })));
     let mut waits = line(&full, &[4096; 1000]);
-    // Too little for another one of theirs.
+    // Too little for another task of theirs.
     others.pop();
     let mut vain = 0;
     while let Some((wait, count, waker)) = waits.iter_mut().find(|(_, count, _)| count.get() > 0) {
@@ -97,7 +97,7 @@ fn i6_of_a_share_that_may_have_no_more_one_task_comes_in_vain_and_not_all() {
         assert!(wait.poll(&mut Context::from_waker(waker), 4096).is_pending());
     }
     assert_eq!(vain, 1, "tasks woken in vain");
-    // Enough for all of them, one after the other as each takes what it has come for.
+    // Enough for all of them, one after the other as each takes its memory.
     drop((others, held));
     let mut served = 0;
     let mut taken = Vec::new();
@@ -116,7 +116,7 @@ fn i6_of_a_share_that_may_have_no_more_one_task_comes_in_vain_and_not_all() {
 fn i6_memory_that_returns_wakes_those_it_is_enough_for_in_their_order() {
     let domain = ProtectionDomain::new(1 << 16);
     let mut held: Vec<_> = (0..16).map(|_| domain.reserve(4096).unwrap()).collect();
-    // A thousand wait for what one brings.
+    // A thousand tasks wait for memory that is enough for one.
     let mut waits = line(&domain, &[4096; 1000]);
     held.pop();
     assert_eq!(woken(&waits).iter().sum::<usize>(), 1);
@@ -124,7 +124,7 @@ fn i6_memory_that_returns_wakes_those_it_is_enough_for_in_their_order() {
     held.pop();
     held.pop();
     assert_eq!(woken(&waits)[..4], [1, 1, 1, 0]);
-    // Each has its offer until it comes; nobody else was woken for that.
+    // Each keeps its offer until it comes; no other task was woken for that memory.
     for (wait, _, waker) in &mut waits[..3] {
         assert!(wait.poll(&mut Context::from_waker(waker), 4096).is_ready());
         held.push(domain.reserve(4096).unwrap());
@@ -142,22 +142,22 @@ fn i6_no_wake_up_is_lost_with_the_one_that_was_woken() {
     let mut waits = line(&domain, &[1 << 15, 1 << 15, 1 << 15, 1 << 15, 1 << 12]);
     drop(held);
     assert_eq!(woken(&waits), [1, 1, 0, 0, 0]);
-    // It goes away before it comes.
+    // The woken task goes away before it comes.
     waits.remove(0);
     assert_eq!(woken(&waits), [1, 1, 0, 0]);
-    // It comes, and goes away without having taken anything.
+    // The task comes, and goes away without having taken anything.
     let (wait, _, waker) = &mut waits[0];
     assert!(wait.poll(&mut Context::from_waker(waker), 1 << 15).is_ready());
     wait.leave();
     assert_eq!(woken(&waits), [1, 1, 1, 0]);
-    // It comes in vain, since somebody else was faster: it keeps its place.
+    // The task comes in vain, since another was faster: it keeps its place.
     let fast = domain.reserve((1 << 15) + 1).unwrap();
     for (wait, _, waker) in &mut waits[1..3] {
         assert!(wait.poll(&mut Context::from_waker(waker), 1 << 15).is_pending());
     }
     drop(fast);
     assert_eq!(woken(&waits), [1, 2, 2, 0]);
-    // Less than that is enough for the last one, who does not wait behind them.
+    // Less memory is enough for the last task, which does not wait behind them.
     drop(waits.drain(..2));
     assert_eq!(woken(&waits), [2, 1]);
 }
@@ -170,13 +170,13 @@ fn i6_a_share_and_the_whole_have_one_line_each_and_nobody_sleeps_at_the_wrong_on
     let other = domain.reserve(1 << 13).unwrap();
     let mut at_share = line(&share, &[1 << 13, 1 << 12]);
     let at_whole = line(&domain, &[1 << 13]);
-    // The share has room again, and the whole has as much: who waits there comes first.
+    // The share has memory again, and the whole has as much: the first task at the share comes first.
     drop(own);
     assert_eq!((woken(&at_share), woken(&at_whole)), (vec![1, 0], vec![1]));
     let taken = domain.reserve(1 << 13).unwrap();
     let (wait, _, waker) = &mut at_share[0];
     assert!(wait.poll(&mut Context::from_waker(waker), 1 << 13).is_pending());
-    // It waits at the whole now, and so the next one at the share has its turn.
+    // That task waits at the whole now, so the next one at the share has its turn.
     assert_eq!(woken(&at_share), [1, 1]);
     let (wait, _, waker) = &mut at_share[1];
     assert!(wait.poll(&mut Context::from_waker(waker), 1 << 12).is_pending());
@@ -208,7 +208,7 @@ fn i3_reserved_room_is_there_when_the_domain_is_exhausted() {
 #[test]
 fn a_reserved_buffer_begins_where_it_was_asked_to() {
     let domain = ProtectionDomain::new(1 << 20);
-    // Memory that is reused too, and that of others is not mixed up with it.
+    // Memory is reused too, and memory of other alignments is not mixed up with it.
     for _ in 0..3 {
         for align in [1, 64, 1024, MAX_ALIGN] {
             let buffer = domain.reserve(9216).unwrap().aligned(align).into_buffer();
@@ -246,7 +246,7 @@ fn i6_a_share_is_bounded_and_leaves_the_rest_to_others() {
     let held: Vec<_> = (0..4).map(|_| greedy.reserve(4096).unwrap()).collect();
     assert!(matches!(greedy.reserve(1), Err(PoolExhausted::InUse { in_use: 16_384, limit: 16_384, .. })));
     assert!(matches!(greedy.clone().reserve(1), Err(PoolExhausted::InUse { .. })));
-    // What the share was refused is counted nowhere; what is left of the domain is there for others.
+    // Bytes that the share was refused are counted nowhere; the rest of the domain is there for others.
     assert_eq!((greedy.usage().in_use, domain.usage().in_use), (1 << 14, 1 << 14));
     let rest = (modest.allocate(1 << 15, 1).unwrap(), domain.allocate(1 << 14, 1).unwrap());
     assert_eq!(domain.usage().in_use, 1 << 16);
@@ -267,7 +267,7 @@ fn memory_of_a_share_is_reused_by_the_whole_domain() {
     assert_eq!((one.usage().cached, domain.usage().cached), (0, 1 << 14));
     let buffer = other.allocate(1 << 14, 64).unwrap();
     assert_eq!(buffer.as_ptr(), address);
-    // Buffers may outlive the handles of their domain, and parts of a Buffer each other.
+    // Buffers may outlive the handles of their domain, and parts of a Buffer may outlive each other.
     let mut head = one.allocate(1 << 15, 1).unwrap();
     let tail = head.split_off(100);
     let weak = one.downgrade();
@@ -290,7 +290,7 @@ fn a_task_that_waits_at_a_share_is_woken_by_what_it_lacks() {
     let others: Vec<_> = (0..3).map(|_| domain.allocate(1 << 14, 1).unwrap()).collect();
     let mut wait = share.wait();
     assert!(wait.poll(&mut cx, 1 << 14).is_pending());
-    // Room in the domain is no news for who has used up the share.
+    // Free memory of the domain does not wake a task whose share is used up.
     drop(others);
     assert_eq!(count.get(), 0);
     let others = domain.allocate((1 << 16) - (1 << 14), 1);
@@ -299,26 +299,26 @@ fn a_task_that_waits_at_a_share_is_woken_by_what_it_lacks() {
     drop(own);
     assert_eq!(count.get(), 1);
     assert!(wait.poll(&mut cx, 1 << 14).is_ready());
-    // Now the domain is what is used up.
+    // Now the domain is used up.
     let last = domain.allocate(1 << 14, 1).unwrap();
     assert!(wait.poll(&mut cx, 1 << 10).is_pending());
     drop(others.1);
     assert_eq!(count.get(), 2);
     assert!(wait.poll(&mut cx, 1 << 10).is_ready());
     drop((others.0, last));
-    // No waiting helps beyond the share's limit: `allocate` tells.
+    // Beyond the share's limit waiting does not help: `allocate` returns the error.
     assert!(wait.poll(&mut cx, (1 << 14) + 1).is_ready());
 }
 
 #[test]
 fn i6_no_number_of_fair_shares_takes_everything() {
     const KIB: usize = 1 << 10;
-    // With a limit of a quarter, n shares that take what they get have a 1 / (n + 3)th each.
+    // With a limit of a quarter, n shares that take all they get have a 1 / (n + 3)th each.
     for (count, each) in [(1, 1024), (2, 819), (4, 585), (10, 315), (61, 64)] {
         let domain = ProtectionDomain::new(4096 * KIB);
         let shares: Vec<_> = (0..count).map(|_| domain.fair_share(1024 * KIB, 0)).collect();
         let mut held: Vec<Vec<Reserved>> = (0..count).map(|_| Vec::new()).collect();
-        // In turns, so that nobody is early.
+        // In turns, so that no share is early.
         loop {
             let got: Vec<_> = shares.iter().map(|share| share.reserve(KIB).ok()).collect();
             if got.iter().all(Option::is_none) {
@@ -333,7 +333,7 @@ fn i6_no_number_of_fair_shares_takes_everything() {
             shares[0].reserve(KIB),
             Err(PoolExhausted::Unfair { .. } | PoolExhausted::InUse { .. })
         ));
-        // Another finds as much.
+        // Another share finds as much.
         let other = domain.fair_share(1024 * KIB, 0);
         let found = (0..each).map_while(|_| other.reserve(KIB).ok()).collect::<Vec<_>>().len();
         assert!(found * 10 >= each * 7, "{count}: {found} KiB of {each}");
@@ -358,7 +358,7 @@ fn a_task_that_waits_for_a_fairer_time_is_woken_by_others() {
     let domain = ProtectionDomain::new(1 << 16);
     let share = domain.fair_share(1 << 15, 0);
     let mut others: Vec<_> = (0..3).map(|_| domain.allocate(1 << 14, 1).unwrap()).collect();
-    // A quarter is left, and alone the share would have a half: it can have half of that quarter.
+    // A quarter is free, and alone the share could have a half: it can have half of that quarter.
     let own = share.allocate(1 << 13, 1).unwrap();
     let refused = share.allocate(1 << 10, 1).unwrap_err();
     assert_eq!(refused, PoolExhausted::Unfair { requested: 1 << 10, held: 1 << 13, left: 1 << 13 });
@@ -402,7 +402,7 @@ fn i3_room_that_a_share_keeps_is_there_again_when_the_domain_is_exhausted() {
     let others: Vec<_> = std::iter::from_fn(|| domain.allocate(4096, 1).ok()).collect();
     assert_eq!((held.len(), others.len()), (3, 13));
     drop(held);
-    // Two are kept; the third is for anybody.
+    // Memory of two Buffers stays with the share; that of the third is for any user.
     assert_eq!((share.usage().in_use, domain.usage().in_use), (0, 15 << 12));
     let third = domain.allocate(4096, 1).unwrap();
     assert!(domain.allocate(1, 1).is_err());
@@ -417,7 +417,7 @@ fn i3_room_that_a_share_keeps_is_there_again_when_the_domain_is_exhausted() {
     let mut cx_of_kept = Context::from_waker(&waker_of_kept);
     assert!(share.poll_kept(&mut cx_of_kept, 4096).is_pending());
     assert!(share.poll_kept(&mut cx_of_kept, 4096).is_pending());
-    // The share keeps no more than that, of whatever size its Buffers are.
+    // The share keeps no more than that, whatever the size of its Buffers.
     share.keep(1 << 12);
     drop(again);
     assert_eq!((count.get(), kept.get()), (1, 1));
@@ -443,7 +443,7 @@ fn kept_room_goes_back_with_the_share() {
         let (first, second) = (share.allocate(1 << 14, 1).unwrap(), share.allocate(1 << 13, 1).unwrap());
         drop(first);
         assert_eq!(domain.usage().in_use, 3 << 13);
-        // Kept room counts as held by the share.
+        // Kept memory counts as held by the share.
         let more = share.share(1 << 14).allocate(1 << 14, 1);
         assert_eq!((more.is_ok(), domain.usage().in_use), (true, 3 << 13));
         drop(more);
@@ -458,7 +458,7 @@ fn kept_room_goes_back_with_the_share() {
         }
         assert_eq!(domain.usage().in_use, 0);
     }
-    // No share, nothing to keep it from.
+    // A domain that is no share keeps nothing.
     domain.keep(1 << 16);
     drop(domain.allocate(1 << 16, 1).unwrap());
     assert_eq!(domain.usage().in_use, 0);

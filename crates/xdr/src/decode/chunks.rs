@@ -2,7 +2,7 @@
 //!
 //! Two sources have different rules. A *Read chunk* has a position in the unreduced stream; it must meet an eligible
 //! item exactly there (RFC 8166 §3.4.5). *Write chunks* have no position. Eligible results take them in the order of
-//! the Write list, and a requester that offered a chunk must find the result in it (RFC 8166 §4.3.2).
+//! the Write list. A requester that offered a chunk must find the result in it (RFC 8166 §4.3.2).
 
 use std::collections::VecDeque;
 
