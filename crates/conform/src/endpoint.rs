@@ -1,10 +1,10 @@
-//! A queue pair driven by hand: Receives, windows, and any bytes in a Send.
+//! A directly driven queue pair: Receives, windows, and any bytes in a Send.
 //!
-//! *Who owns which buffer.* A window's memory is with the queue pair until it is taken back ([`Endpoint::take_back`]), by a
-//! local invalidation, or because the peer or the end of the connection invalidated it.
+//! *Buffers.* A window's memory is with the queue pair until it is taken back ([`Endpoint::take_back`]). That needs a
+//! local invalidation, one by the peer, or the end of the connection.
 //!
-//! *What happens on error.* A request that is refused because the connection has ended is dropped: the end shows at the next
-//! wait, which is where rows look for it.
+//! *Errors.* A request that is refused because the connection has ended is dropped: the next wait reports the end, and
+//! rows check there.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -21,47 +21,47 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// Memory of one connection, in bytes.
 const MEMORY: usize = 64 << 20;
-/// RDMA Reads in flight, each way.
+/// Maximum number of RDMA Reads in flight, in each direction.
 const READS: u16 = 16;
-/// Entries of the queues.
+/// Number of entries of the queues.
 const QUEUE: usize = 1024;
-/// Messages that wait to be looked at; beyond that a peer that never stops gets no more Receives.
+/// Maximum number of messages that wait to be handled; beyond it a peer that never stops gets no more Receives.
 const MAX_ARRIVED: usize = 2048;
-/// How long an orderly end may take.
+/// Maximum time of a graceful end.
 const CLOSE: Duration = Duration::from_secs(2);
 
 /// A message of the peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrived {
     pub(crate) bytes: Bytes,
-    /// The window of ours that it invalidated.
+    /// The window of ours that the message invalidated.
     pub(crate) invalidated: Option<u32>,
 }
 
-/// What a wait for a message came to.
+/// Result of a wait for a message.
 #[derive(Clone, Debug)]
 pub(crate) enum Next {
     Message(Arrived),
-    /// Nothing within the time.
+    /// No message within the time.
     Silence,
     /// The connection has ended, with the reason.
     Closed(String),
 }
 
-/// See the module's introduction.
+/// A directly driven connection; see the module.
 pub(crate) struct Endpoint {
     queue_pair: Box<dyn QueuePair>,
     next_id: u64,
     receive_len: usize,
     arrived: VecDeque<Arrived>,
     returned: Vec<(u32, WindowMemory)>,
-    /// Local invalidations under way.
+    /// Local invalidations in progress.
     closing: Vec<(WrId, u32)>,
     reads: Vec<(WrId, Status, Buffer)>,
     ended: Option<String>,
 }
 
-/// What both sides of the tester ask of a provider.
+/// Returns the parameters that the tester requires of a provider, in both roles.
 pub(crate) fn parameters(private_data: Bytes) -> ConnectParameters {
     ConnectParameters {
         private_data,
@@ -73,7 +73,7 @@ pub(crate) fn parameters(private_data: Bytes) -> ConnectParameters {
     }
 }
 
-/// A segment as a header names it.
+/// Returns a window as a segment of a header.
 pub(crate) fn segment(window: RemoteSegment) -> Segment {
     Segment { handle: window.key.0, length: window.length, offset: window.address }
 }
@@ -116,12 +116,12 @@ impl Endpoint {
 
     fn post(&mut self, request: WorkRequest) -> WrId {
         let id = self.id();
-        // See the module's introduction.
+        // The module describes errors.
         let _ = self.queue_pair.post(id, request);
         id
     }
 
-    /// Private data of the peer.
+    /// Returns the private data of the peer.
     pub(crate) fn peer_private_data(&self) -> Bytes {
         self.queue_pair.peer_private_data().clone()
     }
@@ -141,7 +141,7 @@ impl Endpoint {
         }));
     }
 
-    /// Writes into memory of the peer: as much as fits, from the front.
+    /// Writes into memory of the peer, from the front, as far as the targets reach.
     pub(crate) fn write(&mut self, data: Bytes, targets: &[Segment]) {
         if !data.is_empty() {
             self.post(WorkRequest::Write {
@@ -151,7 +151,7 @@ impl Endpoint {
         }
     }
 
-    /// Reads memory of the peer. `None` if it cannot be had.
+    /// Reads memory of the peer. `None` if the Read fails.
     pub(crate) async fn read(&mut self, sources: &[Segment], limit: Duration) -> Option<Bytes> {
         let length = |source: &Segment| usize::try_from(source.length).unwrap_or(usize::MAX);
         let len = sources.iter().map(length).fold(0, usize::saturating_add);
@@ -165,12 +165,12 @@ impl Endpoint {
         status.is_success().then(|| sink.freeze())
     }
 
-    /// Opens memory that the peer may read.
+    /// Opens memory for reading by the peer.
     pub(crate) fn readable(&mut self, data: Bytes) -> Segment {
         self.window(WindowMemory::Read(data))
     }
 
-    /// Opens memory that the peer may write, full of this byte.
+    /// Opens memory for writing by the peer, filled with this byte.
     pub(crate) fn writable(&mut self, len: usize, fill: u8) -> Segment {
         self.window(WindowMemory::Write(Buffer::adopt(vec![fill; len])))
     }
@@ -181,14 +181,14 @@ impl Endpoint {
                 self.post(WorkRequest::BindWindow { key: window.key });
                 segment(window)
             }
-            // The connection has ended; nobody will ask for this memory.
+            // The connection has ended; no row will ask for this memory.
             Err(error) => {
                 Segment { handle: 0, length: u32::try_from(error.memory.len()).unwrap_or(0), offset: 0 }
             }
         }
     }
 
-    /// Closes a window and gives its memory back: as the peer left it.
+    /// Closes a window and returns its memory, as the peer left it.
     pub(crate) async fn take_back(&mut self, window: &Segment, limit: Duration) -> Option<Bytes> {
         let handle = window.handle;
         if !self.returned.iter().any(|(key, _)| *key == handle) {
@@ -205,7 +205,7 @@ impl Endpoint {
         }
     }
 
-    /// Lets what was posted leave, as far as the link takes it.
+    /// Lets posted requests leave, as far as the link accepts them.
     pub(crate) async fn push(&mut self) {
         poll_fn(|cx| {
             while self.poll(cx) {}
@@ -214,13 +214,13 @@ impl Endpoint {
         .await;
     }
 
-    /// What has come and gone so far.
+    /// Returns the counters of the link so far.
     pub(crate) fn counters(&self) -> Counters {
         self.queue_pair.counters()
     }
 
-    /// Makes progress step by step until the counters say so. `false` if that is not seen within a time, or before a message comes or the
-    /// connection ends.
+    /// Makes progress step by step until the counters satisfy `shown`. Returns `false` after `limit`, and if a message
+    /// comes or the connection ends before.
     pub(crate) async fn shows(&mut self, shown: impl Fn(&Counters) -> bool, limit: Duration) -> bool {
         let seen = |endpoint: &mut Self| {
             let seen = shown(&endpoint.queue_pair.counters());
@@ -229,7 +229,7 @@ impl Endpoint {
         self.until(Instant::now() + limit, seen).await.unwrap_or(false)
     }
 
-    /// The next message, within a time.
+    /// Waits for the next message, at most for `limit`.
     pub(crate) async fn next(&mut self, limit: Duration) -> Next {
         match self.until(Instant::now() + limit, |endpoint| endpoint.arrived.pop_front()).await {
             Some(arrived) => Next::Message(arrived),
@@ -237,7 +237,7 @@ impl Endpoint {
         }
     }
 
-    /// The same for who waits for several connections.
+    /// Polls for the next message, for a caller that waits for several connections.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         loop {
             if let Some(arrived) = self.arrived.pop_front() {
@@ -252,12 +252,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether the connection has ended, as far as was seen.
+    /// Returns whether the connection is known to have ended.
     pub(crate) const fn has_ended(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// Waits for something until a time or the end of the connection.
+    /// Polls `ready` until it returns a value, the time is over or the connection ends.
     async fn until<T>(
         &mut self,
         deadline: Instant,
@@ -279,7 +279,7 @@ impl Endpoint {
         timeout_at(deadline, waited).await.ok().flatten()
     }
 
-    /// Makes progress; whether there was any.
+    /// Makes progress, and returns whether there was any.
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         if self.ended.is_some() {
             return false;
@@ -325,7 +325,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends the connection in order.
+    /// Ends the connection gracefully.
     pub(crate) async fn close(mut self) {
         self.queue_pair.disconnect();
         let end = poll_fn(|cx| {
@@ -336,13 +336,13 @@ impl Endpoint {
         let _ = timeout(CLOSE, end).await;
     }
 
-    /// Cuts the connection off after what was posted has left, as far as the link took it.
+    /// Cuts the connection off after the posted requests have left, as far as the link accepted them.
     pub(crate) async fn cut(mut self) {
         self.push().await;
         self.abort().await;
     }
 
-    /// Cuts the connection off where it is.
+    /// Cuts the connection off at once.
     pub(crate) async fn abort(mut self) {
         self.queue_pair.abort();
         self.push().await;

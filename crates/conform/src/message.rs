@@ -1,7 +1,7 @@
-//! Messages put together by hand, and what an answer says.
+//! Messages built word by word, and the decoding of answers.
 //!
-//! Nothing is owned but bytes. What a peer sent is decoded with bounds; what does not decode is [`Reaction::Odd`], with the
-//! reason.
+//! This module owns only bytes. Messages of a peer are decoded with bounds; a message that does not decode is
+//! [`Reaction::Odd`], with the reason.
 
 use std::fmt;
 
@@ -20,12 +20,12 @@ pub(crate) const RDMA_ERROR: u32 = 4;
 /// `rdma_err` (RFC 8166 §4.5).
 pub(crate) const ERR_VERS: u32 = 1;
 pub(crate) const ERR_CHUNK: u32 = 2;
-/// An RDMA_MSG header with three absent lists (RFC 8166 §4.5).
+/// Length of an RDMA_MSG header with three absent lists, in bytes (RFC 8166 §4.5).
 pub(crate) const LEAST_HEADER: usize = 28;
-/// Most bytes of the body of a credential or verifier (RFC 5531 §8.2).
+/// Maximum length of the body of a credential or verifier, in bytes (RFC 5531 §8.2).
 const MAX_AUTH: usize = 400;
 
-/// Bytes put together by hand, in the order of XDR.
+/// XDR bytes that are built item by item.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Words(Vec<u8>);
 
@@ -49,7 +49,7 @@ impl Words {
         self
     }
 
-    /// Length, bytes, pad.
+    /// Appends length, bytes and pad.
     pub(crate) fn opaque(self, bytes: &[u8]) -> Self {
         let mut words = self.words(&[u32_of(bytes.len())]).bytes(bytes);
         words.0.resize(words.0.len().next_multiple_of(4), 0);
@@ -65,12 +65,12 @@ impl Words {
     }
 }
 
-/// Lengths here are of memory that the tester allocated.
+/// Converts a length. Lengths here are of memory that the tester allocated.
 pub(crate) fn u32_of(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// A header with these lists and this payload behind it.
+/// Returns a header with these lists and this payload behind it.
 pub(crate) fn message(xid: u32, credit: u32, procedure: u32, lists: ChunkLists, payload: &[u8]) -> Bytes {
     let body = if procedure == RDMA_NOMSG { Body::NoMessage(lists) } else { Body::Message(lists) };
     let mut out = BytesMut::new();
@@ -79,7 +79,7 @@ pub(crate) fn message(xid: u32, credit: u32, procedure: u32, lists: ChunkLists, 
     out.freeze()
 }
 
-/// Which program and as whom.
+/// Program and credential of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Rpc {
     pub(crate) program: u32,
@@ -89,7 +89,7 @@ pub(crate) struct Rpc {
 }
 
 impl Rpc {
-    /// The head of a Call (RFC 5531 §9).
+    /// Returns the head of a Call (RFC 5531 §9).
     pub(crate) fn call(&self, xid: u32, procedure: u32) -> Words {
         let (flavor, body) = &self.credential;
         Words::new()
@@ -99,12 +99,12 @@ impl Rpc {
     }
 }
 
-/// The body of an AUTH_SYS credential (RFC 5531, Appendix A).
+/// Returns an AUTH_SYS credential and its body (RFC 5531, Appendix A).
 pub(crate) fn auth_sys(uid: u32, gid: u32) -> (u32, Bytes) {
     (1, Words::new().words(&[0]).opaque(b"rpcrdma-conform").words(&[uid, gid, 0]).finish())
 }
 
-/// How an RPC call ended, for the RPC layer (RFC 5531 §9).
+/// Result of an RPC call for the RPC layer (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RpcEnd {
     Success,
@@ -130,7 +130,7 @@ impl fmt::Display for RpcEnd {
     }
 }
 
-/// Decodes the head of an RPC reply; what follows are the results.
+/// Decodes the head of an RPC reply; the results follow.
 pub(crate) fn rpc_reply(xid: u32, payload: Bytes) -> Result<(RpcEnd, Decoder), String> {
     let mut decoder = Decoder::new(payload);
     let end = rpc_end(xid, &mut decoder)?;
@@ -165,12 +165,12 @@ fn rpc_end(xid: u32, decoder: &mut Decoder) -> Result<RpcEnd, String> {
     })
 }
 
-/// What a peer made of a message.
+/// Reaction of a peer to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reaction {
-    /// It said nothing.
+    /// The peer stayed silent.
     Nothing,
-    /// It ended the connection.
+    /// The peer ended the connection.
     Closed,
     /// RDMA_ERROR with ERR_CHUNK.
     ErrChunk,
@@ -178,7 +178,7 @@ pub(crate) enum Reaction {
     ErrVers { low: u32, high: u32, version: u32 },
     /// An RPC reply.
     Reply(RpcEnd),
-    /// Something that fits nowhere.
+    /// An unexpected message.
     Odd(String),
 }
 
@@ -195,7 +195,7 @@ impl fmt::Display for Reaction {
     }
 }
 
-/// The kinds of [`Reaction`] that a row names.
+/// The kinds of [`Reaction`] in the expectation of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Nothing,
@@ -204,7 +204,7 @@ pub(crate) enum Kind {
     ErrVers,
     Success,
     GarbageArguments,
-    /// Any RPC reply that says that the call was not carried out.
+    /// Any RPC reply with the status that the call was not executed.
     Refused,
 }
 
@@ -223,23 +223,23 @@ impl Reaction {
     }
 }
 
-/// A message that is an answer to `xid`, with its header if it has lists.
+/// An answer to `xid`, with its header if it has lists.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) reaction: Reaction,
     pub(crate) header: Option<Header>,
-    /// What follows the header.
+    /// The bytes that follow the header.
     pub(crate) payload: Bytes,
-    /// All of it, if there was a message.
+    /// All bytes of the message, if there was one.
     pub(crate) bytes: Option<Bytes>,
 }
 
-/// Whether a message carries this XID.
+/// Returns whether a message carries this XID.
 pub(crate) fn is_for(bytes: &[u8], xid: u32) -> bool {
     bytes.get(..4) == Some(&xid.to_be_bytes()[..])
 }
 
-/// Says what an answer to `xid` is.
+/// Decodes an answer to `xid`.
 pub(crate) fn answer(bytes: &Bytes, xid: u32) -> Answer {
     let odd = |what: String| Answer {
         reaction: Reaction::Odd(what),
@@ -261,7 +261,7 @@ pub(crate) fn answer(bytes: &Bytes, xid: u32) -> Answer {
             Reaction::ErrVers { low: *low, high: *high, version: header.version }
         }
         Body::Done => Reaction::Odd("an RDMA_DONE".into()),
-        // Not in the bytes of Version One.
+        // This body does not exist in Version One.
         Body::Error(_)
         | Body::Exchange(_)
         | Body::Middle { .. }
@@ -280,7 +280,7 @@ pub(crate) fn answer(bytes: &Bytes, xid: u32) -> Answer {
             Ok((end, _)) => Reaction::Reply(end),
             Err(what) => Reaction::Odd(what),
         },
-        // Its payload is in the Reply chunk; whoever offered one looks there.
+        // Its payload is in the Reply chunk; rows that offer one look there.
         Body::NoMessage(_) => Reaction::Odd("an RDMA_NOMSG".into()),
     };
     Answer { reaction, header: Some(header), payload, bytes: Some(bytes.clone()) }

@@ -1,21 +1,21 @@
 //! Rows, verdicts and tables.
 //!
-//! A row is a named case with a section number, what is sent and what is expected of the peer. [`Rule`] says how binding the
-//! expectation is, [`Verdict`] what came of it.
+//! A row is a named case with a section number, an action and an expectation. [`Rule`] states how binding the
+//! expectation is, [`Verdict`] the result.
 
 use std::fmt::{self, Write};
 
 use serde::Serialize;
 
-/// How binding a row is, by the wording of its section.
+/// The obligation of a row, by the wording of its section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// The text says MUST, or every peer has to understand the form: anything else is a failure.
+    /// The text says MUST, or every peer has to understand the form: any other behaviour is a failure.
     Required,
-    /// The text says SHOULD: anything else that harms nobody differs.
+    /// The text says SHOULD: any other harmless behaviour differs.
     Recommended,
-    /// The text leaves it to the peer, within bounds that the row names.
+    /// The text leaves the behaviour to the peer, within bounds that the row names.
     Choice,
 }
 
@@ -29,17 +29,17 @@ impl fmt::Display for Rule {
     }
 }
 
-/// What came of a row.
+/// Result of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// As expected.
     Pass,
-    /// Not what the text recommends, but nobody is harmed.
+    /// Not as the text recommends, but harmless.
     Differs,
-    /// Against the text, or the peer was harmed.
+    /// Against the text, or harm to the peer.
     Fail,
-    /// The row could not be tried; what was seen says why.
+    /// The row could not be tested; [`RowReport::seen`] gives the reason.
     NotApplicable,
 }
 
@@ -54,55 +54,55 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Why a row did not pass.
+/// Reason why a row did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     pub(crate) verdict: Verdict,
     pub(crate) seen: String,
 }
 
-/// A failure, with what was seen.
+/// Returns a failure, with the observation.
 pub(crate) fn fail(seen: impl Into<String>) -> Wrong {
     Wrong { verdict: Verdict::Fail, seen: seen.into() }
 }
 
-/// Something that harms nobody, with what was seen.
+/// Returns a harmless difference, with the observation.
 pub(crate) fn differs(seen: impl Into<String>) -> Wrong {
     Wrong { verdict: Verdict::Differs, seen: seen.into() }
 }
 
-/// A row that could not be tried, with the reason.
+/// Returns the result of a row that could not be tested, with the reason.
 pub(crate) fn not_applicable(why: impl Into<String>) -> Wrong {
     Wrong { verdict: Verdict::NotApplicable, seen: why.into() }
 }
 
-/// What a row saw, or why it did not pass.
+/// Observation of a row, or the reason why it did not pass.
 pub(crate) type Outcome = Result<String, Wrong>;
 
-/// The parts of a row that do not change.
+/// The constant parts of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RowInfo {
-    /// Its name, for `--filter` and for tables.
+    /// Name of the row, for `--filter` and for tables.
     pub name: &'static str,
-    /// Where the expectation is written.
+    /// Section with the expectation.
     pub section: &'static str,
-    /// How binding it is.
+    /// Obligation by the section.
     pub rule: Rule,
-    /// What is sent or done.
+    /// Message or action of the tester.
     pub sends: &'static str,
-    /// What is expected.
+    /// Expected behaviour of the peer.
     pub expects: &'static str,
 }
 
-/// A row that was tried.
+/// Result of a tested row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RowReport {
-    /// The row.
+    /// The tested row.
     #[serde(flatten)]
     pub row: RowInfo,
-    /// What came of it.
+    /// Verdict of the row.
     pub verdict: Verdict,
-    /// What was seen.
+    /// Observed behaviour of the peer.
     pub seen: String,
 }
 
@@ -115,27 +115,27 @@ impl RowReport {
     }
 }
 
-/// All rows that were tried.
+/// Results of all tested rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// In the order of the table.
+    /// Results in the order of the table.
     pub rows: Vec<RowReport>,
 }
 
 impl Report {
-    /// Rows with this verdict.
+    /// Returns the number of rows with this verdict.
     #[must_use]
     pub fn count(&self, verdict: Verdict) -> usize {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 
-    /// Whether no row failed.
+    /// Returns whether no row failed.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.count(Verdict::Fail) == 0
     }
 
-    /// The table as Markdown, one line a row.
+    /// Returns the table as Markdown, with one line for each row.
     #[must_use]
     pub fn table(&self) -> String {
         let cells: Vec<[String; 6]> = self
@@ -155,7 +155,7 @@ impl Report {
         table(["verdict", "row", "section", "rule", "expected", "seen"], &cells)
     }
 
-    /// How many rows had which verdict, in one line.
+    /// Returns the number of rows for each verdict, in one line.
     #[must_use]
     pub fn summary(&self) -> String {
         format!(
@@ -169,7 +169,7 @@ impl Report {
     }
 }
 
-/// Rows that were not tried, as Markdown.
+/// Returns untested rows as Markdown.
 #[must_use]
 pub fn list(rows: &[RowInfo]) -> String {
     let cells: Vec<[String; 5]> = rows
@@ -202,7 +202,7 @@ fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     out
 }
 
-/// What came from a peer may hold anything; a cell holds no bar and no control character.
+/// Returns a cell without bars and control characters: strings of a peer may contain any.
 fn printable(cell: &str) -> String {
     cell.chars()
         .map(|c| {

@@ -1,4 +1,4 @@
-//! The rows against clients: green on our own, red on one that has the fault that the row is about.
+//! The rows against clients: our own client passes, and a client with the corresponding fault fails.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -41,15 +41,15 @@ impl Drop for Caller {
     }
 }
 
-/// Calls that our client has to make at once.
+/// Calls that our client makes at once.
 const AT_ONCE: usize = 3;
 
-/// Our client, on which several callers call NULL, READ, READDIR and WRITE in turn, whatever becomes of them.
+/// Runs our client with several callers that call NULL, READ, READDIR and WRITE in turn, whatever the results are.
 fn caller(connector: Arc<dyn Connector>, address: SocketAddr, at_once: usize) -> Caller {
     let mut config = ClientConfig::default();
     config.protocol.timeouts.call = Duration::from_secs(2);
     let task = tokio::spawn(async move {
-        // A faulty one may not even get so far.
+        // A faulty client may fail earlier.
         let Ok(client) = Client::rdma(connector, address, config).await else { return };
         let mut callers = JoinSet::new();
         for first in 0..at_once {
@@ -80,7 +80,7 @@ async fn calls(client: Client, first: usize) {
             Call::new(100_003, 3, 6).arguments(read).results(200).sink(Sink::Pool(20_000)),
             Call::new(100_003, 3, 16).arguments(list).results(8192),
             Call::new(100_003, 3, 7).arguments(write).results(200),
-            // Inline where the server takes that much.
+            // Inline if the server accepts that length.
             Call::new(100_003, 3, 7).arguments(short).results(200),
         ];
         calls.rotate_left(first);
@@ -155,7 +155,7 @@ async fn without_a_client_every_row_fails() {
     assert_eq!(report.count(Verdict::Fail), rows().len(), "{report:#?}");
 }
 
-/// The first message on a connection: where a row begins with a bad one.
+/// Returns whether this is the first message of a connection, where a row begins with a bad one.
 fn first(seen: &Seen, _: &[u8]) -> bool {
     seen.count == 1
 }
@@ -177,12 +177,12 @@ fn has_reply(_: &Seen, bytes: &[u8]) -> bool {
 /// Private data of a server that takes 4096 bytes (RFC 8797 §4).
 const SAYS_4096: Bytes = Bytes::from_static(&[0xf6, 0xab, 0x0e, 0x18, 1, 0, 3, 3]);
 
-/// RDMA_ERROR with this code.
+/// Returns whether a message is an RDMA_ERROR with this code.
 fn is_error(bytes: &[u8], code: u32) -> bool {
     word(bytes, 3) == 4 && word(bytes, 4) == code
 }
 
-/// Faults for each row: what the row is there to find, and what it says then.
+/// Faults for each row, with the words of the report.
 static FAULTS: &[(&str, Fault, &str)] = &[
     ("reply-inline", Fault::Sends(|_, m| *m = set(m, 0, word(m, 0) ^ 1)), "in front of XID"),
     (
@@ -192,7 +192,7 @@ static FAULTS: &[(&str, Fault, &str)] = &[
     ),
     ("first-flight", Fault::Doubles, "over the grant"),
     ("grant-one", Fault::On(|_, m| word(m, 2) == 1, Act::Rewrite(|m| set(m, 2, 32))), "over the grant"),
-    // Believes the 0.
+    // Accepts the 0 as it is.
     ("grant-zero", Fault::On(|_, m| word(m, 2) == 0, Act::Die), "no call within"),
     ("grant-falls", Fault::On(|_, m| word(m, 2) == 4, Act::Die), "a grant of 4: the client makes no call"),
     ("grant-all", Fault::On(|_, m| word(m, 2) == u32::MAX, Act::Die), "no call within"),
@@ -297,7 +297,7 @@ async fn every_row_is_red_on_its_faulty_client() {
     assert!(green.is_empty(), "{green:#?}");
 }
 
-/// `docs/conform.md` has the table of a run in which all passed: of the rows that there are.
+/// `docs/conform.md` has the table of a run in which all rows passed. It must list the present rows.
 #[test]
 fn the_page_shows_every_row() {
     let page = include_str!("../../../docs/conform.md");

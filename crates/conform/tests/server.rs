@@ -1,4 +1,4 @@
-//! The rows against servers: green on our own, red on one that has the fault that the row is about.
+//! The rows against servers: our own server passes, and a server with the corresponding fault fails.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -98,7 +98,7 @@ async fn the_end_of_the_connection_after_the_right_answer_differs() {
     assert!(report.rows[0].seen.contains("ERR_VERS 1-1, then the connection is closed"), "{report:?}");
 }
 
-/// Where silence and answers are allowed, an answer is taken whenever it comes.
+/// Where silence and answers are allowed, a late answer is accepted too.
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_of_an_allowed_kind_is_noted() {
     let late = Fault::On(odd, Act::LateErrChunk);
@@ -109,7 +109,7 @@ async fn a_late_answer_of_an_allowed_kind_is_noted() {
     assert_eq!(report.rows[0].verdict, Verdict::Fail, "{report:?}");
 }
 
-/// RPC numbers of a call that is inline.
+/// Returns the RPC numbers of an inline call.
 fn procedure(bytes: &[u8]) -> Option<(u32, u32)> {
     let (message, _, payload) = lists(bytes)?;
     (message && payload.len() >= 24).then(|| (word(payload, 3), word(payload, 5)))
@@ -126,7 +126,8 @@ fn reads(bytes: &[u8]) -> Vec<ReadSegment> {
     lists(bytes).map(|(_, lists, _)| lists.read).unwrap_or_default()
 }
 
-/// Not what the tester sends between rows: a NULL call of Version One without chunks, whole.
+/// Returns whether this is any message but the complete NULL call of Version One without chunks, which the tester sends
+/// between rows.
 fn odd(_: &Seen, bytes: &[u8]) -> bool {
     bytes.len() != 68
         || [1, 3, 4, 5, 6].iter().any(|at| word(bytes, *at) != u32::from(*at == 1))
@@ -141,10 +142,10 @@ fn set(bytes: &mut [u8], index: usize, value: u32) {
 const SUCCESS: Act = Act::Reply(0);
 const GARBAGE: Act = Act::Reply(4);
 
-/// Faults for each row: what the row is there to find, and what it says then.
+/// Faults for each row, with the words of the report.
 static FAULTS: &[(&str, Fault, &str)] = &[
     ("null-inline", Fault::On(|_, _| true, GARBAGE), "a reply GARBAGE_ARGS"),
-    // illumos once looked at the first entry only; here at none.
+    // illumos once checked only the first entry; this peer checks none.
     ("position-zero-one", Fault::On(|_, m| reads(m).len() == 1, Act::ErrChunk), "ERR_CHUNK"),
     (
         "position-zero-many",
@@ -301,7 +302,7 @@ static FAULTS: &[(&str, Fault, &str)] = &[
         "ERR_CHUNK",
     ),
     ("first-flight", Fault::Sends(|_, m| set(m, 2, 0)), "a NULL call: a reply that grants 0 credits"),
-    // Grants what is asked for.
+    // Grants the requested number.
     ("request-zero", Fault::Sends(|seen, m| set(m, 2, seen.credit)), "a reply that grants 0 credits"),
     (
         "request-one",
@@ -353,7 +354,7 @@ static FAULTS: &[(&str, Fault, &str)] = &[
         }),
         "asked for a reply beyond 1024 bytes, without a Reply chunk: reply SUCCESS",
     ),
-    // Looks only at the front.
+    // Checks only the front.
     (
         "private-data-embedded",
         Fault::PrivateData(|data| (!data.starts_with(&[0xf6, 0xf6])).then(|| data.clone())),
@@ -448,11 +449,11 @@ static FAULTS: &[(&str, Fault, &str)] = &[
     ("unanswered-read", Fault::StallsOnReads, "no connection"),
 ];
 
-/// What is bearable, or what the text leaves open, and does not fail.
+/// Faults that are tolerable, or that the text leaves open, and that do not fail.
 static BEARABLE: &[(&str, Verdict, Fault)] = &[
     // RFC 8166 §4.5.1 against §4.2.4.
     ("error-other-version", Verdict::Pass, Fault::On(|_, m| word(m, 1) == 9, Act::ErrVers(1, 1))),
-    // The right answer, and other calls have to be sent again.
+    // The right answer, but other calls have to be sent again.
     ("position-beyond", Verdict::Differs, Fault::On(odd, Act::ErrChunkAndEnd)),
     ("discriminators", Verdict::Differs, Fault::On(odd, Act::ErrChunkAndEnd)),
     ("position-zero-in-msg", Verdict::Differs, Fault::On(odd, SUCCESS)),
@@ -463,7 +464,7 @@ static BEARABLE: &[(&str, Verdict, Fault)] = &[
         Verdict::Differs,
         Fault::On(|_, m| reads(m).iter().any(|s| s.segment.length == 1600), SUCCESS),
     ),
-    // Forms that RFC 8166 §4.3.2 tells a client not to use.
+    // Forms that RFC 8166 §4.3.2 forbids to clients.
     (
         "write-chunk-empty",
         Verdict::Pass,
@@ -478,7 +479,7 @@ static BEARABLE: &[(&str, Verdict, Fault)] = &[
         Fault::On(|_, m| lists(m).is_some_and(|(_, l, _)| l.write.len() == 2), Act::ErrChunk),
     ),
     ("position-unaligned", Verdict::Pass, Fault::On(odd, GARBAGE)),
-    // The XID of the payload is not looked at.
+    // The XID of the payload is ignored.
     ("xid-mismatch", Verdict::Pass, Fault::On(odd, SUCCESS)),
     // Memory behind the data, besides its pad.
     ("write-chunk-roomy", Verdict::Differs, Fault::WritesMore(&[7; 64])),
@@ -495,7 +496,7 @@ async fn what_is_bearable_does_not_fail() {
     }
 }
 
-/// A READ of 2000 bytes.
+/// Returns whether this is a READ of 2000 bytes.
 fn odd_read(bytes: &[u8]) -> bool {
     bytes.ends_with(&2000_u32.to_be_bytes())
 }
@@ -530,7 +531,7 @@ async fn every_row_is_red_on_its_faulty_server() {
     assert!(green.is_empty(), "{green:#?}");
 }
 
-/// `docs/conform.md` has the table of a run in which all passed: of the rows that there are.
+/// `docs/conform.md` has the table of a run in which all rows passed. It must list the present rows.
 #[test]
 fn the_page_shows_every_row() {
     let page = include_str!("../../../docs/conform.md");

@@ -1,4 +1,5 @@
-//! Replies that no server sends: what a client has to discard (RFC 8166 §4.5), and what ends a call.
+//! Replies that no correct server sends: messages that a client has to discard (RFC 8166 §4.5), and errors that end a
+//! call.
 
 use std::time::Duration;
 
@@ -13,24 +14,24 @@ use crate::message::{
 };
 use crate::report::{Outcome, Wrong, differs, fail};
 
-/// A good reply to a NULL call, in whatever program.
+/// Returns a good reply to a NULL call of any program.
 fn null_reply(xid: u32) -> Words {
     accepted(xid, 0)
 }
 
-/// Pauses between messages of one row, in times of silence.
+/// Pauses between messages of one row, in units of the time of silence.
 const PAUSES: u32 = 20;
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
-/// What a client does while it is watched.
+/// Behaviour of a client that is watched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watched {
     Quiet,
-    /// It goes on to its next call, which is kept for who asks next.
+    /// It makes its next call, which is kept for the next row.
     Another,
 }
 
-/// Watches a client that may go on to its next call, for the time of silence, or keep quiet.
+/// Watches a client for the time of silence. The client may make its next call, or stay silent.
 async fn watch(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> Result<Watched, Wrong> {
     let deadline = Instant::now() + time;
     loop {
@@ -40,12 +41,12 @@ async fn watch(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> R
             Event::Connected => {}
             Event::Other(bytes) => return Err(fail(format!("{label}: {}", unasked(&bytes)))),
             Event::Ended(connection) if connection == call.connection => {
-                // Recovery by a new connection is allowed, silence is what the text says.
+                // The text requires silence; recovery by a new connection is also allowed.
                 let text = stage.goes_on(call).await?;
                 return Err(differs(format!("{label}: the client closes the connection; {text}")));
             }
             Event::Ended(_) => {}
-            // Another connection is another client's, or another thread's.
+            // A call on another connection comes from another client or thread.
             Event::Call(next) if next.connection != call.connection => stage.serve(&next).await,
             Event::Call(next) => {
                 stage.put_back(next);
@@ -55,7 +56,8 @@ async fn watch(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> R
     }
 }
 
-/// The client keeps quiet: no error, no other call. It has one credit: another call says that this one was completed.
+/// Expects the client to stay silent: no error, no other call. It has one credit, so another call means that this call
+/// was completed.
 async fn quiet(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> Result<(), Wrong> {
     match watch(stage, call, label, time).await? {
         Watched::Quiet => Ok(()),
@@ -63,7 +65,7 @@ async fn quiet(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> R
     }
 }
 
-/// Sends what has to be discarded, then the good reply, which still counts.
+/// Sends messages that the client has to discard, then the good reply, which still counts.
 async fn discarded(stage: &mut Stage, bad: impl Fn(&Call) -> Vec<(String, Bytes)>) -> Outcome {
     let call = stage.call().await?;
     let messages = bad(&call);
@@ -71,7 +73,7 @@ async fn discarded(stage: &mut Stage, bad: impl Fn(&Call) -> Vec<(String, Bytes)
     let labels: Vec<String> = messages.iter().map(|(label, _)| label.clone()).collect();
     for (label, bytes) in messages {
         stage.send(&call, bytes).await?;
-        // A client has Receives for the replies that it waits for: each is given the time to be posted again.
+        // A client has Receives for the replies that it waits for; it gets time to post each again.
         if count > 1 {
             let pause = (stage.silence / PAUSES).max(LEAST_PAUSE);
             quiet(stage, &call, &label, pause).await?;
@@ -89,12 +91,12 @@ fn one(label: &str, bytes: Bytes) -> Vec<(String, Bytes)> {
     vec![(label.into(), bytes)]
 }
 
-/// A message of Version One with these words behind the fixed part.
+/// Returns a message of Version One with these words behind the fixed part.
 fn raw(xid: u32, procedure: u32, words: &[u32]) -> Words {
     Words::new().words(&[xid, 1, ONE, procedure]).words(words)
 }
 
-/// The same with a good reply behind it.
+/// Returns such a message with a good reply behind it.
 fn raw_reply(xid: u32, procedure: u32, words: &[u32]) -> Bytes {
     raw(xid, procedure, words).bytes(&null_reply(xid).finish()).finish()
 }
@@ -115,8 +117,9 @@ pub(super) async fn err_vers(stage: &mut Stage) -> Outcome {
     ended(stage, |call| raw(call.xid, RDMA_ERROR, &[ERR_VERS, 2, 9]).finish()).await
 }
 
-/// RFC 5666 §4.2 let the version be any that the sender speaks, RFC 8166 §4.5 that of the call only: some clients end the call,
-/// others discard the message. These are told by the end of the connection.
+/// Answers with ERR_VERS under another version. By RFC 5666 §4.2 the version may be any that the sender speaks, by RFC
+/// 8166 §4.5 only that of the call. Some clients therefore end the call, others discard the message and then see the
+/// end of the connection.
 pub(super) async fn err_vers_other(stage: &mut Stage) -> Outcome {
     let call = stage.call().await?;
     let bytes = Words::new().words(&[call.xid, 2, ONE, RDMA_ERROR, ERR_VERS, 2, 2]).finish();
@@ -134,7 +137,7 @@ pub(super) async fn err_vers_other(stage: &mut Stage) -> Outcome {
 pub(super) async fn rpc_refused(stage: &mut Stage) -> Outcome {
     let mut text = String::new();
     for status in 1..=5 {
-        // PROG_MISMATCH has two words more.
+        // PROG_MISMATCH has two more words.
         let more: &[u32] = if status == 2 { &[1, 2] } else { &[] };
         let reply = |call: &Call| {
             let payload = accepted(call.xid, status).words(more).finish();
@@ -158,7 +161,7 @@ pub(super) async fn error_undecodable(stage: &mut Stage) -> Outcome {
     .await
 }
 
-/// An XID that no call has.
+/// Returns an XID that no call has.
 const fn other(xid: u32) -> u32 {
     xid.wrapping_add(0x4000_0000)
 }
@@ -171,7 +174,7 @@ pub(super) async fn reply_other_xid(stage: &mut Stage) -> Outcome {
     discarded(stage, |call| one("another XID", raw_reply(other(call.xid), RDMA_MSG, &[0, 0, 0]))).await
 }
 
-/// RFC 8166 §4.2.1 lets a receiver rely on either.
+/// Answers with an RPC reply whose XID differs from `rdma_xid`. By RFC 8166 §4.2.1 a receiver may rely on either XID.
 pub(super) async fn xid_mismatch(stage: &mut Stage) -> Outcome {
     let call = stage.call().await?;
     let bytes = raw(call.xid, RDMA_MSG, &[0, 0, 0]).bytes(&null_reply(other(call.xid)).finish()).finish();
@@ -180,8 +183,8 @@ pub(super) async fn xid_mismatch(stage: &mut Stage) -> Outcome {
     Ok(format!("{}; {text}", if discarded { "discarded" } else { "not discarded" }))
 }
 
-/// Sends bytes that a client may take for the answer or discard; then they are followed by the good reply. Whether they
-/// were discarded.
+/// Sends bytes that a client may accept as the answer or discard, then the good reply if they were discarded. Returns
+/// whether they were.
 async fn maybe_ended(stage: &mut Stage, call: &Call, bytes: Bytes, label: &str) -> Result<bool, Wrong> {
     stage.end(call, bytes).await?;
     let silence = stage.silence;
@@ -259,7 +262,7 @@ pub(super) async fn version(stage: &mut Stage) -> Outcome {
     .await
 }
 
-/// An RPC message that is cut off under a good header: the RPC layer may fail the call, or wait.
+/// Sends a truncated RPC message behind a good header: the RPC layer may fail the call, or wait.
 pub(super) async fn rpc_cut(stage: &mut Stage) -> Outcome {
     let mut texts = Vec::new();
     for len in [0, 4, 8, 20] {
@@ -284,8 +287,8 @@ pub(super) async fn twice(stage: &mut Stage) -> Outcome {
     stage.goes_on(&call).await
 }
 
-/// A call in the reverse direction that nobody asked for (RFC 8167): any answer, or none. The call before it waits for its
-/// reply, and the client has no credit for another.
+/// Sends an unexpected call in the reverse direction (RFC 8167): the client may answer or not. The call before it waits
+/// for its reply, and the client has no credit for another.
 pub(super) async fn reverse_call(stage: &mut Stage) -> Outcome {
     let call = stage.call().await?;
     let xid = other(call.xid);

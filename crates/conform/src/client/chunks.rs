@@ -1,5 +1,5 @@
-//! Replies to calls that offer chunks: every legal use of them, lists that do not come back as they were given, and memory
-//! that was not offered (RFC 8166 §4.3, §4.5). Not applicable to clients that offer none.
+//! Replies to calls that offer chunks (RFC 8166 §4.3, §4.5). Rows cover every legal use of chunks, lists that differ
+//! from the offer, and memory that was not offered. Not applicable to clients that offer no chunks.
 
 use bytes::Bytes;
 use rpcrdma_proto::wire::{ReadSegment, Segment};
@@ -8,7 +8,7 @@ use super::serve::{Reply, long, reply};
 use super::stage::{Call, ONE, Stage};
 use crate::report::{Outcome, Wrong, fail, not_applicable};
 
-/// A handle that no window has.
+/// A handle that names no window.
 const NOWHERE: u32 = 0x00ba_d000;
 
 fn has_write(call: &Call) -> bool {
@@ -19,7 +19,7 @@ fn has_reply(call: &Call) -> bool {
     call.lists.reply.as_ref().is_some_and(|chunk| chunk.total() >= 256)
 }
 
-/// A call that offers what the row needs.
+/// Waits for a call that offers the chunks of the row.
 async fn offering(stage: &mut Stage, wanted: fn(&Call) -> bool, what: &str) -> Result<Call, Wrong> {
     let limit = stage.limit;
     let mut any = false;
@@ -38,20 +38,20 @@ async fn offering(stage: &mut Stage, wanted: fn(&Call) -> bool, what: &str) -> R
     })
 }
 
-/// Answers a call with a Write chunk by a reply that was changed.
+/// Answers a call with a Write chunk by a changed reply.
 async fn write(stage: &mut Stage, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
     let call = offering(stage, has_write, "Write chunk").await?;
     spoilt(stage, call, change).await
 }
 
-/// The same with a Reply chunk.
+/// Answers a call with a Reply chunk by a changed reply.
 async fn replied(stage: &mut Stage, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
     let call = offering(stage, has_reply, "Reply chunk").await?;
     spoilt(stage, call, change).await
 }
 
-/// A client that takes the reply goes on at once. One that discards it waits until it gives the call up: it is told the end of the
-/// connection.
+/// Sends a changed reply. A client that accepts it continues at once. A client that discards it waits until it abandons
+/// the call, so the tester ends the connection.
 async fn spoilt(stage: &mut Stage, call: Call, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
     let mut reply = reply(&call);
     change(&call, &mut reply);
@@ -69,7 +69,7 @@ async fn spoilt(stage: &mut Stage, call: Call, change: impl FnOnce(&Call, &mut R
     }
 }
 
-/// A reply before which memory is written that was not offered.
+/// Sends a reply after a Write to memory that was not offered.
 async fn refused(stage: &mut Stage, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
     let call = offering(stage, has_write, "Write chunk").await?;
     let mut reply = reply(&call);
@@ -118,7 +118,7 @@ pub(super) async fn write_beyond(stage: &mut Stage) -> Outcome {
     refused(stage, |_, reply| {
         for (data, targets) in &mut reply.writes {
             *data = Bytes::from(vec![0x5a; 64]);
-            // Right behind the window.
+            // Directly behind the window.
             targets.truncate(1);
             for target in targets {
                 *target = Segment {
@@ -142,7 +142,7 @@ pub(super) async fn write_nowhere(stage: &mut Stage) -> Outcome {
     .await
 }
 
-/// RFC 8797 §4.1: a window of the call, if the client said that it takes that.
+/// Invalidates a window of the call with its reply, if the client announced support (RFC 8797 §4.1).
 pub(super) async fn invalidated(stage: &mut Stage) -> Outcome {
     let call = offering(stage, |call| has_write(call) || has_reply(call), "chunk").await?;
     let reply = reply(&call);
@@ -199,7 +199,7 @@ pub(super) async fn reply_empty(stage: &mut Stage) -> Outcome {
     .await
 }
 
-/// RDMA Reads of memory that was offered for writing.
+/// Makes RDMA Reads of memory that was offered for writing.
 pub(super) async fn read_of_write_window(stage: &mut Stage) -> Outcome {
     let call = offering(stage, |call| has_write(call) || has_reply(call), "chunk").await?;
     let chunks = call.lists.write.iter().chain(&call.lists.reply);
@@ -212,7 +212,7 @@ pub(super) async fn read_nowhere(stage: &mut Stage) -> Outcome {
     read(stage, call, vec![Segment { handle: NOWHERE, length: 64, offset: 4096 }]).await
 }
 
-/// RDMA Reads beyond a Read segment.
+/// Makes RDMA Reads beyond a Read segment.
 pub(super) async fn read_beyond(stage: &mut Stage) -> Outcome {
     let call = offering(stage, |call| !call.lists.read.is_empty(), "Read chunk").await?;
     let beyond =
@@ -221,7 +221,7 @@ pub(super) async fn read_beyond(stage: &mut Stage) -> Outcome {
     read(stage, call, sources).await
 }
 
-/// Reads, and looks that nothing comes of it.
+/// Reads memory, and checks that the Read fails.
 async fn read(stage: &mut Stage, call: Call, sources: Vec<Segment>) -> Outcome {
     let limit = stage.limit;
     let data = stage.endpoint(call.connection)?.read(&sources, limit).await;

@@ -1,6 +1,6 @@
-//! Grants (RFC 8166 §3.3.1, §3.3.3). Calls in flight are counted where they arrive; these rows hold replies back, so that a client
-//! that exceeds a grant has the time to show it. That it keeps one is seen only of clients that have several calls to make at
-//! once.
+//! Grants (RFC 8166 §3.3.1, §3.3.3). Calls in flight are counted on arrival. These rows hold replies back, so that a
+//! client that exceeds a grant has time to show this. Only a client with several calls to make at once can show that it
+//! respects a grant.
 
 use tokio::time::Instant;
 
@@ -8,10 +8,10 @@ use super::serve::reply;
 use super::stage::{Call, Event, GRANT, ONE, Stage};
 use crate::report::{Outcome, Wrong, fail, not_applicable};
 
-/// Calls that a client may have on their way when a smaller grant is sent, and some.
+/// Calls that a client may have sent before a smaller grant arrives, with a margin.
 const PATIENCE: u32 = 2 * GRANT;
 
-/// Holds replies back for the time of silence: the calls that are in flight on the connection of the last of `held`.
+/// Holds replies back for the time of silence. Returns the calls in flight on the connection of the last of `held`.
 async fn hold(stage: &mut Stage, mut held: Vec<Call>) -> Result<Vec<Call>, Wrong> {
     while let Some(connection) = held.last().map(|call| call.connection) {
         match stage.event(stage.silence).await? {
@@ -27,7 +27,7 @@ async fn hold(stage: &mut Stage, mut held: Vec<Call>) -> Result<Vec<Call>, Wrong
     Ok(held)
 }
 
-/// Grants this much until the client has no more in flight, and has been watched for the time of silence.
+/// Grants this much until the client has no more calls in flight, and has been watched for the time of silence.
 async fn settle(stage: &mut Stage, held: Vec<Call>, grant: u32) -> Result<Vec<Call>, Wrong> {
     let most = usize::try_from(grant.max(ONE)).unwrap_or(usize::MAX);
     let mut held = hold(stage, held).await?;
@@ -42,7 +42,8 @@ async fn settle(stage: &mut Stage, held: Vec<Call>, grant: u32) -> Result<Vec<Ca
     Err(fail(format!("over the grant: {} calls in flight after {PATIENCE} grants of {grant}", held.len())))
 }
 
-/// Calls of a client that has several in flight when it may; one that comes to work first makes one after the other.
+/// Waits for calls of a client that has several in flight if it may; a client that has just started makes one after the
+/// other.
 async fn concurrent(stage: &mut Stage) -> Result<Vec<Call>, Wrong> {
     let deadline = Instant::now() + stage.limit;
     let call = stage.call().await?;
@@ -94,7 +95,7 @@ pub(super) async fn grant_one(stage: &mut Stage) -> Outcome {
     let held = concurrent(stage).await?;
     let count = held.len();
     let held = settle(stage, held, ONE).await?;
-    // From here on the client has seen the grant.
+    // From here on the client has received the grant.
     serve_all(stage, held, ONE).await;
     for _ in 0..2 {
         let next = stage.call().await?;
@@ -137,7 +138,7 @@ pub(super) async fn grant_falls(stage: &mut Stage) -> Outcome {
 pub(super) async fn grant_all(stage: &mut Stage) -> Outcome {
     granted(stage, u32::MAX).await?;
     let call = stage.call().await?;
-    // As many as the client likes; the tester has not so many Receives, and none of them is held back.
+    // The client may send any number of calls. The tester has fewer Receives, so it holds no reply back.
     stage.serve(&call).await;
     let text = stage.goes_on(&call).await;
     stage.clear().await;

@@ -1,11 +1,11 @@
-//! Rows against a client: the tester plays the server, with whatever calls the client makes.
+//! Rows against a client: the tester plays the server, and the client chooses its calls.
 //!
-//! The client has to make calls by itself, again and again, also after one has failed: NULL calls are enough for most rows.
-//! Calls of NFSv3 are answered as those of a directory with one file, so that rows with chunks find calls that offer some. A call
-//! that a row did not need waits for the next row.
+//! The client has to make calls by itself, again and again, also after a call has failed: NULL calls suffice for most
+//! rows. The tester answers calls of NFSv3 for a directory with one file, so that rows with chunks find calls that
+//! offer some. A call that a row did not need waits for the next row.
 //!
-//! Expected is, everywhere, that the client lives on: the call ends or is sent again on a new connection, and then there is
-//! another one.
+//! Every row expects that the client survives: the call ends, or is repeated on a new connection, and then the client
+//! makes another call.
 
 mod broken;
 mod chunks;
@@ -23,18 +23,18 @@ use tokio::time::timeout;
 use crate::report::{Outcome, Report, RowInfo, RowReport, fail};
 use stage::Stage;
 
-/// A row takes at most this many times [`Host::limit`].
+/// Maximum duration of a row, as a multiple of [`Host::limit`].
 pub const ROW_FACTOR: u32 = 6;
-/// [`Host::silence`], if nothing else is said: more than clients wait between calls.
+/// Default of [`Host::silence`]: longer than the pause of clients between calls.
 pub const DEFAULT_SILENCE: Duration = Duration::from_millis(500);
 
-/// Where a client comes to.
+/// The address at which a client connects, and its time limits.
 pub struct Host {
-    /// Accepts its connections.
+    /// Accepts the client's connections.
     pub listener: Box<dyn Listener>,
-    /// How long the client may take for its next call. Longer than it waits for a reply before it gives up.
+    /// Maximum time until the next call of the client. Must be longer than the client's timer for a reply.
     pub limit: Duration,
-    /// How long the client is watched when it should do nothing. Longer than it waits between calls.
+    /// Time for which the client is watched when it should not act. Must be longer than its pause between calls.
     pub silence: Duration,
 }
 
@@ -45,13 +45,13 @@ struct Row {
     run: for<'a> fn(&'a mut Stage) -> BoxFuture<'a, Outcome>,
 }
 
-/// The table: every row, in the order in which they are tried.
+/// Returns the table: every row, in the order of the run.
 #[must_use]
 pub fn rows() -> Vec<RowInfo> {
     rows::all().map(|row| row.info).collect()
 }
 
-/// Tries the rows that are wanted on the clients that come; `each` sees every row as soon as it has ended.
+/// Runs the rows that are wanted on the clients that connect; `each` receives every row when it has ended.
 pub async fn run(host: Host, wanted: impl Fn(&RowInfo) -> bool, mut each: impl FnMut(&RowReport)) -> Report {
     let limit = host.limit.saturating_mul(ROW_FACTOR);
     let mut stage = Stage::new(host);
@@ -61,7 +61,7 @@ pub async fn run(host: Host, wanted: impl Fn(&RowInfo) -> bool, mut each: impl F
             .await
             .unwrap_or_else(|_| Err(fail(format!("the row did not end within {limit:?}"))));
         if outcome.is_err() {
-            // Whatever the row left behind, the next one finds nothing of it.
+            // The next row starts without any state of this one.
             stage.clear().await;
         }
         let row = RowReport::new(row.info, outcome);

@@ -1,6 +1,7 @@
-//! What a good server answers: NULL of every program, and NFSv3 and MOUNT of one directory with one file, `file`, of 32 KiB.
+//! Answers of a correct server: NULL of every program, and NFSv3 and MOUNT of one directory with one file, `file`, of
+//! 32 KiB.
 //!
-//! Nothing is owned here: a reply names the client's chunks and holds the data to be written there.
+//! This module owns no memory: a reply names the client's chunks and holds the data to be written there.
 
 use bytes::Bytes;
 use rpcrdma_proto::wire::{ChunkLists, Segment, WriteChunk};
@@ -10,48 +11,48 @@ use super::stage::Call;
 use crate::message::{ERR_CHUNK, RDMA_ERROR, RDMA_MSG, RDMA_NOMSG, Words, message};
 use crate::nfs;
 
-/// Least threshold: what a client takes that announced nothing.
+/// Minimum threshold, in bytes: the limit of a client that announced none.
 const LEAST_INLINE: usize = 1024;
-/// Bytes of a READ that the client gave no chunk for.
+/// Length of a READ result without a chunk, in bytes.
 const SMALL_READ: u64 = 64;
 const MOUNT: u32 = 100_005;
 /// NFS3ERR_NOENT.
 const NO_ENTRY: u32 = 2;
-/// RFC 5531 §9
+/// PROC_UNAVAIL (RFC 5531 §9).
 const PROC_UNAVAIL: u32 = 3;
 const GARBAGE_ARGS: u32 = 4;
 
 /// NFS3_FHSIZE (RFC 1813 §2.4).
 const MAX_HANDLE: usize = 64;
-/// The longest name that is looked at.
+/// The longest name that is decoded, in bytes.
 const MAX_NAME: usize = 255;
-/// RFC 5531 §8.2
+/// Maximum length of an authentication body, in bytes (RFC 5531 §8.2).
 const MAX_AUTH: usize = 400;
 
-/// What `fattr3` says of the directory, up to its times.
+/// `fattr3` of the directory, up to its times.
 const DIRECTORY: [u32; 15] = [2, 0o755, 2, 0, 0, 0, 4096, 0, 4096, 0, 0, 0, 1, 0, 1];
-/// Its handle.
+/// Handle of the directory.
 const HANDLE: &[u8] = b"rpcrdma-conform";
 
-/// The name of the file, and its handle.
+/// Name of the file, and its handle.
 const FILE: &[u8] = b"file";
-/// Its bytes: more than any client reads inline.
+/// Length of the file, in bytes: more than any client reads inline.
 const FILE_SIZE: u32 = 32 << 10;
-/// What each of them is.
+/// Value of each byte of the file.
 const FILE_BYTE: u8 = 0x5a;
 const FILE_ID: u32 = 2;
-/// The same of it.
+/// `fattr3` of the file, up to its times.
 const FILE_ATTRIBUTES: [u32; 15] = [1, 0o444, 1, 0, 0, 0, FILE_SIZE, 0, FILE_SIZE, 0, 0, 0, 1, 0, FILE_ID];
-/// Most bytes of a READ: a client that reads ahead makes several of them at once.
+/// Maximum length of a READ result, in bytes: a client that reads ahead makes several READs at once.
 const READ_SIZE: u32 = 8 << 10;
 
-/// `fattr3`. Everything changes all the time, so that no client answers itself from what it has seen.
+/// Appends `fattr3`. The times change with every call, so that no client answers from its cache.
 fn attributes(words: Words, what: &[u32; 15], xid: u32) -> Words {
     let seconds = xid >> 1;
     words.words(what).words(&[0, 0, seconds, 0, seconds, 0])
 }
 
-/// What a call is about: the handle that every call of NFSv3 begins with, and all arguments after it.
+/// Returns the handle at the front of every NFSv3 call, and all arguments after it.
 fn arguments(message: &Bytes) -> Result<(Bytes, Decoder), DecodeError> {
     let mut decoder = Decoder::new(message.clone());
     // XID, CALL, RPC version, program, its version, procedure.
@@ -64,7 +65,8 @@ fn arguments(message: &Bytes) -> Result<(Bytes, Decoder), DecodeError> {
     Ok((handle, decoder))
 }
 
-/// The data of a READ (RFC 1813 §3.3.6), and whether the file ends there. A client that offers a chunk without room gets none.
+/// Returns the data of a READ (RFC 1813 §3.3.6), and whether the file ends there. A client that offers a chunk of
+/// length 0 gets no data.
 fn data(call: &Call, mut arguments: Decoder) -> Result<(Bytes, bool), DecodeError> {
     let (offset, count) = (arguments.u64()?, arguments.u32()?);
     let left = u64::from(FILE_SIZE).saturating_sub(offset);
@@ -73,7 +75,8 @@ fn data(call: &Call, mut arguments: Decoder) -> Result<(Bytes, bool), DecodeErro
     Ok((Bytes::from(vec![FILE_BYTE; usize::try_from(len).unwrap_or(0)]), len == left))
 }
 
-/// The entries of the directory from a cookie on (RFC 1813 §3.3.16), `plus` attributes of now and handles (§3.3.17).
+/// Appends the entries of the directory from a cookie on (RFC 1813 §3.3.16). `plus` adds handles and attributes with
+/// this time (§3.3.17).
 fn entries(results: Words, mut arguments: Decoder, plus: Option<u32>) -> Result<Words, DecodeError> {
     // A verifier.
     let results = results.words(&[0, 0]);
@@ -90,14 +93,14 @@ fn entries(results: Words, mut arguments: Decoder, plus: Option<u32>) -> Result<
     Ok(results.words(&[0, 1]))
 }
 
-/// A reply, ready to be sent or to be spoilt.
+/// A reply, to be sent as it is or changed.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     /// `rdma_proc`.
     pub(super) procedure: u32,
     pub(super) lists: ChunkLists,
     pub(super) payload: Bytes,
-    /// What is written first, and where.
+    /// Data to be written first, and the target segments.
     pub(super) writes: Vec<(Bytes, Vec<Segment>)>,
 }
 
@@ -110,18 +113,18 @@ impl Reply {
     }
 }
 
-/// The head of an RPC reply with this accept_stat.
+/// Returns the head of an RPC reply with this accept_stat.
 pub(super) fn accepted(xid: u32, status: u32) -> Words {
     Words::new().words(&[xid, 1, 0, 0, 0, status])
 }
 
-/// What a good server answers.
+/// Returns the answer of a correct server.
 pub(super) fn reply(call: &Call) -> Reply {
     let (results, data) = results(call).unwrap_or_else(|_| (accepted(call.xid, GARBAGE_ARGS), None));
     travel(call, results, data)
 }
 
-/// Results, and the data of a READ.
+/// Returns results, and the data of a READ.
 fn results(call: &Call) -> Result<(Words, Option<Bytes>), DecodeError> {
     let head = |status| accepted(call.xid, status);
     if call.procedure == 0 {
@@ -137,7 +140,7 @@ fn results(call: &Call) -> Result<(Words, Option<Bytes>), DecodeError> {
     }
 }
 
-/// The same of NFSv3.
+/// Returns results of NFSv3, and the data of a READ.
 fn file_system(call: &Call) -> Result<(Words, Option<Bytes>), DecodeError> {
     let (handle, mut arguments) = arguments(&call.message)?;
     let what = if &handle[..] == FILE { &FILE_ATTRIBUTES } else { &DIRECTORY };
@@ -173,7 +176,7 @@ fn file_system(call: &Call) -> Result<(Words, Option<Bytes>), DecodeError> {
     Ok((results, None))
 }
 
-/// The form that a reply takes, with the client's chunks (RFC 8166 §4.3).
+/// Chooses the form of a reply, with the client's chunks (RFC 8166 §4.3).
 fn travel(call: &Call, results: Words, data: Option<Bytes>) -> Reply {
     let (mut payload, mut writes, mut lists) = (results, Vec::new(), ChunkLists::default());
     let mut data = data;
@@ -200,7 +203,7 @@ fn travel(call: &Call, results: Words, data: Option<Bytes>) -> Reply {
     long(call, &reply).unwrap_or(Reply { procedure: RDMA_ERROR, ..reply })
 }
 
-/// The same reply through the Reply chunk, if that has room for it.
+/// Returns the reply in the Reply chunk, if the chunk is long enough.
 pub(super) fn long(call: &Call, reply: &Reply) -> Option<Reply> {
     let len = u64::try_from(reply.payload.len()).unwrap_or(u64::MAX);
     let chunk = call.lists.reply.as_ref().filter(|chunk| chunk.total() >= len)?;

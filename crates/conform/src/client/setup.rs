@@ -1,4 +1,5 @@
-//! Connections that are refused, closed, cut off, or set up with odd private data (RFC 8797 §5), and Sends that end them.
+//! Connections that are refused, closed, cut off, or set up with unusual private data (RFC 8797 §5), and Sends that end
+//! them.
 
 use bytes::Bytes;
 use rpcrdma_proto::PrivateData;
@@ -9,15 +10,15 @@ use super::stage::{Call, ONE, Stage, Welcome, announcement};
 use crate::message::{RDMA_MSG, message};
 use crate::report::{Outcome, Wrong, fail};
 
-/// A handle that no window has.
+/// A handle that names no window.
 const NOWHERE: u32 = 0x00ba_d000;
-/// How often connection attempts are refused before one is accepted: the time of silence, this many times.
+/// Time during which connection attempts are refused, as a multiple of the time of silence.
 const REFUSING: u32 = 2;
 
-/// Calls on each of them: with some luck one is long enough to meet the threshold.
+/// Number of calls on each connection: with some luck one of them is long enough to reach the threshold.
 const CALLS: usize = 8;
 
-/// Calls on new connections that were set up with this private data.
+/// Expects calls on new connections that were set up with this private data.
 async fn welcomed(stage: &mut Stage, private_data: Vec<Bytes>) -> Outcome {
     let mut text = String::new();
     for data in private_data {
@@ -70,7 +71,8 @@ pub(super) async fn private_data_embedded(stage: &mut Stage) -> Outcome {
     welcomed(stage, vec![behind(1), behind(6)]).await
 }
 
-/// A call after one that was served: clients wait the longer before a new connection the more of them they have lost in a row.
+/// Waits for a call after one that was served. A client that has lost several connections in a row waits longer before
+/// the next.
 async fn well(stage: &mut Stage) -> Result<Call, Wrong> {
     let call = stage.call().await?;
     stage.serve(&call).await;
@@ -92,7 +94,7 @@ pub(super) async fn closed(stage: &mut Stage) -> Outcome {
     stage.goes_on(&call).await
 }
 
-/// Cut off on a call; what was sent before may have left.
+/// Cuts the connection on a call; bytes that were sent before may have left.
 async fn cut_after(stage: &mut Stage, bytes: impl FnOnce(&Call) -> Option<Bytes>) -> Outcome {
     let call = well(stage).await?;
     if let Some(bytes) = bytes(&call) {
@@ -116,7 +118,7 @@ pub(super) async fn cut_after_reply(stage: &mut Stage) -> Outcome {
     .await
 }
 
-/// Nothing is said to a call; then the connection is closed.
+/// Leaves a call without an answer, then closes the connection.
 pub(super) async fn no_reply(stage: &mut Stage) -> Outcome {
     let call = well(stage).await?;
     tokio::time::sleep(stage.silence).await;
@@ -135,7 +137,7 @@ pub(super) async fn foreign_invalidation(stage: &mut Stage) -> Outcome {
     stage.goes_on_elsewhere(&call, "the invalidation").await
 }
 
-/// Longer than what any client may have announced (RFC 8797 §4.2).
+/// Sends more bytes than any client may have announced (RFC 8797 §4.2).
 pub(super) async fn oversized(stage: &mut Stage) -> Outcome {
     let call = well(stage).await?;
     let payload = accepted(call.xid, 0).bytes(&vec![0; 263_000]).finish();

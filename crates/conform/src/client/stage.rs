@@ -1,12 +1,12 @@
-//! What all rows stand on: the client's connections, its calls, and what it does next.
+//! The basis of all rows: the client's connections, its calls, and its next action.
 //!
-//! *Credits.* Replies grant one credit, except in the rows about credits. Then a second call on the same connection says that the client
-//! takes the first one for completed, or that it exceeds the grant: whatever a row did to a call, its fate shows. Calls in
-//! flight are counted against the grant in every row, and their length against what was announced.
+//! *Credits.* Replies grant one credit, except in the rows about credits. So the fate of every call is visible. A
+//! second call on the same connection means that the first is completed, or that the client exceeds the grant. In every
+//! row calls in flight are counted against the grant, and their length is compared with the announced size.
 //!
-//! *Who owns which buffer.* Each connection has a domain of its own. What the client offers in chunks is only named here.
+//! *Buffers.* Each connection has its own domain. Chunks that the client offers are only named here.
 //!
-//! *What happens on error.* Everything that the client does wrong is a [`Wrong`] that ends the row.
+//! *Errors.* Every fault of the client is a [`Wrong`] that ends the row.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -27,21 +27,22 @@ use super::Host;
 use crate::endpoint::{Arrived, Endpoint, Next, parameters};
 use crate::report::{Wrong, differs, fail};
 
-/// Credits that are granted where the row is not about them.
+/// Granted credits, except in rows about credits.
 pub(super) const ONE: u32 = 1;
 /// A larger grant, and the Receives that back it.
 pub(super) const GRANT: u32 = 32;
 const RECEIVES: usize = 64;
-/// What the tester takes inline; it announces less, and says so if that is exceeded.
+/// Length of the tester's Receives, in bytes. The tester announces less, and reports a client that exceeds the
+/// announced size.
 const RECEIVE_LEN: usize = 8192;
-/// What is announced, both ways.
+/// Announced size in both directions, in bytes.
 pub(super) const ANNOUNCED: usize = 4096;
-/// Connections that wait to be looked at.
+/// Maximum number of connections that wait to be handled.
 const BACKLOG: usize = 64;
-/// Calls of others that are served while the fate of one is awaited.
+/// Maximum number of other calls that are served while the fate of one is awaited.
 const PATIENCE: usize = 16;
 
-/// How the next connections are answered.
+/// Response to the next connections.
 #[derive(Clone)]
 pub(super) enum Welcome {
     Accept(Bytes),
@@ -51,22 +52,22 @@ pub(super) enum Welcome {
 /// A call of the client.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
-    /// Which connection it came on.
+    /// Connection on which the call came.
     pub(super) connection: u64,
     pub(super) xid: u32,
     pub(super) lists: ChunkLists,
     pub(super) program: u32,
     pub(super) procedure: u32,
-    /// The RPC message, without what travels in chunks.
+    /// The RPC message, without the items in chunks.
     pub(super) message: Bytes,
 }
 
-/// What the client does.
+/// An action of the client.
 #[derive(Debug)]
 pub(super) enum Event {
     Connected,
     Call(Call),
-    /// A message that is no call.
+    /// A message other than a call.
     Other(Bytes),
     Ended(u64),
     Nothing,
@@ -76,13 +77,14 @@ pub(super) enum Event {
 struct Connection {
     number: u64,
     endpoint: Endpoint,
-    /// Most bytes of a Send, by what was announced on this connection (RFC 8166 §3.3.3, RFC 8797 §5.1).
+    /// Maximum length of a Send, in bytes, by the announcements on this connection (RFC 8166 §3.3.3, RFC 8797 §5.1).
     threshold: usize,
-    /// XIDs of calls that have no answer.
+    /// XIDs of calls without an answer.
     in_flight: Vec<u32>,
     /// The last grant.
     grant: u32,
-    /// The largest grant that the client may go by: a smaller one may not have reached it when it made its calls.
+    /// The largest grant that the client may still use: a smaller one may not have arrived when the client made its
+    /// calls.
     ceiling: u32,
 }
 
@@ -93,13 +95,13 @@ impl Connection {
             endpoint: Endpoint::new(queue_pair, RECEIVES, RECEIVE_LEN),
             threshold: PrivateData::find(announced).unwrap_or_default().receive_size,
             in_flight: Vec::new(),
-            // RFC 8166 §3.3.3: no more may be assumed.
+            // RFC 8166 §3.3.3: the client may assume no more.
             grant: ONE,
             ceiling: ONE,
         }
     }
 
-    /// An answer to this call leaves, with this grant. A grant of 0 is none.
+    /// Records that an answer to this call leaves, with this grant. A grant of 0 does not change the grant.
     fn answered(&mut self, xid: u32, grant: u32) {
         self.in_flight.retain(|waiting| *waiting != xid);
         if grant > 0 {
@@ -108,7 +110,7 @@ impl Connection {
         }
     }
 
-    /// A call has come. RFC 8166 §3.3.1.
+    /// Checks that a call respects the grant (RFC 8166 §3.3.1), and records it.
     fn called(&mut self, xid: u32) -> Result<(), Wrong> {
         let before = self.in_flight.len();
         self.in_flight.push(xid);
@@ -122,7 +124,7 @@ impl Connection {
     }
 }
 
-/// See the module's introduction.
+/// The client's connections and calls; see the module.
 pub(super) struct Stage {
     pub(super) limit: Duration,
     pub(super) silence: Duration,
@@ -141,7 +143,7 @@ impl Drop for Stage {
     }
 }
 
-/// What the tester says of itself.
+/// Returns the tester's private data.
 pub(super) fn announcement() -> Bytes {
     PrivateData { remote_invalidation: true, send_size: ANNOUNCED, receive_size: ANNOUNCED }.encode()
 }
@@ -153,7 +155,7 @@ async fn accept(
 ) {
     loop {
         let Ok(incoming) = listener.accept().await else {
-            // One attempt has failed; a listener that is gone fails again, so not at once.
+            // An attempt has failed. A listener that is gone fails again, so the loop waits.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -164,7 +166,7 @@ async fn accept(
             match how {
                 Welcome::Accept(private_data) => {
                     if let Ok(queue_pair) = request.accept(parameters(private_data.clone())).await {
-                        // The tester may have come to its end.
+                        // The tester may have ended.
                         let _ = out.send((queue_pair, private_data)).await;
                     }
                 }
@@ -194,7 +196,7 @@ impl Stage {
         }
     }
 
-    /// Answers connections from now on so.
+    /// Sets the response to connections from now on.
     pub(super) async fn welcome(&mut self, welcome: Welcome) {
         *self.welcome.lock().await = welcome;
     }
@@ -206,12 +208,12 @@ impl Stage {
             .ok_or_else(|| fail("the client has closed the connection"))
     }
 
-    /// The connection of this number, if it is still there.
+    /// Returns the connection of this number, if it still exists.
     pub(super) fn endpoint(&mut self, connection: u64) -> Result<&mut Endpoint, Wrong> {
         self.connection(connection).map(|there| &mut there.endpoint)
     }
 
-    /// Takes a connection away, to be ended.
+    /// Removes a connection, to be ended.
     pub(super) fn take(&mut self, connection: u64) -> Option<Endpoint> {
         self.calls.retain(|call| call.connection != connection);
         let at = self.connections.iter().position(|there| there.number == connection)?;
@@ -224,7 +226,7 @@ impl Stage {
             connection.endpoint.close().await;
         }
         self.calls.clear();
-        // Some may be on their way.
+        // More connections may be on their way.
         while let Ok((queue_pair, _)) = self.arriving.try_recv() {
             Endpoint::new(queue_pair, 0, 0).close().await;
         }
@@ -234,7 +236,7 @@ impl Stage {
         self.clear().await;
     }
 
-    /// What the client does next, within a time.
+    /// Waits for the next action of the client, at most for `limit`.
     pub(super) async fn event(&mut self, limit: Duration) -> Result<Event, Wrong> {
         if let Some(call) = self.calls.pop_front() {
             return Ok(Event::Call(call));
@@ -253,7 +255,7 @@ impl Stage {
             Poll::Pending
         });
         let Ok((connection, next)) = timeout_at(Instant::now() + limit, next).await else {
-            // A client that was watched for so long has seen the last grant.
+            // A client that was watched for this long has received the last grant.
             if limit >= self.silence {
                 self.connections.iter_mut().for_each(|there| there.ceiling = there.grant);
             }
@@ -269,7 +271,7 @@ impl Stage {
         }
     }
 
-    /// Looks at a message; a call has to obey every rule for calls.
+    /// Decodes a message; a call has to obey every rule for calls.
     async fn message(&mut self, connection: u64, arrived: Arrived) -> Result<Event, Wrong> {
         let threshold = self.connection(connection)?.threshold;
         if arrived.bytes.len() > threshold {
@@ -294,7 +296,7 @@ impl Stage {
                 return Ok(Event::Other(arrived.bytes));
             }
         };
-        // RFC 4506 §4.19: 2 was only ever proposed.
+        // RFC 4506 §4.19: 2 occurred only in a proposal.
         if lists.has_padding() {
             return Err(fail("a Read segment with discriminator 2"));
         }
@@ -303,7 +305,7 @@ impl Stage {
         }
         if lists.has_position_zero() != inline.is_none() {
             return match inline {
-                // A reply in a Reply chunk to a call of ours: there are no such calls.
+                // A reply in a Reply chunk answers a call of the tester, which makes none.
                 None => Err(fail("an RDMA_NOMSG without a Position-Zero chunk")),
                 Some(_) => Err(fail("an RDMA_MSG with a Position-Zero chunk")),
             };
@@ -346,7 +348,7 @@ impl Stage {
         Ok(Event::Call(Call { connection, xid, lists, program, procedure, message: payload }))
     }
 
-    /// The next call that is `wanted`; others are answered.
+    /// Waits for the next call that is `wanted`; others are answered.
     pub(super) async fn call_where(
         &mut self,
         mut wanted: impl FnMut(&Call) -> bool,
@@ -364,25 +366,25 @@ impl Stage {
         Ok(None)
     }
 
-    /// The next call of any kind.
+    /// Waits for the next call of any kind.
     pub(super) async fn call(&mut self) -> Result<Call, Wrong> {
         let limit = self.limit;
         let call = self.call_where(|_| true, limit).await?;
         call.ok_or_else(|| fail(format!("the client makes no call within {limit:?}")))
     }
 
-    /// Answers a call as a good server does. One whose connection has ended needs no answer.
+    /// Answers a call as a correct server does. A call whose connection has ended needs no answer.
     pub(super) async fn serve(&mut self, call: &Call) {
         self.serve_granting(call, ONE).await;
     }
 
-    /// The same with this grant.
+    /// Answers a call as a correct server does, with this grant.
     pub(super) async fn serve_granting(&mut self, call: &Call, grant: u32) {
         let reply = super::serve::reply(call);
         self.send_reply(call, reply, grant).await;
     }
 
-    /// Does the Writes of a reply, then sends it.
+    /// Performs the Writes of a reply, then sends it.
     pub(super) async fn send_reply(&mut self, call: &Call, reply: super::serve::Reply, grant: u32) {
         let Ok(connection) = self.connection(call.connection) else { return };
         connection.answered(call.xid, grant);
@@ -400,13 +402,13 @@ impl Stage {
         self.send(call, bytes).await
     }
 
-    /// A call gets an answer that was posted by hand.
+    /// Records that a call gets an answer that the row posted itself.
     pub(super) fn answered(&mut self, call: &Call) -> Result<(), Wrong> {
         self.connection(call.connection)?.answered(call.xid, ONE);
         Ok(())
     }
 
-    /// Sends bytes that end no call where a call came from.
+    /// Sends bytes that end no call, on the connection of a call.
     pub(super) async fn send(&mut self, call: &Call, bytes: Bytes) -> Result<(), Wrong> {
         let endpoint = self.endpoint(call.connection)?;
         endpoint.send(bytes);
@@ -414,22 +416,22 @@ impl Stage {
         Ok(())
     }
 
-    /// Keeps a call for who asks next.
+    /// Keeps a call for the next request for one.
     pub(super) fn put_back(&mut self, call: Call) {
         self.calls.push_front(call);
     }
 
-    /// After `last` the client lives on: there is another call. Says how it came.
+    /// Checks that the client survives `last` by waiting for another call, and describes the connection of that call.
     ///
-    /// On the same connection, where one credit was granted, another call says that `last` has ended. On a new one the same call
-    /// is looked for among others.
+    /// On the same connection, with one credit granted, another call shows that `last` has ended. On a new connection
+    /// the repeated call is searched among others.
     pub(super) async fn goes_on(&mut self, last: &Call) -> Result<String, Wrong> {
         let limit = self.limit;
         let seen = self.goes_on_within(last, limit).await?;
         seen.ok_or_else(|| fail(format!("no call within {limit:?}")))
     }
 
-    /// The same on a new connection only, because of something that ends the old one.
+    /// Checks that the client survives `last`, and makes another call on a new connection, because the old one ends.
     pub(super) async fn goes_on_elsewhere(&mut self, last: &Call, what: &str) -> Result<String, Wrong> {
         let text = self.goes_on(last).await?;
         match self.calls.front().is_some_and(|call| call.connection == last.connection) {
@@ -438,7 +440,7 @@ impl Stage {
         }
     }
 
-    /// The same within a time; `None` if there is no call.
+    /// Checks that the client survives `last` within a time; `None` if there is no call.
     pub(super) async fn goes_on_within(
         &mut self,
         last: &Call,
@@ -460,7 +462,7 @@ impl Stage {
                 Event::Nothing => return Ok(None),
             };
             let text = match (call.connection == last.connection, call.xid == last.xid) {
-                // RFC 8166 says nothing of calls that are sent again while the connection lives.
+                // RFC 8166 does not mention calls that are repeated while the connection lives.
                 (true, true) => return Err(differs("the call is sent again on the same connection")),
                 (true, false) => "the next call on the same connection",
                 (false, true) => "the call again on a new connection",
@@ -485,7 +487,7 @@ impl Stage {
     }
 }
 
-/// What a client sends that is no call.
+/// Describes a message of the client that is no call.
 pub(super) fn unasked(bytes: &Bytes) -> String {
     match bytes.get(12..16) {
         Some([0, 0, 0, 4]) => "the client sends an RDMA_ERROR".into(),

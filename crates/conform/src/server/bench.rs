@@ -1,8 +1,8 @@
-//! What all rows stand on: connections to the server, calls with any lists, and the files that NFS rows work on.
+//! The basis of all rows: connections to the server, calls with any lists, and the files of NFS rows.
 //!
-//! *Who owns which buffer.* Windows belong to the connection; the bytes of a reply are copied out of them.
+//! *Buffers.* Windows belong to the connection; the bytes of a reply are copied out of them.
 //!
-//! *What happens on error.* Everything that the server does wrong is a [`Wrong`] that ends the row.
+//! *Errors.* Every fault of the server is a [`Wrong`] that ends the row.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -21,67 +21,67 @@ use crate::message::{
 use crate::nfs;
 use crate::report::{Wrong, fail, not_applicable};
 
-/// Credits that are asked for where the row is not about them.
+/// Requested credits, except in rows about credits.
 pub(super) const CREDITS: u32 = 32;
-/// Receives of a connection, and their length: longer than any threshold that is announced.
+/// Number of Receives of a connection, and their length in bytes: longer than any announced threshold.
 const RECEIVES: usize = 64;
 const RECEIVE_LEN: usize = 8192;
-/// What windows for the server's Writes are filled with.
+/// Initial value of bytes in windows for the server's Writes.
 pub(super) const FILL: u8 = 0xa5;
-/// Bytes of the file that READs are made on.
+/// Length of the file for READs, in bytes.
 pub(super) const SOURCE_LEN: usize = 8192;
-/// Bytes that a WRITE or READ carries inline without reaching any threshold.
+/// Length of inline data of a WRITE or READ that stays below any threshold, in bytes.
 const PIECE: usize = 512;
 
-/// A call as it travels.
+/// A call with its lists.
 pub(super) struct Call {
     pub(super) xid: u32,
     pub(super) lists: ChunkLists,
     pub(super) credit: u32,
-    /// RDMA_MSG with this payload, or RDMA_NOMSG.
+    /// The payload of an RDMA_MSG; `None` for an RDMA_NOMSG.
     pub(super) payload: Option<Bytes>,
 }
 
-/// Memory behind the returned length of a chunk (RFC 8166 §3.4.6.2, §4.3.2.2), from good to bad.
+/// State of the memory behind the returned length of a chunk (RFC 8166 §3.4.6.2, §4.3.2.2), from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Behind {
     AsItWas,
-    /// Not by the pad: allowed, since a server may find out late that it has less to say.
+    /// Modified, but not by the pad: allowed, since a server may find out late that its data is shorter.
     Modified,
-    /// The pad of the data was written, which must not be.
+    /// The pad of the data was written, which is forbidden.
     Pad,
 }
 
-/// A reply, with what came through chunks.
+/// A reply, with the data that came through chunks.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) lists: ChunkLists,
-    /// Whether it came through the Reply chunk.
+    /// The reply came through the Reply chunk.
     pub(super) long: bool,
     pub(super) end: RpcEnd,
     pub(super) results: Decoder,
-    /// What each Write chunk holds, by its returned length.
+    /// Content of each Write chunk, by its returned length.
     pub(super) written: Vec<Bytes>,
-    /// What became of memory behind the returned lengths.
+    /// State of the memory behind the returned lengths.
     pub(super) behind: Behind,
-    /// The window that came back with it.
+    /// The window that the reply invalidated.
     pub(super) invalidated: Option<u32>,
-    /// Bytes of the Send.
+    /// Length of the Send, in bytes.
     pub(super) sent: usize,
 }
 
-/// Files that NFS rows work on.
+/// Files of the NFS rows.
 #[derive(Clone)]
 pub(super) struct Scratch {
     pub(super) root: Bytes,
-    /// Holds [`SOURCE_LEN`] bytes of [`pattern`] 0.
+    /// A file with [`SOURCE_LEN`] bytes of [`pattern`] 0.
     pub(super) source: Bytes,
     pub(super) source_name: String,
-    /// For WRITEs.
+    /// A file for WRITEs.
     pub(super) sink: Bytes,
 }
 
-/// See the module's introduction.
+/// The connections and files of a run; see the module.
 pub(super) struct Bench<'t> {
     pub(super) target: &'t Target,
     next_xid: u32,
@@ -90,17 +90,17 @@ pub(super) struct Bench<'t> {
     names: Vec<String>,
 }
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Returns bytes that differ by position and by seed.
 pub(super) fn pattern(seed: u32, len: usize) -> Bytes {
     let start = usize::from(seed.to_le_bytes()[0]);
     (0..len).map(|at| ((at * 7 + at / 251 + start) % 253).to_le_bytes()[0]).collect()
 }
 
-/// What follows the data in the memory of a chunk.
+/// The bytes behind the data in the memory of a chunk.
 struct Rest(Vec<u8>);
 
 impl Rest {
-    /// With this many bytes of pad in front.
+    /// Returns the state of the memory, with this many bytes of pad in front.
     fn state(&self, pad: usize) -> Behind {
         match self.0.iter().position(|byte| *byte != FILL) {
             None => Behind::AsItWas,
@@ -113,41 +113,41 @@ impl Rest {
 
 impl<'t> Bench<'t> {
     pub(super) fn new(target: &'t Target) -> Self {
-        // Another start for each run: servers remember XIDs of earlier connections.
+        // Each run starts elsewhere, since servers remember XIDs of earlier connections.
         let random = RandomState::new().build_hasher().finish().to_le_bytes();
         let [a, b, c, ..] = random;
         Self { target, next_xid: u32::from_le_bytes([0, a, b, c]), scratch: None, names: Vec::new() }
     }
 
-    /// An XID that no call had.
+    /// Returns an XID that no call had.
     pub(super) const fn xid(&mut self) -> u32 {
         self.next_xid = self.next_xid.wrapping_add(1);
         self.next_xid
     }
 
-    /// How long an answer may take.
+    /// Returns the maximum time of an answer.
     pub(super) const fn limit(&self) -> Duration {
         self.target.limit
     }
 
-    /// The program that every server of the target answers NULL calls of.
+    /// Returns the program whose NULL procedure the server answers.
     pub(super) fn null_rpc(&self) -> Rpc {
         Rpc { program: self.target.program, version: self.target.version, credential: (0, Bytes::new()) }
     }
 
-    /// A NULL call, whole.
+    /// Returns a complete NULL call.
     pub(super) fn null_message(&mut self, credit: u32) -> (u32, Bytes) {
         let xid = self.xid();
         let payload = self.null_rpc().call(xid, 0).finish();
         (xid, message(xid, credit, RDMA_MSG, ChunkLists::default(), &payload))
     }
 
-    /// A connection without private data: thresholds of 1024, no remote invalidation.
+    /// Opens a connection without private data: thresholds of 1024, no remote invalidation.
     pub(super) async fn connect(&self) -> Result<Endpoint, Wrong> {
         self.connect_with(Bytes::new()).await
     }
 
-    /// A connection that announces 4096 both ways.
+    /// Opens a connection that announces 4096 bytes in both directions.
     pub(super) async fn connect_announcing(&self, remote_invalidation: bool) -> Result<Endpoint, Wrong> {
         self.connect_with(PrivateData { remote_invalidation, send_size: 4096, receive_size: 4096 }.encode())
             .await
@@ -162,19 +162,19 @@ impl<'t> Bench<'t> {
         }
     }
 
-    /// A connection on which one NULL call was answered: its grant is known.
+    /// Opens a connection and makes a NULL call on it. Returns the grant as well.
     pub(super) async fn ready(&mut self) -> Result<(Endpoint, u32), Wrong> {
         let mut endpoint = self.connect().await?;
         let grant = self.null(&mut endpoint).await?;
         Ok((endpoint, grant))
     }
 
-    /// Makes a NULL call; the grant.
+    /// Makes a NULL call, and returns the grant.
     pub(super) async fn null(&mut self, endpoint: &mut Endpoint) -> Result<u32, Wrong> {
         self.null_behind(endpoint, &[]).await.map(|(grant, _)| grant)
     }
 
-    /// The same behind messages that may still be answered: the grant, and those answers.
+    /// Makes a NULL call behind messages that may still be answered. Returns the grant, and those answers.
     pub(super) async fn null_behind(
         &mut self,
         endpoint: &mut Endpoint,
@@ -189,7 +189,7 @@ impl<'t> Bench<'t> {
         }
     }
 
-    /// The server answers a NULL call on a new connection.
+    /// Checks that the server answers a NULL call on a new connection.
     pub(super) async fn alive(&mut self) -> Result<(), Wrong> {
         let served = async {
             let (endpoint, _) = self.ready().await?;
@@ -199,7 +199,7 @@ impl<'t> Bench<'t> {
         served.await.map_err(|wrong: Wrong| fail(format!("a new connection is not served: {}", wrong.seen)))
     }
 
-    /// What the server makes of `xid` within a time. Messages for other XIDs that nobody waits for are odd.
+    /// Waits for the reaction to `xid`, at most for `limit`. Messages for unknown XIDs are odd.
     pub(super) async fn observe(&self, endpoint: &mut Endpoint, xid: u32, limit: Duration) -> Answer {
         let bare = |reaction| Answer { reaction, header: None, payload: Bytes::new(), bytes: None };
         match endpoint.next(limit).await {
@@ -209,7 +209,7 @@ impl<'t> Bench<'t> {
         }
     }
 
-    /// The same behind messages that may still be answered, with those answers.
+    /// Waits for the reaction to `xid` behind messages that may still be answered, and returns those answers too.
     pub(super) async fn observe_behind(
         &self,
         endpoint: &mut Endpoint,
@@ -232,12 +232,12 @@ impl<'t> Bench<'t> {
         }
     }
 
-    /// Sends a call and takes its reply with all that came through chunks. Every rule for replies is checked.
+    /// Sends a call and returns its reply with all data that came through chunks. Checks every rule for replies.
     pub(super) async fn call(&mut self, endpoint: &mut Endpoint, call: Call) -> Result<Reply, Wrong> {
         self.call_or_err_chunk(endpoint, call).await?.ok_or_else(|| fail(Reaction::ErrChunk.to_string()))
     }
 
-    /// The same where the server may refuse the form: `None` is ERR_CHUNK.
+    /// Makes a call in a form that the server may refuse: `None` is ERR_CHUNK.
     pub(super) async fn call_or_err_chunk(
         &mut self,
         endpoint: &mut Endpoint,
@@ -305,7 +305,7 @@ impl<'t> Bench<'t> {
         Ok(Reply { lists, long, end, results, written, behind, invalidated, sent })
     }
 
-    /// Takes the memory of a chunk back: what was written by the returned lengths, and the rest.
+    /// Takes back the memory of a chunk: the written data by the returned lengths, and the rest.
     async fn collect(
         &self,
         endpoint: &mut Endpoint,
@@ -327,13 +327,13 @@ impl<'t> Bench<'t> {
         Ok((data.into(), Rest(left)))
     }
 
-    /// What NFS calls are made with.
+    /// Returns program and credential of NFS calls.
     pub(super) fn nfs_rpc(&self) -> Rpc {
         let (uid, gid) = self.target.export.as_ref().map_or((0, 0), |export| (export.uid, export.gid));
         Rpc { program: nfs::PROGRAM, version: nfs::VERSION, credential: auth_sys(uid, gid) }
     }
 
-    /// Makes an NFS call inline; its results, whose status is NFS3_OK.
+    /// Makes an NFS call inline, and returns its results, whose status is NFS3_OK.
     pub(super) async fn nfs_inline(
         &mut self,
         endpoint: &mut Endpoint,
@@ -343,7 +343,7 @@ impl<'t> Bench<'t> {
         self.nfs_status(endpoint, procedure, arguments).await?.map_err(|status| fail(refusal(status)))
     }
 
-    /// Makes an NFS call inline; its results, or the status if that is not NFS3_OK.
+    /// Makes an NFS call inline, and returns its results, or the status if it is not NFS3_OK.
     async fn nfs_status(
         &mut self,
         endpoint: &mut Endpoint,
@@ -360,7 +360,7 @@ impl<'t> Bench<'t> {
         }
     }
 
-    /// The same where files are made: what the file system refuses is not the transport's fault.
+    /// Makes an NFS call that creates a file: a refusal by the file system is not the transport's fault.
     async fn nfs_made(
         &mut self,
         endpoint: &mut Endpoint,
@@ -372,7 +372,7 @@ impl<'t> Bench<'t> {
         })
     }
 
-    /// The root of the export.
+    /// Returns the root of the export.
     pub(super) fn root(&self) -> Result<Bytes, Wrong> {
         let export = self.target.export.as_ref();
         export
@@ -380,7 +380,7 @@ impl<'t> Bench<'t> {
             .ok_or_else(|| not_applicable("no NFSv3 export was given"))
     }
 
-    /// The files that rows work on, made when first needed.
+    /// Returns the files of the rows, made when first needed.
     pub(super) async fn scratch(&mut self) -> Result<Scratch, Wrong> {
         if let Some(scratch) = &self.scratch {
             return scratch.clone();
@@ -405,14 +405,14 @@ impl<'t> Bench<'t> {
         Ok(Scratch { root, source, source_name, sink })
     }
 
-    /// A name that no row had; it is removed at the end.
+    /// Returns a name that no row had; the file is removed at the end.
     pub(super) fn name(&mut self) -> String {
         let name = format!(".rpcrdma-conform-{:08x}", self.xid());
         self.names.push(name.clone());
         name
     }
 
-    /// Makes an empty file; its handle and name.
+    /// Makes an empty file, and returns its handle and name.
     pub(super) async fn make_file(
         &mut self,
         endpoint: &mut Endpoint,
@@ -429,7 +429,7 @@ impl<'t> Bench<'t> {
         Ok((nfs::handle(&mut results).map_err(results_wrong)?, name))
     }
 
-    /// What a file holds, read inline.
+    /// Reads the content of a file inline.
     pub(super) async fn content(&mut self, file: &Bytes, len: usize) -> Result<Bytes, Wrong> {
         let mut endpoint = self.connect().await?;
         let mut content = Vec::new();
@@ -449,7 +449,7 @@ impl<'t> Bench<'t> {
         Ok(content.into())
     }
 
-    /// Removes the files: every name that was taken, also if the row that made it has failed.
+    /// Removes the files of all names, also if the row that made a file has failed.
     pub(super) async fn clean_up(&mut self) {
         let names = std::mem::take(&mut self.names);
         let (Ok(root), false) = (self.root(), names.is_empty()) else { return };
@@ -462,7 +462,7 @@ impl<'t> Bench<'t> {
                 }
             }
             let arguments = |call| nfs::name(call, &root, name.as_bytes());
-            // A name that was never made is not there. Who does not answer at all is not asked again and again.
+            // The file of a name may never have been made. A server without any answer is not asked again.
             let removed = self.nfs_status(&mut endpoint, nfs::REMOVE, arguments).await;
             if removed.is_err() && !endpoint.has_ended() {
                 break;
@@ -472,12 +472,12 @@ impl<'t> Bench<'t> {
     }
 }
 
-/// Results that do not decode.
+/// Converts a decoding error of results.
 pub(super) fn results_wrong(error: rpcrdma_xdr::DecodeError) -> Wrong {
     fail(format!("results that do not decode: {error}"))
 }
 
-/// A reply whose call was carried out.
+/// Returns a reply whose call was executed.
 pub(super) fn success(reply: Reply) -> Result<Reply, Wrong> {
     match reply.end {
         RpcEnd::Success => Ok(reply),
@@ -485,7 +485,7 @@ pub(super) fn success(reply: Reply) -> Result<Reply, Wrong> {
     }
 }
 
-/// A reply to an NFS call that succeeded; its results begin behind the status.
+/// Returns a reply to an NFS call that succeeded; its results begin behind the status.
 pub(super) fn nfs_ok(reply: Reply) -> Result<Reply, Wrong> {
     let mut reply = success(reply)?;
     match nfs::status(&mut reply.results).map_err(results_wrong)? {
@@ -498,7 +498,7 @@ fn refusal(status: u32) -> String {
     format!("nfsstat3 {status}")
 }
 
-/// RFC 8166 §4.3.2, §4.3.3: a reply returns the chunks that it was given, with the lengths that were filled from the front.
+/// Checks that a reply returns the offered chunks, filled from the front (RFC 8166 §4.3.2, §4.3.3).
 fn check_lists(offered: &ChunkLists, returned: &ChunkLists) -> Result<(), String> {
     if offered.write.len() != returned.write.len() {
         return Err(format!(

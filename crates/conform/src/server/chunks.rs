@@ -1,5 +1,5 @@
-//! Legal forms whose chunks carry something: NFSv3 WRITE, READ, SYMLINK, READLINK and READDIR (RFC 8267 §4), on files that
-//! the tester made.
+//! Legal forms whose chunks carry data: NFSv3 WRITE, READ, SYMLINK, READLINK and READDIR (RFC 8267 §4), on files of the
+//! tester.
 
 use bytes::Bytes;
 use rpcrdma_proto::PrivateData;
@@ -14,7 +14,7 @@ use crate::message::{Reaction, u32_of};
 use crate::nfs;
 use crate::report::{Outcome, Wrong, differs, fail, not_applicable};
 
-/// Where the pad of a chunk is (RFC 8166 §3.4.5.2).
+/// Position of the pad of a chunk (RFC 8166 §3.4.5.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pad {
     None,
@@ -22,8 +22,8 @@ enum Pad {
     OwnSegment,
 }
 
-/// A WRITE of this many bytes with its data in a Read chunk of segments of these lengths (the last takes the rest);
-/// `long`: the call itself in a Position-Zero chunk of two segments.
+/// Makes a WRITE of `len` bytes with its data in a Read chunk of segments of these lengths (the last takes the rest).
+/// `long` puts the call itself into a Position-Zero chunk of two segments.
 async fn write(bench: &mut Bench<'_>, len: usize, lengths: &[usize], pad: Pad, long: bool) -> Outcome {
     let scratch = bench.scratch().await?;
     let mut endpoint = bench.connect_announcing(true).await?;
@@ -83,12 +83,12 @@ pub(super) async fn position_zero_and_read(bench: &mut Bench<'_>) -> Outcome {
     write(bench, 1202, &[601], Pad::None, true).await
 }
 
-/// A Read chunk with a segment of length 0 in it: nothing is read for it.
+/// Sends a Read chunk with a segment of length 0: the server reads no byte for it.
 pub(super) async fn read_chunk_empty_segment(bench: &mut Bench<'_>) -> Outcome {
     write(bench, 1200, &[600, 0], Pad::None, false).await
 }
 
-/// A READ of `count` bytes with these lists; its reply.
+/// Makes a READ of `count` bytes with these lists, and returns its reply.
 async fn read(
     bench: &mut Bench<'_>,
     endpoint: &mut Endpoint,
@@ -101,7 +101,7 @@ async fn read(
     reply.ok_or_else(|| fail(Reaction::ErrChunk.to_string()))
 }
 
-/// The same where the server may refuse the form: `None` is ERR_CHUNK.
+/// Makes a READ in a form that the server may refuse: `None` is ERR_CHUNK.
 async fn read_or_err_chunk(
     bench: &mut Bench<'_>,
     endpoint: &mut Endpoint,
@@ -136,13 +136,14 @@ fn check_written(reply: Reply, count: usize) -> Outcome {
         return Err(fail("the Write chunk does not hold what the file does"));
     }
     let (text, state) = (describe(&reply), reply.behind);
-    // The data is not inline as well.
+    // The data is not also inline.
     nfs::inline_data(reply.results, 0).map_err(results_wrong)?;
     behind(state)?;
     Ok(text)
 }
 
-/// RFC 8166 §3.4.6.2 forbids the pad, §4.3.2.2 has the client expect anything else.
+/// Checks the memory behind the data. RFC 8166 §3.4.6.2 forbids the pad; by §4.3.2.2 the client expects any other
+/// change.
 fn behind(state: Behind) -> Result<(), Wrong> {
     match state {
         Behind::AsItWas => Ok(()),
@@ -151,7 +152,7 @@ fn behind(state: Behind) -> Result<(), Wrong> {
     }
 }
 
-/// A READ of `count` bytes into a Write chunk of segments of these lengths.
+/// Makes a READ of `count` bytes into a Write chunk of segments of these lengths.
 async fn write_chunk(bench: &mut Bench<'_>, count: usize, lengths: &[usize], long: bool) -> Outcome {
     let scratch = bench.scratch().await?;
     let mut endpoint = bench.connect_announcing(true).await?;
@@ -203,7 +204,8 @@ fn check_inline(reply: Reply, count: usize) -> Outcome {
     }
 }
 
-/// RFC 8166 §4.3.2.3 asks for an empty Write list here, and for this form only where a reply has several eligible items.
+/// Makes a READ with an empty Write chunk. RFC 8166 §4.3.2.3 requires an empty Write list here, and describes this form
+/// only for replies with several eligible items.
 pub(super) async fn write_chunk_empty(bench: &mut Bench<'_>) -> Outcome {
     let scratch = bench.scratch().await?;
     let mut endpoint = bench.connect().await?;
@@ -216,7 +218,7 @@ pub(super) async fn write_chunk_empty(bench: &mut Bench<'_>) -> Outcome {
     }
 }
 
-/// RFC 8166 §4.3.2.1 asks for one Write chunk where a reply has one eligible item.
+/// Makes a READ with two Write chunks. RFC 8166 §4.3.2.1 requires one Write chunk for a reply with one eligible item.
 pub(super) async fn write_chunk_two(bench: &mut Bench<'_>) -> Outcome {
     let scratch = bench.scratch().await?;
     let mut endpoint = bench.connect_announcing(true).await?;
@@ -232,7 +234,8 @@ pub(super) async fn write_chunk_two(bench: &mut Bench<'_>) -> Outcome {
     }
 }
 
-/// A READ without Write chunk whose reply is longer than the threshold, with a Reply chunk of segments of these lengths.
+/// Makes a READ without a Write chunk whose reply exceeds the threshold, with a Reply chunk of segments of these
+/// lengths.
 async fn reply_chunk(bench: &mut Bench<'_>, lengths: &[usize]) -> Outcome {
     let scratch = bench.scratch().await?;
     let mut endpoint = bench.connect().await?;
@@ -267,7 +270,7 @@ pub(super) async fn write_and_reply(bench: &mut Bench<'_>) -> Outcome {
     check_written(reply, 2001)
 }
 
-/// A SYMLINK with its target in a Read chunk, then a READLINK into a Write chunk.
+/// Makes a SYMLINK with its target in a Read chunk, then a READLINK into a Write chunk.
 pub(super) async fn symlink(bench: &mut Bench<'_>) -> Outcome {
     const TARGET: &[u8] = b"the/target/of/a/symbolic/link";
     let scratch = bench.scratch().await?;
@@ -296,7 +299,7 @@ pub(super) async fn symlink(bench: &mut Bench<'_>) -> Outcome {
     }
 }
 
-/// A listing that is longer than the threshold: of as many files as that takes.
+/// Requests a listing longer than the threshold, of enough files.
 pub(super) async fn readdir(bench: &mut Bench<'_>) -> Outcome {
     const COUNT: usize = 4096;
     let scratch = bench.scratch().await?;
@@ -327,7 +330,7 @@ pub(super) async fn readdir(bench: &mut Bench<'_>) -> Outcome {
     Ok(text)
 }
 
-/// GETATTR and FSINFO, which every client makes.
+/// Calls GETATTR and FSINFO, as every client does.
 pub(super) async fn small_calls(bench: &mut Bench<'_>) -> Outcome {
     let root = bench.root()?;
     let mut endpoint = bench.connect().await?;

@@ -7,9 +7,9 @@ use crate::message::{RDMA_MSG, Reaction, RpcEnd, answer, message};
 use crate::report::{Outcome, fail};
 use rpcrdma_proto::wire::ChunkLists;
 
-/// Most calls that a row keeps in flight: as many as the tester has Receives for.
+/// Maximum number of calls that a row keeps in flight: the tester has a Receive for each.
 const MOST_IN_FLIGHT: u32 = 64;
-/// Calls beyond any grant that a row sends.
+/// Number of calls beyond any grant.
 const FLOOD: u32 = 400;
 
 pub(super) async fn first_flight(bench: &mut Bench<'_>) -> Outcome {
@@ -64,7 +64,7 @@ pub(super) async fn up_to_the_grant(bench: &mut Bench<'_>) -> Outcome {
     Ok(format!("three rounds of all calls at once, the last grant is {grant}"))
 }
 
-/// Many more calls than granted, at once.
+/// Makes many more calls at once than granted.
 pub(super) async fn abuse(bench: &mut Bench<'_>) -> Outcome {
     let (mut endpoint, grant) = bench.ready().await?;
     let mut waiting = Vec::new();

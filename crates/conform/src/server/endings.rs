@@ -1,4 +1,4 @@
-//! Connections that end in the middle of a step, and clients that say nothing. The server must serve on.
+//! Connections that end in the middle of a step, and silent clients. The server must continue to serve others.
 
 use rpcrdma_proto::wire::{ChunkLists, ReadSegment};
 use rpcrdma_verbs::Counters;
@@ -10,14 +10,14 @@ use crate::message::{RDMA_MSG, RDMA_NOMSG, message, u32_of};
 use crate::nfs;
 use crate::report::{Outcome, Wrong, not_applicable};
 
-/// Connections that a row opens at once.
+/// Number of connections that a row opens at once.
 const MANY: usize = 8;
-/// Bytes of a chunk that takes more than one segment of any link.
+/// Length of a chunk that takes more than one segment of any link, in bytes.
 const LONG: usize = 200_000;
-/// Most calls of a connection whose RDMA Reads are not answered.
+/// Maximum number of calls of a connection whose RDMA Reads are not answered.
 const MOST_CALLS: u32 = 16;
 
-/// A call whose Position-Zero chunk is long: NULL with more behind it than it should have.
+/// Sends a call whose Position-Zero chunk is long: NULL with superfluous bytes behind it.
 fn long_call(bench: &mut Bench<'_>, endpoint: &mut Endpoint) {
     let xid = bench.xid();
     let call = bench.null_rpc().call(xid, 0).bytes(&pattern(1, LONG)).finish();
@@ -60,13 +60,13 @@ pub(super) async fn in_order(bench: &mut Bench<'_>) -> Outcome {
     served(bench).await
 }
 
-/// Waits for the first segment of the server, which a Read Request is if no message has come.
+/// Waits for the first segment of the server; without a message it is a Read Request.
 async fn read_requested(bench: &Bench<'_>, endpoint: &mut Endpoint) -> bool {
     let before = endpoint.counters();
     endpoint.shows(|now| now.segments_received > before.segments_received, bench.limit()).await
 }
 
-/// A row in which this many of [`MANY`] connections were at the step that it is about.
+/// Returns the result of a row in which `count` of [`MANY`] connections reached the step of the row.
 async fn served_if(bench: &mut Bench<'_>, count: usize, what: &str) -> Outcome {
     bench.alive().await?;
     match count {
@@ -86,7 +86,7 @@ pub(super) async fn during_read_chunk(bench: &mut Bench<'_>) -> Outcome {
     served_if(bench, count, "RDMA Read").await
 }
 
-/// READs and WRITEs with chunks, cut off as soon as the first data is there.
+/// Makes READs and WRITEs with chunks, and cuts them off as soon as the first data has arrived.
 pub(super) async fn during_write_chunk(bench: &mut Bench<'_>) -> Outcome {
     let scratch = bench.scratch().await?;
     let mut count = 0;
@@ -109,14 +109,14 @@ pub(super) async fn during_write_chunk(bench: &mut Bench<'_>) -> Outcome {
     served_if(bench, count, "RDMA Write").await
 }
 
-/// Connected, and not a word; others are served meanwhile and afterwards.
+/// Opens connections and sends nothing; others are served meanwhile and afterwards.
 pub(super) async fn silent(bench: &mut Bench<'_>) -> Outcome {
     let mut silent = Vec::new();
     for _ in 0..MANY {
         silent.push(bench.connect().await?);
     }
     bench.alive().await?;
-    // They may have been closed; who is still there is served.
+    // The server may have closed some; it must serve the remaining ones.
     let mut there = 0;
     for mut endpoint in silent {
         let answered: Result<u32, Wrong> = bench.null(&mut endpoint).await;
@@ -130,8 +130,8 @@ pub(super) async fn silent(bench: &mut Bench<'_>) -> Outcome {
     Ok(format!("{there} of {MANY} silent connections are served when they speak, a new one meanwhile"))
 }
 
-/// RDMA Reads that are never answered to the end: the tester does not drive those connections once it was asked. It makes calls
-/// enough that the link cannot take all answers at once.
+/// Leaves RDMA Reads unanswered: after the first request the tester does not drive those connections. It makes enough
+/// calls that the link cannot take all answers at once.
 pub(super) async fn unanswered_read(bench: &mut Bench<'_>) -> Outcome {
     let mut stuck = Vec::new();
     let mut count = 0;

@@ -11,7 +11,7 @@ use crate::message::{RpcEnd, Words, rpc_reply};
 use crate::nfs;
 use crate::report::{Outcome, Wrong, fail};
 
-/// Cuts bytes into windows of these lengths, one after the other; the last length takes what is left.
+/// Cuts bytes into windows of these lengths, one after the other; the last takes the rest.
 pub(super) fn windows(
     endpoint: &mut Endpoint,
     position: u32,
@@ -30,12 +30,12 @@ pub(super) fn windows(
     segments
 }
 
-/// A Write or Reply chunk of windows of these lengths.
+/// Opens a Write or Reply chunk of windows of these lengths.
 pub(super) fn room(endpoint: &mut Endpoint, lengths: &[usize]) -> WriteChunk {
     WriteChunk { segments: lengths.iter().map(|length| endpoint.writable(*length, FILL)).collect() }
 }
 
-/// What was seen of a reply.
+/// Describes a reply.
 pub(super) fn describe(reply: &Reply) -> String {
     let mut text = format!("{} of {} bytes", if reply.long { "RDMA_NOMSG" } else { "RDMA_MSG" }, reply.sent);
     for data in &reply.written {
@@ -47,7 +47,7 @@ pub(super) fn describe(reply: &Reply) -> String {
     text
 }
 
-/// A NULL call with these lists; its reply.
+/// Makes a NULL call with these lists, and returns its reply.
 async fn null_with(
     bench: &mut Bench<'_>,
     endpoint: &mut Endpoint,
@@ -65,7 +65,7 @@ pub(super) async fn null(bench: &mut Bench<'_>) -> Outcome {
     Ok(describe(&reply))
 }
 
-/// A NULL call as a Position-Zero chunk of segments of these lengths; the last takes the rest.
+/// Makes a NULL call as a Position-Zero chunk of segments of these lengths; the last takes the rest.
 async fn position_zero(bench: &mut Bench<'_>, lengths: &[usize]) -> Outcome {
     let mut endpoint = bench.connect().await?;
     let xid = bench.xid();
@@ -104,7 +104,7 @@ pub(super) async fn write_chunk_spare(bench: &mut Bench<'_>) -> Outcome {
     }
 }
 
-/// Calls in one connection, one after the other, in every form: nothing is left behind by any of them.
+/// Makes calls in every form, one after the other on one connection: none leaves state behind.
 pub(super) async fn mixed(bench: &mut Bench<'_>) -> Outcome {
     let mut endpoint = bench.connect_announcing(true).await?;
     for round in 0..4 {
@@ -120,7 +120,7 @@ pub(super) async fn mixed(bench: &mut Bench<'_>) -> Outcome {
     Ok("8 replies on one connection".into())
 }
 
-/// A call of exactly the threshold: a WRITE whose data makes up the length.
+/// Makes a call of exactly the threshold: a WRITE whose data fills the length.
 async fn call_of(bench: &mut Bench<'_>, mut endpoint: Endpoint, len: usize) -> Outcome {
     let scratch = bench.scratch().await?;
     let xid = bench.xid();
@@ -137,7 +137,7 @@ async fn call_of(bench: &mut Bench<'_>, mut endpoint: Endpoint, len: usize) -> O
     Ok(format!("a call of {len} bytes, {}", describe(&reply)))
 }
 
-/// What may be sent, and what may be replied, on this connection.
+/// Returns the maximum lengths of calls and replies on this connection.
 fn thresholds(endpoint: &Endpoint, ours: PrivateData) -> Thresholds {
     let theirs = PrivateData::find(&endpoint.peer_private_data()).unwrap_or_default();
     Thresholds::negotiate(&ours, &theirs)
@@ -155,10 +155,10 @@ pub(super) async fn call_at_negotiated_threshold(bench: &mut Bench<'_>) -> Outco
     call_of(bench, endpoint, threshold).await
 }
 
-/// A READ without any chunk whose reply has `len` bytes: it must come inline up to the threshold.
+/// Makes a READ without any chunk whose reply has `len` bytes: up to the threshold it must come inline.
 async fn reply_of(bench: &mut Bench<'_>, mut endpoint: Endpoint, threshold: usize) -> Outcome {
     let scratch = bench.scratch().await?;
-    // What a reply has besides the data is learnt from a small one.
+    // A small reply shows the length of a reply without its data.
     let overhead = read_inline(bench, &mut endpoint, &scratch.source, 4).await?.sent - 4;
     let Some(len) = threshold.checked_sub(overhead) else {
         return Err(fail(format!(
@@ -197,7 +197,7 @@ pub(super) async fn reply_at_negotiated_threshold(bench: &mut Bench<'_>) -> Outc
     reply_of(bench, endpoint, threshold).await
 }
 
-/// RPC-level refusals travel like any reply.
+/// Checks that an RPC-level refusal travels like any reply.
 async fn refused(
     bench: &mut Bench<'_>,
     call: impl FnOnce(u32, &Bench<'_>) -> Words,
@@ -217,7 +217,7 @@ async fn refused(
     }
 }
 
-/// A program number of the range that nobody is given (RFC 5531 §8.3).
+/// A program number of the range that is never assigned (RFC 5531 §8.3).
 const NO_PROGRAM: u32 = 0x3fff_fffe;
 
 pub(super) async fn program_unavailable(bench: &mut Bench<'_>) -> Outcome {
@@ -242,7 +242,7 @@ pub(super) async fn rpc_version(bench: &mut Bench<'_>) -> Outcome {
     refused(bench, call, &[RpcEnd::Denied]).await
 }
 
-/// Several replies may be awaited at once: takes them in any order, by XID.
+/// Takes several outstanding replies in any order, by XID.
 pub(super) async fn take_replies(
     bench: &Bench<'_>,
     endpoint: &mut Endpoint,

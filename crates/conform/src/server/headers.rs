@@ -1,6 +1,7 @@
-//! Headers that no client sends: cut off, of other versions and procedures, with lists that lie (RFC 8166 §4.2 to §4.6).
+//! Headers that no correct client sends: truncated, of other versions and procedures, with false lists (RFC 8166 §4.2
+//! to §4.6).
 //!
-//! The payload behind them is a NULL call, so that whatever the server makes of them harms nobody.
+//! The payload behind them is a NULL call, so that any interpretation by the server is harmless.
 
 use bytes::Bytes;
 
@@ -12,16 +13,16 @@ use crate::message::{
 };
 use crate::report::{Outcome, fail};
 
-/// A handle that no window has, and an offset.
+/// A handle that names no window, a length and an offset.
 const NOWHERE: [u32; 3] = [0x00ba_d000, 0, 4096];
 
-/// `HLOO` of memory that is not there.
+/// Returns an `HLOO` of memory that does not exist.
 fn bogus(length: u32) -> [u32; 4] {
     let [handle, high, low] = NOWHERE;
     [handle, length, high, low]
 }
 
-/// A message with these words after `rdma_xid`, and a NULL call behind them.
+/// Returns a message with these words after `rdma_xid`, and a NULL call behind them.
 fn case(bench: &mut Bench<'_>, label: impl Into<String>, words: &[u32]) -> Case {
     let xid = bench.xid();
     let bytes =
@@ -29,13 +30,13 @@ fn case(bench: &mut Bench<'_>, label: impl Into<String>, words: &[u32]) -> Case 
     Case { label: label.into(), xid, bytes }
 }
 
-/// The same with the fixed part of Version One and this procedure in front.
+/// Returns a message of Version One with this procedure and these words, and a NULL call behind them.
 fn lists(bench: &mut Bench<'_>, label: impl Into<String>, procedure: u32, words: &[u32]) -> Case {
     let head = [1, CREDITS, procedure];
     case(bench, label, &[&head, words].concat())
 }
 
-/// The same without a payload.
+/// Returns a message of Version One with this procedure and these words, without a payload.
 fn bare(bench: &mut Bench<'_>, label: impl Into<String>, procedure: u32, words: &[u32]) -> Case {
     let xid = bench.xid();
     let bytes = Words::new().words(&[xid, 1, CREDITS, procedure]).words(words).finish();
@@ -51,7 +52,7 @@ pub(super) async fn short(bench: &mut Bench<'_>) -> Outcome {
     each(bench, cases, DISCARD).await
 }
 
-/// A header with this list, cut off at every byte from the shortest header on.
+/// Sends a header with this list, cut off at every byte from the shortest header on.
 async fn cut(bench: &mut Bench<'_>, words: &[u32]) -> Outcome {
     let whole = 16 + words.len() * 4;
     let mut cases = Vec::new();
@@ -127,7 +128,8 @@ pub(super) async fn error(bench: &mut Bench<'_>) -> Outcome {
     each(bench, cases, DISCARD).await
 }
 
-/// An error must not be answered, a version that the server does not have must be: two rules meet.
+/// Sends an RDMA_ERROR of an unknown version. An error must not be answered, but an unknown version must be: two rules
+/// conflict.
 pub(super) async fn error_of_another_version(bench: &mut Bench<'_>) -> Outcome {
     let xid = bench.xid();
     let bytes = Words::new().words(&[xid, 9, CREDITS, RDMA_ERROR, ERR_VERS, 1, 1]).finish();
@@ -145,7 +147,8 @@ pub(super) async fn discriminators(bench: &mut Bench<'_>) -> Outcome {
     each(bench, cases, ERR_CHUNK).await
 }
 
-/// A count of segments that the message does not have. The words that follow are those of a NULL call: XID, CALL and so on.
+/// Sends counts of segments that the message does not have. The next words are those of a NULL call: XID, CALL and so
+/// on.
 pub(super) async fn counts(bench: &mut Bench<'_>) -> Outcome {
     let mut cases = Vec::new();
     for count in [9, 4096, 0x1000_0000, u32::MAX] {
@@ -205,7 +208,8 @@ pub(super) fn low(offset: u64) -> u32 {
     u32::try_from(offset & u64::from(u32::MAX)).unwrap_or(u32::MAX)
 }
 
-/// A NULL call inline, and the same call in a Position-Zero chunk: RFC 8166 does not say which of them is the message.
+/// Sends a NULL call inline, and another copy of the call in a Position-Zero chunk. RFC 8166 does not specify which of
+/// them is the message.
 pub(super) async fn position_zero_in_message(bench: &mut Bench<'_>) -> Outcome {
     let (mut endpoint, _) = bench.ready().await?;
     let xid = bench.xid();
@@ -231,7 +235,7 @@ pub(super) async fn nomsg_without_chunks(bench: &mut Bench<'_>) -> Outcome {
     each(bench, cases, ERR_CHUNK).await
 }
 
-/// An RDMA_NOMSG whose payload has no source. With a Reply chunk that holds something it looks like a reply.
+/// Sends an RDMA_NOMSG whose payload has no source. With a filled Reply chunk it looks like a reply.
 pub(super) async fn nomsg_without_payload(bench: &mut Bench<'_>) -> Outcome {
     let cases = vec![
         bare(bench, "Write chunk only", RDMA_NOMSG, &[&[0, 1, 1][..], &bogus(64), &[0, 0]].concat()),
@@ -246,8 +250,8 @@ pub(super) async fn reply_to_nothing(bench: &mut Bench<'_>) -> Outcome {
     each(bench, vec![Case { label: String::new(), xid, bytes }], DISCARD).await
 }
 
-/// RFC 8166 §4.2.1 lets a receiver rely on `rdma_xid`, §4.5.2 has it compare: then the answer is ERR_CHUNK. Who does not
-/// compare answers the call.
+/// Sends an RPC message whose XID differs from `rdma_xid`. By RFC 8166 §4.2.1 a receiver may rely on `rdma_xid`. By
+/// §4.5.2 it compares, and the answer is ERR_CHUNK. A server that does not compare answers the call.
 pub(super) async fn xid_mismatch(bench: &mut Bench<'_>) -> Outcome {
     let (mut endpoint, _) = bench.ready().await?;
     let (xid, other) = (bench.xid(), bench.xid());
@@ -256,14 +260,14 @@ pub(super) async fn xid_mismatch(bench: &mut Bench<'_>) -> Outcome {
     let answer = bench.observe(&mut endpoint, xid, bench.limit()).await;
     let seen = match answer.reaction {
         Reaction::ErrChunk => Ok("ERR_CHUNK".to_owned()),
-        // The XID of the payload is not looked at, nor returned.
+        // The XID of the payload is neither checked nor returned.
         reaction @ Reaction::Reply(RpcEnd::Success) => Ok(format!("not compared: {reaction}")),
         Reaction::Odd(what)
             if answer.header.as_ref().is_some_and(|header| [xid, other].contains(&header.xid)) =>
         {
             Ok(format!("not compared: {what}"))
         }
-        // Answered under the XID of the payload alone.
+        // The answer has only the XID of the payload.
         Reaction::Odd(what) if what.contains(&format!("{other:#010x}")) => {
             Ok(format!("not compared: {what}"))
         }
@@ -298,7 +302,7 @@ pub(super) async fn message_type(bench: &mut Bench<'_>) -> Outcome {
     each(bench, cases, allowed).await
 }
 
-/// As many segments as fit into the least threshold, all empty: nothing to read, much to count.
+/// Sends as many empty segments as fit into the minimum threshold: no bytes to read, and many segments to count.
 pub(super) async fn many_segments(bench: &mut Bench<'_>) -> Outcome {
     let mut words = Vec::new();
     for _ in 0..30 {
@@ -310,7 +314,7 @@ pub(super) async fn many_segments(bench: &mut Bench<'_>) -> Outcome {
     each(bench, cases, only(&[Kind::Success, Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused])).await
 }
 
-/// A Read segment of 4 GiB, and several whose sum is more: refused before anything is read, or at the first byte.
+/// Sends a Read segment of 4 GiB, and several with a larger sum: refused before the first Read, or at the first byte.
 pub(super) async fn huge_segment(bench: &mut Bench<'_>) -> Outcome {
     let one = [&[1, 40][..], &bogus(u32::MAX), &[0, 0, 0]].concat();
     let mut sum = Vec::new();
@@ -323,7 +327,7 @@ pub(super) async fn huge_segment(bench: &mut Bench<'_>) -> Outcome {
     each(bench, cases, only(&[Kind::ErrChunk, Kind::GarbageArguments, Kind::Closed])).await
 }
 
-/// Chunks at the edges of what an offset can say, in a call that uses none of them.
+/// Sends chunks at the limits of the offset, in a call that uses none of them.
 pub(super) async fn wrapping_offset(bench: &mut Bench<'_>) -> Outcome {
     let edge = [0x00ba_d000, 4096, u32::MAX, u32::MAX];
     let cases = vec![

@@ -1,7 +1,7 @@
-//! How a row sends what no client sends: each message, the server's reaction, and whether it serves on.
+//! Sends messages that no correct client sends, and checks the server's reaction to each.
 //!
-//! What the server does must be one of the kinds that the row allows; then it answers a NULL call on the same connection, if
-//! that is still there, and at the end one on a new connection.
+//! The reaction must be of a kind that the row allows. Then the server must answer a NULL call on the same connection,
+//! if that is still open. At the end it must answer another one on a new connection.
 
 use bytes::Bytes;
 
@@ -10,49 +10,49 @@ use crate::endpoint::Endpoint;
 use crate::message::{Answer, Kind, Reaction};
 use crate::report::{Outcome, Wrong, differs, fail};
 
-/// One message.
+/// A message of a row.
 pub(super) struct Case {
-    /// What is wrong with it, for a row of several.
+    /// The fault of the message, for a row of several.
     pub(super) label: String,
     pub(super) xid: u32,
     pub(super) bytes: Bytes,
 }
 
-/// What a row allows.
+/// Reactions that a row allows.
 #[derive(Clone, Copy)]
 pub(super) struct Allowed {
-    /// As it should be.
+    /// Correct reactions.
     pub(super) pass: &'static [Kind],
-    /// Not what the text says, but nobody is harmed.
+    /// Harmless reactions that differ from the text.
     pub(super) differs: &'static [Kind],
 }
 
-/// Only these.
+/// Allows only these reactions.
 pub(super) const fn only(pass: &'static [Kind]) -> Allowed {
     Allowed { pass, differs: &[] }
 }
 
-/// RFC 8166 §4.5.2: the header is wrong.
+/// RFC 8166 §4.5.2: the header is invalid.
 pub(super) const ERR_CHUNK: Allowed = only(&[Kind::ErrChunk]);
-/// RFC 8166 §4.5: not a word about it.
+/// RFC 8166 §4.5: the message is discarded without an answer.
 pub(super) const DISCARD: Allowed = only(&[Kind::Nothing]);
-/// The header is right and the call is not: the transport or the RPC layer may say so, and nothing is carried out.
+/// The header is valid and the call is not: transport or RPC layer may report this, and the call is not executed.
 pub(super) const REFUSE: Allowed = only(&[Kind::ErrChunk, Kind::GarbageArguments]);
-/// The same where the text only recommends it, and where whatever the server does to a NULL call harms nobody.
+/// As [`REFUSE`], where the text only recommends it, and where any treatment of a NULL call is harmless.
 pub(super) const SHOULD_REFUSE: Allowed =
     Allowed { pass: REFUSE.pass, differs: &[Kind::Success, Kind::Refused, Kind::Closed] };
 
-/// What the server made of the messages of a row.
+/// Reactions of the server to the messages of a row.
 #[derive(Default)]
 pub(super) struct Seen {
     reactions: Vec<String>,
     differing: Option<String>,
-    /// XIDs of messages that had no answer so far.
+    /// XIDs of messages without an answer so far.
     quiet: Vec<u32>,
 }
 
 impl Seen {
-    /// Takes a reaction; an error if the row does not allow it.
+    /// Records a reaction; an error if the row does not allow it.
     pub(super) fn note(&mut self, label: &str, reaction: Reaction, allowed: Allowed) -> Result<(), Wrong> {
         let text = labelled(label, &reaction.to_string());
         if !allowed.pass.iter().any(|kind| reaction.is(*kind)) {
@@ -68,17 +68,17 @@ impl Seen {
         Ok(())
     }
 
-    /// Takes answers that came when they were no longer waited for.
+    /// Records answers that came after the wait for them.
     fn late(&mut self, answers: Vec<Answer>, allowed: Allowed) -> Result<(), Wrong> {
         answers.into_iter().try_for_each(|answer| self.note("late", answer.reaction, allowed))
     }
 
-    /// Takes something that harms nobody.
+    /// Records a harmless difference.
     fn differ(&mut self, label: &str, what: String) {
         self.differing.get_or_insert(labelled(label, &what));
     }
 
-    /// All reactions, in the order in which they were first seen.
+    /// Returns all reactions, in the order of their first appearance.
     pub(super) fn finish(self) -> Outcome {
         match self.differing {
             Some(text) => Err(differs(text)),
@@ -91,7 +91,7 @@ fn labelled(label: &str, what: &str) -> String {
     if label.is_empty() { what.to_owned() } else { format!("{label}: {what}") }
 }
 
-/// Sends a message and watches what comes of it: the server's first reaction.
+/// Sends a message and returns the server's first reaction.
 pub(super) async fn provoke(
     bench: &mut Bench<'_>,
     endpoint: &mut Endpoint,
@@ -100,7 +100,7 @@ pub(super) async fn provoke(
     seen: &mut Seen,
 ) -> Result<Reaction, Wrong> {
     endpoint.send(case.bytes.clone());
-    // Silence takes its time, an answer comes when it comes.
+    // Only a row that allows silence waits for the time of silence.
     let silent = allowed.pass.contains(&Kind::Nothing);
     let limit = if silent { bench.target.silence } else { bench.limit() };
     let (answer, late) = bench.observe_behind(endpoint, case.xid, limit, &seen.quiet).await;
@@ -113,7 +113,7 @@ pub(super) async fn provoke(
     let closed = reaction == Reaction::Closed;
     let answered = reaction.to_string();
     seen.note(&case.label, reaction.clone(), allowed)?;
-    // No text forbids to end a connection after the right answer; other calls on it have to be sent again.
+    // No text forbids to end a connection after the right answer, but other calls on it have to be sent again.
     let then_closed = || format!("{answered}, then the connection is closed");
     if endpoint.has_ended() {
         if !closed {
@@ -121,7 +121,7 @@ pub(super) async fn provoke(
         }
         return Ok(reaction);
     }
-    // Where silence is allowed, an answer may still come, and is looked at then.
+    // Where silence is allowed, a later answer is still checked.
     match bench.null_behind(endpoint, &seen.quiet).await {
         Ok((_, late)) => seen.late(late, allowed)?,
         Err(_) if endpoint.has_ended() && allowed.pass.contains(&Kind::Closed) => {}
@@ -133,7 +133,7 @@ pub(super) async fn provoke(
     Ok(reaction)
 }
 
-/// Sends each message on a connection that serves, all on the same one as long as that is there.
+/// Sends each message on a working connection, all on one as long as it stays open.
 pub(super) async fn each(bench: &mut Bench<'_>, cases: Vec<Case>, allowed: Allowed) -> Outcome {
     let (mut endpoint, _) = bench.ready().await?;
     let mut seen = Seen::default();
@@ -145,7 +145,7 @@ pub(super) async fn each(bench: &mut Bench<'_>, cases: Vec<Case>, allowed: Allow
         provoke(bench, &mut endpoint, &case, allowed, &mut seen).await?;
     }
     if !seen.quiet.is_empty() && !endpoint.has_ended() {
-        // Whatever comes behind the last one.
+        // Answers that come after the last message.
         let (_, late) = bench.null_behind(&mut endpoint, &seen.quiet).await?;
         seen.late(late, allowed)?;
     }

@@ -1,7 +1,7 @@
-//! Chunks that name memory which the server cannot have, or too little of it (RFC 8166 §4.5.3, §8.1).
+//! Chunks whose memory the server cannot access, or that are too short (RFC 8166 §4.5.3, §8.1).
 //!
-//! The tester's provider refuses what is wrong and ends the connection; the server has to live with that, and what it was
-//! refused must not have been touched.
+//! The tester's provider refuses a wrong access and ends the connection. The server must survive this, and must not
+//! have touched the refused memory.
 
 use bytes::Bytes;
 use rpcrdma_proto::wire::{ChunkLists, ReadSegment, Segment, WriteChunk};
@@ -14,16 +14,16 @@ use crate::message::{Kind, RDMA_MSG, RDMA_NOMSG, message, u32_of};
 use crate::nfs;
 use crate::report::{Outcome, Wrong, fail};
 
-/// The tester's provider ends the connection, unless the server finds out first.
+/// The tester's provider ends the connection, unless the server detects the fault first.
 const LOST: Allowed = only(&[Kind::Closed, Kind::ErrChunk]);
-/// RFC 8166 §4.5.3: what does not fit is found out before the first byte, or by the provider. An RPC error tells the client
-/// as well that there is no result.
+/// RFC 8166 §4.5.3: the server detects a chunk that is too short before the first byte, or the provider does. An RPC
+/// error also tells the client that there is no result.
 const TOO_SMALL: Allowed = only(&[Kind::ErrChunk, Kind::Closed, Kind::Refused]);
 
-/// A handle that no window has.
+/// A segment whose handle names no window.
 const NOWHERE: Segment = Segment { handle: 0x00ba_d000, length: 64, offset: 4096 };
 
-/// One call on a connection that serves, then the usual questions.
+/// Makes one call on a working connection, then the usual checks.
 async fn one(
     bench: &mut Bench<'_>,
     mut endpoint: Endpoint,
@@ -36,7 +36,7 @@ async fn one(
     Ok((seen.finish(), endpoint))
 }
 
-/// A NULL call whose Position-Zero chunk is this segment.
+/// Makes a NULL call whose Position-Zero chunk is this segment.
 async fn read_from(
     bench: &mut Bench<'_>,
     segment: impl AsyncFnOnce(&mut Bench<'_>, &mut Endpoint, Bytes) -> Segment,
@@ -77,7 +77,7 @@ pub(super) async fn read_write_only(bench: &mut Bench<'_>) -> Outcome {
     read_from(bench, async |_, endpoint, call| endpoint.writable(call.len(), FILL)).await
 }
 
-/// The call of a lost connection again, under the same XID, on the next connection.
+/// Repeats the call of a lost connection, under the same XID, on the next connection.
 pub(super) async fn read_again(bench: &mut Bench<'_>) -> Outcome {
     let xid = bench.xid();
     let read = vec![ReadSegment::new(0, NOWHERE)];
@@ -93,7 +93,7 @@ pub(super) async fn read_again(bench: &mut Bench<'_>) -> Outcome {
     seen
 }
 
-/// An NFS READ of `count` bytes with these lists, as a case.
+/// Returns an NFS READ of `count` bytes with these lists, as a case.
 fn nfs_read(bench: &mut Bench<'_>, file: &Bytes, count: usize, lists: ChunkLists) -> Case {
     let xid = bench.xid();
     let call = nfs::read(bench.nfs_rpc().call(xid, nfs::READ), file, 0, count).finish();
@@ -104,7 +104,7 @@ fn write_list(segments: Vec<Segment>) -> ChunkLists {
     ChunkLists { write: vec![WriteChunk { segments }], ..ChunkLists::default() }
 }
 
-/// A READ of 2000 bytes whose Write chunk is this segment.
+/// Makes a READ of 2000 bytes whose Write chunk is this segment.
 async fn write_to(
     bench: &mut Bench<'_>,
     segment: impl AsyncFnOnce(&mut Bench<'_>, &mut Endpoint) -> Segment,
@@ -150,7 +150,7 @@ pub(super) async fn write_read_only(bench: &mut Bench<'_>) -> Outcome {
     }
 }
 
-/// A READ of 2000 bytes with these lists, none of which has room for it.
+/// Makes a READ of 2000 bytes with these lists, none of which is long enough.
 async fn no_room(bench: &mut Bench<'_>, lists: impl FnOnce(&mut Endpoint) -> ChunkLists) -> Outcome {
     let scratch = bench.scratch().await?;
     let (mut endpoint, _) = bench.ready().await?;
@@ -185,7 +185,7 @@ pub(super) async fn no_reply_chunk(bench: &mut Bench<'_>) -> Outcome {
     no_room(bench, |_| ChunkLists::default()).await
 }
 
-/// A GETATTR whose handle is in a Read chunk.
+/// Makes a GETATTR whose handle is in a Read chunk.
 pub(super) async fn ineligible(bench: &mut Bench<'_>) -> Outcome {
     let scratch = bench.scratch().await?;
     let (mut endpoint, _) = bench.ready().await?;
@@ -199,13 +199,13 @@ pub(super) async fn ineligible(bench: &mut Bench<'_>) -> Outcome {
     seen
 }
 
-/// A WRITE whose Read chunk is shorter or longer than the length of its data says, or stands at another item.
+/// Makes a WRITE whose Read chunk is shorter or longer than its data, or stands at another item.
 pub(super) async fn mismatch(bench: &mut Bench<'_>) -> Outcome {
     let scratch = bench.scratch().await?;
     let (mut endpoint, _) = bench.ready().await?;
     let mut seen = Seen::default();
     let refuse = only(&[Kind::GarbageArguments, Kind::ErrChunk]);
-    // What is too much hurts nobody if it is left out.
+    // A surplus is harmless if the server ignores it.
     let surplus = Allowed { differs: &[Kind::Success], ..refuse };
     for (label, len, back, allowed) in [
         ("4 bytes short", 1196, 0, refuse),

@@ -1,8 +1,8 @@
 //! Rows against a server: the tester plays the client.
 //!
-//! [`Tester::run`] tries the rows in the order of the table, each on connections of its own. A row ends with a verdict
-//! whatever the server does; after a hostile row the server must answer a NULL call on the same connection if that is still
-//! there, and on a new one always.
+//! [`Tester::run`] runs the rows in the order of the table, each on its own connections. A row ends with a verdict
+//! whatever the server does. After a hostile row the server must answer a NULL call on a new connection, and on the old
+//! one if that is still open.
 
 mod bench;
 mod chunks;
@@ -26,40 +26,40 @@ use crate::report::{Outcome, Report, RowInfo, RowReport, fail};
 use crate::{DEFAULT_LIMIT, DEFAULT_SILENCE, nfs};
 use bench::Bench;
 
-/// A server, and what of it can be used.
+/// A server, and the services of it that the tester may use.
 pub struct Target {
     /// Opens connections.
     pub connector: Arc<dyn Connector>,
-    /// Where it listens.
+    /// Address of the server.
     pub address: SocketAddr,
-    /// RPC program whose NULL procedure answers.
+    /// RPC program whose NULL procedure the server answers.
     pub program: u32,
-    /// Its version.
+    /// Version of that program.
     pub version: u32,
     /// An NFSv3 export, for rows with chunks.
     pub export: Option<Export>,
-    /// How long the server may take for each answer. A row takes at most [`ROW_FACTOR`] times as long.
+    /// Maximum time for each answer of the server. A row takes at most [`ROW_FACTOR`] times as long.
     pub limit: Duration,
-    /// How long the server is watched when it should say nothing.
+    /// Time for which the server must stay silent where it should not answer.
     pub silence: Duration,
 }
 
 /// An NFSv3 export. Rows make files in its root whose names begin with `.rpcrdma-conform-`, and remove them.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// Handle of a directory in which files may be made.
+    /// Handle of a directory in which the user may make files.
     pub root: Vec<u8>,
-    /// As whom (AUTH_SYS).
+    /// UID of the calls (AUTH_SYS).
     pub uid: u32,
-    /// With this group.
+    /// GID of the calls.
     pub gid: u32,
 }
 
-/// A row takes at most this many times [`Target::limit`].
+/// Maximum duration of a row, as a multiple of [`Target::limit`].
 pub const ROW_FACTOR: u32 = 6;
 
 impl Target {
-    /// NULL of NFSv3, without an export, with the default limits.
+    /// Returns a target with NULL of NFSv3, without an export, with the default limits.
     #[must_use]
     pub fn new(connector: Arc<dyn Connector>, address: SocketAddr) -> Self {
         Self {
@@ -81,25 +81,25 @@ struct Row {
     run: for<'a> fn(&'a mut Bench<'_>) -> BoxFuture<'a, Outcome>,
 }
 
-/// The table: every row, in the order in which they are tried.
+/// Returns the table: every row, in the order of the run.
 #[must_use]
 pub fn rows() -> Vec<RowInfo> {
     rows::all().map(|row| row.info).collect()
 }
 
-/// Tries rows against one server.
+/// Runs rows against one server.
 pub struct Tester {
     target: Target,
 }
 
 impl Tester {
-    /// A tester of this server.
+    /// Returns a tester of this server.
     #[must_use]
     pub const fn new(target: Target) -> Self {
         Self { target }
     }
 
-    /// Tries the rows that are wanted; `each` sees every row as soon as it has ended.
+    /// Runs the rows that are wanted; `each` receives every row when it has ended.
     pub async fn run(&self, wanted: impl Fn(&RowInfo) -> bool, mut each: impl FnMut(&RowReport)) -> Report {
         let mut bench = Bench::new(&self.target);
         let mut report = Report::default();

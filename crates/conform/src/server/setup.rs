@@ -14,7 +14,7 @@ use crate::report::{Outcome, Wrong, differs, fail};
 /// RFC 8797 §4, without the version.
 const IDENTIFIER: [u8; 4] = [0xf6, 0xab, 0x0e, 0x18];
 
-/// Two NULL calls on a connection with this private data.
+/// Makes two NULL calls on a connection with this private data.
 async fn served(bench: &mut Bench<'_>, private_data: Bytes) -> Outcome {
     let mut endpoint = bench.connect_with(private_data).await?;
     let theirs = PrivateData::find(&endpoint.peer_private_data());
@@ -59,7 +59,7 @@ pub(super) async fn malformed(bench: &mut Bench<'_>) -> Outcome {
     Ok(format!("served with 1 to 7 bytes of it, and with other data; {}", believed(bench, cut, false).await?))
 }
 
-/// With an export: whether the server sends 2000 bytes inline to who says this, which it must or must not do.
+/// With an export: checks whether the server sends 2000 bytes inline to a client with this private data, as `expected`.
 async fn believed(bench: &mut Bench<'_>, private_data: Bytes, expected: bool) -> Outcome {
     let Ok(scratch) = bench.scratch().await else {
         return Ok("without an export no more can be seen".into());
@@ -67,7 +67,7 @@ async fn believed(bench: &mut Bench<'_>, private_data: Bytes, expected: bool) ->
     if !expected
         && matches!(long_reply(bench, &scratch, Bytes::new()).await?.0, Reaction::Reply(RpcEnd::Success))
     {
-        // That is the fault of the row reply-chunk-missing.
+        // The row reply-chunk-missing reports that fault.
         return Ok("no more can be seen: replies beyond 1024 bytes come inline without any of it, too".into());
     }
     let (reaction, theirs) = long_reply(bench, &scratch, private_data).await?;
@@ -76,14 +76,14 @@ async fn believed(bench: &mut Bench<'_>, private_data: Bytes, expected: bool) ->
     match (&reaction, expected && theirs.send_size >= 2048) {
         (Reaction::Reply(RpcEnd::Success), true) => Ok("a reply beyond 1024 bytes comes inline".into()),
         (_, false) if refused => Ok("no reply beyond 1024 bytes is sent".into()),
-        // RFC 8797 §5.2 tells what is done, without a MUST.
+        // RFC 8797 §5.2 describes this treatment, without a MUST.
         (_, true) if refused => Err(differs(format!("not found: {reaction}"))),
         _ => Err(fail(format!("asked for a reply beyond 1024 bytes, without a Reply chunk: {reaction}"))),
     }
 }
 
-/// Asks for a reply beyond 1024 bytes, without a Reply chunk, on a connection with this private data: what came of it, and
-/// what the server said of itself.
+/// Requests a reply beyond 1024 bytes, without a Reply chunk, on a connection with this private data. Returns the
+/// reaction, and the server's private data.
 async fn long_reply(
     bench: &mut Bench<'_>,
     scratch: &Scratch,
@@ -110,7 +110,7 @@ pub(super) async fn unknown_version(bench: &mut Bench<'_>) -> Outcome {
     Ok(format!("served under versions 0, 2 and 255; {}", believed(bench, other.into(), false).await?))
 }
 
-/// RFC 8797 §5.2: behind other data, at any offset.
+/// Puts the private data behind other data, at any offset (RFC 8797 §5.2).
 pub(super) async fn embedded(bench: &mut Bench<'_>) -> Outcome {
     let ours = PrivateData { remote_invalidation: false, send_size: 4096, receive_size: 4096 }.encode();
     for offset in [1, 3, 4, 17] {
@@ -123,7 +123,7 @@ pub(super) async fn embedded(bench: &mut Bench<'_>) -> Outcome {
     Ok(format!("served with it at offsets 1, 3, 4 and 17; {}", believed(bench, data.into(), true).await?))
 }
 
-/// What a reply invalidates, which must be a window of its call.
+/// Checks that a reply invalidates only a window of its call, and returns that window.
 fn of_its_call(invalidated: Option<u32>, mine: &[u32]) -> Result<Option<u32>, Wrong> {
     match invalidated {
         Some(seen) if !mine.contains(&seen) => {
@@ -133,11 +133,12 @@ fn of_its_call(invalidated: Option<u32>, mine: &[u32]) -> Result<Option<u32>, Wr
     }
 }
 
-/// Calls with windows of several kinds; which of them a reply invalidates.
+/// Makes calls with windows of several kinds. Returns the window that a reply invalidates.
 async fn invalidated(bench: &mut Bench<'_>, announced: bool) -> Result<(Option<u32>, bool), Wrong> {
     let mut endpoint = bench.connect_announcing(announced).await?;
     let theirs = PrivateData::find(&endpoint.peer_private_data()).unwrap_or_default();
-    // A window of another call, which stays open unless the reply to that call closes it: never the one to be invalidated.
+    // A window of another call. It stays open unless the reply to that call closes it, so it must never be invalidated
+    // here.
     let other = room(&mut endpoint, &[600]);
     let mine: Vec<u32> = other.segments.iter().map(|segment| segment.handle).collect();
     let xid = bench.xid();
@@ -168,7 +169,7 @@ pub(super) async fn invalidation_announced(bench: &mut Bench<'_>) -> Outcome {
     match invalidated(bench, true).await? {
         (Some(_), true) => Ok("a window of the call is invalidated".into()),
         (None, theirs) => Ok(format!("plain Send; the server says R = {}", u8::from(theirs))),
-        // RFC 8797 §4.1: both have to have set R.
+        // RFC 8797 §4.1: both sides must have set R.
         (Some(_), false) => Err(fail("Send with Invalidate although the server says R = 0")),
     }
 }
@@ -180,7 +181,7 @@ pub(super) async fn invalidation_not_announced(bench: &mut Bench<'_>) -> Outcome
     }
 }
 
-/// More bytes than the server has a Receive for. What it announced is the most that it must take.
+/// Sends more bytes than the Receive of the server holds. The server must accept only the announced length.
 pub(super) async fn over_the_receive(bench: &mut Bench<'_>) -> Outcome {
     let (mut endpoint, _) = bench.ready().await?;
     let theirs = PrivateData::find(&endpoint.peer_private_data()).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! A provider that puts one fault between the link and whoever uses it: what a faulty peer would do, done to the messages of a
-//! good one.
+//! A provider that puts one fault between the link and its user. It changes the messages of a good peer into those of a
+//! faulty one.
 //!
-//! Messages that match are not given to the good peer, or changed first; what it sends is changed before it leaves; a
-//! connection that ends may take the listener with it.
+//! Matching messages are withheld from the good peer, or changed first. Messages that it sends are changed before they
+//! leave. A connection that ends may take the listener with it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use rpcrdma_verbs::{
 /// Identifiers of the Sends that the fault makes.
 const OWN: u64 = 1 << 62;
 
-/// What a connection has seen so far.
+/// State of a connection so far.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Messages received.
@@ -41,24 +41,24 @@ pub struct Seen {
     pub invalidates: bool,
 }
 
-/// What is done with a message instead of giving it to the good peer.
+/// Treatment of a message that the good peer does not get.
 #[derive(Clone, Copy)]
 pub enum Act {
     Ignore,
     ErrChunk,
-    /// The same, then the end of the connection, in order.
+    /// ERR_CHUNK, then the graceful end of the connection.
     ErrChunkAndEnd,
     ErrVers(u32, u32),
     /// An RPC reply with this accept_stat and no results.
     Reply(u32),
-    /// ERR_VERS 1-1, then the connection ends in order.
+    /// ERR_VERS 1-1, then the connection ends gracefully.
     ErrVersAndClose,
     /// ERR_CHUNK, in front of the answer to the next message.
     LateErrChunk,
     Close,
-    /// The connection ends, and the listener answers nobody any more.
+    /// The connection ends, and the listener accepts no other.
     Die,
-    /// The good peer gets this instead.
+    /// The good peer gets the result of this function instead.
     Rewrite(fn(&[u8]) -> Vec<u8>),
 }
 
@@ -66,38 +66,38 @@ pub enum Act {
 #[derive(Clone, Copy)]
 pub enum Fault {
     None,
-    /// Messages that match are treated so.
+    /// Treats messages that match in this way.
     On(fn(&Seen, &[u8]) -> bool, Act),
-    /// What is sent is changed.
+    /// Changes messages that are sent.
     Sends(fn(&Seen, &mut Vec<u8>)),
-    /// What is written into memory of the other side is changed.
+    /// Changes data that is written into memory of the other side.
     Writes(fn(&mut Vec<u8>)),
-    /// What is written into memory is followed by this.
+    /// Appends these bytes to data that is written into memory.
     WritesMore(&'static [u8]),
-    /// Every message is sent again under the next XID.
+    /// Sends every message again under the next XID.
     Doubles,
-    /// Windows are larger than they are said to be, by so many bytes.
+    /// Makes windows larger than announced, by this many bytes.
     WidensWindows(usize),
-    /// Windows for writing can be read.
+    /// Makes windows for writing readable.
     OpensForReading,
-    /// Sends invalidate this.
+    /// Invalidates this key with Sends.
     Invalidates(fn(&Seen) -> Option<u32>),
-    /// Private data of the other side is seen so; `None`: the connection is refused.
+    /// Changes the private data of the other side; `None`: the connection is refused.
     PrivateData(fn(&Bytes) -> Option<Bytes>),
-    /// The end of a connection for such a reason is the end of all, and so is a connection that cannot be had.
+    /// Ends the listener after the end of a connection for such a reason, and after a failed connection attempt.
     DiesAtEnd(fn(&Disconnected) -> bool),
-    /// As long as there is a connection no other is accepted.
+    /// Accepts no other connection while there is one.
     OneAtATime,
-    /// As long as an RDMA Read is under way no connection is accepted.
+    /// Accepts no connection while an RDMA Read is in progress.
     StallsOnReads,
 }
 
-/// Does not survive a connection that did not end in order.
+/// A peer that does not survive a connection without a graceful end.
 pub const DIES_OF_FAULTS: Fault = Fault::DiesAtEnd(|reason| !matches!(reason, Disconnected::Peer));
-/// Does not survive any.
+/// A peer that does not survive the end of any connection.
 pub const DIES_WITH_ITS_CONNECTION: Fault = Fault::DiesAtEnd(|_| true);
 
-/// `rdma_proc` and the lists of a message, if it decodes.
+/// Returns `rdma_proc` and the lists of a message, if it decodes.
 pub fn lists(bytes: &[u8]) -> Option<(bool, ChunkLists, &[u8])> {
     let (header, len) = V1.decode(bytes, &Limits::default()).ok()?;
     match header.body {
@@ -107,7 +107,7 @@ pub fn lists(bytes: &[u8]) -> Option<(bool, ChunkLists, &[u8])> {
     }
 }
 
-/// A word of a message.
+/// Returns a word of a message.
 pub fn word(bytes: &[u8], index: usize) -> u32 {
     bytes.get(index * 4..index * 4 + 4).map_or(0, |word| u32::from_be_bytes(word.try_into().unwrap()))
 }
@@ -242,7 +242,7 @@ impl ConnectionRequest for FaultyRequest {
     }
 }
 
-/// For faulty clients.
+/// Connector of faulty clients.
 pub struct FaultyConnector {
     inner: Arc<dyn Connector>,
     fault: Fault,
@@ -299,7 +299,7 @@ struct FaultyQueuePair {
     own: u64,
     /// An answer that is held back.
     late: Option<[u32; 5]>,
-    /// RDMA Reads under way.
+    /// RDMA Reads in progress.
     reading: usize,
 }
 
@@ -333,7 +333,7 @@ impl FaultyQueuePair {
         let _ = self.inner.post(WrId(self.own), WorkRequest::Send(request));
     }
 
-    /// A message that arrived, as the good peer sees it, if it does.
+    /// Returns a received message as the good peer sees it, if it sees it.
     fn arrived(&mut self, bytes: Vec<u8>) -> Option<Vec<u8>> {
         let (xid, version) = (word(&bytes, 0), word(&bytes, 1));
         self.seen.count += 1;
@@ -433,7 +433,7 @@ impl QueuePair for FaultyQueuePair {
                 }
                 if matches!(self.fault, Fault::Doubles) {
                     let mut again = bytes.clone();
-                    // The XID of a call that is inline stands behind the header, too.
+                    // The XID of an inline call stands behind the header, too.
                     let inline = lists(&bytes).map_or(0, |(_, _, payload)| payload.len());
                     for at in [3, bytes.len() - inline + 3] {
                         if let Some(byte) = again.get_mut(at) {

@@ -52,7 +52,7 @@ pub async fn export(connector: Arc<dyn Connector>, address: SocketAddr) -> Expor
     Export { root, uid, gid }
 }
 
-/// A server with this fault, and another listener of the same server without.
+/// Starts a server with this fault, and another listener of that server without it.
 pub async fn faulty_target(fault: Fault) -> Target {
     let fabric = fabric(CompletionMode::Local);
     let faulty = FaultyListener::new(Box::new(fabric.listen(FAULTY).unwrap()), fault);
@@ -63,7 +63,7 @@ pub async fn faulty_target(fault: Fault) -> Target {
     Target { export: Some(export), ..Target::new(connector, FAULTY) }
 }
 
-/// A server without a fault.
+/// Starts a server without a fault.
 pub async fn good_target(completion_mode: CompletionMode) -> Target {
     let fabric = fabric(completion_mode);
     serve(vec![Box::new(fabric.listen(GOOD).unwrap())]);
