@@ -1,11 +1,6 @@
-//! Messages that go on in several Sends (version-two-07 §6.6.2).
+//! Messages that come in several Sends (version-two-07 §6.6.2).
 //!
-//! *Sending.* [`divide`] says how a message is divided, if it is at all: its planner asks, whoever carries the plan out posts all Sends
-//! at once ([`split`]), so that nothing comes between them, and only when the peer takes that many messages: a message that is
-//! begun can always be ended. What the parts look like is the codec's; a version in which messages can be continued says so in
-//! its [`Rules`](crate::wire::Rules).
-//!
-//! *Receiving.* [`Continuation`] holds the message that has begun, one at a time, as the text forbids to mix them. The first part says
+//! [`Continuation`] holds the message that has begun, one at a time, as the text forbids to mix them. The first part says
 //! how long all of it is: a Buffer of the domain takes the parts as they come, and their Receives are free again. While the domain
 //! has none, parts stay in the Receives that they came in, which are counted already; if it has none when the last one is there, a
 //! Call is refused, and a reply, for which there is nobody to ask again, is put together all the same. Number and length are
@@ -19,90 +14,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, ProtectionDomain};
-use rpcrdma_xdr::{Piece, Stream};
 
 use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::timers::{Timeouts, after};
-use crate::wire::{Codec, Direction};
-
-/// Cuts are made at multiples of this, bytes, where XDR items can end.
-const UNIT: usize = 4;
-
-/// Bytes of each part but the last of a message of `len` bytes, whose last Send has a header of `header` bytes; `None` if that
-/// cannot be done within `most` Sends of `send` bytes.
-pub(crate) fn divide(
-    codec: &dyn Codec,
-    send: usize,
-    header: usize,
-    len: usize,
-    most: usize,
-) -> Option<Vec<usize>> {
-    let part = units(send.checked_sub(codec.rules().part_header?)?);
-    let last = units(send.checked_sub(header)?).min(len.checked_sub(UNIT)?);
-    let front = len - last;
-    if part == 0 || last == 0 || !len.is_multiple_of(UNIT) || front.div_ceil(part) >= most {
-        return None;
-    }
-    Some((0..front).step_by(part).map(|start| part.min(front - start)).collect())
-}
-
-/// Bytes of the longest message that [`divide`] divides into `most` Sends; `None` if nothing is divided.
-pub(crate) fn capacity(codec: &dyn Codec, send: usize, header: usize, most: usize) -> Option<usize> {
-    let part = units(send.checked_sub(codec.rules().part_header?)?);
-    let last = units(send.checked_sub(header)?);
-    let parts = most.checked_sub(1).filter(|parts| *parts > 0)?;
-    Some(part.saturating_mul(parts).saturating_add(last))
-}
-
-const fn units(len: usize) -> usize {
-    len - len % UNIT
-}
-
-/// The parts of these lengths, and what is left of the stream. Nothing is copied.
-pub(crate) fn split(stream: &Stream, lengths: &[usize]) -> (Vec<Stream>, Stream) {
-    let mut parts = Vec::with_capacity(lengths.len());
-    let mut pieces = stream.pieces().iter().cloned();
-    let mut next = pieces.next();
-    for len in lengths {
-        let mut part = Stream::new();
-        while let Some(piece) = next.take() {
-            let room = len.saturating_sub(part.len());
-            if piece.len() <= room {
-                part.push(piece);
-                next = pieces.next();
-            } else {
-                let (here, after) = split_piece(piece, room);
-                part.push(here);
-                next = Some(after);
-                break;
-            }
-        }
-        parts.push(part);
-    }
-    let mut rest = Stream::new();
-    next.into_iter().chain(pieces).for_each(|piece| rest.push(piece));
-    (parts, rest)
-}
-
-/// Cuts a piece at a multiple of four below its length: its pad, if it has one, stays behind the second part.
-fn split_piece(piece: Piece, at: usize) -> (Piece, Piece) {
-    let cut = |mut data: Bytes| {
-        let after = data.split_off(at.min(data.len()));
-        (data, after)
-    };
-    match piece {
-        Piece::Inline(data) => {
-            let (here, after) = cut(data);
-            (Piece::Inline(here), Piece::Inline(after))
-        }
-        Piece::Payload { data, .. } => {
-            let (here, after) = cut(data);
-            let payload = |data| Piece::Payload { data, ddp_eligible: false };
-            (payload(here), payload(after))
-        }
-    }
-}
+use crate::wire::Direction;
 
 /// Messages that were given up and whose end has not come; older ones are forgotten.
 const GIVEN_UP: usize = 16;

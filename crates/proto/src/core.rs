@@ -21,26 +21,25 @@ use crate::characteristics::ReverseSupport;
 use crate::combine::{BETWEEN, Combine, Room, Waiting};
 use crate::compatibility::{PaddedMessages, ReadRead};
 use crate::config::{ChunkSupport, Config, Side};
-use crate::continuation::split;
 use crate::credits::RequesterCredits;
 use crate::credits::messages::MessageCredits;
 use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event, Post};
 use crate::gather::Gather;
-use crate::groups::geometry::Targets;
 use crate::ids::IdMap;
-use crate::planner::{AlignmentRules, GroupPlan};
+use crate::planner::AlignmentRules;
 use crate::private_data::{Thresholds, announced};
 use crate::reads::{Owner, Reads};
 use crate::receives::Receives;
 use crate::stats::Stats;
 use crate::timers::{Flow, Moving, Told};
+use crate::two::arrange::{Arrangement, Targets};
 use crate::wire::two::combined::aligned;
 use crate::wire::two::operation_len;
-use crate::wire::two::transmission::{
-    BufferStructure, Operation, TransmitContinuation, TransmitRequest, TransmitResponse,
+use crate::wire::two::transmission::BufferStructure;
+use crate::wire::{
+    Body, ChunkLists, Codec, CreditRule, Direction, Fixed, Fragment, Header, Invalidation, Segment,
 };
-use crate::wire::{Body, ChunkLists, Codec, CreditRule, Direction, Fixed, Header, Invalidation, Segment};
 
 /// Room for a header with a few segments, in bytes.
 const SMALL_HEADER: usize = 128;
@@ -99,8 +98,8 @@ pub(crate) struct PeerGroups {
     pub(crate) requests: usize,
     /// Sends of the longest reply that it makes.
     pub(crate) responses: usize,
-    /// Where its Receives take items.
-    pub(crate) targets: Targets,
+    /// Where its Receives take items, if they do.
+    pub(crate) targets: Option<Targets>,
 }
 
 /// A work request or Receive from its making to its completion.
@@ -131,10 +130,8 @@ pub(crate) struct Core {
     pub(crate) peer_groups: Option<PeerGroups>,
     /// The peer has refused a Call in a group as not supported, whatever it says.
     pub(crate) refuses_groups: bool,
-    /// Where our Receives take items.
-    pub(crate) targets: Targets,
-    /// Where those of a peer do that has said nothing.
-    pub(crate) nowhere: Targets,
+    /// Where our Receives take items, if they do.
+    pub(crate) targets: Option<Targets>,
     /// Messages that leave together.
     pub(crate) combine: Combine,
     /// What the peer takes in the reverse direction, where it has said so.
@@ -202,9 +199,8 @@ impl Core {
             may_invalidate: config.remote_invalidation && capabilities.remote_invalidation,
             send_earlier: thresholds.send,
             peer_groups: None,
-            targets: config.structure().map(Targets::of).unwrap_or_default(),
+            targets: config.structure().and_then(Targets::of),
             receive_align: config.structure().map_or(1, BufferStructure::align),
-            nowhere: Targets::default(),
             refuses_groups: false,
             combine: Combine::default(),
             peer_reverse: None,
@@ -328,56 +324,6 @@ impl Core {
     fn makes_groups(&self) -> bool {
         let enabled = self.codec.rules().groups.is_some() && self.config.transmissions.enabled;
         enabled && self.config.continued_parts > 1
-    }
-
-    /// Sends all transmissions of a message, for which there are Receives at the peer; returns the length of all of them, bytes.
-    pub(crate) fn send_group(
-        &mut self,
-        header: &Header,
-        group: GroupPlan,
-        payload: rpcrdma_xdr::Stream,
-        invalidate: Option<Key>,
-    ) -> usize {
-        let GroupPlan { lead, arrangement, items } = group;
-        let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-        let initial_type = lead.kind().number(self.codec.rules().groups.unwrap_or_default());
-        let parts = if arrangement.sends.len() == 1 {
-            vec![payload]
-        } else {
-            let lengths: Vec<usize> = arrangement.sends.iter().map(|send| send.payload).collect();
-            split(&payload, &lengths).0
-        };
-        let last = arrangement.sends.len().saturating_sub(1);
-        let mut lead = Some(lead);
-        let mut sent = 0;
-        for (number, (send, mut behind)) in arrangement.sends.iter().zip(parts).enumerate() {
-            let payload_len = narrow(send.payload);
-            let operation = match lead.take() {
-                Some(Operation::Request(request)) => {
-                    Operation::Request(TransmitRequest { payload_len, ..request })
-                }
-                Some(Operation::Response(response)) => {
-                    Operation::Response(TransmitResponse { payload_len, ..response })
-                }
-                _ => {
-                    let number = narrow(number);
-                    Operation::Continuation(TransmitContinuation { number, initial_type, payload_len })
-                }
-            };
-            let mut at = operation_len(&operation) + send.payload;
-            let Header { xid, version, credit, direction, invalidate: named, .. } = *header;
-            let body = Body::Transmission(operation);
-            let header = Header { xid, version, credit, direction, invalidate: named, body };
-            for run in &send.placed {
-                put_nothing(run.at.saturating_sub(at), &mut behind);
-                let item = items.get(run.item).map(|item| item.slice(run.range.clone())).unwrap_or_default();
-                at = run.at + item.len();
-                behind.push(Piece::Inline(item));
-            }
-            let invalidate = if number == last { invalidate } else { None };
-            sent += self.send(&header, &behind, invalidate, false);
-        }
-        sent
     }
 
     /// Raises the peer's limit by a message that does nothing else, if that is due.
@@ -593,29 +539,37 @@ impl Core {
         self.post_send(header, payload, invalidate, express)
     }
 
-    /// The same for a message that goes on in several Sends: these parts of it come first. There are credits for all of them.
-    pub(crate) fn send_continued(
+    /// Sends a message that is divided, one Send behind the other; returns the length of all of them, bytes. There have to be credits,
+    /// and Receives at the peer, for each. `header` is the header of the message.
+    pub(crate) fn send_arranged(
         &mut self,
         header: &Header,
-        parts: &[usize],
+        arrangement: &Arrangement,
         payload: &rpcrdma_xdr::Stream,
         invalidate: Option<Key>,
-        express: bool,
     ) -> usize {
-        if parts.is_empty() {
-            return self.send(header, payload, invalidate, express);
-        }
-        let (parts, last) = split(payload, parts);
+        let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let last = arrangement.sends.len().saturating_sub(1);
         let mut remaining = payload.len();
         let mut sent = 0;
-        for part in &parts {
-            remaining = remaining.saturating_sub(part.len());
-            let body = Body::Middle { remaining: u32::try_from(remaining).unwrap_or(u32::MAX) };
-            let direction = header.direction.unwrap_or_default();
-            let header = self.header(direction, header.xid, header.credit, body);
-            sent += self.send(&header, part, None, express);
+        let sends = arrangement.sends.iter().zip(arrangement.split(payload)).enumerate();
+        for (number, (send, mut behind)) in sends {
+            remaining = remaining.saturating_sub(send.payload);
+            let fragment =
+                Fragment { number: narrow(number), len: narrow(send.payload), remaining: narrow(remaining) };
+            let Header { xid, version, credit, direction, invalidate: named, .. } = *header;
+            let further = (number != arrangement.headed()).then(|| {
+                let body = self.codec.fragment(&header.body, fragment);
+                Header { xid, version, credit, direction, invalidate: named, body }
+            });
+            let header = further.as_ref().unwrap_or(header);
+            // Items are placed in groups only.
+            if let Body::Transmission(operation) = &header.body {
+                arrangement.put_items(send, operation_len(operation) + send.payload, &mut behind);
+            }
+            sent += self.send(header, &behind, invalidate.filter(|_| number == last), false);
         }
-        sent + self.send(header, &last, invalidate, express)
+        sent
     }
 
     /// So many of the messages that were sent are neither Calls nor answers, where they are counted.
@@ -863,17 +817,6 @@ impl Core {
         self.sending = None;
         self.data_outstanding = (0, 0);
         self.to_leave = 0;
-    }
-}
-
-/// What lies between the Payload stream and the segment that an item is placed in (rtrext-02 §11: nothing of ours).
-static NOTHING: [u8; 4096] = [0; 4096];
-
-fn put_nothing(mut len: usize, out: &mut rpcrdma_xdr::Stream) {
-    while len > 0 {
-        let now = len.min(NOTHING.len());
-        out.push(Piece::Inline(Bytes::from_static(&NOTHING).slice(..now)));
-        len -= now;
     }
 }
 

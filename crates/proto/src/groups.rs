@@ -1,8 +1,7 @@
 //! Transmission groups: RPC messages in several Sends, and items that lie in a Receive where they are wanted (rtrext-02 §4, §6, §7).
 //!
 //! The first transmission of a group says all there is to say about the message: how many transmissions there are, and where items are
-//! that were taken out of its Payload stream. *Sending*: `geometry` says what goes into which Send; the planner asks, and all Sends of
-//! a group are posted at once, so that nothing comes between them. *Receiving*: `Groups` holds the group that has begun, one at
+//! that were taken out of its Payload stream. *Sending*: `two::arrange` says what goes into which Send. *Receiving*: `Groups` holds the group that has begun, one at
 //! a time, in the Receives that it came in, until the last of them is there. Then an item is handed out as the part of the Receive that
 //! it lies in; one that lies in several is joined, and so is the Payload stream of several, in memory of the domain. So that a message
 //! holds no more Receives than it fills, an item is copied out of one of several that would be held for less than half of it.
@@ -10,8 +9,6 @@
 //! *On error*: what breaks the rules of the extension is a [`ProtocolError::Group`], whose report goes to the sender (§5.4), and so does
 //! that of a message beyond our bound, a [`ProtocolError::GroupTooLong`]; the group is given up, and what else comes of it is passed over
 //! without another word, each transmission once. A group that does not go on has a timer (rule I6).
-
-pub(crate) mod geometry;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,11 +18,11 @@ use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, ProtectionDomain};
 use rpcrdma_xdr::ReadChunk;
 
-use self::geometry::Targets;
 use crate::characteristics::Transmissions;
 use crate::config::Config;
 use crate::error::ProtocolError;
 use crate::limits::Limits;
+use crate::two::arrange::Targets;
 use crate::wire::Direction;
 use crate::wire::two::transmission::{
     BufferStructure, ErrorReport, Location, OperationBase, OperationType, PlacedItem, ReportedError,
@@ -245,7 +242,7 @@ struct Part {
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     /// Where items can be in our Receives.
-    targets: Targets,
+    targets: Option<Targets>,
     /// Which numbers the operations have.
     base: OperationBase,
     open: Option<Group>,
@@ -255,7 +252,7 @@ pub(crate) struct Groups {
 
 impl Groups {
     pub(crate) fn new(config: &Config) -> Self {
-        let targets = config.structure().map(Targets::of).unwrap_or_default();
+        let targets = config.structure().and_then(Targets::of);
         Self { targets, base: config.versions.operations(), ..Self::default() }
     }
 
@@ -432,7 +429,7 @@ impl Groups {
                 parts.iter().map(|part| part.message.slice(part.payload.clone())).collect();
             self.join(&pieces, id, &mut joined.0)?
         };
-        let runs = find_items(&lead, &parts, &self.targets, payload.len())
+        let runs = find_items(&lead, &parts, self.targets.as_ref(), payload.len())
             .map_err(|error| report(id, None, error))?;
         let scarce = self.scarcely_filled(parts.len(), &runs);
         let mut items = Vec::with_capacity(runs.len());
@@ -452,9 +449,7 @@ impl Groups {
     /// Transmissions of a group of so many whose Receives would be held for less than half of what is in them. A message of one holds
     /// that in any form.
     fn scarcely_filled(&self, transmissions: usize, runs: &Runs) -> Vec<usize> {
-        if transmissions < 2 {
-            return vec![];
-        }
+        let Some(targets) = self.targets.as_ref().filter(|_| transmissions > 1) else { return vec![] };
         let mut held = vec![0_usize; transmissions];
         for (_, pieces) in runs {
             if let [(transmission, data)] = &pieces[..]
@@ -463,7 +458,7 @@ impl Groups {
                 *held = held.saturating_add(data.len());
             }
         }
-        let half = self.targets.receive().div_ceil(2);
+        let half = targets.receive().div_ceil(2);
         held.iter()
             .enumerate()
             .filter(|(_, held)| **held < half)
@@ -562,7 +557,12 @@ fn payload(message: &Bytes, header: usize, len: u32) -> Result<Range<usize>, Rep
 type Runs = Vec<(u32, Vec<(usize, Bytes)>)>;
 
 /// Finds the items of a whole group, and checks where they are; `payload` bytes are the whole Payload stream.
-fn find_items(lead: &Lead, parts: &[Part], targets: &Targets, payload: usize) -> Result<Runs, ReportedError> {
+fn find_items(
+    lead: &Lead,
+    parts: &[Part],
+    targets: Option<&Targets>,
+    payload: usize,
+) -> Result<Runs, ReportedError> {
     let mut runs = Vec::new();
     // In the virtual stream: where the item before it ends, and how much of the Payload stream is left.
     let (mut reached, mut left) = (0_u64, u64::try_from(payload).unwrap_or(u64::MAX));
@@ -610,7 +610,7 @@ fn find_item(
     offset: u32,
     segments: &[u32],
     parts: &[Part],
-    targets: &Targets,
+    targets: Option<&Targets>,
     used: &mut Vec<(usize, Range<usize>, u32)>,
 ) -> Result<Vec<(usize, Bytes)>, ReportedError> {
     let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
@@ -619,9 +619,9 @@ fn find_item(
     let mut skip = usize::try_from(offset).unwrap_or(usize::MAX);
     let mut found = 0;
     for number in segments {
-        let all = narrow(targets.in_group(parts.len()));
+        let all = narrow(targets.map_or(0, |targets| targets.in_group(parts.len())));
         let unknown = ReportedError::Target { value: *number, least: 0, most: all.saturating_sub(1) };
-        let (transmission, range) = targets.segment(*number).ok_or(unknown)?;
+        let (transmission, range) = targets.and_then(|targets| targets.segment(*number)).ok_or(unknown)?;
         let Part { message, payload } = parts.get(transmission).ok_or(unknown)?;
         // Behind the Payload of its transmission, and not behind its end.
         let least = payload.end.saturating_sub(range.start);
@@ -648,6 +648,3 @@ fn find_item(
     }
     Ok(pieces)
 }
-
-#[cfg(test)]
-mod tests;

@@ -9,8 +9,9 @@
 //! | [`agreement`] | what they agree on afterwards (RFC 5666 §6), and keep to |
 //! | [`planner`] | decides how a message travels; nothing else does |
 //! | [`reassembly`] | from a Read list to the chunks of a Call |
-//! | `continuation` | one message in several Sends |
-//! | [`groups`] | the same, and items placed by Sends, in the profiles with transmission groups |
+//! | `continuation` | messages that come in several Sends |
+//! | [`groups`] | the same in transmission groups, and items placed by Sends |
+//! | `two` | Version Two, as far as it is more than another header |
 //! | [`credits`], [`receives`] | flow control: grants, and the Receives that back them |
 //! | [`connection`] | one connection: a requester and a responder on one queue pair |
 //! | [`session`] | the client's side across connections: reconnect and retransmit |
@@ -58,6 +59,7 @@ pub mod stats;
 #[cfg(test)]
 mod testing;
 pub mod timers;
+mod two;
 pub mod versions;
 pub mod wire;
 

@@ -1,4 +1,5 @@
-//! How a message travels: one pure function for each direction, and nothing else decides.
+//! How a message travels: one pure function for each direction, and nothing else decides. The [`Route`] of a plan is the way of the
+//! Payload stream; the rest of the plan are the chunks.
 //!
 //! [`plan_call`] chooses between inline, padded (if an alignment was agreed), reduced by Read chunks, continued in several Sends
 //! (where the version has that), and long (Position-Zero Read chunk, perhaps reduced too), and what the reply is offered.
@@ -11,11 +12,12 @@ use thiserror::Error;
 
 use crate::call::Form;
 use crate::compatibility::AlignmentBase;
-use crate::continuation::{capacity, divide};
 use crate::error::ProtocolError;
 use crate::gather::Gather;
+pub use crate::two::arrange::Arrangement;
+use crate::two::arrange::{Bounds, arrange};
 use crate::wire::{ChunkLists, Codec, Direction, Shape, WriteChunk};
-pub use group::{CallGroups, GroupPlan, ReplyGroups};
+pub use group::{CallGroups, ReplyGroups};
 
 mod group;
 
@@ -161,17 +163,51 @@ pub enum Refusal {
     },
 }
 
+/// How the Payload stream of a message, without what is in chunks of its own, gets to the peer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Route {
+    /// RDMA_MSG: behind the header.
+    Inline,
+    /// RDMA_MSGP: behind the header, with its long opaque data aligned.
+    Padded {
+        /// `rdma_align`, bytes.
+        align: u32,
+        /// `rdma_thresh`, bytes.
+        threshold: u32,
+    },
+    /// In several Sends, or in one in which items are placed.
+    Sends(Arrangement),
+    /// RDMA_NOMSG: in a chunk.
+    Long,
+}
+
+impl Route {
+    /// Returns the number of Sends.
+    #[must_use]
+    pub fn sends(&self) -> usize {
+        if let Self::Sends(arrangement) = self { arrangement.sends.len() } else { 1 }
+    }
+
+    /// Returns the form of the message; `reduced` if items of it are in chunks.
+    fn form(&self, reduced: bool) -> Form {
+        match self {
+            Self::Padded { .. } => Form::Padded,
+            Self::Long => Form::Long,
+            Self::Sends(arrangement) if !arrangement.items.is_empty() => Form::Placed,
+            Self::Sends(arrangement) if arrangement.sends.len() > 1 => Form::Continued,
+            Self::Inline | Self::Sends(_) if reduced => Form::Reduced,
+            Self::Inline | Self::Sends(_) => Form::Inline,
+        }
+    }
+}
+
 /// How a Call travels.
 #[derive(Debug)]
 pub struct CallPlan {
-    /// The form; decides between RDMA_MSG and RDMA_NOMSG.
-    pub form: Form,
-    /// `rdma_align` and `rdma_thresh`, if the form is padded.
-    pub padding: Option<(u32, u32)>,
-    /// What follows the header in the Send; in all Sends together, if the message is continued.
+    /// The way of the Payload stream.
+    pub route: Route,
+    /// The bytes behind the header of the Send; of all Sends together, if the message is divided.
     pub inline: Stream,
-    /// Bytes of that in each Send before the one with the header, if the message is continued.
-    pub parts: Vec<usize>,
     /// Receives that the reply takes at the most.
     pub reply_sends: usize,
     /// The Read chunks, Position-Zero first.
@@ -182,11 +218,15 @@ pub struct CallPlan {
     pub reply: Option<Vec<usize>>,
     /// Bytes copied to join short pieces of a Position-Zero chunk.
     pub copied: CopyCount,
-    /// How the message is divided, if it travels in a transmission group.
-    pub group: Option<GroupPlan>,
 }
 
 impl CallPlan {
+    /// Returns the form of the message.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        self.route.form(!self.read.is_empty())
+    }
+
     /// Segments of all chunks.
     #[must_use]
     pub fn segments(&self) -> usize {
@@ -214,53 +254,34 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     if let Some(plan) = group::plan_call(input) {
         return Ok(plan);
     }
-    let Offer { write, reply, sends: reply_sends } = offer(input)?;
+    let offer = offer(input)?;
     let shape = |read_segments, long| Shape {
         direction: Direction::Call,
         read_segments,
         long,
-        write_segments: write.iter().map(Vec::len).collect(),
-        reply_segments: reply.as_ref().map(Vec::len),
+        write_segments: offer.write.iter().map(Vec::len).collect(),
+        reply_segments: offer.reply.as_ref().map(Vec::len),
     };
     let header = input.codec.header_len(&shape(0, false));
     let fits = header + input.message.len() <= input.send;
-    let whole = |form, padding, inline| {
-        let (write, reply) = (write.clone(), reply.clone());
-        let (parts, read, copied) = (vec![], vec![], CopyCount::default());
-        CallPlan { form, padding, inline, parts, reply_sends, read, write, reply, copied, group: None }
-    };
-    if let Some((padding, inline)) = align(input, header) {
-        return Ok(whole(Form::Padded, Some(padding), inline));
+    let copied = CopyCount::default();
+    if let Some((align, threshold, inline)) = align(input, header) {
+        return Ok(offer.with(Route::Padded { align, threshold }, inline, vec![], copied));
     }
     let pieces = locate(input);
     let least = if fits { input.chunks.reduce_from.unwrap_or(usize::MAX) } else { 1 };
     let reduced = choose_reduced(&pieces, least, input.chunks.max_read_chunks);
     if fits && reduced.is_empty() {
-        return Ok(whole(Form::Inline, None, input.message.clone()));
+        return Ok(offer.with(Route::Inline, input.message.clone(), vec![], copied));
     }
     let (rest, mut read) = take_out(&input.chunks, &pieces, &reduced)?;
     let reduced_header = input.codec.header_len(&shape(segments(&read), false));
-    let form = if !read.is_empty() && reduced_header + rest.len() <= input.send {
-        Some((Form::Reduced, vec![]))
-    } else {
-        // version-two-07 §6.6.2.1: with the chunks of data items, if there are any.
-        divide(input.codec, input.send, reduced_header, rest.len(), input.continued)
-            .map(|parts| (Form::Continued, parts))
-    };
-    if let Some((form, parts)) = form {
-        let (padding, inline, copied) = (None, rest, CopyCount::default());
-        return Ok(CallPlan {
-            form,
-            padding,
-            inline,
-            parts,
-            reply_sends,
-            read,
-            write,
-            reply,
-            copied,
-            group: None,
-        });
+    if !read.is_empty() && reduced_header + rest.len() <= input.send {
+        return Ok(offer.with(Route::Inline, rest, read, copied));
+    }
+    // version-two-07 §6.6.2.1: with the chunks of data items, if there are any.
+    if let Some(parts) = parts(input.codec, input.send, reduced_header, rest.len(), input.continued) {
+        return Ok(offer.with(Route::Sends(parts), rest, read, copied));
     }
     if !input.chunks.allowed {
         return Err(Refusal::CallTooLong { len: header + input.message.len(), allowed: input.send });
@@ -276,16 +297,22 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     if len > input.send {
         return Err(Refusal::HeaderTooLong { len, allowed: input.send });
     }
-    let (form, padding, inline, parts) = (Form::Long, None, Stream::new(), vec![]);
-    Ok(CallPlan { form, padding, inline, parts, reply_sends, read, write, reply, copied, group: None })
+    Ok(offer.with(Route::Long, Stream::new(), read, copied))
 }
 
-/// The message with its long opaque data aligned, and the two words that say how, if it fits inline behind a header of
-/// `header` bytes and the two words.
+/// Divides a message of `len` bytes into parts, the last of which has a header of `header` bytes. `None` if that cannot be done, or
+/// if one Send is enough.
+fn parts(codec: &dyn Codec, send: usize, header: usize, len: usize, most: usize) -> Option<Arrangement> {
+    let bounds = Bounds::of_parts(codec, send, most)?;
+    arrange(&bounds, len, &[], |_| header).filter(|arrangement| arrangement.sends.len() > 1)
+}
+
+/// Returns `rdma_align`, `rdma_thresh` and the message with its long opaque data aligned. `None` if that does not fit behind a header
+/// of `header` bytes and the two words.
 ///
 /// The Responder aligns every opaque item of the threshold or more, so the threshold is above whatever stands in the inline
 /// runs, of which the planner knows only the length. Under integrity or privacy the items are not what is decoded first.
-fn align(input: &CallInput<'_>, header: usize) -> Option<((u32, u32), Stream)> {
+fn align(input: &CallInput<'_>, header: usize) -> Option<(u32, u32, Stream)> {
     let rules = input.alignment.filter(|_| !input.flavor_touches_data)?;
     let align = usize::try_from(rules.align.max(1)).ok()?;
     let header = header + input.codec.padded_extra()?;
@@ -314,8 +341,8 @@ fn align(input: &CallInput<'_>, header: usize) -> Option<((u32, u32), Stream)> {
         }
         padded.push(piece.clone());
     }
-    let words = (rules.align.max(1), u32::try_from(threshold).ok()?);
-    (padded.len() <= room).then_some((words, padded))
+    let threshold = u32::try_from(threshold).ok()?;
+    (padded.len() <= room).then(|| (rules.align.max(1), threshold, padded))
 }
 
 /// What the reply is offered.
@@ -332,6 +359,12 @@ impl Offer {
     const fn chunks(write: Vec<Vec<usize>>, reply: Option<Vec<usize>>) -> Self {
         Self { write, reply, sends: 1 }
     }
+
+    /// Returns the plan of a Call that makes this offer.
+    fn with(self, route: Route, inline: Stream, read: Vec<PlannedRead>, copied: CopyCount) -> CallPlan {
+        let Self { write, reply, sends: reply_sends } = self;
+        CallPlan { route, inline, reply_sends, read, write, reply, copied }
+    }
 }
 
 fn offer(input: &CallInput<'_>) -> Result<Offer, Refusal> {
@@ -345,12 +378,13 @@ fn offer(input: &CallInput<'_>) -> Result<Offer, Refusal> {
         return Ok(Offer::chunks(vec![], None));
     }
     if !input.chunks.allowed {
-        let holds = capacity(input.codec, input.receive, plain, input.continued_reply);
+        let holds = Bounds::of_parts(input.codec, input.receive, input.continued_reply)
+            .and_then(|bounds| bounds.capacity(plain));
         let allowed = holds.map(|holds| holds.min(input.continued_reply_len));
-        let parts = divide(input.codec, input.receive, plain, whole, input.continued_reply);
+        let parts = parts(input.codec, input.receive, plain, whole, input.continued_reply);
         return match (allowed, parts) {
             (Some(allowed), Some(parts)) if whole <= allowed => {
-                Ok(Offer { write: vec![], reply: None, sends: parts.len() + 1 })
+                Ok(Offer { write: vec![], reply: None, sends: parts.sends.len() })
             }
             (Some(allowed), _) => Err(Refusal::ContinuedReplyTooLong { len: whole, allowed }),
             (None, _) => {
@@ -515,29 +549,25 @@ pub struct ReplyInput<'a> {
 /// How a reply travels.
 #[derive(Debug)]
 pub struct ReplyPlan {
-    /// The form; decides between RDMA_MSG and RDMA_NOMSG.
-    pub form: Form,
+    /// The way of the Payload stream.
+    pub route: Route,
     /// The lists as they are returned, lengths rewritten to what is written; the Read list comes of `read`.
     pub lists: ChunkLists,
     /// What is written into which Write chunk: its index, and the data. Empty items are not written.
     pub placed: Vec<(usize, Bytes)>,
     /// What is exposed to the Requester's RDMA Reads, Position-Zero first.
     pub read: Vec<PlannedRead>,
-    /// The Payload without what is placed or exposed: goes into the Reply chunk if the form is long, else follows the header.
+    /// The Payload without what is placed or exposed: goes into the Reply chunk if the route is long, else follows the header.
     pub rest: Stream,
-    /// Bytes of that in each Send before the one with the header, if the message is continued.
-    pub parts: Vec<usize>,
     /// Bytes copied to join short pieces of a Position-Zero chunk.
     pub copied: CopyCount,
-    /// How the message is divided, if it travels in a transmission group.
-    pub group: Option<GroupPlan>,
 }
 
 impl ReplyPlan {
-    /// Sends that it takes.
+    /// Returns the form of the message.
     #[must_use]
-    pub fn sends(&self) -> usize {
-        self.group.as_ref().map_or(self.parts.len() + 1, GroupPlan::sends)
+    pub fn form(&self) -> Form {
+        self.route.form(!self.placed.is_empty() || !self.read.is_empty())
     }
 
     /// Bytes that are exposed to the Requester's RDMA Reads.
@@ -602,22 +632,20 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     left.iter().for_each(|located| rest.push(located.piece.clone()));
     let header = input.codec.header_len(&unused.shape(Direction::Reply));
     let len = wide(rest.len());
-    let (parts, read, copied) = (vec![], vec![], CopyCount::default());
+    let (read, copied) = (vec![], CopyCount::default());
     // RFC 8166 §4.3.3: inline whenever it fits, whatever was offered.
     if header + rest.len() <= input.send {
-        let form = if placed.is_empty() { Form::Inline } else { Form::Reduced };
-        return Ok(ReplyPlan { form, lists: unused, placed, read, rest, parts, copied, group: None });
+        return Ok(ReplyPlan { route: Route::Inline, lists: unused, placed, read, rest, copied });
     }
     let long = reply.filter(|chunk| len <= chunk.total());
     let long = long.map(|chunk| ChunkLists { reply: Some(chunk.filled(len)), ..unused.clone() });
     if let Some(lists) = long
         && input.codec.header_len(&lists.shape(Direction::Reply)) <= input.send
     {
-        return Ok(ReplyPlan { form: Form::Long, lists, placed, read, rest, parts, copied, group: None });
+        return Ok(ReplyPlan { route: Route::Long, lists, placed, read, rest, copied });
     }
-    if let Some(parts) = divide(input.codec, input.send, header, rest.len(), input.continued) {
-        let form = Form::Continued;
-        return Ok(ReplyPlan { form, lists: unused, placed, read, rest, parts, copied, group: None });
+    if let Some(parts) = parts(input.codec, input.send, header, rest.len(), input.continued) {
+        return Ok(ReplyPlan { route: Route::Sends(parts), lists: unused, placed, read, rest, copied });
     }
     // RFC 8166 §4.5.3
     expose(input, &left, unused, placed).ok_or_else(|| ProtocolError::ReplyTooLong {
@@ -641,24 +669,20 @@ fn expose(
     let reduced = choose_reduced(left, 1, rules.max_read_chunks);
     let (rest, mut read) = take_out(&rules, left, &reduced).ok()?;
     if header(&read) + rest.len() <= input.send {
-        let (parts, copied) = (vec![], CopyCount::default());
         return Some(ReplyPlan {
-            form: Form::Reduced,
+            route: Route::Inline,
             lists,
             placed,
             read,
             rest,
-            parts,
-            copied,
-            group: None,
+            copied: CopyCount::default(),
         });
     }
     // RFC 5666 §5.1: "the first entry in the read chunk list with an XDR position of zero".
     let (zero, copied) = position_zero(&rules, &rest).ok()?;
     read.insert(0, zero);
-    let (form, rest, parts) = (Form::Long, Stream::new(), vec![]);
     let fits = header(&read) <= input.send;
-    fits.then_some(ReplyPlan { form, lists, placed, read, rest, parts, copied, group: None })
+    fits.then_some(ReplyPlan { route: Route::Long, lists, placed, read, rest: Stream::new(), copied })
 }
 
 fn wide(len: usize) -> u64 {

@@ -13,8 +13,8 @@ use crate::characteristics::exchange::{Effect, Exchanges, Operation, Progress};
 use crate::characteristics::{Characteristic, Characteristics, NotExchanged, Transmissions};
 use crate::core::PeerGroups;
 use crate::error::{Action, ProtocolError, Taken};
-use crate::groups::geometry::Targets;
 use crate::private_data::Thresholds;
+use crate::two::arrange::Targets;
 use crate::versions::FIRST_MESSAGE;
 use crate::wire::two::Exchange;
 use crate::wire::two::transmission::{
@@ -230,7 +230,7 @@ fn peer_groups(said: &Transmissions, longest: usize) -> Option<PeerGroups> {
     let continues = |sends: u32| if takes(SUPPORT_CONTINUATION) { wide(sends) } else { 1 };
     // A structure is believed as far as its Receives are (rtrext-02 §8.3: it agrees with their size).
     let fits = |structure: &&BufferStructure| wide(structure.total) <= longest;
-    let targets = said.structure.as_ref().filter(fits).map(Targets::of).unwrap_or_default();
+    let targets = said.structure.as_ref().filter(fits).and_then(Targets::of);
     (said.support != 0).then(|| PeerGroups {
         takes_calls: takes(SUPPORT_REQUEST),
         places: takes(SUPPORT_RESPONSE),

@@ -1,9 +1,6 @@
 use std::time::Duration;
 
-use proptest::prelude::*;
-
 use super::*;
-use crate::wire::{ChunkLists, two::p3::V2P3, v1::V1};
 
 const ID: (u32, Direction) = (7, Direction::Call);
 
@@ -20,50 +17,6 @@ fn with_memory() -> Continuation {
 
 fn limits() -> Limits {
     Limits { continued_len: 100, continued_parts: 4, ..Limits::default() }
-}
-
-fn header() -> usize {
-    V2P3.header_len(&ChunkLists::default().shape(Direction::Call))
-}
-
-#[test]
-fn a_message_is_cut_into_as_few_sends_as_possible() {
-    // Parts of 44, the last of 32 bytes.
-    let cut = |len, most| divide(&V2P3, 64, header(), len, most);
-    assert_eq!(cut(36, 2), Some(vec![4]));
-    assert_eq!(cut(76, 2), Some(vec![44]));
-    assert_eq!(cut(80, 2), None);
-    assert_eq!(cut(80, 3), Some(vec![44, 4]));
-    assert_eq!(cut(4, 3), None, "nothing is left for a second part");
-    assert_eq!(cut(81, 9), None, "no XDR message");
-    assert_eq!(divide(&V1, 64, 28, 80, 9), None, "no such version");
-    assert_eq!(divide(&V2P3, 64, 64, 80, 9), None, "no room behind the header of the last");
-}
-
-proptest! {
-    #[test]
-    fn all_of_a_stream_is_in_its_parts(
-        pieces in prop::collection::vec((0_usize..100, any::<bool>()), 0..8),
-        send in 48_usize..200,
-    ) {
-        let mut stream = Stream::new();
-        for (len, payload) in pieces {
-            stream.push(if payload {
-                Piece::Payload { data: bytes(len), ddp_eligible: true }
-            } else {
-                Piece::Inline(bytes(len * 4))
-            });
-        }
-        if let Some(lengths) = divide(&V2P3, send, header(), stream.len(), usize::MAX) {
-            let (parts, rest) = split(&stream, &lengths);
-            prop_assert_eq!(parts.iter().map(Stream::len).collect::<Vec<_>>(), lengths);
-            prop_assert!(parts.iter().all(|part| part.len() + 20 <= send && !part.is_empty()));
-            prop_assert!(rest.len() + header() <= send && !rest.is_empty());
-            let together: Vec<u8> =
-                parts.iter().chain([&rest]).flat_map(|part| part.flatten().0.to_vec()).collect();
-            prop_assert_eq!(together, stream.flatten().0.to_vec());
-        }
-    }
 }
 
 #[test]

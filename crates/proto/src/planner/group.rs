@@ -8,14 +8,13 @@ use bytes::Bytes;
 use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
 
 use super::{
-    CallInput, CallPlan, Located, PlannedRead, ReplyInput, ReplyPlan, choose_reduced, cut_lengths, locate,
-    segments, take_out, wide,
+    CallInput, CallPlan, Located, PlannedRead, ReplyInput, ReplyPlan, Route, choose_reduced, cut_lengths,
+    locate, take_out, wide,
 };
-use crate::call::Form;
 use crate::error::ProtocolError;
 use crate::groups::ReplyPlacement;
-use crate::groups::geometry::{Arrangement, Bounds, Targets, arrange};
 use crate::limits::Limits;
+use crate::two::arrange::{Arrangement, Bounds, Headed, Targets, arrange, longest_send};
 use crate::wire::two::transmission::{
     Location, Operation, PlacedItem, ResponseDirection, ResponseLocation, ResponseSet, TransmitContinuation,
     TransmitRequest, TransmitResponse,
@@ -30,10 +29,10 @@ pub struct CallGroups<'a> {
     pub(crate) sends: usize,
     /// Receives that its reply may take.
     pub(crate) reply_sends: usize,
-    /// Where the Responder's Receives take items.
-    pub(crate) theirs: &'a Targets,
+    /// Where the Responder's Receives take items, if they do.
+    pub(crate) theirs: Option<&'a Targets>,
     /// Where ours do.
-    pub(crate) ours: &'a Targets,
+    pub(crate) ours: Option<&'a Targets>,
     /// Whether the Responder does what it is told with items of its replies.
     pub(crate) directs: bool,
     /// What it is told, where our Receives take items.
@@ -49,8 +48,8 @@ pub struct CallGroups<'a> {
 impl CallGroups<'_> {
     /// Whether items of these lengths are worth it to be placed like this: what lies in several Receives is copied.
     fn is_worth_it(&self, arrangement: &Arrangement, lengths: &[usize]) -> bool {
-        let lie_in = arrangement.segments.iter().map(Vec::len);
-        lengths.iter().zip(lie_in).all(|(len, segments)| segments < 2 || *len <= self.join_up_to)
+        let mut items = lengths.iter().enumerate();
+        items.all(|(item, len)| *len <= self.join_up_to || arrangement.segments(item).count() < 2)
     }
 }
 
@@ -63,33 +62,15 @@ pub struct ReplyGroups<'a> {
     pub(crate) places: bool,
     /// What shall become of its items.
     pub(crate) directions: &'a [ResponseDirection],
-    /// Where they can be placed.
-    pub(crate) theirs: &'a Targets,
+    /// Where they can be placed, if they can.
+    pub(crate) theirs: Option<&'a Targets>,
 }
 
-/// A message divided into the transmissions of a group.
-#[derive(Debug)]
-pub struct GroupPlan {
-    /// The operation of the first; segments for explicit RDMA stand in it without handles yet.
-    pub(crate) lead: Operation,
-    /// What is in which Send.
-    pub(crate) arrangement: Arrangement,
-    /// What is placed.
-    pub(crate) items: Vec<Bytes>,
-}
-
-impl GroupPlan {
-    /// How many Sends there are.
-    #[must_use]
-    pub fn sends(&self) -> usize {
-        self.arrangement.sends.len()
-    }
-}
-
-/// Bytes of the header of a later transmission.
-fn further_header() -> usize {
+/// Returns the bounds of a group with items in these segments, of at most `most` Sends of `send` bytes.
+fn bounds(targets: Option<&Targets>, send: usize, most: usize) -> Bounds<'_> {
     let continuation = TransmitContinuation { number: 0, initial_type: 0, payload_len: 0 };
-    operation_len(&Operation::Continuation(continuation))
+    let further_header = operation_len(&Operation::Continuation(continuation));
+    Bounds { targets, headed: Headed::First, send, further_header, most }
 }
 
 /// A place for a segment whose memory is not had yet.
@@ -115,7 +96,7 @@ pub(super) fn plan_call(input: &CallInput<'_>) -> Option<CallPlan> {
     let pieces = locate(input);
     let plain = input.codec.header_len(&Shape::default());
     let fits = plain + input.message.len() <= input.send;
-    let placeable = if groups.theirs.is_empty() || input.flavor_touches_data {
+    let placeable = if groups.theirs.is_none() || input.flavor_touches_data {
         vec![]
     } else {
         eligible(&pieces, groups.place_from)
@@ -132,8 +113,7 @@ pub(super) fn plan_call(input: &CallInput<'_>) -> Option<CallPlan> {
     // What is DDP-eligible goes by Read chunk, like in a plain message, which does if that is all.
     let reduced = choose_reduced(&pieces, 1, input.chunks.max_read_chunks);
     let plan = explicit(input, &groups, &directed, &pieces, &reduced)?;
-    let is_single = plan.group.as_ref().is_some_and(|group| group.sends() == 1);
-    (!is_single || directed.gains).then_some(plan)
+    (plan.route.sends() > 1 || directed.gains).then_some(plan)
 }
 
 /// Pieces of at least `least` bytes that may leave the Payload stream.
@@ -157,17 +137,16 @@ fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
     let plain = input.codec.header_len(&Shape { direction, ..Shape::default() });
     let none = Directed { write: vec![], set: vec![], receives: 1, gains: false };
     let is_placed = |len: &usize| *len >= groups.place_from.max(1);
-    let places = !groups.ours.is_empty() && !input.flavor_touches_data && input.sinks.iter().any(is_placed);
+    let places = groups.ours.is_some() && !input.flavor_touches_data && input.sinks.iter().any(is_placed);
     if !places && plain.saturating_add(reply_max).saturating_add(placed) <= input.receive {
         return Some(none);
     }
-    let nowhere = Targets::default();
     // What is put together is bounded.
     let taken = |arranged: &Arrangement, len: usize| arranged.sends.len() == 1 || len <= groups.reply_len;
     if input.sinks.iter().all(|len| *len == 0) || input.flavor_touches_data {
         let header = |_: &[usize]| response_with(std::iter::empty());
         let whole = reply_max.saturating_add(placed);
-        let arranged = arrange(&reply_bounds(input, groups, &nowhere), whole, &[], header)?;
+        let arranged = arrange(&reply_bounds(input, groups, None), whole, &[], header)?;
         if !taken(&arranged, whole) {
             return None;
         }
@@ -190,7 +169,7 @@ fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
     let set: Vec<_> =
         write.iter().map(|lengths| ResponseDirection { least_len: 0, location: explicit(lengths) }).collect();
     let header = |_: &[usize]| response_with(written(&write));
-    let arranged = arrange(&reply_bounds(input, groups, &nowhere), reply_max, &[], header)?;
+    let arranged = arrange(&reply_bounds(input, groups, None), reply_max, &[], header)?;
     let receives = arranged.sends.len();
     taken(&arranged, reply_max).then_some(Directed { write, set, receives, gains: receives > 1 })
 }
@@ -264,14 +243,13 @@ fn written(memory: &[Vec<usize>]) -> impl Iterator<Item = Location> {
 
 /// How long the Responder's Sends are is not said, but that every one makes them of the default size. So there are Receives for as many
 /// as it takes then, also while thresholds change.
-fn reply_bounds<'a>(input: &CallInput<'_>, groups: &CallGroups<'_>, targets: &'a Targets) -> Bounds<'a> {
+fn reply_bounds<'a>(
+    input: &CallInput<'_>,
+    groups: &CallGroups<'_>,
+    targets: Option<&'a Targets>,
+) -> Bounds<'a> {
     let least = input.codec.rules().default_inline.min(input.receive);
-    Bounds {
-        targets,
-        send: targets.longest_send(least),
-        further_header: further_header(),
-        most: groups.reply_sends,
-    }
+    bounds(targets, longest_send(targets, least), groups.reply_sends)
 }
 
 /// What items that lie in so many segments each add to a header, bytes.
@@ -320,21 +298,14 @@ fn place(
             payload.push(Piece::clone(piece));
         }
     }
-    let bounds = Bounds {
-        targets: groups.theirs,
-        send: groups.theirs.longest_send(input.send),
-        further_header: further_header(),
-        most: groups.sends,
-    };
+    let bounds = bounds(groups.theirs, longest_send(groups.theirs, input.send), groups.sends);
     let mut lead = request(input, directed, vec![]);
     let without = request_len(&lead);
-    let mut arrangement = arrange(&bounds, payload.len(), &lengths, |counts| without + placed_len(counts))
+    let arrangement = arrange(&bounds, payload.len(), &lengths, |counts| without + placed_len(counts))
         .filter(|arrangement| groups.is_worth_it(arrangement, &lengths))?;
-    for (item, segments) in placed.iter_mut().zip(std::mem::take(&mut arrangement.segments)) {
-        item.location = Location::Targets { offset: 0, segments };
-    }
+    name_segments(placed.iter_mut(), &arrangement);
     lead.placed = placed;
-    Some(finish(Form::Placed, payload, vec![], lead, arrangement, items, directed))
+    Some(finish(payload, vec![], arrangement.with_lead(Operation::Request(lead), items), directed))
 }
 
 /// The group with these items in Read chunks.
@@ -356,43 +327,27 @@ fn explicit(
     });
     let lead = request(input, directed, placed.collect());
     let header = request_len(&lead);
-    let nowhere = Targets::default();
-    let bounds = Bounds {
-        targets: &nowhere,
-        send: groups.theirs.longest_send(input.send),
-        further_header: further_header(),
-        most: groups.sends,
-    };
+    let bounds = bounds(None, longest_send(groups.theirs, input.send), groups.sends);
     let arrangement = arrange(&bounds, payload.len(), &[], |_| header)?;
-    let form = match (arrangement.sends.len(), segments(&read)) {
-        (1, 0) => Form::Inline,
-        (1, _) => Form::Reduced,
-        _ => Form::Continued,
-    };
-    Some(finish(form, payload, read, lead, arrangement, vec![], directed))
+    Some(finish(payload, read, arrangement.with_lead(Operation::Request(lead), vec![]), directed))
 }
 
-fn finish(
-    form: Form,
-    inline: Stream,
-    read: Vec<PlannedRead>,
-    mut lead: TransmitRequest,
-    arrangement: Arrangement,
-    items: Vec<Bytes>,
-    directed: &Directed,
-) -> CallPlan {
-    lead.count = u32::try_from(arrangement.sends.len()).unwrap_or(u32::MAX);
+/// Writes into each of these items, which are those of the arrangement, the segments that it lies in.
+fn name_segments<'a>(items: impl Iterator<Item = &'a mut PlacedItem>, arrangement: &Arrangement) {
+    for (index, item) in items.enumerate() {
+        item.location = Location::Targets { offset: 0, segments: arrangement.segments(index).collect() };
+    }
+}
+
+fn finish(inline: Stream, read: Vec<PlannedRead>, arrangement: Arrangement, directed: &Directed) -> CallPlan {
     CallPlan {
-        form,
-        padding: None,
+        route: Route::Sends(arrangement),
         inline,
-        parts: vec![],
         reply_sends: directed.receives,
         read,
         write: directed.write.clone(),
         reply: None,
         copied: CopyCount::default(),
-        group: Some(GroupPlan { lead: Operation::Request(lead), arrangement, items }),
     }
 }
 
@@ -431,9 +386,57 @@ fn attempt(
     groups: &ReplyGroups<'_>,
     places: bool,
 ) -> Result<Option<ReplyPlan>, ProtocolError> {
-    let places = places && !groups.theirs.is_empty();
+    let (given, rest) = give(input, groups, places && groups.theirs.is_some())?;
+    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    let mut given = given.into_iter();
+    let (mut write, mut written, mut items) = (Vec::new(), Vec::new(), Vec::new());
+    let mut placed = Vec::with_capacity(groups.directions.len());
+    for (index, direction) in groups.directions.iter().enumerate() {
+        let offered = WriteChunk { segments: direction.location.segments().to_vec() };
+        let mut returned = offered.filled(0);
+        let (at, length, location) = match given.next() {
+            None => (0, 0, Location::NoItem),
+            Some((at, Given::TooShort)) => (at, 0, Location::TooShort),
+            Some((at, Given::Write(data))) => {
+                written.push((index, data.clone()));
+                returned = offered.filled(wide(data.len()));
+                (at, data.len(), Location::Explicit(returned.segments.clone()))
+            }
+            Some((at, Given::Place(data))) => {
+                items.push(data.clone());
+                (at, data.len(), Location::Targets { offset: 0, segments: vec![] })
+            }
+        };
+        placed.push(PlacedItem { displacement: narrow(at), length: narrow(length), location });
+        write.push(returned);
+    }
+    let mut lead = TransmitResponse { placed, count: 1, payload_len: 0 };
+    let lengths: Vec<usize> = items.iter().map(Bytes::len).collect();
+    let others = response_len(&lead).saturating_sub(placed_len(&vec![0; items.len()]));
+    let bounds = bounds(groups.theirs, longest_send(groups.theirs, input.send), groups.sends);
+    let arrangement = arrange(&bounds, rest.len(), &lengths, |counts| others + placed_len(counts));
+    let Some(arrangement) = arrangement else { return Ok(None) };
+    let in_targets = |item: &&mut PlacedItem| matches!(item.location, Location::Targets { .. });
+    name_segments(lead.placed.iter_mut().filter(in_targets), &arrangement);
+    Ok(Some(ReplyPlan {
+        route: Route::Sends(arrangement.with_lead(Operation::Response(lead), items)),
+        lists: ChunkLists { read: vec![], write, reply: None },
+        placed: written,
+        read: vec![],
+        rest,
+        copied: CopyCount::default(),
+    }))
+}
+
+/// Decides for each item of a reply that has a direction, in order. Returns that with the place of each item in the whole stream, and
+/// the rest of the Payload stream.
+fn give<'a>(
+    input: &ReplyInput<'a>,
+    groups: &ReplyGroups<'_>,
+    places: bool,
+) -> Result<(Vec<(usize, Given<'a>)>, Stream), ProtocolError> {
     let mut directions = groups.directions.iter();
-    let mut given: Vec<(usize, Given<'_>)> = Vec::with_capacity(groups.directions.len());
+    let mut given = Vec::with_capacity(groups.directions.len());
     let mut rest = Stream::new();
     let mut position = 0_usize;
     for piece in input.message.pieces() {
@@ -467,79 +470,5 @@ fn attempt(
             given.push((at, Given::Write(data)));
         }
     }
-    let items: Vec<Bytes> = given
-        .iter()
-        .filter_map(|(_, given)| if let Given::Place(data) = given { Some(Bytes::clone(data)) } else { None })
-        .collect();
-    let write: Vec<WriteChunk> = groups
-        .directions
-        .iter()
-        .enumerate()
-        .map(|(index, direction)| {
-            let offered = WriteChunk { segments: direction.location.segments().to_vec() };
-            match given.get(index) {
-                Some((_, Given::Write(data))) => offered.filled(wide(data.len())),
-                _ => offered.filled(0),
-            }
-        })
-        .collect();
-    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-    let placed: Vec<PlacedItem> = (0..groups.directions.len())
-        .map(|index| {
-            let (at, length, location) = match given.get(index) {
-                None => (0, 0, Location::NoItem),
-                Some((at, Given::TooShort)) => (*at, 0, Location::TooShort),
-                Some((at, Given::Write(data))) => {
-                    let filled = write.get(index).map_or(vec![], |chunk| chunk.segments.clone());
-                    (*at, data.len(), Location::Explicit(filled))
-                }
-                // In which segments is found out below.
-                Some((at, Given::Place(data))) => (*at, data.len(), Location::NoItem),
-            };
-            PlacedItem { displacement: narrow(at), length: narrow(length), location }
-        })
-        .collect();
-    let mut lead = TransmitResponse { placed, count: 1, payload_len: 0 };
-    let lengths: Vec<usize> = items.iter().map(Bytes::len).collect();
-    let nowhere = lengths.len() * PlacedItem::LEN_NOWHERE;
-    let others = response_len(&lead).saturating_sub(nowhere);
-    let bounds = Bounds {
-        targets: groups.theirs,
-        send: groups.theirs.longest_send(input.send),
-        further_header: further_header(),
-        most: groups.sends,
-    };
-    let arrangement = arrange(&bounds, rest.len(), &lengths, |counts| others + placed_len(counts));
-    let Some(mut arrangement) = arrangement else { return Ok(None) };
-    let is_placed =
-        |(index, _): &(usize, &mut PlacedItem)| matches!(given.get(*index), Some((_, Given::Place(_))));
-    let lying = lead.placed.iter_mut().enumerate().filter(is_placed).map(|(_, item)| item);
-    for (item, segments) in lying.zip(std::mem::take(&mut arrangement.segments)) {
-        item.location = Location::Targets { offset: 0, segments };
-    }
-    lead.count = narrow(arrangement.sends.len());
-    let placed: Vec<(usize, Bytes)> = given
-        .iter()
-        .enumerate()
-        .filter_map(|(index, (_, given))| match given {
-            Given::Write(data) => Some((index, Bytes::clone(data))),
-            _ => None,
-        })
-        .collect();
-    let form = match (items.is_empty(), arrangement.sends.len(), placed.is_empty()) {
-        (false, ..) => Form::Placed,
-        (true, 1, true) => Form::Inline,
-        (true, 1, false) => Form::Reduced,
-        (true, ..) => Form::Continued,
-    };
-    Ok(Some(ReplyPlan {
-        form,
-        lists: ChunkLists { read: vec![], write, reply: None },
-        placed,
-        read: vec![],
-        rest,
-        parts: vec![],
-        copied: CopyCount::default(),
-        group: Some(GroupPlan { lead: Operation::Response(lead), arrangement, items }),
-    }))
+    Ok((given, rest))
 }

@@ -10,13 +10,13 @@ use rpcrdma_verbs::{
 };
 
 use super::{Aside, Place, Requester, Stage, Transaction, Window};
-use crate::call::{CallError, CallFailure, Form, Sink, Travelled};
+use crate::call::{CallError, CallFailure, Sink, Travelled};
 use crate::characteristics::ReverseSupport;
 use crate::config::Side;
 use crate::core::{Allowance, Core, Origin, allocate_together, segment};
 use crate::event::{CloseReason, Event};
 use crate::groups::ReplyPlacement;
-use crate::planner::{CallGroups, CallInput, CallPlan, ChunkRules, GroupPlan, Refusal, plan_call};
+use crate::planner::{CallGroups, CallInput, CallPlan, ChunkRules, Refusal, Route, plan_call};
 use crate::wire::two::transmission::{Location, Operation, ResponseDirection, ResponseLocation};
 use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
 
@@ -111,13 +111,13 @@ impl Requester {
                 return true;
             }
         };
-        // All transmissions of a group leave together, and each uses a Receive of the peer.
-        let sends = narrow(plan.group.as_ref().map_or(1, GroupPlan::sends));
-        if sends > if falls_back { self.credits.room() } else { self.credits.room_in_turn() } {
+        // All Sends of a message leave together, and each uses a Receive of the peer. Where messages are counted, the Call has one
+        // credit of its own.
+        let sends = narrow(plan.route.sends());
+        let taken = if core.messages.is_some() { 1 } else { sends };
+        if taken > if falls_back { self.credits.room() } else { self.credits.room_in_turn() } {
             return false;
         }
-        // All parts of a message leave together.
-        let sends = narrow(plan.parts.len()).saturating_add(1);
         if !core.may_send(left.saturating_add(sends)) {
             self.queue.pop_front();
             self.aside.push_back(Aside { xid, sends, passed: 0 });
@@ -251,7 +251,7 @@ impl Requester {
         Ok(())
     }
 
-    fn send(&mut self, core: &mut Core, now: Instant, xid: u32, plan: CallPlan) {
+    fn send(&mut self, core: &mut Core, now: Instant, xid: u32, mut plan: CallPlan) {
         let Some(transaction) = self.calls.get_mut(&xid) else { return };
         let taken = self.credits.take();
         debug_assert!(taken, "a credit was available");
@@ -261,30 +261,42 @@ impl Requester {
         core.stats.read_segments += wide(shape.read_segments);
         core.stats.write_segments += wide(shape.write_segments.iter().sum());
         core.stats.reply_segments += wide(shape.reply_segments.unwrap_or(0));
-        let body = match plan.padding {
-            Some((align, threshold)) => Body::Padded { align, threshold, lists },
-            None if plan.form == Form::Long => Body::NoMessage(lists),
-            None => Body::Message(lists),
+        transaction.directions = None;
+        let body = match &mut plan.route {
+            Route::Inline => Body::Message(lists),
+            Route::Padded { align, threshold } => {
+                Body::Padded { align: *align, threshold: *threshold, lists }
+            }
+            Route::Sends(arrangement) => match arrangement.take_lead() {
+                None => Body::Message(lists),
+                Some(mut lead) => {
+                    transaction.directions = Some(name_memory(&mut lead, &lists));
+                    Body::Transmission(lead)
+                }
+            },
+            Route::Long => Body::NoMessage(lists),
         };
         let mut header = core.header(Direction::Call, xid, self.credits.requested(), body);
         header.invalidate = core.invalidates(&transaction.offered);
-        transaction.directions = None;
-        // Windows are bound before any later request leaves, so nothing here depends on what was posted before.
-        let sent = if let Some(mut group) = plan.group {
-            transaction.further = narrow(group.sends()).saturating_sub(1);
-            self.credits.take_further(transaction.further);
-            transaction.directions = Some(name_memory(&mut group.lead, &transaction.offered));
-            core.send_group(&header, group, plan.inline, None)
+        let further = narrow(plan.route.sends()).saturating_sub(1);
+        if core.messages.is_some() {
+            transaction.parts = further;
+            self.parts += further;
         } else {
-            core.send_continued(&header, &plan.parts, &plan.inline, None, true)
+            transaction.further = further;
+            self.credits.take_further(further);
+        }
+        // Windows are bound before any later request leaves, so nothing here depends on what was posted before.
+        let sent = match &plan.route {
+            Route::Sends(arrangement) => core.send_arranged(&header, arrangement, &plan.inline, None),
+            _ => core.send(&header, &plan.inline, None, true),
         };
         transaction.set_aside = narrow(plan.reply_sends).saturating_sub(1);
         self.set_aside += transaction.set_aside;
-        transaction.parts = narrow(plan.parts.len());
-        self.parts += transaction.parts;
         let read = plan.read.iter().flat_map(|chunk| &chunk.segments).map(bytes::Bytes::len).sum();
+        let form = plan.form();
         transaction.travelled =
-            Travelled { form: plan.form, sent, read, segments: shape.read_segments, ..Travelled::default() };
+            Travelled { form, sent, read, segments: shape.read_segments, ..Travelled::default() };
         core.stats.calls_sent.count(&transaction.travelled);
         transaction.stage = Stage::Sent;
         if !transaction.offered.is_empty() || self.bulk > 0 {
@@ -299,7 +311,7 @@ impl Requester {
         let call = &transaction.call;
         tracing::debug!(
             side = %core.side, xid = format_args!("{xid:#010x}"), program = call.program, version = call.version,
-            procedure = call.procedure, form = ?plan.form, sent, read, write_chunks = plan.write.len(),
+            procedure = call.procedure, ?form, sent, read, write_chunks = plan.write.len(),
             reply_chunk = plan.reply.is_some(), in_flight = self.credits.in_flight(), granted = self.credits.granted(),
             ?now, "call"
         );
@@ -413,8 +425,8 @@ impl Core {
         Some(CallGroups {
             sends: own.min(peer.requests).min(wide(room.sends)).max(1),
             reply_sends: awaited,
-            theirs: if settings.calls.placement { &peer.targets } else { &self.nowhere },
-            ours: if asks { &self.targets } else { &self.nowhere },
+            theirs: peer.targets.as_ref().filter(|_| settings.calls.placement),
+            ours: self.targets.as_ref().filter(|_| asks),
             // Who makes such replies for nothing else makes them in several Sends.
             directs: peer.places || peer.responses > 1,
             asked: settings.asked,

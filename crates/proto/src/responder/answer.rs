@@ -10,12 +10,12 @@ use rpcrdma_xdr::Stream;
 
 use super::set_aside::{NO_CREDITS, Place};
 use super::{AskedReply, Fault, Incoming, Responder, Stall, narrow};
-use crate::call::{Form, Travelled};
+use crate::call::Travelled;
 use crate::core::{Allowance, Core, Origin, remote};
 use crate::error::ProtocolError;
 use crate::event::Answer;
 use crate::gather::Gather;
-use crate::planner::{ChunkRules, ReplyGroups, ReplyInput, ReplyPlan, plan_reply};
+use crate::planner::{ChunkRules, ReplyGroups, ReplyInput, ReplyPlan, Route, plan_reply};
 use crate::timers::after;
 use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk};
 
@@ -65,7 +65,7 @@ impl Responder {
         let Some(mut plan) = self.plan_next(core, calls) else { return false };
         let exposing = plan.as_ref().is_ok_and(|plan| !plan.read.is_empty());
         let for_done = narrow(usize::from(exposing));
-        let sends = narrow(plan.as_ref().map_or(1, ReplyPlan::sends));
+        let sends = narrow(plan.as_ref().map_or(1, |plan| plan.route.sends()));
         match self.place(core, calls, sends) {
             Place::Next => {}
             Place::Behind => return false,
@@ -101,7 +101,7 @@ impl Responder {
         if let Some((token, _)) = self.answers.pop_front()
             && let Some(call) = self.forget(token)
         {
-            if plan.as_ref().is_ok_and(|plan| plan.group.is_some()) {
+            if matches!(&plan, Ok(ReplyPlan { route: Route::Sends(sends), .. }) if sends.is_group()) {
                 self.left_in_group(call.xid);
             }
             let sent = plan.and_then(|plan| send_reply(core, &call, plan, read, grant));
@@ -264,7 +264,7 @@ impl Core {
             sends: if settings.continuation { self.config.continued_parts.min(buffers).max(1) } else { 1 },
             places: settings.placement,
             directions: &asked.directions,
-            theirs: peer.map_or(&self.nowhere, |peer| &peer.targets),
+            theirs: peer.and_then(|peer| peer.targets.as_ref()),
         }
     }
 }
@@ -302,7 +302,7 @@ fn send_reply(
     read: Vec<ReadSegment>,
     grant: u32,
 ) -> Result<(), ProtocolError> {
-    let mut travelled = Travelled { form: plan.form, read: plan.exposed(), ..Travelled::default() };
+    let mut travelled = Travelled { form: plan.form(), read: plan.exposed(), ..Travelled::default() };
     travelled.segments = read.len();
     core.stats.read_segments += u64::try_from(read.len()).unwrap_or(u64::MAX);
     core.stats.copied(plan.copied);
@@ -312,7 +312,7 @@ fn send_reply(
         travelled.written += data.len();
         write(core, chunk, vec![data]);
     }
-    let long = plan.form == Form::Long;
+    let long = matches!(plan.route, Route::Long);
     if !plan.rest.is_empty()
         && long
         && let Some(chunk) = &plan.lists.reply
@@ -326,25 +326,21 @@ fn send_reply(
     // RFC 8797 §4.1, version-two-03 §6.2.3
     let invalidate = core.invalidated_by_reply(&call.lists, call.invalidate);
     core.stats.invalidations_sent += u64::from(invalidate.is_some());
-    let (body, payload) = if long {
-        (Body::NoMessage(plan.lists), Stream::new())
-    } else {
-        (Body::Message(plan.lists), plan.rest)
+    let sends = plan.route.sends();
+    let (body, payload) = match &mut plan.route {
+        Route::Long => (Body::NoMessage(plan.lists), Stream::new()),
+        Route::Sends(arrangement) => {
+            (arrangement.take_lead().map_or(Body::Message(plan.lists), Body::Transmission), plan.rest)
+        }
+        _ => (Body::Message(plan.lists), plan.rest),
     };
     let header = core.header(Direction::Reply, call.xid, grant, body);
-    if let Some(group) = plan.group {
-        travelled.sent = core.send_group(&header, group, payload, invalidate);
-        core.stats.replies_sent.count(&travelled);
-        tracing::debug!(
-            side = %core.side, xid = format_args!("{:#010x}", call.xid), form = ?travelled.form,
-            sent = travelled.sent, written = travelled.written, grant, "reply in a transmission group"
-        );
-        return Ok(());
-    }
-    // A Send that says what was written must not pass the Writes.
-    let express = travelled.written == 0 && !long;
-    travelled.sent = core.send_continued(&header, &plan.parts, &payload, invalidate, express);
-    core.count_returning(narrow(plan.parts.len()));
+    travelled.sent = match &plan.route {
+        Route::Sends(arrangement) => core.send_arranged(&header, arrangement, &payload, invalidate),
+        // A Send that says what was written must not pass the Writes.
+        _ => core.send(&header, &payload, invalidate, travelled.written == 0 && !long),
+    };
+    core.count_returning(narrow(sends.saturating_sub(1)));
     core.stats.replies_sent.count(&travelled);
     tracing::debug!(
         side = %core.side, xid = format_args!("{:#010x}", call.xid), form = ?travelled.form, sent = travelled.sent,

@@ -39,6 +39,17 @@ pub struct Shape {
     pub long: bool,
 }
 
+/// A Send of a message that is divided among several, other than the one with the header of the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// Its number in the message, from 0.
+    pub number: u32,
+    /// Bytes of the Payload stream in it.
+    pub len: u32,
+    /// Bytes of the Payload stream in the Sends after it.
+    pub remaining: u32,
+}
+
 /// The table of rules of one version: what differs from others besides the bytes.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -132,6 +143,13 @@ pub trait Codec: fmt::Debug + Send + Sync {
 
     /// The bytes that the header of an RDMA_MSGP has beyond that; `None` if the version has no such message.
     fn padded_extra(&self) -> Option<usize>;
+
+    /// The body of a fragment of a message whose own header has this body. To divide a message of a version that has no fragments
+    /// is a fault of the caller, as in [`encode`](Self::encode).
+    fn fragment(&self, message: &Body, fragment: Fragment) -> Body {
+        let _ = (message, fragment);
+        Body::Error(ErrorBody::Chunk)
+    }
 
     /// Appends the encoded header to `out`. A body that this version does not have is a fault of the caller: it is encoded as an
     /// RDMA_ERROR about the header, which can harm nobody.

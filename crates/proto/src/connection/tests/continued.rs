@@ -8,7 +8,6 @@ use rpcrdma_verbs::{Buffer, ProtectionDomain};
 use rpcrdma_xdr::{Piece, Stream};
 
 use super::version_two_07::{MANY, client, header, server};
-use crate::continuation::split;
 use crate::testing::*;
 use crate::wire::{
     Body, ChunkLists, Codec, Direction, ErrorBody, Header, ReadSegment, Segment, WriteChunk, two::p3::V2P3,
@@ -206,15 +205,13 @@ fn i6_a_reply_does_not_wait_for_room_to_go_on_that_will_not_be_there() {
 }
 
 fn parts_of(xid: u32, lengths: &[usize]) -> Vec<Bytes> {
-    let message = store(xid, 500).message;
-    let (parts, rest) = split(&message, lengths);
-    let mut left = message.len();
+    let (mut rest, _) = store(xid, 500).message.flatten();
     let mut messages = Vec::new();
-    for part in &parts {
-        left -= part.len();
-        messages.push(middle(xid, &part.flatten().0, left));
+    for len in lengths {
+        let part = rest.split_to(*len);
+        messages.push(middle(xid, &part, rest.len()));
     }
-    messages.push(last(xid, &rest.flatten().0));
+    messages.push(last(xid, &rest));
     messages
 }
 
@@ -421,13 +418,13 @@ fn v2_07_s6_6_2_1_positions_count_in_the_whole_message() {
             piece => inline.push(piece.clone()),
         }
     }
-    let (parts, rest) = split(&inline, &[8, 16]);
-    raw.send(middle(10, &parts[0].flatten().0, inline.len() - 8));
-    raw.send(middle(10, &parts[1].flatten().0, inline.len() - 24));
+    let (whole, _) = inline.flatten();
+    raw.send(middle(10, &whole[..8], inline.len() - 8));
+    raw.send(middle(10, &whole[8..24], inline.len() - 24));
     let position = u32::try_from(inline.len()).unwrap();
     let read = vec![crate::wire::ReadSegment::new(position, raw.readable(&data))];
     let lists = ChunkLists { read, ..ChunkLists::default() };
-    raw.send(bytes(&header(10, MANY, Direction::Call, Body::Message(lists)), &rest.flatten().0));
+    raw.send(bytes(&header(10, MANY, Direction::Call, Body::Message(lists)), &whole[24..]));
     assert!(is_answered(&raw, 10), "{:?}", sent(&raw));
 }
 

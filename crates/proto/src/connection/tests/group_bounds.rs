@@ -324,7 +324,6 @@ fn rtrext_s5_2_a_long_reply_keeps_its_length_while_the_size_is_lowered() {
     encoder.payload(pattern(9000), MAX, true).unwrap();
     let message = encoder.finish();
     let directions = [ResponseDirection { least_len: 10_000, location: ResponseLocation::Targets }];
-    let theirs = crate::groups::geometry::Targets::default();
     for profile in EXCHANGING {
         let plan = |send| {
             plan_reply(&ReplyInput {
@@ -335,16 +334,11 @@ fn rtrext_s5_2_a_long_reply_keeps_its_length_while_the_size_is_lowered() {
                 offered: &crate::wire::ChunkLists::default(),
                 expose: None,
                 continued: 1,
-                groups: Some(ReplyGroups {
-                    sends: 1,
-                    places: true,
-                    directions: &directions,
-                    theirs: &theirs,
-                }),
+                groups: Some(ReplyGroups { sends: 1, places: true, directions: &directions, theirs: None }),
             })
         };
         assert!(plan(4096).is_err());
-        assert_eq!(plan(16_384).unwrap().sends(), 1);
+        assert_eq!(plan(16_384).unwrap().route.sends(), 1);
     }
 }
 

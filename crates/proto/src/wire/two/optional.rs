@@ -7,12 +7,13 @@ use bytes::{BufMut, BytesMut};
 use super::combined;
 use super::exchange::Operands;
 use super::transmission::{
-    Malformed, Operation, OperationBase, OperationType, TransmitRequest, TransmitResponse,
+    Malformed, Operation, OperationBase, OperationType, TransmitContinuation, TransmitRequest,
+    TransmitResponse,
 };
 use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::wire::reader::Reader;
-use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN};
+use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, Fragment};
 
 /// The bytes before `rdma_optinfo` of an RDMA2_OPTIONAL: fixed part, `rdma_optdir`, `rdma_opttype`, and the length of what follows.
 pub(super) const OPTIONAL_LEN: usize = FIXED_LEN + 3 * 4;
@@ -31,6 +32,16 @@ pub(crate) fn response_len(response: &TransmitResponse) -> usize {
 #[must_use]
 pub fn operation_len(operation: &Operation) -> usize {
     OPTIONAL_LEN + operation.encoded_len()
+}
+
+/// Returns the body of a later transmission of a group whose first one has the body `first`.
+pub(super) fn continuation(first: &Body, base: OperationBase, fragment: Fragment) -> Body {
+    let Body::Transmission(lead) = first else { return Body::Error(ErrorBody::Chunk) };
+    Body::Transmission(Operation::Continuation(TransmitContinuation {
+        number: fragment.number,
+        initial_type: lead.kind().number(base),
+        payload_len: fragment.len,
+    }))
 }
 
 /// Reads the body of an RDMA2_OPTIONAL with an operation of rtrext-02, or with several messages; `None` if the number is neither.

@@ -6,7 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use super::exchange::{Exchange, Operands, Rest, put_subset, put_value, put_values};
-use super::optional::{put_combined, put_transmission, transmission};
+use super::optional::{continuation, put_combined, put_transmission, transmission};
 use super::transmission::{Operation, OperationBase};
 use super::{Profile, VERSION};
 use crate::error::{List, ProtocolError};
@@ -14,7 +14,7 @@ use crate::limits::Limits;
 use crate::wire::lists::{Marks, chunk_lists, lists_len, put_lists};
 use crate::wire::reader::Reader;
 use crate::wire::{
-    Body, CharacteristicsRule, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
+    Body, CharacteristicsRule, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Fragment, Header,
     Invalidation, RDMA_ERROR, Rules, Shape, open, put_error, put_start,
 };
 
@@ -103,6 +103,10 @@ impl Codec for V2P1 {
 
     fn padded_extra(&self) -> Option<usize> {
         None
+    }
+
+    fn fragment(&self, message: &Body, fragment: Fragment) -> Body {
+        continuation(message, OperationBase::Separate, fragment)
     }
 
     fn encode(&self, header: &Header, out: &mut BytesMut) {

@@ -6,7 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use super::exchange::{Exchange, Operands, Rest, put_subset, put_values};
-use super::optional::{put_combined, put_transmission, transmission};
+use super::optional::{continuation, put_combined, put_transmission, transmission};
 use super::p1::direction;
 use super::transmission::{Operation, OperationBase};
 use super::{Profile, VERSION};
@@ -15,8 +15,8 @@ use crate::limits::Limits;
 use crate::wire::lists::{Marks, chunk_lists, lists_len, put_lists};
 use crate::wire::reader::Reader;
 use crate::wire::{
-    Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
-    Invalidation, RDMA_ERROR, Rules, Shape, open, put_error, put_start,
+    Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed,
+    Fragment, Header, Invalidation, RDMA_ERROR, Rules, Shape, open, put_error, put_start,
 };
 
 const RDMA2_MSG: u32 = 0;
@@ -92,6 +92,10 @@ impl Codec for V2P2 {
 
     fn padded_extra(&self) -> Option<usize> {
         None
+    }
+
+    fn fragment(&self, message: &Body, fragment: Fragment) -> Body {
+        continuation(message, self.0, fragment)
     }
 
     fn encode(&self, header: &Header, out: &mut BytesMut) {

@@ -19,8 +19,8 @@ use crate::wire::lists::{
 };
 use crate::wire::reader::Reader;
 use crate::wire::{
-    Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Header,
-    Invalidation, RDMA_ERROR, ReadSegment, Rules, Shape, open, put_error, put_start,
+    Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed,
+    Fragment, Header, Invalidation, RDMA_ERROR, ReadSegment, Rules, Shape, open, put_error, put_start,
 };
 
 /// Of P1 and P2.
@@ -144,6 +144,10 @@ impl Codec for V2P3 {
 
     fn padded_extra(&self) -> Option<usize> {
         None
+    }
+
+    fn fragment(&self, _: &Body, fragment: Fragment) -> Body {
+        Body::Middle { remaining: fragment.remaining }
     }
 
     /// Of a reply, the Read list does not exist, and the Reply chunk only in one that is in it: such lists are not encoded.

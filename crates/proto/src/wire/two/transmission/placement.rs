@@ -222,9 +222,6 @@ impl PlacedItem {
         2 * WORD + WORD + WORD + array_len(segments, WORD)
     }
 
-    /// Bytes of an item that is nowhere: inline, or not there.
-    pub(crate) const LEN_NOWHERE: usize = 2 * WORD + WORD;
-
     pub(super) fn all_len(items: &[Self]) -> usize {
         WORD + items.iter().map(|item| 2 * WORD + item.location.encoded_len()).sum::<usize>()
     }

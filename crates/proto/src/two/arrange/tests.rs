@@ -1,0 +1,170 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::wire::two::p3::V2P3;
+use crate::wire::v1::V1;
+use crate::wire::{ChunkLists, Direction};
+
+fn targets(segments: &[Range<usize>]) -> Targets {
+    Targets { segments: segments.to_vec(), total: segments.last().map_or(0, |last| last.end) }
+}
+
+fn bounds(targets: &Targets, send: usize, most: usize) -> Bounds<'_> {
+    Bounds { targets: Some(targets), headed: Headed::First, send, further_header: 40, most }
+}
+
+/// The segments of the first item.
+fn segments(arrangement: &Arrangement) -> Vec<u32> {
+    arrangement.segments(0).collect()
+}
+
+fn payloads(arrangement: &Arrangement) -> Vec<usize> {
+    arrangement.sends.iter().map(|send| send.payload).collect()
+}
+
+fn header(counts: &[usize]) -> usize {
+    60 + counts.iter().map(|count| 20 + 4 * count).sum::<usize>()
+}
+
+/// rtissues-03 §3.3: behind the Payload, up to where the segment begins, there is nothing.
+#[test]
+fn rtrext_s7_2_an_item_lies_where_a_segment_begins() {
+    let (first, second) = (1024..9216, 9216..17408);
+    let targets = targets(&[first, second]);
+    let arranged = arrange(&bounds(&targets, 17408, 1), 200, &[8192], header).unwrap();
+    let run = PlacedRun { segment: 0, at: 1024, item: 0, range: 0..8192 };
+    assert_eq!(arranged.sends, [ArrangedSend { payload: 200, placed: vec![run] }]);
+    assert_eq!(segments(&arranged), [0]);
+}
+
+#[test]
+fn rtrext_s6_2_segments_used_for_the_payload_have_numbers_too() {
+    let targets = targets(&[512..1024, 1024..2048]);
+    let arranged = arrange(&bounds(&targets, 2048, 1), 500, &[100], header).unwrap();
+    assert_eq!(segments(&arranged), [1]);
+}
+
+/// rtrext-02 §7.3: an item goes on in the segments that are listed.
+#[test]
+fn rtrext_s7_3_an_item_goes_on_in_further_sends() {
+    let targets = targets(&[Range { start: 1024, end: 5120 }]);
+    let arranged = arrange(&bounds(&targets, 5120, 3), 100, &[10_000], header).unwrap();
+    assert_eq!(segments(&arranged), [0, 1, 2]);
+    let runs: Vec<_> = arranged.sends.iter().map(|send| send.placed[0].range.clone()).collect();
+    assert_eq!(runs, [0..4096, 4096..8192, 8192..10_000]);
+    assert!(arranged.sends.iter().all(|send| send.placed[0].at == 1024));
+    assert_eq!(arrange(&bounds(&targets, 5120, 2), 100, &[10_000], header), None);
+}
+
+#[test]
+fn without_targets_nothing_is_placed() {
+    let bounds = |send| Bounds { targets: None, headed: Headed::First, send, further_header: 40, most: 8 };
+    assert_eq!(arrange(&bounds(4096), 100, &[8], header), None);
+    let plain = arrange(&bounds(1024), 2000, &[], header).unwrap();
+    assert_eq!(payloads(&plain), [964, 984, 52]);
+    assert_eq!(arrange(&bounds(32), 100, &[], header), None);
+}
+
+fn bytes(len: usize) -> Bytes {
+    (0..len).map(|at| at.to_le_bytes()[0]).collect()
+}
+
+/// Bytes of the header of the last part of a Call.
+fn call_header() -> usize {
+    V2P3.header_len(&ChunkLists::default().shape(Direction::Call))
+}
+
+/// The parts of a message of `len` bytes, whose last has a header of `header` bytes.
+fn parts(codec: &dyn Codec, send: usize, header: usize, len: usize, most: usize) -> Option<Arrangement> {
+    arrange(&Bounds::of_parts(codec, send, most)?, len, &[], |_| header)
+}
+
+#[test]
+fn a_message_is_cut_into_as_few_sends_as_possible() {
+    // Parts of 44, the last of 32 bytes.
+    let cut = |len, most| parts(&V2P3, 64, call_header(), len, most).as_ref().map(payloads);
+    assert_eq!(cut(36, 2), Some(vec![4, 32]));
+    assert_eq!(cut(76, 2), Some(vec![44, 32]));
+    assert_eq!(cut(80, 2), None);
+    assert_eq!(cut(80, 3), Some(vec![44, 4, 32]));
+    assert_eq!(cut(4, 3), Some(vec![4]), "nothing is left for a second part");
+    assert_eq!(cut(81, 9), None, "no XDR message");
+    assert_eq!(parts(&V1, 64, 28, 80, 9), None, "no such version");
+    assert_eq!(parts(&V2P3, 64, 64, 80, 9), None, "no room behind the header of the last");
+}
+
+proptest! {
+    #[test]
+    fn all_of_a_stream_is_in_its_parts(
+        pieces in prop::collection::vec((0_usize..100, any::<bool>()), 0..8),
+        send in 48_usize..200,
+    ) {
+        let mut stream = Stream::new();
+        for (len, payload) in pieces {
+            stream.push(if payload {
+                Piece::Payload { data: bytes(len), ddp_eligible: true }
+            } else {
+                Piece::Inline(bytes(len * 4))
+            });
+        }
+        if let Some(arranged) = parts(&V2P3, send, call_header(), stream.len(), usize::MAX) {
+            let mut parts = arranged.split(&stream);
+            prop_assert_eq!(parts.iter().map(Stream::len).collect::<Vec<_>>(), payloads(&arranged));
+            let together: Vec<u8> = parts.iter().flat_map(|part| part.flatten().0.to_vec()).collect();
+            prop_assert_eq!(together, stream.flatten().0.to_vec());
+            let rest = parts.pop().unwrap();
+            prop_assert!(parts.iter().all(|part| part.len() + 20 <= send && !part.is_empty()));
+            prop_assert!(rest.len() + call_header() <= send && !rest.is_empty());
+        }
+    }
+
+    /// Everything is sent once, in order, and items lie in the segments that are said.
+    #[test]
+    fn nothing_is_lost_and_all_items_lie_in_targets(
+        lengths in prop::collection::vec((0_usize..300, 1_usize..600), 0..6),
+        send in 100_usize..2000,
+        payload in (0_usize..3000).prop_map(|len| len * 4),
+        items in prop::collection::vec(1_usize..2500, 0..4),
+    ) {
+        let mut at = 0;
+        let mut segments = Vec::new();
+        for (gap, len) in lengths {
+            segments.push(at + gap..at + gap + len);
+            at += gap + len;
+        }
+        let targets = targets(&segments);
+        let Some(arranged) = arrange(&bounds(&targets, send, 12), payload, &items, header) else {
+            return Ok(());
+        };
+        let numbers: Vec<Vec<u32>> =
+            (0..items.len()).map(|item| arranged.segments(item).collect()).collect();
+        let counts: Vec<usize> = numbers.iter().map(Vec::len).collect();
+        prop_assert_eq!(arranged.sends.iter().map(|send| send.payload).sum::<usize>(), payload);
+        let mut found: Vec<Vec<(u32, Range<usize>)>> = vec![vec![]; items.len()];
+        for (index, one) in arranged.sends.iter().enumerate() {
+            let mut at = one.payload + if index == 0 { header(&counts) } else { 40 };
+            for run in &one.placed {
+                prop_assert!(run.at >= at);
+                at = run.at;
+                let number = segments.iter().position(|segment| segment.start == at).unwrap();
+                at += run.range.len();
+                prop_assert!(at <= segments[number].end);
+                let number = u32::try_from(index * segments.len() + number).unwrap();
+                found[run.item].push((number, run.range.clone()));
+            }
+            prop_assert!(at <= send);
+        }
+        for ((runs, numbers), len) in found.iter().zip(&numbers).zip(&items) {
+            prop_assert_eq!(&runs.iter().map(|(number, _)| *number).collect::<Vec<_>>(), numbers);
+            let mut end = 0;
+            for (number, range) in runs {
+                prop_assert_eq!(range.start, end);
+                end = range.end;
+                // All but the last are used up.
+                let segment = targets.segment(*number).unwrap().1;
+                prop_assert!(end == *len || segment.len() == range.len());
+            }
+            prop_assert_eq!(end, *len);
+        }
+    }
+}

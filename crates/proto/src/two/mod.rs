@@ -1,0 +1,9 @@
+//! Version Two of RPC-over-RDMA, as far as it is more than another header (see [`wire`](crate::wire)).
+//!
+//! | module | mechanism |
+//! | --- | --- |
+//! | `arrange` | divides a message of ours among Sends |
+//!
+//! No buffer is owned here. *On error*: see each module.
+
+pub(crate) mod arrange;
