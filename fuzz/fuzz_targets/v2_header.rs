@@ -6,8 +6,8 @@
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use rpcrdma_proto::reassembly::Layout;
-use rpcrdma_proto::wire::{Body, Codec, Direction, Fixed, Header};
 use rpcrdma_proto::wire::two::combined;
+use rpcrdma_proto::wire::{Body, Codec, Direction, Fixed, Header, two};
 use rpcrdma_proto::{Limits, Profile};
 
 fn encoded(codec: &dyn Codec, header: &Header) -> BytesMut {
@@ -31,7 +31,7 @@ fn check(codec: &dyn Codec, data: &[u8]) {
     };
     let mut bytes = encoded(codec, &header);
     // Its first word belongs to the header (version-two-07 §6.3.6).
-    if matches!(header.body, Body::Middle { .. }) {
+    if matches!(header.body, Body::Two(two::Body::Middle { .. })) {
         bytes.extend_from_slice(&[0; 4]);
     }
     if let Body::Message(lists) | Body::NoMessage(lists) = &header.body {
@@ -41,7 +41,7 @@ fn check(codec: &dyn Codec, data: &[u8]) {
             assert!(layout.zero.iter().chain(&layout.chunks).count() <= limits.read_chunks);
         }
     }
-    if let Body::Combined(lengths) = &header.body {
+    if let Body::Two(two::Body::Combined(lengths)) = &header.body {
         let behind = Bytes::copy_from_slice(data.get(length..).unwrap_or_default());
         let fixed = Fixed::decode(data).expect("a header that decodes begins so");
         if let Ok(messages) = combined::split(lengths, &behind, fixed) {

@@ -52,13 +52,7 @@ impl Part {
     pub const fn lists(&self) -> Option<&ChunkLists> {
         match &self.header.body {
             Body::Message(lists) | Body::NoMessage(lists) | Body::Padded { lists, .. } => Some(lists),
-            Body::Done
-            | Body::Error(_)
-            | Body::Exchange(_)
-            | Body::Middle { .. }
-            | Body::Transmission(_)
-            | Body::Combined(_)
-            | Body::Grant => None,
+            Body::Done | Body::Error(_) | Body::Two(_) => None,
         }
     }
 }
@@ -186,14 +180,7 @@ impl Exchanges {
             // RFC 5531 §9: the message type follows the XID; 0 is CALL.
             Body::Message(_) => inline.get(4..8) == Some(&[0; 4]),
             Body::NoMessage(lists) => lists.has_position_zero(),
-            Body::Padded { .. }
-            | Body::Done
-            | Body::Error(_)
-            | Body::Exchange(_)
-            | Body::Middle { .. }
-            | Body::Transmission(_)
-            | Body::Combined(_)
-            | Body::Grant => false,
+            Body::Padded { .. } | Body::Done | Body::Error(_) | Body::Two(_) => false,
         };
         let mut part = Part {
             header,

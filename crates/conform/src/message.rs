@@ -262,12 +262,7 @@ pub(crate) fn answer(bytes: &Bytes, xid: u32) -> Answer {
         }
         Body::Done => Reaction::Odd("an RDMA_DONE".into()),
         // This body does not exist in Version One.
-        Body::Error(_)
-        | Body::Exchange(_)
-        | Body::Middle { .. }
-        | Body::Transmission(_)
-        | Body::Combined(_)
-        | Body::Grant => Reaction::Odd("a message of Version Two".into()),
+        Body::Error(_) | Body::Two(_) => Reaction::Odd("a message of Version Two".into()),
         Body::Padded { .. } => Reaction::Odd("an RDMA_MSGP".into()),
         // RFC 8166 §4.3.1, §3.3.1
         Body::Message(lists) | Body::NoMessage(lists) if !lists.read.is_empty() => {

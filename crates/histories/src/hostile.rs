@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rpcrdma_proto::wire::{Body, ErrorBody, Fixed, Header, RDMA_DONE, RDMA_ERROR};
+use rpcrdma_proto::wire::{Body, ErrorBody, Fixed, Header, RDMA_DONE, RDMA_ERROR, two};
 use rpcrdma_proto::{
     Answer, CallId, Config, Connection, Event, Form, IncomingCall, Profile, RefusedKind, ReplyToken, Side,
     Travelled,
@@ -98,7 +98,15 @@ impl Account {
             // rtrext-02 §5.4: a call that is not taken in a transmission group leaves again in plain messages.
             let refused = matches!(
                 decode(self.profile, message),
-                Ok((Header { body: Body::Error(ErrorBody::Report(_) | ErrorBody::InvalidOption), .. }, _))
+                Ok((
+                    Header {
+                        body: Body::Error(ErrorBody::Two(
+                            two::ErrorBody::Report(_) | two::ErrorBody::InvalidOption
+                        )),
+                        ..
+                    },
+                    _
+                ))
             );
             if refused {
                 self.used.remove(&fixed.xid);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use rpcrdma_proto::wire::two::transmission::Operation;
-use rpcrdma_proto::wire::two::{Exchange, combined};
+use rpcrdma_proto::wire::two::{self, Exchange, combined};
 use rpcrdma_proto::wire::v1::V1;
 use rpcrdma_proto::wire::{self, Body, Codec, ErrorBody, Fixed, Header};
 use rpcrdma_proto::{Limits, OPERATION_RECEIVES, Profile, ProtocolError};
@@ -82,7 +82,7 @@ pub(crate) fn decode(profile: Option<Profile>, message: &[u8]) -> Result<(Header
 /// The messages in one Send of one that speaks Version Two by this profile.
 pub(crate) fn messages(profile: Option<Profile>, send: &Bytes) -> Vec<Bytes> {
     let together = decode(profile, send).ok().and_then(|(header, length)| match header.body {
-        Body::Combined(lengths) => {
+        Body::Two(two::Body::Combined(lengths)) => {
             let fixed = Fixed::decode(send).ok()?;
             combined::split(&lengths, &send.slice(length..), fixed).ok()
         }
@@ -113,19 +113,23 @@ pub(crate) fn kind(profile: Option<Profile>, message: &Bytes) -> (Header, Kind) 
             let call = said.map_or(lists.has_position_zero(), |said| said == wire::Direction::Call);
             if call { CALL } else { REPLY }
         }
-        Body::Transmission(Operation::Request(request)) => {
+        Body::Two(two::Body::Transmission(Operation::Request(request))) => {
             Kind::Call { buffers: size(request.response_buffers).max(1) }
         }
-        Body::Transmission(Operation::Response(response)) => {
+        Body::Two(two::Body::Transmission(Operation::Response(response))) => {
             Kind::Reply { transmissions: size(response.count) }
         }
-        Body::Transmission(_) if said == Some(wire::Direction::Call) => Kind::CallPart,
-        Body::Transmission(_) => Kind::ReplyPart,
-        Body::Error(ErrorBody::Report(report)) if report.group().direction == wire::Direction::Reply => {
+        Body::Two(two::Body::Transmission(_)) if said == Some(wire::Direction::Call) => Kind::CallPart,
+        Body::Two(two::Body::Transmission(_)) => Kind::ReplyPart,
+        Body::Error(ErrorBody::Two(two::ErrorBody::Report(report)))
+            if report.group().direction == wire::Direction::Reply =>
+        {
             Kind::Report
         }
         Body::Error(_) => Kind::Error,
-        Body::Exchange(exchange) => Kind::Operation { answer: matches!(exchange, Exchange::Response { .. }) },
+        Body::Two(two::Body::Exchange(exchange)) => {
+            Kind::Operation { answer: matches!(exchange, Exchange::Response { .. }) }
+        }
         other => panic!("never sent: {other:?}"),
     };
     (header, kind)

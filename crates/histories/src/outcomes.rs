@@ -1,6 +1,6 @@
 //! Which ends of calls and connections there can be between two endpoints that keep to the rules: everything else is a fault.
 
-use rpcrdma_proto::wire::ErrorBody;
+use rpcrdma_proto::wire::two::ErrorBody;
 use rpcrdma_proto::{CallError, CloseReason, Side, Versions};
 use rpcrdma_verbs::{Disconnected, Status};
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::{BufMut, Bytes, BytesMut};
 use rpcrdma_proto::Profile;
 use rpcrdma_proto::characteristics::EXPERIMENTAL;
-use rpcrdma_proto::wire::two::{Exchange, Rest, Subset, Value, combined};
+use rpcrdma_proto::wire::two::{self, Exchange, Rest, Subset, Value, combined};
 use rpcrdma_proto::wire::v1::V1;
 use rpcrdma_proto::wire::{
     Body, ChunkLists, Codec, Direction, ErrorBody, Fixed, Header, ReadSegment, Segment, WriteChunk,
@@ -252,12 +252,15 @@ impl Peer {
             (13, Some(_)) => Body::Error(match draw.below(6) {
                 0 => ErrorBody::Chunk,
                 1 => version_error(draw),
-                2 => ErrorBody::InvalidOption,
-                3 => ErrorBody::InvalidProcedure,
-                4 => ErrorBody::ReplyResource { segment: draw.word(), needed: draw.word() },
-                _ => ErrorBody::System,
+                2 => ErrorBody::Two(two::ErrorBody::InvalidOption),
+                3 => ErrorBody::Two(two::ErrorBody::InvalidProcedure),
+                4 => ErrorBody::Two(two::ErrorBody::ReplyResource {
+                    segment: draw.word(),
+                    needed: draw.word(),
+                }),
+                _ => ErrorBody::Two(two::ErrorBody::System),
             }),
-            (_, Some(_)) => Body::Exchange(exchange(draw)),
+            (_, Some(_)) => Body::Two(two::Body::Exchange(exchange(draw))),
         }
     }
 
@@ -282,7 +285,7 @@ impl Peer {
             lengths[0] = draw.pick(&[0, 4, 12, u32::MAX]);
         }
         let xid = messages.first().and_then(|first| Fixed::decode(first).ok()).map_or(0, |fixed| fixed.xid);
-        let mut send = self.encoded(draw, xid, Direction::Call, Body::Combined(lengths));
+        let mut send = self.encoded(draw, xid, Direction::Call, Body::Two(two::Body::Combined(lengths)));
         for (index, message) in messages.iter().enumerate() {
             send.extend_from_slice(message);
             let last = index + 1 == messages.len();
@@ -300,9 +303,11 @@ impl Peer {
         let call = draw.pick(&decoded);
         let mut lists = match call.body {
             Body::Message(lists) | Body::NoMessage(lists) => lists,
-            Body::Exchange(Exchange::Request { want }) => {
+            Body::Two(two::Body::Exchange(Exchange::Request { want })) => {
                 let response = response(draw, self.profile, &want);
-                return self.encoded(draw, call.xid, Direction::Reply, Body::Exchange(response)).freeze();
+                return self
+                    .encoded(draw, call.xid, Direction::Reply, Body::Two(two::Body::Exchange(response)))
+                    .freeze();
             }
             _ => ChunkLists::default(),
         };

@@ -184,9 +184,9 @@ pub enum CallError {
     /// The peer answered ERR_CHUNK: it could not use the chunks, or the reply did not fit them (RFC 8166 §4.5.2, §4.5.3).
     #[error("the peer reports a transport header or chunk error (ERR_CHUNK)")]
     Chunk,
-    /// The peer answered with another RDMA_ERROR (version-two-03 §6.2.4).
+    /// The peer answered with an RDMA_ERROR that only Version Two has (version-two-03 §6.2.4).
     #[error("the peer refuses the call: {0}")]
-    Refused(crate::wire::ErrorBody),
+    Refused(crate::wire::two::ErrorBody),
     /// No form of the protocol can carry the call.
     #[error("the call cannot be sent: {0}")]
     Unsendable(#[from] crate::planner::Refusal),

@@ -12,7 +12,7 @@ use rpcrdma_xdr::Stream;
 
 use crate::gather::entries;
 use crate::wire::two::combined::{aligned, header_len};
-use crate::wire::{Body, Direction, ErrorBody, Header};
+use crate::wire::{Body, Direction, ErrorBody, Header, two};
 
 /// A message with its header.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Combine {
 
     /// Whether a message like that may leave with others, where `version` is spoken.
     pub(crate) const fn takes(&self, header: &Header, invalidates: bool, version: u32) -> bool {
-        let alone = matches!(header.body, Body::Error(ErrorBody::Report(_)))
+        let alone = matches!(header.body, Body::Error(ErrorBody::Two(two::ErrorBody::Report(_))))
             || !matches!(header.body, Body::Message(_) | Body::NoMessage(_) | Body::Error(_))
             || header.version != version;
         self.most > 1 && !invalidates && !alone

@@ -16,7 +16,6 @@ use crate::private_data::{PrivateData, announced};
 use crate::timers::Timeouts;
 use crate::versions::Versions;
 use crate::wire::two::transmission::BufferStructure;
-use crate::wire::{Codec, CreditRule};
 
 /// Who opened the connection; fixed for its life (RFC 8167 §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +174,8 @@ impl Config {
 
     /// Of those, the ones where credits are counted per message (version-two-07 §4.2.1.1) and replies come in several Sends.
     pub(crate) fn receives_for_messages(&self) -> usize {
-        let counted = self.versions.codecs().any(|codec| codec.rules().credits == CreditRule::PerMessage);
+        let counted =
+            self.versions.codecs().any(|codec| codec.rules().two.is_some_and(|two| two.counts_messages));
         self.receives_for_parts().saturating_add(if counted { SPARE_RECEIVES } else { 0 })
     }
 
@@ -183,9 +183,8 @@ impl Config {
     #[must_use]
     pub fn receives_for_parts(&self) -> usize {
         let groups = self.transmissions.enabled;
-        let rules = || self.versions.codecs().map(Codec::rules);
-        let continued =
-            rules().any(|rules| rules.part_header.is_some() || (groups && rules.groups.is_some()));
+        let mut rules = self.versions.codecs().filter_map(|codec| codec.rules().two);
+        let continued = rules.any(|two| two.part_header.is_some() || (groups && two.operations.is_some()));
         if continued { self.continued_parts.saturating_sub(1) } else { 0 }
     }
 
@@ -215,7 +214,8 @@ impl Config {
     /// How our Receives are structured, if that is said: by a structure of their size, in a version with transmission groups.
     pub(crate) fn structure(&self) -> Option<&BufferStructure> {
         let TransmissionSettings { enabled, structure, .. } = &self.transmissions;
-        let has_groups = self.versions.codecs().any(|codec| codec.rules().groups.is_some());
+        let has_groups =
+            self.versions.codecs().any(|codec| codec.rules().two.is_some_and(|two| two.operations.is_some()));
         let size = u32::try_from(announced(self.receive_size)).ok();
         let fits = |structure: &&BufferStructure| {
             structure.check().is_ok() && structure.align() <= MAX_ALIGN && Some(structure.total) == size

@@ -35,11 +35,9 @@ use crate::stats::Stats;
 use crate::timers::{Flow, Moving, Told};
 use crate::two::arrange::{Arrangement, Targets};
 use crate::wire::two::combined::aligned;
-use crate::wire::two::operation_len;
 use crate::wire::two::transmission::BufferStructure;
-use crate::wire::{
-    Body, ChunkLists, Codec, CreditRule, Direction, Fixed, Fragment, Header, Invalidation, Segment,
-};
+use crate::wire::two::{Fragment, operation_len};
+use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, Segment, two};
 
 /// Room for a header with a few segments, in bytes.
 const SMALL_HEADER: usize = 128;
@@ -241,10 +239,10 @@ impl Core {
     /// Speaks this version from now on.
     pub(crate) fn set_codec(&mut self, codec: &'static dyn Codec) {
         self.codec = codec;
-        self.messages = match (codec.rules().credits, self.messages.take()) {
-            (CreditRule::PerTransaction, _) => None,
-            (CreditRule::PerMessage, None) => Some(MessageCredits::after(self.sent, self.received)),
-            (CreditRule::PerMessage, counted) => counted,
+        self.messages = match (codec.rules().two, self.messages.take()) {
+            (Some(two), None) if two.counts_messages => Some(MessageCredits::after(self.sent, self.received)),
+            (Some(two), counted) if two.counts_messages => counted,
+            _ => None,
         };
     }
 
@@ -316,13 +314,14 @@ impl Core {
 
     /// Whether messages of ours may be continued.
     fn continues(&self) -> bool {
-        self.codec.rules().part_header.is_some() && self.config.continued_parts > 1
+        self.codec.rules().two.is_some_and(|two| two.part_header.is_some()) && self.config.continued_parts > 1
     }
 
     /// Whether messages of ours may leave in groups of several Sends. A reply may if its Call came in one, also to a peer that has told
     /// nothing of itself.
     fn makes_groups(&self) -> bool {
-        let enabled = self.codec.rules().groups.is_some() && self.config.transmissions.enabled;
+        let enabled = self.codec.rules().two.is_some_and(|two| two.operations.is_some())
+            && self.config.transmissions.enabled;
         enabled && self.config.continued_parts > 1
     }
 
@@ -331,7 +330,7 @@ impl Core {
         let posted = self.receives.posted();
         let due = self.messages.as_mut().filter(|credits| credits.grant_due(posted));
         let Some(credit) = due.map(|credits| credits.grant(posted)) else { return false };
-        let header = self.header(Direction::Call, 0, credit, Body::Grant);
+        let header = self.header(Direction::Call, 0, credit, Body::Two(two::Body::Grant));
         self.post_send(&header, &rpcrdma_xdr::Stream::new(), None, true);
         self.stats.grants_sent += 1;
         true
@@ -359,7 +358,7 @@ impl Core {
 
     /// Only Version One has an RDMA_DONE.
     fn has_read_read(&self) -> bool {
-        self.codec.rules().profile.is_none()
+        self.codec.rules().two.is_none()
     }
 
     /// What opaque data in our Calls is aligned to.
@@ -496,7 +495,7 @@ impl Core {
 
     /// What the answer to a Call with these chunks may invalidate: `rdma_inv_handle` (version-two-03 §6.2.3).
     pub(crate) fn invalidates(&self, offered: &ChunkLists) -> u32 {
-        let said = self.codec.rules().invalidation == Invalidation::PerCall && self.may_invalidate;
+        let said = self.codec.rules().two.is_some_and(|two| two.names_handle) && self.may_invalidate;
         if said { offered.handles().next().unwrap_or(0) } else { 0 }
     }
 
@@ -506,9 +505,11 @@ impl Core {
         if !self.invalidate_peer {
             return None;
         }
-        match self.codec.rules().invalidation {
-            Invalidation::PrivateData | Invalidation::Characteristic => offered.handles().next().map(Key),
-            Invalidation::PerCall => offered.handles().find(|handle| *handle == named && named != 0).map(Key),
+        let mut handles = offered.handles();
+        if self.codec.rules().two.is_some_and(|two| two.names_handle) {
+            handles.find(|handle| *handle == named && named != 0).map(Key)
+        } else {
+            handles.next().map(Key)
         }
     }
 
@@ -550,6 +551,7 @@ impl Core {
     ) -> usize {
         let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
         let last = arrangement.sends.len().saturating_sub(1);
+        let two = self.codec.rules().two;
         let mut remaining = payload.len();
         let mut sent = 0;
         let sends = arrangement.sends.iter().zip(arrangement.split(payload)).enumerate();
@@ -558,13 +560,13 @@ impl Core {
             let fragment =
                 Fragment { number: narrow(number), len: narrow(send.payload), remaining: narrow(remaining) };
             let Header { xid, version, credit, direction, invalidate: named, .. } = *header;
-            let further = (number != arrangement.headed()).then(|| {
-                let body = self.codec.fragment(&header.body, fragment);
+            let further = two.filter(|_| number != arrangement.headed()).map(|two| {
+                let body = two.fragment(&header.body, fragment);
                 Header { xid, version, credit, direction, invalidate: named, body }
             });
             let header = further.as_ref().unwrap_or(header);
             // Items are placed in groups only.
-            if let Body::Transmission(operation) = &header.body {
+            if let Body::Two(two::Body::Transmission(operation)) = &header.body {
                 arrangement.put_items(send, operation_len(operation) + send.payload, &mut behind);
             }
             sent += self.send(header, &behind, invalidate.filter(|_| number == last), false);
@@ -649,7 +651,7 @@ impl Core {
         }
         let told = messages.iter().rev().find_map(|message| self.told(message.direction, message.credit));
         let lengths = messages.iter().map(|message| u32::try_from(message.len()).unwrap_or(u32::MAX));
-        let body = Body::Combined(lengths.collect());
+        let body = Body::Two(two::Body::Combined(lengths.collect()));
         let (first, last) = (messages.first(), messages.last());
         let header = Header {
             xid: first.map_or(0, |first| first.xid),

@@ -626,7 +626,7 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     write.extend(input.offered.write.iter().skip(write.len()).map(|chunk| chunk.filled(0)));
 
     let reply = input.offered.reply.as_ref();
-    let returned = reply.filter(|_| input.codec.rules().returns_reply_chunk);
+    let returned = reply.filter(|_| input.codec.rules().two.is_none_or(|two| two.returns_reply_chunk));
     let unused = ChunkLists { read: vec![], write, reply: returned.map(|chunk| chunk.filled(0)) };
     let mut rest = Stream::new();
     left.iter().for_each(|located| rest.push(located.piece.clone()));

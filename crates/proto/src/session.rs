@@ -472,7 +472,7 @@ impl Session {
         self.failures = 0;
         self.connected_at = Some(now);
         self.stats.connections += 1;
-        if codec.rules().profile.is_some() {
+        if codec.rules().two.is_some() {
             self.state = State::Offering(after(now, self.config.timeouts.offer));
             self.offer_version(now);
         } else {

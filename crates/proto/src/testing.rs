@@ -16,7 +16,7 @@ use rpcrdma_xdr::{Decoder, Encoder, Stream};
 
 use crate::binding::{Bindings, Eligibility};
 use crate::wire::two::combined;
-use crate::wire::{Body, Codec, CreditRule, Fixed, Header, v1::V1};
+use crate::wire::{Body, Codec, Fixed, Header, two, v1::V1};
 use crate::{
     Answer, Call, CallFailure, CallId, CloseReason, Config, Connection, Event, IncomingReply, Limits, Notice,
     Post, ReplyShape, ReplyToken, Side, Sink, Travelled,
@@ -272,13 +272,13 @@ impl End {
     fn check_grant_of(&self, message: &Bytes) {
         let limits = Limits { combined_messages: 64, ..Limits::default() };
         let Ok((header, len)) = self.connection.codec().decode(message, &limits) else { return };
-        if let Body::Combined(lengths) = &header.body {
+        if let Body::Two(two::Body::Combined(lengths)) = &header.body {
             let messages =
                 combined::split(lengths, &message.slice(len..), Fixed::decode(message).unwrap()).unwrap();
             return messages.iter().for_each(|message| self.check_grant_of(message));
         }
         // Where messages are counted: what the peer may send still, and a GRANT.
-        if self.connection.codec().rules().credits == CreditRule::PerMessage {
+        if self.connection.codec().rules().two.is_some_and(|two| two.counts_messages) {
             let outstanding = header.credit.wrapping_sub(self.received).cast_signed();
             assert!(i64::from(outstanding) < i64::try_from(self.receives).unwrap(), "rule I3");
             return;

@@ -139,7 +139,7 @@ mod tests {
             let (two, both) = (Versions::two(profile), Versions::both(profile));
             assert_eq!((numbers(two), two.range(), two.least_receive()), (vec![2], (2, 2), 4096));
             assert_eq!((numbers(both), both.range()), (vec![2, 1], (1, 2)));
-            assert_eq!(both.highest().rules().profile, Some(profile));
+            assert_eq!(both.highest().rules().two.map(|two| two.profile), Some(profile));
             assert!(two.codec(1).is_none() && both.codec(1).is_some() && both.codec(3).is_none());
         }
     }

@@ -164,7 +164,7 @@ impl From<EncodeError> for CallError {
 
 #[cfg(test)]
 mod tests {
-    use rpcrdma_proto::wire::ErrorBody;
+    use rpcrdma_proto::wire::two::ErrorBody;
 
     use super::*;
 

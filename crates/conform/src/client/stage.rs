@@ -287,12 +287,7 @@ impl Stage {
             Body::NoMessage(lists) => (lists, None),
             Body::Padded { .. } => return Err(fail("the client sends an RDMA_MSGP")),
             Body::Done => return Err(fail("the client sends an RDMA_DONE")),
-            Body::Error(_)
-            | Body::Exchange(_)
-            | Body::Middle { .. }
-            | Body::Transmission(_)
-            | Body::Combined(_)
-            | Body::Grant => {
+            Body::Error(_) | Body::Two(_) => {
                 return Ok(Event::Other(arrived.bytes));
             }
         };

@@ -23,8 +23,8 @@ use crate::config::Config;
 use crate::error::ProtocolError;
 use crate::event::Event;
 use crate::limits::Limits;
-use crate::wire::two::{Exchange, Profile, Rest, Subset, Value};
-use crate::wire::{Body, CharacteristicsRule, Direction, ErrorBody};
+use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
+use crate::wire::{Body, Direction, ErrorBody};
 
 /// Requests that wait for the one before.
 const WAITING: usize = 16;
@@ -173,7 +173,7 @@ impl Exchanges {
         Self {
             profile,
             enabled: exchanged.enabled,
-            once: rules.characteristics == CharacteristicsRule::Once,
+            once: rules.two.is_some_and(|two| two.tells_once),
             in_parts: false,
             sizes: (
                 narrow(exchanged.least_receive_size)
@@ -585,7 +585,7 @@ impl Exchanges {
             Rest::Pending(_) if self.profile != Profile::P1 => Rest::Other(vec![]),
             rest => rest,
         };
-        let body = Body::Exchange(Exchange::Response { done, rejected, rest });
+        let body = Body::Two(two::Body::Exchange(Exchange::Response { done, rejected, rest }));
         self.answers.push_back(Operation { direction: Direction::Reply, xid: Some(xid), body });
     }
 
@@ -751,7 +751,11 @@ impl Exchanges {
         self.last_xid = None;
         let exchange = self.next_exchange()?;
         self.unproved = Some(progress);
-        Some(Operation { direction: Direction::Call, xid: None, body: Body::Exchange(exchange) })
+        Some(Operation {
+            direction: Direction::Call,
+            xid: None,
+            body: Body::Two(two::Body::Exchange(exchange)),
+        })
     }
 
     fn next_exchange(&mut self) -> Option<Exchange> {

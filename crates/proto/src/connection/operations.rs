@@ -20,7 +20,7 @@ use crate::wire::two::Exchange;
 use crate::wire::two::transmission::{
     BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE,
 };
-use crate::wire::{Body, CharacteristicsRule, Direction, Fixed, Invalidation};
+use crate::wire::{Body, Direction, Fixed, two};
 
 impl Connection {
     /// Makes what was told hold.
@@ -49,11 +49,7 @@ impl Connection {
         let both = if takes { wide(peer.combined) } else { 1 };
         self.core.combine.set_most(self.core.config.combined_messages.min(both));
         self.core.invalidate_peer = self.core.may_invalidate
-            && match rules.invalidation {
-                Invalidation::Characteristic => peer.remote_invalidation,
-                Invalidation::PerCall => true,
-                Invalidation::PrivateData => self.announced.1,
-            };
+            && (rules.two.is_some_and(|two| two.names_handle) || peer.remote_invalidation);
     }
 
     /// What the peer has told of itself; the defaults, as long as it has told nothing. `None` where the version has no
@@ -124,7 +120,7 @@ impl Connection {
     pub(super) fn has_operation(&mut self) -> bool {
         if self.first_answer_due && self.responder.credits.finished() > 0 {
             self.first_answer_due = false;
-            if self.core.codec.rules().characteristics == CharacteristicsRule::Once
+            if self.core.codec.rules().two.is_some_and(|two| two.tells_once)
                 && let Some(exchanges) = &mut self.exchanges
             {
                 exchanges.begin();
@@ -168,7 +164,8 @@ impl Connection {
             }
         };
         if let Some(exchanges) = &mut self.exchanges {
-            exchanges.sent_under(xid, matches!(body, Body::Exchange(Exchange::Request { .. })));
+            exchanges
+                .sent_under(xid, matches!(body, Body::Two(two::Body::Exchange(Exchange::Request { .. }))));
         }
         xid
     }

@@ -22,7 +22,7 @@ use crate::requester::Received;
 use crate::responder::{AskedReply, CALL, REPLY, ReceivedCall, rpc_prefix};
 use crate::timers::after;
 use crate::wire::two::combined;
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, FIXED_LEN, Fixed, Header};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, FIXED_LEN, Fixed, Header, two};
 
 /// An RPC message that is all there.
 #[derive(Debug, Default)]
@@ -179,7 +179,7 @@ impl Connection {
         }
         let codec = self.core.codec;
         let said = Some(fixed.procedure).filter(|_| fixed.version == codec.rules().version);
-        match said.and_then(|procedure| codec.direction_of(procedure)) {
+        match said.and_then(|procedure| codec.rules().two?.profile.direction_of(procedure)) {
             Some(direction) => direction.into(),
             None => self.taken_unread(error, fixed.xid),
         }
@@ -213,7 +213,7 @@ impl Connection {
             }
         };
         let decoded = self.decode(fixed, &message);
-        let is_grant = matches!(decoded, Ok((Header { body: Body::Grant, .. }, _)));
+        let is_grant = matches!(decoded, Ok((Header { body: Body::Two(two::Body::Grant), .. }, _)));
         if let Err(error) = self.core.count_received(is_grant, Some(fixed)) {
             return self.fault(now, error, self.usually(), None);
         }
@@ -238,7 +238,9 @@ impl Connection {
                 return self.operation_undecoded(now, fixed, error);
             }
             Err(error) => {
-                self.continuation.broken(fixed.xid, self.core.codec.is_part(fixed.procedure));
+                let two = self.core.codec.rules().two;
+                let is_part = two.is_some_and(|two| two.profile.is_part(fixed.procedure));
+                self.continuation.broken(fixed.xid, is_part);
                 if matches!(error, ProtocolError::RoundTrips(_)) {
                     self.groups.undecoded(fixed.xid, &self.core.config.limits);
                 }
@@ -246,7 +248,7 @@ impl Connection {
                 return self.fault(now, error, taken, Some(fixed));
             }
         };
-        if let Body::Combined(lengths) = &header.body {
+        if let Body::Two(two::Body::Combined(lengths)) = &header.body {
             let messages = combined::split(lengths, &message.slice(header_len..), fixed);
             return match messages {
                 Ok(messages) => {
@@ -257,7 +259,7 @@ impl Connection {
             };
         }
         let len = message.len();
-        let is_part = matches!(header.body, Body::Middle { .. });
+        let is_part = matches!(header.body, Body::Two(two::Body::Middle { .. }));
         if (is_part || matches!(header.body, Body::Message(_)))
             && self.continuation.passes_over(fixed.xid, header.direction.unwrap_or_default(), !is_part)
         {
@@ -280,7 +282,8 @@ impl Connection {
                     Ok((payload, parts)) => {
                         continued = parts > 0;
                         if continued {
-                            let header = self.core.codec.rules().part_header.unwrap_or(0);
+                            let header =
+                                self.core.codec.rules().two.and_then(|two| two.part_header).unwrap_or(0);
                             len = header_len + payload.len() + parts * header;
                             let copied = CopyCount { inline: payload.len(), payload: 0 };
                             self.core.stats.copied(copied);
@@ -304,22 +307,24 @@ impl Connection {
                 }
                 return;
             }
-            Body::Grant => {
+            Body::Two(two::Body::Grant) => {
                 self.core.stats.grants_received += 1;
                 return self.core.note_grant(&self.requester.credits);
             }
-            Body::Middle { remaining } => {
+            Body::Two(two::Body::Middle { remaining }) => {
                 let part = message.slice(header_len..);
                 return self.handle_part(now, fixed, header.direction.unwrap_or_default(), part, remaining);
             }
             // Taken apart above.
-            Body::Combined(_) => return,
-            Body::Exchange(exchange) => return self.handle_operation(now, fixed, exchange),
-            Body::Transmission(operation) => {
+            Body::Two(two::Body::Combined(_)) => return,
+            Body::Two(two::Body::Exchange(exchange)) => return self.handle_operation(now, fixed, exchange),
+            Body::Two(two::Body::Transmission(operation)) => {
                 let said = header.direction.unwrap_or_default();
                 return self.handle_transmission(now, fixed, (said, operation), (message, header_len));
             }
-            Body::Error(ErrorBody::Report(report)) if report.group().direction == Direction::Reply => {
+            Body::Error(ErrorBody::Two(two::ErrorBody::Report(report)))
+                if report.group().direction == Direction::Reply =>
+            {
                 return self.reply_reported(now, &report);
             }
             Body::Error(error) => {
@@ -330,7 +335,7 @@ impl Connection {
                     self.core.stats.operations_refused += 1;
                     return self.follow_characteristics();
                 }
-                if error == ErrorBody::InvalidOption
+                if error == ErrorBody::Two(two::ErrorBody::InvalidOption)
                     && self.core.combine.is_used()
                     && !self.requester.in_group(header.xid)
                 {
@@ -398,13 +403,17 @@ impl Connection {
         let expected = self.exchanges.as_ref().and_then(Exchanges::expects);
         let expected = match &header.body {
             // What raises a limit or says that something failed is no part of anything.
-            Body::Grant | Body::Error(_) => return None,
-            Body::Exchange(_) => self.continuation.expects(),
-            Body::Middle { .. } | Body::Message(_) if self.continuation.is_of(fixed.xid, said) => None,
+            Body::Two(two::Body::Grant) | Body::Error(_) => return None,
+            Body::Two(two::Body::Exchange(_)) => self.continuation.expects(),
+            Body::Two(two::Body::Middle { .. }) | Body::Message(_)
+                if self.continuation.is_of(fixed.xid, said) =>
+            {
+                None
+            }
             _ => self.continuation.expects().or(expected),
         }?;
         match header.body {
-            Body::Middle { .. } => self.continuation.give_up(fixed.xid, said),
+            Body::Two(two::Body::Middle { .. }) => self.continuation.give_up(fixed.xid, said),
             // Whole, and of the XID whose parts came so far: the peer does not go on with them.
             _ => self.continuation.end(fixed.xid, said),
         }
@@ -577,11 +586,12 @@ impl Connection {
             }
         };
         self.core.stats.fault(&error);
-        let version = if matches!(body, ErrorBody::Version { .. } | ErrorBody::VersionMismatch) {
-            fixed.version
-        } else {
-            self.core.codec.rules().version
-        };
+        let version =
+            if matches!(body, ErrorBody::Version { .. } | ErrorBody::Two(two::ErrorBody::VersionMismatch)) {
+                fixed.version
+            } else {
+                self.core.codec.rules().version
+            };
         self.responder.answer_error(fixed.xid, version, body);
     }
 }

@@ -21,7 +21,7 @@ use crate::wire::two::transmission::{
     ErrorReport, Location, Operation, OperationBase, OperationType, PlacedItem, ReportedError, ResponseSet,
     TransmissionId, TransmitRequest, TransmitResponse,
 };
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ReadSegment, WriteChunk};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ReadSegment, WriteChunk, two};
 
 /// `rdma_proc` of an RDMA2_OPTIONAL.
 const RDMA2_OPTIONAL: u32 = 5;
@@ -31,12 +31,13 @@ const RDMA2_MSG: u32 = 0;
 impl Connection {
     /// Whether operations on transmissions are taken.
     pub(super) fn takes_groups(&self) -> bool {
-        self.core.codec.rules().groups.is_some() && self.core.config.transmissions.enabled
+        self.core.codec.rules().two.is_some_and(|two| two.operations.is_some())
+            && self.core.config.transmissions.enabled
     }
 
     /// Which numbers the operations have.
     fn operation_base(&self) -> OperationBase {
-        self.core.codec.rules().groups.unwrap_or_default()
+        self.core.codec.rules().two.and_then(|two| two.operations).unwrap_or_default()
     }
 
     /// If a group has begun that this message is no part of, that is the end of it (rtrext-02 §4.2).
@@ -46,15 +47,19 @@ impl Connection {
         let due = OperationType::Continuation.number(base);
         let said = header.direction.unwrap_or_default();
         let (number, error) = match &header.body {
-            Body::Transmission(Operation::Continuation(_)) if (fixed.xid, said) == (xid, direction) => return,
-            Body::Transmission(Operation::Continuation(continuation)) => {
+            Body::Two(two::Body::Transmission(Operation::Continuation(_)))
+                if (fixed.xid, said) == (xid, direction) =>
+            {
+                return;
+            }
+            Body::Two(two::Body::Transmission(Operation::Continuation(continuation))) => {
                 (continuation.number, ReportedError::Xid { expected: xid, seen: fixed.xid })
             }
-            Body::Transmission(operation) => {
+            Body::Two(two::Body::Transmission(operation)) => {
                 let seen = operation.kind().number(base);
                 (0, ReportedError::OperationType { expected: due, seen })
             }
-            Body::Error(ErrorBody::Report(_)) => {
+            Body::Error(ErrorBody::Two(two::ErrorBody::Report(_))) => {
                 let seen = OperationType::Report.number(base);
                 (0, ReportedError::OperationType { expected: due, seen })
             }
@@ -82,7 +87,7 @@ impl Connection {
         self.give_back(transmissions);
         if self.admit(now, None) {
             let version = self.core.codec.rules().version;
-            self.responder.answer_error(xid, version, ErrorBody::Report(report));
+            self.responder.answer_error(xid, version, ErrorBody::Two(two::ErrorBody::Report(report)));
         }
     }
 

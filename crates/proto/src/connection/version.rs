@@ -14,7 +14,7 @@ use crate::error::ProtocolError;
 use crate::private_data::Thresholds;
 use crate::timers::after;
 use crate::versions::FIRST_MESSAGE;
-use crate::wire::{self, CharacteristicsRule, Codec, Fixed, Header, Rules};
+use crate::wire::{self, Codec, Fixed, Header, Rules};
 
 /// How far a connection has come with its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Connection {
         self.core.combine.set_most(1);
         self.core.untold = None;
         let (thresholds, invalidate) = self.announced;
-        if codec.rules().profile.is_none() {
+        if codec.rules().two.is_none() {
             self.core.thresholds = thresholds;
             self.core.invalidate_peer = invalidate;
             self.version = Version::Settled;
@@ -55,23 +55,22 @@ impl Connection {
     /// Both sides speak the version: from now on its thresholds hold, and its characteristics can be exchanged.
     pub(super) fn settle(&mut self) {
         self.version = Version::Settled;
-        let Some(profile) = self.core.codec.rules().profile else { return };
+        let Some(two) = self.core.codec.rules().two else { return };
         let config = &self.core.config;
-        let continues = self.core.codec.rules().part_header.is_some() && config.limits.continued_parts > 1;
+        let continues = two.part_header.is_some() && config.limits.continued_parts > 1;
         let reverse = match (config.takes_reverse_chunks(), continues) {
             (true, _) => ReverseSupport::General,
             (false, true) => ReverseSupport::Continued,
             (false, false) => ReverseSupport::Inline,
         };
         // A client has Calls before the server has told its properties, which it does behind its first answer.
-        let told_once = self.core.codec.rules().characteristics == CharacteristicsRule::Once;
         // Without chunks what fits no Send goes by what the server tells only.
-        let goes_by_it = told_once || (!self.core.uses_chunks() && config.characteristics.enabled);
+        let goes_by_it = two.tells_once || (!self.core.uses_chunks() && config.characteristics.enabled);
         if goes_by_it && self.core.side == Side::Client {
             self.core.untold = Some(after(self.last_activity, config.timeouts.offer));
         }
         let (size, invalidate) = (self.core.receive_len(), self.core.may_invalidate);
-        let mut exchanges = Exchanges::new(profile, config, size, reverse, invalidate);
+        let mut exchanges = Exchanges::new(two.profile, config, size, reverse, invalidate);
         // A server answers with its own.
         if self.core.side == Side::Client {
             exchanges.begin();
@@ -124,7 +123,7 @@ impl Connection {
                 exchanges.peer().reverse > ReverseSupport::None || exchanges.is_exchanged().is_some()
             }
             // And where the version is not in use yet, nothing was said.
-            None => self.core.codec.rules().characteristics != CharacteristicsRule::Once,
+            None => !self.core.codec.rules().two.is_some_and(|two| two.tells_once),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::wire::two::transmission::{
     ErrorReport, Location, Outcome, PlacedItem, ReportedError, ResponseDirection, TransmissionId,
     TransmitResponse,
 };
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk, two};
 
 /// After so many reports in a row, Calls that can leave otherwise do not leave in groups any more: each would go twice.
 const REPORTS: u32 = 3;
@@ -91,7 +91,7 @@ impl Requester {
         else {
             return false;
         };
-        let body = Body::Error(ErrorBody::Report(report));
+        let body = Body::Error(ErrorBody::Two(two::ErrorBody::Report(report)));
         let header = core.header(Direction::Call, xid, self.credits.requested(), body);
         core.send(&header, &Stream::new(), None, false);
         core.stats.reports_sent += 1;
@@ -105,9 +105,11 @@ impl Requester {
 
     /// The peer does not take a Call in a group. If it knows none of the operations, or likes none of our groups, no more leave.
     pub(super) fn group_refused(&mut self, core: &mut Core, error: &ErrorBody) {
-        self.reported = self.reported.saturating_add(u32::from(matches!(error, ErrorBody::Report(_))));
+        self.reported = self
+            .reported
+            .saturating_add(u32::from(matches!(error, ErrorBody::Two(two::ErrorBody::Report(_)))));
         let never_taken = self.reported >= REPORTS && core.uses_chunks();
-        core.refuses_groups |= *error == ErrorBody::InvalidOption || never_taken;
+        core.refuses_groups |= *error == ErrorBody::Two(two::ErrorBody::InvalidOption) || never_taken;
     }
 
     /// The peer does not take a Call as it left, in a group. The Call leaves again in plain messages, after its windows are closed

@@ -17,7 +17,7 @@ use crate::error::{List, ProtocolError};
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
 use crate::timers::{Flow, Moving, after};
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk, two};
 
 /// A reply as it came.
 #[derive(Debug)]
@@ -175,7 +175,8 @@ impl Requester {
         error: ErrorBody,
     ) -> Result<(), ProtocolError> {
         // What is said again of the group that it left in before is about nothing that is sent.
-        let of_group = matches!(error, ErrorBody::Report(_) | ErrorBody::InvalidOption);
+        let of_group =
+            matches!(error, ErrorBody::Two(two::ErrorBody::Report(_) | two::ErrorBody::InvalidOption));
         if of_group && self.sent(xid)?.plain {
             return Err(ProtocolError::UnknownXid { xid });
         }
@@ -194,7 +195,7 @@ impl Requester {
         let error = match error {
             ErrorBody::Version { low, high } => CallError::Version { low, high },
             ErrorBody::Chunk => CallError::Chunk,
-            error => CallError::Refused(error),
+            ErrorBody::Two(error) => CallError::Refused(error),
         };
         self.answer(core, now, xid, None, Answered::Failed(error));
         Ok(())

@@ -18,7 +18,7 @@ use crate::event::{CloseReason, Event};
 use crate::groups::ReplyPlacement;
 use crate::planner::{CallGroups, CallInput, CallPlan, ChunkRules, Refusal, Route, plan_call};
 use crate::wire::two::transmission::{Location, Operation, ResponseDirection, ResponseLocation};
-use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
+use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk, two};
 
 /// Calls that may pass one that waits for credits for several Sends, while others are awaited whose replies bring some.
 const PASSES: u32 = 16;
@@ -271,7 +271,7 @@ impl Requester {
                 None => Body::Message(lists),
                 Some(mut lead) => {
                     transaction.directions = Some(name_memory(&mut lead, &lists));
-                    Body::Transmission(lead)
+                    Body::Two(two::Body::Transmission(lead))
                 }
             },
             Route::Long => Body::NoMessage(lists),

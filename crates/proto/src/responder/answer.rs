@@ -17,7 +17,7 @@ use crate::event::Answer;
 use crate::gather::Gather;
 use crate::planner::{ChunkRules, ReplyGroups, ReplyInput, ReplyPlan, Route, plan_reply};
 use crate::timers::after;
-use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk};
+use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk, two};
 
 impl Responder {
     /// Makes progress: one error or answer. `in_flight` is the number of Receives that replies to our own calls need; `calls` is how many
@@ -330,7 +330,8 @@ fn send_reply(
     let (body, payload) = match &mut plan.route {
         Route::Long => (Body::NoMessage(plan.lists), Stream::new()),
         Route::Sends(arrangement) => {
-            (arrangement.take_lead().map_or(Body::Message(plan.lists), Body::Transmission), plan.rest)
+            let group = arrangement.take_lead().map(|lead| Body::Two(two::Body::Transmission(lead)));
+            (group.unwrap_or(Body::Message(plan.lists)), plan.rest)
         }
         _ => (Body::Message(plan.lists), plan.rest),
     };

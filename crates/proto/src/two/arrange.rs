@@ -141,7 +141,7 @@ pub(crate) struct Bounds<'a> {
 impl Bounds<'_> {
     /// Returns the bounds of parts; `None` in a version without parts, or if there may be only one Send.
     pub(crate) fn of_parts(codec: &dyn Codec, send: usize, most: usize) -> Option<Self> {
-        let further_header = codec.rules().part_header.filter(|_| most > 1)?;
+        let further_header = codec.rules().two?.part_header.filter(|_| most > 1)?;
         Some(Self { targets: None, headed: Headed::Last, send, further_header, most })
     }
 

@@ -9,8 +9,8 @@ use bytes::{BufMut, BytesMut};
 use super::lists::{Marks, chunk_lists, lists_len, put_lists};
 use super::reader::Reader;
 use super::{
-    Body, CharacteristicsRule, Codec, CreditRule, ErrorBody, FIXED_LEN, Fixed, Header, Invalidation,
-    RDMA_DONE, RDMA_ERROR, Rules, Shape, open, put_error, put_start,
+    Body, Codec, ErrorBody, FIXED_LEN, Fixed, Header, RDMA_DONE, RDMA_ERROR, Rules, Shape, open, put_error,
+    put_start,
 };
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -32,17 +32,11 @@ const WORD: usize = 4;
 
 static RULES: Rules = Rules {
     version: VERSION,
-    profile: None,
     name: "Version One",
     default_inline: 1024,
     largest_inline: 262_144,
     initial_credits: 1,
-    invalidation: Invalidation::PrivateData,
-    credits: CreditRule::PerTransaction,
-    characteristics: CharacteristicsRule::None,
-    returns_reply_chunk: true,
-    part_header: None,
-    groups: None,
+    two: None,
 };
 
 /// The codec of Version One.
@@ -104,14 +98,8 @@ impl Codec for V1 {
             }
             Body::Done => out.put_u32(RDMA_DONE),
             Body::Error(ErrorBody::Version { low, high }) => put_error(ERR_VERS, &[*low, *high], out),
-            Body::Error(_)
-            | Body::Exchange(_)
-            | Body::Middle { .. }
-            | Body::Transmission(_)
-            | Body::Combined(_)
-            | Body::Grant => {
-                put_error(ERR_CHUNK, &[], out);
-            }
+            // No other error exists in Version One, and no message of Version Two.
+            Body::Error(_) | Body::Two(_) => put_error(ERR_CHUNK, &[], out),
         }
     }
 

@@ -219,7 +219,7 @@ impl RdmaClient {
         let connection = state.session.connection()?;
         Some(ConnectionStats {
             protocol: connection.stats().clone(),
-            version: connection.version().map(|rules| (rules.version, rules.profile)),
+            version: connection.version().map(|rules| (rules.version, rules.two.map(|two| two.profile))),
             thresholds: connection.thresholds(),
             characteristics: connection.characteristics().cloned(),
             peer_characteristics: connection.peer_characteristics().cloned(),

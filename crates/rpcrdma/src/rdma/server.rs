@@ -304,7 +304,7 @@ impl Served {
             owner: None,
         };
         // Version Two has characteristics instead.
-        if self.connection.version().is_some_and(|rules| rules.profile.is_some()) {
+        if self.connection.version().is_some_and(|rules| rules.two.is_some()) {
             return false;
         }
         let Some(ccp) = &self.ccp else { return false };

@@ -11,7 +11,7 @@ use crate::error::ProtocolError;
 use crate::testing::*;
 use crate::wire::two::combined::{CHARACTERISTIC, Malformed, OPERATION};
 use crate::wire::two::transmission::{Operation, TransmitRequest};
-use crate::wire::two::{Exchange, Profile, Subset, Value};
+use crate::wire::two::{self, Exchange, Profile, Subset, Value};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed};
 use crate::{CallId, CloseReason, Config, Limits, Post, Side, Versions};
 
@@ -316,7 +316,7 @@ fn answer_all(pair: &mut Pair) {
 /// Messages in one Send, as somebody might make it.
 fn together(profile: Profile, lengths: &[u32], behind: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
-    let header = header_of(100, Direction::Call, Body::Combined(lengths.to_vec()));
+    let header = header_of(100, Direction::Call, Body::Two(two::Body::Combined(lengths.to_vec())));
     profile.codec().encode(&header, &mut out);
     out.extend_from_slice(behind);
     out.freeze()
@@ -335,7 +335,10 @@ fn narrow(len: usize) -> u32 {
 fn the_bytes_are_those_of_the_description() {
     let header = |profile: Profile| {
         let mut out = BytesMut::new();
-        profile.codec().encode(&header_of(0x11, Direction::Reply, Body::Combined(vec![24, 17])), &mut out);
+        profile.codec().encode(
+            &header_of(0x11, Direction::Reply, Body::Two(two::Body::Combined(vec![24, 17]))),
+            &mut out,
+        );
         out
     };
     let expected: Vec<u8> = [0x11, 2, 8, 5, 1, OPERATION, 12, 2, 24, 17]
@@ -347,7 +350,7 @@ fn the_bytes_are_those_of_the_description() {
         assert_eq!(bytes, expected, "{profile:?}");
         let limits = Limits { combined_messages: 2, ..Limits::default() };
         let (decoded, len) = profile.codec().decode(&bytes, &limits).unwrap();
-        assert_eq!((decoded.body, len), (Body::Combined(vec![24, 17]), 40));
+        assert_eq!((decoded.body, len), (Body::Two(two::Body::Combined(vec![24, 17])), 40));
         let unknown = profile.codec().decode(&bytes, &Limits::default());
         assert_eq!(unknown.unwrap_err(), ProtocolError::UnknownOperation { operation: OPERATION });
     }
@@ -457,7 +460,10 @@ fn who_does_not_take_it_says_so_and_goes_on() {
         let call = plain(profile, 100);
         raw.send(together(profile, &[narrow(call.len()); 2], &call.repeat(2)));
         let (header, _) = profile.codec().decode(&raw.received[0], &Limits::default()).unwrap();
-        assert_eq!((header.xid, header.body), (100, Body::Error(ErrorBody::InvalidOption)));
+        assert_eq!(
+            (header.xid, header.body),
+            (100, Body::Error(ErrorBody::Two(two::ErrorBody::InvalidOption)))
+        );
         assert_eq!((faults(&raw, "unknown_operation"), raw.end.closed.clone()), (1, None));
         raw.received.clear();
         raw.send(plain(profile, 101));
@@ -474,7 +480,7 @@ fn tell(raw: &mut Raw, profile: Profile) {
 }
 
 fn refuse(raw: &mut Raw, profile: Profile, xid: u32) {
-    let error = header_of(xid, Direction::Reply, Body::Error(ErrorBody::InvalidOption));
+    let error = header_of(xid, Direction::Reply, Body::Error(ErrorBody::Two(two::ErrorBody::InvalidOption)));
     raw.send(message_of(profile.codec(), &error, &Stream::new()));
 }
 
@@ -554,7 +560,7 @@ fn a_send_of_several_between_the_transmissions_of_a_group_is_taken() {
             payload_len: 20,
         };
         let mut first = BytesMut::new();
-        let body = Body::Transmission(Operation::Request(request));
+        let body = Body::Two(two::Body::Transmission(Operation::Request(request)));
         profile.codec().encode(&header_of(50, Direction::Call, body), &mut first);
         first.extend_from_slice(&null(50).message.flatten().0[..20]);
         raw.send(first.freeze());

@@ -10,7 +10,8 @@ use rpcrdma_xdr::{Piece, Stream};
 use super::version_two_07::{MANY, client, header, server};
 use crate::testing::*;
 use crate::wire::{
-    Body, ChunkLists, Codec, Direction, ErrorBody, Header, ReadSegment, Segment, WriteChunk, two::p3::V2P3,
+    Body, ChunkLists, Codec, Direction, ErrorBody, Header, ReadSegment, Segment, WriteChunk, two,
+    two::p3::V2P3,
 };
 use crate::{Answer, CloseReason, Config, Form, Limits, Side};
 
@@ -39,7 +40,7 @@ pub(super) fn last(xid: u32, payload: &[u8]) -> Bytes {
 
 pub(super) fn middle(xid: u32, payload: &[u8], remaining: usize) -> Bytes {
     let remaining = u32::try_from(remaining).unwrap();
-    bytes(&header(xid, MANY, Direction::Call, Body::Middle { remaining }), payload)
+    bytes(&header(xid, MANY, Direction::Call, Body::Two(two::Body::Middle { remaining })), payload)
 }
 
 /// A peer that has made its first call and was answered.
@@ -176,7 +177,7 @@ fn v2_07_s6_6_4_a_reply_that_no_chunk_holds_goes_on() {
         assert_eq!((header.xid, header.direction), (2, Some(Direction::Reply)));
         let expected = match place {
             2 => Body::Message(ChunkLists::default()),
-            _ => Body::Middle { remaining: u32::try_from(left).unwrap() },
+            _ => Body::Two(two::Body::Middle { remaining: u32::try_from(left).unwrap() }),
         };
         assert_eq!(header.body, expected);
     }
@@ -200,7 +201,11 @@ fn i6_a_reply_does_not_wait_for_room_to_go_on_that_will_not_be_there() {
     raw.send(call(3, 8, &null(3).message));
     raw.received.clear();
     raw.send(call(4, 5, &list(4, 9000).message));
-    assert!(matches!(errors(&raw)[..], [(4, ErrorBody::ReplyResource { .. })]), "{:?}", sent(&raw));
+    assert!(
+        matches!(errors(&raw)[..], [(4, ErrorBody::Two(two::ErrorBody::ReplyResource { .. }))]),
+        "{:?}",
+        sent(&raw)
+    );
     assert!(raw.end.closed.is_none());
 }
 
@@ -222,8 +227,11 @@ fn v2_07_s6_3_6_parts_of_any_length_make_a_call() {
         for message in parts_of(xid, lengths) {
             raw.send(message);
             // What raises a limit, or says that something failed, is no part of anything.
-            raw.send(bytes(&header(0, MANY, Direction::Call, Body::Grant), &[]));
-            raw.send(bytes(&header(99, MANY, Direction::Reply, Body::Error(ErrorBody::System)), &[]));
+            raw.send(bytes(&header(0, MANY, Direction::Call, Body::Two(two::Body::Grant)), &[]));
+            raw.send(bytes(
+                &header(99, MANY, Direction::Reply, Body::Error(ErrorBody::Two(two::ErrorBody::System))),
+                &[],
+            ));
         }
         assert!(is_answered(&raw, xid), "{lengths:?} {:?}", sent(&raw));
     }
@@ -239,7 +247,7 @@ fn v2_07_s6_3_6_what_comes_between_is_an_invalid_continuation() {
     for (between, answered) in [
         (last(20, &call(20)), true),
         (middle(20, &call(20), 100), true),
-        (bytes(&header(20, MANY, Direction::Call, Body::Exchange(property)), &[]), true),
+        (bytes(&header(20, MANY, Direction::Call, Body::Two(two::Body::Exchange(property))), &[]), true),
         // A fault of a reply is never answered.
         (bytes(&reply, &call(10)), false),
     ] {
@@ -247,7 +255,8 @@ fn v2_07_s6_3_6_what_comes_between_is_an_invalid_continuation() {
         let parts = parts_of(10, &[40]);
         raw.send(parts[0].clone());
         raw.send(between);
-        let expected = if answered { vec![(20, ErrorBody::InvalidContinuation)] } else { vec![] };
+        let expected =
+            if answered { vec![(20, ErrorBody::Two(two::ErrorBody::InvalidContinuation))] } else { vec![] };
         assert_eq!((errors(&raw), faults(&raw, "interrupted")), (expected.clone(), 1));
         assert!(!is_answered(&raw, 20));
         // What had begun can go on, and what was refused is passed over to its end.
@@ -290,11 +299,11 @@ fn v2_07_s7_1_4_all_of_a_message_is_discarded_that_does_not_go_on_as_it_began() 
     let mut raw = raw(Config { limits, ..server() });
     raw.send(middle(10, &word, 100));
     raw.send(last(10, &[0; 96]));
-    assert_eq!(errors(&raw), [(10, ErrorBody::InvalidContinuation)]);
+    assert_eq!(errors(&raw), [(10, ErrorBody::Two(two::ErrorBody::InvalidContinuation))]);
     for left in [100, 96, 92, 88] {
         raw.send(middle(11, &word, left));
     }
-    assert_eq!(errors(&raw)[1..], [(11, ErrorBody::InvalidContinuation)]);
+    assert_eq!(errors(&raw)[1..], [(11, ErrorBody::Two(two::ErrorBody::InvalidContinuation))]);
     assert_eq!(faults(&raw, "too_many_parts"), 1);
 }
 
@@ -332,7 +341,7 @@ fn i6_a_continued_call_without_memory_is_refused() {
     let mut raw = raw(server());
     let pinned = pin(&raw.end.domain);
     parts_of(10, &[200, 200]).into_iter().for_each(|part| raw.send(part));
-    assert_eq!(errors(&raw), [(10, ErrorBody::System)]);
+    assert_eq!(errors(&raw), [(10, ErrorBody::Two(two::ErrorBody::System))]);
     assert_eq!(faults(&raw, "continuation_memory"), 1);
     let mut parts = parts_of(11, &[200, 200]).into_iter();
     raw.send(parts.next().unwrap());
@@ -364,7 +373,7 @@ fn v2_07_s7_1_4_a_sender_that_begins_anew_is_understood_afterwards() {
     let read = vec![ReadSegment { position: 0, segment, padding: false }];
     let external = Body::NoMessage(ChunkLists { read, ..ChunkLists::default() });
     raw.send(bytes(&header(10, MANY, Direction::Call, external), &[]));
-    assert_eq!(errors(&raw), [(10, ErrorBody::InvalidContinuation)]);
+    assert_eq!(errors(&raw), [(10, ErrorBody::Two(two::ErrorBody::InvalidContinuation))]);
     raw.send(last(11, &null(11).message.flatten().0));
     assert!(is_answered(&raw, 11));
 }
@@ -377,7 +386,7 @@ fn v2_07_s7_1_4_the_end_of_what_was_mixed_in_is_no_message() {
     let whole = null(11).message.flatten().0;
     raw.send(middle(10, &[0; 4], 40));
     raw.send(middle(11, &[0; 4], whole.len()));
-    assert_eq!(errors(&raw), [(11, ErrorBody::InvalidContinuation)]);
+    assert_eq!(errors(&raw), [(11, ErrorBody::Two(two::ErrorBody::InvalidContinuation))]);
     raw.send(middle(10, &[0; 4], 36));
     raw.received.clear();
     raw.send(last(11, &whole));
@@ -398,7 +407,9 @@ fn i6_the_rest_of_a_message_is_not_waited_for_without_end() {
 #[test]
 fn the_parts_of_a_reply_that_nobody_awaits_are_not_kept() {
     let mut raw = Raw::new(Side::Client, client());
-    let part = |remaining| bytes(&header(77, MANY, Direction::Reply, Body::Middle { remaining }), &[0; 4]);
+    let part = |remaining| {
+        bytes(&header(77, MANY, Direction::Reply, Body::Two(two::Body::Middle { remaining })), &[0; 4])
+    };
     raw.send(part(100));
     raw.send(part(96));
     assert_eq!((faults(&raw, "unknown_xid"), raw.end.connection.stats().parts_received), (1, 0));

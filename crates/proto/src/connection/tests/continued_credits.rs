@@ -8,7 +8,7 @@ use rpcrdma_xdr::Stream;
 use super::continued::{bytes, errors, faults, middle, pair, pin, sent};
 use super::version_two_07::{MANY, client, header, last_of, operation, server, word};
 use crate::testing::*;
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, two};
 use crate::{Call, CloseReason, Config, Form, Limits, Side, Timeouts};
 
 /// What goes on in three Sends.
@@ -43,7 +43,7 @@ fn call(raw: &mut Raw, messages: u32, call: &Call) {
 
 fn grant(raw: &mut Raw, messages: u32) {
     let credit = room(raw, messages);
-    raw.send(bytes(&header(0, credit, Direction::Call, Body::Grant), &[]));
+    raw.send(bytes(&header(0, credit, Direction::Call, Body::Two(two::Body::Grant)), &[]));
 }
 
 fn reply(raw: &mut Raw, xid: u32, messages: u32) {
@@ -117,7 +117,7 @@ fn i6_each_answer_that_stands_aside_has_a_deadline_of_its_own() {
         raw.end.connection.handle_timeout(deadline);
         raw.settle();
         assert!(
-            matches!(errors(&raw).last(), Some((refused, ErrorBody::ReplyResource { .. })) if *refused == xid)
+            matches!(errors(&raw).last(), Some((refused, ErrorBody::Two(two::ErrorBody::ReplyResource { .. }))) if *refused == xid)
         );
     }
     assert!(raw.end.closed.is_none());
@@ -130,7 +130,7 @@ fn i6_an_answer_does_not_wait_for_what_the_peer_once_let_us_send() {
     call(&mut raw, 100, &list(2, THREE));
     call(&mut raw, 2, &null(3));
     answer(&mut raw, 2);
-    assert!(matches!(errors(&raw)[..], [(2, ErrorBody::ReplyResource { .. })]));
+    assert!(matches!(errors(&raw)[..], [(2, ErrorBody::Two(two::ErrorBody::ReplyResource { .. }))]));
     answer(&mut raw, 3);
     assert_eq!(xids(&raw, raw.received.len() - 1), [3]);
 }

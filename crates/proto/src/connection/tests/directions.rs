@@ -15,7 +15,7 @@ use crate::wire::two::transmission::{
     ReportedError, ResponseDirection, ResponseLocation, ResponseSet, TARGETABLE, TransmissionId,
     TransmitRequest, TransmitResponse,
 };
-use crate::wire::two::{Exchange, Profile, Subset, operation_len};
+use crate::wire::two::{self, Exchange, Profile, Subset, operation_len};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Segment};
 use crate::{CallError, Config, Form, ReplyPlacement, Versions};
 
@@ -104,7 +104,9 @@ fn asking(profile: Profile, asked: ReplyPlacement) -> Raw {
 fn asked_of(raw: &mut Raw, profile: Profile) -> ResponseLocation {
     make(raw, both(10, 1024, 9000));
     let sent = bodies(raw, profile);
-    let [(10, Body::Transmission(Operation::Request(request)))] = &sent[..] else { panic!("{sent:?}") };
+    let [(10, Body::Two(two::Body::Transmission(Operation::Request(request))))] = &sent[..] else {
+        panic!("{sent:?}")
+    };
     let [ResponseSet { directions, .. }] = &request.response[..] else { panic!("{request:?}") };
     let location = directions[0].location.clone();
     raw.received.clear();
@@ -179,7 +181,8 @@ fn rtrext_s7_4_table_2_pair_by_pair() {
                     let word = asked.word();
                     let error = ReportedError::Offset { value: got.word(), least: word, most: word };
                     let bad = TransmissionId { xid: 10, direction: Direction::Reply, number: 0 };
-                    let report = ErrorBody::Report(ErrorReport { bad, lead: None, error });
+                    let report =
+                        ErrorBody::Two(two::ErrorBody::Report(ErrorReport { bad, lead: None, error }));
                     assert_eq!(bodies(&raw, profile), [(10, Body::Error(report))], "{asked:?} {got:?}");
                     answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Chunk);
                 }
@@ -292,7 +295,7 @@ fn rtrext_s9_5_every_fault_of_a_reply_is_reported() {
             let mut raw = asking(profile, ReplyPlacement::Targets);
             asked_of(&mut raw, profile);
             sends.into_iter().for_each(|send| raw.send(send));
-            let report = ErrorBody::Report(ErrorReport { bad, lead, error });
+            let report = ErrorBody::Two(two::ErrorBody::Report(ErrorReport { bad, lead, error }));
             assert_eq!(bodies(&raw, profile), [(10, Body::Error(report))]);
             assert_eq!(raw.end.connection.stats().reports_sent, 1);
             check_client_usable(raw, profile);
@@ -356,7 +359,7 @@ fn rtrext_s7_4_a_responder_answers_every_direction() {
             let asked = TransmitRequest { response: vec![set], ..bare(1, 44) };
             raw.send(call(profile, 10, Operation::Request(asked), read(10, len).message.flatten().0));
             let sent = bodies(&raw, profile);
-            let [(10, Body::Transmission(Operation::Response(response)))] = &sent[..] else {
+            let [(10, Body::Two(two::Body::Transmission(Operation::Response(response))))] = &sent[..] else {
                 panic!("{sent:?}");
             };
             let [PlacedItem { location, .. }] = &response.placed[..] else { panic!("{response:?}") };

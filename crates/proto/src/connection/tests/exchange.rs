@@ -6,7 +6,7 @@ use rpcrdma_xdr::Stream;
 use super::version_two::{EXCHANGING, PROFILES, faults, header_of, last, message_of, operate, raw, size};
 use crate::characteristics::{EXPERIMENTAL, REGISTERED_MAX, REGISTERED_MOST};
 use crate::testing::*;
-use crate::wire::two::{Exchange, Profile, Rest, Subset, Value};
+use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody};
 use crate::{
     CallError, Characteristic, Config, Disposition, Exchanged, Limits, Notice, Registered, Side, Versions,
@@ -43,7 +43,7 @@ fn ask(raw: &mut Raw, profile: Profile, want: Vec<Characteristic>) -> u32 {
     raw.end.connection.ask(want).unwrap();
     raw.settle();
     let (header, _) = last(raw, profile);
-    assert!(matches!(header.body, Body::Exchange(Exchange::Request { .. })), "{header:?}");
+    assert!(matches!(header.body, Body::Two(two::Body::Exchange(Exchange::Request { .. }))), "{header:?}");
     header.xid
 }
 
@@ -89,7 +89,7 @@ fn v2_01_s4_2_2_an_operation_is_a_call_and_its_response_a_reply() {
     let mut seen = Vec::new();
     for message in &raw.received {
         let (header, _) = profile.codec().decode(message, &Limits::default()).unwrap();
-        if let Body::Exchange(exchange) = header.body {
+        if let Body::Two(two::Body::Exchange(exchange)) = header.body {
             seen.push((header.direction, exchange));
         }
     }
@@ -100,7 +100,10 @@ fn v2_01_s4_2_2_an_operation_is_a_call_and_its_response_a_reply() {
     let want = vec![Value { id: 1, data: Bytes::from_static(&[0, 0, 0x10, 0]) }];
     operate(&mut raw, profile, 9, Direction::Call, Exchange::Request { want });
     let (response, _) = last(&raw, profile);
-    assert!(matches!(response.body, Body::Exchange(Exchange::Response { .. })), "{response:?}");
+    assert!(
+        matches!(response.body, Body::Two(two::Body::Exchange(Exchange::Response { .. }))),
+        "{response:?}"
+    );
     assert_eq!((response.xid, response.direction), (9, Some(Direction::Reply)));
 }
 
@@ -156,10 +159,10 @@ fn v2_03_s6_2_4_a_call_that_gets_a_system_error_is_over() {
     let now = raw.fabric.instant();
     raw.end.connection.call(now, null(2)).unwrap();
     raw.settle();
-    answer(&mut raw, profile, 2, Body::Error(ErrorBody::System));
+    answer(&mut raw, profile, 2, Body::Error(ErrorBody::Two(two::ErrorBody::System)));
     let (_, result) = raw.end.replies.pop().expect("the call has ended");
     let error = result.unwrap_err().error;
-    assert!(matches!(error, CallError::Refused(ErrorBody::System)), "{error:?}");
+    assert!(matches!(error, CallError::Refused(two::ErrorBody::System)), "{error:?}");
     assert!(raw.end.closed.is_none());
     // The next one goes on as if nothing had been.
     raw.end.connection.call(now, null(3)).unwrap();
@@ -181,7 +184,9 @@ fn xcharext_s4_1_the_longest_first_operation_fits_any_peer() {
         let config = Config { characteristics: exchanged, send_size: 65_536, ..Config::default() };
         let raw = client(profile, config);
         let (header, _) = last(&raw, profile);
-        let Body::Exchange(Exchange::Initial { start, .. }) = &header.body else { panic!("{header:?}") };
+        let Body::Two(two::Body::Exchange(Exchange::Initial { start, .. })) = &header.body else {
+            panic!("{header:?}")
+        };
         assert!(start.len() > REGISTERED_MOST, "{profile:?}");
         let len = raw.received.last().unwrap().len();
         assert!(len > REGISTERED_MOST * REGISTERED_MAX && len <= 4096, "{profile:?}: {len}");

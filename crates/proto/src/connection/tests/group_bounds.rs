@@ -15,7 +15,7 @@ use crate::wire::two::Profile;
 use crate::wire::two::transmission::{
     ErrorReport, Operation, ReportedError, TransmissionId, TransmitRequest, TransmitResponse,
 };
-use crate::wire::{Body, Direction, ErrorBody};
+use crate::wire::{Body, Direction, ErrorBody, two};
 use crate::{CallError, Config, Form, Side, Versions};
 
 fn bounded(continued_len: usize) -> Config {
@@ -122,7 +122,7 @@ fn rtrext_s4_2_a_reply_in_several_sends_is_as_long_as_is_taken() {
         let first = TransmissionId { xid: 10, direction: Direction::Reply, number: 0 };
         let error = ReportedError::PayloadLength { value: 12_000, least: 0, most: 10_000 };
         let bad = TransmissionId { number: 2, ..first };
-        let report = ErrorBody::Report(ErrorReport { bad, lead: Some(first), error });
+        let report = ErrorBody::Two(two::ErrorBody::Report(ErrorReport { bad, lead: Some(first), error }));
         assert_eq!(bodies(&raw, profile), [(10, Body::Error(report))]);
         answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Chunk);
         let (_, result) = raw.end.replies.pop().unwrap();
@@ -246,7 +246,8 @@ fn v2_01_s5_1_transmissions_are_no_answers() {
 fn refusal(profile: Profile, xid: u32, credit: u32) -> Bytes {
     let error = ReportedError::Sequence { expected: 1, seen: 3 };
     let report = ErrorReport { bad: id(xid, 3), lead: Some(id(xid, 0)), error };
-    let header = header_of(xid, Direction::Reply, Body::Error(ErrorBody::Report(report)));
+    let header =
+        header_of(xid, Direction::Reply, Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))));
     message_of(profile.codec(), &crate::wire::Header { credit, ..header }, &Stream::new())
 }
 

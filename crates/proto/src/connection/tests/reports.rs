@@ -14,7 +14,7 @@ use crate::wire::two::transmission::{
     ResponseDirection, ResponseLocation, ResponseSet, SUPPORT_CONTINUATION, SUPPORT_REQUEST,
     SUPPORT_RESPONSE, TARGETABLE, TransmissionId, TransmitContinuation, TransmitRequest, TransmitResponse,
 };
-use crate::wire::two::{Exchange, Profile, Subset, Value, operation_len};
+use crate::wire::two::{self, Exchange, Profile, Subset, Value, operation_len};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Segment};
 use crate::{CallError, Config, Form, Limits, Side, Sink, Versions};
 
@@ -58,7 +58,9 @@ pub(super) fn bytes(
     behind: impl AsRef<[u8]>,
 ) -> Bytes {
     let mut out = BytesMut::new();
-    profile.codec().encode(&header_of(xid, direction, Body::Transmission(operation)), &mut out);
+    profile
+        .codec()
+        .encode(&header_of(xid, direction, Body::Two(two::Body::Transmission(operation))), &mut out);
     out.extend_from_slice(behind.as_ref());
     out.freeze()
 }
@@ -86,9 +88,9 @@ pub(super) fn answers(raw: &Raw, profile: Profile) -> (Vec<(u32, ErrorReport)>, 
     for message in &raw.received {
         let (header, _) = profile.codec().decode(message, &crate::Limits::default()).unwrap();
         match header.body {
-            Body::Error(ErrorBody::Report(report)) => reports.push((header.xid, report)),
+            Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))) => reports.push((header.xid, report)),
             Body::Message(_) => replies.push(header.xid),
-            Body::Exchange(_) => {}
+            Body::Two(two::Body::Exchange(_)) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -334,7 +336,10 @@ fn rtrext_s5_1_operations_that_are_not_supported() {
         let mut raw = raw(profile, Config { transmissions, ..server_config() });
         raw.send(call(profile, 10, request(vec![], 1, 40), null(10).message.flatten().0));
         let (answer, _) = last(&raw, profile);
-        assert_eq!((answer.xid, answer.body), (10, Body::Error(ErrorBody::InvalidOption)));
+        assert_eq!(
+            (answer.xid, answer.body),
+            (10, Body::Error(ErrorBody::Two(two::ErrorBody::InvalidOption)))
+        );
         raw.send(plain(profile, 11));
         assert_eq!(last(&raw, profile).0.xid, 11);
     }
@@ -424,12 +429,17 @@ fn rtrext_s5_4_a_call_that_is_reported_leaves_again_in_plain_messages() {
     for profile in EXCHANGING {
         let error = ReportedError::Sequence { expected: 1, seen: 3 };
         let report = ErrorReport { bad: id(10, 3), lead: Some(id(10, 0)), error };
-        for refusal in [ErrorBody::Report(report), ErrorBody::InvalidOption] {
+        for refusal in
+            [ErrorBody::Two(two::ErrorBody::Report(report)), ErrorBody::Two(two::ErrorBody::InvalidOption)]
+        {
             let mut raw = client(profile);
             make(&mut raw, store(10, 9000));
             let sent = bodies(&raw, profile);
             assert_eq!(sent.len(), 3, "{sent:?}");
-            assert!(sent.iter().all(|(xid, body)| *xid == 10 && matches!(body, Body::Transmission(_))));
+            assert!(
+                sent.iter()
+                    .all(|(xid, body)| *xid == 10 && matches!(body, Body::Two(two::Body::Transmission(_))))
+            );
             raw.received.clear();
             answer(&mut raw, profile, 10, Direction::Reply, refusal);
             let sent = bodies(&raw, profile);
@@ -452,12 +462,16 @@ fn rtrext_s5_4_a_call_that_is_reported_leaves_again_in_plain_messages() {
 fn rtrext_s5_4_i2_a_reported_call_leaves_again_when_its_windows_are_closed() {
     for profile in EXCHANGING {
         let report = ErrorReport { bad: id(10, 0), lead: None, error: ReportedError::Continuation };
-        for refusal in [ErrorBody::Report(report), ErrorBody::InvalidOption] {
+        for refusal in
+            [ErrorBody::Two(two::ErrorBody::Report(report)), ErrorBody::Two(two::ErrorBody::InvalidOption)]
+        {
             let mut raw = client(profile);
             let mut call = both(10, 5000, 8000);
             call.reply.sinks = vec![Sink::Buffer(Buffer::adopt(vec![7; 5000]))];
             make(&mut raw, call);
-            let [(10, Body::Transmission(Operation::Request(asked)))] = &bodies(&raw, profile)[..] else {
+            let [(10, Body::Two(two::Body::Transmission(Operation::Request(asked))))] =
+                &bodies(&raw, profile)[..]
+            else {
                 panic!("{:?}", bodies(&raw, profile));
             };
             let first = asked.response[0].directions[0].location.segments()[0];
@@ -470,7 +484,7 @@ fn rtrext_s5_4_i2_a_reported_call_leaves_again_when_its_windows_are_closed() {
             assert_ne!(first.handle, again.handle, "the first window is closed");
             assert_eq!(raw.fabric.outstanding().windows, 2, "for the result, and the Reply chunk");
             // A second report is about the group still.
-            answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Report(report));
+            answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Two(two::ErrorBody::Report(report)));
             raw.write(pattern(5000), again);
             let mut returned = lists.clone();
             returned.reply = returned.reply.map(|chunk| chunk.filled(0));
@@ -500,7 +514,8 @@ fn rtrext_s5_4_i8_a_reported_call_is_not_lost_while_its_windows_close() {
             let call = raw.end.connection.call(now, both(10, 5000, 8000)).unwrap();
             raw.settle();
             raw.received.clear();
-            let header = header_of(10, Direction::Reply, Body::Error(ErrorBody::Report(report)));
+            let header =
+                header_of(10, Direction::Reply, Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))));
             let gather = vec![message_of(profile.codec(), &header, &Stream::new())];
             let request = SendRequest { gather, ..SendRequest::default() };
             raw.peer.post(WrId(u64::MAX), WorkRequest::Send(request)).unwrap();
@@ -541,14 +556,18 @@ fn rtrext_s5_4_groups_that_are_always_reported_are_given_up() {
     for profile in EXCHANGING {
         let report = |xid| {
             let error = ReportedError::Sequence { expected: 1, seen: 3 };
-            ErrorBody::Report(ErrorReport { bad: id(xid, 3), lead: Some(id(xid, 0)), error })
+            ErrorBody::Two(two::ErrorBody::Report(ErrorReport {
+                bad: id(xid, 3),
+                lead: Some(id(xid, 0)),
+                error,
+            }))
         };
         let mut raw = client(profile);
         raw.end.replies.clear();
         let mut long = |xid: u32, reported: bool| {
             raw.received.clear();
             make(&mut raw, store(xid, 9000));
-            let in_group = matches!(&bodies(&raw, profile)[0].1, Body::Transmission(_));
+            let in_group = matches!(&bodies(&raw, profile)[0].1, Body::Two(two::Body::Transmission(_)));
             if reported {
                 answer(&mut raw, profile, xid, Direction::Reply, report(xid));
             }
@@ -571,7 +590,7 @@ fn rtrext_s5_4_a_call_that_is_refused_in_plain_messages_too_has_failed() {
         make(&mut raw, store(10, 9000));
         // What is said of each transmission is about the group.
         for _ in 0..3 {
-            answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::InvalidOption);
+            answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Two(two::ErrorBody::InvalidOption));
         }
         assert_eq!(raw.end.replies.len(), 1, "of the first call");
         answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Chunk);
@@ -591,7 +610,9 @@ fn rtrext_s5_4_a_reply_that_is_not_as_it_has_to_be_is_reported() {
     for profile in EXCHANGING {
         let mut raw = client(profile);
         make(&mut raw, list(10, 9000));
-        let [(10, Body::Transmission(Operation::Request(asked)))] = &bodies(&raw, profile)[..] else {
+        let [(10, Body::Two(two::Body::Transmission(Operation::Request(asked))))] =
+            &bodies(&raw, profile)[..]
+        else {
             panic!("{:?}", bodies(&raw, profile));
         };
         assert_eq!((asked.count, asked.response_buffers), (1, 3));
@@ -604,7 +625,7 @@ fn rtrext_s5_4_a_reply_that_is_not_as_it_has_to_be_is_reported() {
         raw.send(begin(4));
         let bad = TransmissionId { xid: 10, direction: Direction::Reply, number: 0 };
         let error = ReportedError::Sequence { expected: 3, seen: 4 };
-        let report = ErrorBody::Report(ErrorReport { bad, lead: None, error });
+        let report = ErrorBody::Two(two::ErrorBody::Report(ErrorReport { bad, lead: None, error }));
         assert_eq!(bodies(&raw, profile), [(10, Body::Error(report))]);
         let (header, _) = last(&raw, profile);
         assert_eq!(header.direction, Some(Direction::Call));
@@ -677,7 +698,8 @@ fn a_report_that_does_not_decode_is_discarded() {
         let mut raw = server(profile);
         let bad = TransmissionId { xid: 10, direction: Direction::Reply, number: 0 };
         let report = ErrorReport { bad, lead: None, error: ReportedError::Continuation };
-        let header = header_of(10, Direction::Call, Body::Error(ErrorBody::Report(report)));
+        let header =
+            header_of(10, Direction::Call, Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))));
         let whole = message_of(profile.codec(), &header, &Stream::new());
         // An error code that there is not, and an operation that ends too early.
         let mut unknown = whole.to_vec();
@@ -701,7 +723,9 @@ fn rtrext_s11_nothing_is_between_the_payload_and_a_place() {
         raw.received.clear();
         make(&mut raw, write(10, 1024));
         let (header, payload) = last(&raw, profile);
-        let Body::Transmission(Operation::Request(request)) = header.body else { panic!("{header:?}") };
+        let Body::Two(two::Body::Transmission(Operation::Request(request))) = header.body else {
+            panic!("{header:?}")
+        };
         assert_eq!(request.placed, [item(44, 1024, targets(0, vec![0]))]);
         let payload_len = usize::try_from(request.payload_len).unwrap();
         let before = raw.received.last().unwrap().len() - payload.len();
@@ -724,7 +748,7 @@ fn rtrext_s5_4_who_reports_a_reply_is_answered() {
         for (xid, answers) in [(10, 0), (11, 1), (11, 1), (12, 1)] {
             let bad = TransmissionId { xid, direction: Direction::Reply, number: 0 };
             let report = ErrorReport { bad, lead: None, error: ReportedError::Continuation };
-            answer(&mut raw, profile, xid, Direction::Call, ErrorBody::Report(report));
+            answer(&mut raw, profile, xid, Direction::Call, ErrorBody::Two(two::ErrorBody::Report(report)));
             assert_eq!(raw.received.len(), answers, "{xid}");
         }
         let (header, _) = last(&raw, profile);

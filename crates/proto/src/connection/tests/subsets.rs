@@ -8,7 +8,7 @@ use crate::planner::Refusal;
 use crate::testing::*;
 use crate::wire::two::Profile;
 use crate::wire::two::transmission::{BufferGroup, BufferStructure, OperationBase, TARGETABLE};
-use crate::wire::{Body, ErrorBody};
+use crate::wire::{Body, ErrorBody, two};
 use crate::{CallError, ChunkSupport, Config, Features, Form, OperationNumbers, ReplyPlacement, Versions};
 
 /// Receives of a kilobyte, and behind it a segment of eight for an item.
@@ -401,7 +401,9 @@ fn rtrext_s9_2_the_numbers_of_the_tables_are_on_the_wire() {
     raw.send(renumbered(call(Profile::P2, 11, super::reports::continuation(1, 5, 20), &all[20..]), 7, 3));
     let last = raw.received.last().unwrap();
     assert_eq!(last[20..24], [0, 0, 0, 4], "ROPT_REPTERR");
-    let Body::Error(ErrorBody::Report(report)) = decode(last).body else { panic!("{last:?}") };
+    let Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))) = decode(last).body else {
+        panic!("{last:?}")
+    };
     let error = crate::wire::two::transmission::ReportedError::OperationType { expected: 1, seen: 5 };
     assert_eq!(report.error, error);
 }

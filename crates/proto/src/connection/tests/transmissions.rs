@@ -7,8 +7,8 @@ use super::version_two::{EXCHANGING, raw};
 use crate::groups::TransmissionSettings;
 use crate::testing::*;
 use crate::wire::Body;
-use crate::wire::two::Profile;
 use crate::wire::two::transmission::{BufferGroup, BufferStructure, Operation, TARGETABLE, TransmitRequest};
+use crate::wire::two::{self, Profile};
 use crate::{Config, Form, Limits, Versions};
 
 /// Receives of a kilobyte for the Payload and so many segments of this size for items.
@@ -418,9 +418,11 @@ fn rtrext_s4_2_no_reply_passes_the_sends_of_another() {
         let [(10, first), (10, second), (10, third), (11, Body::Message(_))] = &sent[..] else {
             panic!("{sent:?}")
         };
-        assert!(matches!(first, Body::Transmission(Operation::Response(_))));
+        assert!(matches!(first, Body::Two(two::Body::Transmission(Operation::Response(_)))));
         for (number, later) in [(1, second), (2, third)] {
-            let Body::Transmission(Operation::Continuation(later)) = later else { panic!("{later:?}") };
+            let Body::Two(two::Body::Transmission(Operation::Continuation(later))) = later else {
+                panic!("{later:?}")
+            };
             assert_eq!(later.number, number);
         }
     }

@@ -8,7 +8,7 @@ use rpcrdma_xdr::Stream;
 
 use crate::characteristics::EXPERIMENTAL;
 use crate::testing::*;
-use crate::wire::two::{Exchange, Profile, Rest, Subset, Value};
+use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
 use crate::wire::{Body, ChunkLists, Codec, Direction, ErrorBody, Header, v1::V1};
 use crate::{
     Characteristic, Config, Disposition, Exchanged, Limits, NotExchanged, Notice, Registered, ReverseSupport,
@@ -75,7 +75,7 @@ pub(super) fn last(raw: &Raw, profile: Profile) -> (Header, Bytes) {
 }
 
 pub(super) fn operate(raw: &mut Raw, profile: Profile, xid: u32, direction: Direction, exchange: Exchange) {
-    let header = header_of(xid, direction, Body::Exchange(exchange));
+    let header = header_of(xid, direction, Body::Two(two::Body::Exchange(exchange)));
     raw.send(message_of(profile.codec(), &header, &Stream::new()));
 }
 
@@ -106,7 +106,7 @@ fn every_form_travels_in_every_profile() {
             check_reply(4, len, pair.round_trip(list(13, len)));
             check_reply(5, len, pair.round_trip(store(14, len)));
         }
-        assert_eq!(pair.client.connection.version().unwrap().profile, Some(profile));
+        assert_eq!(pair.client.connection.version().unwrap().two.unwrap().profile, profile);
         assert!(pair.server.connection.stats().errors.is_empty(), "{:?}", pair.server.connection.stats());
         assert!(pair.client.connection.stats().errors.is_empty());
         assert!(pair.client.connection.stats().remote_invalidations > 0, "{profile:?}");
@@ -232,12 +232,12 @@ fn v2_01_s4_2_2_an_operation_says_the_direction_of_who_sends_it() {
     }
     // One that nobody knows is refused for that, whatever it says of itself (§3.1).
     let mut raw = raw(Profile::P1, server_config());
-    let header = header_of(8, Direction::Reply, Body::Exchange(initial()));
+    let header = header_of(8, Direction::Reply, Body::Two(two::Body::Exchange(initial())));
     let mut unknown = message_of(Profile::P1.codec(), &header, &Stream::new()).to_vec();
     unknown[23] = 9;
     raw.send(unknown);
     let (answer, _) = last(&raw, Profile::P1);
-    assert_eq!((answer.xid, answer.body), (8, Body::Error(ErrorBody::InvalidOption)));
+    assert_eq!((answer.xid, answer.body), (8, Body::Error(ErrorBody::Two(two::ErrorBody::InvalidOption))));
 }
 
 // requirement: v2-03-6.2.4-1
@@ -250,7 +250,11 @@ fn v2_03_s6_2_4_a_message_type_of_p3_is_not_known_in_p2() {
         message[15] = procedure;
         raw.send(message);
         let (answer, _) = last(&raw, Profile::P2);
-        assert_eq!((answer.xid, answer.body), (7, Body::Error(ErrorBody::InvalidProcedure)), "{procedure}");
+        assert_eq!(
+            (answer.xid, answer.body),
+            (7, Body::Error(ErrorBody::Two(two::ErrorBody::InvalidProcedure))),
+            "{procedure}"
+        );
         assert_eq!(faults(&raw, "other_profile"), 1);
     }
 }
@@ -362,7 +366,10 @@ fn xcharext_s4_1_who_leads_with_it_is_answered() {
             Direction::Call,
             Exchange::Initial { start, constant: Subset::default() },
         );
-        let Body::Exchange(Exchange::Initial { start, .. }) = last(&raw, profile).0.body else { panic!() };
+        let Body::Two(two::Body::Exchange(Exchange::Initial { start, .. })) = last(&raw, profile).0.body
+        else {
+            panic!()
+        };
         assert_eq!(start[0], Value { id: 1, data: Bytes::from_static(&[0, 0, 0x10, 0]) });
         assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 8192);
     }

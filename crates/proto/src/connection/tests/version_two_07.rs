@@ -7,7 +7,7 @@ use rpcrdma_sim::FabricConfig;
 use rpcrdma_xdr::Stream;
 
 use crate::testing::*;
-use crate::wire::two::{Exchange, Profile, Subset, Value};
+use crate::wire::two::{self, Exchange, Profile, Subset, Value};
 use crate::wire::{Body, ChunkLists, Codec, Direction, ErrorBody, Header, WriteChunk, two::p3::V2P3};
 use crate::{
     Call, CallError, Characteristic, CloseReason, Config, Limits, NotExchanged, ReverseSupport, Side,
@@ -48,7 +48,7 @@ fn call(xid: u32) -> Bytes {
 }
 
 pub(super) fn operation(xid: u32, exchange: Exchange) -> Bytes {
-    bytes(&header(xid, MANY, Direction::Call, Body::Exchange(exchange)), &Stream::new())
+    bytes(&header(xid, MANY, Direction::Call, Body::Two(two::Body::Exchange(exchange))), &Stream::new())
 }
 
 pub(super) fn last_of(values: Vec<Value>) -> Exchange {
@@ -91,7 +91,9 @@ fn v2_07_s5_each_side_tells_its_properties_once() {
     let answers = sent(&raw);
     assert_eq!(answers.len(), 2, "{answers:?}");
     assert_eq!(answers[0].body, Body::Message(ChunkLists::default()), "the answer comes first");
-    let Body::Exchange(Exchange::Initial { start, .. }) = &answers[1].body else { panic!("{answers:?}") };
+    let Body::Two(two::Body::Exchange(Exchange::Initial { start, .. })) = &answers[1].body else {
+        panic!("{answers:?}")
+    };
     assert_eq!(start[..], [word(1, 4096), word(2, 4096), word(3, 0x80_0000), word(4, 256), word(5, 2)]);
     raw.send(operation(2, last_of(vec![word(2, 8192), word(77, 1)])));
     raw.send(call(3));
@@ -123,7 +125,10 @@ fn v2_07_s6_3_4_properties_after_the_last_of_them_are_an_invalid_continuation() 
     let mut raw = raw(server());
     raw.send(operation(2, last_of(vec![word(2, 8192)])));
     for again in [last_of(vec![word(2, 16_384)]), Exchange::Part { start: vec![word(2, 16_384)] }] {
-        assert_eq!(refusal(&mut raw, operation(3, again)), (3, ErrorBody::InvalidContinuation));
+        assert_eq!(
+            refusal(&mut raw, operation(3, again)),
+            (3, ErrorBody::Two(two::ErrorBody::InvalidContinuation))
+        );
     }
     assert_eq!(faults(&raw, "told_twice"), 2);
     assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 8192);
@@ -134,12 +139,15 @@ fn v2_07_s6_3_4_properties_after_the_last_of_them_are_an_invalid_continuation() 
 fn v2_07_s6_3_3_nothing_comes_between_the_parts_of_properties() {
     let mut raw = raw(server());
     raw.send(operation(2, Exchange::Part { start: vec![word(1, 16_384)] }));
-    assert_eq!(refusal(&mut raw, call(3)), (3, ErrorBody::InvalidContinuation));
+    assert_eq!(refusal(&mut raw, call(3)), (3, ErrorBody::Two(two::ErrorBody::InvalidContinuation)));
     assert_eq!(faults(&raw, "interrupted"), 1);
     // What only raises a limit is no part of anything, and an error is never answered.
     raw.received.clear();
-    raw.send(bytes(&header(0, MANY, Direction::Call, Body::Grant), &Stream::new()));
-    raw.send(bytes(&header(9, MANY, Direction::Reply, Body::Error(ErrorBody::System)), &Stream::new()));
+    raw.send(bytes(&header(0, MANY, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
+    raw.send(bytes(
+        &header(9, MANY, Direction::Reply, Body::Error(ErrorBody::Two(two::ErrorBody::System))),
+        &Stream::new(),
+    ));
     assert!(raw.received.is_empty());
     raw.send(operation(4, Exchange::Part { start: vec![word(3, 4096)] }));
     raw.send(operation(5, last_of(vec![word(2, 8192)])));
@@ -163,7 +171,7 @@ fn v2_07_s7_2_2_a_part_that_is_refused_is_the_last_of_its_sequence() {
     ] {
         let mut raw = raw(server());
         raw.send(operation(2, Exchange::Part { start: vec![word(1, 16_384)] }));
-        assert_eq!(refusal(&mut raw, refused), (3, ErrorBody::BadValue));
+        assert_eq!(refusal(&mut raw, refused), (3, ErrorBody::Two(two::ErrorBody::BadValue)));
         raw.send(call(4));
         assert_eq!(sent(&raw).last().unwrap().body, Body::Message(ChunkLists::default()));
     }
@@ -216,7 +224,7 @@ fn i6_operations_that_do_not_decode_are_bounded_like_others() {
     let told = u32::try_from(sent(&raw).len()).unwrap();
     let bad = |xid| {
         let whole = bytes(
-            &header(xid, told, Direction::Call, Body::Exchange(last_of(vec![word(2, 8192)]))),
+            &header(xid, told, Direction::Call, Body::Two(two::Body::Exchange(last_of(vec![word(2, 8192)])))),
             &Stream::new(),
         );
         whole.slice(..whole.len() - 4)
@@ -242,7 +250,11 @@ fn v2_07_s7_2_2_a_bad_value_is_refused_and_nothing_is_applied() {
     ] {
         let mut raw = raw(server());
         let values = vec![word(2, 8192), bad.clone()];
-        assert_eq!(refusal(&mut raw, operation(7, last_of(values))), (7, ErrorBody::BadValue), "{bad:?}");
+        assert_eq!(
+            refusal(&mut raw, operation(7, last_of(values))),
+            (7, ErrorBody::Two(two::ErrorBody::BadValue)),
+            "{bad:?}"
+        );
         assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 4096);
         // §5.1: without data it is the default.
         raw.send(operation(8, last_of(vec![Value { id: 5, data: Bytes::new() }, word(2, 16_384)])));
@@ -258,12 +270,12 @@ fn v2_07_s7_1_what_is_not_known_is_refused_by_its_own_code() {
     let mut raw = raw(server());
     let mut unknown = BytesMut::from(&call(2)[..]);
     unknown[15] = 14;
-    assert_eq!(refusal(&mut raw, unknown.freeze()), (2, ErrorBody::InvalidProcedure));
+    assert_eq!(refusal(&mut raw, unknown.freeze()), (2, ErrorBody::Two(two::ErrorBody::InvalidProcedure)));
     let truncated = call(3).slice(..24);
     assert_eq!(refusal(&mut raw, truncated), (3, ErrorBody::Chunk));
     // §7.1.2: with the version of the request.
     let one = message(&crate::testing::header(4, Body::Message(ChunkLists::default())), &null(4).message);
-    assert_eq!(refusal(&mut raw, one), (4, ErrorBody::VersionMismatch));
+    assert_eq!(refusal(&mut raw, one), (4, ErrorBody::Two(two::ErrorBody::VersionMismatch)));
     assert_eq!(sent(&raw)[0].version, 1);
     let three = Header { version: 3, ..crate::testing::header(5, Body::Message(ChunkLists::default())) };
     let three = message(&three, &null(5).message);
@@ -278,7 +290,9 @@ fn v2_07_s7_3_5_a_reply_that_nothing_holds_says_how_much_it_needs() {
     let lists = ChunkLists { reply: Some(chunk), ..ChunkLists::default() };
     let large = bytes(&header(2, MANY, Direction::Call, Body::Message(lists)), &list(2, 90_000).message);
     let (xid, error) = refusal(&mut raw, large);
-    let ErrorBody::ReplyResource { segment: 0, needed } = error else { panic!("{error:?}") };
+    let ErrorBody::Two(two::ErrorBody::ReplyResource { segment: 0, needed }) = error else {
+        panic!("{error:?}")
+    };
     assert!(xid == 2 && (90_000..90_100).contains(&needed), "{needed}");
 }
 
@@ -387,7 +401,10 @@ fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
 fn v2_07_s7_1_3_the_type_says_the_direction() {
     let reply =
         bytes(&header(7, MANY, Direction::Reply, Body::Message(ChunkLists::default())), &null(7).message);
-    let middle = bytes(&header(7, MANY, Direction::Reply, Body::Middle { remaining: 8 }), &Stream::new());
+    let middle = bytes(
+        &header(7, MANY, Direction::Reply, Body::Two(two::Body::Middle { remaining: 8 })),
+        &Stream::new(),
+    );
     let mut at_server = raw(server());
     at_server.received.clear();
     // Cut off within the Write list.
@@ -435,7 +452,7 @@ fn v2_07_s4_2_1_the_grant_is_the_limit_less_what_the_peer_has_taken() {
     // Two are not answered, and leave two less for others.
     reply(&mut raw, 2, sent + 7);
     assert_eq!(granted(&raw), 9);
-    raw.send(bytes(&header(0, sent + 8, Direction::Call, Body::Grant), &Stream::new()));
+    raw.send(bytes(&header(0, sent + 8, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
     assert_eq!(granted(&raw), 10);
     // A lower limit holds as well.
     reply(&mut raw, 3, sent + 4);
@@ -464,7 +481,7 @@ fn i4_a_message_beyond_the_limit_does_not_leave_and_ends_the_connection() {
     raw.send(bytes(&header(2, before + 2, Direction::Call, body), &null(2).message));
     let core = &mut raw.end.connection.core;
     assert!(core.may_send(1) && !core.may_send(2));
-    let error = header(9, 0, Direction::Reply, Body::Error(ErrorBody::System));
+    let error = header(9, 0, Direction::Reply, Body::Error(ErrorBody::Two(two::ErrorBody::System)));
     assert!(core.send(&error, &Stream::new(), None, true) > 0);
     assert_eq!(core.failure, None);
     assert_eq!(core.send(&error, &Stream::new(), None, true), 0);
@@ -547,11 +564,11 @@ fn i4_nothing_leaves_beyond_the_limit_of_the_peer() {
     raw.send(reply(4));
     assert_eq!(raw.received.len(), 4);
     // §4.2.1.1: a GRANT raises it.
-    raw.send(bytes(&header(0, 6, Direction::Call, Body::Grant), &Stream::new()));
+    raw.send(bytes(&header(0, 6, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
     assert_eq!((raw.received.len(), raw.end.connection.stats().grants_received), (6, 1));
     // And one that lowers it is followed.
-    raw.send(bytes(&header(0, 5, Direction::Call, Body::Grant), &Stream::new()));
-    raw.send(bytes(&header(0, 6, Direction::Call, Body::Grant), &Stream::new()));
+    raw.send(bytes(&header(0, 5, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
+    raw.send(bytes(&header(0, 6, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
     assert_eq!(raw.received.len(), 6);
 }
 
@@ -561,13 +578,21 @@ fn i4_nothing_leaves_beyond_the_limit_of_the_peer() {
 fn v2_07_s4_2_1_1_a_grant_leaves_when_the_peer_is_running_out() {
     let mut raw = raw(server());
     raw.received.clear();
-    let error = || bytes(&header(99, MANY, Direction::Reply, Body::Error(ErrorBody::System)), &Stream::new());
+    let error = || {
+        bytes(
+            &header(99, MANY, Direction::Reply, Body::Error(ErrorBody::Two(two::ErrorBody::System))),
+            &Stream::new(),
+        )
+    };
     let limit = raw.end.connection.stats().credits_granted_to_peer;
     for _ in 0..2 * limit {
         raw.send(error());
     }
     let grants = sent(&raw);
-    assert!(grants.iter().all(|header| header.body == Body::Grant && header.xid == 0), "{grants:?}");
+    assert!(
+        grants.iter().all(|header| header.body == Body::Two(two::Body::Grant) && header.xid == 0),
+        "{grants:?}"
+    );
     assert!((2..=8).contains(&grants.len()), "{grants:?}");
     assert_eq!(raw.end.connection.stats().grants_sent, u64::try_from(grants.len()).unwrap());
     assert!(raw.end.closed.is_none());
@@ -611,7 +636,7 @@ fn a_message_of_another_profile_is_known_for_what_it_is() {
         // In words that the other understands: P1 has no code for a type that is not known, and P2 and P3 have the same.
         let (answer, _) = theirs.codec().decode(raw.received.last().unwrap(), &Limits::default()).unwrap();
         let error = if ours == Profile::P2 || theirs == Profile::P2 {
-            ErrorBody::InvalidProcedure
+            ErrorBody::Two(two::ErrorBody::InvalidProcedure)
         } else {
             ErrorBody::Chunk
         };

@@ -8,7 +8,7 @@ use super::requester::accepted;
 use super::responder::{at, lists, rpc};
 use super::version_two::{faults, message_of, operate, raw as server};
 use crate::testing::*;
-use crate::wire::two::{Exchange, Profile, Subset, Value};
+use crate::wire::two::{self, Exchange, Profile, Subset, Value};
 use crate::wire::{
     Body, ChunkLists, Codec, Direction, ErrorBody, Header, Segment, WriteChunk, two::p3::V2P3,
 };
@@ -184,12 +184,12 @@ fn v2_07_s7_3_1_more_read_chunks_than_are_taken() {
     let read = |chunks: u32| (0..chunks).map(|chunk| at(44 + 12 * chunk, nowhere(8))).collect();
     let body = |chunks| Body::Message(lists(read(chunks), vec![], None));
     for (procedure, most) in [(STORE, 0), (WRITE, 1), (TWO, 2)] {
-        let expected = ErrorBody::ReadChunks { most };
+        let expected = ErrorBody::Two(two::ErrorBody::ReadChunks { most });
         refused(server_config(), body(most + 1), &rpc(7, procedure, &[0; 12]), expected);
     }
     let limits = Limits { read_chunks: 1, ..server_config().limits };
     let config = Config { limits, ..server_config() };
-    refused(config, body(2), &rpc(7, TWO, &[0; 12]), ErrorBody::ReadChunks { most: 1 });
+    refused(config, body(2), &rpc(7, TWO, &[0; 12]), ErrorBody::Two(two::ErrorBody::ReadChunks { most: 1 }));
 }
 
 // requirement: v2-07-7.3.2-1, v2-07-7.3.3-1
@@ -199,9 +199,9 @@ fn v2_07_s7_3_2_s7_3_3_more_write_chunks_or_segments_than_are_taken() {
     let config = || Config { limits: limits.clone(), ..server_config() };
     let body = |write, reply| Body::Message(lists(vec![], write, reply));
     let many = body(vec![chunk(1); 4], None);
-    refused(config(), many, &null(7).message, ErrorBody::WriteChunks { most: 3 });
+    refused(config(), many, &null(7).message, ErrorBody::Two(two::ErrorBody::WriteChunks { most: 3 }));
     for long in [body(vec![chunk(6)], None), body(vec![], Some(chunk(6)))] {
-        refused(config(), long, &null(7).message, ErrorBody::Segments { most: 5 });
+        refused(config(), long, &null(7).message, ErrorBody::Two(two::ErrorBody::Segments { most: 5 }));
     }
 }
 
@@ -217,7 +217,7 @@ fn v2_07_s7_3_4_a_write_chunk_that_is_too_small_for_its_result() {
         let offered = Body::Message(lists(vec![], write, None));
         raw.send(bytes(7, Direction::Call, offered, &two(7, 800, 1200).message));
         let (header, _) = only(&mut raw);
-        let expected = ErrorBody::WriteResource { chunk, needed };
+        let expected = ErrorBody::Two(two::ErrorBody::WriteResource { chunk, needed });
         assert_eq!((header.xid, header.body), (7, Body::Error(expected)), "{rooms:?}");
     }
 }
@@ -233,7 +233,10 @@ fn v2_07_s4_6_4_chunks_in_the_reverse_direction_are_refused() {
         let mut raw = client(Config::default());
         raw.send(bytes(7, Direction::Call, Body::Message(lists), &rpc(7, WRITE, &[0, 0, 0, 8])));
         let (header, _) = only(&mut raw);
-        assert_eq!((header.xid, header.body), (7, Body::Error(ErrorBody::ReadChunks { most: 0 })));
+        assert_eq!(
+            (header.xid, header.body),
+            (7, Body::Error(ErrorBody::Two(two::ErrorBody::ReadChunks { most: 0 })))
+        );
         assert_eq!(faults(&raw, "reverse_chunks"), 1);
     }
 }
@@ -242,19 +245,19 @@ fn v2_07_s4_6_4_chunks_in_the_reverse_direction_are_refused() {
 #[test]
 fn v2_07_s7_3_a_call_that_was_refused_ends_with_that_error_and_is_not_sent_again() {
     for error in [
-        ErrorBody::ReadChunks { most: 0 },
-        ErrorBody::WriteChunks { most: 0 },
-        ErrorBody::Segments { most: 1 },
-        ErrorBody::WriteResource { chunk: 1, needed: 5000 },
-        ErrorBody::WriteResource { chunk: 0, needed: 0 },
-        ErrorBody::ReplyResource { segment: 0, needed: 5000 },
-        ErrorBody::ReplyResource { segment: 0, needed: 0 },
-        ErrorBody::System,
+        two::ErrorBody::ReadChunks { most: 0 },
+        two::ErrorBody::WriteChunks { most: 0 },
+        two::ErrorBody::Segments { most: 1 },
+        two::ErrorBody::WriteResource { chunk: 1, needed: 5000 },
+        two::ErrorBody::WriteResource { chunk: 0, needed: 0 },
+        two::ErrorBody::ReplyResource { segment: 0, needed: 5000 },
+        two::ErrorBody::ReplyResource { segment: 0, needed: 0 },
+        two::ErrorBody::System,
     ] {
         let mut raw = client(Config::default());
         call(&mut raw, both(7, 4000, 4000));
         assert_eq!(only(&mut raw).0.xid, 7);
-        raw.send(bytes(7, Direction::Reply, Body::Error(error), &Stream::new()));
+        raw.send(bytes(7, Direction::Reply, Body::Error(ErrorBody::Two(error)), &Stream::new()));
         let (_, result) = raw.end.replies.pop().expect("the call has ended");
         assert_eq!(result.unwrap_err().error, CallError::Refused(error));
         raw.settle();
@@ -269,7 +272,9 @@ fn v2_07_s7_an_error_that_nobody_knows_is_discarded() {
     let mut raw = client(Config::default());
     call(&mut raw, null(7));
     raw.received.clear();
-    let mut error = bytes(7, Direction::Reply, Body::Error(ErrorBody::System), &Stream::new()).to_vec();
+    let mut error =
+        bytes(7, Direction::Reply, Body::Error(ErrorBody::Two(two::ErrorBody::System)), &Stream::new())
+            .to_vec();
     error[19] = 99;
     raw.send(error.clone());
     assert!(raw.end.replies.is_empty() && raw.received.is_empty());
@@ -305,7 +310,7 @@ fn v2_07_s7_3_what_could_not_be_read_is_refused_on_the_next_connection() {
     next.received.clear();
     next.send(call);
     let (header, _) = only(&mut next);
-    assert_eq!((header.xid, header.body), (7, Body::Error(ErrorBody::System)));
+    assert_eq!((header.xid, header.body), (7, Body::Error(ErrorBody::Two(two::ErrorBody::System))));
     assert!(next.end.calls.is_empty());
 }
 

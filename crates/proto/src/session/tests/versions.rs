@@ -125,7 +125,7 @@ fn every_pair_comes_to_what_both_speak() {
             calls(&mut world, 1..20);
             let rules = world.session.connection().unwrap().version().unwrap();
             let same = if of_client == of_server { of_client } else { None };
-            assert_eq!(rules.profile, same, "{of_client:?} {of_server:?}");
+            assert_eq!(rules.two.map(|two| two.profile), same, "{of_client:?} {of_server:?}");
             // A peer of another profile refuses the first message, one of Version One names its version.
             let attempts =
                 if of_client != of_server && of_client.is_some() && of_server.is_some() { 2 } else { 1 };
@@ -206,7 +206,9 @@ fn after_a_refusal_no_messages_share_a_send() {
         credit: 8,
         direction: Some(crate::wire::Direction::Reply),
         invalidate: 0,
-        body: crate::wire::Body::Error(crate::wire::ErrorBody::InvalidOption),
+        body: crate::wire::Body::Error(crate::wire::ErrorBody::Two(
+            crate::wire::two::ErrorBody::InvalidOption,
+        )),
     };
     let mut bytes = bytes::BytesMut::new();
     Profile::P1.codec().encode(&error, &mut bytes);

@@ -7,13 +7,15 @@ use bytes::{BufMut, BytesMut};
 use super::combined;
 use super::exchange::Operands;
 use super::transmission::{
-    Malformed, Operation, OperationBase, OperationType, TransmitContinuation, TransmitRequest,
-    TransmitResponse,
+    Malformed, Operation, OperationBase, OperationType, TransmitRequest, TransmitResponse,
 };
 use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::wire::reader::Reader;
-use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, Fragment};
+use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, two};
+
+/// `rdma_proc` of all operations that are optional.
+pub(super) const RDMA2_OPTIONAL: u32 = 5;
 
 /// The bytes before `rdma_optinfo` of an RDMA2_OPTIONAL: fixed part, `rdma_optdir`, `rdma_opttype`, and the length of what follows.
 pub(super) const OPTIONAL_LEN: usize = FIXED_LEN + 3 * 4;
@@ -34,16 +36,6 @@ pub fn operation_len(operation: &Operation) -> usize {
     OPTIONAL_LEN + operation.encoded_len()
 }
 
-/// Returns the body of a later transmission of a group whose first one has the body `first`.
-pub(super) fn continuation(first: &Body, base: OperationBase, fragment: Fragment) -> Body {
-    let Body::Transmission(lead) = first else { return Body::Error(ErrorBody::Chunk) };
-    Body::Transmission(Operation::Continuation(TransmitContinuation {
-        number: fragment.number,
-        initial_type: lead.kind().number(base),
-        payload_len: fragment.len,
-    }))
-}
-
 /// Reads the body of an RDMA2_OPTIONAL with an operation of rtrext-02, or with several messages; `None` if the number is neither.
 pub(super) fn transmission(
     (number, base): (u32, OperationBase),
@@ -56,7 +48,7 @@ pub(super) fn transmission(
         let lengths = info.and_then(|info| {
             combined::lengths(&info, limits.combined_messages).map_err(ProtocolError::Combined)
         });
-        return Some(lengths.map(Body::Combined));
+        return Some(lengths.map(|lengths| Body::Two(two::Body::Combined(lengths))));
     }
     let kind = OperationType::of(number, base)?;
     let cut = || ProtocolError::RoundTrips(Malformed::Truncated);
@@ -67,14 +59,14 @@ pub(super) fn transmission(
         _ => error,
     });
     Some(decoded.map(|operation| match operation {
-        Operation::Report(report) => Body::Error(ErrorBody::Report(report)),
-        operation => Body::Transmission(operation),
+        Operation::Report(report) => Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))),
+        operation => Body::Two(two::Body::Transmission(operation)),
     }))
 }
 
 /// Appends an RDMA2_OPTIONAL of several messages from its `rdma_proc` on.
-pub(super) fn put_combined(procedure: u32, direction: Direction, lengths: &[u32], out: &mut BytesMut) {
-    out.put_u32(procedure);
+pub(super) fn put_combined(direction: Direction, lengths: &[u32], out: &mut BytesMut) {
+    out.put_u32(RDMA2_OPTIONAL);
     out.put_u32(direction.word());
     out.put_u32(combined::OPERATION);
     combined::put(lengths, out);
@@ -82,12 +74,12 @@ pub(super) fn put_combined(procedure: u32, direction: Direction, lengths: &[u32]
 
 /// Appends an RDMA2_OPTIONAL from its `rdma_proc` on.
 pub(super) fn put_transmission(
-    (procedure, base): (u32, OperationBase),
+    base: OperationBase,
     direction: Direction,
     operation: &Operation,
     out: &mut BytesMut,
 ) {
-    out.put_u32(procedure);
+    out.put_u32(RDMA2_OPTIONAL);
     out.put_u32(direction.word());
     out.put_u32(operation.kind().number(base));
     out.put_u32(u32::try_from(operation.encoded_len()).unwrap_or(u32::MAX));

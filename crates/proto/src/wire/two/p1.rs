@@ -6,7 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use super::exchange::{Exchange, Operands, Rest, put_subset, put_value, put_values};
-use super::optional::{continuation, put_combined, put_transmission, transmission};
+use super::optional::{RDMA2_OPTIONAL, put_combined, put_transmission, transmission};
 use super::transmission::{Operation, OperationBase};
 use super::{Profile, VERSION};
 use crate::error::{List, ProtocolError};
@@ -14,13 +14,12 @@ use crate::limits::Limits;
 use crate::wire::lists::{Marks, chunk_lists, lists_len, put_lists};
 use crate::wire::reader::Reader;
 use crate::wire::{
-    Body, CharacteristicsRule, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed, Fragment, Header,
-    Invalidation, RDMA_ERROR, Rules, Shape, open, put_error, put_start,
+    Body, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, RDMA_ERROR, Rules, Shape, open, put_error,
+    put_start, two,
 };
 
 const RDMA2_MSG: u32 = 0;
 const RDMA2_NOMSG: u32 = 1;
-const RDMA2_OPTIONAL: u32 = 5;
 
 const RDMA2_ERR_VERS: u32 = 1;
 const RDMA2_ERR_BAD_HEADER: u32 = 2;
@@ -37,20 +36,24 @@ const LEAST_MESSAGE: usize = FIXED_LEN + 4 * WORD;
 /// `rdma_optdir`, `rdma_opttype` and an empty `rdma_optinfo`.
 const LEAST_OPTIONAL: usize = FIXED_LEN + 3 * WORD;
 
+/// Those from 1 on are operations on characteristics (xcharext-02 §4).
+const BASE: OperationBase = OperationBase::Separate;
+
 static RULES: Rules = Rules {
     version: VERSION,
-    profile: Some(Profile::P1),
     name: "Version Two (P1)",
     default_inline: 4096,
     largest_inline: 262_144,
     initial_credits: 1,
-    invalidation: Invalidation::Characteristic,
-    credits: CreditRule::PerTransaction,
-    characteristics: CharacteristicsRule::Exchanged,
-    returns_reply_chunk: true,
-    part_header: None,
-    // Those from 1 on are operations on characteristics (xcharext-02 §4).
-    groups: Some(OperationBase::Separate),
+    two: Some(two::Rules {
+        profile: Profile::P1,
+        names_handle: false,
+        counts_messages: false,
+        tells_once: false,
+        returns_reply_chunk: true,
+        part_header: None,
+        operations: Some(BASE),
+    }),
 };
 
 /// The codec of this profile.
@@ -101,52 +104,33 @@ impl Codec for V2P1 {
         FIXED_LEN + WORD + lists_len(shape)
     }
 
-    fn padded_extra(&self) -> Option<usize> {
-        None
-    }
-
-    fn fragment(&self, message: &Body, fragment: Fragment) -> Body {
-        continuation(message, OperationBase::Separate, fragment)
-    }
-
     fn encode(&self, header: &Header, out: &mut BytesMut) {
         put_start(header, out);
-        let direction = header.direction.unwrap_or_default().word();
+        let direction = header.direction.unwrap_or_default();
         match &header.body {
             Body::Message(lists) => {
                 out.put_u32(RDMA2_MSG);
-                out.put_u32(direction);
+                out.put_u32(direction.word());
                 put_lists(lists, out);
             }
             Body::NoMessage(lists) => {
                 out.put_u32(RDMA2_NOMSG);
-                out.put_u32(direction);
+                out.put_u32(direction.word());
                 put_lists(lists, out);
             }
-            Body::Exchange(exchange) => put_operation(exchange, direction, out),
+            Body::Two(two::Body::Exchange(exchange)) => put_operation(exchange, direction, out),
+            Body::Two(two::Body::Combined(lengths)) => put_combined(direction, lengths, out),
+            Body::Two(two::Body::Transmission(operation)) => {
+                put_transmission(BASE, direction, operation, out);
+            }
             Body::Error(ErrorBody::Version { low, high }) => put_error(RDMA2_ERR_VERS, &[*low, *high], out),
-            Body::Error(ErrorBody::InvalidOption) => put_error(RDMA2_ERR_INVAL_OPTION, &[], out),
-            Body::Error(ErrorBody::Report(report)) => {
-                let report = Operation::Report(*report);
-                put_transmission(
-                    (RDMA2_OPTIONAL, OperationBase::Separate),
-                    header.direction.unwrap_or_default(),
-                    &report,
-                    out,
-                );
+            Body::Error(ErrorBody::Two(two::ErrorBody::InvalidOption)) => {
+                put_error(RDMA2_ERR_INVAL_OPTION, &[], out);
             }
-            Body::Combined(lengths) => {
-                put_combined(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), lengths, out);
+            Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))) => {
+                put_transmission(BASE, direction, &Operation::Report(*report), out);
             }
-            Body::Transmission(operation) => {
-                put_transmission(
-                    (RDMA2_OPTIONAL, OperationBase::Separate),
-                    header.direction.unwrap_or_default(),
-                    operation,
-                    out,
-                );
-            }
-            Body::Error(_) | Body::Padded { .. } | Body::Done | Body::Middle { .. } | Body::Grant => {
+            Body::Error(_) | Body::Padded { .. } | Body::Done | Body::Two(_) => {
                 put_error(RDMA2_ERR_BAD_HEADER, &[], out);
             }
         }
@@ -154,9 +138,9 @@ impl Codec for V2P1 {
 
     fn refusal(&self, error: &ProtocolError) -> ErrorBody {
         match error {
-            ProtocolError::UnknownOperation { .. } => ErrorBody::InvalidOption,
+            ProtocolError::UnknownOperation { .. } => ErrorBody::Two(two::ErrorBody::InvalidOption),
             ProtocolError::Group(report) | ProtocolError::GroupTooLong { report, .. } => {
-                ErrorBody::Report(*report)
+                ErrorBody::Two(two::ErrorBody::Report(*report))
             }
             ProtocolError::VersionChanged { used, .. } => ErrorBody::Version { low: *used, high: *used },
             _ => ErrorBody::Chunk,
@@ -174,7 +158,7 @@ fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
     match word()? {
         RDMA2_ERR_VERS => Ok(ErrorBody::Version { low: word()?, high: word()? }),
         RDMA2_ERR_BAD_HEADER => Ok(ErrorBody::Chunk),
-        RDMA2_ERR_INVAL_OPTION => Ok(ErrorBody::InvalidOption),
+        RDMA2_ERR_INVAL_OPTION => Ok(ErrorBody::Two(two::ErrorBody::InvalidOption)),
         code => Err(ProtocolError::UnknownErrorCode { code }),
     }
 }
@@ -186,7 +170,7 @@ fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
 fn operation(said: Direction, reader: &mut Reader<'_>, limits: &Limits) -> Result<Body, ProtocolError> {
     let mut words = Operands { reader, limits };
     let operation = words.word()?;
-    if let Some(transmission) = transmission((operation, OperationBase::Separate), words.reader, limits) {
+    if let Some(transmission) = transmission((operation, BASE), words.reader, limits) {
         return transmission;
     }
     if !(ROPT_INITXCH..=ROPT_UPDXCH).contains(&operation) {
@@ -209,10 +193,10 @@ fn operation(said: Direction, reader: &mut Reader<'_>, limits: &Limits) -> Resul
         _ => Exchange::Update { now: vec![words.value()?], clears: words.flag()? },
     };
     words.end()?;
-    Ok(Body::Exchange(exchange))
+    Ok(Body::Two(two::Body::Exchange(exchange)))
 }
 
-fn put_operation(exchange: &Exchange, direction: u32, out: &mut BytesMut) {
+fn put_operation(exchange: &Exchange, direction: Direction, out: &mut BytesMut) {
     let mut info = BytesMut::new();
     let operation = match exchange {
         Exchange::Part { .. } => return put_error(RDMA2_ERR_BAD_HEADER, &[], out),
@@ -241,7 +225,7 @@ fn put_operation(exchange: &Exchange, direction: u32, out: &mut BytesMut) {
         }
     };
     out.put_u32(RDMA2_OPTIONAL);
-    out.put_u32(direction);
+    out.put_u32(direction.word());
     out.put_u32(operation);
     super::exchange::put_opaque(&info, out);
 }

@@ -6,7 +6,7 @@
 use bytes::{BufMut, BytesMut};
 
 use super::exchange::{Exchange, Operands, Rest, put_subset, put_values};
-use super::optional::{continuation, put_combined, put_transmission, transmission};
+use super::optional::{RDMA2_OPTIONAL, put_combined, put_transmission, transmission};
 use super::p1::direction;
 use super::transmission::{Operation, OperationBase};
 use super::{Profile, VERSION};
@@ -15,13 +15,12 @@ use crate::limits::Limits;
 use crate::wire::lists::{Marks, chunk_lists, lists_len, put_lists};
 use crate::wire::reader::Reader;
 use crate::wire::{
-    Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed,
-    Fragment, Header, Invalidation, RDMA_ERROR, Rules, Shape, open, put_error, put_start,
+    Body, ChunkLists, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, RDMA_ERROR, Rules, Shape, open,
+    put_error, put_start, two,
 };
 
 const RDMA2_MSG: u32 = 0;
 const RDMA2_NOMSG: u32 = 1;
-const RDMA2_OPTIONAL: u32 = 5;
 const RDMA2_CONNPROP: u32 = 6;
 const RDMA2_REQPROP: u32 = 7;
 const RDMA2_RESPROP: u32 = 8;
@@ -44,17 +43,19 @@ static RULES_BY_TABLES: Rules = rules(OperationBase::Tables);
 const fn rules(operations: OperationBase) -> Rules {
     Rules {
         version: VERSION,
-        profile: Some(Profile::P2),
         name: "Version Two (P2)",
         default_inline: 4096,
         largest_inline: 262_144,
         initial_credits: 1,
-        invalidation: Invalidation::PerCall,
-        credits: CreditRule::PerTransaction,
-        characteristics: CharacteristicsRule::Exchanged,
-        returns_reply_chunk: true,
-        part_header: None,
-        groups: Some(operations),
+        two: Some(two::Rules {
+            profile: Profile::P2,
+            names_handle: true,
+            counts_messages: false,
+            tells_once: false,
+            returns_reply_chunk: true,
+            part_header: None,
+            operations: Some(operations),
+        }),
     }
 }
 
@@ -90,79 +91,50 @@ impl Codec for V2P2 {
         FIXED_LEN + 2 * WORD + lists_len(shape)
     }
 
-    fn padded_extra(&self) -> Option<usize> {
-        None
-    }
-
-    fn fragment(&self, message: &Body, fragment: Fragment) -> Body {
-        continuation(message, self.0, fragment)
-    }
-
     fn encode(&self, header: &Header, out: &mut BytesMut) {
         put_start(header, out);
+        let direction = header.direction.unwrap_or_default();
         let mut put_chunks = |procedure, lists: &ChunkLists| {
             out.put_u32(procedure);
-            out.put_u32(header.direction.unwrap_or_default().word());
+            out.put_u32(direction.word());
             out.put_u32(header.invalidate);
             put_lists(lists, out);
         };
         match &header.body {
             Body::Message(lists) => put_chunks(RDMA2_MSG, lists),
             Body::NoMessage(lists) => put_chunks(RDMA2_NOMSG, lists),
-            Body::Exchange(exchange) => put_operation(exchange, out),
-            Body::Combined(lengths) => {
-                put_combined(RDMA2_OPTIONAL, header.direction.unwrap_or_default(), lengths, out);
+            Body::Two(two::Body::Exchange(exchange)) => put_operation(exchange, out),
+            Body::Two(two::Body::Combined(lengths)) => put_combined(direction, lengths, out),
+            Body::Two(two::Body::Transmission(operation)) => {
+                put_transmission(self.0, direction, operation, out);
             }
-            Body::Transmission(operation) => {
-                put_transmission(
-                    (RDMA2_OPTIONAL, self.0),
-                    header.direction.unwrap_or_default(),
-                    operation,
-                    out,
-                );
+            Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))) => {
+                put_transmission(self.0, direction, &Operation::Report(*report), out);
             }
-            Body::Error(ErrorBody::Report(report)) => {
-                let report = Operation::Report(*report);
-                put_transmission(
-                    (RDMA2_OPTIONAL, self.0),
-                    header.direction.unwrap_or_default(),
-                    &report,
-                    out,
-                );
-            }
-            Body::Error(error) => match error {
-                ErrorBody::Version { low, high } => put_error(RDMA2_ERR_VERS, &[*low, *high], out),
-                ErrorBody::ReplyResource { segment, needed } => {
-                    put_error(RDMA2_ERR_REPLY_RESOURCE, &[*segment, *needed], out);
-                }
-                ErrorBody::InvalidProcedure => put_error(RDMA2_ERR_INVAL_PROC, &[], out),
-                ErrorBody::InvalidOption => put_error(RDMA2_ERR_INVAL_OPTION, &[], out),
-                ErrorBody::System => put_error(RDMA2_ERR_SYSTEM, &[], out),
-                _ => put_error(RDMA2_ERR_BAD_XDR, &[], out),
-            },
-            Body::Padded { .. } | Body::Done | Body::Middle { .. } | Body::Grant => {
-                put_error(RDMA2_ERR_BAD_XDR, &[], out);
-            }
+            Body::Error(error) => put_error_body(error, out),
+            Body::Padded { .. } | Body::Done | Body::Two(_) => put_error(RDMA2_ERR_BAD_XDR, &[], out),
         }
     }
 
     /// version-two-03 §6.2.4
     fn refusal(&self, error: &ProtocolError) -> ErrorBody {
-        match error {
-            ProtocolError::UnknownOperation { .. } => ErrorBody::InvalidOption,
+        ErrorBody::Two(match error {
+            ProtocolError::UnknownOperation { .. } => two::ErrorBody::InvalidOption,
             // P3 has the same code for it.
             ProtocolError::UnknownProcedure { .. }
-            | ProtocolError::OtherProfile { theirs: Profile::P3, .. } => ErrorBody::InvalidProcedure,
+            | ProtocolError::OtherProfile { theirs: Profile::P3, .. } => two::ErrorBody::InvalidProcedure,
             // The planner looks at whole chunks: which segment is too short would only be a guess.
             ProtocolError::WriteChunkTooSmall { .. } | ProtocolError::ReplyTooLong { .. } => {
-                ErrorBody::ReplyResource { segment: 0, needed: 0 }
+                two::ErrorBody::ReplyResource { segment: 0, needed: 0 }
             }
             ProtocolError::Group(report) | ProtocolError::GroupTooLong { report, .. } => {
-                ErrorBody::Report(*report)
+                two::ErrorBody::Report(*report)
             }
-            ProtocolError::VersionChanged { used, .. } => ErrorBody::Version { low: *used, high: *used },
-            _ => ErrorBody::Chunk,
-        }
+            ProtocolError::VersionChanged { used, .. } => {
+                return ErrorBody::Version { low: *used, high: *used };
+            }
+            _ => return ErrorBody::Chunk,
+        })
     }
 }
 
@@ -187,7 +159,7 @@ fn decode(
             (Some(direction), 0, body)
         }
         RDMA2_CONNPROP..=RDMA2_UPDPROP => {
-            (None, 0, Body::Exchange(operation(procedure, &mut reader, limits)?))
+            (None, 0, Body::Two(two::Body::Exchange(operation(procedure, &mut reader, limits)?)))
         }
         // RDMA2_CALL_INLINE to RDMA2_REPLY_INLINE.
         10..=13 => return Err(ProtocolError::OtherProfile { ours: Profile::P2, theirs: Profile::P3 }),
@@ -205,14 +177,27 @@ fn chunks(reader: &mut Reader<'_>, limits: &Limits) -> Result<(Direction, u32, C
 
 fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
     let mut word = || reader.u32().ok_or(ProtocolError::ErrorTruncated);
-    match word()? {
-        RDMA2_ERR_VERS => Ok(ErrorBody::Version { low: word()?, high: word()? }),
-        RDMA2_ERR_BAD_XDR => Ok(ErrorBody::Chunk),
-        RDMA2_ERR_REPLY_RESOURCE => Ok(ErrorBody::ReplyResource { segment: word()?, needed: word()? }),
-        RDMA2_ERR_INVAL_PROC => Ok(ErrorBody::InvalidProcedure),
-        RDMA2_ERR_INVAL_OPTION => Ok(ErrorBody::InvalidOption),
-        RDMA2_ERR_SYSTEM => Ok(ErrorBody::System),
-        code => Err(ProtocolError::UnknownErrorCode { code }),
+    Ok(ErrorBody::Two(match word()? {
+        RDMA2_ERR_VERS => return Ok(ErrorBody::Version { low: word()?, high: word()? }),
+        RDMA2_ERR_BAD_XDR => return Ok(ErrorBody::Chunk),
+        RDMA2_ERR_REPLY_RESOURCE => two::ErrorBody::ReplyResource { segment: word()?, needed: word()? },
+        RDMA2_ERR_INVAL_PROC => two::ErrorBody::InvalidProcedure,
+        RDMA2_ERR_INVAL_OPTION => two::ErrorBody::InvalidOption,
+        RDMA2_ERR_SYSTEM => two::ErrorBody::System,
+        code => return Err(ProtocolError::UnknownErrorCode { code }),
+    }))
+}
+
+fn put_error_body(error: &ErrorBody, out: &mut BytesMut) {
+    match error {
+        ErrorBody::Version { low, high } => put_error(RDMA2_ERR_VERS, &[*low, *high], out),
+        ErrorBody::Two(two::ErrorBody::ReplyResource { segment, needed }) => {
+            put_error(RDMA2_ERR_REPLY_RESOURCE, &[*segment, *needed], out);
+        }
+        ErrorBody::Two(two::ErrorBody::InvalidProcedure) => put_error(RDMA2_ERR_INVAL_PROC, &[], out),
+        ErrorBody::Two(two::ErrorBody::InvalidOption) => put_error(RDMA2_ERR_INVAL_OPTION, &[], out),
+        ErrorBody::Two(two::ErrorBody::System) => put_error(RDMA2_ERR_SYSTEM, &[], out),
+        ErrorBody::Chunk | ErrorBody::Two(_) => put_error(RDMA2_ERR_BAD_XDR, &[], out),
     }
 }
 

@@ -19,8 +19,8 @@ use crate::wire::lists::{
 };
 use crate::wire::reader::Reader;
 use crate::wire::{
-    Body, CharacteristicsRule, ChunkLists, Codec, CreditRule, Direction, ErrorBody, FIXED_LEN, Fixed,
-    Fragment, Header, Invalidation, RDMA_ERROR, ReadSegment, Rules, Shape, open, put_error, put_start,
+    Body, ChunkLists, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, RDMA_ERROR, ReadSegment, Rules,
+    Shape, open, put_error, put_start, two,
 };
 
 /// Of P1 and P2.
@@ -52,17 +52,19 @@ const WORD: usize = 4;
 
 static RULES: Rules = Rules {
     version: VERSION,
-    profile: Some(Profile::P3),
     name: "Version Two (P3)",
     default_inline: 4096,
     largest_inline: 262_144,
     initial_credits: 1,
-    invalidation: Invalidation::PerCall,
-    credits: CreditRule::PerMessage,
-    characteristics: CharacteristicsRule::Once,
-    returns_reply_chunk: false,
-    part_header: Some(FIXED_LEN + WORD),
-    groups: None,
+    two: Some(two::Rules {
+        profile: Profile::P3,
+        names_handle: true,
+        counts_messages: true,
+        tells_once: true,
+        returns_reply_chunk: false,
+        part_header: Some(FIXED_LEN + WORD),
+        operations: None,
+    }),
 };
 
 /// The codec of this profile.
@@ -79,9 +81,9 @@ impl Codec for V2P3 {
         let Fixed { xid, version, credit, procedure } = fixed;
         let (invalidate, body) = match procedure {
             RDMA_ERROR => (0, Body::Error(error_body(&mut reader)?)),
-            RDMA2_GRANT => (0, Body::Grant),
+            RDMA2_GRANT => (0, Body::Two(two::Body::Grant)),
             RDMA2_CONNPROP_MIDDLE | RDMA2_CONNPROP_FINAL => {
-                (0, Body::Exchange(properties(procedure, &mut reader, limits)?))
+                (0, Body::Two(two::Body::Exchange(properties(procedure, &mut reader, limits)?)))
             }
             RDMA2_CALL_EXTERNAL => {
                 let invalidate = handle(&mut reader)?;
@@ -111,23 +113,9 @@ impl Codec for V2P3 {
             RDMA2_MSG => return Err(other_profile(fixed, message)),
             procedure => return Err(ProtocolError::UnknownProcedure { procedure }),
         };
-        let direction = self.direction_of(procedure);
+        let direction = direction_of(procedure);
         let header = Header { xid, version, credit, direction, invalidate, body };
         Ok((header, FIXED_LEN + reader.position()))
-    }
-
-    fn is_part(&self, procedure: u32) -> bool {
-        matches!(procedure, RDMA2_CALL_MIDDLE | RDMA2_REPLY_MIDDLE)
-    }
-
-    fn direction_of(&self, procedure: u32) -> Option<Direction> {
-        match procedure {
-            RDMA2_CALL_EXTERNAL | RDMA2_CALL_MIDDLE | RDMA2_CALL_INLINE => Some(Direction::Call),
-            RDMA_ERROR | RDMA2_REPLY_EXTERNAL | RDMA2_REPLY_MIDDLE | RDMA2_REPLY_INLINE => {
-                Some(Direction::Reply)
-            }
-            _ => None,
-        }
     }
 
     fn header_len(&self, shape: &Shape) -> usize {
@@ -140,14 +128,6 @@ impl Codec for V2P3 {
                     write_list_len(&shape.write_segments) + shape.reply_segments.map_or(0, chunk_len)
                 }
             }
-    }
-
-    fn padded_extra(&self) -> Option<usize> {
-        None
-    }
-
-    fn fragment(&self, _: &Body, fragment: Fragment) -> Body {
-        Body::Middle { remaining: fragment.remaining }
     }
 
     /// Of a reply, the Read list does not exist, and the Reply chunk only in one that is in it: such lists are not encoded.
@@ -177,76 +157,87 @@ impl Codec for V2P3 {
                 put_write_list(&lists.write, out);
                 put_reply_chunk(lists.reply.as_ref(), out);
             }
-            Body::Middle { remaining } => {
+            Body::Two(two::Body::Middle { remaining }) => {
                 out.put_u32(if is_reply { RDMA2_REPLY_MIDDLE } else { RDMA2_CALL_MIDDLE });
                 out.put_u32(*remaining);
             }
-            Body::Grant => out.put_u32(RDMA2_GRANT),
-            Body::Exchange(Exchange::Part { start }) => {
+            Body::Two(two::Body::Grant) => out.put_u32(RDMA2_GRANT),
+            Body::Two(two::Body::Exchange(Exchange::Part { start })) => {
                 out.put_u32(RDMA2_CONNPROP_MIDDLE);
                 put_values(start, out);
             }
             // What is told is told for good: the text has no other way.
-            Body::Exchange(Exchange::Initial { start, .. }) => {
+            Body::Two(two::Body::Exchange(Exchange::Initial { start, .. })) => {
                 out.put_u32(RDMA2_CONNPROP_FINAL);
                 put_values(start, out);
             }
             Body::Error(error) => put_error_body(error, out),
-            Body::Exchange(_)
-            | Body::Transmission(_)
-            | Body::Combined(_)
-            | Body::Padded { .. }
-            | Body::Done => {
-                put_error(RDMA2_ERR_BAD_XDR, &[], out);
-            }
+            Body::Padded { .. } | Body::Done | Body::Two(_) => put_error(RDMA2_ERR_BAD_XDR, &[], out),
         }
     }
 
-    /// §7.1 to §7.4
     fn refusal(&self, error: &ProtocolError) -> ErrorBody {
-        let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        match error {
-            // P2 has the same code for it; P1 has none, and would pass over this one.
-            ProtocolError::UnknownProcedure { .. }
-            | ProtocolError::UnknownOperation { .. }
-            | ProtocolError::OtherProfile { theirs: Profile::P2, .. } => ErrorBody::InvalidProcedure,
-            ProtocolError::VersionChanged { .. } => ErrorBody::VersionMismatch,
-            ProtocolError::ToldTwice
-            | ProtocolError::Interrupted { .. }
-            | ProtocolError::ContinuationLength { .. }
-            | ProtocolError::ContinuationTooLong { .. }
-            | ProtocolError::TooManyParts { .. } => ErrorBody::InvalidContinuation,
-            ProtocolError::BadCharacteristic { .. } | ProtocolError::ValueTruncated { .. } => {
-                ErrorBody::BadValue
-            }
-            ProtocolError::TooManyReadChunks { allowed, .. } => {
-                ErrorBody::ReadChunks { most: word(*allowed) }
-            }
-            // §7.3.1: more arguments than the procedure has.
-            ProtocolError::NotEligible { eligible, .. } => ErrorBody::ReadChunks { most: word(*eligible) },
-            // §4.6.4: an error of §7.3.
-            ProtocolError::ReverseChunks | ProtocolError::ForwardChunks | ProtocolError::ReadsNotAgreed => {
-                ErrorBody::ReadChunks { most: 0 }
-            }
-            ProtocolError::TooManyWriteChunks { allowed } => ErrorBody::WriteChunks { most: word(*allowed) },
-            ProtocolError::TooManySegments { allowed, .. }
-            | ProtocolError::TooManyReadSegments { allowed } => ErrorBody::Segments { most: word(*allowed) },
-            // §7.3.4: the first one is 1.
-            ProtocolError::WriteChunkTooSmall { chunk, len, .. } => {
-                ErrorBody::WriteResource { chunk: word(chunk.saturating_add(1)), needed: narrow(*len) }
-            }
-            ProtocolError::ReplyTooLong { len, .. } | ProtocolError::ReplyNotExposed { len, .. } => {
-                ErrorBody::ReplyResource { segment: 0, needed: narrow(*len) }
-            }
-            // They parse, and nothing better can be said of them.
-            ProtocolError::ReadSegmentTooLong { .. }
-            | ProtocolError::ReadListTooLong { .. }
-            | ProtocolError::ExceedsMemory { .. }
-            | ProtocolError::ContinuationMemory { .. }
-            | ProtocolError::EarlierReadFailed { .. } => ErrorBody::System,
-            _ => ErrorBody::Chunk,
+        refusal(error).map_or(ErrorBody::Chunk, ErrorBody::Two)
+    }
+}
+
+/// Returns what §7.1 to §7.4 have for this error; `None` is RDMA2_ERR_BAD_XDR.
+fn refusal(error: &ProtocolError) -> Option<two::ErrorBody> {
+    let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    Some(match error {
+        // P2 has the same code for it; P1 has none, and would pass over this one.
+        ProtocolError::UnknownProcedure { .. }
+        | ProtocolError::UnknownOperation { .. }
+        | ProtocolError::OtherProfile { theirs: Profile::P2, .. } => two::ErrorBody::InvalidProcedure,
+        ProtocolError::VersionChanged { .. } => two::ErrorBody::VersionMismatch,
+        ProtocolError::ToldTwice
+        | ProtocolError::Interrupted { .. }
+        | ProtocolError::ContinuationLength { .. }
+        | ProtocolError::ContinuationTooLong { .. }
+        | ProtocolError::TooManyParts { .. } => two::ErrorBody::InvalidContinuation,
+        ProtocolError::BadCharacteristic { .. } | ProtocolError::ValueTruncated { .. } => {
+            two::ErrorBody::BadValue
         }
+        ProtocolError::TooManyReadChunks { allowed, .. } => {
+            two::ErrorBody::ReadChunks { most: word(*allowed) }
+        }
+        // §7.3.1: more arguments than the procedure has.
+        ProtocolError::NotEligible { eligible, .. } => two::ErrorBody::ReadChunks { most: word(*eligible) },
+        // §4.6.4: an error of §7.3.
+        ProtocolError::ReverseChunks | ProtocolError::ForwardChunks | ProtocolError::ReadsNotAgreed => {
+            two::ErrorBody::ReadChunks { most: 0 }
+        }
+        ProtocolError::TooManyWriteChunks { allowed } => two::ErrorBody::WriteChunks { most: word(*allowed) },
+        ProtocolError::TooManySegments { allowed, .. } | ProtocolError::TooManyReadSegments { allowed } => {
+            two::ErrorBody::Segments { most: word(*allowed) }
+        }
+        // §7.3.4: the first one is 1.
+        ProtocolError::WriteChunkTooSmall { chunk, len, .. } => {
+            two::ErrorBody::WriteResource { chunk: word(chunk.saturating_add(1)), needed: narrow(*len) }
+        }
+        ProtocolError::ReplyTooLong { len, .. } | ProtocolError::ReplyNotExposed { len, .. } => {
+            two::ErrorBody::ReplyResource { segment: 0, needed: narrow(*len) }
+        }
+        // They parse, and nothing better can be said of them.
+        ProtocolError::ReadSegmentTooLong { .. }
+        | ProtocolError::ReadListTooLong { .. }
+        | ProtocolError::ExceedsMemory { .. }
+        | ProtocolError::ContinuationMemory { .. }
+        | ProtocolError::EarlierReadFailed { .. } => two::ErrorBody::System,
+        _ => return None,
+    })
+}
+
+pub(super) const fn is_part(procedure: u32) -> bool {
+    matches!(procedure, RDMA2_CALL_MIDDLE | RDMA2_REPLY_MIDDLE)
+}
+
+pub(super) const fn direction_of(procedure: u32) -> Option<Direction> {
+    match procedure {
+        RDMA2_CALL_EXTERNAL | RDMA2_CALL_MIDDLE | RDMA2_CALL_INLINE => Some(Direction::Call),
+        RDMA_ERROR | RDMA2_REPLY_EXTERNAL | RDMA2_REPLY_MIDDLE | RDMA2_REPLY_INLINE => Some(Direction::Reply),
+        _ => None,
     }
 }
 
@@ -305,7 +296,7 @@ fn middle(reader: &mut Reader<'_>, len: usize) -> Result<Body, ProtocolError> {
     if payload < WORD {
         return Err(ProtocolError::ShortPayload { len: payload, least: WORD });
     }
-    Ok(Body::Middle { remaining })
+    Ok(Body::Two(two::Body::Middle { remaining }))
 }
 
 /// What is told is not going to change: properties go by once, at the beginning (§5.1).
@@ -321,41 +312,46 @@ fn properties(procedure: u32, reader: &mut Reader<'_>, limits: &Limits) -> Resul
 
 fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
     let mut word = || reader.u32().ok_or(ProtocolError::ErrorTruncated);
-    Ok(match word()? {
-        RDMA2_ERR_VERS => ErrorBody::Version { low: word()?, high: word()? },
-        RDMA2_ERR_BAD_XDR => ErrorBody::Chunk,
-        RDMA2_ERR_BAD_PROPVAL => ErrorBody::BadValue,
-        RDMA2_ERR_INVAL_HTYPE => ErrorBody::InvalidProcedure,
-        RDMA2_ERR_INVAL_CONT => ErrorBody::InvalidContinuation,
-        RDMA2_ERR_READ_CHUNKS => ErrorBody::ReadChunks { most: word()? },
-        RDMA2_ERR_WRITE_CHUNKS => ErrorBody::WriteChunks { most: word()? },
-        RDMA2_ERR_SEGMENTS => ErrorBody::Segments { most: word()? },
-        RDMA2_ERR_WRITE_RESOURCE => ErrorBody::WriteResource { chunk: word()?, needed: word()? },
-        RDMA2_ERR_REPLY_RESOURCE => ErrorBody::ReplyResource { segment: 0, needed: word()? },
-        RDMA2_ERR_VERS_MISMATCH => ErrorBody::VersionMismatch,
-        RDMA2_ERR_SYSTEM => ErrorBody::System,
+    Ok(ErrorBody::Two(match word()? {
+        RDMA2_ERR_VERS => return Ok(ErrorBody::Version { low: word()?, high: word()? }),
+        RDMA2_ERR_BAD_XDR => return Ok(ErrorBody::Chunk),
+        RDMA2_ERR_BAD_PROPVAL => two::ErrorBody::BadValue,
+        RDMA2_ERR_INVAL_HTYPE => two::ErrorBody::InvalidProcedure,
+        RDMA2_ERR_INVAL_CONT => two::ErrorBody::InvalidContinuation,
+        RDMA2_ERR_READ_CHUNKS => two::ErrorBody::ReadChunks { most: word()? },
+        RDMA2_ERR_WRITE_CHUNKS => two::ErrorBody::WriteChunks { most: word()? },
+        RDMA2_ERR_SEGMENTS => two::ErrorBody::Segments { most: word()? },
+        RDMA2_ERR_WRITE_RESOURCE => two::ErrorBody::WriteResource { chunk: word()?, needed: word()? },
+        RDMA2_ERR_REPLY_RESOURCE => two::ErrorBody::ReplyResource { segment: 0, needed: word()? },
+        RDMA2_ERR_VERS_MISMATCH => two::ErrorBody::VersionMismatch,
+        RDMA2_ERR_SYSTEM => two::ErrorBody::System,
         code => return Err(ProtocolError::UnknownErrorCode { code }),
-    })
+    }))
 }
 
 fn put_error_body(error: &ErrorBody, out: &mut BytesMut) {
     match error {
         ErrorBody::Version { low, high } => put_error(RDMA2_ERR_VERS, &[*low, *high], out),
-        ErrorBody::Chunk | ErrorBody::InvalidOption | ErrorBody::Report(_) => {
-            put_error(RDMA2_ERR_BAD_XDR, &[], out);
-        }
-        ErrorBody::BadValue => put_error(RDMA2_ERR_BAD_PROPVAL, &[], out),
-        ErrorBody::InvalidProcedure => put_error(RDMA2_ERR_INVAL_HTYPE, &[], out),
-        ErrorBody::InvalidContinuation => put_error(RDMA2_ERR_INVAL_CONT, &[], out),
-        ErrorBody::ReadChunks { most } => put_error(RDMA2_ERR_READ_CHUNKS, &[*most], out),
-        ErrorBody::WriteChunks { most } => put_error(RDMA2_ERR_WRITE_CHUNKS, &[*most], out),
-        ErrorBody::Segments { most } => put_error(RDMA2_ERR_SEGMENTS, &[*most], out),
-        ErrorBody::WriteResource { chunk, needed } => {
-            put_error(RDMA2_ERR_WRITE_RESOURCE, &[*chunk, *needed], out);
-        }
-        ErrorBody::ReplyResource { needed, .. } => put_error(RDMA2_ERR_REPLY_RESOURCE, &[*needed], out),
-        ErrorBody::VersionMismatch => put_error(RDMA2_ERR_VERS_MISMATCH, &[], out),
-        ErrorBody::System => put_error(RDMA2_ERR_SYSTEM, &[], out),
+        ErrorBody::Chunk => put_error(RDMA2_ERR_BAD_XDR, &[], out),
+        ErrorBody::Two(error) => match error {
+            two::ErrorBody::InvalidOption | two::ErrorBody::Report(_) => {
+                put_error(RDMA2_ERR_BAD_XDR, &[], out);
+            }
+            two::ErrorBody::BadValue => put_error(RDMA2_ERR_BAD_PROPVAL, &[], out),
+            two::ErrorBody::InvalidProcedure => put_error(RDMA2_ERR_INVAL_HTYPE, &[], out),
+            two::ErrorBody::InvalidContinuation => put_error(RDMA2_ERR_INVAL_CONT, &[], out),
+            two::ErrorBody::ReadChunks { most } => put_error(RDMA2_ERR_READ_CHUNKS, &[*most], out),
+            two::ErrorBody::WriteChunks { most } => put_error(RDMA2_ERR_WRITE_CHUNKS, &[*most], out),
+            two::ErrorBody::Segments { most } => put_error(RDMA2_ERR_SEGMENTS, &[*most], out),
+            two::ErrorBody::WriteResource { chunk, needed } => {
+                put_error(RDMA2_ERR_WRITE_RESOURCE, &[*chunk, *needed], out);
+            }
+            two::ErrorBody::ReplyResource { needed, .. } => {
+                put_error(RDMA2_ERR_REPLY_RESOURCE, &[*needed], out);
+            }
+            two::ErrorBody::VersionMismatch => put_error(RDMA2_ERR_VERS_MISMATCH, &[], out),
+            two::ErrorBody::System => put_error(RDMA2_ERR_SYSTEM, &[], out),
+        },
     }
 }
 

@@ -1,7 +1,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::*;
-use crate::wire::two::{Subset, Value};
+use crate::wire::two::{self, Subset, Value};
 use crate::wire::{ChunkLists, ReadSegment, Segment, WriteChunk};
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -59,7 +59,7 @@ fn v2_01_s4_2_errors_go_to_the_requester() {
     for (words, error) in [
         ("00 00 00 01 00 00 00 01 00 00 00 02", ErrorBody::Version { low: 1, high: 2 }),
         ("00 00 00 02", ErrorBody::Chunk),
-        ("00 00 00 03", ErrorBody::InvalidOption),
+        ("00 00 00 03", ErrorBody::Two(two::ErrorBody::InvalidOption)),
     ] {
         check(&format!("{FIXED} 00 00 00 04 {words}"), &header(Direction::Reply, Body::Error(error)));
     }
@@ -91,7 +91,10 @@ fn xcharext_s4_1_initxch() {
          00 00 00 01 00 00 00 04 00 00 40 00 00 00 00 02 00 00 00 04 00 00 00 01 00 00 00 00",
         &header(
             Direction::Call,
-            Body::Exchange(Exchange::Initial { start: start.clone(), constant: Subset::default() }),
+            Body::Two(two::Body::Exchange(Exchange::Initial {
+                start: start.clone(),
+                constant: Subset::default(),
+            })),
         ),
     );
     // The second one is not going to change; data of five bytes is padded.
@@ -101,7 +104,7 @@ fn xcharext_s4_1_initxch() {
          00 00 00 01 00 00 00 04 00 00 40 00 ff ff ff 00 00 00 00 05 68 65 6c 6c 6f 00 00 00 00 00 00 01 00 00 00 02",
         &header(
             Direction::Call,
-            Body::Exchange(Exchange::Initial { start, constant: [1].into_iter().collect() }),
+            Body::Two(two::Body::Exchange(Exchange::Initial { start, constant: [1].into_iter().collect() })),
         ),
     );
 }
@@ -112,7 +115,10 @@ fn xcharext_s4_2_to_s4_4_reqxch_respxch_updxch() {
     check(
         "11 22 33 44 00 00 00 02 00 00 00 20 00 00 00 05 00 00 00 00 00 00 00 02 00 00 00 10 00 00 00 01 \
          00 00 00 01 00 00 00 04 00 00 20 00",
-        &header(Direction::Call, Body::Exchange(Exchange::Request { want: vec![size.clone()] })),
+        &header(
+            Direction::Call,
+            Body::Two(two::Body::Exchange(Exchange::Request { want: vec![size.clone()] })),
+        ),
     );
     let response = Exchange::Response {
         done: [0].into_iter().collect(),
@@ -122,12 +128,15 @@ fn xcharext_s4_2_to_s4_4_reqxch_respxch_updxch() {
     check(
         "11 22 33 44 00 00 00 02 00 00 00 20 00 00 00 05 00 00 00 01 00 00 00 03 00 00 00 18 00 00 00 01 00 00 00 01 \
          00 00 00 00 00 00 00 02 00 00 00 02 00 00 00 02",
-        &header(Direction::Reply, Body::Exchange(response)),
+        &header(Direction::Reply, Body::Two(two::Body::Exchange(response))),
     );
     check(
         "11 22 33 44 00 00 00 02 00 00 00 20 00 00 00 05 00 00 00 00 00 00 00 04 00 00 00 10 00 00 00 01 00 00 00 04 \
          00 00 20 00 00 00 00 01",
-        &header(Direction::Call, Body::Exchange(Exchange::Update { now: vec![size], clears: true })),
+        &header(
+            Direction::Call,
+            Body::Two(two::Body::Exchange(Exchange::Update { now: vec![size], clears: true })),
+        ),
     );
 }
 
@@ -173,7 +182,7 @@ fn v2_01_s3_1_an_operation_that_is_not_known() {
         let word = operation.to_be_bytes().map(|byte| format!("{byte:02x}")).join(" ");
         let error = refused(&format!("{FIXED} 00 00 00 05 00 00 00 00 {word} 00 00 00 00"));
         assert_eq!(error, ProtocolError::UnknownOperation { operation });
-        assert_eq!(V2P1.refusal(&error), ErrorBody::InvalidOption);
+        assert_eq!(V2P1.refusal(&error), ErrorBody::Two(two::ErrorBody::InvalidOption));
     }
     assert_eq!(V2P1.refusal(&ProtocolError::OperationTruncated), ErrorBody::Chunk);
 }

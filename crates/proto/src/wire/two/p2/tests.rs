@@ -1,7 +1,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::*;
-use crate::wire::two::{Subset, Value};
+use crate::wire::two::{self, Subset, Value};
 use crate::wire::{ReadSegment, Segment};
 
 const V2P2: super::V2P2 = super::V2P2(OperationBase::Separate);
@@ -63,10 +63,13 @@ fn v2_03_s6_2_4_errors() {
     for (words, error) in [
         ("00 00 00 01 00 00 00 01 00 00 00 02", ErrorBody::Version { low: 1, high: 2 }),
         ("00 00 00 02", ErrorBody::Chunk),
-        ("00 00 00 03 00 00 00 02 00 00 10 00", ErrorBody::ReplyResource { segment: 2, needed: 4096 }),
-        ("00 00 00 04", ErrorBody::InvalidProcedure),
-        ("00 00 00 05", ErrorBody::InvalidOption),
-        ("00 00 00 06", ErrorBody::System),
+        (
+            "00 00 00 03 00 00 00 02 00 00 10 00",
+            ErrorBody::Two(two::ErrorBody::ReplyResource { segment: 2, needed: 4096 }),
+        ),
+        ("00 00 00 04", ErrorBody::Two(two::ErrorBody::InvalidProcedure)),
+        ("00 00 00 05", ErrorBody::Two(two::ErrorBody::InvalidOption)),
+        ("00 00 00 06", ErrorBody::Two(two::ErrorBody::System)),
     ] {
         check(&format!("{FIXED} 00 00 00 04 {words}"), &header(Some(Direction::Reply), Body::Error(error)));
     }
@@ -89,7 +92,10 @@ fn v2_03_s5_3_connprop_reqprop_resprop_updprop() {
         ("07", "", Exchange::Request { want: values.clone() }),
         ("09", "", Exchange::Update { now: values.clone(), clears: false }),
     ] {
-        check(&format!("{FIXED} 00 00 00 {procedure} {set}{words}"), &header(None, Body::Exchange(exchange)));
+        check(
+            &format!("{FIXED} 00 00 00 {procedure} {set}{words}"),
+            &header(None, Body::Two(two::Body::Exchange(exchange))),
+        );
     }
     let response = Exchange::Response {
         done: [0].into_iter().collect(),
@@ -98,7 +104,7 @@ fn v2_03_s5_3_connprop_reqprop_resprop_updprop() {
     };
     check(
         &format!("{FIXED} 00 00 00 08 00 00 00 01 00 00 00 01 00 00 00 00 {set}"),
-        &header(None, Body::Exchange(response)),
+        &header(None, Body::Two(two::Body::Exchange(response))),
     );
     for procedure in ["06", "07", "08", "09"] {
         let cut = format!("{FIXED} 00 00 00 {procedure} 00 00 00 01 00 00 00");
@@ -117,10 +123,10 @@ fn v2_03_s6_2_4_what_each_refusal_says() {
     assert_eq!(option, ProtocolError::UnknownOperation { operation: 1 });
     let too_long = ProtocolError::ReplyTooLong { len: 9, inline: 1, reply_chunk: 0 };
     for (error, answer) in [
-        (unknown, ErrorBody::InvalidProcedure),
-        (other, ErrorBody::InvalidProcedure),
-        (option, ErrorBody::InvalidOption),
-        (too_long, ErrorBody::ReplyResource { segment: 0, needed: 0 }),
+        (unknown, ErrorBody::Two(two::ErrorBody::InvalidProcedure)),
+        (other, ErrorBody::Two(two::ErrorBody::InvalidProcedure)),
+        (option, ErrorBody::Two(two::ErrorBody::InvalidOption)),
+        (too_long, ErrorBody::Two(two::ErrorBody::ReplyResource { segment: 0, needed: 0 })),
         (ProtocolError::NoChunks, ErrorBody::Chunk),
     ] {
         assert_eq!(V2P2.refusal(&error), answer, "{error}");

@@ -1,7 +1,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::*;
-use crate::wire::two::{Subset, Value};
+use crate::wire::two::{self, Subset, Value};
 use crate::wire::{Segment, WriteChunk};
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -161,7 +161,7 @@ fn v2_07_s6_3_10_reply_inline_has_a_write_list_and_nothing_else() {
 fn v2_07_s6_3_6_s6_3_9_middle_messages_say_what_remains() {
     for (procedure, direction) in [("09", Direction::Call), ("0c", Direction::Reply)] {
         let hex = format!("{FIXED} 00 00 00 {procedure} 00 00 10 00");
-        let expected = header(Some(direction), Body::Middle { remaining: 4096 });
+        let expected = header(Some(direction), Body::Two(two::Body::Middle { remaining: 4096 }));
         let message = bytes(&format!("{hex} {FIRST_WORD}"));
         assert_eq!(V2P3.decode(&message, &Limits::default()).unwrap(), (expected.clone(), 20));
         let mut out = BytesMut::new();
@@ -178,11 +178,11 @@ fn v2_07_s6_3_6_s6_3_9_middle_messages_say_what_remains() {
 // requirement: v2-07-6.3.2-2
 #[test]
 fn v2_07_s6_3_2_grant_has_only_the_prefix() {
-    let grant = Header { xid: 0, ..header(None, Body::Grant) };
+    let grant = Header { xid: 0, ..header(None, Body::Two(two::Body::Grant)) };
     check("00 00 00 00 00 00 00 02 00 00 00 20 00 00 00 05", &grant);
     // §6.3.2: receivers MUST ignore the XID.
     let (other, _) = V2P3.decode(&bytes(&format!("{FIXED} 00 00 00 05")), &Limits::default()).unwrap();
-    assert_eq!(other, header(None, Body::Grant));
+    assert_eq!(other, header(None, Body::Two(two::Body::Grant)));
 }
 
 #[test]
@@ -195,12 +195,12 @@ fn v2_07_s6_3_3_s6_3_4_connprop() {
     let set = "00 00 00 03 00 00 00 02 00 00 00 04 00 00 40 00 00 00 00 06 00 00 00 05 68 65 6c 6c 6f 00 00 00 \
                00 00 00 05 00 00 00 00";
     let part = Exchange::Part { start: start.clone() };
-    check(&format!("{FIXED} 00 00 00 06 {set}"), &header(None, Body::Exchange(part)));
+    check(&format!("{FIXED} 00 00 00 06 {set}"), &header(None, Body::Two(two::Body::Exchange(part))));
     let constant = (0..3).collect();
     let last = Exchange::Initial { start, constant };
-    check(&format!("{FIXED} 00 00 00 07 {set}"), &header(None, Body::Exchange(last)));
+    check(&format!("{FIXED} 00 00 00 07 {set}"), &header(None, Body::Two(two::Body::Exchange(last))));
     let empty = Exchange::Initial { start: vec![], constant: Subset::default() };
-    check(&format!("{FIXED} 00 00 00 07 {NONE}"), &header(None, Body::Exchange(empty)));
+    check(&format!("{FIXED} 00 00 00 07 {NONE}"), &header(None, Body::Two(two::Body::Exchange(empty))));
 }
 
 /// Data that runs past the end is a bad value; a set that is cut off elsewhere is no XDR.
@@ -209,7 +209,7 @@ fn v2_07_s6_3_3_s6_3_4_connprop() {
 fn v2_07_s5_1_data_of_a_property_beyond_the_message() {
     let cut = refused(&format!("{FIXED} 00 00 00 07 {ONE} 00 00 00 02 00 00 00 08 00 00 40 00"));
     assert_eq!(cut, ProtocolError::ValueTruncated { id: 2, len: 8 });
-    assert_eq!(V2P3.refusal(&cut), ErrorBody::BadValue);
+    assert_eq!(V2P3.refusal(&cut), ErrorBody::Two(two::ErrorBody::BadValue));
     let huge = refused(&format!("{FIXED} 00 00 00 06 {ONE} 00 00 00 02 ff ff ff ff 00 00 40 00"));
     assert_eq!(huge, ProtocolError::ValueTruncated { id: 2, len: u32::MAX });
     let unpadded = refused(&format!("{FIXED} 00 00 00 07 {ONE} 00 00 00 06 00 00 00 01 00"));
@@ -227,16 +227,22 @@ fn v2_07_s6_3_1_errors_with_their_words() {
     for (words, error) in [
         ("00 00 00 01 00 00 00 01 00 00 00 02", ErrorBody::Version { low: 1, high: 2 }),
         ("00 00 00 02", ErrorBody::Chunk),
-        ("00 00 00 03", ErrorBody::BadValue),
-        ("00 00 00 04", ErrorBody::InvalidProcedure),
-        ("00 00 00 05", ErrorBody::InvalidContinuation),
-        ("00 00 00 06 00 00 00 01", ErrorBody::ReadChunks { most: 1 }),
-        ("00 00 00 07 00 00 00 00", ErrorBody::WriteChunks { most: 0 }),
-        ("00 00 00 08 00 00 00 10", ErrorBody::Segments { most: 16 }),
-        ("00 00 00 09 00 00 00 02 00 00 10 00", ErrorBody::WriteResource { chunk: 2, needed: 4096 }),
-        ("00 00 00 0a 00 00 10 00", ErrorBody::ReplyResource { segment: 0, needed: 4096 }),
-        ("00 00 00 0b", ErrorBody::VersionMismatch),
-        ("00 00 00 64", ErrorBody::System),
+        ("00 00 00 03", ErrorBody::Two(two::ErrorBody::BadValue)),
+        ("00 00 00 04", ErrorBody::Two(two::ErrorBody::InvalidProcedure)),
+        ("00 00 00 05", ErrorBody::Two(two::ErrorBody::InvalidContinuation)),
+        ("00 00 00 06 00 00 00 01", ErrorBody::Two(two::ErrorBody::ReadChunks { most: 1 })),
+        ("00 00 00 07 00 00 00 00", ErrorBody::Two(two::ErrorBody::WriteChunks { most: 0 })),
+        ("00 00 00 08 00 00 00 10", ErrorBody::Two(two::ErrorBody::Segments { most: 16 })),
+        (
+            "00 00 00 09 00 00 00 02 00 00 10 00",
+            ErrorBody::Two(two::ErrorBody::WriteResource { chunk: 2, needed: 4096 }),
+        ),
+        (
+            "00 00 00 0a 00 00 10 00",
+            ErrorBody::Two(two::ErrorBody::ReplyResource { segment: 0, needed: 4096 }),
+        ),
+        ("00 00 00 0b", ErrorBody::Two(two::ErrorBody::VersionMismatch)),
+        ("00 00 00 64", ErrorBody::Two(two::ErrorBody::System)),
     ] {
         check(&format!("{FIXED} 00 00 00 04 {words}"), &reply(Body::Error(error)));
     }
@@ -279,34 +285,49 @@ fn v2_07_s7_1_3_header_types_that_do_not_exist() {
         message.resize(64, 0);
         let error = V2P3.decode(&message, &Limits::default()).unwrap_err();
         assert_eq!(error, ProtocolError::UnknownProcedure { procedure });
-        assert_eq!(V2P3.refusal(&error), ErrorBody::InvalidProcedure);
+        assert_eq!(V2P3.refusal(&error), ErrorBody::Two(two::ErrorBody::InvalidProcedure));
     }
 }
 
 #[test]
 fn v2_07_s7_what_each_refusal_says() {
     for (error, answer) in [
-        (ProtocolError::VersionChanged { version: 1, used: 2 }, ErrorBody::VersionMismatch),
-        (ProtocolError::BadCharacteristic { id: 2, len: 3 }, ErrorBody::BadValue),
-        (ProtocolError::TooManyReadChunks { seen: 3, allowed: 2 }, ErrorBody::ReadChunks { most: 2 }),
-        (ProtocolError::NotEligible { chunks: 2, eligible: 1 }, ErrorBody::ReadChunks { most: 1 }),
-        (ProtocolError::ReverseChunks, ErrorBody::ReadChunks { most: 0 }),
-        (ProtocolError::TooManyWriteChunks { allowed: 4 }, ErrorBody::WriteChunks { most: 4 }),
+        (
+            ProtocolError::VersionChanged { version: 1, used: 2 },
+            ErrorBody::Two(two::ErrorBody::VersionMismatch),
+        ),
+        (ProtocolError::BadCharacteristic { id: 2, len: 3 }, ErrorBody::Two(two::ErrorBody::BadValue)),
+        (
+            ProtocolError::TooManyReadChunks { seen: 3, allowed: 2 },
+            ErrorBody::Two(two::ErrorBody::ReadChunks { most: 2 }),
+        ),
+        (
+            ProtocolError::NotEligible { chunks: 2, eligible: 1 },
+            ErrorBody::Two(two::ErrorBody::ReadChunks { most: 1 }),
+        ),
+        (ProtocolError::ReverseChunks, ErrorBody::Two(two::ErrorBody::ReadChunks { most: 0 })),
+        (
+            ProtocolError::TooManyWriteChunks { allowed: 4 },
+            ErrorBody::Two(two::ErrorBody::WriteChunks { most: 4 }),
+        ),
         (
             ProtocolError::TooManySegments { list: List::Reply, count: 17, allowed: 16 },
-            ErrorBody::Segments { most: 16 },
+            ErrorBody::Two(two::ErrorBody::Segments { most: 16 }),
         ),
-        (ProtocolError::TooManyReadSegments { allowed: 32 }, ErrorBody::Segments { most: 32 }),
+        (
+            ProtocolError::TooManyReadSegments { allowed: 32 },
+            ErrorBody::Two(two::ErrorBody::Segments { most: 32 }),
+        ),
         (
             ProtocolError::WriteChunkTooSmall { chunk: 1, len: 9, capacity: 8 },
-            ErrorBody::WriteResource { chunk: 2, needed: 9 },
+            ErrorBody::Two(two::ErrorBody::WriteResource { chunk: 2, needed: 9 }),
         ),
         (
             ProtocolError::ReplyTooLong { len: 1 << 33, inline: 1, reply_chunk: 0 },
-            ErrorBody::ReplyResource { segment: 0, needed: u32::MAX },
+            ErrorBody::Two(two::ErrorBody::ReplyResource { segment: 0, needed: u32::MAX }),
         ),
-        (ProtocolError::ExceedsMemory { len: 1 }, ErrorBody::System),
-        (ProtocolError::EarlierReadFailed { xid: 1 }, ErrorBody::System),
+        (ProtocolError::ExceedsMemory { len: 1 }, ErrorBody::Two(two::ErrorBody::System)),
+        (ProtocolError::EarlierReadFailed { xid: 1 }, ErrorBody::Two(two::ErrorBody::System)),
         (ProtocolError::XidMismatch { header: 1, payload: 2 }, ErrorBody::Chunk),
         (ProtocolError::MisplacedChunk, ErrorBody::Chunk),
     ] {
@@ -318,7 +339,7 @@ fn v2_07_s7_what_each_refusal_says() {
 #[test]
 fn what_this_document_does_not_have_is_encoded_as_an_error() {
     let update = Exchange::Update { now: vec![], clears: false };
-    for body in [Body::Done, Body::Exchange(update)] {
+    for body in [Body::Done, Body::Two(two::Body::Exchange(update))] {
         let mut out = BytesMut::new();
         V2P3.encode(&header(None, body), &mut out);
         assert_eq!(out[..], bytes(&format!("{FIXED} 00 00 00 04 00 00 00 02")));
