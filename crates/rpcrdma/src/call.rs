@@ -23,7 +23,7 @@ const REFUSAL_MAX: usize = 8;
 ///
 /// let mut arguments = Encoder::new();
 /// arguments.u32(7);
-/// Results of at most 128 bytes, plus a DDP-eligible result of up to 1 MiB.
+/// // Results of at most 128 bytes, plus a DDP-eligible result of up to 1 MiB.
 /// let call = Call::new(0x2000_0001, 1, 3).arguments(arguments.finish()).results(128).sink(Sink::Pool(1 << 20));
 /// # let _ = call;
 /// ```
