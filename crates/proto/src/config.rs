@@ -10,10 +10,10 @@ use crate::binding::Bindings;
 use crate::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::compatibility::Compatibility;
 use crate::credits::messages::SPARE_RECEIVES;
-use crate::groups::TransmissionSettings;
 use crate::limits::Limits;
 use crate::private_data::{PrivateData, announced};
 use crate::timers::Timeouts;
+use crate::two::settings::TransmissionSettings;
 use crate::versions::Versions;
 use crate::wire::two::transmission::BufferStructure;
 

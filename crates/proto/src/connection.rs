@@ -29,16 +29,15 @@ use crate::call::{Call, CallId, Refused, RefusedKind};
 use crate::characteristics::OPERATION_RECEIVES;
 use crate::characteristics::exchange::Exchanges;
 use crate::config::{Config, Side};
-use crate::continuation::Continuation;
 use crate::core::Core;
 use crate::credits::{RequesterCredits, ResponderCredits};
 use crate::event::{Answer, CloseReason, Event, ReplyToken};
-use crate::groups::Groups;
 use crate::private_data::{PrivateData, Thresholds};
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::stats::Stats;
 use crate::timers::{Moving, Told, after};
+use crate::two::assembly::Assembly;
 use crate::wire::Codec;
 
 /// The XID of the first operation on characteristics. Those of Calls begin anywhere; whichever is in use is passed over.
@@ -89,9 +88,7 @@ pub struct Connection {
     /// The conversation about characteristics, where the version has it.
     exchanges: Option<Exchanges>,
     /// A message of the peer that comes in several Sends.
-    continuation: Continuation,
-    /// A message of the peer that comes in a transmission group.
-    groups: Groups,
+    assembly: Assembly,
     /// The XID of the message before, if it was an operation that is not known here.
     unknown_operation: Option<u32>,
     /// No answer has left in a version whose thresholds hold after the first.
@@ -169,7 +166,7 @@ impl Connection {
         let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
         let config = fit_limits(config, capabilities);
         let awaits_version = side == Side::Server && config.versions.profile().is_some();
-        let groups = Groups::new(&config);
+        let assembly = Assembly::new(&config);
         let core = Core::new(config, side, codec, thresholds, peer.send_size, invalidate, capabilities);
         let mut connection = Self {
             core,
@@ -183,8 +180,7 @@ impl Connection {
             version: Version::Settled,
             announced: (thresholds, invalidate),
             exchanges: None,
-            continuation: Continuation::default(),
-            groups,
+            assembly,
             unknown_operation: None,
             first_answer_due: false,
             next_operation: FIRST_OPERATION,

@@ -9,8 +9,6 @@
 //! | [`agreement`] | what they agree on afterwards (RFC 5666 §6), and keep to |
 //! | [`planner`] | decides how a message travels; nothing else does |
 //! | [`reassembly`] | from a Read list to the chunks of a Call |
-//! | `continuation` | messages that come in several Sends |
-//! | [`groups`] | the same in transmission groups, and items placed by Sends |
 //! | `two` | Version Two, as far as it is more than another header |
 //! | [`credits`], [`receives`] | flow control: grants, and the Receives that back them |
 //! | [`connection`] | one connection: a requester and a responder on one queue pair |
@@ -38,13 +36,11 @@ mod combine;
 pub mod compatibility;
 pub mod config;
 pub mod connection;
-mod continuation;
 mod core;
 pub mod credits;
 pub mod error;
 pub mod event;
 mod gather;
-pub mod groups;
 pub mod ids;
 pub mod limits;
 pub mod planner;
@@ -78,7 +74,6 @@ pub use config::{ChunkSupport, Config, Side};
 pub use connection::Connection;
 pub use error::ProtocolError;
 pub use event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
-pub use groups::{Features, ReplyPlacement, TransmissionSettings};
 pub use ids::{IdMap, IdSet};
 pub use limits::Limits;
 pub use private_data::{PrivateData, Thresholds};
@@ -86,6 +81,7 @@ pub use rpcrdma_verbs::Pace;
 pub use session::{Action, Session, SessionEvent, SessionStats};
 pub use stats::{Messages, Stats};
 pub use timers::Timeouts;
+pub use two::settings::{Features, ReplyPlacement, TransmissionSettings};
 pub use versions::{OperationNumbers, Versions};
 pub use wire::two::Profile;
 pub use wire::two::transmission::{BufferGroup, BufferStructure, OperationBase};

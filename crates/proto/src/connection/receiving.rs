@@ -20,7 +20,7 @@ use crate::event::CloseReason;
 use crate::reads::Owner;
 use crate::requester::Received;
 use crate::responder::{AskedReply, CALL, REPLY, ReceivedCall, rpc_prefix};
-use crate::timers::after;
+use crate::two::assembly::{Broken, Fragment, Place, parts_of};
 use crate::wire::two::combined;
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, FIXED_LEN, Fixed, Header, two};
 
@@ -240,9 +240,9 @@ impl Connection {
             Err(error) => {
                 let two = self.core.codec.rules().two;
                 let is_part = two.is_some_and(|two| two.profile.is_part(fixed.procedure));
-                self.continuation.broken(fixed.xid, is_part);
+                self.assembly.undecoded_part(fixed.xid, !is_part);
                 if matches!(error, ProtocolError::RoundTrips(_)) {
-                    self.groups.undecoded(fixed.xid, &self.core.config.limits);
+                    self.assembly.undecoded_group(fixed.xid);
                 }
                 let taken = self.taken_undecoded(&error, fixed, &message);
                 return self.fault(now, error, taken, Some(fixed));
@@ -259,10 +259,13 @@ impl Connection {
             };
         }
         let len = message.len();
-        let is_part = matches!(header.body, Body::Two(two::Body::Middle { .. }));
-        if (is_part || matches!(header.body, Body::Message(_)))
-            && self.continuation.passes_over(fixed.xid, header.direction.unwrap_or_default(), !is_part)
-        {
+        let id = (fixed.xid, header.direction.unwrap_or_default());
+        let part = match header.body {
+            Body::Two(two::Body::Middle { remaining }) => Some(Place::Middle { remaining }),
+            Body::Message(_) => Some(Place::Last),
+            _ => None,
+        };
+        if part.is_some_and(|part| self.assembly.passes_over(id, &part)) {
             return;
         }
         // Not an ERR_VERS, and nothing from before the version was changed.
@@ -277,20 +280,17 @@ impl Connection {
         let mut continued = false;
         let (lists, payload, padded) = match header.body {
             Body::Message(lists) => {
-                let part = message.slice(header_len..);
-                match self.continuation.last(part) {
-                    Ok((payload, parts)) => {
-                        continued = parts > 0;
-                        if continued {
-                            let header =
-                                self.core.codec.rules().two.and_then(|two| two.part_header).unwrap_or(0);
-                            len = header_len + payload.len() + parts * header;
-                            let copied = CopyCount { inline: payload.len(), payload: 0 };
-                            self.core.stats.copied(copied);
-                        }
-                        (lists, Some(payload), None)
+                let fragment = Fragment { id, message, header: header_len, place: Place::Last };
+                match self.assembly.take(now, fragment) {
+                    Ok(Some(assembled)) => {
+                        continued = assembled.sends > 1;
+                        len = assembled.len;
+                        self.core.stats.copied(assembled.copied);
+                        (lists, Some(assembled.payload), None)
                     }
-                    Err(error) => {
+                    // The last part completes its message.
+                    Ok(None) => return,
+                    Err(Broken { error, .. }) => {
                         let taken = header.direction.map_or(self.usually(), Taken::from);
                         return self.fault(now, error, taken, Some(fixed));
                     }
@@ -312,8 +312,8 @@ impl Connection {
                 return self.core.note_grant(&self.requester.credits);
             }
             Body::Two(two::Body::Middle { remaining }) => {
-                let part = message.slice(header_len..);
-                return self.handle_part(now, fixed, header.direction.unwrap_or_default(), part, remaining);
+                let place = Place::Middle { remaining };
+                return self.handle_part(now, fixed, Fragment { id, message, header: header_len, place });
             }
             // Taken apart above.
             Body::Two(two::Body::Combined(_)) => return,
@@ -401,38 +401,36 @@ impl Connection {
     fn interrupted(&mut self, header: &Header, fixed: Fixed) -> Option<(ProtocolError, Taken)> {
         let said = header.direction.unwrap_or_default();
         let expected = self.exchanges.as_ref().and_then(Exchanges::expects);
+        let id = (fixed.xid, said);
+        let open = self.assembly.parts();
+        let due = open.map(|(_, direction)| parts_of(direction));
         let expected = match &header.body {
             // What raises a limit or says that something failed is no part of anything.
             Body::Two(two::Body::Grant) | Body::Error(_) => return None,
-            Body::Two(two::Body::Exchange(_)) => self.continuation.expects(),
-            Body::Two(two::Body::Middle { .. }) | Body::Message(_)
-                if self.continuation.is_of(fixed.xid, said) =>
-            {
-                None
-            }
-            _ => self.continuation.expects().or(expected),
+            Body::Two(two::Body::Exchange(_)) => due,
+            Body::Two(two::Body::Middle { .. }) | Body::Message(_) if open == Some(id) => None,
+            _ => due.or(expected),
         }?;
         match header.body {
-            Body::Two(two::Body::Middle { .. }) => self.continuation.give_up(fixed.xid, said),
+            Body::Two(two::Body::Middle { .. }) => self.assembly.give_up_parts(id),
             // Whole, and of the XID whose parts came so far: the peer does not go on with them.
-            _ => self.continuation.end(fixed.xid, said),
+            _ => self.assembly.end_parts(id),
         }
         let taken = header.direction.map_or(self.usually(), Taken::from);
         Some((ProtocolError::Interrupted { procedure: fixed.procedure, expected }, taken))
     }
 
     /// Takes a part of a message, which is not the last.
-    fn handle_part(&mut self, now: Instant, fixed: Fixed, said: Direction, part: Bytes, remaining: u32) {
-        let (id, taken) = ((fixed.xid, said), Taken::from(said));
+    fn handle_part(&mut self, now: Instant, fixed: Fixed, fragment: Fragment) {
+        let taken = Taken::from(fragment.id.1);
         let checked = if taken == Taken::AsReply && !self.requester.awaits(fixed.xid) {
-            self.continuation.give_up(fixed.xid, said);
+            self.assembly.give_up_parts(fragment.id);
             Err(ProtocolError::UnknownXid { xid: fixed.xid })
         } else {
-            let deadline = after(now, self.core.config.timeouts.continuation);
-            self.continuation.part(id, part, remaining, &self.core.config.limits, deadline)
+            self.assembly.take(now, fragment).map_err(|broken| broken.error)
         };
         match checked {
-            Ok(()) => self.core.stats.parts_received += 1,
+            Ok(_) => self.core.stats.parts_received += 1,
             Err(error) => self.fault(now, error, taken, Some(fixed)),
         }
     }

@@ -8,15 +8,13 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma_xdr::CopyCount;
 
 use super::Connection;
 use super::receiving::Arrived;
 use crate::error::{ProtocolError, Taken};
-use crate::groups::{Lead, MessageId, Whole};
 use crate::limits::Limits;
 use crate::responder::AskedReply;
-use crate::timers::after;
+use crate::two::assembly::{Assembled, Broken, Fragment, Lead, MessageId, Place};
 use crate::wire::two::transmission::{
     ErrorReport, Location, Operation, OperationBase, OperationType, PlacedItem, ReportedError, ResponseSet,
     TransmissionId, TransmitRequest, TransmitResponse,
@@ -42,7 +40,7 @@ impl Connection {
 
     /// If a group has begun that this message is no part of, that is the end of it (rtrext-02 §4.2).
     pub(super) fn interrupt_group(&mut self, now: Instant, header: &Header, fixed: Fixed) {
-        let Some(((xid, direction), _)) = self.groups.open() else { return };
+        let Some(((xid, direction), _)) = self.assembly.group() else { return };
         let base = self.operation_base();
         let due = OperationType::Continuation.number(base);
         let said = header.direction.unwrap_or_default();
@@ -69,7 +67,9 @@ impl Connection {
             _ => (0, ReportedError::HeaderType { expected: RDMA2_OPTIONAL, seen: fixed.procedure }),
         };
         let by = TransmissionId { xid: fixed.xid, direction: said, number };
-        let Some((id, transmissions, report)) = self.groups.interrupt(by, error) else { return };
+        let Some((id, transmissions)) = self.assembly.give_up_group() else { return };
+        let lead = TransmissionId { xid, direction, number: 0 };
+        let report = ErrorReport { bad: by, lead: Some(lead), error };
         self.core.stats.fault(&ProtocolError::Group(report));
         tracing::debug!(side = %self.core.side, error = %ProtocolError::Group(report), "group interrupted");
         match id {
@@ -106,8 +106,8 @@ impl Connection {
 
     /// Whether a transmission is of what was given up. It has used a Receive all the same: the peer needs a credit for it, which is
     /// free at once.
-    fn passes_over(&mut self, now: Instant, id: MessageId, number: u32) -> bool {
-        let passes = self.groups.passes_over(id, number);
+    fn passes_over(&mut self, now: Instant, id: MessageId, place: &Place) -> bool {
+        let passes = self.assembly.passes_over(id, place);
         if passes && id.1 == Direction::Call && self.admit_part(now, None) {
             self.give_back(1);
         }
@@ -116,7 +116,7 @@ impl Connection {
 
     /// If a group has begun, a message that does not decode is the end of it; whether it has its XID.
     pub(super) fn break_group(&mut self, now: Instant, fixed: Fixed) -> bool {
-        let Some(((xid, direction), transmissions)) = self.groups.broken() else { return false };
+        let Some(((xid, direction), transmissions)) = self.assembly.give_up_group() else { return false };
         let number = u32::try_from(transmissions).unwrap_or(u32::MAX);
         let report = ErrorReport {
             bad: TransmissionId { xid: fixed.xid, direction, number },
@@ -137,65 +137,54 @@ impl Connection {
         now: Instant,
         fixed: Fixed,
         (said, operation): (Direction, Operation),
-        (message, header_len): (Bytes, usize),
+        (message, header): (Bytes, usize),
     ) {
         let taken = Taken::from(said);
-        let number = operation.kind().number(self.operation_base());
-        let settings = &self.core.config.transmissions;
-        let refused = matches!(operation, Operation::Request(_)) && !settings.takes_calls;
-        if !self.takes_groups() || refused {
-            // Once is enough.
-            if let Operation::Continuation(continuation) = &operation
-                && self.passes_over(now, (fixed.xid, said), continuation.number)
-            {
-                return;
-            }
-            if let Operation::Request(TransmitRequest { count, .. }) = &operation {
-                self.groups.refused((fixed.xid, said), *count, &self.core.config.limits);
-            }
-            return self.fault(
-                now,
-                ProtocolError::UnknownOperation { operation: number },
-                taken,
-                Some(fixed),
-            );
-        }
+        let operation_number = operation.kind().number(self.operation_base());
         let id = (fixed.xid, said);
-        let begun = self.groups.open().map_or(0, |(_, transmissions)| transmissions);
-        let checked = match operation {
-            Operation::Request(request) => {
-                self.begin(now, fixed, said, Lead::Request(request), (message, header_len))
-            }
-            Operation::Response(response) => {
-                self.begin(now, fixed, said, Lead::Response(response), (message, header_len))
-            }
-            Operation::Continuation(continuation) if begun > 0 => {
-                self.groups.go_on(continuation, (message, header_len))
-            }
-            Operation::Continuation(continuation) => {
-                if self.passes_over(now, id, continuation.number) {
-                    return;
-                }
-                let bad = TransmissionId { xid: fixed.xid, direction: said, number: continuation.number };
-                Err(ProtocolError::Group(ErrorReport { bad, lead: None, error: ReportedError::Continuation }))
-            }
-            Operation::Report(_) => Ok(None),
+        let place = match operation {
+            Operation::Request(request) => Place::Lead(Lead::Request(request)),
+            Operation::Response(response) => Place::Lead(Lead::Response(response)),
+            Operation::Continuation(later) => Place::Later(later),
+            // Decoded as an error.
+            Operation::Report(_) => return,
         };
-        match checked {
+        if self.assembly.group().is_none() && self.passes_over(now, id, &place) {
+            return;
+        }
+        let settings = &self.core.config.transmissions;
+        let refused = matches!(place, Place::Lead(Lead::Request(_))) && !settings.takes_calls;
+        if !self.takes_groups() || refused {
+            if let Place::Lead(Lead::Request(TransmitRequest { count, .. })) = &place {
+                self.assembly.refuse_group(id, *count);
+            }
+            let error = ProtocolError::UnknownOperation { operation: operation_number };
+            return self.fault(now, error, taken, Some(fixed));
+        }
+        let checked = match &place {
+            Place::Lead(lead) => self.may_begin(id, lead),
+            _ => Ok(()),
+        };
+        let fragment = Fragment { id, message, header, place };
+        let assembled = match checked {
+            Ok(()) => self.assembly.take(now, fragment),
+            Err(error) => Err(Broken { error, sends: 0 }),
+        };
+        match assembled {
             Ok(None) => {
                 if taken == Taken::AsCall {
                     self.admit_part(now, Some(fixed.credit));
                 }
             }
-            Ok(Some(whole)) => {
+            Ok(Some(assembled)) => {
                 if taken == Taken::AsCall {
-                    self.give_back(whole.transmissions.saturating_sub(1));
+                    self.give_back(assembled.sends.saturating_sub(1));
                 }
-                self.take_whole(now, fixed, header_len, whole);
+                self.take_assembled(now, fixed, header, assembled);
             }
-            Err(error) => {
+            Err(Broken { error, sends }) => {
                 if taken == Taken::AsCall {
-                    self.give_back(begun);
+                    self.give_back(sends);
                 } else if let Some(report) = error.report() {
                     self.requester.report(fixed.xid, report);
                 }
@@ -204,24 +193,17 @@ impl Connection {
         }
     }
 
-    fn begin(
-        &mut self,
-        now: Instant,
-        fixed: Fixed,
-        said: Direction,
-        lead: Lead,
-        message: (Bytes, usize),
-    ) -> Result<Option<Whole>, ProtocolError> {
+    /// Checks whether a group may begin so; another one with this id is forgotten.
+    fn may_begin(&mut self, id: MessageId, lead: &Lead) -> Result<(), ProtocolError> {
         // version-two-01 §4.2.2
-        if lead.direction() != said {
-            return Err(ProtocolError::DirectionMismatch { header: said });
+        if lead.direction() != id.1 {
+            return Err(ProtocolError::DirectionMismatch { header: id.1 });
         }
-        if let Lead::Response(response) = &lead {
-            self.requester.expects(fixed.xid, response)?;
+        if let Lead::Response(response) = lead {
+            self.requester.expects(id.0, response)?;
         }
-        self.groups.begins_anew((fixed.xid, said));
-        let deadline = after(now, self.core.config.timeouts.continuation);
-        self.groups.begin(fixed.xid, lead, message, &self.core.config.limits, deadline)
+        self.assembly.begins_anew(id);
+        Ok(())
     }
 
     /// Credits of transmissions whose message has one still.
@@ -229,10 +211,11 @@ impl Connection {
         self.responder.credits.give_back(u32::try_from(transmissions).unwrap_or(u32::MAX));
     }
 
-    fn take_whole(&mut self, now: Instant, fixed: Fixed, header_len: usize, whole: Whole) {
-        let Whole { lead, payload, items, transmissions, len, joined: (inline, placed) } = whole;
-        self.core.stats.copied(CopyCount { inline, payload: placed });
-        let continued = transmissions > 1;
+    fn take_assembled(&mut self, now: Instant, fixed: Fixed, header_len: usize, assembled: Assembled) {
+        let Assembled { lead, payload, items, sends, len, copied } = assembled;
+        self.core.stats.copied(copied);
+        let continued = sends > 1;
+        let Some(lead) = lead else { return };
         match lead {
             Lead::Request(TransmitRequest { placed, response, response_buffers, .. }) => {
                 if let Err(error) = within_limits(&placed, &response, &self.core.config.limits) {

@@ -44,8 +44,7 @@ impl Connection {
             let in_flight = in_flight.saturating_sub(self.responder.credits.overdrawn());
             let owed = self.responder.receives_owed().saturating_add(in_flight);
             let domain = qp.domain();
-            self.continuation.use_domain(domain);
-            self.groups.use_domain(domain);
+            self.assembly.use_domain(domain);
             self.core.keep_receives(self.responder.credits.highest(), domain);
             self.core.receives.decide_anew();
             let missing = self.core.post_receives(owed, domain);
@@ -74,9 +73,9 @@ impl Connection {
                 continue;
             }
             if !progress {
-                if self.continuation.has_begun() {
+                if self.assembly.has_begun() {
                     let goes_on = self.core.messages.as_ref().is_none_or(|credits| credits.outstanding() > 0);
-                    self.continuation.time(goes_on, now, &self.core.config.timeouts);
+                    self.assembly.time(goes_on, now);
                 }
                 // Nothing more is ready, so nothing waits for more.
                 if !self.core.send_combined() && self.core.is_idle() {
@@ -130,12 +129,8 @@ impl Connection {
         self.core.handle_read_timeout(now);
         self.requester.handle_timeout(&mut self.core, now);
         self.responder.handle_timeout(&mut self.core, now);
-        if let Some(what) = self.continuation.handle_timeout(now) {
+        if let Some(what) = self.assembly.handle_timeout(now) {
             self.core.fail(CloseReason::Timeout(what));
-        }
-        if self.groups.poll_timeout().is_some_and(|deadline| deadline <= now) {
-            self.groups.clear();
-            self.core.fail(CloseReason::Timeout("the rest of a transmission group"));
         }
         self.core.handle_sending_timeout(now);
         let timeouts = &self.core.config.timeouts;
@@ -165,8 +160,7 @@ impl Connection {
             State::Aborting | State::Closed => None,
         };
         let halves = earlier(self.requester.poll_timeout(), self.responder.poll_timeout());
-        let parts = earlier(self.continuation.poll_timeout(), self.groups.poll_timeout());
-        let parts = parts.filter(|_| self.state == State::Open);
+        let parts = self.assembly.poll_timeout().filter(|_| self.state == State::Open);
         earlier(earlier(state, parts), earlier(halves, self.core.reads.poll_timeout()))
     }
 
@@ -204,8 +198,7 @@ impl Connection {
         self.state = State::Closed;
         self.responder.handle_disconnected(&reason, self.core.reads.sole());
         self.core.reads.clear();
-        self.continuation.clear();
-        self.groups.clear();
+        self.assembly.clear();
         let reason = self.core.failure.take().unwrap_or(CloseReason::Link(reason));
         self.core.withdraw();
         self.requester.handle_disconnected(&mut self.core, &reason);

@@ -12,9 +12,9 @@ use super::{
     locate, take_out, wide,
 };
 use crate::error::ProtocolError;
-use crate::groups::ReplyPlacement;
 use crate::limits::Limits;
 use crate::two::arrange::{Arrangement, Bounds, Headed, Targets, arrange, longest_send};
+use crate::two::settings::ReplyPlacement;
 use crate::wire::two::transmission::{
     Location, Operation, PlacedItem, ResponseDirection, ResponseLocation, ResponseSet, TransmitContinuation,
     TransmitRequest, TransmitResponse,

@@ -9,8 +9,8 @@ use super::{Answered, Requester, Stage, Written};
 use crate::call::{Form, Invalidations, Travelled};
 use crate::core::Core;
 use crate::error::ProtocolError;
-use crate::groups::Lead;
 use crate::reads::Pulled;
+use crate::two::assembly::Lead;
 use crate::wire::two::transmission::{
     ErrorReport, Location, Outcome, PlacedItem, ReportedError, ResponseDirection, TransmissionId,
     TransmitResponse,

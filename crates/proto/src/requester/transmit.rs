@@ -15,8 +15,8 @@ use crate::characteristics::ReverseSupport;
 use crate::config::Side;
 use crate::core::{Allowance, Core, Origin, allocate_together, segment};
 use crate::event::{CloseReason, Event};
-use crate::groups::ReplyPlacement;
 use crate::planner::{CallGroups, CallInput, CallPlan, ChunkRules, Refusal, Route, plan_call};
+use crate::two::settings::ReplyPlacement;
 use crate::wire::two::transmission::{Location, Operation, ResponseDirection, ResponseLocation};
 use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk, two};
 

@@ -1,16 +1,16 @@
-//! Divides a message among Sends: for the parts of version-two-07 §6.6.2, and for transmission groups (rtrext-02 §4, §6.2, §7.2,
-//! §7.3).
+//! Divides a message among Sends: for the parts of version-two-07 §6.6.2, and for transmission groups (rtrext-02 §4,
+//! §6.2, §7.2, §7.3).
 //!
-//! In both, one Send has the header of the message, and the others have a short one. [`arrange`] fills the Send with that header
-//! first. The others fill up in order, and the last of them takes the rest. Parts have the header in their last Send, groups in
-//! the first one.
+//! In both, one Send has the header of the message, and the others have a short one. [`arrange`] fills the Send with that
+//! header first. The others fill up in order, and the last of them takes the rest. Parts have the header in their last
+//! Send, groups in the first one.
 //!
-//! In a group, items can be placed in the Receives of the other side, which says how these are structured. [`Targets`] are the
+//! In a group, items can be placed in the Receives of the other side, which announces their structure. [`Targets`] are the
 //! segments of that structure for items. An item begins where such a segment begins, behind all of the Payload stream.
 //!
-//! An [`Arrangement`] owns no buffer of its own: items are shared. All Sends of an arrangement are posted at once, so that nothing
-//! comes between them, and only when the peer takes that many. *On error*: [`arrange`] returns `None` for a message that does not
-//! fit.
+//! An [`Arrangement`] owns no buffer of its own: items are shared. All Sends of an arrangement are posted at once, so
+//! that nothing comes between them, and only when the peer takes that many. *On error*: [`arrange`] returns `None` for a
+//! message that does not fit.
 
 use std::ops::Range;
 
@@ -50,8 +50,8 @@ impl Targets {
         (!segments.is_empty()).then_some(Self { segments, total })
     }
 
-    /// Bytes of the longest Send: a threshold, or as much as the segments go up to. How long Sends are is the sender's choice, and who
-    /// has such segments wants them to be used.
+    /// Bytes of the longest Send: a threshold, or as much as the segments go up to. How long Sends are is the sender's
+    /// choice, and who has such segments wants them to be used.
     pub(crate) fn longest_send(&self, threshold: usize) -> usize {
         threshold.max(self.total)
     }
@@ -74,7 +74,8 @@ impl Targets {
     }
 }
 
-/// Returns the bytes of the longest Send of a group, where `threshold` bounds other messages. The peer's segments may go up to more.
+/// Returns the bytes of the longest Send of a group, where `threshold` bounds other messages. The peer's segments may go
+/// up to more.
 pub(crate) fn longest_send(targets: Option<&Targets>, threshold: usize) -> usize {
     targets.map_or(threshold, |targets| targets.longest_send(threshold))
 }
@@ -151,8 +152,8 @@ impl Bounds<'_> {
         Some(room - room % UNIT)
     }
 
-    /// Returns the bytes of the longest message without items that [`arrange`] divides, if the header of the message has so many;
-    /// `None` if no header fits.
+    /// Returns the bytes of the longest message without items that [`arrange`] divides, if the header of the message has
+    /// so many; `None` if no header fits.
     pub(crate) fn capacity(&self, header: usize) -> Option<usize> {
         let further = self.payload_behind(self.further_header)?.saturating_mul(self.most.saturating_sub(1));
         Some(further.saturating_add(self.payload_behind(header)?))
@@ -160,8 +161,8 @@ impl Bounds<'_> {
 }
 
 impl Arrangement {
-    /// Returns the group with this first operation and these items. Fills in the number of Sends, and the bytes of the Payload
-    /// stream in the first.
+    /// Returns the group with this first operation and these items. Fills in the number of Sends, and the bytes of the
+    /// Payload stream in the first.
     pub(crate) fn with_lead(mut self, mut lead: Operation, items: Vec<Bytes>) -> Self {
         let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
         if let Operation::Request(TransmitRequest { count, payload_len, .. })
@@ -230,8 +231,8 @@ fn put_nothing(mut len: usize, out: &mut Stream) {
     }
 }
 
-/// Divides a message of `payload` bytes and items of these lengths, none of them without bytes. `header` says how long the header
-/// of the message is if items lie in so many segments each. `None` if that takes more Sends than there may be.
+/// Divides a message of `payload` bytes and items of these lengths, none of them without bytes. `header` says how long
+/// the header of the message is if items lie in so many segments each. `None` if that takes more Sends than there may be.
 pub(crate) fn arrange(
     bounds: &Bounds<'_>,
     payload: usize,

@@ -3,7 +3,11 @@
 //! | module | mechanism |
 //! | --- | --- |
 //! | `arrange` | divides a message of ours among Sends |
+//! | `assembly` | joins a message of the peer that comes in several Sends |
+//! | `settings` | settings for transmission groups |
 //!
 //! No buffer is owned here. *On error*: see each module.
 
 pub(crate) mod arrange;
+pub(crate) mod assembly;
+pub(crate) mod settings;

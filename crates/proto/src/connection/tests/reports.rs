@@ -7,8 +7,8 @@ use rpcrdma_verbs::{Buffer, QueuePair, SendRequest, WorkRequest, WrId};
 use rpcrdma_xdr::Stream;
 
 use super::version_two::{EXCHANGING, header_of, last, message_of, operate, raw};
-use crate::groups::TransmissionSettings;
 use crate::testing::*;
+use crate::two::settings::TransmissionSettings;
 use crate::wire::two::transmission::{
     BufferGroup, BufferStructure, ErrorReport, Location, Operation, PlacedItem, Property, ReportedError,
     ResponseDirection, ResponseLocation, ResponseSet, SUPPORT_CONTINUATION, SUPPORT_REQUEST,

@@ -4,8 +4,8 @@ use rpcrdma_sim::FabricConfig;
 
 use super::reports::{bare, bodies, call, narrow, plain};
 use super::version_two::{EXCHANGING, raw};
-use crate::groups::TransmissionSettings;
 use crate::testing::*;
+use crate::two::settings::TransmissionSettings;
 use crate::wire::Body;
 use crate::wire::two::transmission::{BufferGroup, BufferStructure, Operation, TARGETABLE, TransmitRequest};
 use crate::wire::two::{self, Profile};

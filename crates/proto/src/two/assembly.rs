@@ -1,0 +1,424 @@
+//! Messages that come in several Sends: parts (version-two-07 §6.6.2) and transmission groups (rtrext-02 §4, §6, §7).
+//!
+//! [`Assembly`] holds the message that has begun, one at a time, and takes its [`Fragment`]s in their order. Their number
+//! and the length of the message are bounded ([`Limits`](crate::Limits)). The rest of a message has a timer (rule I6),
+//! and another one while the peer has no credit to go on.
+//!
+//! *Memory.* The Payload stream of several Sends is joined in memory of the connection's domain. The first part says how
+//! long all of it is, so parts move there as they come, and their Receives are free again. While the domain has no
+//! memory, parts stay in the Receives that they came in, which are counted already. A group stays in its Receives until
+//! the last of them is there, as items lie in them. Without memory in the end a Call is refused. A reply is joined all
+//! the same: there is nobody to ask again.
+//!
+//! *On error* the message is given up, its memory goes back, and the connection decides about the error. The rest of that
+//! message is passed over without another word. `parts` and `groups` hold what the two documents say of a fragment, and
+//! of one that breaks the rules.
+
+mod groups;
+mod parts;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use rpcrdma_verbs::{Buffer, ProtectionDomain};
+use rpcrdma_xdr::{CopyCount, ReadChunk};
+
+pub(crate) use self::groups::Lead;
+use self::groups::Transmission;
+pub(crate) use self::parts::parts_of;
+use crate::config::Config;
+use crate::error::ProtocolError;
+use crate::timers::after;
+use crate::two::arrange::Targets;
+use crate::wire::Direction;
+use crate::wire::two::transmission::TransmitContinuation;
+
+/// Messages that were given up and whose end has not come; older ones are forgotten.
+const GIVEN_UP: usize = 16;
+
+/// XID and direction of a message.
+pub(crate) type MessageId = (u32, Direction);
+
+/// The contents of one Send of a message.
+#[derive(Debug)]
+pub(crate) struct Fragment {
+    pub(crate) id: MessageId,
+    /// All of the Send.
+    pub(crate) message: Bytes,
+    /// Bytes of its header.
+    pub(crate) header: usize,
+    pub(crate) place: Place,
+}
+
+/// The place of a fragment in its message, as its header says it.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// A part with others behind it, of this many bytes together.
+    Middle { remaining: u32 },
+    /// The last part, or all of a message.
+    Last,
+    /// The first transmission of a group.
+    Lead(Lead),
+    /// A later one.
+    Later(TransmitContinuation),
+}
+
+/// A message of which all fragments have come.
+#[derive(Debug, Default)]
+pub(crate) struct Assembled {
+    /// The first transmission, of a group.
+    pub(crate) lead: Option<Lead>,
+    /// The Payload stream.
+    pub(crate) payload: Bytes,
+    /// Items that were placed in our Receives, each with its displacement in the virtual stream.
+    pub(crate) items: Vec<ReadChunk>,
+    /// Sends that the message came in.
+    pub(crate) sends: usize,
+    /// Bytes of all of them.
+    pub(crate) len: usize,
+    /// Bytes that were joined: of the Payload stream, and of items.
+    pub(crate) copied: CopyCount,
+}
+
+/// A message is given up for an error.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Broken {
+    pub(crate) error: ProtocolError,
+    /// Sends of the message that had come before.
+    pub(crate) sends: usize,
+}
+
+/// The assembly of the peer's messages.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    config: Arc<Config>,
+    /// The segments for items in our Receives, if they have some.
+    targets: Option<Targets>,
+    open: Option<Open>,
+    given_up: VecDeque<GivenUp>,
+    /// The source of memory for joined messages.
+    domain: Option<ProtectionDomain>,
+}
+
+/// The message that has begun.
+#[derive(Debug)]
+struct Open {
+    id: MessageId,
+    notation: Notation,
+    /// Sends that have come.
+    sends: usize,
+    /// Bytes of all of them.
+    len: usize,
+    payload: Pieces,
+    deadline: Instant,
+    /// Whether the peer has a credit to go on; without one the time is ours.
+    goes_on: bool,
+}
+
+/// The notation of a message that has begun.
+#[derive(Debug)]
+enum Notation {
+    /// Parts; this many bytes are to come.
+    Parts { remaining: usize },
+    /// A group, with the transmissions that have come.
+    Group { lead: Lead, transmissions: Vec<Transmission> },
+}
+
+/// A message that was given up.
+#[derive(Debug)]
+struct GivenUp {
+    id: MessageId,
+    rest: Rest,
+}
+
+/// Fragments that can still come of a message that was given up.
+#[derive(Debug, PartialEq, Eq)]
+enum Rest {
+    /// Parts, up to the last one.
+    Parts,
+    /// Transmissions with these numbers, each once.
+    Transmissions(Range<u32>),
+}
+
+/// A fragment that breaks the rules, and what is passed over after it.
+#[derive(Debug)]
+struct Refused {
+    error: ProtocolError,
+    rest: Option<Rest>,
+}
+
+impl Assembly {
+    pub(crate) fn new(config: &Arc<Config>) -> Self {
+        Self {
+            config: Arc::clone(config),
+            targets: config.structure().and_then(Targets::of),
+            open: None,
+            given_up: VecDeque::new(),
+            domain: None,
+        }
+    }
+
+    /// Sets the connection's memory, as soon as it is known.
+    pub(crate) fn use_domain(&mut self, domain: &ProtectionDomain) {
+        self.domain.get_or_insert_with(|| domain.clone());
+    }
+
+    /// Takes a fragment of the message that has begun, or the first of another; returns the message if that was all of it.
+    ///
+    /// # Errors
+    /// [`Broken`]: the message is given up.
+    pub(crate) fn take(&mut self, now: Instant, fragment: Fragment) -> Result<Option<Assembled>, Broken> {
+        let sends = self.open.as_ref().map_or(0, |open| open.sends);
+        self.add(now, fragment).map_err(|error| Broken { error, sends })
+    }
+
+    fn add(&mut self, now: Instant, fragment: Fragment) -> Result<Option<Assembled>, ProtocolError> {
+        let Fragment { id, message, header, place } = fragment;
+        let (limits, open) = (&self.config.limits, self.open.as_ref());
+        let behind = message.len().saturating_sub(header);
+        let checked = match &place {
+            Place::Last if open.is_none() => {
+                let (payload, len) = (message.slice(header..), message.len());
+                return Ok(Some(Assembled { payload, sends: 1, len, ..Assembled::default() }));
+            }
+            Place::Middle { remaining } => {
+                parts::check(open, behind, *remaining, limits).map(|()| header..message.len())
+            }
+            Place::Last => parts::check_last(open, behind).map(|()| header..message.len()),
+            Place::Lead(lead) => groups::check_lead(id.0, lead, (&message, header), limits),
+            Place::Later(later) => {
+                let base = self.config.versions.operations();
+                groups::check_later((id, open), later, (&message, header), (base, limits))
+            }
+        };
+        let payload = match checked {
+            Ok(payload) => payload,
+            Err(Refused { error, rest }) => {
+                self.open = None;
+                if let Some(rest) = rest {
+                    self.give_up(id, rest);
+                }
+                return Err(error);
+            }
+        };
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => Open {
+                id,
+                notation: Notation::Parts { remaining: 0 },
+                sends: 0,
+                len: 0,
+                payload: Pieces::default(),
+                deadline: after(now, self.config.timeouts.continuation),
+                goes_on: true,
+            },
+        };
+        open.sends += 1;
+        open.len += message.len();
+        open.payload.push(message.slice(payload.clone()));
+        if open.takes_last(place, Transmission { message, payload }) {
+            return self.finish(open).map(Some);
+        }
+        if let Notation::Parts { remaining } = open.notation {
+            open.payload.gather(remaining, self.domain.as_ref());
+        }
+        self.open = Some(open);
+        Ok(None)
+    }
+
+    /// Joins the message, all of which has come.
+    fn finish(&self, open: Open) -> Result<Assembled, ProtocolError> {
+        let Open { id, notation, sends, len, payload, .. } = open;
+        let total = payload.len;
+        let joined = payload.join(self.domain.as_ref(), id.1);
+        let (lead, transmissions) = match notation {
+            Notation::Parts { .. } => {
+                let (payload, inline) = joined.ok_or(ProtocolError::ContinuationMemory { len: total })?;
+                let copied = CopyCount { inline, payload: 0 };
+                return Ok(Assembled { payload, sends, len, copied, ..Assembled::default() });
+            }
+            Notation::Group { lead, transmissions } => (lead, transmissions),
+        };
+        let (payload, inline) = joined.ok_or_else(|| groups::no_memory(id, total))?;
+        let (items, copied) = self.items(id, &lead, &transmissions, payload.len())?;
+        let copied = CopyCount { inline, payload: copied };
+        Ok(Assembled { lead: Some(lead), payload, items, sends, len, copied })
+    }
+
+    /// Returns whether a fragment belongs to a message that was given up: parts do up to the last one, transmissions once
+    /// each, in their order.
+    pub(crate) fn passes_over(&mut self, id: MessageId, place: &Place) -> bool {
+        let belongs = |given_up: &GivenUp| {
+            given_up.id == id
+                && match (place, &given_up.rest) {
+                    (Place::Middle { .. } | Place::Last, Rest::Parts) => true,
+                    (Place::Later(later), Rest::Transmissions(numbers)) => numbers.contains(&later.number),
+                    _ => false,
+                }
+        };
+        let Some(index) = self.given_up.iter().position(belongs) else { return false };
+        let ended = match (place, self.given_up.get_mut(index).map(|given_up| &mut given_up.rest)) {
+            (Place::Later(later), Some(Rest::Transmissions(numbers))) => {
+                numbers.start = later.number.saturating_add(1);
+                numbers.start >= numbers.end
+            }
+            (place, _) => matches!(place, Place::Last),
+        };
+        if ended {
+            self.given_up.remove(index);
+        }
+        true
+    }
+
+    /// Takes nothing more of a message, of which this can still come.
+    fn give_up(&mut self, id: MessageId, rest: Rest) {
+        self.begins_anew(id);
+        if matches!(&rest, Rest::Transmissions(numbers) if numbers.is_empty()) {
+            return;
+        }
+        self.given_up.push_back(GivenUp { id, rest });
+        if self.given_up.len() > GIVEN_UP {
+            self.given_up.pop_front();
+        }
+    }
+
+    /// Forgets an earlier message with this id, of which nothing comes any more.
+    pub(crate) fn begins_anew(&mut self, id: MessageId) {
+        self.given_up.retain(|given_up| given_up.id != id);
+    }
+
+    /// Returns whether a message has begun.
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// The peer can go on, or has no credit for it. Then the wait is for memory for a Receive, and the time for the rest
+    /// begins with that Receive.
+    pub(crate) fn time(&mut self, goes_on: bool, now: Instant) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.goes_on != goes_on) {
+            let timeouts = &self.config.timeouts;
+            open.goes_on = goes_on;
+            open.deadline = after(now, if goes_on { timeouts.continuation } else { timeouts.memory });
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.open.as_ref().map(|open| open.deadline)
+    }
+
+    /// Gives the message up if its time is over; returns what did not come.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<&'static str> {
+        let open = self.open.take_if(|open| open.deadline <= now)?;
+        Some(match (open.notation, open.goes_on) {
+            (Notation::Group { .. }, _) => "the rest of a transmission group",
+            (Notation::Parts { .. }, true) => "the rest of a continued message",
+            (Notation::Parts { .. }, false) => "memory for the rest of a continued message",
+        })
+    }
+
+    /// Forgets all messages: the connection is over.
+    pub(crate) fn clear(&mut self) {
+        self.open = None;
+        self.given_up.clear();
+        self.domain = None;
+    }
+}
+
+impl Open {
+    /// Notes the place of a fragment that was checked; returns whether it was the last one.
+    fn takes_last(&mut self, place: Place, transmission: Transmission) -> bool {
+        match place {
+            Place::Middle { remaining } => {
+                self.notation = Notation::Parts { remaining: wide(remaining) };
+                false
+            }
+            Place::Last => true,
+            Place::Lead(lead) => {
+                self.notation = Notation::Group { lead, transmissions: vec![transmission] };
+                self.is_complete()
+            }
+            Place::Later(_) => {
+                if let Notation::Group { transmissions, .. } = &mut self.notation {
+                    transmissions.push(transmission);
+                }
+                self.is_complete()
+            }
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        matches!(&self.notation, Notation::Group { lead, .. } if wide(lead.count()) == self.sends)
+    }
+}
+
+/// Pieces that become one run of bytes. Nothing else here copies.
+#[derive(Debug, Default)]
+struct Pieces {
+    /// Those that are not in `memory` yet.
+    waiting: Vec<Bytes>,
+    /// Memory for all of them.
+    memory: Option<Buffer>,
+    /// Bytes of all pieces.
+    len: usize,
+}
+
+impl Pieces {
+    fn push(&mut self, piece: Bytes) {
+        self.len += piece.len();
+        self.waiting.push(piece);
+    }
+
+    /// Moves the pieces to memory for all of them and `more` bytes, if there is some or can be had.
+    fn gather(&mut self, more: usize, domain: Option<&ProtectionDomain>) {
+        if self.memory.is_none() {
+            self.memory = domain.and_then(|domain| domain.allocate(self.len + more, 1).ok());
+        }
+        let Some(memory) = &mut self.memory else { return };
+        let mut at = self.len - self.waiting.iter().map(Bytes::len).sum::<usize>();
+        for piece in self.waiting.drain(..) {
+            let end = at + piece.len();
+            if let Some(target) = memory.get_mut(at..end) {
+                target.copy_from_slice(&piece);
+            }
+            at = end;
+        }
+    }
+
+    /// Returns the pieces as one, and the bytes that were copied for it: none if there is one piece. `None` if the domain
+    /// has no memory, and somebody can be asked again.
+    fn join(mut self, domain: Option<&ProtectionDomain>, direction: Direction) -> Option<(Bytes, usize)> {
+        match &mut self.waiting[..] {
+            [] if self.memory.is_none() => Some((Bytes::new(), 0)),
+            [piece] if self.memory.is_none() => Some((std::mem::take(piece), 0)),
+            _ => self.copy(domain, direction),
+        }
+    }
+
+    /// Returns the pieces as one in memory of their own, and their length, like [`join`](Self::join).
+    fn copy(mut self, domain: Option<&ProtectionDomain>, direction: Direction) -> Option<(Bytes, usize)> {
+        self.gather(0, domain);
+        let memory = match (self.memory, direction) {
+            (Some(memory), _) => memory,
+            (None, Direction::Call) => return None,
+            (None, Direction::Reply) => Buffer::adopt(self.waiting.concat()),
+        };
+        Some((memory.freeze(), self.len))
+    }
+}
+
+impl From<Vec<Bytes>> for Pieces {
+    fn from(waiting: Vec<Bytes>) -> Self {
+        let len = waiting.iter().map(Bytes::len).sum();
+        Self { waiting, memory: None, len }
+    }
+}
+
+fn wide(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

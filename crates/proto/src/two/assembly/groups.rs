@@ -1,0 +1,371 @@
+//! Transmission groups (rtrext-02 §4, §6, §7), as they come.
+//!
+//! The first transmission of a group describes the message: the number of transmissions, and the places of items that
+//! were taken out of its Payload stream. An item is handed out as the part of the Receive that it lies in. An item in
+//! several Receives is joined. An item is copied if its Receive, one of several, would be held for less than half of its
+//! length: so no message holds more Receives than it fills.
+//!
+//! *On error* a report goes to the sender (§5.4): that of a [`ProtocolError::Group`], or of a
+//! [`ProtocolError::GroupTooLong`]. Later transmissions are passed over, each once.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use rpcrdma_xdr::ReadChunk;
+
+use super::{Assembly, MessageId, Notation, Open, Pieces, Refused, Rest};
+use crate::error::ProtocolError;
+use crate::limits::Limits;
+use crate::two::arrange::Targets;
+use crate::wire::Direction;
+use crate::wire::two::transmission::{
+    ErrorReport, Location, OperationBase, OperationType, PlacedItem, ReportedError, TransmissionId,
+    TransmitContinuation, TransmitRequest, TransmitResponse,
+};
+
+/// The first transmission of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lead {
+    Request(TransmitRequest),
+    Response(TransmitResponse),
+}
+
+impl Lead {
+    fn placed(&self) -> &[PlacedItem] {
+        match self {
+            Self::Request(request) => &request.placed,
+            Self::Response(response) => &response.placed,
+        }
+    }
+
+    pub(super) const fn count(&self) -> u32 {
+        match self {
+            Self::Request(request) => request.count,
+            Self::Response(response) => response.count,
+        }
+    }
+
+    const fn payload_len(&self) -> u32 {
+        match self {
+            Self::Request(request) => request.payload_len,
+            Self::Response(response) => response.payload_len,
+        }
+    }
+
+    /// Returns the right `optxc_itype` of the others.
+    const fn initial_type(&self, base: OperationBase) -> u32 {
+        match self {
+            Self::Request(_) => OperationType::Request,
+            Self::Response(_) => OperationType::Response,
+        }
+        .number(base)
+    }
+
+    pub(crate) const fn direction(&self) -> Direction {
+        match self {
+            Self::Request(_) => Direction::Call,
+            Self::Response(_) => Direction::Reply,
+        }
+    }
+}
+
+/// A transmission that has come.
+#[derive(Debug)]
+pub(super) struct Transmission {
+    pub(super) message: Bytes,
+    /// The place of its part of the Payload stream.
+    pub(super) payload: Range<usize>,
+}
+
+/// Returns the place of the Payload in the first transmission of a group, if that is as it has to be. `header` bytes of
+/// the message are its header.
+///
+/// # Errors
+/// [`ProtocolError::Group`], [`ProtocolError::GroupTooLong`]
+pub(super) fn check_lead(
+    xid: u32,
+    lead: &Lead,
+    (message, header): (&Bytes, usize),
+    limits: &Limits,
+) -> Result<Range<usize>, Refused> {
+    let bad = TransmissionId { xid, direction: lead.direction(), number: 0 };
+    let checked = check_content(lead, limits)
+        .and_then(|()| payload(message, header, lead.payload_len()))
+        .map_err(|error| report(bad, None, error))
+        .and_then(|payload| check_len(lead, payload.len(), limits, (bad, None)).map(|()| payload));
+    checked.map_err(|error| Refused { error, rest: Some(rest(1, lead.count(), limits)) })
+}
+
+/// Returns the place of the Payload in a later transmission, like [`check_lead`].
+///
+/// # Errors
+/// As [`check_lead`].
+pub(super) fn check_later(
+    (id, open): (MessageId, Option<&Open>),
+    later: &TransmitContinuation,
+    (message, header): (&Bytes, usize),
+    (base, limits): (OperationBase, &Limits),
+) -> Result<Range<usize>, Refused> {
+    let TransmitContinuation { number, initial_type, payload_len } = *later;
+    let first = TransmissionId { xid: id.0, direction: id.1, number: 0 };
+    let bad = TransmissionId { number, ..first };
+    let Some(Open { notation: Notation::Group { lead, .. }, sends, payload: pieces, .. }) = open else {
+        return Err(Refused { error: report(bad, None, ReportedError::Continuation), rest: None });
+    };
+    let due = narrow(*sends);
+    let named = (number > 0).then_some(first);
+    let expected = lead.initial_type(base);
+    let checked = if number != due {
+        Err(ReportedError::Sequence { expected: due, seen: number })
+    } else if initial_type != expected {
+        Err(ReportedError::OperationType { expected, seen: initial_type })
+    } else {
+        payload(message, header, payload_len)
+    };
+    let checked = checked.map_err(|error| report(bad, named, error)).and_then(|payload| {
+        let len = pieces.len.saturating_add(payload.len());
+        check_len(lead, len, limits, (bad, named)).map(|()| payload)
+    });
+    let count = lead.count();
+    let came = if (due..count).contains(&number) { number } else { due };
+    let rest = Rest::Transmissions(came.saturating_add(1)..count);
+    checked.map_err(|error| Refused { error, rest: Some(rest) })
+}
+
+/// Returns the error for a Call for which there is no memory now. If its sender sends it again in chunks, those can wait.
+pub(super) fn no_memory(id: MessageId, len: usize) -> ProtocolError {
+    let error = ReportedError::PayloadLength { value: narrow(len), least: 0, most: 0 };
+    report(TransmissionId { xid: id.0, direction: id.1, number: 0 }, None, error)
+}
+
+impl Assembly {
+    /// Returns the group that has begun, if one has, and how many transmissions of it have come.
+    pub(crate) fn group(&self) -> Option<(MessageId, usize)> {
+        let open = self.open.as_ref().filter(|open| matches!(open.notation, Notation::Group { .. }))?;
+        Some((open.id, open.sends))
+    }
+
+    /// Gives up the group that has begun, as another message has come where it has to go on. Returns that group, and how
+    /// many transmissions of it had come.
+    pub(crate) fn give_up_group(&mut self) -> Option<(MessageId, usize)> {
+        let group = self.group()?;
+        let (id, sends) = group;
+        if let Some(Open { notation: Notation::Group { lead, .. }, .. }) = self.open.take() {
+            self.give_up(id, Rest::Transmissions(narrow(sends)..lead.count()));
+        }
+        Some(group)
+    }
+
+    /// The first transmission of a Call did not decode: any number of others may follow.
+    pub(crate) fn undecoded_group(&mut self, xid: u32) {
+        self.refuse_group((xid, Direction::Call), u32::MAX);
+    }
+
+    /// The first transmission of a group of so many was refused for another reason than its content.
+    pub(crate) fn refuse_group(&mut self, id: MessageId, count: u32) {
+        self.give_up(id, rest(1, count, &self.config.limits));
+    }
+
+    /// Returns the items of a group, and how many bytes were copied for them; `payload` bytes are the whole Payload stream.
+    pub(super) fn items(
+        &self,
+        id: MessageId,
+        lead: &Lead,
+        transmissions: &[Transmission],
+        payload: usize,
+    ) -> Result<(Vec<ReadChunk>, usize), ProtocolError> {
+        let first = TransmissionId { xid: id.0, direction: id.1, number: 0 };
+        let runs = find_items(lead, transmissions, self.targets.as_ref(), payload)
+            .map_err(|error| report(first, None, error))?;
+        let scarce = self.scarcely_filled(transmissions.len(), &runs);
+        let mut items = Vec::with_capacity(runs.len());
+        let mut copied = 0;
+        for (position, runs) in runs {
+            let copies = matches!(&runs[..], [(transmission, _)] if scarce.contains(transmission));
+            let pieces = Pieces::from(runs.into_iter().map(|(_, piece)| piece).collect::<Vec<_>>());
+            let (len, domain) = (pieces.len, self.domain.as_ref());
+            let joined = if copies { pieces.copy(domain, id.1) } else { pieces.join(domain, id.1) };
+            let (data, bytes) = joined.ok_or_else(|| no_memory(id, len))?;
+            copied += bytes;
+            items.push(ReadChunk { position, data });
+        }
+        Ok((items, copied))
+    }
+
+    /// Returns the transmissions of a group whose Receives would be held for less than half of them. A message in one
+    /// Send holds its Receive in any form.
+    fn scarcely_filled(&self, transmissions: usize, runs: &Runs) -> Vec<usize> {
+        let Some(targets) = self.targets.as_ref().filter(|_| transmissions > 1) else { return vec![] };
+        let mut held = vec![0_usize; transmissions];
+        for (_, pieces) in runs {
+            if let [(transmission, data)] = &pieces[..]
+                && let Some(held) = held.get_mut(*transmission)
+            {
+                *held = held.saturating_add(data.len());
+            }
+        }
+        let half = targets.receive().div_ceil(2);
+        held.iter()
+            .enumerate()
+            .filter(|(_, held)| **held < half)
+            .map(|(transmission, _)| transmission)
+            .collect()
+    }
+}
+
+fn report(bad: TransmissionId, lead: Option<TransmissionId>, error: ReportedError) -> ProtocolError {
+    ProtocolError::Group(ErrorReport { bad, lead, error })
+}
+
+/// Returns the transmissions from a number on of a group of so many, as far as a group can have them. Beyond that each is
+/// as good as a new one.
+fn rest(from: u32, count: u32, limits: &Limits) -> Rest {
+    Rest::Transmissions(from..count.min(narrow(limits.continued_parts)))
+}
+
+/// Checks the words of a first transmission. No error code is for a wrong count: it is reported as a number that is not due.
+fn check_content(lead: &Lead, limits: &Limits) -> Result<(), ReportedError> {
+    let most = u32::try_from(limits.continued_parts.max(1)).unwrap_or(u32::MAX);
+    let seen = lead.count();
+    if seen == 0 || seen > most {
+        return Err(ReportedError::Sequence { expected: seen.clamp(1, most), seen });
+    }
+    match lead {
+        Lead::Request(request) => request.fault().map_or(Ok(()), Err),
+        Lead::Response(_) => Ok(()),
+    }
+}
+
+/// Checks the length of a message in several Sends, which may have to be joined: `payload` bytes of the Payload stream so
+/// far, and all items in Receives. `bad` is the transmission that would be wrong, `first` the first one. No error code is
+/// for the length of a message, which is reported as that of a Payload.
+fn check_len(
+    lead: &Lead,
+    payload: usize,
+    limits: &Limits,
+    (bad, first): (TransmissionId, Option<TransmissionId>),
+) -> Result<(), ProtocolError> {
+    let most = limits.continued_len;
+    let wide = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
+    let in_receives = |item: &PlacedItem| match item.location {
+        Location::Targets { .. } => u64::from(item.length),
+        _ => 0,
+    };
+    let len = lead.placed().iter().map(in_receives).fold(wide(payload), u64::saturating_add);
+    if lead.count() == 1 || len <= wide(most) {
+        return Ok(());
+    }
+    let narrow = |len: u64| u32::try_from(len).unwrap_or(u32::MAX);
+    let error = ReportedError::PayloadLength { value: narrow(len), least: 0, most: narrow(wide(most)) };
+    let report = ErrorReport { bad, lead: first, error };
+    Err(ProtocolError::GroupTooLong { report, len, allowed: most })
+}
+
+/// Returns the place of the Payload in a transmission.
+fn payload(message: &Bytes, header: usize, len: u32) -> Result<Range<usize>, ReportedError> {
+    let available = message.len().saturating_sub(header);
+    let most = narrow(available);
+    match usize::try_from(len) {
+        Ok(wide) if wide <= available && wide.is_multiple_of(4) => Ok(header..header + wide),
+        _ => Err(ReportedError::PayloadLength { value: len, least: 0, most }),
+    }
+}
+
+/// The pieces of each item that is placed in our Receives, with the transmission of each, and its displacement.
+type Runs = Vec<(u32, Vec<(usize, Bytes)>)>;
+
+/// Finds the items of a group and checks their places; `payload` bytes are the whole Payload stream.
+fn find_items(
+    lead: &Lead,
+    transmissions: &[Transmission],
+    targets: Option<&Targets>,
+    payload: usize,
+) -> Result<Runs, ReportedError> {
+    let mut runs = Vec::new();
+    // In the virtual stream: where the item before it ends, and how much of the Payload stream is left.
+    let (mut reached, mut left) = (0_u64, u64::try_from(payload).unwrap_or(u64::MAX));
+    let mut used: Vec<(usize, Range<usize>, u32)> = Vec::new();
+    for PlacedItem { displacement, length, location } in lead.placed() {
+        let pieces = match location {
+            // Not in the stream as it is told.
+            Location::TooShort | Location::NoItem => continue,
+            Location::Explicit(segments) => {
+                let room: u64 = segments.iter().map(|segment| u64::from(segment.length)).sum();
+                if room != u64::from(*length) {
+                    let most = u32::try_from(room).unwrap_or(u32::MAX);
+                    return Err(ReportedError::Offset { value: *length, least: most, most });
+                }
+                None
+            }
+            Location::Targets { offset, segments } => {
+                Some(find_item(*length, *offset, segments, transmissions, targets, &mut used)?)
+            }
+        };
+        let most = u32::try_from(reached.saturating_add(left)).unwrap_or(u32::MAX);
+        let least = u32::try_from(reached).unwrap_or(u32::MAX);
+        let bad = ReportedError::Offset { value: *displacement, least, most };
+        let between = u64::from(*displacement).checked_sub(reached).ok_or(bad)?;
+        left = left.checked_sub(between).filter(|_| displacement.is_multiple_of(4)).ok_or(bad)?;
+        reached = u64::from(*displacement) + u64::from(*length).next_multiple_of(4);
+        runs.extend(pieces.map(|pieces| (*displacement, pieces)));
+    }
+    used.sort_by_key(|(transmission, range, _)| (*transmission, range.start));
+    for pair in used.windows(2) {
+        if let [(before, earlier, _), (after, later, offset)] = pair
+            && before == after
+            && later.start < earlier.end
+        {
+            let least = u32::try_from(earlier.end - later.start).unwrap_or(u32::MAX).saturating_add(*offset);
+            return Err(ReportedError::Offset { value: *offset, least, most: u32::MAX });
+        }
+    }
+    Ok(runs)
+}
+
+/// Returns the pieces of an item that begins `offset` bytes into the first of these segments.
+fn find_item(
+    length: u32,
+    offset: u32,
+    segments: &[u32],
+    transmissions: &[Transmission],
+    targets: Option<&Targets>,
+    used: &mut Vec<(usize, Range<usize>, u32)>,
+) -> Result<Vec<(usize, Bytes)>, ReportedError> {
+    let mut pieces = Vec::with_capacity(segments.len());
+    let mut left = usize::try_from(length).unwrap_or(usize::MAX);
+    let mut skip = usize::try_from(offset).unwrap_or(usize::MAX);
+    let mut found = 0;
+    for number in segments {
+        let all = narrow(targets.map_or(0, |targets| targets.in_group(transmissions.len())));
+        let unknown = ReportedError::Target { value: *number, least: 0, most: all.saturating_sub(1) };
+        let (transmission, range) = targets.and_then(|targets| targets.segment(*number)).ok_or(unknown)?;
+        let Transmission { message, payload } = transmissions.get(transmission).ok_or(unknown)?;
+        // Behind the Payload of its transmission, and not behind its end.
+        let least = payload.end.saturating_sub(range.start);
+        let bad = ReportedError::Offset { value: offset, least: narrow(least), most: narrow(range.len()) };
+        if skip < least || skip >= range.len() || !skip.is_multiple_of(4) {
+            return Err(bad);
+        }
+        let start = range.start + skip;
+        let end = range.end.min(start.saturating_add(left));
+        if end > message.len() {
+            let most = narrow(found + message.len().saturating_sub(start));
+            return Err(ReportedError::Offset { value: length, least: 0, most });
+        }
+        if end > start {
+            used.push((transmission, start..end, narrow(skip)));
+            pieces.push((transmission, message.slice(start..end)));
+        }
+        found += end - start;
+        left -= end - start;
+        skip = 0;
+    }
+    if left > 0 {
+        return Err(ReportedError::Offset { value: length, least: 0, most: narrow(found) });
+    }
+    Ok(pieces)
+}
+
+fn narrow(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,93 @@
+//! Parts of a message (version-two-07 §6.6.2): each says how many bytes follow it, and the last part has the header of
+//! the message.
+//!
+//! *On error* the connection answers once. Everything else of that message is passed over up to its last part (§7.1.4),
+//! and no word of the text asks for more.
+
+use super::{Assembly, MessageId, Notation, Open, Refused, Rest, wide};
+use crate::error::ProtocolError;
+use crate::limits::Limits;
+use crate::wire::Direction;
+
+/// Checks a part of `len` bytes that is not the last, `remaining` bytes being said to follow it.
+///
+/// # Errors
+/// [`ProtocolError::ContinuationLength`], [`ProtocolError::ContinuationTooLong`] and [`ProtocolError::TooManyParts`].
+pub(super) fn check(open: Option<&Open>, len: usize, remaining: u32, limits: &Limits) -> Result<(), Refused> {
+    let remaining = wide(remaining);
+    let (sends, before) = open.map_or((0, 0), |open| (open.sends, open.payload.len));
+    let due = open.map_or(len.saturating_add(remaining), Open::remaining);
+    let whole = before.saturating_add(due);
+    // The last part is not empty.
+    let expected = due.saturating_sub(len);
+    let error = if whole > limits.continued_len {
+        ProtocolError::ContinuationTooLong { len: whole, allowed: limits.continued_len }
+    } else if remaining != expected || remaining == 0 {
+        ProtocolError::ContinuationLength { seen: remaining, expected }
+    } else if sends + 1 >= limits.continued_parts {
+        // The last part takes a place too.
+        ProtocolError::TooManyParts { allowed: limits.continued_parts }
+    } else {
+        return Ok(());
+    };
+    Err(Refused { error, rest: Some(Rest::Parts) })
+}
+
+/// Checks the last part, of `len` bytes. Nothing of its message comes after it.
+///
+/// # Errors
+/// [`ProtocolError::ContinuationLength`].
+pub(super) fn check_last(open: Option<&Open>, len: usize) -> Result<(), Refused> {
+    let expected = open.map_or(len, Open::remaining);
+    if len == expected {
+        return Ok(());
+    }
+    Err(Refused { error: ProtocolError::ContinuationLength { seen: len, expected }, rest: None })
+}
+
+impl Open {
+    /// Returns the bytes of the Payload stream that are to come in other parts.
+    const fn remaining(&self) -> usize {
+        match self.notation {
+            Notation::Parts { remaining } => remaining,
+            Notation::Group { .. } => 0,
+        }
+    }
+}
+
+impl Assembly {
+    /// Returns the message whose parts have begun, if some have.
+    pub(crate) fn parts(&self) -> Option<MessageId> {
+        self.open.as_ref().filter(|open| matches!(open.notation, Notation::Parts { .. })).map(|open| open.id)
+    }
+
+    /// Takes nothing more of this message, whose last part has not come.
+    pub(crate) fn give_up_parts(&mut self, id: MessageId) {
+        self.end_parts(id);
+        self.give_up(id, Rest::Parts);
+    }
+
+    /// Ends this message: the peer has ended it otherwise than by its last part.
+    pub(crate) fn end_parts(&mut self, id: MessageId) {
+        if self.parts() == Some(id) {
+            self.open = None;
+        }
+    }
+
+    /// A message of this XID did not decode: nothing more is taken of the parts that it belonged to, if it was not the last.
+    pub(crate) fn undecoded_part(&mut self, xid: u32, is_last: bool) {
+        let Some(id) = self.parts().filter(|id| id.0 == xid) else { return };
+        self.end_parts(id);
+        if !is_last {
+            self.give_up(id, Rest::Parts);
+        }
+    }
+}
+
+/// Returns the name of the parts of a message.
+pub(crate) const fn parts_of(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Call => "RDMA2_CALL_MIDDLE",
+        Direction::Reply => "RDMA2_REPLY_MIDDLE",
+    }
+}

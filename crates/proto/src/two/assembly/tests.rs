@@ -1,0 +1,176 @@
+use std::time::Duration;
+
+use super::*;
+use crate::limits::Limits;
+use crate::timers::Timeouts;
+
+const ID: MessageId = (7, Direction::Call);
+
+fn bytes(len: usize) -> Bytes {
+    (0..len).map(|at| at.to_le_bytes()[0]).collect()
+}
+
+/// An assembly without memory, of at most 100 bytes in four Sends.
+fn assembly() -> Assembly {
+    let limits = Limits { continued_len: 100, continued_parts: 4, ..Limits::default() };
+    Assembly::new(&Arc::new(Config { limits, ..Config::default() }))
+}
+
+fn with_memory() -> Assembly {
+    let mut assembly = assembly();
+    assembly.use_domain(&ProtectionDomain::new(1 << 20));
+    assembly
+}
+
+/// Gives a part with `remaining` bytes behind it.
+fn middle(
+    assembly: &mut Assembly,
+    id: MessageId,
+    message: Bytes,
+    remaining: u32,
+    now: Instant,
+) -> Result<(), ProtocolError> {
+    let fragment = Fragment { id, message, header: 0, place: Place::Middle { remaining } };
+    let taken = assembly.take(now, fragment).map_err(|broken| broken.error)?;
+    assert!(taken.is_none());
+    Ok(())
+}
+
+/// Gives the last part; returns the message, and how many parts came before.
+fn last(assembly: &mut Assembly, id: MessageId, message: Bytes) -> Result<(Bytes, usize), ProtocolError> {
+    let fragment = Fragment { id, message, header: 0, place: Place::Last };
+    let taken = assembly.take(Instant::now(), fragment).map_err(|broken| broken.error)?;
+    let Assembled { payload, sends, .. } = taken.unwrap();
+    Ok((payload, sends - 1))
+}
+
+fn passes(assembly: &mut Assembly, id: MessageId, is_last: bool) -> bool {
+    let place = if is_last { Place::Last } else { Place::Middle { remaining: 4 } };
+    assembly.passes_over(id, &place)
+}
+
+#[test]
+fn v2_07_s6_6_2_parts_are_joined_in_the_order_of_their_coming() {
+    let now = Instant::now();
+    let due = now + Timeouts::default().continuation;
+    let mut assembly = with_memory();
+    assert_eq!(last(&mut assembly, ID, bytes(8)), Ok((bytes(8), 0)), "nothing had begun");
+    assert_eq!((assembly.parts(), assembly.poll_timeout()), (None, None));
+    middle(&mut assembly, ID, bytes(40).slice(..16), 24, now).unwrap();
+    assert_eq!((assembly.parts(), assembly.poll_timeout()), (Some(ID), Some(due)));
+    assert_eq!(parts_of(ID.1), "RDMA2_CALL_MIDDLE");
+    // The time is that of the first part.
+    let later = now + Duration::from_secs(1);
+    middle(&mut assembly, ID, bytes(40).slice(16..20), 20, later).unwrap();
+    assert_eq!(assembly.poll_timeout(), Some(due));
+    assert_eq!(last(&mut assembly, ID, bytes(40).slice(20..)), Ok((bytes(40), 2)));
+    assert_eq!(assembly.parts(), None);
+}
+
+#[test]
+fn v2_07_s6_3_6_rdma_remaining_has_to_be_right() {
+    let now = Instant::now();
+    let wrong = |seen, expected| Err(ProtocolError::ContinuationLength { seen, expected });
+    for remaining in [0, 19, 21, u32::MAX] {
+        let mut assembly = with_memory();
+        middle(&mut assembly, ID, bytes(16), 24, now).unwrap();
+        let seen = usize::try_from(remaining).unwrap();
+        assert_eq!(middle(&mut assembly, ID, bytes(4), remaining, now), wrong(seen, 20));
+        assert_eq!(assembly.parts(), None);
+    }
+    let mut assembly = with_memory();
+    assert_eq!(middle(&mut assembly, ID, bytes(16), 0, now), wrong(0, 0));
+    for len in [0, 20, 28] {
+        middle(&mut assembly, ID, bytes(16), 24, now).unwrap();
+        assert_eq!(last(&mut assembly, ID, bytes(len)).map(|_| ()), wrong(len, 24));
+        assert_eq!(assembly.parts(), None);
+    }
+}
+
+#[test]
+fn i5_length_and_number_of_the_parts_are_bounded() {
+    let now = Instant::now();
+    let mut assembly = with_memory();
+    let too_long = |len| Err(ProtocolError::ContinuationTooLong { len, allowed: 100 });
+    assert_eq!(middle(&mut assembly, ID, bytes(4), 100, now), too_long(104));
+    for remaining in [96, 92, 88] {
+        middle(&mut assembly, ID, bytes(4), remaining, now).unwrap();
+    }
+    let too_many = Err(ProtocolError::TooManyParts { allowed: 4 });
+    assert_eq!(middle(&mut assembly, ID, bytes(4), 84, now), too_many);
+    let mut assembly = with_memory();
+    let vast = usize::try_from(u32::MAX).unwrap() + 4;
+    assert_eq!(middle(&mut assembly, ID, bytes(4), u32::MAX, now), too_long(vast));
+}
+
+#[test]
+fn v2_07_s7_1_4_what_was_given_up_is_passed_over_to_its_end() {
+    let mut assembly = with_memory();
+    assembly.give_up_parts(ID);
+    assert!(passes(&mut assembly, ID, false));
+    assert!(passes(&mut assembly, ID, true));
+    assert!(!passes(&mut assembly, ID, true), "another message under this XID");
+    // Whatever comes between.
+    assembly.give_up_parts(ID);
+    assert!(!passes(&mut assembly, (8, Direction::Call), true));
+    assert!(!passes(&mut assembly, (7, Direction::Reply), true));
+    assert!(passes(&mut assembly, ID, true));
+}
+
+/// Of two that were mixed nothing is taken for whole.
+#[test]
+fn v2_07_s7_1_4_several_are_passed_over_at_a_time_but_not_any_number() {
+    let mut assembly = with_memory();
+    for xid in 0..=u32::try_from(GIVEN_UP).unwrap() {
+        assembly.give_up_parts((xid, Direction::Call));
+    }
+    assert!(!passes(&mut assembly, (0, Direction::Call), true), "the oldest is forgotten");
+    for xid in 1..=u32::try_from(GIVEN_UP).unwrap() {
+        assert!(passes(&mut assembly, (xid, Direction::Call), true), "{xid}");
+    }
+    assert!(assembly.given_up.is_empty());
+}
+
+/// A plain message or a part is no transmission, and the other way round, whatever its XID.
+#[test]
+fn only_fragments_of_the_same_notation_are_passed_over() {
+    let later = |number| Place::Later(TransmitContinuation { number, initial_type: 5, payload_len: 0 });
+    let mut assembly = with_memory();
+    assembly.refuse_group(ID, 3);
+    assert!(!passes(&mut assembly, ID, false) && !passes(&mut assembly, ID, true));
+    assert!(!assembly.passes_over(ID, &later(0)));
+    assert!(assembly.passes_over(ID, &later(1)) && !assembly.passes_over(ID, &later(1)), "each once");
+    assert!(assembly.passes_over(ID, &later(2)));
+    assert!(assembly.given_up.is_empty());
+    assembly.give_up_parts(ID);
+    assert!(!assembly.passes_over(ID, &later(1)));
+    assert!(passes(&mut assembly, ID, true));
+}
+
+/// Rule I6: while there is no memory the parts wait where they are; a reply, which its Receives are set aside for, is put
+/// together without.
+#[test]
+fn i6_parts_wait_for_memory_and_a_reply_needs_none() {
+    let now = Instant::now();
+    let domain = ProtectionDomain::new(1 << 16);
+    let pinned = domain.allocate(1 << 16, 1).unwrap();
+    let part = |assembly: &mut Assembly, id, at: Range<usize>| {
+        let remaining = u32::try_from(40 - at.end).unwrap();
+        middle(assembly, id, bytes(40).slice(at), remaining, now)
+    };
+    let mut assembly = assembly();
+    assembly.use_domain(&domain);
+    part(&mut assembly, ID, 0..16).unwrap();
+    assert_eq!(last(&mut assembly, ID, bytes(24)), Err(ProtocolError::ContinuationMemory { len: 40 }));
+    let reply = (7, Direction::Reply);
+    part(&mut assembly, reply, 0..16).unwrap();
+    assert_eq!(last(&mut assembly, reply, bytes(40).slice(16..)), Ok((bytes(40), 1)));
+    part(&mut assembly, ID, 0..16).unwrap();
+    drop(pinned);
+    part(&mut assembly, ID, 16..24).unwrap();
+    assert!(domain.usage().in_use > 0);
+    let (whole, parts) = last(&mut assembly, ID, bytes(40).slice(24..)).unwrap();
+    assert_eq!((&whole, parts), (&bytes(40), 2));
+    drop(whole);
+    assert_eq!(domain.usage().in_use, 0);
+}
