@@ -20,6 +20,8 @@ pub(crate) struct Waiting {
     pub(crate) xid: u32,
     pub(crate) direction: Direction,
     pub(crate) credit: u32,
+    /// What it grants.
+    pub(crate) grant: Option<u32>,
     pub(crate) header: BytesMut,
     pub(crate) payload: Stream,
     /// Whether it may pass RDMA Writes.

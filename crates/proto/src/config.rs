@@ -9,7 +9,7 @@ use rpcrdma_verbs::MAX_ALIGN;
 use crate::binding::Bindings;
 use crate::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::compatibility::Compatibility;
-use crate::credits::messages::SPARE_RECEIVES;
+use crate::flow::messages::SPARE_RECEIVES;
 use crate::limits::Limits;
 use crate::private_data::{PrivateData, announced};
 use crate::timers::Timeouts;

@@ -30,15 +30,16 @@ use crate::characteristics::OPERATION_RECEIVES;
 use crate::characteristics::exchange::Exchanges;
 use crate::config::{Config, Side};
 use crate::core::Core;
-use crate::credits::{RequesterCredits, ResponderCredits};
 use crate::event::{Answer, CloseReason, Event, ReplyToken};
-use crate::private_data::{PrivateData, Thresholds};
+use crate::flow::{Ledger, ReceiveSize, RequesterCredits, ResponderCredits};
+use crate::private_data::{PrivateData, Thresholds, announced};
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::stats::Stats;
 use crate::timers::{Moving, Told, after};
 use crate::two::assembly::Assembly;
 use crate::wire::Codec;
+use crate::wire::two::transmission::BufferStructure;
 
 /// The XID of the first operation on characteristics. Those of Calls begin anywhere; whichever is in use is passed over.
 const FIRST_OPERATION: u32 = 0x8000_0000;
@@ -162,16 +163,21 @@ impl Connection {
         } else {
             RequesterCredits::new(calls, initial)
         };
-        let requester = Requester::new(credits, capabilities.max_windows);
-        let responder = Responder::new(ResponderCredits::new(config.grant.min(most), early.min(most)));
+        let served = ResponderCredits::new(config.grant.min(most), early.min(most));
+        let size = ReceiveSize {
+            // What the peer was told, whatever our threshold came to.
+            len: announced(config.receive_size.max(config.versions.least_receive())),
+            align: config.structure().map_or(1, BufferStructure::align),
+        };
+        let ledger = Ledger::new(side, credits, served, size);
         let config = fit_limits(config, capabilities);
         let awaits_version = side == Side::Server && config.versions.profile().is_some();
         let assembly = Assembly::new(&config);
-        let core = Core::new(config, side, codec, thresholds, peer.send_size, invalidate, capabilities);
+        let core = Core::new(config, codec, thresholds, peer.send_size, invalidate, ledger, capabilities);
         let mut connection = Self {
             core,
-            requester,
-            responder,
+            requester: Requester::new(capabilities.max_windows),
+            responder: Responder::new(),
             state: State::Open,
             agreeable,
             ended: false,
@@ -191,7 +197,7 @@ impl Connection {
             let wait = connection.core.config.timeouts.first_message;
             connection.version = Version::Open(after(now, wait));
             // What credits count is known with the first message.
-            connection.core.messages = None;
+            connection.core.ledger.count_messages(false);
         }
         connection
     }
@@ -234,7 +240,7 @@ impl Connection {
     /// Calls in progress in both directions; those abandoned count until their memory is back.
     #[must_use]
     pub fn in_progress(&self) -> usize {
-        let theirs = usize::try_from(self.responder.in_progress()).unwrap_or(usize::MAX);
+        let theirs = usize::try_from(self.core.ledger.served_in_progress()).unwrap_or(usize::MAX);
         self.requester.in_progress().saturating_add(theirs)
     }
 
@@ -313,7 +319,7 @@ impl Connection {
 
     #[cfg(test)]
     pub(crate) const fn receives_posted(&self) -> u32 {
-        self.core.receives.posted()
+        self.core.ledger.receives_posted()
     }
 
     /// Windows of a call, and how many of them are open.
@@ -343,7 +349,7 @@ impl Connection {
     /// Calls of the peer that have come.
     #[must_use]
     pub const fn calls_received(&self) -> u64 {
-        self.responder.credits.accepted()
+        self.core.ledger.calls_received()
     }
 
     /// A mark behind all that was posted up to now, for [`is_in_order`](Self::is_in_order).
@@ -366,11 +372,7 @@ impl Connection {
     /// without one. Where messages are counted, it can send no more of them than it was told.
     #[must_use]
     pub fn calls_that_prove(&self) -> u64 {
-        let credits = &self.responder.credits;
-        match &self.core.messages {
-            None => credits.finished().saturating_add(credits.highest().into()),
-            Some(messages) => credits.accepted().saturating_add(u64::from(messages.outstanding()) + 1),
-        }
+        self.core.ledger.calls_that_prove()
     }
 
     /// Takes a call. It waits for credits, windows and memory as long as its time allows; it is never refused for them.
@@ -393,7 +395,7 @@ impl Connection {
     /// connection until the reply or a timer (rule I10). Unknown ids are ignored.
     pub fn abandon(&mut self, now: Instant, id: CallId) {
         self.core.events.retain(|event| !matches!(event, Event::Reply { id: ended, .. } if *ended == id));
-        self.requester.abandon(&self.core, now, id);
+        self.requester.abandon(&mut self.core, now, id);
     }
 
     /// Answers a Call of the peer. Ignored when the connection is over.
@@ -428,7 +430,7 @@ impl Connection {
     /// it accepted. They are posted first: a Receive for the first Call is there, whatever others hold of the domain (rule I3).
     /// To be called before anything else.
     pub fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>) {
-        self.core.receives.provide(share, receives);
+        self.core.ledger.provide(share, receives);
     }
 
     /// How far data has got on the queue pair. To be told after it was polled, if the provider knows more than completions

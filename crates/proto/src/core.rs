@@ -10,8 +10,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_verbs::{
-    Buffer, Capabilities, Key, PoolExhausted, ProtectionDomain, ReceiveMemory, RemoteSegment, SendRequest,
-    WorkRequest, WrId,
+    Buffer, Capabilities, Key, PoolExhausted, ProtectionDomain, RemoteSegment, SendRequest, WorkRequest, WrId,
 };
 
 use rpcrdma_xdr::Piece;
@@ -21,35 +20,24 @@ use crate::characteristics::ReverseSupport;
 use crate::combine::{BETWEEN, Combine, Room, Waiting};
 use crate::compatibility::{PaddedMessages, ReadRead};
 use crate::config::{ChunkSupport, Config, Side};
-use crate::credits::RequesterCredits;
-use crate::credits::messages::MessageCredits;
 use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event, Post};
+use crate::flow::{Lease, Ledger, Offer, Permit, Settled, Wait};
 use crate::gather::Gather;
 use crate::ids::IdMap;
 use crate::planner::AlignmentRules;
 use crate::private_data::{Thresholds, announced};
 use crate::reads::{Owner, Reads};
-use crate::receives::Receives;
 use crate::stats::Stats;
 use crate::timers::{Flow, Moving, Told};
 use crate::two::arrange::{Arrangement, Targets};
 use crate::wire::two::combined::aligned;
-use crate::wire::two::transmission::BufferStructure;
+
 use crate::wire::two::{Fragment, operation_len};
 use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, Segment, two};
 
 /// Room for a header with a few segments, in bytes.
 const SMALL_HEADER: usize = 128;
-
-/// Which credits a message that goes on may count on, where messages are counted; as many are left as `others` need.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Allowance {
-    /// Those that are there.
-    Now { others: u32 },
-    /// Those that will be there once nothing of ours is outstanding: the message waits for them. `calls` are those that ours took.
-    Lasting { others: u32, calls: u32 },
-}
 
 /// What a completion belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,13 +126,8 @@ pub(crate) struct Core {
     pub(crate) peer_segments: (Option<u32>, Option<u32>),
     /// Until when a Call waits that the peer may come to take, as it has not told yet what it takes.
     pub(crate) untold: Option<Instant>,
-    pub(crate) receives: Receives,
-    /// Credits, where they are counted per message (version-two-07 §4.2.1).
-    pub(crate) messages: Option<MessageCredits>,
-    /// Sends posted so far.
-    sent: u32,
-    /// Receives completed so far, but for the message that is being looked at.
-    received: u32,
+    /// What may leave, and what backs it.
+    pub(crate) ledger: Ledger,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,
     /// The first reason to end the connection.
@@ -155,10 +138,6 @@ pub(crate) struct Core {
     peer_reads: bool,
     /// What was agreed on this connection.
     pub(crate) agreement: Option<Agreement>,
-    /// Bytes that each Receive holds from now on.
-    receive_len: usize,
-    /// What their memory begins at a multiple of, bytes.
-    receive_align: usize,
     /// Windows of exposed replies.
     pub(crate) exposed_windows: usize,
     max_sge: usize,
@@ -184,36 +163,30 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(
         config: Arc<Config>,
-        side: Side,
         codec: &'static dyn Codec,
         thresholds: Thresholds,
         promised: usize,
         invalidate_peer: bool,
+        ledger: Ledger,
         capabilities: &Capabilities,
     ) -> Self {
         Self {
-            // What the peer was told, whatever our threshold came to.
-            receive_len: announced(config.receive_size.max(config.versions.least_receive())),
+            side: ledger.side(),
+            ledger,
             may_invalidate: config.remote_invalidation && capabilities.remote_invalidation,
             send_earlier: thresholds.send,
             peer_groups: None,
             targets: config.structure().and_then(Targets::of),
-            receive_align: config.structure().map_or(1, BufferStructure::align),
             refuses_groups: false,
             combine: Combine::default(),
             peer_reverse: None,
             peer_segments: (None, None),
             untold: None,
             config,
-            side,
             codec,
             thresholds,
             promised: announced(promised),
             invalidate_peer,
-            receives: Receives::default(),
-            messages: None,
-            sent: 0,
-            received: 0,
             events: VecDeque::new(),
             stats: Stats::default(),
             failure: None,
@@ -239,11 +212,8 @@ impl Core {
     /// Speaks this version from now on.
     pub(crate) fn set_codec(&mut self, codec: &'static dyn Codec) {
         self.codec = codec;
-        self.messages = match (codec.rules().two, self.messages.take()) {
-            (Some(two), None) if two.counts_messages => Some(MessageCredits::after(self.sent, self.received)),
-            (Some(two), counted) if two.counts_messages => counted,
-            _ => None,
-        };
+        let two = codec.rules().two.as_ref();
+        self.ledger.count_messages(two.is_some_and(|two| two.counts_messages));
     }
 
     /// Counts a message of the peer, whatever is in it.
@@ -255,61 +225,34 @@ impl Core {
         is_grant: bool,
         fixed: Option<Fixed>,
     ) -> Result<(), ProtocolError> {
-        self.received = self.received.wrapping_add(1);
-        let Some(messages) = &mut self.messages else { return Ok(()) };
-        if !messages.accept(is_grant) {
-            return Err(ProtocolError::LimitExceeded { limit: messages.told() });
+        let version = self.codec.rules().version;
+        let credit = fixed.map(|fixed| (fixed.version == version).then_some(fixed.credit));
+        self.ledger.count_message(is_grant, credit).map_err(|limit| ProtocolError::LimitExceeded { limit })
+    }
+
+    /// A Call of ours is over.
+    pub(crate) fn settle(&mut self, lease: Lease, settled: Settled) {
+        self.ledger.settle(lease, settled);
+        self.note_grant();
+    }
+
+    /// The peer has said what it takes.
+    pub(crate) fn note_grant(&mut self) {
+        self.stats.credits_granted_to_us = self.ledger.granted_to_us();
+    }
+
+    /// Sends that a message of ours may take, where messages can be continued and there are credits for so many.
+    pub(crate) fn continued_parts(&self, credits: u32) -> usize {
+        if !self.continues() {
+            return 1;
         }
-        match fixed {
-            Some(fixed) if fixed.version == self.codec.rules().version => messages.limit(fixed.credit),
-            // In another version the word counts something else; but who asks in it has a Receive for the answer. Only a client does.
-            Some(_) if self.side == Side::Server && messages.room() == 0 => {
-                messages.limit(self.sent.wrapping_add(1));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// What a credit value means for Calls: where messages are counted, these are not bounded by it.
-    pub(crate) const fn granted(&self, credit: u32) -> u32 {
-        if self.messages.is_some() { u32::MAX } else { credit }
-    }
-
-    /// The peer has said what it takes: of messages, what may be sent now, and what comes back with the replies that are awaited.
-    pub(crate) fn note_grant(&mut self, credits: &RequesterCredits) {
-        self.stats.credits_granted_to_us = match &self.messages {
-            Some(messages) => messages.room().saturating_add(credits.in_flight()),
-            None => credits.granted(),
-        };
-    }
-
-    /// Whether so many messages may leave, where they are counted (rule I4).
-    pub(crate) fn may_send(&self, messages: u32) -> bool {
-        self.messages.as_ref().is_none_or(|credits| credits.room() >= messages)
-    }
-
-    /// Sends that a message of ours may take at the most.
-    pub(crate) fn continued_parts(&self, allowance: Allowance) -> usize {
-        let Some(messages) = self.messages.as_ref().filter(|_| self.continues()) else { return 1 };
-        let (credits, others) = match allowance {
-            Allowance::Now { others } => (messages.room(), others),
-            Allowance::Lasting { others, calls } => (messages.lasting(calls), others),
-        };
-        let room = usize::try_from(credits.saturating_sub(others)).unwrap_or(usize::MAX);
-        self.config.continued_parts.min(room).max(1)
+        self.config.continued_parts.min(usize::try_from(credits).unwrap_or(usize::MAX)).max(1)
     }
 
     /// Sends that a reply to a Call of ours may take at the most: that many Receives are posted before the Call leaves, so the peer has
     /// credits for it.
     pub(crate) fn continued_reply_parts(&self) -> usize {
         if self.continues() { self.config.continued_parts.min(self.config.limits.continued_parts) } else { 1 }
-    }
-
-    /// Messages that may leave once nothing of ours is outstanding, where they are counted; `calls` are those that ours without a
-    /// reply took.
-    pub(crate) fn lasting(&self, calls: u32) -> u32 {
-        self.messages.as_ref().map_or(u32::MAX, |credits| credits.lasting(calls))
     }
 
     /// Whether messages of ours may be continued.
@@ -327,11 +270,9 @@ impl Core {
 
     /// Raises the peer's limit by a message that does nothing else, if that is due.
     pub(crate) fn grant(&mut self) -> bool {
-        let posted = self.receives.posted();
-        let due = self.messages.as_mut().filter(|credits| credits.grant_due(posted));
-        let Some(credit) = due.map(|credits| credits.grant(posted)) else { return false };
-        let header = self.header(Direction::Call, 0, credit, Body::Two(two::Body::Grant));
-        self.post_send(&header, &rpcrdma_xdr::Stream::new(), None, true);
+        let Some(permit) = self.ledger.grant() else { return false };
+        let header = self.header(Direction::Call, 0, &permit, Body::Two(two::Body::Grant));
+        self.send(permit, &header, &rpcrdma_xdr::Stream::new(), None, true);
         self.stats.grants_sent += 1;
         true
     }
@@ -417,7 +358,7 @@ impl Core {
         };
         self.thresholds = Thresholds { send: sent, receive: promised };
         // RFC 8167 §4.2: messages of the reverse direction have the same bounds.
-        self.receive_len = received;
+        self.ledger.set_receive_len(received);
         self.reads.allow(usize::try_from(reads).unwrap_or(usize::MAX));
         self.agreement = Some(agreement);
     }
@@ -427,35 +368,41 @@ impl Core {
         self.peer_reads && self.agreement.is_none_or(|agreement| agreement.read_chunks())
     }
 
-    /// Room that one more Receive takes of the domain.
-    pub(crate) fn receive_room(&self) -> usize {
-        ProtectionDomain::room_for(self.receive_len)
-    }
-
-    /// The peer was granted so much: from one message to the next the room of these Receives stays with the connection.
-    pub(crate) fn keep_receives(&mut self, granted: u32, domain: &ProtectionDomain) {
-        self.receives.keep(granted, self.receive_len, domain);
-    }
-
     /// For a Receive that is lacking.
     pub(crate) fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.receives.poll_room(cx, self.receive_len)
+        self.ledger.poll_receives(cx)
     }
 
-    /// Posts Receives until `owed` are there or the domain has no room; says how many are missing (rule I3).
-    pub(crate) fn post_receives(&mut self, mut owed: u32, domain: &ProtectionDomain) -> u32 {
-        if let Some(credits) = &mut self.messages {
-            credits.set_window(owed);
-            owed = credits.receives_owed();
-        }
-        while self.receives.missing(owed) > 0 {
-            let Some(reserved) = self.receives.reserve(self.receive_len, domain) else { break };
+    /// As [`Ledger::ask_call`]. The Receives that the Call relies on are posted first (rule I3).
+    pub(crate) fn ask_call(
+        &mut self,
+        takes: (u32, u32),
+        falls_back: bool,
+        domain: &ProtectionDomain,
+    ) -> Result<Offer, Wait> {
+        let offer = self.ledger.ask_call(takes, falls_back, domain);
+        self.post_receives();
+        offer
+    }
+
+    /// As [`Ledger::ask_answer`]. The Receives that the answer relies on are posted first (rule I3).
+    pub(crate) fn ask_answer(
+        &mut self,
+        sends: u32,
+        how: (bool, bool),
+        domain: &ProtectionDomain,
+    ) -> Result<Offer, Wait> {
+        let offer = self.ledger.ask_answer(sends, how, domain);
+        self.post_receives();
+        offer
+    }
+
+    /// Posts the Receives that were reserved.
+    pub(crate) fn post_receives(&mut self) {
+        while let Some(memory) = self.ledger.next_receive() {
             let id = self.id(Origin::Receive, 0, 0);
-            let memory = ReceiveMemory::Pooled(reserved.aligned(self.receive_align));
             self.out.push_back(Post::Receive(id, memory));
-            self.receives.post();
         }
-        self.receives.missing(owed)
     }
 
     /// Whether a server's Calls may have chunks (RFC 8167 §5.3); where the client has said so, as it says (xcharext-02 §3.3).
@@ -482,17 +429,6 @@ impl Core {
         }
     }
 
-    /// Bytes that each Receive holds from now on.
-    pub(crate) const fn receive_len(&self) -> usize {
-        self.receive_len
-    }
-
-    /// Receives that are posted from now on have this size.
-    pub(crate) fn resize_receives(&mut self, size: usize) {
-        self.receives.resize(self.receive_len);
-        self.receive_len = size;
-    }
-
     /// What the answer to a Call with these chunks may invalidate: `rdma_inv_handle` (version-two-03 §6.2.3).
     pub(crate) fn invalidates(&self, offered: &ChunkLists) -> u32 {
         let said = self.codec.rules().two.is_some_and(|two| two.names_handle) && self.may_invalidate;
@@ -513,37 +449,32 @@ impl Core {
         }
     }
 
-    /// A header of the version spoken, for a message that leaves now. `credit` is what it says where credits are counted per
-    /// transaction.
-    pub(crate) fn header(&mut self, direction: Direction, xid: u32, mut credit: u32, body: Body) -> Header {
+    /// A header of the version spoken, for a message that leaves by this permit.
+    pub(crate) fn header(&mut self, direction: Direction, xid: u32, permit: &Permit, body: Body) -> Header {
         let version = self.codec.rules().version;
-        if let Some(messages) = &mut self.messages {
-            credit = messages.advertise(self.receives.posted());
-            self.stats.credits_granted_to_peer = messages.outstanding();
+        if let Some(credit) = permit.grant() {
+            self.stats.credits_granted_to_peer = self.ledger.messages_granted().unwrap_or(credit);
         }
-        Header { xid, version, credit, direction: Some(direction), invalidate: 0, body }
+        Header { xid, version, credit: permit.credit(), direction: Some(direction), invalidate: 0, body }
     }
 
-    /// Sends a header and what follows it, on a credit that is there; returns the length of the message in bytes. Without a credit
-    /// nothing leaves, and the connection ends (rule I4): whoever plans messages has counted wrong.
+    /// Sends a header and what follows it; returns the length of the message in bytes.
     pub(crate) fn send(
         &mut self,
+        mut permit: Permit,
         header: &Header,
         payload: &rpcrdma_xdr::Stream,
         invalidate: Option<Key>,
         express: bool,
     ) -> usize {
-        if !self.messages.as_mut().is_none_or(MessageCredits::take) {
-            self.fail(CloseReason::CreditsOverdrawn);
-            return 0;
-        }
-        self.post_send(header, payload, invalidate, express)
+        self.post_send(&mut permit, header, payload, invalidate, express)
     }
 
-    /// Sends a message that is divided, one Send behind the other; returns the length of all of them, bytes. There have to be credits,
-    /// and Receives at the peer, for each. `header` is the header of the message.
+    /// Sends a message that is divided, one Send behind the other; returns the length of all of them, bytes. `header` is the header of
+    /// the message.
     pub(crate) fn send_arranged(
         &mut self,
+        mut permit: Permit,
         header: &Header,
         arrangement: &Arrangement,
         payload: &rpcrdma_xdr::Stream,
@@ -569,26 +500,25 @@ impl Core {
             if let Body::Two(two::Body::Transmission(operation)) = &header.body {
                 arrangement.put_items(send, operation_len(operation) + send.payload, &mut behind);
             }
-            sent += self.send(header, &behind, invalidate.filter(|_| number == last), false);
+            let invalidate = invalidate.filter(|_| number == last);
+            sent += self.post_send(&mut permit, header, &behind, invalidate, false);
         }
         sent
     }
 
-    /// So many of the messages that were sent are neither Calls nor answers, where they are counted.
-    pub(crate) const fn count_returning(&mut self, messages: u32) {
-        if let Some(credits) = &mut self.messages {
-            credits.count_returning(messages);
-        }
-    }
-
+    /// Posts one Send of those that the permit allows.
     fn post_send(
         &mut self,
+        permit: &mut Permit,
         header: &Header,
         payload: &rpcrdma_xdr::Stream,
         invalidate: Option<Key>,
         express: bool,
     ) -> usize {
-        self.sent = self.sent.wrapping_add(1);
+        if !permit.spend() {
+            debug_assert!(false, "a message of more Sends than there are credits for");
+            return 0;
+        }
         let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
         self.codec.encode(header, &mut encoded);
         let len = encoded.len() + payload.len();
@@ -598,18 +528,21 @@ impl Core {
             let (xid, credit) = (header.xid, header.credit);
             let direction = header.direction.unwrap_or_default();
             let payload = payload.clone();
-            self.combine_or_post(Waiting { xid, direction, credit, header: encoded, payload, express });
+            let grant = permit.grant();
+            self.combine_or_post(Waiting {
+                xid,
+                direction,
+                credit,
+                grant,
+                header: encoded,
+                payload,
+                express,
+            });
         } else {
             self.send_combined();
-            let told = self.told(header.direction.unwrap_or_default(), header.credit);
-            self.post_encoded((encoded, payload), invalidate, express, told);
+            self.post_encoded((encoded, payload), invalidate, express, permit.grant());
         }
         len
-    }
-
-    /// The grant that a message says: a Call says what it asks for, unless messages are counted.
-    fn told(&self, direction: Direction, credit: u32) -> Option<u32> {
-        (direction == Direction::Reply || self.messages.is_some()).then_some(credit)
     }
 
     /// Lets a message wait for others, or posts it after those that wait.
@@ -637,8 +570,7 @@ impl Core {
     }
 
     fn post_alone(&mut self, message: Waiting) {
-        let told = self.told(message.direction, message.credit);
-        self.post_encoded((message.header, &message.payload), None, message.express, told);
+        self.post_encoded((message.header, &message.payload), None, message.express, message.grant);
     }
 
     fn post_combined(&mut self) {
@@ -649,7 +581,7 @@ impl Core {
             }
             return;
         }
-        let told = messages.iter().rev().find_map(|message| self.told(message.direction, message.credit));
+        let grant = messages.iter().rev().find_map(|message| message.grant);
         let lengths = messages.iter().map(|message| u32::try_from(message.len()).unwrap_or(u32::MAX));
         let body = Body::Two(two::Body::Combined(lengths.collect()));
         let (first, last) = (messages.first(), messages.last());
@@ -677,19 +609,20 @@ impl Core {
                 behind.push(Piece::Inline(BETWEEN.slice(..aligned(len) - len)));
             }
         }
-        self.post_encoded((encoded, &behind), None, express, told);
+        self.post_encoded((encoded, &behind), None, express, grant);
     }
 
-    /// Posts a Send that says the grant `told`. The peer keeps to the grant that came last, and Receives may back only the one that
+    /// Posts a Send that says this grant. The peer keeps to the grant that came last, and Receives may back only the one that
     /// left last. So a Send never passes one that says another grant (rule I3).
     fn post_encoded(
         &mut self,
         (header, payload): (BytesMut, &rpcrdma_xdr::Stream),
         invalidate: Option<Key>,
         express: bool,
-        told: Option<u32>,
+        grant: Option<u32>,
     ) {
-        let express = express && told.is_none_or(|told| self.in_order.iter().all(|(_, said)| *said == told));
+        let express =
+            express && grant.is_none_or(|grant| self.in_order.iter().all(|(_, said)| *said == grant));
         self.stats.sends += 1;
         let mut gather = Gather::default();
         gather.push(header.freeze(), false);
@@ -697,7 +630,7 @@ impl Core {
         let gather = self.gather(gather);
         let request = SendRequest { gather, invalidate, solicited: false, express };
         let id = self.post(Origin::Send, WorkRequest::Send(request));
-        self.in_order.extend(told.filter(|_| !express).map(|told| (id, told)));
+        self.in_order.extend(grant.filter(|_| !express).map(|grant| (id, grant)));
     }
 
     /// A gather list that the provider takes; counts what is copied for it.
@@ -789,7 +722,7 @@ impl Core {
         let Posted { origin, cost, bytes } = self.works.remove(&id)?;
         self.to_leave = self.to_leave.saturating_sub(bytes);
         match origin {
-            Origin::Receive => self.receives.complete(),
+            Origin::Receive => self.ledger.receive_completed(),
             Origin::Send => self.in_order.retain(|(sent, _)| *sent != id),
             _ => {}
         }
@@ -815,7 +748,7 @@ impl Core {
         self.out.clear();
         self.works.clear();
         self.in_order.clear();
-        self.receives.end();
+        self.ledger.end();
         self.sending = None;
         self.data_outstanding = (0, 0);
         self.to_leave = 0;

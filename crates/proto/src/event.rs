@@ -124,9 +124,6 @@ pub enum CloseReason {
     /// have granted more).
     #[error("no credit is left but those of RDMA_DONEs")]
     CreditsInDones,
-    /// A message was about to leave for which the peer has no Receive (rule I4): a fault of this side.
-    #[error("a message was to be sent beyond the peer's limit of messages")]
-    CreditsOverdrawn,
     /// A timer ran out.
     #[error("timeout: {0}")]
     Timeout(&'static str),

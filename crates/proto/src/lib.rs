@@ -10,7 +10,7 @@
 //! | [`planner`] | decides how a message travels; nothing else does |
 //! | [`reassembly`] | from a Read list to the chunks of a Call |
 //! | `two` | Version Two, as far as it is more than another header |
-//! | [`credits`], [`receives`] | flow control: grants, and the Receives that back them |
+//! | `flow` | flow control: credits, and the Receives that back them |
 //! | [`connection`] | one connection: a requester and a responder on one queue pair |
 //! | [`session`] | the client's side across connections: reconnect and retransmit |
 //! | [`binding`] | what is DDP-eligible in a program |
@@ -37,9 +37,9 @@ pub mod compatibility;
 pub mod config;
 pub mod connection;
 mod core;
-pub mod credits;
 pub mod error;
 pub mod event;
+mod flow;
 mod gather;
 pub mod ids;
 pub mod limits;
@@ -47,7 +47,6 @@ pub mod planner;
 pub mod private_data;
 mod reads;
 pub mod reassembly;
-pub mod receives;
 mod requester;
 mod responder;
 pub mod session;

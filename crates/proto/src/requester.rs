@@ -13,7 +13,6 @@ mod reply;
 mod transmit;
 
 pub(crate) use reply::Received;
-pub(crate) use transmit::Answers;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -26,8 +25,8 @@ use crate::call::{
     Call, CallError, CallFailure, CallId, IncomingReply, Invalidations, Refused, RefusedKind, Sink, Travelled,
 };
 use crate::core::{Core, Origin};
-use crate::credits::RequesterCredits;
 use crate::event::{CloseReason, Event};
+use crate::flow::{DoneOwed, Lease};
 use crate::ids::IdMap;
 use crate::reads::{Owner, Pulled};
 use crate::responder::{REPLY, check_prefix};
@@ -37,11 +36,8 @@ use crate::wire::two::transmission::{ErrorReport, ResponseDirection};
 
 #[derive(Debug)]
 pub(crate) struct Requester {
-    pub(crate) credits: RequesterCredits,
-    /// XIDs of calls that were not sent, in order.
+    /// XIDs of calls that were not sent, in order, but for those that wait in the ledger's line.
     queue: VecDeque<u32>,
-    /// Of those that wait for credits for several Sends, in order, and others pass.
-    aside: VecDeque<Aside>,
     calls: IdMap<u32, Transaction>,
     /// Open windows.
     keys: HashMap<Key, (u32, usize)>,
@@ -50,10 +46,6 @@ pub(crate) struct Requester {
     max_windows: usize,
     /// No window was left; another try is due when one comes back.
     no_window: bool,
-    /// Receives beyond one for each reply that is awaited: for replies that may come in several Sends.
-    set_aside: u32,
-    /// Sends beyond one for each Call without a reply: parts of those that went on.
-    parts: u32,
     /// Calls in groups that the peer has reported one after the other.
     reported: u32,
     /// Bytes of the chunks of calls in flight.
@@ -64,15 +56,6 @@ pub(crate) struct Requester {
     releasing: usize,
     /// Bytes that the next call waits for.
     pub(crate) wants_memory: Option<usize>,
-}
-
-/// A call that goes on in several Sends, for which there were no credits.
-#[derive(Debug)]
-struct Aside {
-    xid: u32,
-    sends: u32,
-    /// Calls that have passed it.
-    passed: u32,
 }
 
 /// A call from the moment it is made until all its memory is back.
@@ -93,14 +76,6 @@ struct Transaction {
     bulk: u64,
     /// Its time was up once: bytes of the calls in flight then give it more, and no others.
     counted: bool,
-    /// The how-many-th Call it was, once sent.
-    number: u64,
-    /// Receives for its reply beyond the first, once sent.
-    set_aside: u32,
-    /// Sends that it took beyond one.
-    parts: u32,
-    /// Credits beyond the first, if it left in several transmissions.
-    further: u32,
     /// What its reply was told to do with items, if it left in a transmission group.
     directions: Option<Vec<ResponseDirection>>,
     /// It leaves in plain messages only: the peer has refused it in a group.
@@ -118,9 +93,10 @@ struct Transaction {
 #[derive(Debug)]
 enum Stage {
     Queued,
-    Sent,
+    /// It has left, and holds its credits.
+    Sent(Lease),
     /// The reply is here but for what the peer exposes (RFC 5666 §3.8).
-    Reading(Box<Answered>),
+    Reading(DoneOwed, Box<Answered>),
     Answered(Answered),
 }
 
@@ -185,19 +161,15 @@ impl CallId {
 }
 
 impl Requester {
-    pub(crate) fn new(credits: RequesterCredits, max_windows: usize) -> Self {
+    pub(crate) fn new(max_windows: usize) -> Self {
         Self {
-            credits,
             queue: VecDeque::new(),
-            aside: VecDeque::new(),
             calls: IdMap::default(),
             keys: HashMap::new(),
             deadlines: BTreeSet::new(),
             next_id: 0,
             max_windows,
             no_window: false,
-            set_aside: 0,
-            parts: 0,
             reported: 0,
             bulk: 0,
             reports: VecDeque::new(),
@@ -209,16 +181,6 @@ impl Requester {
     /// Whether a call under this XID is not finished, or abandoned and its memory not back.
     pub(crate) fn knows(&self, xid: u32) -> bool {
         self.calls.contains_key(&xid)
-    }
-
-    /// Receives that replies need.
-    pub(crate) fn receives_owed(&self) -> u32 {
-        self.credits.in_flight().saturating_add(self.set_aside)
-    }
-
-    /// Messages that come back with the replies that are awaited, where they are counted.
-    pub(crate) const fn sends_out(&self) -> u32 {
-        self.credits.in_flight().saturating_add(self.parts)
     }
 
     /// Calls that are not finished, abandoned ones included.
@@ -234,7 +196,7 @@ impl Requester {
     /// Whether the peer may be reading the arguments of a call.
     pub(crate) fn is_read(&self) -> bool {
         let open = |window: &Window| window.open && window.place == Place::Read;
-        self.calls.values().any(|call| matches!(call.stage, Stage::Sent) && call.windows.iter().any(open))
+        self.calls.values().any(|call| matches!(call.stage, Stage::Sent(_)) && call.windows.iter().any(open))
     }
 
     #[cfg(test)]
@@ -244,19 +206,19 @@ impl Requester {
     }
 
     /// Whether a call waits to be sent.
-    pub(crate) fn has_queued(&self) -> bool {
-        !self.queue.is_empty() || !self.aside.is_empty()
+    pub(crate) fn has_queued(&self, core: &Core) -> bool {
+        !self.queue.is_empty() || core.ledger.line().has_calls()
     }
 
     /// The lowest number of a Call that has no reply.
     pub(crate) fn oldest(&self) -> Option<u64> {
-        let sent = self.calls.values().filter(|call| matches!(call.stage, Stage::Sent));
-        sent.map(|call| call.number).min()
+        let sent = self.calls.values().filter_map(|call| call.stage.lease());
+        sent.map(Lease::number).min()
     }
 
     /// Whether a reply for this XID is awaited.
     pub(crate) fn awaits(&self, xid: u32) -> bool {
-        self.calls.get(&xid).is_some_and(|call| matches!(call.stage, Stage::Sent))
+        self.calls.get(&xid).is_some_and(|call| matches!(call.stage, Stage::Sent(_)))
     }
 
     pub(crate) fn call(&mut self, core: &mut Core, now: Instant, call: Call) -> Result<CallId, Refused> {
@@ -273,7 +235,7 @@ impl Requester {
         let caller = Moving::new(now, wait, Flow::Link, core.told.as_ref(), 0);
         let deadline = caller.deadline;
         self.deadlines.insert((deadline, xid));
-        if !self.queue.is_empty() || !self.credits.available() {
+        if !self.queue.is_empty() || !core.ledger.has_credit() {
             core.stats.calls_queued += 1;
         }
         self.queue.push_back(xid);
@@ -287,10 +249,6 @@ impl Requester {
             caller,
             bulk: 0,
             counted: false,
-            number: 0,
-            set_aside: 0,
-            parts: 0,
-            further: 0,
             directions: None,
             plain: false,
             reported: false,
@@ -305,20 +263,20 @@ impl Requester {
     }
 
     /// The caller is not interested in the answer any more (rule I10).
-    pub(crate) fn abandon(&mut self, core: &Core, now: Instant, id: CallId) {
+    pub(crate) fn abandon(&mut self, core: &mut Core, now: Instant, id: CallId) {
         let xid = id.xid();
         let Some(transaction) = self.calls.get_mut(&xid).filter(|call| call.id == id && !call.abandoned)
         else {
             return;
         };
         match transaction.stage {
-            Stage::Queued => self.forget(xid),
+            Stage::Queued => self.forget(core, xid),
             // Its memory is what the peer is told to be done with; the Reads have a timer of their own.
-            Stage::Reading(_) => {
+            Stage::Reading(..) => {
                 transaction.abandoned = true;
                 self.stop_timer(xid);
             }
-            Stage::Sent => {
+            Stage::Sent(_) => {
                 transaction.abandoned = true;
                 transaction.counted = false;
                 transaction.caller.deadline = after(now, core.config.timeouts.abandoned);
@@ -339,13 +297,13 @@ impl Requester {
     }
 
     /// Forgets a call that has no open window.
-    fn forget(&mut self, xid: u32) {
+    fn forget(&mut self, core: &mut Core, xid: u32) {
         if let Some(transaction) = self.calls.remove(&xid) {
             self.deadlines.remove(&(transaction.deadline, xid));
             self.bulk = self.bulk.saturating_sub(transaction.bulk);
             if matches!(transaction.stage, Stage::Queued) {
                 self.queue.retain(|queued| *queued != xid);
-                self.aside.retain(|aside| aside.xid != xid);
+                core.ledger.line_mut().forget_call(xid);
             }
         }
     }
@@ -355,7 +313,7 @@ impl Requester {
         if let Some(transaction) = self.calls.get(&xid) {
             let result = Err(CallFailure::permanent(error, transaction.has_left()));
             core.events.push_back(Event::Reply { id: transaction.id, result });
-            self.forget(xid);
+            self.forget(core, xid);
         }
     }
 
@@ -389,7 +347,7 @@ impl Requester {
                     self.fail_queued(core, xid, CallError::TimedOut);
                 }
                 // Rule I10: the answer is given up, the memory is not.
-                Stage::Sent if !transaction.abandoned => {
+                Stage::Sent(_) if !transaction.abandoned => {
                     transaction.abandoned = true;
                     core.stats.timeouts += 1;
                     let result = Err(CallFailure::permanent(CallError::TimedOut, true));
@@ -399,12 +357,12 @@ impl Requester {
                     let deadline = transaction.caller.deadline;
                     self.set_deadline(xid, deadline);
                 }
-                Stage::Sent => {
+                Stage::Sent(_) => {
                     core.fail(CloseReason::Timeout("the reply to an abandoned call"));
                     return self.stop_timer(xid);
                 }
                 // The caller's time has gone on (rule I10). What no memory was had for is not read.
-                Stage::Reading(_) => {
+                Stage::Reading(..) => {
                     transaction.abandoned = true;
                     core.stats.timeouts += 1;
                     let result = Err(CallFailure::permanent(CallError::TimedOut, true));
@@ -510,7 +468,6 @@ impl Requester {
     /// to the caller.
     pub(crate) fn handle_disconnected(&mut self, core: &mut Core, reason: &CloseReason) {
         self.queue.clear();
-        self.aside.clear();
         self.keys.clear();
         self.deadlines.clear();
         self.bulk = 0;
@@ -534,6 +491,16 @@ impl Requester {
     }
 }
 
+impl Stage {
+    /// What a call holds that waits for its reply.
+    const fn lease(&self) -> Option<&Lease> {
+        match self {
+            Self::Sent(lease) => Some(lease),
+            Self::Queued | Self::Reading(..) | Self::Answered(_) => None,
+        }
+    }
+}
+
 impl Transaction {
     /// Its time is up: whether it goes on, because data moves. `bulk` are bytes of the chunks of calls in flight, its own among them:
     /// it waits for those, on the link in either direction, or to be sent.
@@ -542,7 +509,7 @@ impl Transaction {
         let stall = if self.abandoned { timeouts.abandoned } else { self.wait };
         match self.stage {
             Stage::Queued => self.caller.set_left(bulk),
-            Stage::Sent | Stage::Reading(_) => {
+            Stage::Sent(_) | Stage::Reading(..) => {
                 if !std::mem::replace(&mut self.counted, true) {
                     self.caller.set_left(bulk);
                 }
@@ -601,7 +568,7 @@ impl Transaction {
                 (inline, padding, written, reply_chunk, pulled, travelled)
             }
             Stage::Answered(Answered::Failed(error)) => return Err(CallFailure::permanent(error, true)),
-            Stage::Queued | Stage::Sent | Stage::Reading(_) | Stage::Answered(Answered::Again) => {
+            Stage::Queued | Stage::Sent(_) | Stage::Reading(..) | Stage::Answered(Answered::Again) => {
                 return Err(lost());
             }
         };

@@ -8,7 +8,6 @@
 
 mod answer;
 mod exposure;
-mod set_aside;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Instant;
@@ -22,9 +21,9 @@ use crate::binding::Bindings;
 use crate::call::{Form, Travelled};
 use crate::config::Side;
 use crate::core::Core;
-use crate::credits::ResponderCredits;
 use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
+use crate::flow::Charge;
 use crate::ids::IdMap;
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
@@ -45,13 +44,11 @@ const REMOTE_PROTECTION: u8 = 1;
 
 #[derive(Debug)]
 pub(crate) struct Responder {
-    pub(crate) credits: ResponderCredits,
     calls: IdMap<u64, Incoming>,
-    answers: VecDeque<(u64, Answer)>,
-    /// Answers that wait until less is exposed, or calls of ours hold fewer windows.
-    withheld: VecDeque<(u64, Answer)>,
-    /// Answers that wait for credits for all of their Sends, in order; those behind them that fit pass them.
-    set_aside: VecDeque<SetAside>,
+    /// Calls whose answer is to leave, in order, but for those that wait in the ledger's line.
+    answers: VecDeque<u64>,
+    /// Calls whose answer waits until less is exposed, or calls of ours hold fewer windows.
+    withheld: VecDeque<u64>,
     /// How long the next answer may wait, and for what, if it does.
     stalled: Option<Stall>,
     /// The same for the next RDMA_ERROR.
@@ -76,21 +73,13 @@ pub(crate) struct Responder {
 /// Until when something may wait, and for what.
 type Stall = (Instant, &'static str);
 
-/// An answer that goes on in several Sends, for which there were no credits.
-#[derive(Debug)]
-struct SetAside {
-    token: u64,
-    answer: Answer,
-    sends: u32,
-    deadline: Instant,
-}
-
 /// An RDMA_ERROR that waits to be sent.
 #[derive(Debug)]
 struct Fault {
     xid: u32,
     version: u32,
     body: ErrorBody,
+    charge: Charge,
 }
 
 /// A Call of the peer until its answer has left.
@@ -105,7 +94,11 @@ struct Incoming {
     padding: Option<Padding>,
     /// For its answer to leave, once that is withheld.
     deadline: Option<Instant>,
-    /// Its answer was set aside long enough, or has the credits now: it does not wait for more.
+    /// The credit that it uses.
+    charge: Charge,
+    /// Its answer, once it has one.
+    answer: Option<Answer>,
+    /// Its answer has stood in line for credits: it does not wait for more.
     in_turn: bool,
     travelled: Travelled,
     /// Items of it that lie in our Receives.
@@ -145,13 +138,11 @@ pub(crate) struct AskedReply {
 }
 
 impl Responder {
-    pub(crate) fn new(credits: ResponderCredits) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            credits,
             calls: IdMap::default(),
             answers: VecDeque::new(),
             withheld: VecDeque::new(),
-            set_aside: VecDeque::new(),
             stalled: None,
             stalled_error: None,
             exposures: Exposures::default(),
@@ -180,11 +171,6 @@ impl Responder {
         place.is_some_and(|place| self.in_groups.remove(place).is_some())
     }
 
-    /// Calls that are not answered.
-    pub(crate) fn in_progress(&self) -> u32 {
-        self.credits.in_progress()
-    }
-
     /// Whether the answer to a Call is exposed to the peer's RDMA Reads.
     pub(crate) fn has_exposed(&self, token: ReplyToken) -> bool {
         self.exposures.has(token.0)
@@ -193,11 +179,6 @@ impl Responder {
     /// Whether memory is exposed to the peer's RDMA Reads.
     pub(crate) fn exposes(&self) -> bool {
         self.exposures.count() > 0
-    }
-
-    /// Receives that should be posted now: for the grant, and one for the RDMA_DONE of each exposed reply.
-    pub(crate) fn receives_owed(&self) -> u32 {
-        self.credits.receives_owed().saturating_add(narrow(self.exposures.count()))
     }
 
     /// Takes an RDMA_DONE (RFC 5666 §3.8).
@@ -222,8 +203,8 @@ impl Responder {
 
     /// There may be room for what was withheld.
     pub(crate) fn window_freed(&mut self) {
-        while let Some(answer) = self.withheld.pop_back() {
-            self.answers.push_front(answer);
+        while let Some(token) = self.withheld.pop_back() {
+            self.answers.push_front(token);
         }
     }
 
@@ -241,37 +222,22 @@ impl Responder {
     }
 
     /// Queues an RDMA_ERROR for a Call that was admitted.
-    pub(crate) fn answer_error(&mut self, xid: u32, version: u32, body: ErrorBody) {
-        self.errors.push_back(Fault { xid, version, body });
+    pub(crate) fn answer_error(&mut self, xid: u32, version: u32, body: ErrorBody, charge: Charge) {
+        self.errors.push_back(Fault { xid, version, body, charge });
     }
 
-    /// Takes a Call that was admitted; an error is for [`answer_error`](Self::answer_error).
-    pub(crate) fn handle_call(&mut self, core: &mut Core, call: ReceivedCall) -> Result<(), ProtocolError> {
-        let ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, items, group } = call;
-        let here: usize = items.iter().map(|item| padded_len(item.data.len())).sum();
-        // RFC 8167 §5.3
-        if !core.takes_chunks() && !lists.is_empty() {
-            return Err(match core.side {
-                Side::Client => ProtocolError::ReverseChunks,
-                Side::Server => ProtocolError::ForwardChunks,
-            });
-        }
-        let layout = match &payload {
-            Some(_) if lists.has_position_zero() => return Err(ProtocolError::PositionZeroInMessage),
-            Some(payload) => Layout::new(&lists.read, payload.len() + here, &core.config.limits)?,
-            // RFC 8166 §4.2.4: without it the Payload has no source.
-            None if !lists.has_position_zero() => return Err(ProtocolError::NoPositionZero),
-            None => Layout::new(&lists.read, 0, &core.config.limits)?,
+    /// Takes a Call that was admitted. An error comes with the Call's credit, for [`answer_error`](Self::answer_error).
+    pub(crate) fn handle_call(
+        &mut self,
+        core: &mut Core,
+        call: ReceivedCall,
+        charge: Charge,
+    ) -> Result<(), (ProtocolError, Charge)> {
+        let (layout, wanted) = match self.lay_out(core, &call) {
+            Ok(laid_out) => laid_out,
+            Err(error) => return Err((error, charge)),
         };
-        // RFC 5666 §6.2: "no transfer will be possible". A Read that is posted all the same costs the connection, and the peer would
-        // send the Call again on the next one.
-        if !core.reads.are_allowed() && layout.total() > 0 {
-            return Err(ProtocolError::ReadsNotAgreed);
-        }
-        // RFC 8166 §4.5.3. What was refused had chunks to read; without any it is another Call under the same XID.
-        if !lists.read.is_empty() && self.refused.remove(&xid) {
-            return Err(ProtocolError::EarlierReadFailed { xid });
-        }
+        let ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, items, group } = call;
         let form = match payload {
             None => Form::Long,
             Some(_) if !items.is_empty() => Form::Placed,
@@ -283,11 +249,6 @@ impl Responder {
         let read = usize::try_from(layout.total()).unwrap_or(usize::MAX);
         let segments = lists.read.len();
         let travelled = Travelled { form, sent: len, read, segments, ..Travelled::default() };
-        let mut wanted = true;
-        if let Some(payload) = &payload {
-            let chunks = layout.chunks.len() + items.len();
-            wanted = check_eligible(core.config.bindings.as_deref(), payload, chunks)?;
-        }
         count_lists(core, &lists, &travelled);
 
         let token = self.next_token;
@@ -299,6 +260,8 @@ impl Responder {
             inline: payload,
             padding,
             deadline: None,
+            charge,
+            answer: None,
             in_turn: false,
             travelled,
             items,
@@ -311,6 +274,44 @@ impl Responder {
         }
         core.reads.add(Owner::Call(token), pull, None::<fn(u64) -> Moving>);
         Ok(())
+    }
+
+    /// Finds the chunks of a Call, and checks that it may have them; returns whether they need be read too.
+    fn lay_out(&mut self, core: &Core, call: &ReceivedCall) -> Result<(Layout, bool), ProtocolError> {
+        let ReceivedCall { xid, lists, payload, items, .. } = call;
+        let here: usize = items.iter().map(|item| padded_len(item.data.len())).sum();
+        // RFC 8167 §5.3
+        if !core.takes_chunks() && !lists.is_empty() {
+            return Err(match core.side {
+                Side::Client => ProtocolError::ReverseChunks,
+                Side::Server => ProtocolError::ForwardChunks,
+            });
+        }
+        let layout = match payload {
+            Some(_) if lists.has_position_zero() => return Err(ProtocolError::PositionZeroInMessage),
+            Some(payload) => Layout::new(&lists.read, payload.len() + here, &core.config.limits)?,
+            // RFC 8166 §4.2.4: without it the Payload has no source.
+            None if !lists.has_position_zero() => return Err(ProtocolError::NoPositionZero),
+            None => Layout::new(&lists.read, 0, &core.config.limits)?,
+        };
+        // RFC 5666 §6.2: "no transfer will be possible". A Read that is posted all the same costs the connection, and the peer would
+        // send the Call again on the next one.
+        if !core.reads.are_allowed() && layout.total() > 0 {
+            return Err(ProtocolError::ReadsNotAgreed);
+        }
+        // RFC 8166 §4.5.3. What was refused had chunks to read; without any it is another Call under the same XID.
+        if !lists.read.is_empty() && self.refused.remove(xid) {
+            return Err(ProtocolError::EarlierReadFailed { xid: *xid });
+        }
+        // The arguments of a program that is not served need not be read.
+        let wanted = match payload {
+            Some(payload) => {
+                let chunks = layout.chunks.len() + items.len();
+                check_eligible(core.config.bindings.as_deref(), payload, chunks)?
+            }
+            None => true,
+        };
+        Ok((layout, wanted))
     }
 
     fn set_deadline(&mut self, token: u64, deadline: Instant) {
@@ -344,9 +345,9 @@ impl Responder {
     /// The chunks of a Call are read.
     pub(crate) fn handle_pulled(&mut self, core: &mut Core, token: u64, pulled: Pulled) {
         let Some(xid) = self.calls.get(&token).map(|call| call.xid) else { return };
-        if let Err(error) = self.deliver(core, token, pulled) {
+        if let Err((error, charge)) = self.deliver(core, token, pulled) {
             core.stats.fault(&error);
-            self.answer_error(xid, core.codec.rules().version, core.codec.refusal(&error));
+            self.answer_error(xid, core.codec.rules().version, core.codec.refusal(&error), charge);
         }
     }
 
@@ -356,11 +357,16 @@ impl Responder {
         let len = call.travelled.read.try_into().unwrap_or(u64::MAX);
         let error = ProtocolError::ExceedsMemory { len };
         core.stats.fault(&error);
-        self.answer_error(call.xid, core.codec.rules().version, core.codec.refusal(&error));
+        self.answer_error(call.xid, core.codec.rules().version, core.codec.refusal(&error), call.charge);
     }
 
     /// Hands a Call out, all its chunks being there.
-    fn deliver(&mut self, core: &mut Core, token: u64, pulled: Pulled) -> Result<(), ProtocolError> {
+    fn deliver(
+        &mut self,
+        core: &mut Core,
+        token: u64,
+        pulled: Pulled,
+    ) -> Result<(), (ProtocolError, Charge)> {
         let Some(call) = self.calls.get_mut(&token) else { return Ok(()) };
         let (xid, travelled) = (call.xid, call.travelled);
         match call.message(pulled, core.config.bindings.as_deref()) {
@@ -373,10 +379,10 @@ impl Responder {
                 core.events.push_back(Event::Call(IncomingCall { token, xid, message, travelled }));
                 Ok(())
             }
-            Err(error) => {
-                self.calls.remove(&token);
-                Err(error)
-            }
+            Err(error) => match self.calls.remove(&token) {
+                Some(call) => Err((error, call.charge)),
+                None => Ok(()),
+            },
         }
     }
 
@@ -385,19 +391,20 @@ impl Responder {
         self.calls.contains_key(&token.0)
     }
 
-    /// The upper layer's answer. Ignored if the Call is not known any more.
+    /// The upper layer's answer. Ignored if the Call is not known any more, or has an answer.
     pub(crate) fn reply(&mut self, token: ReplyToken, answer: Answer) {
-        if self.calls.contains_key(&token.0) {
-            self.answers.push_back((token.0, answer));
+        if let Some(call) = self.calls.get_mut(&token.0).filter(|call| call.answer.is_none()) {
+            call.answer = Some(answer);
+            self.answers.push_back(token.0);
         }
     }
 
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self, core: &Core) -> Option<Instant> {
         let calls = self.deadlines.first().map(|(deadline, _)| *deadline);
         let deadline = |stall: Option<Stall>| stall.map(|(deadline, _)| deadline);
         let stalled = earlier(deadline(self.stalled), deadline(self.stalled_error));
-        let set_aside = self.set_aside.front().map(|set_aside| set_aside.deadline);
-        earlier(earlier(calls, earlier(stalled, set_aside)), self.exposures.poll_timeout())
+        let in_line = core.ledger.line_deadline();
+        earlier(earlier(calls, earlier(stalled, in_line)), self.exposures.poll_timeout())
     }
 
     pub(crate) fn handle_timeout(&mut self, core: &mut Core, now: Instant) {
@@ -429,7 +436,6 @@ impl Responder {
         self.calls.clear();
         self.answers.clear();
         self.withheld.clear();
-        self.set_aside.clear();
         self.stalled = None;
         self.stalled_error = None;
         self.exposures.clear();

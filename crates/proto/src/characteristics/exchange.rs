@@ -22,6 +22,7 @@ use super::{Characteristic, Characteristics, Disposition, NotExchanged, Notice};
 use crate::config::Config;
 use crate::error::ProtocolError;
 use crate::event::Event;
+use crate::flow::arrival::{Mark, Shown};
 use crate::limits::Limits;
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
 use crate::wire::{Body, Direction, ErrorBody};
@@ -32,20 +33,14 @@ const WAITING: usize = 16;
 const ANSWERS: usize = 4;
 
 /// How far both sides have come with their own messages; what tells whether an operation has arrived.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
-    /// Calls that we have sent.
-    pub(crate) calls: u64,
-    /// Whether all Calls of ours up to a number are answered is asked by that number; this is the lowest one that is not.
+    /// The place of an operation that leaves now.
+    pub(crate) mark: Mark,
+    /// What the peer has shown of our messages that it has.
+    pub(crate) shown: Shown,
+    /// The lowest number of a Call of ours that is not answered, if that is asked for.
     pub(crate) oldest: Option<u64>,
-    /// Highest number of a Call of ours that has been answered.
-    pub(crate) answered: u64,
-    /// Calls of the peer that have come.
-    pub(crate) received: u64,
-    /// Of those, how many have their answer.
-    pub(crate) finished: u64,
-    /// The highest grant that has left.
-    pub(crate) granted: u64,
 }
 
 /// Something to be sent.
@@ -85,8 +80,8 @@ pub(crate) struct Exchanges {
     heard: bool,
     /// The peer has said that it does not.
     refused: bool,
-    /// The last operation sent may not have arrived: what was so when it left.
-    unproved: Option<Progress>,
+    /// The place of the last operation sent, which may not have arrived.
+    unproved: Option<Mark>,
     updates: Vec<Change>,
     /// Requests of the owner that wait.
     requests: VecDeque<Asked>,
@@ -571,7 +566,7 @@ impl Exchanges {
         };
         if let Some(size) = resize {
             let lower = size < self.ours.receive_size;
-            let until = lower.then_some(progress.calls);
+            let until = lower.then_some(progress.mark.calls);
             self.receive = Some(Resize { size, until, asked: true, response });
             if !lower {
                 effect = Effect::PostReceivesOf(size);
@@ -744,13 +739,13 @@ impl Exchanges {
         if let Some(answer) = self.answers.pop_front() {
             return Some(answer);
         }
-        if self.refused || self.unproved.is_some_and(|sent| !sent.is_proved_by(progress)) {
+        if self.refused || self.unproved.is_some_and(|sent| !sent.is_proved(progress.shown)) {
             return None;
         }
         // No refusal of it can come any more.
         self.last_xid = None;
         let exchange = self.next_exchange()?;
-        self.unproved = Some(progress);
+        self.unproved = Some(progress.mark);
         Some(Operation {
             direction: Direction::Call,
             xid: None,
@@ -802,15 +797,6 @@ impl Exchanges {
     /// Whether Calls that are answered have to be looked for.
     pub(crate) fn is_lowering(&self) -> bool {
         self.receive.as_ref().is_some_and(|resize| resize.until.is_some())
-    }
-}
-
-impl Progress {
-    /// Whether a message that left when this was so has arrived, now that `now` is so.
-    fn is_proved_by(self, now: Self) -> bool {
-        // Messages arrive in order, so an answer to a later Call proves it; and a peer that has sent more Calls than the replies
-        // before it allow has had a later one.
-        now.answered > self.calls || now.received > self.finished.saturating_add(self.granted)
     }
 }
 

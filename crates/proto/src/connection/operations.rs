@@ -20,7 +20,7 @@ use crate::wire::two::Exchange;
 use crate::wire::two::transmission::{
     BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE,
 };
-use crate::wire::{Body, Direction, Fixed, two};
+use crate::wire::{Body, Fixed, two};
 
 impl Connection {
     /// Makes what was told hold.
@@ -98,27 +98,23 @@ impl Connection {
 
     fn carry_out(&mut self, effect: Effect) {
         if let Effect::PostReceivesOf(size) = effect {
-            self.core.resize_receives(usize::try_from(size).unwrap_or(usize::MAX));
+            self.core.ledger.resize_receives(usize::try_from(size).unwrap_or(usize::MAX));
         }
     }
 
     /// How far both sides have come.
     fn progress(&self) -> Progress {
         let lowering = self.exchanges.as_ref().is_some_and(Exchanges::is_lowering);
-        let (ours, theirs) = (&self.requester.credits, &self.responder.credits);
         Progress {
-            calls: ours.sent(),
+            mark: self.core.ledger.mark(),
+            shown: self.core.ledger.shown(),
             oldest: if lowering { self.requester.oldest() } else { None },
-            answered: ours.answered(),
-            received: theirs.accepted(),
-            finished: theirs.finished(),
-            granted: u64::from(theirs.highest()),
         }
     }
 
     /// Whether anything is to be done about characteristics. Asked with every message, so it does not look far.
     pub(super) fn has_operation(&mut self) -> bool {
-        if self.first_answer_due && self.responder.credits.finished() > 0 {
+        if self.first_answer_due && self.core.ledger.has_answered() {
             self.first_answer_due = false;
             if self.core.codec.rules().two.is_some_and(|two| two.tells_once)
                 && let Some(exchanges) = &mut self.exchanges
@@ -134,21 +130,20 @@ impl Connection {
     pub(super) fn transmit_operation(&mut self, may_leave: bool) -> bool {
         let progress = self.progress();
         let Some(exchanges) = &mut self.exchanges else { return false };
-        let effect = exchanges.advance(progress, self.core.receives.least_earlier(), &mut self.core.events);
+        let least = self.core.ledger.least_earlier_receive();
+        let effect = exchanges.advance(progress, least, &mut self.core.events);
         let next = if may_leave { exchanges.next(progress) } else { None };
         self.carry_out(effect);
-        let sent = next.is_some();
-        if let Some(Operation { direction, xid, body }) = next {
+        let mut sent = false;
+        if let Some(Operation { direction, xid, body }) = next
+            && let Some(permit) = self.core.ledger.operation(direction)
+        {
             let xid = xid.unwrap_or_else(|| self.operation_xid(&body));
-            let credit = match direction {
-                Direction::Call => self.requester.credits.requested(),
-                Direction::Reply => self.responder.credits.highest(),
-            };
             tracing::debug!(side = %self.core.side, xid = format_args!("{xid:#010x}"), ?body, "operation");
-            let header = self.core.header(direction, xid, credit, body);
-            self.core.send(&header, &Stream::new(), None, true);
-            self.core.count_returning(1);
+            let header = self.core.header(direction, xid, &permit, body);
+            self.core.send(permit, &header, &Stream::new(), None, true);
             self.core.stats.operations_sent += 1;
+            sent = true;
         }
         self.follow_characteristics();
         sent

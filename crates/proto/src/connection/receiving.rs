@@ -17,6 +17,7 @@ use crate::config::Side;
 use crate::core::Origin;
 use crate::error::{Action, ProtocolError, Taken};
 use crate::event::CloseReason;
+use crate::flow::Charge;
 use crate::reads::Owner;
 use crate::requester::Received;
 use crate::responder::{AskedReply, CALL, REPLY, ReceivedCall, rpc_prefix};
@@ -309,7 +310,7 @@ impl Connection {
             }
             Body::Two(two::Body::Grant) => {
                 self.core.stats.grants_received += 1;
-                return self.core.note_grant(&self.requester.credits);
+                return self.core.note_grant();
             }
             Body::Two(two::Body::Middle { remaining }) => {
                 let place = Place::Middle { remaining };
@@ -342,8 +343,8 @@ impl Connection {
                     // Which other messages were in that Send is not known any more.
                     return self.fault(now, ProtocolError::CombinedRefused, Taken::AsReply, None);
                 }
-                let credit = self.core.granted(header.credit);
-                let taken = self.requester.handle_error(&mut self.core, now, header.xid, credit, error);
+                let (xid, credit) = (header.xid, header.credit);
+                let taken = self.requester.handle_error(&mut self.core, now, xid, credit, error);
                 if let Err(error) = taken {
                     self.fault(now, error, Taken::AsReply, None);
                 }
@@ -375,7 +376,6 @@ impl Connection {
         };
         match taken {
             Taken::AsReply => {
-                let credit = self.core.granted(credit);
                 let received = Received { xid, credit, lists, payload, padding, continued, len };
                 match self.requester.handle_reply(&mut self.core, now, received) {
                     Ok(()) => self.rpc_taken(),
@@ -383,14 +383,12 @@ impl Connection {
                 }
             }
             Taken::AsCall => {
-                if !self.admit(now, Some(credit)) {
-                    return;
-                }
+                let Some(charge) = self.admit(now, Some(credit)) else { return };
                 self.rpc_taken();
                 let call =
                     ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, items, group };
-                if let Err(error) = self.responder.handle_call(&mut self.core, call) {
-                    self.refuse_call(now, error, fixed);
+                if let Err((error, charge)) = self.responder.handle_call(&mut self.core, call, charge) {
+                    self.refuse_call(now, error, fixed, charge);
                 }
             }
         }
@@ -528,30 +526,24 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Counts a Call against the grant. RFC 8167 §4.1: what it requests is ignored if its direction is only assumed.
-    pub(super) fn admit(&mut self, now: Instant, requested: Option<u32>) -> bool {
-        if let Some(requested) = requested {
-            self.responder.credits.request(self.core.granted(requested));
+    /// Counts a Call against the grant; `None` if that closes the connection. RFC 8167 §4.1: what it requests is ignored if its
+    /// direction is only assumed.
+    pub(super) fn admit(&mut self, now: Instant, requested: Option<u32>) -> Option<Charge> {
+        match self.core.ledger.admit(requested) {
+            Ok(charge) => Some(charge),
+            Err(granted) => {
+                self.fault(now, ProtocolError::CreditsExceeded { granted }, Taken::AsCall, None);
+                None
+            }
         }
-        // What is counted per message was admitted as such.
-        if self.core.messages.is_some() {
-            self.responder.credits.count();
-            return true;
-        }
-        let admitted = self.responder.credits.accept();
-        if !admitted {
-            let granted = self.responder.credits.highest();
-            self.fault(now, ProtocolError::CreditsExceeded { granted }, Taken::AsCall, None);
-        }
-        admitted
     }
 
     /// A message cannot be used. `fixed` is known if it can be answered.
     pub(super) fn fault(&mut self, now: Instant, error: ProtocolError, taken: Taken, fixed: Option<Fixed>) {
         match (error.action(taken), fixed) {
             (Action::AnswerVersion | Action::Answer, Some(fixed)) => {
-                if self.admit(now, None) {
-                    self.refuse_call(now, error, fixed);
+                if let Some(charge) = self.admit(now, None) {
+                    self.refuse_call(now, error, fixed, charge);
                 }
             }
             (Action::Close, _) => {
@@ -566,7 +558,7 @@ impl Connection {
     }
 
     /// Answers a Call that was admitted with an RDMA_ERROR.
-    pub(super) fn refuse_call(&mut self, now: Instant, error: ProtocolError, fixed: Fixed) {
+    fn refuse_call(&mut self, now: Instant, error: ProtocolError, fixed: Fixed, charge: Charge) {
         tracing::debug!(side = %self.core.side, xid = format_args!("{:#010x}", fixed.xid), %error, "call refused");
         let body = match error.action(Taken::AsCall) {
             // RFC 8166 §4.5.1: with the version of the request.
@@ -579,7 +571,7 @@ impl Connection {
             }
             Action::Answer => self.core.codec.refusal(&error),
             Action::Discard | Action::Close => {
-                self.responder.credits.finish();
+                self.core.ledger.finish(charge);
                 return self.fault(now, error, Taken::AsReply, None);
             }
         };
@@ -590,6 +582,6 @@ impl Connection {
             } else {
                 self.core.codec.rules().version
             };
-        self.responder.answer_error(fixed.xid, version, body);
+        self.responder.answer_error(fixed.xid, version, body, charge);
     }
 }

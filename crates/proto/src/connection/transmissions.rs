@@ -85,23 +85,19 @@ impl Connection {
     /// Reports a Call of which so many transmissions had come; on one of their credits.
     fn report_call(&mut self, now: Instant, xid: u32, transmissions: usize, report: ErrorReport) {
         self.give_back(transmissions);
-        if self.admit(now, None) {
+        if let Some(charge) = self.admit(now, None) {
             let version = self.core.codec.rules().version;
-            self.responder.answer_error(xid, version, ErrorBody::Two(two::ErrorBody::Report(report)));
+            self.responder.answer_error(xid, version, ErrorBody::Two(two::ErrorBody::Report(report)), charge);
         }
     }
 
     /// Counts a transmission of a Call that is not whole against the grant.
     fn admit_part(&mut self, now: Instant, requested: Option<u32>) -> bool {
-        if let Some(requested) = requested {
-            self.responder.credits.request(requested);
-        }
-        let admitted = self.responder.credits.accept_part();
-        if !admitted {
-            let granted = self.responder.credits.highest();
+        let admitted = self.core.ledger.admit_part(requested);
+        if let Err(granted) = admitted {
             self.fault(now, ProtocolError::CreditsExceeded { granted }, Taken::AsCall, None);
         }
-        admitted
+        admitted.is_ok()
     }
 
     /// Whether a transmission is of what was given up. It has used a Receive all the same: the peer needs a credit for it, which is
@@ -208,7 +204,7 @@ impl Connection {
 
     /// Credits of transmissions whose message has one still.
     fn give_back(&mut self, transmissions: usize) {
-        self.responder.credits.give_back(u32::try_from(transmissions).unwrap_or(u32::MAX));
+        self.core.ledger.give_back(transmissions);
     }
 
     fn take_assembled(&mut self, now: Instant, fixed: Fixed, header_len: usize, assembled: Assembled) {
@@ -252,11 +248,10 @@ impl Connection {
                 self.take(now, fixed, (Some(Direction::Call), 0), arrived);
             }
             Lead::Response(TransmitResponse { placed, .. }) => {
-                let credit = self.core.granted(fixed.credit);
                 let taken = self.requester.handle_group_reply(
                     &mut self.core,
                     now,
-                    (fixed.xid, credit),
+                    (fixed.xid, fixed.credit),
                     (payload, items, placed),
                     (continued, len),
                 );
@@ -282,9 +277,9 @@ impl Connection {
             return self.fault(now, ProtocolError::Group(*report), Taken::AsReply, None);
         }
         self.core.stats.replies_reported += 1;
-        if self.admit(now, None) {
+        if let Some(charge) = self.admit(now, None) {
             let version = self.core.codec.rules().version;
-            self.responder.answer_error(xid, version, ErrorBody::Chunk);
+            self.responder.answer_error(xid, version, ErrorBody::Chunk, charge);
         }
     }
 }

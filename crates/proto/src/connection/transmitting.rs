@@ -8,10 +8,9 @@ use std::time::Instant;
 use rpcrdma_verbs::{Disconnected, Windows};
 
 use super::{Connection, State};
-use crate::characteristics::{Notice, OPERATION_RECEIVES_32};
+use crate::characteristics::Notice;
 use crate::event::{CloseReason, Event, Post};
 use crate::reads::Owner;
-use crate::requester::Answers;
 use crate::timers::{Flow, Moving, after, earlier};
 use crate::wire;
 
@@ -38,21 +37,15 @@ impl Connection {
             if !self.core.is_idle() || self.state != State::Open {
                 return None;
             }
-            // Also of who takes no part, which the peer learns from a refusal only.
-            let operations = if self.exchanges.is_some() { OPERATION_RECEIVES_32 } else { 0 };
-            let in_flight = self.requester.receives_owed().saturating_add(operations);
-            let in_flight = in_flight.saturating_sub(self.responder.credits.overdrawn());
-            let owed = self.responder.receives_owed().saturating_add(in_flight);
             let domain = qp.domain();
             self.assembly.use_domain(domain);
-            self.core.keep_receives(self.responder.credits.highest(), domain);
-            self.core.receives.decide_anew();
-            let missing = self.core.post_receives(owed, domain);
+            let missing = self.core.ledger.reserve_receives(domain);
+            self.core.post_receives();
             if !self.core.is_idle() {
                 continue;
             }
             // What answers a request needs a Receive, and what is told is to be had before the Calls that rely on it.
-            let may_leave = missing == 0 && self.core.may_send(1);
+            let may_leave = missing == 0 && self.core.ledger.may_send(1);
             if self.has_operation() && self.transmit_operation(may_leave) {
                 continue;
             }
@@ -61,10 +54,10 @@ impl Connection {
             if missing == 0 && self.requester.transmit_report(&mut self.core) {
                 continue;
             }
-            let (calls, windows) = (self.requester.sends_out(), self.requester.windows());
-            let progress = self.responder.transmit(&mut self.core, now, (in_flight, calls, windows), qp)
+            let windows = self.requester.windows();
+            let progress = self.responder.transmit(&mut self.core, now, windows, qp)
                 || self.read_on(now, qp)
-                || (speaks && self.transmit_call(now, owed, qp));
+                || (speaks && self.requester.transmit(&mut self.core, now, qp));
             if self.responder.has_lost_a_reply() {
                 self.close_for(now, CloseReason::ReplyLost);
             }
@@ -74,7 +67,7 @@ impl Connection {
             }
             if !progress {
                 if self.assembly.has_begun() {
-                    let goes_on = self.core.messages.as_ref().is_none_or(|credits| credits.outstanding() > 0);
+                    let goes_on = self.core.ledger.peer_may_send();
                     self.assembly.time(goes_on, now);
                 }
                 // Nothing more is ready, so nothing waits for more.
@@ -91,15 +84,8 @@ impl Connection {
         let answer = self.responder.wants_memory;
         // Reads wait for answers first.
         let reads = self.core.reads.wants_memory().filter(|_| answer.is_none());
-        let receive = (missing > 0).then(|| self.core.receive_room());
+        let receive = (missing > 0).then(|| self.core.ledger.receive_room());
         [answer, reads, self.requester.wants_memory, receive].into_iter().flatten().min()
-    }
-
-    /// Sends a Call of our own; `owed` are Receives that are needed already.
-    fn transmit_call(&mut self, now: Instant, owed: u32, qp: &mut dyn Windows) -> bool {
-        let awaited = self.responder.sends_awaited(&self.core, self.requester.sends_out());
-        let answers = Answers { in_progress: self.responder.in_progress(), awaited };
-        self.requester.transmit(&mut self.core, now, (owed, answers), qp)
     }
 
     /// Reads more of the peer's messages; `false` if nothing can be done now.
@@ -159,7 +145,7 @@ impl Connection {
             State::Closing(moving) => Some(moving.deadline),
             State::Aborting | State::Closed => None,
         };
-        let halves = earlier(self.requester.poll_timeout(), self.responder.poll_timeout());
+        let halves = earlier(self.requester.poll_timeout(), self.responder.poll_timeout(&self.core));
         let parts = self.assembly.poll_timeout().filter(|_| self.state == State::Open);
         earlier(earlier(state, parts), earlier(halves, self.core.reads.poll_timeout()))
     }

@@ -7,8 +7,8 @@
 use std::time::Instant;
 
 use super::Connection;
-use crate::characteristics::ReverseSupport;
 use crate::characteristics::exchange::Exchanges;
+use crate::characteristics::{OPERATION_RECEIVES_32, ReverseSupport};
 use crate::config::Side;
 use crate::error::ProtocolError;
 use crate::private_data::Thresholds;
@@ -34,6 +34,7 @@ impl Connection {
     pub(crate) fn speak(&mut self, codec: &'static dyn Codec) {
         self.core.set_codec(codec);
         self.exchanges = None;
+        self.core.ledger.keep_for_operations(0);
         self.core.peer_reverse = None;
         self.core.peer_segments = (None, None);
         self.core.peer_groups = None;
@@ -69,13 +70,15 @@ impl Connection {
         if goes_by_it && self.core.side == Side::Client {
             self.core.untold = Some(after(self.last_activity, config.timeouts.offer));
         }
-        let (size, invalidate) = (self.core.receive_len(), self.core.may_invalidate);
+        let (size, invalidate) = (self.core.ledger.receive_len(), self.core.may_invalidate);
         let mut exchanges = Exchanges::new(two.profile, config, size, reverse, invalidate);
         // A server answers with its own.
         if self.core.side == Side::Client {
             exchanges.begin();
         }
         self.exchanges = Some(exchanges);
+        // Also of who takes no part, which the peer learns from a refusal only.
+        self.core.ledger.keep_for_operations(OPERATION_RECEIVES_32);
         self.first_answer_due = self.core.side == Side::Server;
         tracing::debug!(side = %self.core.side, version = self.core.codec.rules().name, "version settled");
         self.follow_characteristics();
@@ -130,7 +133,9 @@ impl Connection {
     /// Until when a Call of a server waits for the client to say the version.
     pub(super) fn first_message_due(&self) -> Option<Instant> {
         match self.version {
-            Version::Open(until) if self.requester.has_queued() && self.core.config.versions.has_one() => {
+            Version::Open(until)
+                if self.requester.has_queued(&self.core) && self.core.config.versions.has_one() =>
+            {
                 Some(until)
             }
             _ => None,

@@ -9,6 +9,7 @@ use super::{Answered, Requester, Stage, Written};
 use crate::call::{Form, Invalidations, Travelled};
 use crate::core::Core;
 use crate::error::ProtocolError;
+use crate::flow::{Lease, Settled};
 use crate::reads::Pulled;
 use crate::two::assembly::Lead;
 use crate::wire::two::transmission::{
@@ -24,7 +25,7 @@ impl Requester {
     /// Whether a reply in a group may begin so: its Call left in one, and there are Receives for all of it.
     pub(crate) fn expects(&self, xid: u32, response: &TransmitResponse) -> Result<(), ProtocolError> {
         let transaction = self.sent(xid)?;
-        let most = transaction.set_aside.saturating_add(1);
+        let most = transaction.stage.lease().map_or(1, Lease::replies);
         let error = match &transaction.directions {
             None => Lead::unexpected(),
             Some(_) if response.count > most => {
@@ -68,14 +69,14 @@ impl Requester {
             pulled: Pulled::default(),
             travelled,
         };
-        self.answer(core, now, xid, Some(credit), reply);
+        self.answer(core, now, xid, Settled::Answered { grant: credit }, reply);
         Ok(())
     }
 
     /// The peer shall know that a reply is not as it has to be; once, as the report goes on the credit of its Call.
     pub(crate) fn report(&mut self, xid: u32, report: ErrorReport) {
         if let Some(transaction) = self.calls.get_mut(&xid)
-            && matches!(transaction.stage, Stage::Sent)
+            && matches!(transaction.stage, Stage::Sent(_))
             && !transaction.reported
         {
             transaction.reported = true;
@@ -86,14 +87,13 @@ impl Requester {
     /// Sends a report; `false` if there is none.
     pub(crate) fn transmit_report(&mut self, core: &mut Core) -> bool {
         // Without the Call there is no credit for it.
-        let Some((xid, report)) = std::iter::from_fn(|| self.reports.pop_front())
-            .find(|(xid, _)| self.calls.get(xid).is_some_and(|call| matches!(call.stage, Stage::Sent)))
-        else {
-            return false;
-        };
+        let reports = std::iter::from_fn(|| self.reports.pop_front());
+        let held = |(xid, report)| Some((xid, report, self.calls.get(&xid)?.stage.lease()?));
+        let Some((xid, report, lease)) = reports.into_iter().find_map(held) else { return false };
+        let permit = core.ledger.report(lease);
         let body = Body::Error(ErrorBody::Two(two::ErrorBody::Report(report)));
-        let header = core.header(Direction::Call, xid, self.credits.requested(), body);
-        core.send(&header, &Stream::new(), None, false);
+        let header = core.header(Direction::Call, xid, &permit, body);
+        core.send(permit, &header, &Stream::new(), None, false);
         core.stats.reports_sent += 1;
         true
     }
@@ -114,7 +114,7 @@ impl Requester {
 
     /// The peer does not take a Call as it left, in a group. The Call leaves again in plain messages, after its windows are closed
     /// (rule I2). `false`: the Call did not leave in a group, or nobody waits for its answer.
-    pub(super) fn send_plainly(&mut self, core: &mut Core, now: Instant, xid: u32) -> bool {
+    pub(super) fn send_plainly(&mut self, core: &mut Core, now: Instant, xid: u32, settled: Settled) -> bool {
         let Some(transaction) = self.calls.get_mut(&xid) else { return false };
         if transaction.directions.is_none() || transaction.abandoned {
             return false;
@@ -122,7 +122,7 @@ impl Requester {
         transaction.directions = None;
         transaction.plain = true;
         core.stats.sent_plainly += 1;
-        self.answer(core, now, xid, None, Answered::Again);
+        self.answer(core, now, xid, settled, Answered::Again);
         true
     }
 

@@ -14,6 +14,7 @@ use super::{Answered, Requester, Stage, Transaction, Written};
 use crate::call::{CallError, Form, Travelled};
 use crate::core::Core;
 use crate::error::{List, ProtocolError};
+use crate::flow::Settled;
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
 use crate::timers::{Flow, Moving, after};
@@ -80,7 +81,7 @@ impl Requester {
         let reply = Answered::Reply { inline: payload, padding, written, reply_chunk, pulled, travelled };
         match read {
             Some(layout) => self.read(core, now, (xid, credit), reply, layout),
-            None => self.answer(core, now, xid, Some(credit), reply),
+            None => self.answer(core, now, xid, Settled::Answered { grant: credit }, reply),
         }
         Ok(())
     }
@@ -95,13 +96,12 @@ impl Requester {
         layout: Layout,
     ) {
         let Some(transaction) = self.calls.get_mut(&xid) else { return };
-        self.credits.owe_done();
-        self.credits.cover(transaction.number);
-        self.credits.grant(credit);
-        core.note_grant(&self.credits);
+        let Stage::Sent(lease) = std::mem::replace(&mut transaction.stage, Stage::Queued) else { return };
+        let owed = core.ledger.owe_done(lease, credit);
+        core.note_grant();
         core.close_windows(xid, &transaction.windows);
         let (abandoned, caller) = (transaction.abandoned, transaction.caller.deadline);
-        transaction.stage = Stage::Reading(Box::new(reply));
+        transaction.stage = Stage::Reading(owed, Box::new(reply));
         let mut pull = Pull::new(layout);
         if pull.is_complete() {
             self.handle_pulled(core, now, xid, pull.into_pulled());
@@ -127,7 +127,7 @@ impl Requester {
 
     /// What was exposed is read.
     pub(crate) fn handle_pulled(&mut self, core: &mut Core, now: Instant, xid: u32, read: Pulled) {
-        if let Some(Stage::Reading(reply)) = self.calls.get_mut(&xid).map(|call| &mut call.stage)
+        if let Some(Stage::Reading(_, reply)) = self.calls.get_mut(&xid).map(|call| &mut call.stage)
             && let Answered::Reply { pulled, .. } = reply.as_mut()
         {
             *pulled = read;
@@ -143,7 +143,7 @@ impl Requester {
         xid: u32,
         error: PoolExhausted,
     ) {
-        if let Some(Stage::Reading(reply)) = self.calls.get_mut(&xid).map(|call| &mut call.stage) {
+        if let Some(Stage::Reading(_, reply)) = self.calls.get_mut(&xid).map(|call| &mut call.stage) {
             **reply = Answered::Failed(error.into());
             self.finish_reading(core, now, xid);
         }
@@ -151,16 +151,15 @@ impl Requester {
 
     /// Tells the peer that its memory is not needed any more, and ends the call when its windows are closed.
     pub(super) fn finish_reading(&mut self, core: &mut Core, now: Instant, xid: u32) {
-        let header = core.header(Direction::Call, xid, self.credits.requested(), Body::Done);
-        core.send(&header, &Stream::new(), None, true);
+        let Some(transaction) = self.calls.get_mut(&xid) else { return };
+        let Stage::Reading(owed, reply) = std::mem::replace(&mut transaction.stage, Stage::Queued) else {
+            return;
+        };
+        transaction.stage = Stage::Answered(*reply);
+        let permit = core.ledger.done(owed);
+        let header = core.header(Direction::Call, xid, &permit, Body::Done);
+        core.send(permit, &header, &Stream::new(), None, true);
         core.stats.dones_sent += 1;
-        self.credits.send_done();
-        if let Some(transaction) = self.calls.get_mut(&xid) {
-            let stage = std::mem::replace(&mut transaction.stage, Stage::Sent);
-            if let Stage::Reading(reply) = stage {
-                transaction.stage = Stage::Answered(*reply);
-            }
-        }
         self.set_deadline(xid, after(now, core.config.timeouts.invalidate));
         self.complete_if_closed(core, xid);
     }
@@ -182,14 +181,11 @@ impl Requester {
         }
         let of_group = self.sent(xid)?.directions.is_some() && of_group;
         core.stats.replies_received.errors += 1;
-        self.credits.grant_by_error(credit);
-        if let Some(transaction) = self.calls.get_mut(&xid) {
-            self.credits.leave_unproved(std::mem::take(&mut transaction.further));
-        }
+        let settled = Settled::Refused { grant: credit };
         if of_group {
             self.group_refused(core, &error);
         }
-        if of_group && self.send_plainly(core, now, xid) {
+        if of_group && self.send_plainly(core, now, xid, settled) {
             return Ok(());
         }
         let error = match error {
@@ -197,12 +193,12 @@ impl Requester {
             ErrorBody::Chunk => CallError::Chunk,
             ErrorBody::Two(error) => CallError::Refused(error),
         };
-        self.answer(core, now, xid, None, Answered::Failed(error));
+        self.answer(core, now, xid, settled, Answered::Failed(error));
         Ok(())
     }
 
     pub(super) fn sent(&self, xid: u32) -> Result<&Transaction, ProtocolError> {
-        let transaction = self.calls.get(&xid).filter(|call| matches!(call.stage, Stage::Sent));
+        let transaction = self.calls.get(&xid).filter(|call| matches!(call.stage, Stage::Sent(_)));
         transaction.ok_or(ProtocolError::UnknownXid { xid })
     }
 
@@ -212,21 +208,14 @@ impl Requester {
         core: &mut Core,
         now: Instant,
         xid: u32,
-        credit: Option<u32>,
+        settled: Settled,
         answered: Answered,
     ) {
-        self.credits.release();
-        self.credits.cover(self.calls.get(&xid).map_or(0, |call| call.number));
-        if let Some(credit) = credit {
-            self.credits.grant(credit);
-        }
-        core.note_grant(&self.credits);
         let invalidate = core.config.timeouts.invalidate;
         if let Some(transaction) = self.calls.get_mut(&xid) {
-            self.set_aside = self.set_aside.saturating_sub(std::mem::take(&mut transaction.set_aside));
-            self.parts = self.parts.saturating_sub(std::mem::take(&mut transaction.parts));
-            self.credits.release_further(std::mem::take(&mut transaction.further));
-            transaction.stage = Stage::Answered(answered);
+            if let Stage::Sent(lease) = std::mem::replace(&mut transaction.stage, Stage::Answered(answered)) {
+                core.settle(lease, settled);
+            }
             core.close_windows(xid, &transaction.windows);
         }
         self.set_deadline(xid, after(now, invalidate));

@@ -9,95 +9,69 @@ use rpcrdma_verbs::{
     Buffer, PoolExhausted, WindowError, WindowErrorKind, WindowMemory, Windows, WorkRequest,
 };
 
-use super::{Aside, Place, Requester, Stage, Transaction, Window};
+use super::{Place, Requester, Stage, Transaction, Window};
 use crate::call::{CallError, CallFailure, Sink, Travelled};
 use crate::characteristics::ReverseSupport;
 use crate::config::Side;
-use crate::core::{Allowance, Core, Origin, allocate_together, segment};
+use crate::core::{Core, Origin, allocate_together, segment};
 use crate::event::{CloseReason, Event};
+use crate::flow::{Offer, Wait};
 use crate::planner::{CallGroups, CallInput, CallPlan, ChunkRules, Refusal, Route, plan_call};
-use crate::two::settings::ReplyPlacement;
+use crate::two::settings::{ReplyPlacement, TransmissionSettings};
 use crate::wire::two::transmission::{Location, Operation, ResponseDirection, ResponseLocation};
 use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk, two};
 
-/// Calls that may pass one that waits for credits for several Sends, while others are awaited whose replies bring some.
-const PASSES: u32 = 16;
-
-/// Messages that are left for answers to the peer, where they are counted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Answers {
-    /// One for each Call that the peer waits for.
-    pub(crate) in_progress: u32,
-    /// Those that one waits for beyond that.
-    pub(crate) awaited: u32,
-}
-
-/// What there is for a Call and its reply in transmission groups.
+/// What there is for a Call and its reply in several Sends.
 #[derive(Clone, Copy, Debug)]
 struct Room {
-    /// Credits, of which each Send takes one.
+    /// Sends that the Call may take.
     sends: u32,
     /// Sends that a reply is asked for at the most, rather than given memory.
     replies: usize,
     /// Bytes of an item that lies in several Receives, at the most.
     joined: usize,
-    /// Receives that are kept for the transmissions of other replies.
-    set_aside: u32,
+    /// Whether there are Receives for a reply in several Sends.
+    long_reply: bool,
 }
 
 /// Memory to be exposed, in the order of the header.
 type Exposure = (Place, u32, WindowMemory);
 
 impl Requester {
-    /// Sends the next call if a credit, its Receive, memory and windows are there. `owed` are the Receives that are needed
-    /// already; where messages are counted, `answers` are left.
+    /// Sends the next call if a credit, its Receive, memory and windows are there.
     ///
-    /// A call that goes on in several Sends, and will have the credits for them once those of ours before it are answered, stands aside
-    /// for others, but not for ever.
-    pub(crate) fn transmit(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        (owed, answers): (u32, Answers),
-        qp: &mut dyn Windows,
-    ) -> bool {
+    /// A call that goes on in several Sends, and will have the credits for them once those of ours before it are answered, stands in
+    /// line for them, and others pass, but not for ever.
+    pub(crate) fn transmit(&mut self, core: &mut Core, now: Instant, qp: &mut dyn Windows) -> bool {
         self.wants_memory = None;
         // What is exposed for us comes first: others wait until it is read.
         if core.reads.reply_waits() {
             return false;
         }
-        let calls = self.sends_out();
-        let left = answers.in_progress.saturating_add(answers.awaited);
-        if !self.aside.is_empty() && !self.take_turn(core, left) {
-            return false;
+        match core.ledger.next_in_line() {
+            Ok(Some(xid)) => self.queue.push_front(xid),
+            Ok(None) => {}
+            Err(_) => return false,
         }
         let Some(&xid) = self.queue.front() else { return false };
-        // Rule I4.
-        if self.credits.is_stuck() {
-            core.fail(CloseReason::CreditsInDones);
-            return false;
+        match core.ledger.may_call() {
+            Ok(()) if self.no_window => return false,
+            Ok(()) => {}
+            Err(Wait::Never) => {
+                core.fail(CloseReason::CreditsInDones);
+                return false;
+            }
+            Err(_) => return false,
         }
-        if !self.credits.available() || self.no_window || !core.may_send(left.saturating_add(1)) {
-            return false;
-        }
-        let share = self.share();
+        // What has chunks to fall back on does not wait for credits or Receives for several Sends; what has not, does.
+        let falls_back = core.uses_chunks();
+        let waiting = self.queue.len().saturating_add(core.ledger.line().calls());
         let Some(transaction) = self.calls.get_mut(&xid) else {
             self.queue.pop_front();
             return true;
         };
-        // What has chunks to fall back on does not wait for credits or Receives for several Sends; what has not, does.
-        let falls_back = core.uses_chunks();
-        let room = if falls_back {
-            Room {
-                sends: self.credits.room().min(share),
-                replies: core.config.transmissions.reply_sends,
-                joined: core.config.transmissions.join_up_to,
-                set_aside: self.set_aside,
-            }
-        } else {
-            Room { sends: self.credits.granted(), replies: usize::MAX, joined: usize::MAX, set_aside: 0 }
-        };
-        let plan = match plan(core, transaction, answers, calls, room) {
+        let room = core.room_for_call(falls_back, waiting);
+        let plan = match plan(core, transaction, room) {
             Ok(plan) => plan,
             // What the peer takes is not told yet.
             Err(refusal) if core.untold.is_some() && (refusal.is_of_segments() || !falls_back) => {
@@ -111,28 +85,20 @@ impl Requester {
                 return true;
             }
         };
-        // All Sends of a message leave together, and each uses a Receive of the peer. Where messages are counted, the Call has one
-        // credit of its own.
-        let sends = narrow(plan.route.sends());
-        let taken = if core.messages.is_some() { 1 } else { sends };
-        if taken > if falls_back { self.credits.room() } else { self.credits.room_in_turn() } {
-            return false;
-        }
-        if !core.may_send(left.saturating_add(sends)) {
-            self.queue.pop_front();
-            self.aside.push_back(Aside { xid, sends, passed: 0 });
-            return true;
-        }
-        let receives = narrow(plan.reply_sends);
-        // The receive queue has room for one such reply.
-        if receives > 1 && self.set_aside > 0 {
-            return false;
-        }
-        // Rule I3: a Receive for the reply, before the Call leaves; or for all of its parts.
-        if core.post_receives(owed.saturating_add(receives), qp.domain()) > 0 {
-            self.wants_memory = Some(core.receive_room());
-            return false;
-        }
+        let takes = (narrow(plan.route.sends()), narrow(plan.reply_sends));
+        let offer = match core.ask_call(takes, falls_back, qp.domain()) {
+            Ok(offer) => offer,
+            Err(Wait::Line) => {
+                self.queue.pop_front();
+                core.ledger.line_mut().join_call(xid, takes.0);
+                return true;
+            }
+            Err(Wait::Receives(room)) => {
+                self.wants_memory = Some(room);
+                return false;
+            }
+            Err(Wait::Credits | Wait::Never) => return false,
+        };
         let needed = plan.segments();
         if needed > self.max_windows {
             let error = WindowErrorKind::Exhausted { limit: self.max_windows };
@@ -168,35 +134,8 @@ impl Requester {
             }
         }
         self.queue.pop_front();
-        self.send(core, now, xid, plan);
-        if let Some(first) = self.aside.front_mut() {
-            first.passed = first.passed.saturating_add(1);
-        }
+        self.send(core, now, xid, plan, offer);
         true
-    }
-
-    /// Credits that a Call may take for its Sends if it could leave in one: those of all, divided among the Calls that are in flight or
-    /// wait to be. With many at a time no round trip of one of them is waited for, but credits are, and each Send costs more than a
-    /// segment of an RDMA Read.
-    fn share(&self) -> u32 {
-        let waiting = narrow(self.queue.len().saturating_add(self.aside.len()));
-        (self.credits.granted() / self.credits.in_flight().saturating_add(waiting).max(1)).max(1)
-    }
-
-    /// The first call that was set aside is next, if it can leave, or never will; `false` if nothing passes it any more.
-    fn take_turn(&mut self, core: &Core, left: u32) -> bool {
-        let calls = self.sends_out();
-        let Some(first) = self.aside.front() else { return true };
-        let fits = core.may_send(left.saturating_add(first.sends));
-        let hopeless = core.lasting(calls) < first.sends;
-        if fits || hopeless {
-            let xid = first.xid;
-            self.aside.pop_front();
-            self.queue.push_front(xid);
-            return true;
-        }
-        // Each of those that are awaited brings credits; if none is, the next one does.
-        first.passed < PASSES || calls == 0
     }
 
     /// Reserves and binds the windows; on failure everything is as before, but for the reservations being given up.
@@ -251,10 +190,9 @@ impl Requester {
         Ok(())
     }
 
-    fn send(&mut self, core: &mut Core, now: Instant, xid: u32, mut plan: CallPlan) {
+    fn send(&mut self, core: &mut Core, now: Instant, xid: u32, mut plan: CallPlan, offer: Offer) {
         let Some(transaction) = self.calls.get_mut(&xid) else { return };
-        let taken = self.credits.take();
-        debug_assert!(taken, "a credit was available");
+        let (permit, lease) = core.ledger.take_call(offer);
         let lists = transaction.offered.clone();
         let shape = lists.shape(Direction::Call);
         core.stats.copied(plan.copied);
@@ -276,29 +214,19 @@ impl Requester {
             },
             Route::Long => Body::NoMessage(lists),
         };
-        let mut header = core.header(Direction::Call, xid, self.credits.requested(), body);
+        let mut header = core.header(Direction::Call, xid, &permit, body);
         header.invalidate = core.invalidates(&transaction.offered);
-        let further = narrow(plan.route.sends()).saturating_sub(1);
-        if core.messages.is_some() {
-            transaction.parts = further;
-            self.parts += further;
-        } else {
-            transaction.further = further;
-            self.credits.take_further(further);
-        }
         // Windows are bound before any later request leaves, so nothing here depends on what was posted before.
         let sent = match &plan.route {
-            Route::Sends(arrangement) => core.send_arranged(&header, arrangement, &plan.inline, None),
-            _ => core.send(&header, &plan.inline, None, true),
+            Route::Sends(arrangement) => core.send_arranged(permit, &header, arrangement, &plan.inline, None),
+            _ => core.send(permit, &header, &plan.inline, None, true),
         };
-        transaction.set_aside = narrow(plan.reply_sends).saturating_sub(1);
-        self.set_aside += transaction.set_aside;
         let read = plan.read.iter().flat_map(|chunk| &chunk.segments).map(bytes::Bytes::len).sum();
         let form = plan.form();
         transaction.travelled =
             Travelled { form, sent, read, segments: shape.read_segments, ..Travelled::default() };
         core.stats.calls_sent.count(&transaction.travelled);
-        transaction.stage = Stage::Sent;
+        transaction.stage = Stage::Sent(lease);
         if !transaction.offered.is_empty() || self.bulk > 0 {
             let bulk = transaction.offered.total();
             self.bulk = self.bulk.saturating_sub(transaction.bulk).saturating_add(bulk);
@@ -307,13 +235,12 @@ impl Requester {
             transaction.caller.see(core.told.as_ref());
         }
         let waited = transaction.deadline != transaction.caller.deadline;
-        transaction.number = self.credits.sent();
+        let (in_flight, granted) = core.ledger.in_flight();
         let call = &transaction.call;
         tracing::debug!(
             side = %core.side, xid = format_args!("{xid:#010x}"), program = call.program, version = call.version,
             procedure = call.procedure, ?form, sent, read, write_chunks = plan.write.len(),
-            reply_chunk = plan.reply.is_some(), in_flight = self.credits.in_flight(), granted = self.credits.granted(),
-            ?now, "call"
+            reply_chunk = plan.reply.is_some(), in_flight, granted, ?now, "call"
         );
         if waited {
             let caller = transaction.caller.deadline;
@@ -323,8 +250,8 @@ impl Requester {
 
     /// Gives back every call that has not left: the connection is closed by its owner.
     pub(crate) fn fail_all_queued(&mut self, core: &mut Core) {
-        let aside = std::mem::take(&mut self.aside).into_iter().map(|aside| aside.xid);
-        for xid in aside.chain(std::mem::take(&mut self.queue)) {
+        let in_line: Vec<u32> = core.ledger.line_mut().take_calls().collect();
+        for xid in in_line.into_iter().chain(std::mem::take(&mut self.queue)) {
             if let Some(transaction) = self.calls.remove(&xid) {
                 self.deadlines.remove(&(transaction.deadline, xid));
                 let sent = transaction.has_left();
@@ -336,14 +263,7 @@ impl Requester {
     }
 }
 
-/// `answers` are messages that are left, `calls` those that our Calls without a reply took.
-fn plan(
-    core: &Core,
-    transaction: &Transaction,
-    answers: Answers,
-    calls: u32,
-    room: Room,
-) -> Result<CallPlan, Refusal> {
+fn plan(core: &Core, transaction: &Transaction, room: Room) -> Result<CallPlan, Refusal> {
     let call = &transaction.call;
     let config = &core.config;
     if core.side == Side::Server && core.peer_reverse == Some(ReverseSupport::None) {
@@ -357,13 +277,7 @@ fn plan(
     let most = if longest == 0 { 0 } else { most };
     let allowed = core.uses_chunks();
     let continues = core.side == Side::Client || core.peer_reverse >= Some(ReverseSupport::Continued);
-    let continued = match (continues, allowed) {
-        (false, _) => 1,
-        // What cannot leave so at once has another way.
-        (true, true) => core
-            .continued_parts(Allowance::Now { others: answers.in_progress.saturating_add(answers.awaited) }),
-        (true, false) => core.continued_parts(Allowance::Lasting { others: answers.in_progress, calls }),
-    };
+    let continued = if continues { core.continued_parts(room.sends) } else { 1 };
     let attempt = |max_segments| {
         plan_call(&CallInput {
             codec: core.codec,
@@ -411,6 +325,17 @@ fn plan(
 }
 
 impl Core {
+    /// What there is for the next Call, while so many wait.
+    fn room_for_call(&self, falls_back: bool, waiting: usize) -> Room {
+        let sends = self.ledger.sends_for_call(falls_back, waiting);
+        if !falls_back {
+            return Room { sends, replies: usize::MAX, joined: usize::MAX, long_reply: true };
+        }
+        let TransmissionSettings { reply_sends, join_up_to, .. } = self.config.transmissions;
+        let long_reply = self.ledger.has_room_for_long_reply();
+        Room { sends, replies: reply_sends, joined: join_up_to, long_reply }
+    }
+
     /// What is possible in transmission groups for a Call that leaves now. The receive queue has room for one reply in several Sends.
     fn call_groups(&self, room: Room) -> Option<CallGroups<'_>> {
         let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
@@ -418,8 +343,7 @@ impl Core {
         let settings = &self.config.transmissions;
         let most = self.config.continued_parts.max(1);
         let own = if settings.calls.continuation { most } else { 1 };
-        let awaited =
-            if settings.continued_replies && room.set_aside == 0 { most.min(room.replies) } else { 1 };
+        let awaited = if settings.continued_replies && room.long_reply { most.min(room.replies) } else { 1 };
         let awaited = awaited.min(self.config.limits.continued_parts).min(peer.responses).max(1);
         let asks = peer.places && settings.asked != ReplyPlacement::Explicit;
         Some(CallGroups {

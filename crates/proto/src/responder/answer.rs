@@ -8,119 +8,182 @@ use std::time::Instant;
 use rpcrdma_verbs::{PoolExhausted, WindowErrorKind, Windows, WorkRequest};
 use rpcrdma_xdr::Stream;
 
-use super::set_aside::{NO_CREDITS, Place};
 use super::{AskedReply, Fault, Incoming, Responder, Stall, narrow};
 use crate::call::Travelled;
-use crate::core::{Allowance, Core, Origin, remote};
+use crate::core::{Core, Origin, remote};
 use crate::error::ProtocolError;
-use crate::event::Answer;
+use crate::event::{Answer, CloseReason};
+use crate::flow::{Offer, Permit, Wait};
 use crate::gather::Gather;
 use crate::planner::{ChunkRules, ReplyGroups, ReplyInput, ReplyPlan, Route, plan_reply};
 use crate::timers::after;
 use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk, two};
 
 impl Responder {
-    /// Makes progress: one error or answer. `in_flight` is the number of Receives that replies to our own calls need; `calls` is how many
-    /// messages these took, and `windows` how many windows they hold.
+    /// Makes progress: one error or answer. `windows` is how many windows our own calls hold.
     pub(crate) fn transmit(
         &mut self,
         core: &mut Core,
         now: Instant,
-        (in_flight, calls, windows): (u32, u32, usize),
+        windows: usize,
         qp: &mut dyn Windows,
     ) -> bool {
         self.wants_memory = None;
-        // What is not answered needs no grant; a second answer to the same Call gives no credit back.
-        let silent = |(token, answer): &(u64, Answer)| match answer {
-            Answer::Drop => true,
-            // All answers before leave first.
-            Answer::Lost => self.set_aside.is_empty(),
-            _ => !self.calls.contains_key(token),
-        };
-        if self.answers.front().is_some_and(silent) {
-            if let Some((token, answer)) = self.answers.pop_front()
-                && self.forget(token).is_some()
-            {
-                self.reply_lost |= matches!(answer, Answer::Lost);
-                self.credits.finish();
-            }
-            self.stalled = None;
+        if self.drop_next(core) {
             return true;
         }
         if !self.errors.is_empty() {
-            let Some(grant) = self.grant(core, now, in_flight, Waiting::Error, qp) else { return false };
-            self.credits.finish();
-            self.stalled_error = None;
-            if let Some(Fault { xid, version, body }) = self.errors.pop_front() {
-                send_error(core, xid, version, grant, body);
-            }
-            return true;
+            return self.transmit_error(core, now, qp);
         }
-        if !self.set_aside.is_empty() {
-            self.take_turn(core);
+        if let Some(token) = core.ledger.next_answer_in_line() {
+            self.end_wait(token);
         }
-        if self.answers.front().is_none_or(|(_, answer)| matches!(answer, Answer::Lost)) {
-            return false;
-        }
-        let Some(mut plan) = self.plan_next(core, calls) else { return false };
+        let Some((token, plan)) = self.plan_next(core) else { return false };
         let exposing = plan.as_ref().is_ok_and(|plan| !plan.read.is_empty());
-        let for_done = narrow(usize::from(exposing));
         let sends = narrow(plan.as_ref().map_or(1, |plan| plan.route.sends()));
-        match self.place(core, calls, sends) {
-            Place::Next => {}
-            Place::Behind => return false,
-            Place::Aside => {
-                self.put_aside(core, now, sends);
+        let in_turn = self.calls.get(&token).is_some_and(|call| call.in_turn);
+        let offer = match core.ask_answer(sends, (exposing, in_turn), qp.domain()) {
+            Ok(offer) => offer,
+            // It would take what the first in line waits for.
+            Err(Wait::Line) if sends == 1 => return false,
+            Err(Wait::Line) => {
+                self.answers.pop_front();
+                let deadline = after(now, core.config.timeouts.credits);
+                core.ledger.line_mut().join_answer(token, sends, deadline);
+                self.stalled = None;
                 return true;
             }
-        }
-        let in_flight = in_flight.saturating_add(for_done);
-        let Some(grant) = self.grant(core, now, in_flight, Waiting::Answer, qp) else { return false };
-        let read = match &plan {
-            Ok(planned) if exposing => match self.expose_next(core, now, (grant, windows), planned, qp) {
-                Ok(read) => read,
-                Err(Room::Later) => {
-                    self.withhold(core, now);
-                    return true;
-                }
-                Err(Room::Memory(room)) => {
-                    self.wait_for(core, now, Waiting::Answer, room);
-                    return false;
-                }
-                Err(Room::Never) => {
-                    let len = u64::try_from(planned.exposed()).unwrap_or(u64::MAX);
-                    plan = Err(ProtocolError::ReplyNotExposed { len, grant });
-                    vec![]
-                }
-                Err(Room::Ended) => return false,
-            },
-            _ => vec![],
+            Err(wait) => {
+                self.wait_for(core, now, Waiting::Answer, wait);
+                return false;
+            }
         };
-        self.credits.finish();
+        match plan {
+            Ok(plan) if exposing => self.transmit_exposed(core, now, (token, plan), offer, windows, qp),
+            plan => {
+                self.send_next(core, plan, vec![], offer);
+                true
+            }
+        }
+    }
+
+    /// Lets the next answer go if nothing leaves for it: such a Call needs no grant.
+    fn drop_next(&mut self, core: &mut Core) -> bool {
+        let Some(token) = self.answers.front() else { return false };
+        let lost = match self.calls.get(token).map(|call| &call.answer) {
+            // All answers before leave first.
+            Some(Some(Answer::Lost)) if !core.ledger.line().has_answers() => true,
+            Some(Some(Answer::Drop)) => false,
+            None => false,
+            Some(_) => return false,
+        };
+        if let Some(call) = self.answers.pop_front().and_then(|token| self.forget(token)) {
+            self.reply_lost |= lost;
+            core.ledger.finish(call.charge);
+        }
         self.stalled = None;
-        if let Some((token, _)) = self.answers.pop_front()
-            && let Some(call) = self.forget(token)
-        {
-            if matches!(&plan, Ok(ReplyPlan { route: Route::Sends(sends), .. }) if sends.is_group()) {
-                self.left_in_group(call.xid);
+        true
+    }
+
+    fn transmit_error(&mut self, core: &mut Core, now: Instant, qp: &dyn Windows) -> bool {
+        match core.ask_answer(1, (false, true), qp.domain()) {
+            Ok(offer) => {
+                self.stalled_error = None;
+                if let Some(Fault { xid, version, body, charge }) = self.errors.pop_front() {
+                    let permit = core.ledger.take_answer(offer, charge);
+                    send_error(core, xid, version, permit, body);
+                }
+                true
             }
-            let sent = plan.and_then(|plan| send_reply(core, &call, plan, read, grant));
-            if let Err(refusal) = sent {
-                refuse(core, &call, &refusal, grant);
+            Err(wait) => {
+                self.wait_for(core, now, Waiting::Error, wait);
+                false
             }
+        }
+    }
+
+    /// Sends the next answer after what it exposes is open; `false` if nothing can be done now.
+    fn transmit_exposed(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        (token, plan): (u64, ReplyPlan),
+        offer: Offer,
+        windows: usize,
+        qp: &mut dyn Windows,
+    ) -> bool {
+        match self.expose(core, now, (token, offer.credit(), windows), &plan, qp) {
+            Ok(read) => self.send_next(core, Ok(plan), read, offer),
+            Err(Room::Later) => self.withhold(core, now),
+            Err(Room::Memory(room)) => {
+                self.wait_for(core, now, Waiting::Answer, Wait::Receives(room));
+                return false;
+            }
+            Err(Room::Never) => {
+                let (len, grant) = (u64::try_from(plan.exposed()).unwrap_or(u64::MAX), offer.credit());
+                self.send_next(core, Err(ProtocolError::ReplyNotExposed { len, grant }), vec![], offer);
+            }
+            Err(Room::Ended) => return false,
         }
         true
     }
 
-    /// Decides how the next answer travels; `None` if there is none. `calls` are messages that our Calls without a reply took.
-    fn plan_next(&self, core: &Core, calls: u32) -> Option<Result<ReplyPlan, ProtocolError>> {
-        let (token, answer) = self.answers.front()?;
+    /// Sends the next answer as it was planned, or refuses its Call; `read` are the windows of what is exposed.
+    fn send_next(
+        &mut self,
+        core: &mut Core,
+        plan: Result<ReplyPlan, ProtocolError>,
+        read: Vec<ReadSegment>,
+        offer: Offer,
+    ) {
+        self.stalled = None;
+        let Some(call) = self.answers.pop_front().and_then(|token| self.forget(token)) else { return };
+        match plan {
+            Ok(plan) => {
+                if matches!(&plan.route, Route::Sends(sends) if sends.is_group()) {
+                    self.left_in_group(call.xid);
+                }
+                send_reply(core, call, plan, read, offer);
+            }
+            Err(refusal) => {
+                tracing::debug!(
+                    side = %core.side, xid = format_args!("{:#010x}", call.xid), error = %refusal, "call refused"
+                );
+                core.stats.fault(&refusal);
+                let permit = core.ledger.take_answer(offer, call.charge);
+                send_error(core, call.xid, core.codec.rules().version, permit, core.codec.refusal(&refusal));
+            }
+        }
+    }
+
+    /// An answer that stood in line is the next one.
+    fn end_wait(&mut self, token: u64) {
+        if let Some(call) = self.calls.get_mut(&token) {
+            call.in_turn = true;
+            self.answers.push_front(token);
+        }
+    }
+
+    /// Answers that have stood in line long enough leave as they can (rule I6).
+    pub(super) fn end_waits(&mut self, core: &mut Core, now: Instant) {
+        while core.ledger.line_deadline().is_some_and(|deadline| deadline <= now) {
+            if !core.ledger.may_send(1) {
+                core.fail(CloseReason::Timeout(NO_CREDITS));
+                core.ledger.line_mut().clear_answers();
+                return;
+            }
+            if let Some(token) = core.ledger.line_mut().pop_answer() {
+                self.end_wait(token);
+            }
+        }
+    }
+
+    /// Decides how the next answer travels; `None` if there is none.
+    fn plan_next(&self, core: &Core) -> Option<(u64, Result<ReplyPlan, ProtocolError>)> {
+        let token = self.answers.front()?;
         let call = self.calls.get(token)?;
-        // Credits that will be there are waited for, once.
-        let allowance =
-            if call.in_turn { Allowance::Now { others: 0 } } else { Allowance::Lasting { others: 0, calls } };
-        let plan = |send| match answer {
-            Answer::Message { message, flavor_touches_data } => plan_reply(&ReplyInput {
+        let plan = |send| match &call.answer {
+            Some(Answer::Message { message, flavor_touches_data }) => plan_reply(&ReplyInput {
                 codec: core.codec,
                 message,
                 flavor_touches_data: *flavor_touches_data,
@@ -134,26 +197,32 @@ impl Responder {
                     max_segments: core.config.max_segments,
                     max_read_chunks: core.config.max_read_chunks,
                 }),
-                continued: core.continued_parts(allowance),
+                // Credits that will be there are waited for, once.
+                continued: core.continued_parts(core.ledger.sends_for_answer(call.in_turn)),
                 groups: call.group.as_ref().map(|group| core.reply_groups(group)),
             }),
-            Answer::ChunkError | Answer::Drop | Answer::Lost => Err(ProtocolError::MisplacedChunk),
+            _ => Err(ProtocolError::MisplacedChunk),
         };
+        // All answers before a lost one leave first.
+        if matches!(call.answer, Some(Answer::Lost)) {
+            return None;
+        }
         let (send, earlier) = (core.thresholds.send, core.send_earlier);
-        Some(match plan(send) {
+        let planned = match plan(send) {
             // Whoever made the Call counted on more; its Receives hold that (xcharext-02 §3.1).
             Err(ProtocolError::ReplyTooLong { .. }) if earlier > send => plan(earlier),
-            plan => plan,
-        })
+            planned => planned,
+        };
+        Some((*token, planned))
     }
 
-    /// Opens what the next answer exposes, if there is room for it. What is exposed counts as memory of the domain: all
+    /// Opens what the answer to this Call exposes, if there is room for it. What is exposed counts as memory of the domain: all
     /// connections together are bounded by it (RFC 5666 §11: "originating from one or many clients").
-    fn expose_next(
+    fn expose(
         &mut self,
         core: &mut Core,
         now: Instant,
-        (grant, windows): (u32, usize),
+        (token, grant, windows): (u64, u32, usize),
         plan: &ReplyPlan,
         qp: &mut dyn Windows,
     ) -> Result<Vec<ReadSegment>, Room> {
@@ -161,7 +230,7 @@ impl Responder {
         let room = |room| if others { Room::Later } else { Room::Memory(room) };
         let bytes = plan.exposed();
         let Some(limits) = core.exposes_replies() else { return Err(Room::Never) };
-        if bytes > limits.exposed_bytes || limits.exposed_replies == 0 || self.credits.wanted() < 2 {
+        if bytes > limits.exposed_bytes || limits.exposed_replies == 0 || core.ledger.wanted() < 2 {
             return Err(Room::Never);
         }
         let full = self.exposures.count() >= limits.exposed_replies
@@ -172,17 +241,16 @@ impl Responder {
             return Err(Room::Later);
         }
         if starving {
-            return Err(room(core.receive_room()));
+            return Err(room(core.ledger.receive_room()));
         }
-        let Some((token, _)) = self.answers.front() else { return Err(Room::Never) };
-        let Some(call) = self.calls.get(token) else { return Err(Room::Never) };
+        let Some(call) = self.calls.get(&token) else { return Err(Room::Never) };
         let charged = qp.domain().reserve(bytes).map_err(|error| match error {
             PoolExhausted::InUse { requested, .. } | PoolExhausted::Unfair { requested, .. } => {
                 room(requested)
             }
             _ => Room::Never,
         })?;
-        let call = (*token, call.xid);
+        let call = (token, call.xid);
         self.exposures.expose(core, now, call, (&plan.read, charged), qp).map_err(|kind| match kind {
             WindowErrorKind::Disconnected => Room::Ended,
             WindowErrorKind::Exhausted { .. } if others || windows > 0 => Room::Later,
@@ -193,19 +261,26 @@ impl Responder {
     /// Sets the next answer aside until a window is closed. If none is exposed, those are calls' of ours, and not waited for
     /// longer than for memory.
     fn withhold(&mut self, core: &Core, now: Instant) {
-        let Some((token, answer)) = self.answers.pop_front() else { return };
+        let Some(token) = self.answers.pop_front() else { return };
         let timed = self.calls.get(&token).is_none_or(|call| call.deadline.is_some());
         if self.exposures.count() == 0 && !timed {
             self.set_deadline(token, after(now, core.config.timeouts.memory));
         }
-        self.withheld.push_back((token, answer));
+        self.withheld.push_back(token);
         self.stalled = None;
     }
 
-    /// The next answer or RDMA_ERROR waits for so much room, and not for ever (rule I6).
-    fn wait_for(&mut self, core: &Core, now: Instant, waiting: Waiting, room: usize) {
-        self.wants_memory = Some(room);
-        self.stall(waiting).get_or_insert((after(now, core.config.timeouts.memory), "memory for an answer"));
+    /// The next answer or RDMA_ERROR has to wait, and not for ever (rule I6).
+    fn wait_for(&mut self, core: &Core, now: Instant, waiting: Waiting, wait: Wait) {
+        let timeouts = &core.config.timeouts;
+        let stall = match wait {
+            Wait::Receives(room) => {
+                self.wants_memory = Some(room);
+                (after(now, timeouts.memory), "memory for an answer")
+            }
+            Wait::Credits | Wait::Line | Wait::Never => (after(now, timeouts.credits), NO_CREDITS),
+        };
+        self.stall(waiting).get_or_insert(stall);
     }
 
     /// What leaves meanwhile of the one kind gives the other no more time.
@@ -215,37 +290,10 @@ impl Responder {
             Waiting::Error => &mut self.stalled_error,
         }
     }
-
-    /// The value for `rdma_credit`, once Receives back it. `in_flight` are Receives that others need. Where messages are counted, the
-    /// value is found when the message leaves, and there has to be a credit for it; [`place`](Self::place) has seen to those for
-    /// more Sends than one.
-    fn grant(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        in_flight: u32,
-        waiting: Waiting,
-        qp: &dyn Windows,
-    ) -> Option<u32> {
-        let owed = self.receives_owed().saturating_add(1).saturating_add(in_flight);
-        core.post_receives(owed, qp.domain());
-        if core.messages.is_some() {
-            if core.may_send(1) {
-                return Some(0);
-            }
-            let deadline = after(now, core.config.timeouts.credits);
-            self.stall(waiting).get_or_insert((deadline, NO_CREDITS));
-            return None;
-        }
-        let spoken_for = in_flight.saturating_add(narrow(self.exposures.count()));
-        let grant = self.credits.grant(core.receives.beyond(spoken_for));
-        match grant {
-            Some(value) => core.stats.credits_granted_to_peer = value,
-            None => self.wait_for(core, now, waiting, core.receive_room()),
-        }
-        grant
-    }
 }
+
+/// What an answer or RDMA_ERROR waits for that the peer does not let leave.
+const NO_CREDITS: &str = "credits for an answer";
 
 /// What waits to leave.
 #[derive(Clone, Copy)]
@@ -281,27 +329,17 @@ enum Room {
     Ended,
 }
 
-fn refuse(core: &mut Core, call: &Incoming, refusal: &ProtocolError, grant: u32) {
-    tracing::debug!(side = %core.side, xid = format_args!("{:#010x}", call.xid), error = %refusal, "call refused");
-    core.stats.fault(refusal);
-    send_error(core, call.xid, core.codec.rules().version, grant, core.codec.refusal(refusal));
-}
-
-fn send_error(core: &mut Core, xid: u32, version: u32, grant: u32, body: ErrorBody) {
+fn send_error(core: &mut Core, xid: u32, version: u32, permit: Permit, body: ErrorBody) {
     // RFC 8166 §4.5.1: an ERR_VERS has the version of the request.
-    let header = Header { version, ..core.header(Direction::Reply, xid, grant, Body::Error(body)) };
-    core.send(&header, &Stream::new(), None, true);
+    let header = Header { version, ..core.header(Direction::Reply, xid, &permit, Body::Error(body)) };
+    core.send(permit, &header, &Stream::new(), None, true);
     core.stats.replies_sent.errors += 1;
 }
 
 /// Sends a reply as it was planned; `read` are the windows of what is exposed.
-fn send_reply(
-    core: &mut Core,
-    call: &Incoming,
-    mut plan: ReplyPlan,
-    read: Vec<ReadSegment>,
-    grant: u32,
-) -> Result<(), ProtocolError> {
+fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, read: Vec<ReadSegment>, offer: Offer) {
+    let permit = core.ledger.take_answer(offer, call.charge);
+    let grant = permit.credit();
     let mut travelled = Travelled { form: plan.form(), read: plan.exposed(), ..Travelled::default() };
     travelled.segments = read.len();
     core.stats.read_segments += u64::try_from(read.len()).unwrap_or(u64::MAX);
@@ -326,7 +364,6 @@ fn send_reply(
     // RFC 8797 §4.1, version-two-03 §6.2.3
     let invalidate = core.invalidated_by_reply(&call.lists, call.invalidate);
     core.stats.invalidations_sent += u64::from(invalidate.is_some());
-    let sends = plan.route.sends();
     let (body, payload) = match &mut plan.route {
         Route::Long => (Body::NoMessage(plan.lists), Stream::new()),
         Route::Sends(arrangement) => {
@@ -335,20 +372,18 @@ fn send_reply(
         }
         _ => (Body::Message(plan.lists), plan.rest),
     };
-    let header = core.header(Direction::Reply, call.xid, grant, body);
+    let header = core.header(Direction::Reply, call.xid, &permit, body);
     travelled.sent = match &plan.route {
-        Route::Sends(arrangement) => core.send_arranged(&header, arrangement, &payload, invalidate),
+        Route::Sends(arrangement) => core.send_arranged(permit, &header, arrangement, &payload, invalidate),
         // A Send that says what was written must not pass the Writes.
-        _ => core.send(&header, &payload, invalidate, travelled.written == 0 && !long),
+        _ => core.send(permit, &header, &payload, invalidate, travelled.written == 0 && !long),
     };
-    core.count_returning(narrow(sends.saturating_sub(1)));
     core.stats.replies_sent.count(&travelled);
     tracing::debug!(
         side = %core.side, xid = format_args!("{:#010x}", call.xid), form = ?travelled.form, sent = travelled.sent,
         written = travelled.written, reply_chunk = travelled.reply_chunk, invalidates = invalidate.is_some(), grant,
         "reply"
     );
-    Ok(())
 }
 
 /// Fills a chunk whose lengths say what is written.

@@ -90,6 +90,7 @@ impl Exposures {
             core.stats.registrations += 1;
             core.post(Origin::Expose, WorkRequest::BindWindow { key: *key });
         }
+        core.ledger.expose();
         self.bytes += bytes;
         // What is exposed already is read first.
         let exposed = u64::try_from(self.bytes).unwrap_or(u64::MAX);
@@ -117,6 +118,7 @@ impl Exposures {
         if last {
             self.bytes -= exposure.bytes;
             self.open.remove(&token);
+            core.ledger.conceal();
         }
         last
     }

@@ -3,7 +3,7 @@
 //! Each side counts its Sends and its completed Receives, and says in `rdma_credit` up to which count the other may send. Every
 //! message takes a credit, whichever way the RPC in it goes; a limit can be reached, and is then raised by a GRANT, which does
 //! nothing else. Counts and limits go round at 2^32. This module counts only; Receives are counted in
-//! [`receives`](crate::receives).
+//! [`receives`](super::receives).
 //!
 //! *The window* is what bounds the Calls of the peer: a Call has its message back when it is answered, like a credit per
 //! transaction. What else comes has it back at once, and the reply to a Call of ours has one for itself, which leaves with the
@@ -30,13 +30,13 @@ pub(crate) const SPARE_RECEIVES: usize = 1;
 const LEAST_GAIN: u32 = 2;
 
 /// The smallest window: half of it is two messages, the least that a GRANT is sent for.
-pub const LEAST_WINDOW: u32 = 4;
+pub(crate) const LEAST_WINDOW: u32 = 4;
 /// The largest window: "credit limit values MUST be less than 2^31 - 1" (§4.2.1), which leaves as much for what is under way.
-pub const MOST_WINDOW: u32 = 1 << 30;
+pub(crate) const MOST_WINDOW: u32 = 1 << 30;
 
 /// Our messages against the peer's limit, and its messages against ours.
 #[derive(Debug)]
-pub struct MessageCredits {
+pub(crate) struct MessageCredits {
     /// Messages that the peer shall be able to send without another word from us.
     window: u32,
     /// "Sent message count".
@@ -60,8 +60,7 @@ pub struct MessageCredits {
 
 impl MessageCredits {
     /// Of a connection that was just set up. `window`, in messages, is brought into [`LEAST_WINDOW`] to [`MOST_WINDOW`].
-    #[must_use]
-    pub fn new(window: u32) -> Self {
+    pub(crate) fn new(window: u32) -> Self {
         let window = window.clamp(LEAST_WINDOW, MOST_WINDOW);
         Self {
             window,
@@ -77,29 +76,26 @@ impl MessageCredits {
     }
 
     /// Of a connection on which messages have passed before it was known that they are counted.
-    #[must_use]
-    pub fn after(sent: u32, received: u32) -> Self {
+    pub(crate) fn after(sent: u32, received: u32) -> Self {
         let (limit, told) = (sent.wrapping_add(1), received.wrapping_add(1));
         Self { sent, received, limit, told, ..Self::new(LEAST_WINDOW) }
     }
 
     /// The window from now on, 0 to [`MOST_WINDOW`] messages: it grows with the replies that are awaited, and shrinks with the
     /// Calls that are not answered, so that these are bounded too. What was told stays told.
-    pub fn set_window(&mut self, window: u32) {
+    pub(crate) fn set_window(&mut self, window: u32) {
         self.window = window.min(MOST_WINDOW);
     }
 
     /// Messages that may be sent now.
-    #[must_use]
-    pub fn room(&self) -> u32 {
+    pub(crate) fn room(&self) -> u32 {
         if self.available() { self.limit.wrapping_sub(self.sent) } else { 0 }
     }
 
     /// Messages that may be sent once nothing of ours is outstanding, by the limit as it was told last; so it can become less, and it
     /// never counts on what the peer let us send before. `calls` are those that our Calls without a reply took: they come back
     /// with the replies.
-    #[must_use]
-    pub fn lasting(&self, calls: u32) -> u32 {
+    pub(crate) fn lasting(&self, calls: u32) -> u32 {
         let (free, lack) =
             if self.available() { (self.room(), 0) } else { (0, self.sent.wrapping_sub(self.limit)) };
         let returning = self.returning.saturating_add(self.crossed);
@@ -107,13 +103,12 @@ impl MessageCredits {
     }
 
     /// So many of the messages that were sent are given back as they come.
-    pub const fn count_returning(&mut self, messages: u32) {
+    pub(crate) const fn count_returning(&mut self, messages: u32) {
         self.returning = self.returning.saturating_add(messages);
     }
 
     /// Messages that the peer may send still, as far as it was told.
-    #[must_use]
-    pub fn outstanding(&self) -> u32 {
+    pub(crate) fn outstanding(&self) -> u32 {
         match compare(self.told, self.received) {
             Ordering::Greater => self.told.wrapping_sub(self.received),
             Ordering::Equal | Ordering::Less => 0,
@@ -121,36 +116,30 @@ impl MessageCredits {
     }
 
     /// The count up to which the peer may send.
-    #[must_use]
-    pub const fn told(&self) -> u32 {
+    pub(crate) const fn told(&self) -> u32 {
         self.told
     }
 
     /// Messages that the peer shall be able to send without another word from us.
-    #[must_use]
-    pub const fn window(&self) -> u32 {
+    #[cfg(test)]
+    pub(crate) const fn window(&self) -> u32 {
         self.window
     }
 
     /// Whether a message may be sent; a GRANT has [`grant_due`](Self::grant_due).
-    #[must_use]
-    pub fn available(&self) -> bool {
+    pub(crate) fn available(&self) -> bool {
         compare(self.sent, self.limit) == Ordering::Less
     }
 
-    /// Takes a credit for a message, if there is one.
-    #[must_use]
-    pub fn take(&mut self) -> bool {
-        let free = self.available();
-        if free {
-            self.sent = self.sent.wrapping_add(1);
-        }
-        free
+    /// Takes credits for so many messages, which are there.
+    pub(crate) fn take(&mut self, messages: u32) {
+        debug_assert!(self.room() >= messages, "{messages} of {} messages", self.room());
+        self.sent = self.sent.wrapping_add(messages);
     }
 
     /// The peer's last message had this `rdma_credit`. It may be lower than the one before: then nothing leaves until enough has
     /// been given again.
-    pub fn limit(&mut self, rdma_credit: u32) {
+    pub(crate) fn limit(&mut self, rdma_credit: u32) {
         let before = self.room().saturating_add(self.returning);
         self.limit = rdma_credit;
         self.heard = true;
@@ -159,8 +148,7 @@ impl MessageCredits {
 
     /// The value for `rdma_credit` of a message that leaves now. `posted` are the Receives that are posted: nothing is told that
     /// they do not back (rule I3). As a Receive is never withdrawn, the value never goes down.
-    #[must_use]
-    pub fn advertise(&mut self, posted: u32) -> u32 {
+    pub(crate) fn advertise(&mut self, posted: u32) -> u32 {
         let offer = self.offer(posted);
         if compare(offer, self.told) == Ordering::Greater {
             self.told = offer;
@@ -175,8 +163,7 @@ impl MessageCredits {
     }
 
     /// Whether a GRANT should leave now, and may.
-    #[must_use]
-    pub fn grant_due(&self, posted: u32) -> bool {
+    pub(crate) fn grant_due(&self, posted: u32) -> bool {
         // Asked whenever nothing else is to be done, and nearly always answered by this: more than half of the window is left.
         if self.outstanding() > self.window / 2 {
             return false;
@@ -193,16 +180,14 @@ impl MessageCredits {
     }
 
     /// Counts a GRANT that leaves now, which is due; says its `rdma_credit`.
-    #[must_use]
-    pub fn grant(&mut self, posted: u32) -> u32 {
+    pub(crate) fn grant(&mut self, posted: u32) -> u32 {
         self.sent = self.sent.wrapping_add(1);
         self.count_returning(1);
         self.advertise(posted)
     }
 
     /// A Receive has completed; `false` if the peer sent beyond its limit, where it may only send one GRANT.
-    #[must_use]
-    pub fn accept(&mut self, is_grant: bool) -> bool {
+    pub(crate) fn accept(&mut self, is_grant: bool) -> bool {
         let within = match compare(self.received, self.told) {
             Ordering::Less => true,
             Ordering::Equal => is_grant,
@@ -216,8 +201,7 @@ impl MessageCredits {
     }
 
     /// Receives that should be posted now: those of the window or of what was told, and the one for a GRANT.
-    #[must_use]
-    pub fn receives_owed(&self) -> u32 {
+    pub(crate) fn receives_owed(&self) -> u32 {
         self.window.max(self.outstanding()).saturating_add(SPARE)
     }
 }

@@ -11,12 +11,18 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
-use rpcrdma_verbs::{ProtectionDomain, Reserved};
+use rpcrdma_verbs::{ProtectionDomain, ReceiveMemory, Reserved};
 
-/// Counts the Receives that are posted.
-#[derive(Debug, Default)]
-pub struct Receives {
+use super::ledger::ReceiveSize;
+
+/// Counts the Receives that are posted, or reserved to be posted at once.
+#[derive(Debug)]
+pub(crate) struct Receives {
+    /// Of those that are reserved from now on.
+    size: ReceiveSize,
     posted: u32,
+    /// Those that are to be posted.
+    ready: VecDeque<Reserved>,
     /// Those of earlier sizes that are posted still, oldest first: size in bytes, and how many.
     earlier: VecDeque<(usize, u32)>,
     /// Where they are reserved, as soon as the domain is known.
@@ -30,30 +36,55 @@ pub struct Receives {
 }
 
 impl Receives {
+    pub(crate) const fn new(size: ReceiveSize) -> Self {
+        Self {
+            size,
+            posted: 0,
+            ready: VecDeque::new(),
+            earlier: VecDeque::new(),
+            domain: None,
+            provided: Vec::new(),
+            kept: 0,
+            lacking: false,
+        }
+    }
+
     /// Takes the share in which Receives are reserved, and room in it for the first of them.
-    pub fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>) {
+    pub(crate) fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>) {
         self.domain = Some(share);
         self.provided = receives;
     }
 
-    /// Reserves room for one of `size` bytes, if there is some.
-    pub fn reserve(&mut self, size: usize, whole: &ProtectionDomain) -> Option<Reserved> {
-        let provided = self.provided.pop().filter(|reserved| reserved.len() == size);
-        let reserved = provided.or_else(|| self.domain(whole).reserve(size).ok());
-        self.lacking |= reserved.is_none();
-        reserved
+    /// Reserves room until `owed` Receives are there, or the domain has none; returns how many are missing.
+    pub(crate) fn reserve(&mut self, owed: u32, whole: &ProtectionDomain) -> u32 {
+        while self.posted < owed {
+            let len = self.size.len;
+            let provided = self.provided.pop().filter(|reserved| reserved.len() == len);
+            let Some(reserved) = provided.or_else(|| self.domain(whole).reserve(len).ok()) else {
+                self.lacking = true;
+                break;
+            };
+            self.ready.push_back(reserved);
+            self.posted += 1;
+        }
+        owed.saturating_sub(self.posted)
+    }
+
+    /// The memory of the next Receive to be posted.
+    pub(crate) fn next(&mut self) -> Option<ReceiveMemory> {
+        let reserved = self.ready.pop_front()?;
+        Some(ReceiveMemory::Pooled(reserved.aligned(self.size.align)))
     }
 
     /// It is decided anew which ones are needed: nothing is lacking until one of them finds no room.
-    pub const fn decide_anew(&mut self) {
+    pub(crate) const fn decide_anew(&mut self) {
         self.lacking = false;
     }
 
-    /// Ready when there is room again for a Receive of `size` bytes that is lacking, since a message is done with; otherwise the
-    /// task is woken then.
-    pub fn poll_room(&self, cx: &mut Context<'_>, size: usize) -> Poll<()> {
+    /// Ready when there is room again for a Receive that is lacking, since a message is done with; otherwise the task is woken then.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self.domain.as_ref().filter(|_| self.lacking) {
-            Some(domain) => domain.poll_kept(cx, size),
+            Some(domain) => domain.poll_kept(cx, self.size.len),
             None => Poll::Pending,
         }
     }
@@ -62,49 +93,42 @@ impl Receives {
         self.domain.get_or_insert_with(|| whole.share(usize::MAX))
     }
 
-    /// Keeps the room of so many Receives of `size` bytes from one message to the next.
-    pub fn keep(&mut self, receives: u32, size: usize, whole: &ProtectionDomain) {
+    /// Keeps the room of so many Receives from one message to the next.
+    pub(crate) fn keep(&mut self, receives: u32, whole: &ProtectionDomain) {
         let receives = usize::try_from(receives).unwrap_or(usize::MAX);
-        let room = receives.saturating_mul(ProtectionDomain::room_for(size));
+        let room = receives.saturating_mul(self.room_for_one());
         if self.kept != room {
             self.kept = room;
             self.domain(whole).keep(room);
         }
     }
 
+    /// Room that one takes of the domain, bytes.
+    pub(crate) fn room_for_one(&self) -> usize {
+        ProtectionDomain::room_for(self.size.len)
+    }
+
     /// Gives the room back that is kept: the connection is over.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.provided.clear();
+        self.ready.clear();
         if let Some(domain) = self.domain.take() {
             domain.keep(0);
         }
     }
 
     /// Receives posted and not completed.
-    #[must_use]
-    pub const fn posted(&self) -> u32 {
+    pub(crate) const fn posted(&self) -> u32 {
         self.posted
     }
 
-    /// How many more must be posted when `owed` are needed.
-    #[must_use]
-    pub const fn missing(&self, owed: u32) -> u32 {
-        owed.saturating_sub(self.posted)
-    }
-
     /// How many of those posted are not spoken for by `replies` that are expected.
-    #[must_use]
-    pub const fn beyond(&self, replies: u32) -> u32 {
+    pub(crate) const fn beyond(&self, replies: u32) -> u32 {
         self.posted.saturating_sub(replies)
     }
 
-    /// One was posted.
-    pub const fn post(&mut self) {
-        self.posted += 1;
-    }
-
     /// One completed: the oldest, as every receive queue is in order.
-    pub fn complete(&mut self) {
+    pub(crate) fn complete(&mut self) {
         self.posted = self.posted.saturating_sub(1);
         if let Some((_, left)) = self.earlier.front_mut() {
             *left = left.saturating_sub(1);
@@ -114,18 +138,28 @@ impl Receives {
         }
     }
 
-    /// Those posted from now on are of another size than `size`, that of the last ones so far.
-    pub fn resize(&mut self, size: usize) {
+    /// Bytes of each that is reserved from now on.
+    pub(crate) const fn len(&self) -> usize {
+        self.size.len
+    }
+
+    /// Those reserved from now on hold so many bytes; the peer does not ask when smaller ones are gone.
+    pub(crate) const fn set_len(&mut self, len: usize) {
+        self.size.len = len;
+    }
+
+    /// Those reserved from now on hold so many bytes; the earlier ones are counted.
+    pub(crate) fn resize(&mut self, len: usize) {
         let counted: u32 = self.earlier.iter().map(|(_, count)| count).sum();
         let last = self.posted.saturating_sub(counted);
         if last > 0 {
-            self.earlier.push_back((size, last));
+            self.earlier.push_back((self.size.len, last));
         }
+        self.size.len = len;
     }
 
     /// The smallest of those posted before the last [`resize`](Self::resize), if any are left.
-    #[must_use]
-    pub fn least_earlier(&self) -> Option<usize> {
+    pub(crate) fn least_earlier(&self) -> Option<usize> {
         self.earlier.iter().map(|(size, _)| *size).min()
     }
 }

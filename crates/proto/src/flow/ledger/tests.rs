@@ -1,0 +1,277 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const LEN: usize = 4096;
+
+/// A ledger with this many calls and grants at the most, both sides beginning with one.
+fn ledger(side: Side, calls: u32, grant: u32) -> Ledger {
+    let (calls, served) = (RequesterCredits::new(calls, 1), ResponderCredits::new(grant, 1));
+    Ledger::new(side, calls, served, ReceiveSize { len: LEN, align: 1 })
+}
+
+/// A domain with room for so many Receives.
+fn domain(receives: usize) -> ProtectionDomain {
+    ProtectionDomain::new(receives * ProtectionDomain::room_for(LEN))
+}
+
+fn deadline() -> Instant {
+    Instant::now() + Duration::from_secs(1)
+}
+
+/// Posts what was reserved; returns the memory of those Receives.
+fn post(ledger: &mut Ledger) -> Vec<ReceiveMemory> {
+    std::iter::from_fn(|| ledger.next_receive()).collect()
+}
+
+/// A Call of one Send leaves, if it may.
+fn call(ledger: &mut Ledger, domain: &ProtectionDomain) -> Result<(Permit, Lease), Wait> {
+    ledger.may_call()?;
+    ledger.ask_call((1, 1), true, domain).map(|offer| ledger.take_call(offer))
+}
+
+/// The answer to a Call leaves; what it grants.
+fn answer(ledger: &mut Ledger, charge: Charge, domain: &ProtectionDomain) -> u32 {
+    let offer = ledger.ask_answer(1, (false, false), domain).unwrap();
+    ledger.take_answer(offer, charge).credit()
+}
+
+// requirement: rfc8166-3.3.1-3
+#[test]
+fn i3_a_call_leaves_after_the_receive_for_its_reply() {
+    let (mut ledger, domain) = (ledger(Side::Client, 8, 1), domain(2));
+    assert_eq!(ledger.reserve_receives(&domain), 0);
+    let mut posted = post(&mut ledger);
+    assert_eq!(posted.len(), 1, "for a Call of the peer");
+    let (permit, lease) = call(&mut ledger, &domain).unwrap();
+    posted.extend(post(&mut ledger));
+    assert_eq!((posted.len(), permit.credit(), permit.grant()), (2, 8, None));
+    ledger.settle(lease, Settled::Answered { grant: 8 });
+    // The message that used the Receive is in progress still.
+    ledger.receive_completed();
+    assert_eq!(call(&mut ledger, &domain).unwrap_err(), Wait::Receives(ledger.receive_room()));
+    drop(posted.remove(0));
+    assert!(call(&mut ledger, &domain).is_ok());
+}
+
+#[test]
+fn i4_nothing_is_counted_for_an_offer_that_is_let_go() {
+    let (mut ledger, domain) = (ledger(Side::Client, 8, 8), domain(8));
+    drop(ledger.ask_call((1, 1), true, &domain).unwrap());
+    assert_eq!(ledger.in_flight(), (0, 1));
+    let charge = ledger.admit(Some(8)).unwrap();
+    assert_eq!(ledger.ask_answer(1, (false, false), &domain).unwrap().credit(), 8);
+    assert!(ledger.admit(None).is_err(), "nothing was granted");
+    assert!(answer(&mut ledger, charge, &domain) > 1);
+    assert!(ledger.admit(None).is_ok());
+}
+
+#[test]
+fn i4_a_permit_is_good_for_its_sends_and_no_more() {
+    let mut permit = Permit { sends: 2, credit: 1, grants: false };
+    assert!(permit.spend() && permit.spend());
+    assert!(!permit.spend() && !permit.spend());
+}
+
+/// version-two-07 §4.2.1: nothing leaves beyond the peer's limit, whatever it is.
+#[test]
+fn i4_there_is_no_permit_for_a_message_beyond_the_limit() {
+    let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(64));
+    ledger.count_messages(true);
+    ledger.count_message(false, Some(Some(2))).unwrap();
+    let (first, second) = (ledger.admit(None).unwrap(), ledger.admit(None).unwrap());
+    answer(&mut ledger, first, &domain);
+    assert_eq!(
+        ledger.ask_answer(2, (false, true), &domain).unwrap().sends,
+        2,
+        "the caller looks at its turn"
+    );
+    assert!(ledger.operation(Direction::Reply).is_some());
+    assert_eq!(ledger.ask_answer(1, (false, false), &domain).unwrap_err(), Wait::Credits);
+    assert_eq!((ledger.operation(Direction::Call).is_none(), ledger.may_call()), (true, Err(Wait::Credits)));
+    ledger.count_message(true, Some(Some(3))).unwrap();
+    answer(&mut ledger, second, &domain);
+    assert!(!ledger.may_send(1));
+}
+
+/// A ledger that counts messages, by which the peer may send some and has let us send `room` more.
+fn counting(room: u32, domain: &ProtectionDomain) -> Ledger {
+    let mut ledger = ledger(Side::Server, 8, 8);
+    ledger.count_messages(true);
+    ledger.count_message(false, Some(Some(1))).unwrap();
+    let charge = ledger.admit(Some(0)).unwrap();
+    answer(&mut ledger, charge, domain);
+    let_send(&mut ledger, room);
+    ledger
+}
+
+/// The peer lets us send so many messages more.
+fn let_send(ledger: &mut Ledger, room: u32) {
+    ledger.count_message(false, Some(Some(ledger.sent + room))).unwrap();
+}
+
+/// What waits for several credits stands in line; what needs one passes as long as enough is left for it.
+#[test]
+fn v2_07_s6_6_4_answers_in_line_come_before_calls() {
+    let domain = domain(64);
+    let mut ledger = counting(5, &domain);
+    let charges: Vec<Charge> = (0..2).map(|_| ledger.admit(None).unwrap()).collect();
+    assert_eq!(ledger.ask_answer(6, (false, false), &domain).unwrap_err(), Wait::Line);
+    ledger.line_mut().join_answer(7, 6, deadline());
+    assert_eq!(ledger.next_answer_in_line(), None);
+    let second = ledger.ask_answer(2, (false, false), &domain).unwrap_err();
+    assert_eq!(second, Wait::Line, "first come, first served");
+    let_send(&mut ledger, 7);
+    // Of seven, the first in line needs six, and the other answer one.
+    assert_eq!(ledger.may_call(), Err(Wait::Credits));
+    assert!(ledger.ask_answer(1, (false, false), &domain).is_ok(), "one passes");
+    let_send(&mut ledger, 8);
+    assert_eq!(ledger.may_call(), Ok(()));
+    let_send(&mut ledger, 6);
+    assert_eq!(ledger.ask_answer(1, (false, false), &domain).unwrap_err(), Wait::Line);
+    assert_eq!(ledger.next_answer_in_line(), Some(7));
+    charges.into_iter().for_each(|charge| ledger.finish(charge));
+}
+
+/// version-two-07 §6.6.2: a Call that needs several credits is passed by others, but not for ever.
+#[test]
+fn i6_a_call_in_line_is_passed_a_bounded_number_of_times() {
+    let domain = domain(256);
+    let mut ledger = counting(1, &domain);
+    let (_, first) = call(&mut ledger, &domain).unwrap();
+    ledger.settle(first, Settled::Answered { grant: 1 });
+    let_send(&mut ledger, 2);
+    let mut leases: Vec<Lease> = (0..2).map(|_| call(&mut ledger, &domain).unwrap().1).collect();
+    ledger.line_mut().join_call(9, 3);
+    let_send(&mut ledger, 1);
+    let mut passed = 0;
+    while ledger.next_in_line() == Ok(None) {
+        leases.push(call(&mut ledger, &domain).unwrap().1);
+        let_send(&mut ledger, 1);
+        ledger.settle(leases.remove(0), Settled::Answered { grant: 1 });
+        passed += 1;
+    }
+    assert_eq!((passed, ledger.next_in_line()), (16, Err(Wait::Line)));
+    let_send(&mut ledger, 3);
+    assert_eq!(ledger.next_in_line(), Ok(Some(9)));
+    assert_eq!(ledger.next_in_line(), Ok(None), "the line is empty");
+}
+
+/// The three things that prove an arrival: the answer to a later Call, and Calls that only a later grant allows.
+#[test]
+fn a_message_has_arrived_when_the_peer_shows_a_later_one() {
+    let (mut ledger, domain) = (ledger(Side::Server, 8, 2), domain(64));
+    let mark = ledger.mark();
+    let (_, lease) = call(&mut ledger, &domain).unwrap();
+    assert!(!mark.is_proved(ledger.shown()));
+    ledger.settle(lease, Settled::Answered { grant: 8 });
+    assert!(mark.is_proved(ledger.shown()), "a later Call is answered");
+    let mark = ledger.mark();
+    let charge = ledger.admit(Some(2)).unwrap();
+    assert!(!mark.is_proved(ledger.shown()), "it had that credit");
+    answer(&mut ledger, charge, &domain);
+    let charge = ledger.admit(None).unwrap();
+    assert!(mark.is_proved(ledger.shown()), "it was granted later");
+    answer(&mut ledger, charge, &domain);
+    assert_eq!(ledger.calls_that_prove(), 2 + 2);
+}
+
+/// What happens to a ledger.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A Call of so many Sends and Receives for its reply.
+    Call(u32, u32),
+    /// One of our Calls is answered, with this grant; or refused.
+    Reply(usize, u32, bool),
+    /// A Call of the peer asks for so many credits.
+    Admit(u32),
+    /// One of the peer's Calls is answered.
+    Answer(usize),
+    /// The domain has room for so many Receives more or less.
+    Room(u32),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (1_u32..4, 1_u32..4).prop_map(|(sends, replies)| Step::Call(sends, replies)),
+        (any::<usize>(), 0_u32..12, any::<bool>())
+            .prop_map(|(which, grant, ok)| Step::Reply(which, grant, ok)),
+        (0_u32..12).prop_map(Step::Admit),
+        any::<usize>().prop_map(Step::Answer),
+        (0_u32..24).prop_map(Step::Room),
+    ];
+    prop::collection::vec(step, 0..200)
+}
+
+proptest! {
+    /// Whatever happens, Receives back what was granted and what is awaited (rule I3), and no more Sends are out than were granted, but
+    /// for those of Calls that were refused (rule I4). When everything is answered, everything is back.
+    #[test]
+    fn i3_i4_the_account_is_right_over_any_history(steps in steps(), calls in 1_u32..9, grant in 1_u32..9) {
+        let mut ledger = ledger(Side::Client, calls, grant);
+        let domain = domain(40);
+        let mut pinned = Vec::new();
+        let (mut leases, mut charges): (Vec<(Lease, u32)>, Vec<Charge>) = (vec![], vec![]);
+        // The peer keeps to what it was granted.
+        let (mut granted, mut used) = (1, 0);
+        let mut ours = 1;
+        for step in steps {
+            match step {
+                Step::Call(sends, replies) => {
+                    if ledger.may_call().is_ok()
+                        && let Ok(offer) = ledger.ask_call((sends, replies), true, &domain)
+                    {
+                        let (permit, lease) = ledger.take_call(offer);
+                        prop_assert_eq!(permit.sends, sends);
+                        leases.push((lease, sends));
+                        let out: u32 = leases.iter().map(|(_, sends)| sends).sum();
+                        prop_assert!(out <= ours, "{out} of {ours}");
+                    }
+                }
+                Step::Reply(which, credit, ok) if !leases.is_empty() => {
+                    let (lease, _) = leases.remove(which % leases.len());
+                    ledger.receive_completed();
+                    if ok {
+                        ours = credit.clamp(1, calls);
+                    }
+                    ledger.settle(lease, if ok { Settled::Answered { grant: credit } } else { Settled::Refused { grant: ours } });
+                }
+                Step::Admit(requested) if used < granted && ledger.receives_posted() > 0 => {
+                    used += 1;
+                    ledger.receive_completed();
+                    charges.push(ledger.admit(Some(requested)).unwrap());
+                }
+                Step::Answer(which) if !charges.is_empty() => {
+                    if let Ok(offer) = ledger.ask_answer(1, (false, false), &domain) {
+                        let charge = charges.swap_remove(which % charges.len());
+                        used -= 1;
+                        granted = ledger.take_answer(offer, charge).credit();
+                        prop_assert!((1..=grant).contains(&granted));
+                    }
+                }
+                Step::Room(receives) => {
+                    pinned = (0..receives).map_while(|_| domain.reserve(LEN).ok()).collect();
+                }
+                _ => {}
+            }
+            ledger.reserve_receives(&domain);
+            while ledger.next_receive().is_some() {}
+            let awaited: u32 = leases.iter().map(|(lease, _)| lease.replies()).sum();
+            let open = granted.saturating_sub(used);
+            prop_assert!(ledger.receives_posted() >= awaited + open, "{} for {awaited} and {open}", ledger.receives_posted());
+        }
+        drop(pinned);
+        for (lease, _) in leases {
+            ledger.receive_completed();
+            ledger.settle(lease, Settled::Answered { grant: 8 });
+        }
+        for charge in charges {
+            ledger.reserve_receives(&domain);
+            answer(&mut ledger, charge, &domain);
+        }
+        prop_assert_eq!((ledger.in_flight().0, ledger.served_in_progress()), (0, 0));
+        prop_assert!(ledger.may_call().is_ok());
+    }
+}
