@@ -23,10 +23,10 @@ group! { CREDITS:
 }
 
 group! { ERRORS:
-    "err-chunk", "RFC 8166 §4.5", Required, "ERR_CHUNK", "the call ends, others follow" => broken::err_chunk;
-    "err-vers", "RFC 8166 §4.5.1", Required, "ERR_VERS 2-9", "the call ends, others follow" => broken::err_vers;
+    "err-chunk", "RFC 8166 §4.5", Required, "ERR_CHUNK", "the call ends, other calls follow" => broken::err_chunk;
+    "err-vers", "RFC 8166 §4.5.1", Required, "ERR_VERS 2-9", "the call ends, other calls follow" => broken::err_vers;
     "err-vers-other", "RFC 8166 §4.5", Choice, "ERR_VERS 2-2 under rdma_vers 2, then the end of the connection", "the call ends, or the error is discarded; calls go on" => broken::err_vers_other;
-    "rpc-refused", "RFC 5531 §9", Required, "PROG_UNAVAIL, PROG_MISMATCH, PROC_UNAVAIL, GARBAGE_ARGS, SYSTEM_ERR", "the call ends, others follow" => broken::rpc_refused;
+    "rpc-refused", "RFC 5531 §9", Required, "PROG_UNAVAIL, PROG_MISMATCH, PROC_UNAVAIL, GARBAGE_ARGS, SYSTEM_ERR", "the call ends, other calls follow" => broken::rpc_refused;
     "error-undecodable", "RFC 8166 §4.5", Required, "RDMA_ERRORs that do not decode", "discarded" => broken::error_undecodable;
     "error-other-xid", "RFC 8166 §4.5", Required, "ERR_CHUNK under an XID that no call has", "discarded" => broken::error_other_xid;
     "reply-other-xid", "RFC 8166 §4.2.1", Required, "a reply under an XID that no call has", "discarded" => broken::reply_other_xid;
@@ -36,13 +36,13 @@ group! { ERRORS:
     "unknown-proc", "RFC 8166 §4.5", Required, "a reply under rdma_proc 77", "discarded" => broken::unknown_proc;
     "short-message", "RFC 8166 §4.5", Required, "Sends of 0 to 27 bytes", "discarded" => broken::short;
     "reply-cut", "RFC 8166 §4.5", Required, "reply headers cut off in a list", "discarded" => broken::cut;
-    "discriminators", "RFC 8166 §4.5", Required, "2 where 0 or 1 stands", "discarded" => broken::discriminators;
-    "counts", "RFC 8166 §4.5", Required, "counts of segments that are not there", "discarded" => broken::counts;
+    "discriminators", "RFC 8166 §4.5", Required, "2 in the place of 0 or 1", "discarded" => broken::discriminators;
+    "counts", "RFC 8166 §4.5", Required, "counts of segments that are missing", "discarded" => broken::counts;
     "reply-read-list", "RFC 8166 §4.3.1", Required, "a reply with a Read list", "discarded" => broken::read_list;
     "version", "RFC 8166 §4.5", Required, "a reply under rdma_vers 9", "discarded" => broken::version;
     "rpc-cut", "RFC 5531 §9", Choice, "RPC replies cut off", "calls go on" => broken::rpc_cut;
     "reply-twice", "RFC 8166 §4.2.1", Required, "a reply twice", "the second is discarded" => broken::twice;
-    "reverse-call", "RFC 8167 §5", Choice, "a call in the reverse direction, unasked", "any answer or none; calls go on" => broken::reverse_call;
+    "reverse-call", "RFC 8167 §5", Choice, "an unexpected call in the reverse direction", "any answer or none; calls go on" => broken::reverse_call;
 }
 
 group! { CHUNKS:
@@ -51,8 +51,8 @@ group! { CHUNKS:
     "write-other-handle", "RFC 8166 §4.3.2", Choice, "the Write list comes back with other handles", "calls go on" => chunks::write_other_handle;
     "write-too-long", "RFC 8166 §4.3.2", Choice, "the Write list comes back with lengths of 2^32-1", "calls go on" => chunks::write_too_long;
     "write-more-segments", "RFC 8166 §4.3.2", Choice, "the Write list comes back with more segments", "calls go on" => chunks::write_more_segments;
-    "write-beyond-window", "RFC 8166 §8.1", Required, "RDMA Write right behind the window", "calls go on, on a new connection" => chunks::write_beyond;
-    "write-wrong-key", "RFC 8166 §8.1", Required, "RDMA Write under a handle that is not there", "calls go on, on a new connection" => chunks::write_nowhere;
+    "write-beyond-window", "RFC 8166 §8.1", Required, "RDMA Write directly behind the window", "calls go on, on a new connection" => chunks::write_beyond;
+    "write-wrong-key", "RFC 8166 §8.1", Required, "RDMA Write under a handle that names no window", "calls go on, on a new connection" => chunks::write_nowhere;
     "invalidation", "RFC 8797 §4.1", Required, "Send with Invalidate of a window of the call", "calls go on" => chunks::invalidated;
     "reply-chunk-spare", "RFC 8166 §4.3.3", Required, "a reply inline, the Reply chunk comes back unused", "calls go on" => chunks::reply_spare;
     "reply-chunk-used", "RFC 8166 §3.5.3", Required, "a short reply through the Reply chunk", "calls go on" => chunks::reply_used;
@@ -61,7 +61,7 @@ group! { CHUNKS:
     "reply-chunk-empty", "RFC 8166 §3.5.3", Choice, "RDMA_NOMSG with an unused Reply chunk", "calls go on" => chunks::reply_empty;
     "read-of-write-window", "RFC 8166 §8.1", Required, "RDMA Read of memory that was offered for writing", "refused; calls go on" => chunks::read_of_write_window;
     "read-beyond-window", "RFC 8166 §8.1", Required, "RDMA Read beyond a Read segment", "refused; calls go on" => chunks::read_beyond;
-    "read-wrong-key", "RFC 8166 §8.1", Required, "RDMA Read under a handle that is not there", "refused; calls go on" => chunks::read_nowhere;
+    "read-wrong-key", "RFC 8166 §8.1", Required, "RDMA Read under a handle that names no window", "refused; calls go on" => chunks::read_nowhere;
 }
 
 group! { SETUP:
@@ -69,16 +69,16 @@ group! { SETUP:
     "private-data-malformed", "RFC 8797 §5.2", Required, "private data cut off, and other data", "calls go on" => setup::private_data_malformed;
     "private-data-version", "RFC 8797 §5.2", Required, "private data of version 2", "calls go on" => setup::private_data_version;
     "private-data-embedded", "RFC 8797 §5.2", Recommended, "private data behind other data", "calls go on" => setup::private_data_embedded;
-    "foreign-invalidation", "RFC 8797 §4.1", Required, "Send with Invalidate of a handle that is not there", "calls go on, on a new connection" => setup::foreign_invalidation;
+    "foreign-invalidation", "RFC 8797 §4.1", Required, "Send with Invalidate of a handle that names no window", "calls go on, on a new connection" => setup::foreign_invalidation;
     "oversized-reply", "RFC 8166 §2.3.2", Required, "a reply longer than any Receive", "calls go on, on a new connection" => setup::oversized;
     "no-reply", "RFC 8166 §4.5.5", Choice, "no reply, then the end of the connection", "calls go on" => setup::no_reply;
-    "closed", "RFC 8166 §4.5.5", Choice, "the connection closed in order on a call", "calls go on" => setup::closed;
+    "closed", "RFC 8166 §4.5.5", Choice, "the connection closed gracefully on a call", "calls go on" => setup::closed;
     "cut", "RFC 8166 §4.5.5", Choice, "the connection cut off on a call", "calls go on" => setup::cut;
-    "cut-after-reply", "RFC 8166 §4.5.5", Choice, "the connection cut off right after a reply", "calls go on" => setup::cut_after_reply;
+    "cut-after-reply", "RFC 8166 §4.5.5", Choice, "the connection cut off directly after a reply", "calls go on" => setup::cut_after_reply;
     "refused", "RFC 8166 §4.5.5", Choice, "connections refused for a while", "calls go on" => setup::refused;
 }
 
-/// Every row, in order.
+/// Returns every row, in order.
 pub(super) fn all() -> impl Iterator<Item = &'static Row> {
     [CREDITS, ERRORS, CHUNKS, SETUP].into_iter().flatten()
 }
