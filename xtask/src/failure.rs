@@ -1,8 +1,8 @@
-//! Why a task, or a case of one, failed: a sentence, with what was being done in front of it.
+//! Reasons why a task, or a case of one, failed: a sentence after a description of the action.
 
 use std::fmt;
 
-/// A sentence for who reads what the task prints.
+/// A sentence for the user of a task.
 #[derive(Debug)]
 pub(crate) struct Failure(String);
 
@@ -26,7 +26,7 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Says what was being done when something failed.
+/// Adds the action that was in progress to a failure.
 pub(crate) trait Context<T> {
     /// Puts `what` in front of the reason.
     fn context(self, what: impl fmt::Display) -> Result<T, Failure>;

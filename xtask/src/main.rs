@@ -1,4 +1,4 @@
-//! Tasks of those who work on the project, run as `cargo xtask TASK`.
+//! Tasks for developers of the project, run as `cargo xtask TASK`.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ mod project;
 mod reduce_capture;
 mod requirements;
 
-/// Tasks of those who work on rpcrdma.
+/// Tasks for developers of rpcrdma.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", max_term_width = 100)]
 struct Arguments {
@@ -18,10 +18,10 @@ struct Arguments {
     task: Task,
 }
 
-/// What to do.
+/// The task to run.
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Check that what the protocol's documents require is tested, and where
+    /// Check that tests cover the requirements of the protocol's documents
     #[command(alias = "conformance")]
     Requirements(requirements::Options),
     /// Test against the Linux kernel, in a virtual machine: its NFS client on our server, our client on its server

@@ -1,10 +1,10 @@
-//! Where the workspace is.
+//! The location of the workspace.
 
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// The folder of the workspace: the one above this package.
+/// Returns the folder of the workspace: the one above this package.
 pub(crate) fn project() -> Result<PathBuf, Failure> {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()

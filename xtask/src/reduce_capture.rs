@@ -1,4 +1,4 @@
-//! `cargo xtask reduce-capture`: from a pcap file to test data (`rpcrdma_capture::text`).
+//! `cargo xtask reduce-capture`: converts a pcap file to test data (`rpcrdma_capture::text`).
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use rpcrdma_capture::reduce::{Keep, pcap_to_text};
 /// The options of `cargo xtask reduce-capture`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// A pcap file that has the connections from their beginnings on (`tcpdump -s 0 -w IN`)
+    /// A pcap file with complete connections from their beginnings (`tcpdump -s 0 -w IN`)
     #[arg(value_name = "IN")]
     input: PathBuf,
-    /// Where the text goes
+    /// File for the text
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// What was recorded: kernel version, what was run; the comment at the top of the text
+    /// Description of the recording: kernel version, commands; the comment at the top of the text
     #[arg(long, value_name = "TEXT", default_value = "")]
     about: String,
 }

@@ -1,5 +1,5 @@
-//! What is on the wire of a case. All traffic between host and guest passes the suite's tap device; tcpdump keeps it, and tshark
-//! reads it when the case fails.
+//! The traffic of a case. All traffic between host and guest passes the suite's tap device. tcpdump records it, and
+//! tshark decodes it if the case fails.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,21 +14,21 @@ use super::network::TAP;
 use super::process;
 use crate::failure::{Context, Failure, ensure};
 
-/// Longer captures are decoded by their first and last frames only.
+/// Maximum number of frames to decode; of longer captures only the first and last frames are decoded.
 const DECODED_FRAMES: u64 = 20_000;
-/// MPA is found by its frames, whatever else is registered for the port.
+/// tshark finds MPA by its frames, even if the port is registered for another protocol.
 const HEURISTICS: [&str; 2] = ["-o", "tcp.try_heuristic_first:TRUE"];
-/// How long tshark may take.
+/// Maximum time for tshark.
 const DECODE_LIMIT: Duration = Duration::from_secs(120);
 
-/// KiB that the kernel keeps for tcpdump: it may not run for a while on a machine that emulates the guest.
+/// Buffer of the kernel for tcpdump, in KiB: on a machine that emulates the guest, tcpdump may not run for a while.
 const BUFFER: &str = "65536";
 
-/// A capture that runs.
+/// A running capture.
 #[derive(Debug)]
 pub(crate) struct Capture {
     tcpdump: Child,
-    /// The file that it writes.
+    /// The file of the capture.
     pub(crate) file: PathBuf,
 }
 
@@ -53,7 +53,7 @@ impl Capture {
         Ok(Self { tcpdump, file: file.to_owned() })
     }
 
-    /// Ends the capture; gives its file. What has passed the interface may not have reached tcpdump: it gets time until the
+    /// Ends the capture and returns its file. Packets may still be on their way to tcpdump, so this waits until the
     /// file no longer grows.
     pub(crate) fn stop(mut self) -> Result<PathBuf, Failure> {
         let length = || fs::metadata(&self.file).map(|file| file.len()).unwrap_or_default();
@@ -68,21 +68,21 @@ impl Capture {
     }
 }
 
-/// What tcpdump says while it writes this file.
+/// Returns the file for tcpdump's messages about this capture.
 fn said(file: &Path) -> PathBuf {
     file.with_extension("tcpdump")
 }
 
-/// What a capture has, taken apart by our own decoder.
+/// A capture as decoded by the project's own decoder.
 #[derive(Debug)]
 pub(crate) struct Recording {
     file: PathBuf,
-    /// Its connections that speak MPA.
+    /// The connections that speak MPA.
     pub(crate) sessions: Vec<Session>,
 }
 
 impl Recording {
-    /// Reads a file of [`Capture::stop`], which has to have everything that passed.
+    /// Reads a file of [`Capture::stop`], which must have every packet.
     pub(crate) fn read(file: PathBuf) -> Result<Self, Failure> {
         let said = process::tail(&said(&file), 5);
         let dropped = said.lines().find_map(|line| line.split_once(" packets dropped by kernel"));
@@ -92,8 +92,8 @@ impl Recording {
         Ok(Self { file, sessions })
     }
 
-    /// The XIDs of the RPC-over-RDMA messages that tshark finds. In long streams it may lose some: its dissector of MPA does not
-    /// always find the next FPDU where many begin inside of large TCP segments.
+    /// Returns the XIDs of the RPC-over-RDMA messages that tshark finds. In long streams tshark may miss some: if many
+    /// FPDUs begin inside of large TCP segments, it does not always find the next one.
     pub(crate) fn xids_by_tshark(&self) -> Result<BTreeSet<u32>, Failure> {
         let mut tshark = Command::new("tshark");
         tshark.args(HEURISTICS).arg("-r").arg(&self.file).arg("-n");
@@ -108,7 +108,7 @@ impl Recording {
     }
 }
 
-/// The last frames of a capture that speak MPA, RDMAP or RPC, one line each; or why there are none.
+/// Returns the last frames of a capture that speak MPA, RDMAP or RPC, one line each, or the reason for their absence.
 pub(crate) fn decode(file: &Path, lines: usize) -> String {
     let file = match shorten(file) {
         Ok(file) => file,
@@ -126,7 +126,7 @@ pub(crate) fn decode(file: &Path, lines: usize) -> String {
     }
 }
 
-/// A capture whose length is bounded: start-up frames, without which tshark does not find MPA, and the end.
+/// Shortens a capture to the start-up frames, without which tshark does not find MPA, and the end.
 fn shorten(file: &Path) -> Result<PathBuf, Failure> {
     let mut capinfos = Command::new("capinfos");
     capinfos.args(["-c", "-M", "-T", "-r"]).arg(file);

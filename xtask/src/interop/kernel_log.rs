@@ -1,7 +1,7 @@
-//! The guest's kernel log, judged: a warning, an oops, a task that hangs, or a complaint of siw, rpcrdma, NFS or SunRPC makes
-//! a case fail, even if its operations succeeded.
+//! Complaints in the guest's kernel log. A warning, an oops, a hanging task, or a complaint of siw, rpcrdma, NFS or
+//! SunRPC makes a case fail, even if its operations succeeded.
 
-/// What a line of the log must not contain, in lower case.
+/// Texts that no line of the log may contain, in lower case.
 const COMPLAINTS: &[&str] = &[
     "warning:",
     "bug:",
@@ -32,7 +32,7 @@ const COMPLAINTS: &[&str] = &[
     "infiniband siw0",
 ];
 
-/// What the same words say in a healthy guest.
+/// Harmless lines of a healthy guest that contain such texts.
 const HARMLESS: &[&str] = &[
     // The driver is compiled out of tree.
     "siw: loading out-of-tree module",
@@ -50,7 +50,7 @@ const HARMLESS: &[&str] = &[
     "infiniband siw0: device",
 ];
 
-/// The lines that are complaints.
+/// Returns the lines that are complaints.
 pub(crate) fn complaints(log: &str) -> Vec<&str> {
     log.lines()
         .filter(|line| {

@@ -1,8 +1,8 @@
-//! What a case works with: the guest, servers on the host, mounts, ports.
+//! The environment of a case: the guest, servers on the host, mounts, ports.
 //!
-//! A case owns nothing that outlives it. Servers, mounts and jobs that it leaves are ended by [`Lab::settle`] in order (and
-//! that they can be is part of the case) or, after a failure, by [`Lab::clear`] without mercy, so that the next case finds a
-//! clean machine. Every wait ends with the time of the case.
+//! No resource outlives its case. [`Lab::settle`] ends the remaining servers, mounts and jobs gracefully, which is part
+//! of the case. After a failure [`Lab::clear`] kills them, so that the next case finds a clean machine. Every wait ends
+//! with the time of the case.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ use super::proxy::{Cut, Proxy};
 use super::vm::{Accel, Job, Outcome, Vm};
 use crate::failure::{Context, Failure, ensure};
 
-/// The first port that a server or a proxy of ours gets. They are taken in turn, so that none is used again soon.
+/// The first port for our servers and proxies. Ports are assigned in turn, so that none is used again soon.
 const FIRST_PORT: u16 = 21_000;
-/// Where knfsd listens: NFS over RDMA, and MOUNT over TCP.
+/// Ports of knfsd: NFS over RDMA, and MOUNT over TCP.
 const KNFSD_PORTS: (u16, u16) = (20_049, 20_048);
-/// How long a job of the guest may take if the case does not say otherwise. Times [`Accel::patience`].
+/// Default of the maximum time for a job of the guest, multiplied by [`Accel::patience`].
 const JOB_LIMIT: Duration = Duration::from_secs(60);
-/// How long a mount or an umount may take.
+/// Maximum time of a mount or umount.
 const MOUNT_LIMIT: Duration = Duration::from_secs(20);
-/// How long a server may take to be ready, and to stop in order.
+/// Maximum time for the start of a server, and for its graceful end.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);
 
 /// A server of ours on the host.
@@ -38,23 +38,23 @@ pub(crate) struct Server {
     pub(crate) rdma: u16,
     /// The port of NFS and MOUNT over TCP.
     pub(crate) tcp: u16,
-    /// The directory that it exports as `/`, for root without squashing.
+    /// The directory that the server exports as `/`, for root without squashing.
     pub(crate) export: PathBuf,
-    /// What it writes on standard error, one line a call.
+    /// Log of the server: its standard error, one line for each call.
     pub(crate) log: PathBuf,
 }
 
 /// A mount in the guest.
 #[derive(Clone, Debug)]
 pub(crate) struct Mount {
-    /// Where it is.
+    /// Directory of the mount.
     pub(crate) path: String,
-    /// The options that the kernel has settled on, from /proc/mounts.
+    /// Effective options of the mount, from /proc/mounts.
     pub(crate) options: String,
 }
 
 impl Mount {
-    /// The value of an option such as `rsize`.
+    /// Returns the value of an option such as `rsize`.
     pub(crate) fn option(&self, name: &str) -> Option<&str> {
         self.options.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
     }
@@ -63,26 +63,26 @@ impl Mount {
 /// The kernel's server in the guest, at [`GUEST`]. It exports /export (disk) and /export/memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Knfsd {
-    /// NFS over RDMA.
+    /// Port of NFS over RDMA.
     pub(crate) rdma: u16,
-    /// MOUNT over TCP.
+    /// Port of MOUNT over TCP.
     pub(crate) mountd: u16,
 }
 
 impl Knfsd {
-    /// `HOST:PORT` of NFS over RDMA.
+    /// Returns `HOST:PORT` of NFS over RDMA.
     pub(crate) fn address(self) -> String {
         format!("{GUEST}:{}", self.rdma)
     }
 }
 
-/// See the module.
+/// The environment of a case; see the module.
 #[derive(Debug)]
 pub(crate) struct Lab {
     machine: Machine,
     /// The folder `interop/` of the project.
     interop: PathBuf,
-    /// Where a run keeps its files.
+    /// Folder of the run's files.
     run: PathBuf,
     /// The command under test.
     pub(crate) rpcrdma: PathBuf,
@@ -90,7 +90,7 @@ pub(crate) struct Lab {
     pub(crate) project: PathBuf,
     vm: Vm,
     next_port: u16,
-    /// A folder for the files of the case that runs.
+    /// Folder for the files of the current case.
     pub(crate) folder: PathBuf,
     deadline: Instant,
     running: Vec<(Server, Child)>,
@@ -100,13 +100,13 @@ pub(crate) struct Lab {
     log_lines: usize,
     case_log: String,
     capture: Option<Capture>,
-    /// The file of the capture that has ended.
+    /// The file of the last capture.
     captured: Option<PathBuf>,
-    /// What cases put into pages of the documentation, by the page.
+    /// Texts of cases for pages of the documentation, by page.
     pub(crate) pages: Vec<(&'static str, String)>,
 }
 
-/// Python is named by its path in the shared directory, so that a workload can change without a new machine.
+/// The script is named by its path in the shared directory, so that a workload can change without a new machine.
 const WORKLOAD: &str = "exec python3 -B /job/guest/workload.py \"$@\"";
 
 impl Lab {
@@ -145,24 +145,24 @@ impl Lab {
         Ok(lab)
     }
 
-    /// How the guest's processor is made.
+    /// Returns the kind of the guest's processor.
     pub(crate) fn accel(&self) -> Accel {
         self.vm.accel
     }
 
-    /// What the guest is, in words.
+    /// Describes the guest in words.
     pub(crate) fn description(&self) -> String {
         format!("Debian {}, Linux {} ({})", self.machine.debian, self.machine.kernel, self.machine.version)
     }
 
     // ---- the guest
 
-    /// Runs a script in the guest; its output. Fails unless it exits with 0 in time.
+    /// Runs a script in the guest and returns its output. Fails unless the script exits with 0 in time.
     pub(crate) fn guest(&mut self, script: &str, arguments: &[&str]) -> Result<String, Failure> {
         self.guest_within(JOB_LIMIT, script, arguments)
     }
 
-    /// The same with another limit, which is multiplied where the processor is emulated.
+    /// Runs a script in the guest with another limit, which is multiplied if the processor is emulated.
     pub(crate) fn guest_within(
         &mut self,
         limit: Duration,
@@ -173,7 +173,7 @@ impl Lab {
         succeeded(&outcome, script)
     }
 
-    /// The same, whatever the exit status.
+    /// Runs a script in the guest and returns its outcome, with any exit status.
     pub(crate) fn guest_outcome(
         &mut self,
         limit: Duration,
@@ -231,36 +231,36 @@ impl Lab {
         self.vm.start(script, arguments)
     }
 
-    /// Waits for what [`Lab::guest_start`] began; fails unless it exits with 0 in time.
+    /// Waits for a job of [`Lab::guest_start`]; fails unless it exits with 0 in time.
     pub(crate) fn guest_finish(&mut self, job: &Job, limit: Duration) -> Result<String, Failure> {
         let limit = self.bounded(limit);
         let outcome = self.vm.finish(job, limit)?;
         succeeded(&outcome, "a job in the background")
     }
 
-    /// What a job has printed so far.
+    /// Returns the output of a job so far.
     pub(crate) fn guest_output(&self, job: &Job) -> String {
         self.vm.output(job)
     }
 
-    /// Kills a job in the guest with all that it started.
+    /// Kills a job in the guest, with all its processes.
     pub(crate) fn guest_kill(&mut self, job: &Job) -> Result<(), Failure> {
         self.vm.cancel(job)
     }
 
-    /// Where the suite keeps what it builds.
+    /// Returns the folder for files that the suite builds.
     pub(crate) fn target(&self) -> &Path {
         self.run.parent().unwrap_or(&self.run)
     }
 
-    /// The host's folder that the guest sees as `/job`.
+    /// Returns the host's folder that the guest sees as `/job`.
     pub(crate) fn shared(&self) -> &Path {
         &self.vm.job
     }
 
     // ---- servers on the host
 
-    /// A server of ours with an empty directory, and more options for `rpcrdma serve`.
+    /// Starts a server of ours with an empty directory, and with more options for `rpcrdma serve`.
     pub(crate) fn serve(&mut self, options: &[&str]) -> Result<Server, Failure> {
         let rdma = self.port();
         let export = self.folder.join(format!("export-{rdma}"));
@@ -272,7 +272,7 @@ impl Lab {
         Ok(server)
     }
 
-    /// Starts a server that has stopped again: same ports, directory and state.
+    /// Starts a stopped server again: with unchanged ports, directory and state.
     pub(crate) fn launch(&mut self, server: &Server, options: &[&str]) -> Result<(), Failure> {
         let ready = self.folder.join(format!("ready-{}.json", server.rdma));
         let log = fs::OpenOptions::new().create(true).append(true).open(&server.log)?;
@@ -307,7 +307,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Stops a server by SIGTERM; it has to end in order.
+    /// Stops a server by SIGTERM; it must end gracefully.
     pub(crate) fn stop(&mut self, server: &Server) -> Result<(), Failure> {
         let mut child = self.take(server)?;
         match process::terminate(&mut child, Signal::TERM, SERVER_LIMIT)? {
@@ -324,7 +324,7 @@ impl Lab {
         Ok(())
     }
 
-    /// The process id of a server.
+    /// Returns the process id of a server.
     pub(crate) fn pid(&self, server: &Server) -> Option<u32> {
         self.running.iter().find(|(running, _)| running.rdma == server.rdma).map(|(_, child)| child.id())
     }
@@ -338,12 +338,12 @@ impl Lab {
         Ok(self.running.swap_remove(at).1)
     }
 
-    /// A proxy in front of a server. Its first connections are cut as `cuts` say.
+    /// Starts a proxy in front of a server. Its first connections are cut according to `cuts`.
     pub(crate) fn proxy(&mut self, server: &Server, cuts: &[Cut]) -> Result<Proxy, Failure> {
         Proxy::start(HOST, self.port(), server.rdma, cuts)
     }
 
-    /// A port of [`HOST`] that was not used lately.
+    /// Returns a port of [`HOST`] that was not used lately.
     pub(crate) fn port(&mut self) -> u16 {
         let port = self.next_port;
         self.next_port = port.checked_add(1).unwrap_or(FIRST_PORT);
@@ -366,7 +366,7 @@ impl Lab {
         self.mount_port(server.rdma, server.tcp, options)
     }
 
-    /// The same through another port, of a proxy for instance.
+    /// Mounts a server of ours through another port, for instance of a proxy.
     pub(crate) fn mount_port(&mut self, rdma: u16, mountd: u16, options: &str) -> Result<Mount, Failure> {
         let comma = if options.is_empty() { "" } else { "," };
         let all = format!(
@@ -375,7 +375,7 @@ impl Lab {
         self.mount_raw(&format!("{HOST}:/"), &all)
     }
 
-    /// `mount -t nfs -o OPTIONS SOURCE` on a new directory of the guest.
+    /// Runs `mount -t nfs -o OPTIONS SOURCE` on a new directory of the guest.
     pub(crate) fn mount_raw(&mut self, source: &str, options: &str) -> Result<Mount, Failure> {
         self.mounted += 1;
         let path = format!("/mnt/{}", self.mounted);
@@ -388,7 +388,7 @@ impl Lab {
         Ok(mount)
     }
 
-    /// Unmounts.
+    /// Unmounts a directory of the guest.
     pub(crate) fn umount(&mut self, mount: &Mount) -> Result<(), Failure> {
         self.mounts.retain(|other| other.path != mount.path);
         self.guest_within(MOUNT_LIMIT, "umount \"$1\" && rmdir \"$1\"", &[&mount.path])
@@ -396,12 +396,12 @@ impl Lab {
             .context(format!("umount {}", mount.path))
     }
 
-    /// A mount that the case has got rid of by itself.
+    /// Forgets a mount that the case has removed.
     pub(crate) fn forget(&mut self, mount: &Mount) {
         self.mounts.retain(|other| other.path != mount.path);
     }
 
-    /// Starts the kernel's server in the guest, unless it runs.
+    /// Starts the kernel's server in the guest, unless it is running.
     pub(crate) fn knfsd(&mut self) -> Result<Knfsd, Failure> {
         self.guest("exec bash /job/guest/knfsd.sh", &[]).context("starting knfsd")?;
         Ok(Knfsd { rdma: KNFSD_PORTS.0, mountd: KNFSD_PORTS.1 })
@@ -425,7 +425,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Ends a case that has gone well so far: unmounts, stops servers, judges the kernel's log and the servers'.
+    /// Ends a case that has succeeded so far: unmounts, stops servers, checks the logs of kernel and servers.
     pub(crate) fn settle(&mut self) -> Result<(), Failure> {
         for mount in self.mounts.clone() {
             self.umount(&mount)?;
@@ -444,24 +444,25 @@ impl Lab {
         self.judge()
     }
 
-    /// Judges what the kernel's log has got in this case.
+    /// Checks the new lines of the kernel's log in this case.
     pub(crate) fn judge(&self) -> Result<(), Failure> {
         let complaints = kernel_log::complaints(&self.case_log);
         ensure!(complaints.is_empty(), "the kernel complains: {}", complaints.join(" | "));
         Ok(())
     }
 
-    /// Gives time to find out why a case failed, if its own is up.
+    /// Adds time for the analysis of a failure, if the time of the case is over.
     pub(crate) fn extend(&mut self) {
         self.deadline = Instant::now() + Duration::from_secs(60) * self.accel().patience();
     }
 
-    /// Ends whatever is left of a case. Gives a note if the guest had to be booted again.
+    /// Ends the remaining processes of a case. Returns a note if the guest had to be booted again.
     pub(crate) fn clear(&mut self) -> Result<Option<String>, Failure> {
         self.extend();
         let cleared = self.vm.alive()
             && {
-                // Killing comes before unmounting, which comes before the servers' end: a client without a server waits.
+                // Killing comes before unmounting, and unmounting before the servers' end: a client without a server
+                // waits.
                 let script = "for job in /job/queue/*.output; do n=${job##*/}; n=${n%.output}; \
                 [ -e \"/job/queue/$n.status\" ] || [ \"/job/queue/$n.script\" = \"$0\" ] || : >\"/job/queue/$n.cancel\"; done\n\
                 for n in 1 2 3; do awk '$3 ~ /^nfs4?$/ { print $2 }' /proc/mounts | sort -r | while read -r path; do \
@@ -483,14 +484,14 @@ impl Lab {
         Ok(Some(format!("{note}; booted again\n{console}")))
     }
 
-    /// Boots the guest again in the middle of a case that has harmed it. Whatever was mounted or started there is gone.
+    /// Boots the guest again in the middle of a case that has harmed it. Its mounts and jobs are gone.
     pub(crate) fn renew(&mut self) -> Result<(), Failure> {
         self.mounts.clear();
         self.reboot().context("booting the guest again")
     }
 
-    /// What the kernel has complained of in this case; it does not count against the case any more. A guest that cannot be
-    /// asked has it on its console.
+    /// Takes the kernel's complaints in this case, which then no longer count against it. If the guest does not answer,
+    /// they come from its console.
     pub(crate) fn take_complaints(&mut self) -> Result<Vec<String>, Failure> {
         let text = match self.read_kernel_log() {
             Ok(()) => std::mem::take(&mut self.case_log),
@@ -499,7 +500,7 @@ impl Lab {
         Ok(kernel_log::complaints(&text).into_iter().map(str::to_owned).collect())
     }
 
-    /// What `--write-docs` puts between the markers of a page.
+    /// Sets the text that `--write-docs` writes between the markers of a page.
     pub(crate) fn page(&mut self, page: &'static str, text: String) {
         self.pages.push((page, text));
     }
@@ -512,7 +513,7 @@ impl Lab {
         self.read_kernel_log()
     }
 
-    /// Takes the lines that the kernel's log has got since the last time.
+    /// Reads the new lines of the kernel's log.
     fn read_kernel_log(&mut self) -> Result<(), Failure> {
         let skip = (self.log_lines + 1).to_string();
         let text = self.guest("dmesg | tail -n +\"$1\"", &[&skip]).context("reading the kernel's log")?;
@@ -521,7 +522,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Ends the capture of the case; its file, if there was one.
+    /// Ends the capture of the case and returns its file, if there was one.
     pub(crate) fn end_capture(&mut self) -> Result<Option<PathBuf>, Failure> {
         if let Some(capture) = self.capture.take() {
             self.captured = Some(capture.stop()?);
@@ -529,20 +530,20 @@ impl Lab {
         Ok(self.captured.clone())
     }
 
-    /// Ends the capture of the case and reads what was on the wire.
+    /// Ends the capture of the case and decodes it.
     pub(crate) fn recording(&mut self) -> Result<Recording, Failure> {
         let file = self.end_capture()?.ok_or_else(|| Failure::new("nothing is captured in this case"))?;
         Recording::read(file)
     }
 
-    /// The kernel's log of this case.
+    /// Returns the kernel's log of this case.
     pub(crate) fn kernel_log(&mut self) -> &str {
-        // A dead guest has nothing more to say.
+        // A dead guest has no more messages.
         let _ = self.read_kernel_log();
         &self.case_log
     }
 
-    /// The logs of the servers of this case.
+    /// Returns the logs of the servers of this case.
     pub(crate) fn server_logs(&self) -> &[PathBuf] {
         &self.logs
     }

@@ -1,4 +1,5 @@
-//! The machine's image: made by `interop/machine/build.sh`, kept in `target/interop/` while nothing it is made of has changed.
+//! The machine's image, which `interop/machine/build.sh` makes. It is kept in `target/interop/` until one of its
+//! sources changes.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -10,13 +11,13 @@ use std::time::{Duration, Instant};
 use super::process;
 use crate::failure::{Context, Failure, ensure};
 
-/// A fresh build takes two minutes; a slow mirror may take several times that.
+/// Maximum time of a build: a fresh build takes two minutes; a slow mirror may take several times as long.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
 /// An image that is ready to boot.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    /// Where `vmlinuz`, `initrd.img` and `disk.img` are.
+    /// Directory of `vmlinuz`, `initrd.img` and `disk.img`.
     pub(crate) directory: PathBuf,
     /// The kernel's release, such as `6.1.0-56-amd64`.
     pub(crate) kernel: String,
@@ -26,7 +27,7 @@ pub(crate) struct Machine {
     pub(crate) debian: String,
 }
 
-/// What the host lacks, in sentences for its user; nothing if the suite can run.
+/// Returns the requirements that the host lacks, in sentences for its user; none if the suite can run.
 pub(crate) fn missing(interop: &Path) -> Result<Vec<String>, Failure> {
     let mut check = Command::new("bash");
     check.arg(interop.join("machine/build.sh")).arg("--check");
@@ -41,7 +42,7 @@ pub(crate) fn missing(interop: &Path) -> Result<Vec<String>, Failure> {
     Ok(lines)
 }
 
-/// The machine, from the cache if it is current.
+/// Returns the machine, from the cache if it is current.
 pub(crate) fn prepare(interop: &Path, target: &Path, rebuild: bool) -> Result<Machine, Failure> {
     let directory = target.join("machine");
     let stamp_file = directory.join("stamp");
@@ -91,7 +92,7 @@ pub(crate) fn prepare(interop: &Path, target: &Path, rebuild: bool) -> Result<Ma
     Ok(Machine { kernel: fact("KERNEL")?, version: fact("VERSION")?, debian: fact("DEBIAN")?, directory })
 }
 
-/// The programs that a run needs on the host, beside those of the build.
+/// The programs that a run needs on the host, in addition to those of the build.
 const TOOLS: [&str; 4] = ["qemu-system-x86_64", "ip", "tcpdump", "tshark"];
 
 fn package_of(tool: &str) -> &str {
@@ -107,7 +108,7 @@ fn tool_missing() -> Option<&'static str> {
     TOOLS.into_iter().find(|tool| !std::env::split_paths(&path).any(|folder| folder.join(tool).exists()))
 }
 
-/// A number that changes when the build scripts change, or the kernel that apt has.
+/// Returns a number that changes with the build scripts, or with the kernel in apt.
 fn stamp(scripts: &Path) -> Result<String, Failure> {
     let mut hasher = DefaultHasher::new();
     let mut files: Vec<PathBuf> = fs::read_dir(scripts)

@@ -1,7 +1,6 @@
 //! The interoperability suite: builds the virtual machine, boots it, runs the cases, prints the table.
 //!
-//! It succeeds only if every chosen case is green. A host on which it cannot run gets the reason and what to do about it, and
-//! no success.
+//! The suite succeeds only if every chosen case is green. On an unsuitable host it fails with the reason and a remedy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +26,7 @@ mod report;
 mod tools;
 mod vm;
 
-/// Building the command takes minutes where nothing is built yet.
+/// Maximum time to build the command: a first build takes minutes.
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
 /// The options of `cargo xtask interop`.
@@ -42,17 +41,17 @@ pub(crate) struct Options {
     /// Leave out the cases that repeat the mechanism of another one at length; --list shows what is left
     #[arg(long)]
     quick: bool,
-    /// How the guest's processor is made
+    /// Kind of the guest's processor
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     accel: Accel,
-    /// Build the machine anew even if it is current
+    /// Build the machine again even if it is current
     #[arg(long)]
     rebuild: bool,
     /// Write the results to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write what was seen into the documentation: the table of cases into docs/linux.md if all cases have run, the
-    /// conformance tester's into docs/conform.md if its case is green
+    /// Write the table of cases into docs/linux.md if all cases have run, and that of the conformance tester into
+    /// docs/conform.md if its case is green
     #[arg(long)]
     write_docs: bool,
     /// Stop at the first red case
@@ -103,7 +102,7 @@ fn suite(options: &Options) -> Result<bool, Failure> {
     for tool in chosen.iter().filter_map(|(_, case)| case.tool) {
         tool.prepare(&target)?;
     }
-    // From here on there is no network but the suite's.
+    // From here on the suite's network is the only one.
     network::enter().context("setting up the suite's network; it needs root and /dev/net/tun")?;
     let run = target.join("run");
     let mut lab = Lab::start(machine, &project, &run, &rpcrdma, options.accel)?;
@@ -155,7 +154,7 @@ fn suite(options: &Options) -> Result<bool, Failure> {
     Ok(report.red() == 0 && missing.is_empty())
 }
 
-/// The commit of a checkout, with "-dirty" behind it if files differ; "unknown" outside of a repository.
+/// Returns the commit of a checkout, with "-dirty" behind it if files differ; "unknown" outside of a repository.
 fn commit_of(project: &Path) -> String {
     let told = Command::new("git").arg("-C").arg(project).args(["describe", "--always", "--dirty"]).output();
     match told {
@@ -164,7 +163,7 @@ fn commit_of(project: &Path) -> String {
     }
 }
 
-/// Runs a case, and leaves a clean machine. An error means that there is no machine any more.
+/// Runs a case, and leaves a clean machine. An error means that the machine is gone.
 fn one(lab: &mut Lab, group: &'static Group, case: &'static Case, target: &Path) -> Result<Verdict, Failure> {
     let started = Instant::now();
     let result = lab.begin(case.limit, case.capture).and_then(|()| {
@@ -199,7 +198,7 @@ fn one(lab: &mut Lab, group: &'static Group, case: &'static Case, target: &Path)
         println!("  {note}");
         detail = format!("{detail}; {}", note.lines().next().unwrap_or_default());
     }
-    // What ended after the case was judged may have something to say too.
+    // Processes that ended after the check of the case may have logged more complaints.
     if ok && let Err(failure) = lab.judge() {
         println!("FAILED {}/{} after its end: {failure}", group.name, case.name);
         (ok, detail) = (false, failure.to_string());
@@ -207,7 +206,7 @@ fn one(lab: &mut Lab, group: &'static Group, case: &'static Case, target: &Path)
     Ok(Verdict { group: group.name, name: case.name, checks: case.checks, ok, seconds: elapsed, detail })
 }
 
-/// Prints what helps to find out why a case is red, and keeps its files.
+/// Prints information about a red case, and keeps its files.
 fn explain(lab: &mut Lab, case: &Case, capture: Option<&Path>, keep: &Path) -> Result<(), Failure> {
     println!("  it checks: {}", case.checks);
     lab.extend();
@@ -243,7 +242,7 @@ fn target(project: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project.join("target"), |folder| project.join(folder))
 }
 
-/// Builds the command under test, as users get it; `$RPCRDMA` names one that is built.
+/// Builds the command under test as for users; `$RPCRDMA` names an existing build instead.
 fn build_command(project: &Path) -> Result<PathBuf, Failure> {
     if let Some(given) = std::env::var_os("RPCRDMA") {
         return Ok(project.join(given));

@@ -1,8 +1,8 @@
-//! The network of the suite: a namespace of its own, in which only the guest and the suite's processes are.
+//! The network of the suite: a separate namespace, with only the guest and the suite's processes.
 //!
-//! A tap device joins the two, so TCP runs from end to end: segments reach siw as they were sent, which its CRC check needs
-//! (`iwarp::engine::output`), and what the kernel sends arrives as it was cut there. Nothing listens on the host's addresses,
-//! and no port can be taken.
+//! A tap device joins the two, so TCP runs from end to end. Segments reach siw as they were sent, which its CRC check
+//! needs (`iwarp::engine::output`), and segments of the kernel arrive unchanged too. The host's own addresses have no
+//! listener of the suite, and no port can be occupied.
 
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
@@ -19,18 +19,19 @@ use crate::failure::{Context, Failure, ensure};
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 /// The guest's address. `interop/machine/init` sets it.
 pub(crate) const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
-/// The device that QEMU opens.
+/// Name of the device that QEMU opens.
 pub(crate) const TAP: &str = "guest";
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Moves this process into a new network namespace and sets the network up there. Called while there is one thread only:
-/// the threads and processes that it starts follow it.
+/// Moves this process into a new network namespace and sets up the network. Call this while there is only one thread:
+/// its later threads and processes follow it.
 ///
-/// The loopback device gets the MTU of the tap device, so that an FPDU that the proxy passes on fits the segments of either side.
+/// The loopback device gets the MTU of the tap device, so that an FPDU that the proxy forwards fits the segments of
+/// either side.
 pub(crate) fn enter() -> Result<(), Failure> {
     let own = fs::read_link("/proc/self/ns/net").context("the network namespace")?;
-    // It makes the namespace, which then lasts as long as somebody is in it.
+    // This process makes the namespace, which then lasts as long as it has a process.
     let mut first =
         process::bound("unshare").args(["--net", "sleep", "infinity"]).spawn().context("unshare")?;
     let entered = process::until(LIMIT, || {

@@ -1,4 +1,4 @@
-//! Processes on the host. Every wait has a bound, and no child outlives the suite.
+//! Processes on the host. Every wait has a limit, and no child outlives the suite.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,11 +11,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::{Context, Failure};
 
-/// How often a condition is looked at again.
+/// Interval between two checks of a condition.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
-/// A command that the kernel kills when the suite ends, however it ends. Signals that the suite was started to ignore, as in the
-/// background of a shell, are not ignored by the command.
+/// Returns a command that the kernel kills when the suite ends, however it ends. The command handles signals that the
+/// suite was started to ignore, as in the background of a shell.
 pub(crate) fn bound(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "env", "--default-signal=INT,TERM,HUP"]);
@@ -23,7 +23,7 @@ pub(crate) fn bound(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// Looks at a condition until it gives something, or the time is up.
+/// Checks a condition until it returns a value, or the time is over.
 pub(crate) fn until<T>(
     limit: Duration,
     mut condition: impl FnMut() -> Result<Option<T>, Failure>,
@@ -40,12 +40,12 @@ pub(crate) fn until<T>(
     }
 }
 
-/// Waits for the end of a child; `None` when the time is up.
+/// Waits for the end of a child; `None` after the limit.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
     until(limit, || child.try_wait().context("waiting for a process"))
 }
 
-/// Asks a child to end; kills it when it does not. Gives its status if it ended by itself.
+/// Asks a child to end, and kills it if it does not. Returns its status if it ended by itself.
 pub(crate) fn terminate(
     child: &mut Child,
     signal: Signal,
@@ -67,15 +67,15 @@ pub(crate) fn terminate(
 
 /// Kills a child and takes its status.
 pub(crate) fn kill(child: &mut Child) {
-    // Either fails only if the child is gone already.
+    // Either fails only if the child has already ended.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// What a command left behind.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// Exit status; `None`: it was killed because its time was up.
+    /// Exit status; `None`: the command was killed at its time limit.
     pub(crate) status: Option<ExitStatus>,
     /// Standard output.
     pub(crate) output: Vec<u8>,
@@ -84,17 +84,17 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// Whether it ended by itself with success.
+    /// Returns whether the command ended by itself with success.
     pub(crate) fn success(&self) -> bool {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// Standard output as text.
+    /// Returns standard output as text.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.output).into_owned()
     }
 
-    /// How it ended, in words.
+    /// Describes the end of the command in words.
     pub(crate) fn ending(&self) -> String {
         match self.status {
             None => "was killed: its time was up".to_owned(),
@@ -103,7 +103,7 @@ impl Finished {
     }
 }
 
-/// Runs a command to its end, or to the end of its time.
+/// Runs a command to its end, or to the time limit.
 pub(crate) fn run(mut command: Command, limit: Duration) -> Result<Finished, Failure> {
     let name = format!("{:?}", command.get_args().next().unwrap_or_else(|| command.get_program()));
     let mut child = command
@@ -130,14 +130,14 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>
     thread::spawn(move || {
         let mut data = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read before an error is kept.
+            // The bytes before an error are kept.
             let _ = pipe.read_to_end(&mut data);
         }
         data
     })
 }
 
-/// The last lines of a file; nothing if there is none.
+/// Returns the last lines of a file; none if there is no file.
 pub(crate) fn tail(path: &Path, lines: usize) -> String {
     let mut data = Vec::new();
     if let Ok(mut file) = File::open(path) {
@@ -146,7 +146,7 @@ pub(crate) fn tail(path: &Path, lines: usize) -> String {
     last_lines(&String::from_utf8_lossy(&data), lines)
 }
 
-/// The last lines of a text.
+/// Returns the last lines of a text.
 pub(crate) fn last_lines(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")

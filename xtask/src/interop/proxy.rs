@@ -1,8 +1,8 @@
-//! A proxy between two ends of iWARP that fails where it is told to.
+//! A proxy between two ends of iWARP that injects faults.
 //!
-//! It forwards whole MPA frames and FPDUs, so it knows what goes by: a connection can be reset in the middle of a certain
-//! segment, whenever the network happens to deliver it. One direction can be held back, so that calls stay outstanding for
-//! as long as a case wants them to. What it forwards starts a TCP segment, as siw needs it.
+//! It forwards complete MPA frames and FPDUs, so it can parse the stream. It can reset a connection in the middle of a
+//! certain segment, independent of the network's timing. It can hold one direction back, so that calls stay outstanding
+//! for as long as a case needs. Each forwarded item starts a TCP segment, as siw requires.
 
 use std::io::{ErrorKind, Read as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -24,56 +24,56 @@ use rustix::net::SendFlags;
 
 use crate::failure::{Context, Failure};
 
-/// How long a thread waits before it looks at its orders again.
+/// Interval at which a thread checks its orders.
 const TICK: Duration = Duration::from_millis(5);
-/// The program whose procedures [`Proxy::hold_at`] means.
+/// The program of the procedures in [`Proxy::hold_at`].
 const NFS_PROGRAM: u32 = 100_003;
 const NFS_VERSION: u32 = 3;
-/// Bytes read at a time.
+/// Maximum number of bytes of one read.
 const READ: usize = 64 * 1024;
 
-/// Where a connection is cut: in the middle of an FPDU.
+/// Position at which a connection is cut: in the middle of an FPDU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    /// Who sends it.
+    /// Sender of the segment.
     pub(crate) from: Side,
-    /// What it is a segment of.
+    /// Opcode of the segment.
     pub(crate) opcode: Opcode,
-    /// Which of them, counted from 1 in each connection.
+    /// Number of the segment among those of the opcode, from 1 in each connection.
     pub(crate) number: usize,
 }
 
-/// No procedure of NFS version 3.
+/// Not a procedure of NFS version 3.
 const NOTHING: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Orders {
-    /// For the connections to come, in order; those without one are not cut.
+    /// For the next connections, in order; connections without a cut are not cut.
     cuts: Mutex<Vec<Cut>>,
     cuts_made: AtomicUsize,
     connections: AtomicUsize,
     /// FPDUs of servers that were held back; they are lost if the connection ends.
     held: AtomicUsize,
     hold: AtomicBool,
-    /// A call of this procedure of NFS version 3 switches `hold` on; [`NOTHING`] is none.
+    /// A call of this procedure of NFS version 3 switches `hold` on; [`NOTHING`] disables this.
     hold_at: AtomicU32,
-    /// Counts up: connections of an older epoch end.
+    /// Current epoch: connections of an older epoch end.
     epoch: AtomicUsize,
     stop: AtomicBool,
 }
 
-/// See the module.
+/// A proxy in front of a server; see the module.
 #[derive(Debug)]
 pub(crate) struct Proxy {
-    /// The port that it listens on.
+    /// Port on which the proxy listens.
     pub(crate) port: u16,
     orders: Arc<Orders>,
     listener: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
-    /// Forwards connections to `port` of this address to `target` there. The first connections that come so far
-    /// are cut as `cuts` say.
+    /// Forwards connections from `port` of this address to its port `target`. The first connections that get that far
+    /// are cut according to `cuts`.
     pub(crate) fn start(address: Ipv4Addr, port: u16, target: u16, cuts: &[Cut]) -> Result<Self, Failure> {
         let listener = TcpListener::bind((address, port)).context(format!("a proxy on port {port}"))?;
         listener.set_nonblocking(true)?;
@@ -99,29 +99,29 @@ impl Proxy {
         Ok(Self { port, orders, listener: Some(listener) })
     }
 
-    /// Connections that were cut in the middle of an FPDU so far.
+    /// Returns the number of connections that were cut in the middle of an FPDU so far.
     pub(crate) fn cuts_made(&self) -> usize {
         self.orders.cuts_made.load(Ordering::SeqCst)
     }
 
-    /// Connections so far.
+    /// Returns the number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.orders.connections.load(Ordering::SeqCst)
     }
 
-    /// Holds back what servers send from now on, or lets it go.
+    /// Holds back the messages of servers from now on, or releases them.
     pub(crate) fn hold(&self, hold: bool) {
         self.orders.hold.store(hold, Ordering::SeqCst);
     }
 
-    /// Holds back what servers send as soon as a client calls this procedure of NFS version 3 by a Send: the reply to it, at
-    /// the latest.
+    /// Holds back the messages of servers as soon as a client calls this procedure of NFS version 3 by a Send. At the
+    /// latest this holds back the reply to this call.
     pub(crate) fn hold_at(&self, procedure: u32) {
         self.orders.held.store(0, Ordering::SeqCst);
         self.orders.hold_at.store(procedure, Ordering::SeqCst);
     }
 
-    /// FPDUs of servers that were held back since the last [`Proxy::hold_at`].
+    /// Returns the number of FPDUs of servers that were held back since the last [`Proxy::hold_at`].
     pub(crate) fn held(&self) -> usize {
         self.orders.held.load(Ordering::SeqCst)
     }
@@ -137,7 +137,7 @@ impl Drop for Proxy {
         self.orders.stop.store(true, Ordering::SeqCst);
         self.reset();
         if let Some(listener) = self.listener.take() {
-            // It does not panic; if it did, the case has said so.
+            // The thread does not panic; if it did, the case has reported it.
             let _ = listener.join();
         }
     }
@@ -145,7 +145,7 @@ impl Drop for Proxy {
 
 impl Orders {
     fn open(self: &Arc<Self>, client: TcpStream, target: (Ipv4Addr, u16)) {
-        // Who cannot be connected gets a reset, as from a port that nobody listens on.
+        // If the server cannot be reached, the client gets a reset, as from a port without a listener.
         let _ = rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
         let Ok(server) = TcpStream::connect(target) else { return };
         self.connections.fetch_add(1, Ordering::SeqCst);
@@ -161,7 +161,7 @@ impl Orders {
         }
         let epoch = self.epoch.load(Ordering::SeqCst);
         let ended = Arc::new(AtomicBool::new(false));
-        // Shared, not duplicated: the last one that lets go of a socket resets it.
+        // Shared, not duplicated: dropping the last reference resets the socket.
         let (client, server) = (Arc::new(client), Arc::new(server));
         for (from, source, sink) in [(Side::Client, &client, &server), (Side::Server, &server, &client)] {
             let direction = Direction {
@@ -179,7 +179,7 @@ impl Orders {
     }
 }
 
-/// One direction of one connection.
+/// A direction of a connection.
 struct Direction {
     from: Side,
     source: Arc<TcpStream>,
@@ -202,7 +202,7 @@ impl Direction {
         while !self.over() {
             let count = match (&*self.source).read(&mut buffer) {
                 Ok(0) => {
-                    // An end in order is passed on as one.
+                    // A graceful end is passed on as one.
                     let _ = self.sink.shutdown(Shutdown::Write);
                     self.hand_back();
                     return;
@@ -223,7 +223,7 @@ impl Direction {
         self.hand_back();
     }
 
-    /// A connection that ended before its cut leaves that to the next one.
+    /// Returns the cut of a connection that ended before it, for the next connection.
     fn hand_back(&mut self) {
         if let Some(cut) = self.cut.take().filter(|cut| self.seen < cut.number) {
             self.orders.cuts.lock().unwrap_or_else(PoisonError::into_inner).insert(0, cut);
@@ -237,7 +237,7 @@ impl Direction {
             while self.orders.hold.load(Ordering::SeqCst) && !self.over() {
                 thread::sleep(TICK);
             }
-            // Who resets and then lets go wants what was held to be lost.
+            // A case that resets and then releases wants the held messages to be lost.
             if self.over() {
                 return false;
             }
@@ -266,7 +266,7 @@ impl Direction {
         self.forward(bytes).is_ok()
     }
 
-    /// Sends so that what comes next starts a TCP segment.
+    /// Sends so that the next item starts a TCP segment.
     fn forward(&self, mut bytes: &[u8]) -> rustix::io::Result<()> {
         while !bytes.is_empty() {
             match rustix::net::send(&*self.sink, bytes, SendFlags::NOSIGNAL | SendFlags::EOR) {
@@ -285,7 +285,7 @@ fn opcode_of(fpdu: &[u8]) -> Option<Opcode> {
     opcode(control).ok()
 }
 
-/// The procedure of NFS version 3 that an FPDU calls.
+/// Returns the procedure of NFS version 3 that an FPDU calls.
 fn called(fpdu: &[u8]) -> Option<u32> {
     if opcode_of(fpdu)? != Opcode::Send {
         return None;
@@ -321,7 +321,7 @@ mod tests {
         seal(&header.encode(), true).unwrap()
     }
 
-    /// A proxy, and both ends of a connection through it.
+    /// Returns a proxy, and both ends of a connection through it.
     fn through(cuts: &[Cut]) -> (Proxy, TcpStream, TcpStream) {
         let target = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
@@ -343,7 +343,7 @@ mod tests {
         let error = server.read_to_end(&mut seen).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         let whole = REQUEST.len() + segment.len() + send_segment().len();
-        // The half may be lost with the reset.
+        // The half FPDU may be lost with the reset.
         assert!(seen.len() == whole + segment.len() / 2 || seen.len() == whole || seen.is_empty());
         assert_eq!(seen[..], all[..seen.len()]);
         assert_eq!((proxy.cuts_made(), proxy.connections()), (1, 1));

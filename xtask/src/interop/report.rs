@@ -1,4 +1,4 @@
-//! What came out: progress, the table, JSON, the table of `docs/linux.md`; how pages of the documentation get theirs.
+//! Results of a run: progress, the table, JSON, the table of `docs/linux.md`, and the tables of other pages.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::cases::{Case, GROUPS, Group};
 use crate::failure::{Context, Failure, ensure};
 
-/// What became of one case.
+/// Result of one case.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) group: &'static str,
@@ -18,32 +18,32 @@ pub(crate) struct Verdict {
     pub(crate) checks: &'static str,
     pub(crate) ok: bool,
     pub(crate) seconds: f64,
-    /// What the case has to say, or why it failed.
+    /// Remark of the case, or the reason of its failure.
     pub(crate) detail: String,
 }
 
-/// A run.
+/// Results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
-    /// What the guest is.
+    /// Description of the guest.
     pub(crate) machine: String,
     /// The commit that was tested, as `git describe` names it.
     pub(crate) commit: String,
     /// `kvm` or `tcg`.
     pub(crate) accel: &'static str,
-    /// Whether all cases of the suite were to run.
+    /// Whether all cases of the suite were chosen.
     pub(crate) complete: bool,
     pub(crate) seconds: f64,
     pub(crate) cases: Vec<Verdict>,
 }
 
 impl Report {
-    /// The cases that are red.
+    /// Returns the number of red cases.
     pub(crate) fn red(&self) -> usize {
         self.cases.iter().filter(|verdict| !verdict.ok).count()
     }
 
-    /// The chosen cases that have no result, by their full names.
+    /// Returns the full names of the chosen cases without a result.
     pub(crate) fn missing(&self, chosen: &[(&'static Group, &'static Case)]) -> Vec<String> {
         let has = |group: &Group, case: &Case| {
             self.cases.iter().any(|verdict| verdict.group == group.name && verdict.name == case.name)
@@ -55,7 +55,7 @@ impl Report {
             .collect()
     }
 
-    /// The table for people.
+    /// Returns the table for people.
     pub(crate) fn table(&self) -> String {
         let width =
             self.cases.iter().map(|verdict| verdict.group.len() + verdict.name.len() + 1).max().unwrap_or(0);
@@ -74,13 +74,13 @@ impl Report {
         text
     }
 
-    /// JSON for programs.
+    /// Writes JSON for programs.
     pub(crate) fn write_json(&self, file: &Path) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(self).context("writing the report as JSON")?;
         fs::write(file, text + "\n").context(format!("writing {}", file.display()))
     }
 
-    /// The table of `docs/linux.md`.
+    /// Returns the table of `docs/linux.md`.
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!(
             "{}; commit {}; {} cases in {:.0} s ({}).\n",
@@ -106,7 +106,7 @@ impl Report {
     }
 }
 
-/// Replaces what stands between the markers of a page.
+/// Replaces the text between the markers of a page.
 pub(crate) fn write_page(file: &Path, text: &str) -> Result<(), Failure> {
     let page = fs::read_to_string(file).context(format!("reading {}", file.display()))?;
     let page = replaced(&page, text)?;
@@ -124,7 +124,7 @@ fn replaced(page: &str, table: &str) -> Result<String, Failure> {
     Ok(format!("{before}{BEGIN}\n\n{table}\n{END}{}", after.unwrap_or_default()))
 }
 
-/// A time as it stands in a progress line.
+/// Rounds a time for a progress line.
 pub(crate) fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 10.0).round() / 10.0
 }

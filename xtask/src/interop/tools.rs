@@ -1,6 +1,6 @@
-//! Programs of others that cases run in the guest and that Debian does not package: built from crates.io, once.
+//! Third-party programs that cases run in the guest and that Debian does not package: built from crates.io, once.
 //!
-//! The host and the guest run one Debian release, so a program that is built here runs there.
+//! Host and guest run the same Debian release, so the guest can run a program that is built on the host.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use super::process;
 use crate::failure::{Context, Failure, ensure};
 
-/// A build takes one to three minutes; downloads may be slow.
+/// Maximum time of a build: it takes one to three minutes; downloads may be slow.
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 
 /// A program from crates.io.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tool {
-    /// The crate, and the program that it installs.
+    /// Name of the crate, and of the program that it installs.
     pub(crate) name: &'static str,
-    /// The version that the expectations of the cases were written for.
+    /// The version for which the expectations of the cases were written.
     pub(crate) version: &'static str,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Tool {
 pub(crate) const PJDFSTEST: Tool = Tool { name: "pjdfstest", version: "0.2.2" };
 
 impl Tool {
-    /// Where the program is after [`Tool::prepare`].
+    /// Returns the path of the program after [`Tool::prepare`].
     pub(crate) fn program(&self, target: &Path) -> PathBuf {
         self.root(target).join("bin").join(self.name)
     }
@@ -35,7 +35,7 @@ impl Tool {
         target.join("tools").join(format!("{}-{}", self.name, self.version))
     }
 
-    /// Builds the program, unless an earlier run has done so. Needs the network.
+    /// Builds the program, unless an earlier run has built it. Needs the network.
     pub(crate) fn prepare(&self, target: &Path) -> Result<(), Failure> {
         if self.program(target).exists() {
             return Ok(());
@@ -54,7 +54,7 @@ impl Tool {
             .arg("--target-dir")
             .arg(&build)
             .arg(self.name)
-            // Settings of the project's own build do not concern it.
+            // The settings of the project's own build do not apply.
             .env_remove("RUSTFLAGS")
             .current_dir(target);
         let finished = process::run(install, BUILD_LIMIT)?;

@@ -1,6 +1,6 @@
 //! The virtual machine: QEMU on the suite's network, and jobs that run in its guest.
 //!
-//! Host and guest share a directory by 9p; how a job is handed over is written down in `interop/guest/agent.py`.
+//! Host and guest share a directory by 9p; `interop/guest/agent.py` describes the handover of a job.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use super::network::TAP;
 use super::process::{self, TICK};
 use crate::failure::{Context, Failure, ensure};
 
-/// How the guest's processor is made.
+/// Kind of the guest's processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Accel {
-    /// KVM where it works, else TCG.
+    /// KVM if it works, otherwise TCG.
     Auto,
-    /// By the host's processor; needs /dev/kvm.
+    /// The host's processor; needs /dev/kvm.
     Kvm,
-    /// In software, anywhere.
+    /// Emulation in software, on any host.
     Tcg,
 }
 
@@ -32,7 +32,7 @@ impl Accel {
         }
     }
 
-    /// By how much longer things may take than with KVM.
+    /// Returns the factor by which time limits exceed those with KVM.
     pub(crate) const fn patience(self) -> u32 {
         match self {
             Self::Auto | Self::Kvm => 1,
@@ -40,7 +40,7 @@ impl Accel {
         }
     }
 
-    /// What QEMU is told.
+    /// Returns the options for QEMU.
     const fn flags(self) -> [&'static str; 4] {
         match self {
             Self::Auto | Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
@@ -50,15 +50,15 @@ impl Accel {
     }
 }
 
-/// A guest that runs.
+/// A running guest.
 #[derive(Debug)]
 pub(crate) struct Vm {
     qemu: Child,
-    /// How its processor is made: never `Auto`.
+    /// Kind of its processor: never `Auto`.
     pub(crate) accel: Accel,
     /// The shared directory: `/job` in the guest.
     pub(crate) job: PathBuf,
-    /// What the guest's kernel printed on its console.
+    /// Console output of the guest's kernel.
     pub(crate) console: PathBuf,
     next: u32,
 }
@@ -69,19 +69,19 @@ pub(crate) struct Job {
     number: u32,
 }
 
-/// What a job left behind.
+/// Result of a job.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Exit status as shells say it; `None`: it was killed because its time was up.
+    /// Exit status as in shells; `None`: the job was killed at its time limit.
     pub(crate) status: Option<i32>,
     /// Standard output and error, interleaved.
     pub(crate) output: String,
 }
 
-/// A guest is up in 5 s with KVM, and in 6 to 30 s without.
+/// Maximum boot time: a guest is up in 5 s with KVM, and in 6 to 30 s without.
 const BOOT_LIMIT: Duration = Duration::from_secs(45);
 
-/// Whether the processor can run guests by itself.
+/// Returns whether the processor has virtualization extensions.
 fn has_virtualization() -> bool {
     fs::read_to_string("/proc/cpuinfo")
         .is_ok_and(|text| text.split_whitespace().any(|flag| flag == "vmx" || flag == "svm"))
@@ -94,7 +94,7 @@ impl Vm {
             let usable = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
             let reason = match usable {
                 Err(error) => format!("/dev/kvm: {error}"),
-                // There are KVMs without these (PVM): a stock kernel does not get anywhere on them.
+                // Some KVMs lack these (PVM): a stock kernel does not boot on them.
                 Ok(_) if !has_virtualization() => "the processor has neither VMX nor SVM".to_owned(),
                 Ok(_) => match Self::boot(machine, interop, run, Accel::Kvm) {
                     Ok(vm) => return Ok(vm),
@@ -105,8 +105,8 @@ impl Vm {
             return Self::boot(machine, interop, run, Accel::Tcg);
         }
         Self::boot_with(machine, interop, run, accel).or_else(|failure| {
-            // An emulated processor whose clocks could not be calibrated, on a busy host, does not get further: seen once in
-            // some hundred boots.
+            // An emulated processor whose clocks could not be calibrated, on a busy host, does not boot: seen about
+            // once in a hundred boots.
             println!("{failure}; once more");
             Self::boot_with(machine, interop, run, accel)
         })
@@ -165,7 +165,7 @@ impl Vm {
         Ok(vm)
     }
 
-    /// Whether QEMU runs.
+    /// Returns whether QEMU is running.
     pub(crate) fn alive(&mut self) -> bool {
         matches!(self.qemu.try_wait(), Ok(None))
     }
@@ -182,7 +182,7 @@ impl Vm {
         Ok(Job { number })
     }
 
-    /// The exit status of a job that is over.
+    /// Returns the exit status of a job that has ended.
     pub(crate) fn status(&self, job: &Job) -> Result<Option<i32>, Failure> {
         match fs::read_to_string(self.file(job, "status")) {
             Ok(text) => text.trim().parse().map(Some).context(format!("status {text:?} of a job")),
@@ -191,17 +191,17 @@ impl Vm {
         }
     }
 
-    /// What a job has printed so far.
+    /// Returns the output of a job so far.
     pub(crate) fn output(&self, job: &Job) -> String {
         String::from_utf8_lossy(&fs::read(self.file(job, "output")).unwrap_or_default()).into_owned()
     }
 
-    /// Kills a job with all that it started.
+    /// Kills a job, with all its processes.
     pub(crate) fn cancel(&self, job: &Job) -> Result<(), Failure> {
         fs::write(self.file(job, "cancel"), "").context("cancelling a job")
     }
 
-    /// Waits for the end of a job; kills it when its time is up.
+    /// Waits for the end of a job; kills it at the time limit.
     pub(crate) fn finish(&mut self, job: &Job, limit: Duration) -> Result<Outcome, Failure> {
         let end = Instant::now() + limit;
         let status = loop {
@@ -211,7 +211,7 @@ impl Vm {
             ensure!(self.alive(), "the guest died; console: {}", process::tail(&self.console, 25));
             if Instant::now() >= end {
                 self.cancel(job)?;
-                // So that its output is complete, if it can be killed at all.
+                // The output is then complete, if the job can be killed at all.
                 process::until(Duration::from_secs(2), || self.status(job))?;
                 break None;
             }
@@ -226,9 +226,9 @@ impl Vm {
 }
 
 impl Vm {
-    /// Ends the guest, in order if it still can.
+    /// Ends the guest, gracefully if it still can.
     pub(crate) fn power_off(&mut self) {
-        // A guest that cannot stop in order is not worth waiting for: its disk is thrown away in any case.
+        // A guest that cannot stop gracefully needs no wait: its disk is discarded in any case.
         if self.alive() && fs::write(self.job.join("queue/stop"), "").is_ok() {
             let _ = process::wait(&mut self.qemu, Duration::from_secs(5));
         }
@@ -242,10 +242,11 @@ impl Drop for Vm {
     }
 }
 
-/// The guest gets segments as they were cut for the wire, not several in one as virtual machines otherwise do.
+/// The guest gets segments as on the wire. By default virtual machines merge several of them.
 const NETWORK_DEVICE: &str = "virtio-net-pci,netdev=net,romfile=,guest_tso4=off,guest_tso6=off,guest_ufo=off";
 
-/// Quiet and quick; a panic ends QEMU (`-no-reboot`), the log is kept long enough for a case that fills it.
+/// Little output and a fast boot; a panic ends QEMU (`-no-reboot`), and the log is large enough for a case that fills
+/// it.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet loglevel=5 panic=-1 log_buf_len=4M mitigations=off nokaslr \
     no_timer_check tsc=reliable random.trust_cpu=on audit=0 apparmor=0 selinux=0";
 

@@ -1,4 +1,4 @@
-//! The requirements of one document, as they stand in a file of `docs/requirements`.
+//! The requirements of one document, in a file of `docs/requirements`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,45 +7,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Context, Failure};
 
-/// A document and what it requires.
+/// A document and its requirements.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Document {
-    /// As it is cited.
+    /// Citation of the document.
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) url: String,
-    /// The ids of its requirements are `PREFIX-SECTION-NUMBER`.
+    /// Prefix of its ids, which are `PREFIX-SECTION-NUMBER`.
     pub(crate) prefix: String,
-    /// What was counted in [`sections`](Self::sections), and what else the reader should know.
+    /// Definition of the counts in [`sections`](Self::sections), and other notes for the reader.
     pub(crate) note: String,
-    /// How many requirements each section states, counted in its text; sections without any are left out. Each of them is
-    /// covered by a requirement below.
+    /// Number of requirements that each section states, counted in its text; sections without any are left out. Each of
+    /// them belongs to a requirement below.
     pub(crate) sections: BTreeMap<String, usize>,
     #[serde(rename = "requirement")]
     pub(crate) requirements: Vec<Requirement>,
 }
 
 impl Document {
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         toml::from_str(text).context("not a document's requirements")
     }
 }
 
-/// One requirement, or several that one sentence states.
+/// A requirement, or several of them in one sentence.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Requirement {
     pub(crate) id: String,
     pub(crate) section: String,
     pub(crate) level: Level,
-    /// What is required, in a few words.
+    /// The requirement in a few words.
     pub(crate) quote: String,
     pub(crate) status: Status,
-    /// Why, for each status but "tested".
+    /// Reason of each status but "tested".
     pub(crate) reason: Option<String>,
-    /// How many of the section's count this is.
+    /// Number of the section's requirements in this entry.
     #[serde(default = "one")]
     pub(crate) covers: usize,
 }
@@ -54,7 +54,7 @@ const fn one() -> usize {
     1
 }
 
-/// How strong it is (RFC 2119).
+/// Strength of a requirement (RFC 2119).
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
@@ -62,7 +62,7 @@ pub(crate) enum Level {
     Must,
     /// SHOULD, SHOULD NOT, RECOMMENDED.
     Should,
-    /// What an informational document recommends.
+    /// Recommendation of an informational document.
     Recommendation,
 }
 
@@ -76,23 +76,23 @@ impl fmt::Display for Level {
     }
 }
 
-/// What we make of it.
+/// Status of a requirement in this project.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
-    /// Kept, and a test fails if it is not.
+    /// Met, and a test fails if it is not.
     Tested,
-    /// Not kept, on purpose.
+    /// Deliberately not met.
     Deviation,
-    /// Will be kept.
+    /// Will be met.
     Planned,
-    /// Concerns others.
+    /// Applies to others.
     #[serde(rename = "not applicable")]
     NotApplicable,
 }
 
 impl Status {
-    /// All of them, in the order of the counts.
+    /// All statuses, in the order of the counts.
     pub(crate) const ALL: [Self; 4] = [Self::Tested, Self::Deviation, Self::Planned, Self::NotApplicable];
 }
 

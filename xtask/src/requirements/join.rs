@@ -1,4 +1,4 @@
-//! Joins requirements and annotations, and says what does not agree.
+//! Joins requirements and annotations, and reports contradictions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,16 +8,16 @@ use serde::Serialize;
 use super::catalogue::{Document, Requirement, Status};
 use super::scan::File;
 
-/// The words that a quote may have: it names a requirement, the text stays in its document.
+/// Maximum number of words of a quote: it names a requirement, and the text stays in its document.
 const QUOTE_WORDS: usize = 24;
 
-/// All documents with what covers their requirements.
+/// All documents with the evidence for their requirements.
 #[derive(Debug, Serialize)]
 pub(crate) struct Table {
     pub(crate) documents: Vec<Joined>,
 }
 
-/// A document with what covers its requirements.
+/// A document with the evidence for its requirements.
 #[derive(Debug, Serialize)]
 pub(crate) struct Joined {
     pub(crate) name: String,
@@ -28,19 +28,19 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// How many of its requirements have this status.
+    /// Returns the number of requirements with this status.
     pub(crate) fn count(&self, status: Status) -> usize {
         self.requirements.iter().filter(|covered| covered.requirement.status == status).count()
     }
 }
 
-/// A requirement with what covers it.
+/// A requirement with its evidence.
 #[derive(Debug, Serialize)]
 pub(crate) struct Covered {
     #[serde(flatten)]
     pub(crate) requirement: Requirement,
     pub(crate) tests: BTreeSet<Test>,
-    /// Files that name it outside of tests.
+    /// Files that name the requirement outside of tests.
     pub(crate) hints: BTreeSet<String>,
 }
 
@@ -51,41 +51,41 @@ pub(crate) struct Test {
     pub(crate) name: String,
 }
 
-/// Something that does not agree.
+/// A contradiction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Two requirements have the same id.
     DoubleId { id: String },
-    /// An id does not tell document and section.
+    /// An id does not have document and section in it.
     OddId { id: String, expected: String },
-    /// A quote is a copy.
+    /// A quote copies too much of the text.
     LongQuote { id: String, words: usize },
     /// A status other than "tested" without a reason.
     NoReason { id: String, status: Status },
-    /// "tested", and no test says so.
+    /// The status is "tested", but no test names the requirement.
     NoTest { id: String },
-    /// A test says so, and the status says otherwise.
+    /// A test names the requirement, but the status is not "tested".
     TestOf { id: String, status: Status, test: Test },
-    /// A section states another number of requirements than are listed.
+    /// The list and the stated count of a section differ.
     Count { document: String, section: String, stated: usize, listed: usize },
-    /// An annotation names what does not exist.
+    /// An annotation names an unknown requirement.
     UnknownId { id: String, path: String, line: usize },
-    /// The page is not what would be written.
+    /// The page differs from the generated text.
     StalePage,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::DoubleId { id } => write!(f, "{id} stands twice"),
+            Self::DoubleId { id } => write!(f, "{id} is listed twice"),
             Self::OddId { id, expected } => write!(f, "{id} should be {expected}NUMBER"),
             Self::LongQuote { id, words } => {
-                write!(f, "{id}: a quote of {words} words, {QUOTE_WORDS} are allowed")
+                write!(f, "{id}: a quote of {words} words; at most {QUOTE_WORDS} are allowed")
             }
             Self::NoReason { id, status } => write!(f, "{id} is \"{status}\" without a reason"),
-            Self::NoTest { id } => write!(f, "{id} is \"tested\", and no test names it"),
+            Self::NoTest { id } => write!(f, "{id} is \"tested\", but no test names it"),
             Self::TestOf { id, status, test } => {
-                write!(f, "{id} is \"{status}\", and {} in {} tests it", test.name, test.path)
+                write!(f, "{id} is \"{status}\", but {} in {} tests it", test.name, test.path)
             }
             Self::Count { document, section, stated, listed } => {
                 write!(f, "{document}, section {section}: {stated} requirements stated, {listed} listed")
@@ -98,7 +98,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What covers what, and all that does not agree.
+/// Returns the requirements with their evidence, and all contradictions.
 pub(crate) fn join(documents: Vec<Document>, files: Vec<File>) -> (Table, Vec<Fault>) {
     let mut faults = Vec::new();
     let mut tests: BTreeMap<String, BTreeSet<Test>> = BTreeMap::new();
@@ -140,7 +140,7 @@ pub(crate) fn join(documents: Vec<Document>, files: Vec<File>) -> (Table, Vec<Fa
     (Table { documents }, faults)
 }
 
-/// What is wrong with a document by itself.
+/// Finds faults within a document.
 fn check(document: &Document, known: &mut BTreeSet<String>, faults: &mut Vec<Fault>) {
     let mut listed: BTreeMap<&str, usize> = BTreeMap::new();
     for requirement in &document.requirements {
@@ -176,7 +176,8 @@ fn check(document: &Document, known: &mut BTreeSet<String>, faults: &mut Vec<Fau
     }
 }
 
-/// What status and tests of a requirement say against each other. A deviation may be tested: that it is the one described.
+/// Finds a contradiction between status and tests of a requirement. A deviation may have a test: of the deviation
+/// itself.
 fn disagreement(requirement: &Requirement, tests: &BTreeSet<Test>) -> Option<Fault> {
     let id = requirement.id.clone();
     match (requirement.status, tests.first()) {

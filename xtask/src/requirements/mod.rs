@@ -1,8 +1,8 @@
-//! The table of requirements: what the documents of the protocol demand, joined with the tests that cover it.
+//! The table of requirements: the demands of the protocol's documents, joined with the tests that cover them.
 //!
-//! The requirements are TOML files in `docs/requirements` ([`catalogue`]); tests name what they cover in comments ([`scan`]).
-//! The check fails on whatever does not agree ([`join`]), and if `docs/requirements.md`, which is written from both
-//! ([`page`]), is not what it would be written as.
+//! The requirements are TOML files in `docs/requirements` ([`catalogue`]); tests name the requirements that they cover
+//! in comments ([`scan`]). The check fails on every contradiction ([`join`]). It also fails if `docs/requirements.md`,
+//! which is generated from both ([`page`]), is stale.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ mod join;
 mod page;
 mod scan;
 
-/// Where the requirements stand.
+/// Folder of the requirements.
 const CATALOGUE: &str = "docs/requirements";
-/// The page that is written from them.
+/// The page that is generated from them.
 const PAGE: &str = "docs/requirements.md";
 
 /// The options of `cargo xtask requirements`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Write the table into docs/requirements.md (only if nothing is wrong)
+    /// Write the table into docs/requirements.md (only without faults)
     #[arg(long)]
     write_docs: bool,
     /// Write the table to FILE as JSON
@@ -68,7 +68,7 @@ fn check(options: &Options) -> Result<bool, Failure> {
     Ok(faults.is_empty())
 }
 
-/// The documents, in the order of their file names.
+/// Returns the documents, in the order of their file names.
 fn documents(folder: &Path) -> Result<Vec<Document>, Failure> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).context(format!("reading {}", folder.display()))? {

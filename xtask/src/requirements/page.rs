@@ -1,29 +1,31 @@
-//! What people read: counts on the terminal, and the page.
+//! Output for people: counts on the terminal, and the page.
 
 use std::fmt::Write;
 
 use super::catalogue::Status;
 use super::join::{Covered, Joined, Table};
 
-/// What stands above the tables of the page.
+/// Text above the tables of the page.
 const INTRODUCTION: &str = "\
-# What the documents require, and what tests it
+# Requirements and their tests
 
 <!-- Written by: cargo xtask requirements --write-docs -->
 
 This page lists every requirement of the documents of RPC-over-RDMA Versions One and Two, and of their bindings for NFS. It also
-lists those of RFC 5042, which the documents demand of providers. Each has the tests that fail if it is not kept. The list stands
-in [`docs/requirements`](requirements), one file a document; tests name what they cover in comments (`// requirement: ID`).
-`cargo xtask requirements` joins both. It fails if a requirement that is called *tested* has no test, or if a comment names an id
-that does not exist. It also fails if a section of a document states more than is listed of it, or if this page is stale.
+lists those of RFC 5042, to which providers must conform. Each requirement has the tests that fail if it is not met. The source
+of the list is [`docs/requirements`](requirements), with a file for each document. Tests name the requirements that they cover in
+comments (`// requirement: ID`).
 
-- *tested*: kept, and a test fails if it is not.
-- *deviation*: not kept as it stands there; the reason says why.
-- *planned*: will be kept; the reason says what is missing.
-- *not applicable*: a definition, or for others than an implementation like this.
+`cargo xtask requirements` joins both. It fails if a *tested* requirement has no test, or if a comment names an unknown id. It
+also fails if a section of a document states more requirements than are listed for it, or if this page is stale.
+
+- *tested*: met, and a test fails if it is not.
+- *deviation*: not met as stated; the reason is given.
+- *planned*: will be met; the reason names the missing part.
+- *not applicable*: a definition, or a requirement for others than such an implementation.
 ";
 
-/// How many requirements of each document have which status.
+/// Returns the number of requirements by document and status.
 pub(crate) fn counts(table: &Table) -> String {
     let width = table.documents.iter().map(|joined| joined.name.len()).max().unwrap_or(0);
     let mut text = format!("{:width$}", "");
@@ -42,7 +44,7 @@ pub(crate) fn counts(table: &Table) -> String {
     text
 }
 
-/// The page.
+/// Returns the page.
 pub(crate) fn page(table: &Table) -> String {
     let mut text = INTRODUCTION.to_owned();
     let titles = Status::ALL.map(|status| status.to_string()).join(" | ");
@@ -66,7 +68,9 @@ fn section(text: &mut String, joined: &Joined) {
         joined.url,
         joined.note.trim()
     );
-    text.push_str("| id | level | what is required | status | tests, or the reason |\n| --- | --- | --- | --- | --- |\n");
+    text.push_str(
+        "| id | level | requirement | status | tests, or the reason |\n| --- | --- | --- | --- | --- |\n",
+    );
     for covered in &joined.requirements {
         let requirement = &covered.requirement;
         let _ = writeln!(
@@ -81,7 +85,7 @@ fn section(text: &mut String, joined: &Joined) {
     }
 }
 
-/// Reason, tests, and where else it is named.
+/// Returns the reason, the tests, and other files that name the requirement.
 fn evidence(covered: &Covered) -> String {
     let reason = covered.requirement.reason.iter().map(|reason| cell(reason));
     let tests = covered.tests.iter().map(|test| format!("[`{}`](../{})", test.name, test.path));
@@ -89,12 +93,12 @@ fn evidence(covered: &Covered) -> String {
     reason.chain(tests).chain(hints).collect::<Vec<_>>().join("<br>")
 }
 
-/// Text that a cell of a table can hold.
+/// Returns text that fits a cell of a table.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
 
-/// What a heading is linked by.
+/// Returns the link target of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase();
     kept.chars()

@@ -1,11 +1,11 @@
 //! Finds the comments in which tests name the requirements that they cover.
 //!
-//! Such a comment is a line of its own in one form only: two slashes, a space, `requirement:`, a space, and ids with commas
-//! between them.
+//! Such a comment is a separate line of exactly this form: two slashes, a space, `requirement:`, a space, and ids with
+//! commas between them.
 //!
-//! It belongs to a test if it stands in its function, or among the attributes and comments right above. A test is a function
-//! with an attribute `test` (also `tokio::test`, also in `proptest!`) that is not ignored. Elsewhere the comment is a hint for
-//! readers and proves nothing.
+//! A comment belongs to a test if it stands in its function, or among the attributes and comments directly above. A
+//! test is a function with an attribute `test` (also `tokio::test`, also in `proptest!`) that is not ignored. Elsewhere
+//! the comment is a hint for readers and proves nothing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,24 +16,24 @@ use proc_macro2::{Delimiter, Group, LineColumn, TokenStream, TokenTree};
 
 use crate::failure::{Context, Failure, ensure};
 
-/// What the comment begins with, behind its slashes.
+/// Beginning of the comment, behind its slashes.
 const MARK: &str = "requirement:";
 /// The folders of the workspace that hold Rust files.
 const FOLDERS: [&str; 3] = ["crates", "fuzz", "xtask"];
 
-/// One id that a comment names.
+/// An id in a comment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Annotation {
     pub(crate) id: String,
     pub(crate) line: usize,
-    /// The test that it stands at, if any.
+    /// The test of the comment, if any.
     pub(crate) test: Option<String>,
 }
 
 /// A Rust file with annotations.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
-    /// Below the workspace, with slashes.
+    /// Path below the workspace, with slashes.
     pub(crate) path: String,
     pub(crate) annotations: Vec<Annotation>,
 }
@@ -45,7 +45,7 @@ struct Test {
     lines: RangeInclusive<usize>,
 }
 
-/// All Rust files of the workspace that have annotations, in the order of their paths.
+/// Returns all Rust files of the workspace that have annotations, in the order of their paths.
 pub(crate) fn workspace(project: &Path) -> Result<Vec<File>, Failure> {
     let mut paths = BTreeSet::new();
     for folder in FOLDERS {
@@ -83,7 +83,7 @@ fn collect(folder: &Path, paths: &mut BTreeSet<std::path::PathBuf>) -> Result<()
     Ok(())
 }
 
-/// The annotations of one file.
+/// Returns the annotations of one file.
 pub(crate) fn annotations(text: &str) -> Result<Vec<Annotation>, Failure> {
     let stream: TokenStream = text.parse().map_err(|error| Failure::new(format!("not Rust: {error}")))?;
     let lines: Vec<&str> = text.lines().collect();
@@ -107,7 +107,7 @@ pub(crate) fn annotations(text: &str) -> Result<Vec<Annotation>, Failure> {
     Ok(found)
 }
 
-/// The ids that a line names, if its mark at `at` makes it an annotation. What is almost one is refused: it would be
+/// Returns the ids of a line, if its mark at `at` makes it an annotation. A near miss is an error: it would be
 /// overlooked.
 fn marked(line: &str, at: usize) -> Result<Option<Vec<&str>>, Failure> {
     let (before, list) =
@@ -126,18 +126,18 @@ fn marked(line: &str, at: usize) -> Result<Option<Vec<&str>>, Failure> {
     Ok(Some(ids))
 }
 
-/// What a walk over the tokens of a file finds. The tokens know where they stand; comments are no tokens.
+/// The findings of a walk over the tokens of a file. Tokens know their positions; comments are not tokens.
 struct Code<'a> {
     lines: &'a [&'a str],
     tests: Vec<Test>,
-    /// Where literals begin and end: what looks like a comment there is none.
+    /// Positions of literals: text in a literal is not a comment.
     literals: Vec<(LineColumn, LineColumn)>,
 }
 
 /// The attributes in front of an item.
 #[derive(Default)]
 struct Attributes {
-    /// The line of the first one.
+    /// Line of the first attribute.
     first: Option<usize>,
     test: bool,
     ignored: bool,
@@ -151,7 +151,7 @@ impl Code<'_> {
         while let Some(token) = tokens.next() {
             match token {
                 TokenTree::Punct(punct) if punct.as_char() == '#' => {
-                    // An inner attribute belongs to what is around it.
+                    // An inner attribute belongs to the item around it.
                     let inner =
                         |token: &TokenTree| matches!(token, TokenTree::Punct(p) if p.as_char() == '!');
                     let inner = tokens.next_if(inner).is_some();
@@ -197,14 +197,14 @@ impl Code<'_> {
         }
     }
 
-    /// Whether a line has a literal at this byte.
+    /// Returns whether a line has a literal at this byte.
     fn in_literal(&self, line: usize, at: usize) -> bool {
         let before = self.lines.get(line - 1).and_then(|line| line.get(..at)).unwrap_or_default();
         let here = LineColumn { line, column: before.chars().count() };
         self.literals.iter().any(|(start, end)| *start <= here && here < *end)
     }
 
-    /// A test begins with the comments right above its attributes.
+    /// Adds a test, which begins with the comments directly above its attributes.
     fn add(&mut self, name: String, first: usize, body: &Group) {
         let above = |number: &usize| {
             number

@@ -1,7 +1,8 @@
-//! The conformance tester (`rpcrdma conform`) on the kernel's server and client: each row has to come out as the lists say.
+//! The conformance tester (`rpcrdma conform`) on the kernel's server and client: each row must have the verdict of the
+//! lists.
 //!
-//! Rows against the server that the list marks `alone` harm the guest. Each of them runs by itself at the end, on a guest that is booted anew, and
-//! what the kernel says about it is part of what is expected.
+//! Rows against the server that the list marks `alone` harm the guest. Each of them runs alone at the end, on a freshly
+//! booted guest, and the expectation includes the kernel's messages.
 
 use std::fmt::Write;
 use std::fs;
@@ -24,7 +25,7 @@ pub(super) const CASES: &[Case] = &[CLIENT, SERVER];
 
 const SERVER: Case = Case::new(
     "server",
-    "Every row of `rpcrdma conform --server` has the verdict on knfsd that is expected: pass, or what the list of differences says",
+    "Every row of `rpcrdma conform --server` has the expected verdict on knfsd: pass, or that of the list of differences",
     server,
 )
 .within(180)
@@ -32,19 +33,19 @@ const SERVER: Case = Case::new(
 
 const CLIENT: Case = Case::new(
     "client",
-    "Every row of `rpcrdma conform --client` has the verdict on a mount that is expected: pass, or what the list of differences says",
+    "Every row of `rpcrdma conform --client` has the expected verdict on a mount: pass, or that of the list of differences",
     client,
 )
 .within(180)
 .unseen();
 
-/// How long a run of the tester may take. Times the patience of the guest.
+/// Maximum time for a run of the tester, multiplied by the patience of the guest.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
 
-/// What the kernel says when the tester's provider ends a connection because of a wrong key, as it should.
+/// Message of the kernel when the tester's provider correctly ends a connection because of a wrong key.
 const DUE: &str = "siw: got TERMINATE";
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Debug, Deserialize)]
 struct Document<T> {
     rows: Vec<T>,
@@ -74,8 +75,8 @@ fn server(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(summary(ran.iter().flat_map(|ran| &ran.rows)))
 }
 
-/// Calls without end on a mount whose files change all the time: small ones from two processes, such with a Reply chunk, a Write chunk, a Read
-/// chunk. MOUNT is another server's.
+/// Endless calls on a mount whose files change all the time. Two processes make small calls; others have a Reply chunk,
+/// a Write chunk or a Read chunk. Another server provides MOUNT.
 const CALLS: &str = "mkdir -p /mnt/conform\n\
     until mount -t nfs -o vers=3,proto=rdma,port=$2,mountproto=tcp,mountport=$3,nolock,soft,timeo=60,retry=0,noac \
     \"$1:/\" /mnt/conform; do sleep 0.2; done\n\
@@ -84,8 +85,8 @@ const CALLS: &str = "mkdir -p /mnt/conform\n\
     while true; do ls /mnt/conform; cat /mnt/conform/file; \
     ln -s \"$long\" /mnt/conform/link; sleep 0.02; done >/dev/null 2>&1";
 
-/// Seconds that the client is watched for its next call: more than an emulated guest takes for it. Rows hold replies back for
-/// several times that, and end before the mount's `timeo`, after which the client gives the connection up.
+/// Seconds for which the client is watched for its next call: more than an emulated guest needs. Rows hold replies back
+/// for several times this time. They end before the mount's `timeo`, after which the client abandons the connection.
 const SILENCE: &str = "1.5";
 
 fn client(lab: &mut Lab) -> Result<Detail, Failure> {
@@ -105,13 +106,13 @@ fn client(lab: &mut Lab) -> Result<Detail, Failure> {
     let status = process::wait(&mut tester, RUN_LIMIT * lab.accel().patience());
     process::kill(&mut tester);
     lab.guest_kill(&calls)?;
-    // Which calls time out, and how others end, is what the rows are about.
+    // The rows decide which calls time out, and how others end.
     let complaints = lab
         .take_complaints()?
         .into_iter()
         .filter(|line| !line.contains(DUE) && !line.contains("nfs: "))
         .collect();
-    // The mount has nobody to talk to any more.
+    // The server of the mount has ended.
     lab.renew()?;
     ensure!(status?.is_some(), "rpcrdma conform did not come to its end");
     let document: Document<Row> =
@@ -122,7 +123,7 @@ fn client(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(summary(ran.iter().flat_map(|ran| &ran.rows)))
 }
 
-/// Runs these rows on knfsd; what came of them, and what the kernel had to say.
+/// Runs these rows on knfsd. Returns the verdicts, and the kernel's complaints.
 fn rows(lab: &mut Lab, names: &[&String]) -> Result<Ran, Failure> {
     let knfsd = lab.knfsd()?;
     let (address, mountport) = (knfsd.address(), knfsd.mountd.to_string());
@@ -136,7 +137,7 @@ fn rows(lab: &mut Lab, names: &[&String]) -> Result<Ran, Failure> {
     Ok(Ran { rows, complaints })
 }
 
-/// The rows that the tester prints as JSON. It exits with 1 if one failed, and its table is whole then, too.
+/// Returns the rows that the tester prints as JSON. It exits with 1 if a row failed; its table is complete then, too.
 fn tester<T: DeserializeOwned>(lab: &Lab, arguments: &[&str]) -> Result<Vec<T>, Failure> {
     let all = [&["--json", "conform"][..], arguments].concat();
     let finished = lab.rpcrdma(RUN_LIMIT, &all)?;
@@ -164,7 +165,7 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> String {
     )
 }
 
-/// What `docs/conform.md` shows of the run: the differences with their reasons, then all rows.
+/// Returns the text for `docs/conform.md`: the differences with their reasons, then all rows.
 fn page(machine: &str, names: &[String], list: &[Entry], ran: &[Ran]) -> String {
     let all: Vec<&Row> = ran.iter().flat_map(|ran| &ran.rows).collect();
     let row = |name: &str| all.iter().find(|row| row.name == name).copied();

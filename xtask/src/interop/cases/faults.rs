@@ -1,5 +1,5 @@
-//! Faults: servers that are killed, connections that are cut, clients that vanish. Data is the same afterwards, nothing hangs,
-//! and the server has its memory and connections back.
+//! Faults: servers that are killed, connections that are cut, clients that vanish. Afterwards the data is unchanged, no
+//! process hangs, and the server has recovered its memory and connections.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::interop::proxy::Cut;
 pub(super) const CASES: &[Case] = &[
     Case::new(
         "server-killed",
-        "Three SIGKILLs of our server while files are written: all data is there afterwards, no handle is stale",
+        "Three SIGKILLs of our server while files are written: afterwards all data exists and no handle is stale",
         server_killed,
     )
     .within(180)
@@ -33,19 +33,19 @@ pub(super) const CASES: &[Case] = &[
     .within(180),
     Case::new(
         "repeated-after-restart",
-        "The same across a restart of the server: a repetition may report that its work is done already, no more",
+        "Repeated calls across a restart of the server: a repetition may at most report that its work is already done",
         repeated_after_restart,
     )
     .within(240),
     Case::new(
         "cut-in-rdma-read",
-        "Connections reset in the middle of Read Responses: what is written is whole",
+        "Connections reset in the middle of Read Responses: written files are complete",
         cut_in_rdma_read,
     )
     .within(120),
     Case::new(
         "cut-in-rdma-write",
-        "Connections reset in the middle of RDMA Writes: what is read is whole",
+        "Connections reset in the middle of RDMA Writes: the data read is complete",
         cut_in_rdma_write,
     )
     .within(120),
@@ -58,13 +58,13 @@ pub(super) const CASES: &[Case] = &[
     .unseen(),
     Case::new(
         "other-thresholds",
-        "The server comes back with another inline threshold and other credits, and clients follow",
+        "The server restarts with another inline threshold and other credits, and clients follow",
         other_thresholds,
     )
     .within(120),
     Case::new(
         "idle",
-        "An idle connection is closed by the server, and the client comes back when it has something to call",
+        "The server closes an idle connection, and the client reconnects for its next call",
         idle,
     ),
     Case::new(
@@ -76,7 +76,7 @@ pub(super) const CASES: &[Case] = &[
     .unseen(),
 ];
 
-/// How long the guest may take to connect again and to go on. The kernel waits 5 s after a failed attempt, then longer.
+/// Maximum time for the guest to reconnect and continue. The kernel waits 5 s after a failed attempt, then longer.
 const RECOVERY: Duration = Duration::from_secs(60);
 
 /// Waits until a condition holds.
@@ -86,7 +86,7 @@ fn wait(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) -> Res
     Ok(())
 }
 
-/// Sockets of a server: its listeners, and one for each connection.
+/// Returns the number of sockets of a server: its listeners, and one for each connection.
 fn sockets(lab: &Lab, server: &Server) -> usize {
     let Some(pid) = lab.pid(server) else { return 0 };
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
@@ -94,14 +94,14 @@ fn sockets(lab: &Lab, server: &Server) -> usize {
     targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
 }
 
-/// Resident memory of a server, in KiB.
+/// Returns the resident memory of a server, in KiB.
 fn resident(lab: &Lab, server: &Server) -> u64 {
     let status = lab.pid(server).and_then(|pid| fs::read_to_string(format!("/proc/{pid}/status")).ok());
     let line = status.iter().flat_map(|text| text.lines()).find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// SHA-256 of a file on the host.
+/// Returns the SHA-256 of a file on the host.
 fn sha256(file: &Path) -> Result<String, Failure> {
     let mut command = Command::new("sha256sum");
     command.arg(file);
@@ -110,7 +110,7 @@ fn sha256(file: &Path) -> Result<String, Failure> {
     Ok(finished.text().split_whitespace().next().unwrap_or_default().to_owned())
 }
 
-/// Compares a directory with a program's list of what it has written: lines of SHA-256 and name.
+/// Compares a directory with a program's list of the files that it wrote: lines of SHA-256 and name.
 fn compare(directory: &Path, list: &str) -> Result<usize, Failure> {
     let mut files = 0;
     for line in list.lines().filter(|line| !line.contains(": ")) {
@@ -139,7 +139,7 @@ fn server_killed(lab: &mut Lab) -> Result<Detail, Failure> {
     }
     let mut lines = 0;
     for _ in 0..KILLS {
-        // Writes are in progress when calls have come since the last start, and the program goes on until it is told to stop.
+        // Writes are in progress if calls have come since the last start, and the program runs until it is stopped.
         let calls = |server: &Server| {
             fs::read_to_string(&server.log).unwrap_or_default().matches("served WRITE").count()
         };
@@ -163,7 +163,8 @@ fn server_killed(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{KILLS} kills, {WRITERS} writers, {files} files equal{notes}"))
 }
 
-/// A call that changes something: what is there before, what makes it, how the host sees that it was executed.
+/// A call that changes something: the initial state, the command that calls it, and the check on the host that it was
+/// executed.
 struct Repeated {
     name: &'static str,
     /// Number of the procedure in NFS version 3.
@@ -171,7 +172,7 @@ struct Repeated {
     prepare: &'static str,
     act: &'static str,
     executed: fn(&Path) -> bool,
-    /// What the repetition reports if the server has forgotten the first execution; nothing if it succeeds even then.
+    /// Error of the repetition if the server has forgotten the first execution; none if it succeeds even then.
     after_restart: Option<&'static str>,
 }
 
@@ -270,7 +271,7 @@ fn length(file: &Path) -> Option<u64> {
     fs::metadata(file).map(|file| file.len()).ok()
 }
 
-/// Has each call executed and its reply lost; says what the program in the guest was told in the end.
+/// Makes each call executed and its reply lost. Returns the results that the program in the guest got in the end.
 fn repeat(lab: &mut Lab, restart: bool) -> Result<Detail, Failure> {
     let server = lab.serve(&[])?;
     let proxy = lab.proxy(&server, &[])?;
@@ -314,7 +315,7 @@ fn repeated_after_restart(lab: &mut Lab) -> Result<Detail, Failure> {
     repeat(lab, true)
 }
 
-/// The first, an early and a late segment, each in a connection of its own.
+/// The first, an early and a late segment, each in a separate connection.
 const CUT_AT: [usize; 3] = [1, 5, 60];
 
 fn cuts(from: Side, opcode: Opcode) -> [Cut; 3] {
@@ -350,7 +351,7 @@ fn cut_in_rdma_write(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("16 MiB equal after {} cuts", CUT_AT.len()))
 }
 
-/// A file of random bytes.
+/// Makes a file of random bytes.
 fn random_file(file: &Path, mebibytes: u32) -> Result<(), Failure> {
     let mut command = Command::new("dd");
     command
@@ -361,7 +362,7 @@ fn random_file(file: &Path, mebibytes: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A file that `many_reads.py` knows: the number of each eight bytes.
+/// Makes a file with the pattern of `many_reads.py`: the number of each eight bytes.
 pub(super) fn pattern_file(file: &Path, mebibytes: u64) -> Result<(), Failure> {
     let words = mebibytes * (1 << 20) / 8;
     let bytes: Vec<u8> = (0..words).flat_map(u64::to_be_bytes).collect();
@@ -370,7 +371,7 @@ pub(super) fn pattern_file(file: &Path, mebibytes: u64) -> Result<(), Failure> {
 
 fn client_killed(lab: &mut Lab) -> Result<Detail, Failure> {
     const ROUNDS: usize = 12;
-    /// KiB by which the server may grow after it was warm: less than one round holds.
+    /// KiB by which the memory of a warm server may grow: less than one round holds.
     const GROWTH: u64 = 16 << 10;
     let server = lab.serve(&[])?;
     pattern_file(&server.export.join("data"), 32)?;
@@ -388,7 +389,7 @@ fn client_killed(lab: &mut Lab) -> Result<Detail, Failure> {
             proxy.hold(false);
         }
         sleep(Duration::from_millis(100));
-        // The client's machine is gone from one moment to the next: nobody comes back on this port.
+        // The client's machine vanishes without notice: no process answers on this port again.
         let port = proxy.port;
         drop(proxy);
         lab.guest_kill(&job)?;
@@ -434,7 +435,7 @@ fn other_thresholds(lab: &mut Lab) -> Result<Detail, Failure> {
         let number = round.to_string();
         lab.guest_within(RECOVERY, MANY_READS, &[&file, "16", "20", "65536"])
             .context(format!("{options:?}"))?;
-        // Inline sizes around all thresholds, names that make long replies.
+        // Inline sizes around all thresholds, and names that make long replies.
         let script = "for n in 0 1 900 1000 3800 3900 4096 15900 16384 100000; do \
                       head -c $n /dev/zero >\"$1/$2-$n\" && [ \"$(wc -c <\"$1/$2-$n\")\" = $n ] || exit 1; done; \
                       echo 3 >/proc/sys/vm/drop_caches; ls -l \"$1\" | grep -c \" $2-\"";

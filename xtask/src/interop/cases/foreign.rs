@@ -1,4 +1,4 @@
-//! Workloads that others wrote, and storage that fails: what a server has to stand beside the protocol.
+//! Third-party workloads, and storage that fails: demands on a server beyond the protocol.
 
 use std::fs;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) const CASES: &[Case] = &[
         .unseen(),
     Case::new(
         "two-users",
-        "A user who may write another user's file can overwrite it and touch it; a refused change leaves it whole",
+        "A user who may write another user's file can overwrite it and touch it; a refused change leaves it unchanged",
         two_users,
     ),
     Case::new(
@@ -48,7 +48,7 @@ pub(super) const CASES: &[Case] = &[
     .within(120),
 ];
 
-/// The tests that no NFS version 3 server passes, with the reason.
+/// The tests that no NFS version 3 server can pass, with the reason.
 const BEYOND_NFS: &[(&str, &str)] = &[
     // The client renames an open file that is unlinked, so its link count stays 1.
     ("unlink::open_file_not_freed", "an open file that is unlinked has another name"),
@@ -56,7 +56,7 @@ const BEYOND_NFS: &[(&str, &str)] = &[
     ("utimensat::y2038", "times after 2106 do not fit"),
 ];
 
-/// Fewer tests than this means that the suite was cut short.
+/// Minimum number of passed tests: fewer mean that the suite was cut short.
 const LEAST_PASSED: usize = 370;
 
 const RUN_PJDFSTEST: &str = "set -e\n\
@@ -65,7 +65,7 @@ const RUN_PJDFSTEST: &str = "set -e\n\
     mkdir \"$1/posix\"\n\
     NO_COLOR=1 /job/pjdfstest -c /job/pjdfstest.toml -p \"$1/posix\" || :";
 
-/// The features are those that Linux has over NFS version 3. Pauses exceed the granularity of times.
+/// The features of Linux over NFS version 3. Pauses exceed the granularity of times.
 const PJDFSTEST_SETTINGS: &str = "[features]\n\
     utimensat = {}\n\
     utime_now = {}\n\
@@ -91,7 +91,7 @@ fn pjdfstest(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{} pass, {} skipped, {} beyond NFSv3", results.passed, results.skipped, results.failed.len()))
 }
 
-/// The results that pjdfstest printed: one line a test, ending with its result.
+/// The results that pjdfstest printed: one line for each test, with its result at the end.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Results<'a> {
     passed: usize,
@@ -143,7 +143,7 @@ fn dbench(lab: &mut Lab) -> Result<Detail, Failure> {
     let output = lab.guest_within(Duration::from_secs(100), script, &[&mount.path])?;
     let throughput = output.lines().find(|line| line.starts_with("Throughput"));
     let throughput = throughput.ok_or_else(|| Failure::new(format!("no result: {output}")))?;
-    // Operations that fail are named with the line of the load file; children end with a status of their own.
+    // Operations that fail are reported with the line of the load file; children exit with their own status.
     let complaint = output.lines().find(|line| line.starts_with('[') || line.contains("Child failed"));
     ensure!(complaint.is_none(), "{}: {output}", complaint.unwrap_or_default());
     Ok(throughput.split_whitespace().take(3).collect::<Vec<_>>().join(" "))

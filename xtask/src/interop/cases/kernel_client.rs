@@ -1,7 +1,7 @@
 //! The kernel's client on our server: `mount -t nfs -o vers=3,proto=rdma` in the guest, `rpcrdma serve` on the host.
 //!
-//! What is done on the mount is in `interop/guest/workload.py`. Its `check-…` half runs on the host, on the exported directory:
-//! what one side wrote, the other reads.
+//! The workloads are in `interop/guest/workload.py`. Its `check-…` half runs on the host, on the exported directory,
+//! and reads the files that the guest wrote.
 
 use std::fs;
 use std::process::Command;
@@ -15,10 +15,10 @@ use crate::interop::process;
 pub(super) const CASES: &[Case] = &[
     Case::new(
         "mount-default",
-        "Default options mount the export, with transfers of 1 MiB; a file written there is the file on the server",
+        "Default options mount the export, with transfers of 1 MiB; a file written there is equal on the server",
         mount_default,
     ),
-    Case::new("operations", "Every operation on files and directories, and the errors of wrong ones", operations),
+    Case::new("operations", "Every operation on files and directories, and the errors of invalid ones", operations),
     Case::new(
         "names",
         "Names of 255 bytes, deep paths, Unicode, symbolic links of up to 4095 bytes, 100 hard links to one file",
@@ -30,25 +30,25 @@ pub(super) const CASES: &[Case] = &[
     Case::new("read-64m", "64 MiB in one file are read as they are on the server", read_large).unseen(),
     Case::new(
         "transfer-sizes",
-        "rsize and wsize of 4 KiB, 16 KiB, 64 KiB, 256 KiB, 512 KiB and 1 MiB are what the kernel uses, with the right data",
+        "The kernel uses rsize and wsize of 4 KiB, 16 KiB, 64 KiB, 256 KiB, 512 KiB and 1 MiB, with correct data",
         transfer_sizes,
     )
     .within(120),
     Case::new("direct", "O_DIRECT, page-aligned from 4 KiB to 4 MiB, and small reads at odd offsets", direct),
-    Case::new("sync", "What was written with O_SYNC or O_DSYNC is on the server while the file is open", synchronous),
+    Case::new("sync", "Data written with O_SYNC or O_DSYNC is on the server while the file is open", synchronous),
     Case::new("append", "O_APPEND adds at the end, from two descriptors in turn as well", append),
-    Case::new("truncate", "Files get shorter and longer; what was cut does not come back", truncate),
+    Case::new("truncate", "Files get shorter and longer; truncated data does not come back", truncate),
     Case::new("holes", "A file of 5 GiB with holes takes little space and reads as zeros between its data", holes),
-    Case::new("mmap", "Writes through a shared mapping arrive; a mapping reads what is there", mapped),
+    Case::new("mmap", "Writes through a shared mapping arrive; a mapping reads the content of the file", mapped),
     Case::new(
         "directory-10000",
         "10,000 entries are listed, none twice and none left out, also while a quarter of them is removed",
         directory,
     )
     .within(120),
-    Case::new("open-removed", "Files that are removed or replaced while open stay usable, and go when closed", silly),
+    Case::new("open-removed", "Files that are removed or replaced while open stay usable, and vanish when closed", silly),
     Case::new("two-mounts", "Two mounts of one export see each other's changes by close-to-open consistency", two_mounts),
-    Case::new("users", "Another user may do what owner, group and mode allow, and nothing else", users),
+    Case::new("users", "Another user has exactly the rights of owner, group and mode", users),
     Case::new("read-only", "A read-only export is read, and refuses every change", read_only),
     Case::new("processes", "16 processes at once, each with its own files and all in one directory", processes).within(120),
     Case::new(
@@ -68,7 +68,7 @@ pub(super) const CASES: &[Case] = &[
     .thorough(),
     Case::new(
         "inline-sizes",
-        "Servers with inline thresholds of 1024, 8192 and 65536 bytes are used as well as one with 4096",
+        "Servers with inline thresholds of 1024, 8192 and 65536 bytes work like one with 4096",
         inline_sizes,
     )
     .within(90),
@@ -78,7 +78,7 @@ pub(super) const CASES: &[Case] = &[
         .thorough(),
 ];
 
-/// How long a workload may take with KVM.
+/// Maximum time for a workload with KVM.
 const SHORT: Duration = Duration::from_secs(45);
 const LONG: Duration = Duration::from_secs(120);
 
@@ -88,12 +88,12 @@ fn mounted(lab: &mut Lab, serve: &[&str], options: &str) -> Result<(Server, Moun
     Ok((server, mount))
 }
 
-/// A workload on a mount with default options, then its check on the server's directory.
+/// Runs a workload on a mount with default options, then its check on the server's directory.
 fn both_sides(lab: &mut Lab, name: &str, limit: Duration, arguments: &[&str]) -> Result<Detail, Failure> {
     let (server, mount) = mounted(lab, &[], "")?;
     let all: Vec<&str> = std::iter::once(mount.path.as_str()).chain(arguments.iter().copied()).collect();
     lab.workload(limit, name, &all)?;
-    // What the client still holds is written by the umount.
+    // The umount writes the data that the client still holds.
     lab.umount(&mount)?;
     lab.host_workload(&format!("check-{name}"), &server.export, arguments)?;
     Ok(String::new())
@@ -152,7 +152,7 @@ fn transfer_sizes(lab: &mut Lab) -> Result<Detail, Failure> {
     let server = lab.serve(&[])?;
     let sizes = ["4096", "16384", "65536", "262144", "524288", "1048576"];
     for size in sizes {
-        // Sizes are of a mount, not of a superblock that another mount of the export made.
+        // Sizes belong to this mount, not to the superblock of another mount of the export.
         let mount = lab.mount(&server, &format!("rsize={size},wsize={size},nosharecache"))?;
         for name in ["rsize", "wsize"] {
             ensure!(mount.option(name) == Some(size), "asked for {name}={size}, got {}", mount.options);
@@ -302,8 +302,8 @@ fn inline_sizes(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(String::new())
 }
 
-/// Both servers run in the guest and keep their files on its disk, so that only they differ. (On the host ours would be on the
-/// other side of QEMU's network. In a tmpfs, knfsd of Linux 6.1 takes minutes for the listing.)
+/// Measures both servers in the guest, with their files on its disk, so that only they differ. On the host our server
+/// would be behind QEMU's network. In a tmpfs, knfsd of Linux 6.1 takes minutes for the listing.
 fn speed(lab: &mut Lab) -> Result<Detail, Failure> {
     lab.knfsd()?;
     fs::copy(&lab.rpcrdma, lab.shared().join("rpcrdma"))?;

@@ -1,5 +1,5 @@
-//! All cases, by group. A name stays once it is given: the table of `docs/linux.md` is made of them, and a case that does not
-//! run is a failure of the suite.
+//! All cases, by group. The name of a case never changes: the table of `docs/linux.md` uses the names. A case that does
+//! not run is a failure of the suite.
 
 use std::time::Duration;
 
@@ -14,30 +14,30 @@ mod kernel_client;
 mod our_client;
 mod wire;
 
-/// What a case has to say beside "ok": a few words, shown in the table.
+/// Remark of a case in addition to "ok": a few words in the table.
 pub(crate) type Detail = String;
 
-/// One case.
+/// A case of the suite.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
-    /// Its name within its group.
+    /// Name of the case within its group.
     pub(crate) name: &'static str,
-    /// What holds if it is green, in one sentence without its full stop.
+    /// The claim that a green case proves, in one sentence without its full stop.
     pub(crate) checks: &'static str,
-    /// How long it may take with KVM.
+    /// Maximum time of the case with KVM.
     pub(crate) limit: Duration,
-    /// Whether its traffic is captured for the trace of a failure.
+    /// Whether the traffic of the case is captured, for the trace of a failure.
     pub(crate) capture: bool,
-    /// Whether `--quick` leaves it out: another case has the same mechanism in a shorter form.
+    /// Whether `--quick` leaves the case out: another case tests the mechanism in a shorter form.
     pub(crate) thorough: bool,
-    /// A program that has to be built for it.
+    /// A program that has to be built for the case.
     pub(crate) tool: Option<&'static Tool>,
-    /// Does it.
+    /// Runs the case.
     pub(crate) run: fn(&mut Lab) -> Result<Detail, Failure>,
 }
 
 impl Case {
-    /// A case with the usual limit.
+    /// Returns a case with the usual limit.
     const fn new(
         name: &'static str,
         checks: &'static str,
@@ -46,22 +46,22 @@ impl Case {
         Self { name, checks, limit: Duration::from_secs(60), capture: true, thorough: false, tool: None, run }
     }
 
-    /// With another limit.
+    /// Sets another limit.
     const fn within(self, seconds: u64) -> Self {
         Self { limit: Duration::from_secs(seconds), ..self }
     }
 
-    /// Without a capture: it moves much, or measures.
+    /// Turns the capture off: the case moves much data, or measures.
     const fn unseen(self) -> Self {
         Self { capture: false, ..self }
     }
 
-    /// Not in a quick run.
+    /// Leaves the case out of quick runs.
     const fn thorough(self) -> Self {
         Self { thorough: true, ..self }
     }
 
-    /// With a program of others.
+    /// Sets a third-party program that the case needs.
     const fn with(self, tool: &'static Tool) -> Self {
         Self { tool: Some(tool), ..self }
     }
@@ -70,22 +70,22 @@ impl Case {
 /// Cases with one purpose.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
-    /// Its name: part of each case's full name.
+    /// Name of the group: part of each case's full name.
     pub(crate) name: &'static str,
-    /// Its heading.
+    /// Heading of the group.
     pub(crate) title: &'static str,
-    /// What it consists of.
+    /// Cases of the group.
     pub(crate) cases: &'static [Case],
 }
 
-/// Everything that has to be green.
+/// All groups, each of which must be green.
 pub(crate) const GROUPS: &[Group] = &[
     Group { name: "kernel-client", title: "The kernel's client on our server", cases: kernel_client::CASES },
     Group { name: "our-client", title: "Our client on the kernel's server", cases: our_client::CASES },
     Group { name: "faults", title: "Faults", cases: faults::CASES },
     Group { name: "foreign", title: "Workloads of others, and storage that fails", cases: foreign::CASES },
     Group { name: "wire", title: "The wire", cases: wire::CASES },
-    // Last: it harms the guest.
+    // The last group, since it harms the guest.
     Group { name: "conform", title: "The conformance tester", cases: conform::CASES },
 ];
 

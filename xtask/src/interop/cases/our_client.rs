@@ -20,9 +20,9 @@ pub(super) const CASES: &[Case] = &[
     .within(180)
     .unseen()
     .thorough(),
-    Case::new("given-up", "Connecting that is given up half-way leaves the listener in order", connects::given_up)
+    Case::new("given-up", "A connection attempt that is abandoned half-way leaves the listener intact", connects::given_up)
         .within(120),
-    Case::new("commands", "exports, mkdir, put, ls, stat, cat, mv, ln and rm do what they say", commands::commands),
+    Case::new("commands", "exports, mkdir, put, ls, stat, cat, mv, ln and rm have their documented effects", commands::commands),
     Case::new(
         "sizes",
         "Files of 0, 1, 3, 4095, 4096, 4097, 65536, 1 MiB, 1 MiB + 1 and 64 MiB, put and got, have equal checksums",
@@ -32,16 +32,16 @@ pub(super) const CASES: &[Case] = &[
     .unseen(),
     Case::new(
         "interrupted",
-        "SIGINT in the middle of puts, more often than knfsd has threads: none of them hangs",
+        "SIGINT in the middle of puts, more often than knfsd has threads: no thread hangs",
         copies::interrupted,
     ),
-    Case::new("crc", "CRCs both ways when only we ask for them, none when nobody does; all sizes without", copies::crc),
+    Case::new("crc", "CRCs in both directions when only we ask for them, none when neither side asks; all sizes without CRCs", copies::crc),
     Case::new("tree", "put -r and get -r of a tree with long and foreign names and links: both ends are equal", copies::tree)
         .within(180)
         .unseen(),
     Case::new(
         "fallback",
-        "knfsd refuses Version Two of every profile once; the tree goes both ways over Version One on the same connection",
+        "knfsd refuses Version Two of every profile once; the tree is copied in both directions over Version One on the same connection",
         versions::fallback,
     )
     .within(180)
@@ -55,6 +55,6 @@ pub(super) const CASES: &[Case] = &[
     .unseen(),
     Case::new("listing", "A directory of 3000 entries is listed in full", calls::listing).within(120),
     Case::new("invalidation", "knfsd invalidates the key of each call that has exactly one", calls::invalidation),
-    Case::new("mount-refused", "What may not be mounted, or is not exported, is reported as such", errors::mount_refused),
-    Case::new("errors", "Errors of NFS come through by name, and the connection lives on", errors::errors),
+    Case::new("mount-refused", "Mounts that are forbidden or not exported are reported as such", errors::mount_refused),
+    Case::new("errors", "NFS errors are reported by name, and the connection continues", errors::errors),
 ];

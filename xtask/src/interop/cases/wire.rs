@@ -1,4 +1,4 @@
-//! The wire: what siw and the kernel really send, and what we send them, from a recording of the case.
+//! The wire: the real messages of siw and the kernel, and ours, from a recording of the case.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,25 +27,29 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::new(
         "our-client",
-        "knfsd's Reply and ours fit; CRCs as we ask; Send with Invalidate from knfsd",
+        "knfsd's Reply and our Request agree; CRCs as we request; Send with Invalidate from knfsd",
         our_client,
     ),
     Case::new(
         "credits-filled",
-        "The kernel has as many calls in flight as it is granted, and never more",
+        "The kernel has as many calls in flight as granted, and never more",
         credits_filled,
     )
     .within(90),
-    Case::new("crc-off", "Without CRCs, as siw prefers: neither side asks, and neither makes any", crc_off),
+    Case::new(
+        "crc-off",
+        "Without CRCs, as siw prefers: neither side asks, and neither generates any",
+        crc_off,
+    ),
 ];
 
-/// How long a job of these cases may take.
+/// Maximum time for a job of these cases.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// The kernel's inline threshold, and ours.
+/// The kernel's inline threshold, and ours, in bytes.
 const INLINE: usize = 4096;
 
-/// Every FPDU has a CRC that matches.
+/// Checks that every FPDU has a matching CRC.
 fn check_crcs(sessions: &[Session]) -> Result<usize, Failure> {
     let mut fpdus = 0;
     for item in sessions.iter().flat_map(Session::fpdus) {
@@ -61,7 +65,7 @@ fn check_crcs(sessions: &[Session]) -> Result<usize, Failure> {
     Ok(fpdus)
 }
 
-/// The MPA frame of one side: flags, IRD and ORD, RFC 8797.
+/// Returns flags, IRD and ORD, and RFC 8797 private data of the MPA frame of one side.
 fn frame(session: &Session, side: Side) -> Result<(u8, Enhanced, PrivateData), Failure> {
     let missing = || Failure::new(format!("no valid MPA frame of the {side:?}"));
     let view = FrameView::new(session.frame(side).ok_or_else(missing)?);
@@ -79,7 +83,7 @@ fn xids(exchanges: &[Exchange]) -> BTreeSet<u32> {
     exchanges.iter().map(|exchange| exchange.call.header.xid).collect()
 }
 
-/// Replies that invalidate, each the only handle of its call that there is to invalidate.
+/// Returns the number of replies that invalidate, each the only handle of its call that can be invalidated.
 fn invalidations(exchanges: &[Exchange]) -> Result<usize, Failure> {
     let mut seen = 0;
     for exchange in exchanges {
@@ -98,8 +102,8 @@ fn invalidations(exchanges: &[Exchange]) -> Result<usize, Failure> {
     Ok(seen)
 }
 
-/// Each chunk comes back as it was offered, filled from the front, and no Send is longer than the threshold. Gives the lengths
-/// of the longest Call and the longest Reply.
+/// Checks that each chunk comes back as offered, filled from the front, and that no Send exceeds the threshold. Returns
+/// the lengths of the longest Call and the longest Reply.
 fn check_messages(exchanges: &[Exchange]) -> Result<(usize, usize), Failure> {
     let (mut calls, mut replies) = (0, 0);
     for exchange in exchanges {
@@ -138,7 +142,7 @@ fn check_messages(exchanges: &[Exchange]) -> Result<(usize, usize), Failure> {
 fn kernel_client(lab: &mut Lab) -> Result<Detail, Failure> {
     let server = lab.serve(&[])?;
     let mount = lab.mount(&server, "")?;
-    // Around the threshold, both ways.
+    // Sizes around the threshold, in both directions.
     let script = "cd \"$1\" && for n in 1 100 1000 2000 3000 3800 3900 5000 100000; do head -c $n /dev/urandom >f$n; done; \
                   echo 3 >/proc/sys/vm/drop_caches; cat f1 f100 f1000 f2000 f3000 f3800 f3900 f5000 | wc -c; ls -l >/dev/null";
     let output = lab.guest_within(LIMIT, script, &[&mount.path])?;
@@ -246,7 +250,7 @@ fn credits_filled(lab: &mut Lab) -> Result<Detail, Failure> {
     for grant in GRANTS {
         let server = lab.serve(&["--credits", &grant.to_string()])?;
         pattern_file(&server.export.join("data"), 16)?;
-        // While the replies are held back, the kernel sends as many calls as it may.
+        // While the replies are held back, the kernel sends as many calls as the grant allows.
         let proxy = lab.proxy(&server, &[])?;
         let mount = lab.mount_port(proxy.port, server.tcp, "")?;
         let file = format!("{}/data", mount.path);

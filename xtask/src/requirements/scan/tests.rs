@@ -1,11 +1,11 @@
 use super::*;
 
-/// Line, id and test of each annotation.
+/// Returns line, id and test of each annotation.
 fn found(text: &str) -> Vec<(usize, String, Option<String>)> {
     annotations(text).unwrap().into_iter().map(|a| (a.line, a.id, a.test)).collect()
 }
 
-/// The tests that the annotations of a text stand at.
+/// Returns the tests of the annotations in a text.
 fn tests(text: &str) -> Vec<Option<String>> {
     found(text).into_iter().map(|(_, _, test)| test).collect()
 }
@@ -128,7 +128,7 @@ fn what_is_not_rust_is_refused() {
     assert!(annotations("// requirement: a-1-1\nfn one() {").is_err());
 }
 
-/// This file has its own: it is not overlooked that the workspace is scanned.
+/// This file has annotations, so the scan of the workspace must find it.
 #[test]
 fn the_workspace_is_scanned() {
     let files = workspace(&crate::project::project().unwrap()).unwrap();

@@ -1,4 +1,5 @@
-//! The lists of rows in which the kernel does not pass (`server.toml`, `client.toml`), and how a run is judged by them.
+//! The lists of rows that the kernel does not pass (`server.toml`, `client.toml`), and the comparison of a run with
+//! them.
 
 use std::collections::HashSet;
 
@@ -14,20 +15,20 @@ pub(super) const CLIENT: &str = include_str!("client.toml");
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Entry {
-    /// The row.
+    /// Name of the row.
     pub(super) name: String,
-    /// Verdicts that are as expected: one, or several if it is a race which of them comes.
+    /// Expected verdicts: one, or several if a race decides between them.
     pub(super) verdicts: Vec<String>,
-    /// What the kernel does, in one sentence.
+    /// The behaviour of the kernel, in one sentence.
     pub(super) why: String,
-    /// Whether the row runs by itself because the guest is not as before afterwards.
+    /// Whether the row runs alone because it harms the guest.
     #[serde(default)]
     pub(super) alone: bool,
-    /// What the kernel's log says then.
+    /// Text in the kernel's log after the row.
     pub(super) kernel: Option<String>,
 }
 
-/// A row as `rpcrdma conform --json` prints it.
+/// A row in the output of `rpcrdma conform --json`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -38,7 +39,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The verdict as the tester's own table shows it.
+    /// Returns the verdict as in the tester's own table.
     pub(super) fn shown(&self) -> &str {
         match self.verdict.as_str() {
             "fail" => "FAIL",
@@ -48,7 +49,7 @@ impl Row {
     }
 }
 
-/// Rows that ran on one guest, and what its kernel complained of.
+/// Rows that ran on one guest, and the complaints of its kernel.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) rows: Vec<Row>,
@@ -61,12 +62,12 @@ struct List {
     row: Vec<Entry>,
 }
 
-/// One of the lists.
+/// Parses one of the lists.
 pub(super) fn list(text: &str) -> Result<Vec<Entry>, Failure> {
     toml::from_str::<List>(text).context("the list of differences").map(|list| list.row)
 }
 
-/// All that is not as the list says, in sentences: nothing if the run is green. `names` are the tester's rows.
+/// Returns all differences from the list, in sentences: none if the run is green. `names` are the tester's rows.
 pub(super) fn judge(list: &[Entry], names: &[String], ran: &[Ran]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut listed = HashSet::new();
@@ -100,7 +101,7 @@ pub(super) fn judge(list: &[Entry], names: &[String], ran: &[Ran]) -> Vec<String
             problems.push(format!("{name}: the kernel does not say {kernel:?}"));
         }
     }
-    // An oops is many lines; the one that the list names stands for all of them.
+    // An oops has many lines; the line in the list stands for all of them.
     for run in ran {
         let known = list.iter().filter(|entry| run.rows.iter().any(|row| row.name == entry.name));
         let known = known.filter_map(|entry| entry.kernel.as_ref()).count() > 0;

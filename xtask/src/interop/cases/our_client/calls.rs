@@ -1,4 +1,4 @@
-//! Many calls, long replies, and who invalidates.
+//! Many calls, long replies, and remote invalidation.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::failure::{Failure, ensure};
 use crate::interop::cases::Detail;
 use crate::interop::lab::Lab;
 
-/// What knfsd grants (svcrdma's own choice in 6.1).
+/// Number of credits that knfsd grants (svcrdma's own choice in 6.1).
 const KNFSD_CREDITS: u32 = 64;
 
 pub(super) fn credits(lab: &mut Lab) -> Result<Detail, Failure> {
@@ -64,7 +64,7 @@ pub(super) fn listing(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{calls} READDIRPLUS, each reply by Reply chunk"))
 }
 
-/// svcrdma sends Send with Invalidate if all chunks of a call together have one key.
+/// Checks invalidation: svcrdma uses Send with Invalidate if all chunks of a call together have one key.
 pub(super) fn invalidation(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "invalidation")?;
     let script = "cd \"$1\" && head -c 1000000 /dev/urandom >file && for n in $(seq 40); do cp file $n; done && ls -A | wc -l";

@@ -1,4 +1,4 @@
-//! Every command of ours that names something at a server.
+//! All commands of ours that work on paths of a server.
 
 use std::fs;
 
@@ -50,7 +50,7 @@ pub(super) fn commands(lab: &mut Lab) -> Result<Detail, Failure> {
         "cd \"$1\" && find . -printf '%y %m %n %s %p\\n' | grep -v '^d.* \\.$' | sort -k5",
         &[remote.directory()],
     )?;
-    // Directories have sizes of the file system's making.
+    // The file system chooses the sizes of directories.
     let seen: Vec<&str> = seen.lines().filter(|line| line.starts_with('f')).collect();
     ensure!(seen == ["f 644 2 8 ./a/b/c/hard", "f 644 2 8 ./a/renamed"], "the guest has {seen:?}");
     remote.succeed(lab, &["rm", "-r", &url("a"), &url("private")])?;

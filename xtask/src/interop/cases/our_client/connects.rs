@@ -1,4 +1,4 @@
-//! Connections: the race after the MPA Reply, and what happens to the listener.
+//! Connections: the race after the MPA Reply, and its effect on the listener.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,10 @@ use crate::failure::{Context, Failure, ensure};
 use crate::interop::cases::Detail;
 use crate::interop::lab::Lab;
 
-/// As many as the race needs to show: without a second look, siw leaves every second to tenth first message unread.
+/// Enough connections to show the race: without a nudge, siw leaves every second to tenth first message unread.
 const CONNECTS: usize = 200;
-/// What nearly all first calls take less than: a nudge or two, and no wait of seconds. Times the patience of the guest.
+/// Maximum time of nearly all first calls, which allows a nudge or two and no wait of seconds. Multiplied by the
+/// patience of the guest.
 const FIRST_CALL: Duration = Duration::from_millis(250);
 
 pub(super) fn ping(lab: &mut Lab) -> Result<Detail, Failure> {
@@ -18,8 +19,9 @@ pub(super) fn ping(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(finished.text().lines().last().unwrap_or_default().trim().to_owned())
 }
 
-/// siw takes over its socket some time after it sent the Reply, and overlooks an FPDU that came before. Our Initiator does not
-/// wait: it speaks at once, and after 20 ms of silence it sends a zero-length RDMA Write, at growing intervals.
+/// Checks the race after the Reply. siw takes over its socket some time after it sent the Reply, and overlooks an FPDU
+/// that came before. Our Initiator speaks at once. After 20 ms of silence it sends a zero-length RDMA Write, and
+/// repeats it at growing intervals.
 pub(super) fn connects(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "connects")?;
     let (mut trips, mut nudged) = (Vec::with_capacity(CONNECTS), 0);
@@ -55,18 +57,19 @@ pub(super) fn connects(lab: &mut Lab) -> Result<Detail, Failure> {
     ))
 }
 
-/// siw (6.1) may close its listener when a connection ends before it was accepted. So our connector brings a set-up that is
-/// given up to its end, sends its Request at once, never probes a port, and opens one connection at a time.
+/// Checks abandoned set-ups. siw (6.1) may close its listener when a connection ends before siw has accepted it. So our
+/// connector completes an abandoned set-up, sends its Request at once, never probes a port, and opens one connection at
+/// a time.
 pub(super) fn given_up(lab: &mut Lab) -> Result<Detail, Failure> {
     let result = give_up(lab);
     if result.is_err() {
-        // For the cases that follow.
+        // For the next cases.
         lab.guest("rpc.nfsd 0 && rpc.nfsd 4 && echo 'rdma 20049' >/proc/fs/nfsd/portlist", &[])?;
     }
     result
 }
 
-/// Clients whose patience ends before TCP is connected, after it, and around the Reply.
+/// Runs clients whose timeout ends before TCP is connected, after it, and around the Reply.
 fn give_up(lab: &mut Lab) -> Result<Detail, Failure> {
     const TRIES: u32 = 40;
     let remote = Remote::new(lab, "given-up")?;

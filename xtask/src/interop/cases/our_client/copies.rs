@@ -1,4 +1,4 @@
-//! Content of files, both ways.
+//! Content of files, in both directions.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,9 +15,9 @@ use crate::interop::cases::faults::pattern_file;
 use crate::interop::lab::Lab;
 use crate::interop::process;
 
-/// Around nothing, the inline threshold, and chunks.
+/// Sizes around zero, the inline threshold, and chunks.
 const SIZES: [usize; 10] = [0, 1, 3, 4095, 4096, 4097, 65_536, 1 << 20, (1 << 20) + 1, 64 << 20];
-/// Payload of a READ or WRITE that still fits into a message of 4096 bytes.
+/// Payload of a READ or WRITE that still fits into a message of 4096 bytes, in bytes.
 const INLINE_ROOM: u64 = 3900;
 const DIGEST_LIMIT: Duration = Duration::from_secs(60);
 
@@ -27,7 +27,7 @@ pub(super) fn sizes(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{read} bytes by Write chunks, {written} by Read chunks, the rest inline"))
 }
 
-/// The Request asks for CRCs, siw on its own would not.
+/// Checks CRCs: our Request asks for them; siw by itself does not.
 pub(super) fn crc(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "crc")?;
     let finished = remote.succeed(lab, &["-vv", "ping", "--count", "1", &remote.address()])?;
@@ -39,10 +39,10 @@ pub(super) fn crc(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{read} bytes by Write chunks, {written} by Read chunks, without CRCs"))
 }
 
-/// Threads of knfsd that wait for an RDMA Read of a connection that ends wait for ever. So a command that is interrupted lets the
-/// server read what its calls in flight announced, and leaves then.
+/// Checks interrupted commands. Threads of knfsd that wait for an RDMA Read of a connection that ends wait for ever. So
+/// an interrupted command lets the server read the data of its calls in flight before it ends.
 pub(super) fn interrupted(lab: &mut Lab) -> Result<Detail, Failure> {
-    /// knfsd has four threads.
+    /// Number of interrupts; knfsd has four threads.
     const INTERRUPTS: u32 = 8;
     let remote = Remote::new(lab, "interrupted")?;
     pattern_file(&lab.folder.join("data"), 64)?;
@@ -65,11 +65,11 @@ pub(super) fn interrupted(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{left} of {INTERRUPTS} interrupted half-way, knfsd answers as before"))
 }
 
-/// Waits until the file under which a put grows has data, or one has its name.
+/// Waits until the temporary file of a put has data, or a file has its final name.
 const BEGUN: &str = "for n in $(seq 400); do for f in \"$1\"/.rpcrdma-*.part \"$1\"/data*; do [ -s \"$f\" ] && exit 0; done; \
                      sleep 0.02; done; exit 1";
 
-/// Puts and gets a file of each size; bytes by Write chunks and by Read chunks.
+/// Puts and gets a file of each size. Returns the bytes by Write chunks and by Read chunks.
 fn copy(lab: &mut Lab, remote: &Remote, sizes: &[usize]) -> Result<(u64, u64), Failure> {
     let (mut read, mut written) = (0, 0);
     for &size in sizes {
@@ -114,7 +114,8 @@ pub(super) fn tree(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{files} files"))
 }
 
-/// Puts a tree, gets it, compares all three, and removes them; the number of its files. `options` go with each command.
+/// Puts a tree, gets it, compares all three copies, and removes them. Returns the number of its files. `options` are
+/// passed to each command.
 pub(super) fn there_and_back(lab: &mut Lab, remote: &Remote, options: &[&str]) -> Result<usize, Failure> {
     let local = lab.folder.join("tree");
     let files = grow(&local)?;
@@ -141,6 +142,7 @@ pub(super) fn there_and_back(lab: &mut Lab, remote: &Remote, options: &[&str]) -
 }
 
 /// Makes a tree: depth, many small files, an empty directory, names of 255 bytes and of many scripts, symbolic links.
+/// Returns the number of files.
 fn grow(root: &Path) -> Result<usize, Failure> {
     let deep: std::path::PathBuf = (0..20).map(|level| format!("level {level}")).collect();
     fs::create_dir_all(root.join(&deep))?;
@@ -166,7 +168,7 @@ fn grow(root: &Path) -> Result<usize, Failure> {
     Ok(files)
 }
 
-/// Bytes that repeat nowhere, the same for each size.
+/// Returns bytes without repetitions, equal for equal sizes.
 fn noise(size: usize) -> Vec<u8> {
     let mut state = size as u64 ^ 0x9E37_79B9_7F4A_7C15;
     let mut bytes = Vec::with_capacity(size + 8);

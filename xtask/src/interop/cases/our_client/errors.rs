@@ -1,4 +1,4 @@
-//! Refusals: of MOUNT and of NFS.
+//! Refusals by MOUNT and NFS.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::interop::lab::Lab;
 
 pub(super) fn mount_refused(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "mount-refused")?;
-    // 192.0.2.0/24 is nobody's network.
+    // 192.0.2.0/24 is reserved for documentation.
     lab.guest(
         "mkdir -p /refused && exportfs -o ro,insecure,no_subtree_check,fsid=31 192.0.2.1:/refused",
         &[],
@@ -52,7 +52,7 @@ pub(super) fn errors(lab: &mut Lab) -> Result<Detail, Failure> {
     for (words, arguments) in cases {
         remote.fail(lab, 1, words, arguments)?;
     }
-    // One command, and so one connection, that meets an error and goes on.
+    // A single command, and so a single connection, that continues after an error.
     remote.fail(lab, 4, "NFS3ERR_NOENT", &["get", &url("missing"), &url("other"), "."])?;
     ensure!(fs::read_to_string(lab.folder.join("other"))? == "1\n", "the file after the error has not come");
     lab.guest(

@@ -1,4 +1,4 @@
-//! knfsd as our client is told of it.
+//! knfsd as the server of our client.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::{Knfsd, Lab};
 use crate::interop::process::{self, Finished};
 
-/// How long one command may take. Times the patience of the guest.
+/// Maximum time of one command, multiplied by the patience of the guest.
 pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
-/// knfsd, and a new directory there for the case.
+/// knfsd, and a new directory in it for the case.
 #[derive(Debug)]
 pub(super) struct Remote {
     knfsd: Knfsd,
@@ -19,7 +19,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// Starts knfsd unless it runs, and makes an empty directory in memory.
+    /// Starts knfsd unless it is running, and makes an empty directory in memory.
     pub(super) fn new(lab: &mut Lab, case: &str) -> Result<Self, Failure> {
         let knfsd = lab.knfsd()?;
         let directory = format!("/export/memory/{case}");
@@ -27,27 +27,27 @@ impl Remote {
         Ok(Self { knfsd, directory, crc: true })
     }
 
-    /// Commands ask for no CRCs from now on.
+    /// Turns CRC requests of later commands off.
     pub(super) fn without_crc(self) -> Self {
         Self { crc: false, ..self }
     }
 
-    /// The directory in the guest.
+    /// Returns the directory in the guest.
     pub(super) fn directory(&self) -> &str {
         &self.directory
     }
 
-    /// `HOST:PORT`.
+    /// Returns `HOST:PORT`.
     pub(super) fn address(&self) -> String {
         self.knfsd.address()
     }
 
-    /// The URL of a path in the case's directory.
+    /// Returns the URL of a path in the case's directory.
     pub(super) fn url(&self, path: &str) -> String {
         self.url_of(&format!("{}/{path}", self.directory))
     }
 
-    /// The URL of a path in the guest.
+    /// Returns the URL of a path in the guest.
     pub(super) fn url_of(&self, path: &str) -> String {
         format!("nfs://{}{path}", self.address())
     }
@@ -74,7 +74,7 @@ impl Remote {
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("starting rpcrdma")
     }
 
-    /// The same; it has to succeed.
+    /// Runs `rpcrdma`, which must succeed.
     pub(super) fn succeed(&self, lab: &Lab, arguments: &[&str]) -> Result<Finished, Failure> {
         let finished = self.run(lab, arguments)?;
         ensure!(
@@ -87,7 +87,7 @@ impl Remote {
         Ok(finished)
     }
 
-    /// The same; it has to fail with this exit code and these words.
+    /// Runs `rpcrdma`, which must fail with this exit code and these words.
     pub(super) fn fail(&self, lab: &Lab, code: i32, words: &str, arguments: &[&str]) -> Result<(), Failure> {
         let finished = self.run(lab, arguments)?;
         let seen = finished.status.and_then(|status| status.code());
@@ -102,7 +102,7 @@ impl Remote {
     }
 }
 
-/// How calls of a procedure travelled, by the lines of `-v`.
+/// Returns the lines of `-v` about calls of a procedure.
 pub(super) fn travelled<'a>(events: &'a str, procedure: &str) -> impl Iterator<Item = &'a str> {
     let start = format!("call {procedure} to ");
     events
@@ -111,7 +111,7 @@ pub(super) fn travelled<'a>(events: &'a str, procedure: &str) -> impl Iterator<I
         .filter_map(|line| line.split_once(": ").map(|(_, how)| how))
 }
 
-/// The bytes of a path, for instance `B by Write chunk`, summed up over calls.
+/// Returns the bytes of a path, for instance `B by Write chunk`, summed over calls.
 pub(super) fn bytes<'a>(calls: impl Iterator<Item = &'a str>, path: &str) -> u64 {
     let path = format!(" {path}");
     calls

@@ -1,4 +1,4 @@
-//! A server that knows Version One only, asked for Version Two.
+//! Version Two with a server that knows only Version One.
 
 use serde_json::Value;
 
@@ -8,11 +8,11 @@ use crate::failure::{Context, Failure, ensure};
 use crate::interop::cases::Detail;
 use crate::interop::lab::Lab;
 
-/// Exit code of a command whose server cannot do what was asked for.
+/// Exit code of a command whose server cannot fulfil the request.
 const FAILED: i32 = 1;
 
-/// `auto` costs one refused NULL call, and everything after it is Version One on the same connection; `2` says what the server
-/// speaks (RFC 8166 §4.5.1).
+/// Checks the fallback: `auto` costs one refused NULL call, and all later calls are in Version One on the same
+/// connection; `2` reports the versions of the server (RFC 8166 §4.5.1).
 pub(super) fn fallback(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "fallback")?;
     let mut files = 0;
