@@ -1,4 +1,4 @@
-//! Two connections of Version Two that change while they are used: see `rpcrdma_histories::characteristics` for what must hold.
+//! Two connections of Version Two that change during use: `rpcrdma_histories::characteristics` describes the checks.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| rpcrdma_histories::characteristics(data));

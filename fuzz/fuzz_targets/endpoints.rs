@@ -1,5 +1,5 @@
-//! A client session and its server on a simulated fabric with faults: see `rpcrdma_histories::two_endpoints` for what must
-//! hold.
+//! A client session and its server on a simulated fabric with faults: `rpcrdma_histories::two_endpoints` describes the
+//! checks.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| rpcrdma_histories::two_endpoints(data));

@@ -1,6 +1,6 @@
-//! The bytes of an iWARP peer, at start-up (RFC 5044 §7.1, RFC 6581 §6) and after it (FPDUs, DDP, RDMAP), with CRCs off so
-//! that mutations get past them. Whatever they are, every request completes once and no memory is lost. The first byte says
-//! what is looked at, and what the endpoint is like.
+//! The bytes of an iWARP peer, at start-up (RFC 5044 §7.1, RFC 6581 §6) and after it (FPDUs, DDP, RDMAP). CRCs are off
+//! so that mutations get past them. For any bytes, every request completes once and no memory is lost. The first byte
+//! selects the stage, and the properties of the endpoint.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

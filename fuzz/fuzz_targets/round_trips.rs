@@ -1,5 +1,5 @@
-//! Operations and properties on transmissions (rtrext-02): decoded or refused. XDR says each in one way only: what decodes must
-//! encode to the same bytes, as many as it says. The first byte chooses what the others are.
+//! Operations and properties on transmissions (rtrext-02): decoded or refused. XDR encodes each in only one way, so a
+//! decoded value must encode to the same bytes, of the stated length. The first byte selects the kind of the others.
 #![no_main]
 
 use bytes::BytesMut;
@@ -30,7 +30,7 @@ fn structure(data: &[u8]) {
         assert!(fewest.encoded_len() <= structure.encoded_len());
         assert!(fewest.segments().take(1000).eq(structure.segments().take(1000)));
     }
-    // A peer can tell of billions: one after the other is looked at no further than that.
+    // A peer can announce billions of segments; only the first ones are examined.
     for segment in structure.segments().take(1000) {
         if let Some(number) = segment.target {
             assert_eq!(structure.target(number), Some(segment));

@@ -1,5 +1,5 @@
-//! Whatever arrives as an RPC message (RFC 5531 §9), or as a record of a byte stream (§11): decoded or refused. What
-//! decodes must encode to a message that decodes to the same.
+//! Any bytes as an RPC message (RFC 5531 §9), or as a record of a byte stream (§11): decoded or refused. A decoded
+//! message must encode to one that decodes to the same value.
 #![no_main]
 
 use bytes::Bytes;

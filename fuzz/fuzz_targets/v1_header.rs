@@ -1,6 +1,5 @@
-//! Version One headers (RFC 8166 §4) and connection private data (RFC 8797 §4): decoded or refused. A header that
-//! decodes must encode to the bytes it came from, and its chunks must be laid out or refused, whatever form a connection
-//! would take.
+//! Version One headers (RFC 8166 §4) and connection private data (RFC 8797 §4): decoded or refused. A decoded header
+//! must encode to its original bytes. Its chunks must be assembled or refused, with any settings of a connection.
 #![no_main]
 
 use bytes::BytesMut;

@@ -1,6 +1,6 @@
-//! Headers of Version Two, of each profile: decoded or refused. A header that decodes must encode to one that decodes to the
-//! same, as long as it was; its length must be what its shape says, and what it is refused for must be said in words that
-//! decode.
+//! Headers of Version Two, of each profile: decoded or refused. A decoded header must encode to one of equal length
+//! that decodes to the same value. Its length must match its shape, and the reason of a refusal must be expressed in
+//! words that decode.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};

@@ -1,7 +1,7 @@
-//! Messages, put together to RPC calls and their replies: what came inline, and what RDMA moved.
+//! RPC calls and their replies, assembled from messages: inline parts, and items moved by RDMA.
 //!
-//! The memory that a Call names in its chunks is modelled: Read Responses and RDMA Writes fill it as they come, and the RPC message
-//! and its reduced items are taken out of it. What was cut out of a recording makes the parts that it belongs to not
+//! The memory that a Call names in its chunks is modelled: Read Responses and RDMA Writes fill it in their order, and
+//! the RPC message and its reduced items are taken out of it. A part with bytes that were cut out of a recording is not
 //! [`genuine`](Part::genuine).
 
 use std::collections::{HashMap, VecDeque};
@@ -16,38 +16,38 @@ use crate::message::{Event, Message, Placement, events};
 use crate::session::Session;
 use crate::tcp::Side;
 
-/// An item that was moved by a chunk.
+/// An item that a chunk moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// Position in the unreduced message; 0 for a Write chunk, which has none.
     pub position: u32,
-    /// The bytes.
+    /// Content of the item.
     pub data: Bytes,
-    /// Whether all of them are what they were on the wire.
+    /// Whether all bytes are those of the wire.
     pub genuine: bool,
 }
 
-/// One direction of an exchange.
+/// A direction of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// RPC-over-RDMA header.
     pub header: Header,
-    /// Send, or which of its relatives.
+    /// Send, or one of its variants.
     pub opcode: Opcode,
-    /// The steering tag that it invalidates.
+    /// The steering tag that the message invalidates.
     pub invalidate: Option<u32>,
-    /// Bytes of the Send.
+    /// Length of the Send, in bytes.
     pub sent: usize,
-    /// The RPC message without the items that were moved by chunks of their own.
+    /// The RPC message without the items in separate chunks.
     pub message: Bytes,
-    /// Whether all of it is what it was on the wire.
+    /// Whether the complete message is that of the wire.
     pub genuine: bool,
-    /// Call: the Read chunks but that at position zero. Reply: the Write chunks.
+    /// For a Call: the Read chunks except that at Position zero. For a Reply: the Write chunks.
     pub moved: Vec<Moved>,
 }
 
 impl Part {
-    /// The chunk lists of the header, if it has any.
+    /// Returns the chunk lists of the header, if it has any.
     #[must_use]
     pub const fn lists(&self) -> Option<&ChunkLists> {
         match &self.header.body {
@@ -57,29 +57,29 @@ impl Part {
     }
 }
 
-/// A call and what came of it.
+/// A call and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// Who called.
+    /// Caller of the exchange.
     pub caller: Side,
-    /// The Call; its chunks have been read if there is a reply.
+    /// The Call; if there is a reply, its chunks have been read.
     pub call: Part,
-    /// The Reply or an RDMA_ERROR; `None` if none came.
+    /// The Reply or an RDMA_ERROR; `None` if there was none.
     pub reply: Option<Part>,
 }
 
-/// Everything that a session's messages were.
+/// All exchanges of a session's messages.
 #[derive(Clone, Debug, Default)]
 pub struct Exchanges {
-    /// By the order of the Calls.
+    /// Exchanges in the order of the Calls.
     pub all: Vec<Exchange>,
-    /// Most Calls of each side (client, server) that waited for their replies at a time.
+    /// Maximum number of Calls of each side (client, server) that waited for their replies at a time.
     pub in_flight: (usize, usize),
-    /// Messages without a header of version one, or replies to nothing.
+    /// Messages without a header of Version One, and replies without a call.
     pub odd: Vec<Message>,
 }
 
-/// Memory that a segment of a chunk names.
+/// Memory of a segment of a chunk.
 #[derive(Debug)]
 struct Region {
     segment: Segment,
@@ -94,7 +94,7 @@ struct Memory {
     reads: HashMap<Side, VecDeque<ReadRequest>>,
 }
 
-/// Longest segment that is modelled: what it takes is allocated.
+/// Longest segment that is modelled, in bytes: its memory is allocated.
 const MAX_SEGMENT: u32 = 1 << 24;
 
 impl Memory {
@@ -114,7 +114,7 @@ impl Memory {
         region.genuine &= genuine;
     }
 
-    /// Read Responses answer Read Requests in their order (RFC 5040 §5.5).
+    /// Places a Read Response; responses answer Read Requests in their order (RFC 5040 §5.5).
     fn respond(&mut self, response: &Placement) {
         let due = self.reads.entry(response.from.peer()).or_default();
         let Some(request) = due.front().copied() else { return };
@@ -125,7 +125,7 @@ impl Memory {
         self.place(response.from, request.source_stag, offset, &response.bytes, response.genuine);
     }
 
-    /// The bytes of some segments, and whether they are genuine.
+    /// Returns the bytes of some segments, and whether they are genuine.
     fn take<'a>(&self, owner: Side, segments: impl Iterator<Item = &'a Segment>) -> (Bytes, bool) {
         let mut bytes = Vec::new();
         let mut genuine = true;
@@ -147,7 +147,7 @@ impl Memory {
 }
 
 impl Exchanges {
-    /// The calls of a session.
+    /// Returns the calls of a session.
     #[must_use]
     pub fn of(session: &Session) -> Self {
         let mut exchanges = Self::default();
@@ -226,7 +226,7 @@ impl Exchanges {
 }
 
 impl Part {
-    /// A Call's Read chunks, after they were read.
+    /// Takes the data of a Call's Read chunks, after they were read.
     fn take_read_chunks(&mut self, owner: Side, memory: &Memory) {
         let Some(lists) = self.lists().cloned() else { return };
         let mut positions: Vec<_> = lists.read.iter().map(|entry| entry.position).collect();
@@ -242,7 +242,7 @@ impl Part {
         }
     }
 
-    /// A Reply's Write chunks and Reply chunk, by the lengths that it states.
+    /// Takes the data of a Reply's Write chunks and Reply chunk, with the lengths that it states.
     fn take_written_chunks(&mut self, owner: Side, memory: &Memory) {
         let Some(lists) = self.lists().cloned() else { return };
         for chunk in &lists.write {

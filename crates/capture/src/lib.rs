@@ -1,18 +1,18 @@
-//! Recorded iWARP sessions, for tests and tools; no part of any endpoint.
+//! Recorded iWARP sessions, for tests and tools; not part of any endpoint.
 //!
 //! | module | mechanism |
 //! | --- | --- |
 //! | [`pcap`] | packets of a pcap file, and their TCP segments |
-//! | [`tcp`] | TCP segments, put together to the bytes of each direction |
-//! | [`session`] | a connection as MPA frames and FPDUs in the order in which they came |
+//! | [`tcp`] | the bytes of each direction, assembled from TCP segments |
+//! | [`session`] | a connection as MPA frames and FPDUs in the order of their arrival |
 //! | [`text`] | sessions as small text files: [`linux`] has those that the Linux kernel made |
-//! | [`reduce`] | cuts payload out of a session, so that it gets small |
-//! | [`message`] | FPDUs, put together to the messages of RDMAP |
-//! | [`exchange`] | messages, put together to RPC calls and their replies, chunks included |
+//! | [`reduce`] | a session without its payload, to make it small |
+//! | [`message`] | messages of RDMAP, assembled from FPDUs |
+//! | [`exchange`] | RPC calls and their replies, assembled from messages, chunks included |
 //!
-//! *Who owns which memory.* Everything is copied out of its source; nothing here is made to be fast. *What happens on error.* A
-//! file that makes no sense is a [`pcap::PcapError`] or a [`text::TextError`]. Bytes of a peer that make no sense stay
-//! where they are, as [`session::Kind::Rest`], or as a message that has no header.
+//! *Buffers.* All data is copied out of its source; this code is not meant to be fast. *Errors.* A malformed file is a
+//! [`pcap::PcapError`] or a [`text::TextError`]. Malformed bytes of a peer stay in place, as [`session::Kind::Rest`],
+//! or as a message without a header.
 
 pub mod exchange;
 pub mod linux;

@@ -1,7 +1,7 @@
-//! Sessions of Linux 6.1 (NFS client and knfsd over `siw`), reduced.
+//! Reduced sessions of Linux 6.1 (NFS client and knfsd over `siw`).
 //!
-//! They were recorded with tcpdump in a virtual machine of Debian 12 (kernel 6.1.192-2), which mounted its own address over
-//! RDMA, and reduced by `cargo xtask reduce-capture`. Each file says at its top what was run.
+//! They were recorded with tcpdump in a virtual machine of Debian 12 (kernel 6.1.192-2), which mounted its own address
+//! over RDMA. `cargo xtask reduce-capture` reduced them. The top of each file lists the commands of the recording.
 
 use crate::session::Session;
 use crate::text::{TextError, read};
@@ -23,10 +23,10 @@ recordings!(
     "nfs41-meta",
 );
 
-/// The sessions of one recording; none if there is no such recording.
+/// Returns the sessions of one recording; none if there is no such recording.
 ///
 /// # Errors
-/// [`TextError`] if the file makes no sense, which its tests exclude.
+/// [`TextError`] if the file is malformed, which its tests exclude.
 pub fn sessions(name: &str) -> Result<Vec<Session>, TextError> {
     ALL.iter().find(|(known, _)| *known == name).map_or(Ok(Vec::new()), |(_, text)| read(text))
 }

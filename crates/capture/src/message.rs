@@ -1,6 +1,6 @@
-//! FPDUs, put together to what RDMAP did with them.
+//! Operations of RDMAP, assembled from FPDUs.
 //!
-//! Sends are reassembled by their message offsets. A segment that no rule of DDP or RDMAP knows is kept as [`Event::Odd`].
+//! Sends are reassembled by their message offsets. A segment that violates DDP or RDMAP is kept as [`Event::Odd`].
 
 use rpcrdma_iwarp::wire::ddp::{Header, HeaderView, queue};
 use rpcrdma_iwarp::wire::fpdu::FpduView;
@@ -9,42 +9,42 @@ use rpcrdma_iwarp::wire::rdmap::{Opcode, ReadRequest, opcode};
 use crate::session::{Item, Session};
 use crate::tcp::Side;
 
-/// A whole Send of any kind.
+/// A complete Send of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Sender.
+    /// Sender of the message.
     pub from: Side,
-    /// Send, or which of its relatives.
+    /// Send, or one of its variants.
     pub opcode: Opcode,
-    /// The steering tag that it invalidates.
+    /// The steering tag that the message invalidates.
     pub invalidate: Option<u32>,
-    /// What was sent.
+    /// Content of the Send.
     pub bytes: Vec<u8>,
-    /// How much of it, from the front, is what it was on the wire; all of it unless it was reduced.
+    /// Number of bytes, from the front, that are those of the wire; all of them unless the message was reduced.
     pub genuine: usize,
 }
 
 /// A segment of an RDMA Write or a Read Response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Sender.
+    /// Sender of the segment.
     pub from: Side,
     /// Steering tag at the receiver.
     pub stag: u32,
     /// Tagged offset at the receiver.
     pub offset: u64,
-    /// What is placed.
+    /// Payload of the segment.
     pub bytes: Vec<u8>,
-    /// Whether that is what it was on the wire: nothing was cut out.
+    /// Whether the payload is that of the wire: none of it was cut out.
     pub genuine: bool,
-    /// Last segment of its operation.
+    /// This is the last segment of its operation.
     pub last: bool,
 }
 
-/// What one FPDU did.
+/// Effect of one FPDU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The last segment of a Send came.
+    /// The last segment of a Send arrived.
     Message(Message),
     /// A segment of an RDMA Write.
     Write(Placement),
@@ -52,13 +52,13 @@ pub enum Event {
     ReadRequest(Side, ReadRequest),
     /// A segment of a Read Response.
     ReadResponse(Placement),
-    /// A Terminate: what follows its DDP header.
+    /// A Terminate, with the bytes behind its DDP header.
     Terminate(Side, Vec<u8>),
-    /// Something that no rule knows: the ULPDU.
+    /// An unknown segment, with its ULPDU.
     Odd(Side, Vec<u8>),
 }
 
-/// The events of a session, in order.
+/// Returns the events of a session, in order.
 #[must_use]
 pub fn events(session: &Session) -> Vec<Event> {
     let (mut client, mut server) = (None, None);

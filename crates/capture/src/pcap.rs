@@ -1,20 +1,21 @@
 //! Packets of a pcap file (the classic format, either byte order, micro- or nanoseconds) and their TCP segments.
 //!
-//! Link types: Ethernet (with VLAN tags), Linux cooked v1 and v2, raw IP. IPv4 and IPv6. A packet that is no TCP, is a fragment
-//! or is cut off inside its headers is passed over; a file that is no pcap, or ends inside a record, is a [`PcapError`].
+//! Link types: Ethernet (with VLAN tags), Linux cooked v1 and v2, raw IP. IPv4 and IPv6. Packets without TCP,
+//! fragments, and packets that are cut off inside their headers are skipped. A file that is not pcap, or ends inside a
+//! record, is a [`PcapError`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Bytes of the file header.
+/// Length of the file header, in bytes.
 const FILE_HEADER: usize = 24;
-/// Bytes in front of each packet.
+/// Length of the header of each packet, in bytes.
 const RECORD_HEADER: usize = 16;
 
 const MAGIC_MICROSECONDS: u32 = 0xA1B2_C3D4;
 const MAGIC_NANOSECONDS: u32 = 0xA1B2_3C4D;
 
 const LINK_ETHERNET: u32 = 1;
-/// What `tcpdump` calls "raw IP"; 12 is its older number on Linux.
+/// Link type that `tcpdump` calls "raw IP"; 12 is its older number on Linux.
 const LINK_RAW: [u32; 2] = [101, 12];
 const LINK_COOKED: u32 = 113;
 const LINK_COOKED_2: u32 = 276;
@@ -24,14 +25,14 @@ const ETHERTYPE_IPV6: u16 = 0x86DD;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const PROTOCOL_TCP: u8 = 6;
 
-/// Why a file cannot be read.
+/// Reason why a file cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PcapError {
-    /// Neither byte order gives a magic number of pcap.
+    /// The file has no magic number of pcap in either byte order.
     #[error("no pcap file: it begins with {0:#010x} (pcapng is not read; `tcpdump -w` writes pcap)")]
     Magic(u32),
-    /// A link type that is not known.
+    /// The link type is unknown.
     #[error("link type {0}; Ethernet, Linux cooked and raw IP are known")]
     LinkType(u32),
     /// The file ends inside a header or a packet.
@@ -39,30 +40,30 @@ pub enum PcapError {
     Truncated(usize),
 }
 
-/// One TCP segment.
+/// A TCP segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpSegment {
-    /// Number of its packet in the file, from 1.
+    /// Number of the segment's packet in the file, from 1.
     pub packet: usize,
     /// Sender.
     pub source: SocketAddr,
     /// Receiver.
     pub destination: SocketAddr,
-    /// Sequence number of its first byte, or of its SYN.
+    /// Sequence number of the first byte, or of the SYN.
     pub sequence: u32,
-    /// SYN.
+    /// SYN flag.
     pub syn: bool,
-    /// ACK.
+    /// ACK flag.
     pub ack: bool,
-    /// FIN.
+    /// FIN flag.
     pub fin: bool,
-    /// RST.
+    /// RST flag.
     pub rst: bool,
-    /// What it carries.
+    /// Payload of the segment.
     pub payload: Vec<u8>,
 }
 
-/// Reads numbers of one byte order.
+/// Reads numbers in one byte order.
 #[derive(Clone, Copy)]
 struct Order {
     little: bool,
@@ -83,7 +84,7 @@ fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
 }
 
-/// All TCP segments of a file, in order.
+/// Returns all TCP segments of a file, in order.
 ///
 /// # Errors
 /// See [`PcapError`].
@@ -116,7 +117,7 @@ pub fn tcp_segments(file: &[u8]) -> Result<Vec<TcpSegment>, PcapError> {
     Ok(segments)
 }
 
-/// What follows the link header, if it is IP.
+/// Returns the bytes behind the link header, if they are IP.
 fn ip_packet(bytes: &[u8], link: u32) -> Option<&[u8]> {
     let (mut ethertype, mut header) = match link {
         LINK_ETHERNET => (be16(bytes, 12)?, 14),
@@ -141,7 +142,7 @@ fn tcp_segment(ip: &[u8], packet: usize) -> Option<TcpSegment> {
                 return None;
             }
             let address = |at: usize| be32(ip, at).map(Ipv4Addr::from);
-            // A length of 0 is that of segmentation offload: all that was captured.
+            // Segmentation offload sets a length of 0: then the packet has all captured bytes.
             let end = if total == 0 { ip.len() } else { total.min(ip.len()) };
             (address(12)?.into(), address(16)?.into(), ip.get(header..end)?)
         }
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(tcp_segments(&file), Err(PcapError::Truncated(1)));
     }
 
-    /// The same segment under each link header, in IPv4 and IPv6.
+    /// Reads a segment under each link header, in IPv4 and IPv6.
     #[test]
     fn link_types_and_address_families() {
         let tcp = |payload: &[u8]| {
@@ -201,7 +202,7 @@ mod tests {
         };
         let mut v4 = vec![0x45, 0, 0, 43, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 2, 15, 10, 0, 2, 2];
         v4.extend(tcp(b"abc"));
-        // What Ethernet pads to 60 bytes is no payload.
+        // The padding of Ethernet to 60 bytes is not payload.
         v4.extend([0; 3]);
         let mut v6 = vec![0x60, 0, 0, 0, 0, 23, 6, 64];
         v6.extend(Ipv6Addr::LOCALHOST.octets());

@@ -1,8 +1,8 @@
-//! Makes recorded sessions small: cuts out payload, and nothing else.
+//! Makes recorded sessions small by cutting out payload.
 //!
-//! MPA frames, DDP headers, Read Requests, Terminates and everything up to [`Keep::message`] bytes of a Send stay: that is the
-//! RPC-over-RDMA header with its chunk lists, the RPC header and, but for bulk data, the arguments or results. Of tagged
-//! segments (RDMA Write, Read Response) beyond [`Keep::tagged`] bytes only the front stays.
+//! MPA frames, DDP headers, Read Requests, Terminates and up to [`Keep::message`] bytes of a Send stay. These bytes
+//! include the RPC-over-RDMA header with its chunk lists, the RPC header and, except for bulk data, the arguments or
+//! results. Of tagged segments (RDMA Write, Read Response) beyond [`Keep::tagged`] bytes only the front stays.
 
 use rpcrdma_iwarp::wire::ddp::{Header, HeaderView, queue};
 use rpcrdma_iwarp::wire::fpdu::{CRC_LEN, Crc, FpduView, LENGTH_LEN};
@@ -11,14 +11,14 @@ use rpcrdma_iwarp::wire::mpa::FrameView;
 use crate::pcap::PcapError;
 use crate::session::{Item, Kind, Session, from_pcap};
 
-/// How much payload stays, in bytes.
+/// Amounts of payload that stay, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Of a Send. Longer ones are cut behind this.
+    /// Maximum length of a Send. Longer ones are cut behind it.
     pub message: usize,
-    /// A tagged segment up to this stays whole.
+    /// Maximum length of a tagged segment that stays complete.
     pub tagged: usize,
-    /// What stays of a longer one.
+    /// Length of the front that stays of a longer segment.
     pub front: usize,
 }
 
@@ -28,7 +28,7 @@ impl Default for Keep {
     }
 }
 
-/// Every item of a session, cut.
+/// Returns a session with every item reduced.
 #[must_use]
 pub fn reduce(session: &Session, keep: &Keep) -> Session {
     Session { items: session.items.iter().map(|item| reduce_item(item, keep)).collect() }
@@ -50,7 +50,7 @@ fn reduce_item(item: &Item, keep: &Keep) -> Item {
             // Counted from the beginning of the message, not of the segment.
             keep.message.saturating_sub(usize::try_from(header.offset).unwrap_or(usize::MAX))
         }
-        // What is no message of ours is there because it is wrong: it stays.
+        // An invalid message is in the recording because of its fault, so it stays complete.
         Ok(Header::Untagged(_)) | Err(_) => return whole,
     };
     let cut = payload.start.saturating_add(keep_bytes)..payload.end;
@@ -66,7 +66,7 @@ fn reduce_item(item: &Item, keep: &Keep) -> Item {
     Item { bytes, cut, ..whole }
 }
 
-/// The reduced text of a pcap file; `about` says where it comes from.
+/// Returns the reduced text of a pcap file; `about` describes its origin.
 ///
 /// # Errors
 /// Those of [`from_pcap`].
@@ -76,7 +76,7 @@ pub fn pcap_to_text(file: &[u8], about: &str, keep: &Keep) -> Result<String, Pca
     Ok(crate::text::write(&about, &sessions))
 }
 
-/// What the sessions of a file are, for its comment: one line for the MPA frames of each.
+/// Describes the sessions of a file for its comment, with one line for the MPA frames of each.
 fn describe(sessions: &[Session]) -> String {
     use std::fmt::Write as _;
     let mut out = String::new();

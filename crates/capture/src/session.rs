@@ -1,8 +1,8 @@
-//! A connection as its MPA frames and FPDUs, both directions in the order in which they were complete.
+//! A connection as its MPA frames and FPDUs, both directions in the order of their completion.
 //!
-//! A [`Splitter`] takes the bytes of one direction; [`Session::of`] takes a whole [`Connection`]. Bytes that are no MPA frame
-//! where one is due, and what is left at the end, are kept as [`Kind::Rest`]. FPDUs are cut by their length fields only: what
-//! is in them may break every rule. Markers are not taken out.
+//! A [`Splitter`] processes the bytes of one direction, [`Session::of`] a complete [`Connection`]. Bytes other than an
+//! MPA frame where one is due, and the rest at the end, are kept as [`Kind::Rest`]. FPDUs are cut only by their length
+//! fields: their content may break every rule. Markers are not removed.
 
 use std::ops::Range;
 
@@ -11,49 +11,49 @@ use rpcrdma_iwarp::wire::mpa::{FrameKind, FrameView};
 
 use crate::tcp::{Connection, End, Side};
 
-/// What an [`Item`] is.
+/// The kind of an [`Item`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The MPA Request or Reply.
     Frame,
     /// An FPDU.
     Fpdu,
-    /// Bytes that are neither: no MPA, or an FPDU whose end never came.
+    /// Other bytes: not MPA, or an FPDU whose end never came.
     Rest,
     /// The direction ended.
     End(End),
 }
 
-/// One thing that one side sent.
+/// An item that one side sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Sender.
+    /// Sender of the item.
     pub from: Side,
-    /// What it is.
+    /// Kind of the item.
     pub kind: Kind,
-    /// Its bytes; none for an end.
+    /// Content of the item; empty for an end.
     pub bytes: Vec<u8>,
-    /// Which of them are payload that was cut out ([`reduce`](crate::reduce)), and zeros now.
+    /// Range of the payload that was cut out ([`reduce`](crate::reduce)), and is zero now.
     pub cut: Range<usize>,
 }
 
 impl Item {
-    /// One of which nothing was cut.
+    /// Returns an item of which no byte was cut.
     #[must_use]
     pub const fn new(from: Side, kind: Kind, bytes: Vec<u8>) -> Self {
         Self { from, kind, bytes, cut: 0..0 }
     }
 }
 
-/// One connection.
+/// A recorded connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session {
-    /// What came, in order.
+    /// Items in the order of the recording.
     pub items: Vec<Item>,
 }
 
 impl Session {
-    /// Takes a connection apart.
+    /// Splits a connection into its items.
     #[must_use]
     pub fn of(connection: &Connection) -> Self {
         let mut items = Vec::new();
@@ -74,19 +74,19 @@ impl Session {
         Self { items }
     }
 
-    /// The MPA frame of one side, if it sent any.
+    /// Returns the MPA frame of one side, if it sent any.
     #[must_use]
     pub fn frame(&self, from: Side) -> Option<&[u8]> {
         let item = self.items.iter().find(|item| item.from == from && item.kind == Kind::Frame)?;
         Some(&item.bytes)
     }
 
-    /// The FPDUs of both sides, in order.
+    /// Returns the FPDUs of both sides, in order.
     pub fn fpdus(&self) -> impl Iterator<Item = &Item> {
         self.items.iter().filter(|item| item.kind == Kind::Fpdu)
     }
 
-    /// How one side's direction ended, if it did.
+    /// Returns the end of one side's direction, if there was one.
     #[must_use]
     pub fn end(&self, from: Side) -> Option<End> {
         self.items.iter().find_map(|item| match item.kind {
@@ -96,7 +96,7 @@ impl Session {
     }
 }
 
-/// The connections of a pcap file that speak MPA.
+/// Returns the connections of a pcap file that speak MPA.
 ///
 /// # Errors
 /// Those of [`tcp_segments`](crate::pcap::tcp_segments).
@@ -110,12 +110,12 @@ pub fn from_pcap(file: &[u8]) -> Result<Vec<Session>, crate::pcap::PcapError> {
 #[derive(Debug, Default)]
 pub struct Splitter {
     bytes: Vec<u8>,
-    /// The MPA frame went by.
+    /// The MPA frame has passed.
     operating: bool,
 }
 
 impl Splitter {
-    /// Takes bytes in; `out` gets what is complete.
+    /// Processes bytes; `out` gets complete items.
     pub fn feed(&mut self, bytes: &[u8], out: &mut impl FnMut(Kind, Vec<u8>)) {
         self.bytes.extend_from_slice(bytes);
         let mut used = 0;
@@ -130,7 +130,7 @@ impl Splitter {
         self.bytes.drain(..used);
     }
 
-    /// The direction ended: `out` gets what is left.
+    /// Ends the direction: `out` gets the remaining bytes.
     pub fn finish(&mut self, out: &mut impl FnMut(Kind, Vec<u8>)) {
         let rest = std::mem::take(&mut self.bytes);
         if !rest.is_empty() {
@@ -139,7 +139,7 @@ impl Splitter {
     }
 }
 
-/// What begins here, and its length by its own account.
+/// Returns the kind of the next item, and its length by its own fields.
 fn next(bytes: &[u8], operating: bool) -> Option<(Kind, usize)> {
     if operating {
         return Some((Kind::Fpdu, FpduView::new(bytes).fpdu_len()?));

@@ -1,23 +1,24 @@
-//! TCP segments, put together to connections.
+//! Connections, assembled from TCP segments.
 //!
-//! A connection begins with its SYN; one whose beginning is not in the file is left out, since nothing on iWARP can be told
-//! without the MPA frames. What was sent twice counts once. After a hole (lost by the recorder) the direction ends.
+//! A connection begins with its SYN. If the file does not have its beginning, the connection is left out, since iWARP
+//! cannot be decoded without the MPA frames. Retransmitted bytes count once. After a hole (lost by the recorder) the
+//! direction ends.
 
 use std::net::SocketAddr;
 
 use crate::pcap::TcpSegment;
 
-/// Which end of a connection.
+/// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Opened it.
+    /// The side that opened the connection.
     Client,
-    /// Accepted it.
+    /// The side that accepted the connection.
     Server,
 }
 
 impl Side {
-    /// The other one.
+    /// Returns the other side.
     #[must_use]
     pub const fn peer(self) -> Self {
         match self {
@@ -27,7 +28,7 @@ impl Side {
     }
 }
 
-/// How a direction ended.
+/// The kind of end of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// FIN.
@@ -36,40 +37,40 @@ pub enum End {
     Reset,
 }
 
-/// Bytes of one direction that came in a row, or its end.
+/// Consecutive bytes of one direction, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Sender.
+    /// Sender of the bytes.
     pub from: Side,
-    /// What came; empty if this is the end only.
+    /// Content; empty for an end alone.
     pub bytes: Vec<u8>,
-    /// Set with the last one.
+    /// Set with the last chunk of a direction.
     pub end: Option<End>,
 }
 
-/// One connection: what came, in the order of the recording.
+/// A connection, in the order of the recording.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// Who opened it.
+    /// Address of the side that opened the connection.
     pub client: SocketAddr,
-    /// Who accepted it.
+    /// Address of the side that accepted the connection.
     pub server: SocketAddr,
-    /// Bytes and ends, of both directions.
+    /// Bytes and ends of both directions.
     pub chunks: Vec<Chunk>,
 }
 
-/// One direction while it is put together.
+/// A direction during its assembly.
 #[derive(Debug, Default)]
 struct Direction {
-    /// Sequence number that is due; `None` before the SYN.
+    /// Next expected sequence number; `None` before the SYN.
     due: Option<u32>,
-    /// What came too early.
+    /// Segments that came too early.
     early: Vec<TcpSegment>,
     ended: bool,
 }
 
 impl Direction {
-    /// Takes a segment in; `out` gets what is in order now.
+    /// Processes a segment; `out` gets the bytes that are in order now.
     fn take(&mut self, segment: TcpSegment, out: &mut impl FnMut(Vec<u8>, Option<End>)) {
         if self.ended {
             return;
@@ -103,12 +104,12 @@ impl Direction {
     }
 }
 
-/// Whether a segment begins at `due` or before it: there is no hole in front of it.
+/// Returns whether a segment begins at `due` or before it: there is no hole in front of it.
 fn is_due(segment: &TcpSegment, due: u32) -> bool {
     due.wrapping_sub(segment.sequence) < 1 << 31
 }
 
-/// The connections of a recording, by their SYNs.
+/// Returns the connections of a recording, by their SYNs.
 #[must_use]
 pub fn connections(segments: Vec<TcpSegment>) -> Vec<Connection> {
     let mut all: Vec<(Connection, Direction, Direction)> = Vec::new();
@@ -125,7 +126,7 @@ pub fn connections(segments: Vec<TcpSegment>) -> Vec<Connection> {
                 all.push((connection, Direction::default(), Direction::default()));
             }
         }
-        // The newest between these ends: ports are used again.
+        // The newest connection between these ends, since ports are reused.
         let Some((connection, from, direction)) =
             all.iter_mut().rev().find_map(|(connection, client, server)| {
                 if connection.client == source && connection.server == destination {

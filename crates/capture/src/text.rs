@@ -1,7 +1,7 @@
 //! Sessions as text.
 //!
 //! ```text
-//! # Where it comes from, in as many lines as it takes.
+//! # Origin of the recording, in any number of lines.
 //! session
 //! > frame 4d504120... 1002000c 00800000f6ab0e1801010303
 //! < frame ...
@@ -11,10 +11,11 @@
 //! < rst
 //! ```
 //!
-//! `>` is sent by the side that opened the connection, `<` by the other one. Bytes are hexadecimal; spaces between them mean
-//! nothing. `~N` stands for N bytes of payload that were cut out; they are read as zeros, so that every length and offset stays
-//! what it was. Everything else is exactly as it was on the wire, with one exception: the CRC field of an FPDU from which
-//! something was cut is computed anew, if it matched before. Empty lines and lines that begin with `#` are comments.
+//! `>` is sent by the side that opened the connection, `<` by the other side. Bytes are hexadecimal, and spaces between
+//! them have no meaning. `~N` stands for N bytes of payload that were cut out; they are read as zeros, so that every
+//! length and offset stays unchanged. All other bytes are those of the wire, with one exception. The CRC field of an
+//! FPDU with cut payload is computed again, if it matched before. Empty lines and lines that begin with `#` are
+//! comments.
 
 use std::fmt::Write as _;
 
@@ -25,16 +26,16 @@ use rpcrdma_iwarp::wire::mpa::{ENHANCED_LEN, HEADER_LEN};
 use crate::session::{Item, Kind, Session};
 use crate::tcp::{End, Side};
 
-/// Most bytes that one `~N` may stand for: no FPDU is longer.
+/// Maximum number of bytes of one `~N`: no FPDU is longer.
 const MAX_CUT: usize = 1 << 16;
 
-/// Why a file cannot be read.
+/// Reason why a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct TextError {
-    /// The line, from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Fault of the line.
     pub reason: String,
 }
 
@@ -66,7 +67,7 @@ pub fn write(about: &str, sessions: &[Session]) -> String {
     out
 }
 
-/// Bytes in groups where their parts begin, so that eyes find them.
+/// Writes bytes in groups that begin with their parts, for readability.
 fn write_bytes(item: &Item, out: &mut String) {
     let bytes = &item.bytes;
     let mut starts = match item.kind {
@@ -104,7 +105,7 @@ fn write_bytes(item: &Item, out: &mut String) {
 /// Reads a file.
 ///
 /// # Errors
-/// [`TextError`] with the first line that makes no sense.
+/// [`TextError`] with the first malformed line.
 pub fn read(text: &str) -> Result<Vec<Session>, TextError> {
     let mut sessions: Vec<Session> = Vec::new();
     for (number, line) in text.lines().enumerate() {

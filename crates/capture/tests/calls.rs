@@ -1,4 +1,4 @@
-//! RPC and NFS version 3 of Linux: every call and reply that is whole is decoded to its end, and encodes to the same bytes.
+//! RPC and NFS version 3 of Linux: every complete call and reply is decoded to its end, and encodes to the same bytes.
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -30,7 +30,7 @@ fn reply_decoder(call: &Part, reply: &Part) -> Decoder {
     Decoder::with_write_chunks(reply.message.clone(), chunks.collect())
 }
 
-/// Decodes to the end. What has no chunks encodes to the bytes that it came from.
+/// Decodes to the end. A message without chunks encodes to its original bytes.
 fn check<T: Encode + Decode>(decoder: Decoder, part: &Part) {
     let at = decoder.position();
     let value: T = decoder.decode_all().unwrap();
@@ -97,12 +97,12 @@ fn check_results(procedure: NfsProcedure, d: Decoder, part: &Part) {
     }
 }
 
-/// Calls and replies of one recording that were decoded.
+/// Decoded calls and replies of one recording.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Decoded {
     /// Calls of NFS version 3.
     calls: usize,
-    /// Replies to them whose structure is whole: payload that was cut counts, a long reply that was cut does not.
+    /// Replies to them with a complete structure: replies with cut payload count, long replies that were cut do not.
     replies: usize,
     /// Long replies that were cut.
     cut: usize,

@@ -1,4 +1,4 @@
-//! How Linux uses chunks: what the rules of our requester and responder take for granted.
+//! The use of chunks by Linux: assumptions of our requester and responder.
 
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -11,18 +11,18 @@ use rpcrdma_proto::reassembly::Layout;
 use rpcrdma_proto::wire::{Body, Segment, WriteChunk};
 use rpcrdma_proto::{Config, Limits};
 
-/// The inline threshold of Linux, both ways.
+/// The inline threshold of Linux in both directions, in bytes.
 const INLINE: usize = 4096;
 
-/// Calls and replies of all recordings in which both sides are Linux.
+/// Returns calls and replies of all recordings in which both sides are Linux.
 fn exchanges() -> Vec<Exchange> {
     let names = ["nfs3-acl", "nfs3-io", "nfs3-io-mtu1500", "nfs3-meta", "nfs41-meta"];
     let sessions = names.iter().flat_map(|name| linux::sessions(name).unwrap());
     sessions.flat_map(|session| Exchanges::of(&session).all).collect()
 }
 
-/// Chunks come back with their handles, offsets and number of segments, filled from the front; segments that nothing was
-/// written to (the pad of an unaligned direct READ) have length 0.
+/// Chunks come back with their handles, offsets and number of segments, filled from the front. Segments without written
+/// bytes (the pad of an unaligned direct READ) have length 0.
 #[test]
 fn returned_chunks_are_those_that_were_offered() {
     let (mut chunks, mut longer, mut unused) = (0, 0, 0);
@@ -43,7 +43,7 @@ fn returned_chunks_are_those_that_were_offered() {
     assert_eq!((chunks, longer, unused), (59, 55, 48));
 }
 
-/// A chunk has the bytes of its item and no pad: neither the client's Read chunks nor what the server writes.
+/// A chunk has the bytes of its item and no pad, both in the client's Read chunks and in the server's Writes.
 #[test]
 fn chunks_have_no_pad() {
     let unaligned = |length: u64| !length.is_multiple_of(4);
@@ -58,7 +58,7 @@ fn chunks_have_no_pad() {
     assert_eq!((read, written), (9, 16));
 }
 
-/// A Call that offers a Reply chunk gets its reply there, however short; our requester must not expect it inline.
+/// A Call that offers a Reply chunk gets its reply there, even a short one; our requester must not expect it inline.
 #[test]
 fn knfsd_always_uses_the_reply_chunk() {
     let mut shortest = u64::MAX;
@@ -75,7 +75,7 @@ fn knfsd_always_uses_the_reply_chunk() {
     assert_eq!((used, shortest), (35, 24));
 }
 
-/// Read lists are laid out by our rules: a long Call has two segments at position zero, a reduced one a chunk behind the
+/// Read lists follow our rules. A long Call has two segments at Position zero, a reduced Call has a chunk behind the
 /// fixed part of its arguments.
 #[test]
 fn read_lists_are_accepted() {
@@ -94,7 +94,7 @@ fn read_lists_are_accepted() {
     assert_eq!((zero, other), (3, 17));
 }
 
-/// knfsd invalidates remotely if and only if the Call registered one steering tag; the client announced that it takes it.
+/// knfsd invalidates remotely if and only if the Call registered one steering tag; the client announced support.
 #[test]
 fn send_with_invalidate_names_the_only_handle() {
     let mut seen = 0;
@@ -115,7 +115,7 @@ fn send_with_invalidate_names_the_only_handle() {
     assert_eq!(seen, 41);
 }
 
-/// Steering tags change their key from use to use, and offsets use all of their 64 bits.
+/// Steering tags change their key with each use, and offsets use all of their 64 bits.
 #[test]
 fn names_of_memory() {
     let segments: Vec<Segment> = exchanges()
@@ -134,7 +134,7 @@ fn names_of_memory() {
     assert!(segments.iter().any(again));
 }
 
-/// Linux asks for 128 credits and grants 64; in the reverse direction it asks for 2 and is granted 16.
+/// Linux asks for 128 credits and grants 64; in the reverse direction it asks for 2 and gets a grant of 16.
 #[test]
 fn credits_and_the_backchannel() {
     let mut backchannel = 0;
@@ -150,11 +150,12 @@ fn credits_and_the_backchannel() {
         }
     }
     assert!(backchannel > 0, "{backchannel}");
-    // Ours is the grant of knfsd: a client of Linux finds what it is used to.
+    // Our grant is that of knfsd, as a client of Linux expects.
     assert_eq!((Config::default().calls, Config::default().grant), (128, 64));
 }
 
-/// The threshold that both sides announce bounds the whole Send, header included; one byte more is answered by a Terminate.
+/// The threshold that both sides announce bounds the complete Send, header included; a byte more is answered by a
+/// Terminate.
 #[test]
 fn sends_keep_within_the_inline_threshold() {
     let sent = exchanges()

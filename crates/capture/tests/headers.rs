@@ -1,6 +1,6 @@
-//! Every RPC-over-RDMA header of the recordings is read, and encodes to the same bytes.
+//! Every RPC-over-RDMA header of the recordings is decoded, and encodes to the same bytes.
 //!
-//! The counts were taken from the recordings by another program: a decoder that skips what it does not know fails here.
+//! Another program took the counts from the recordings, so a decoder that skips unknown messages fails here.
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -13,7 +13,7 @@ use rpcrdma_proto::wire::v1::V1;
 use rpcrdma_proto::wire::{Body, Codec, ErrorBody, Header};
 use rpcrdma_proto::{Limits, ProtocolError};
 
-/// What one recording has.
+/// Counts of one recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Count {
     plain: usize,
@@ -27,9 +27,9 @@ struct Count {
     errors: usize,
     /// Values of the credit field.
     credits: Vec<u32>,
-    /// Of a version that is not spoken, sent to provoke ERR_VERS.
+    /// Messages of an unsupported version, sent to provoke ERR_VERS.
     other_version: usize,
-    /// In segments that break a rule of DDP or RDMAP, sent to provoke a Terminate.
+    /// Messages in segments that break a rule of DDP or RDMAP, sent to provoke a Terminate.
     in_odd_segments: usize,
 }
 
@@ -66,7 +66,7 @@ impl Count {
     }
 }
 
-/// Reads the header of a message, unless its version is 2, and has it encoded again.
+/// Decodes the header of a message, unless its version is 2, and encodes it again.
 fn round_trip(bytes: &[u8], genuine: usize) -> Option<(Header, usize)> {
     let (header, len) = match V1.decode(bytes, &Limits::default()) {
         Err(ProtocolError::UnsupportedVersion { version: 2 }) => return None,

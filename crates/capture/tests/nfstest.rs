@@ -1,6 +1,6 @@
-//! What `nfstest_rdma` (nfstest 3.2) asserts of a capture, of our NFS client and server on the wire: READDIR, READLINK, READ
-//! and WRITE of the sizes that it uses, over software iWARP, passed on by a proxy that keeps every byte. The assertions
-//! have the numbers N1 to N20 of the table in `docs/hostile.md`.
+//! Assertions of `nfstest_rdma` (nfstest 3.2) about a capture, checked on our NFS client and server. READDIR, READLINK,
+//! READ and WRITE of the sizes that nfstest uses run over software iWARP, through a proxy that keeps every byte. The
+//! assertions have the numbers N1 to N20 of the table in `docs/hostile.md`.
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -36,7 +36,7 @@ const READLINK: u32 = 5;
 const READ: u32 = 6;
 const WRITE: u32 = 7;
 
-/// What was seen of one session.
+/// Recorded data of one session.
 struct Seen {
     session: Session,
     events: Vec<Event>,
@@ -55,7 +55,7 @@ async fn copy(from: Side, mut reader: OwnedReadHalf, mut writer: OwnedWriteHalf,
     let _ = writer.shutdown().await;
 }
 
-/// Passes one connection on, and keeps what passes.
+/// Forwards one connection, and keeps all bytes.
 async fn proxy(server: SocketAddr) -> (SocketAddr, Tape) {
     let listener = TcpListener::bind(ANY).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -84,7 +84,7 @@ async fn read_all(client: &Client, path: &str) -> Bytes {
     read.freeze()
 }
 
-/// The session: N20 is checked as it goes.
+/// Runs the session, and checks N20 meanwhile.
 async fn seen(protocol: rpcrdma::Config) -> Seen {
     let mut export = Export::new("/", Arc::new(MemoryFs::new(MemoryOptions::default())));
     export.squash = Squash::Nobody;
@@ -150,13 +150,13 @@ fn segments(exchange: &Exchange) -> Vec<Segment> {
     reads.chain(lists.write.iter().chain(&lists.reply).flat_map(|chunk| chunk.segments.clone())).collect()
 }
 
-/// Program and procedure of a call.
+/// Returns program and procedure of a call.
 fn procedure(exchange: &Exchange) -> (u32, u32) {
     let word = |at: usize| u32::from_be_bytes(*exchange.call.message[at..].first_chunk().unwrap());
     (word(12), word(20))
 }
 
-/// N2 to N13, of each call and its reply.
+/// Checks N2 to N13 for each call and its reply.
 fn check_headers(seen: &Seen) {
     let mut chunks = BTreeMap::new();
     for exchange in &seen.exchanges {
@@ -217,11 +217,11 @@ fn check_headers(seen: &Seen) {
     assert!(chunks[&(NFS_PROGRAM, READ)] > 0 && chunks[&(NFS_PROGRAM, WRITE)] > 0, "N5: {chunks:?}");
 }
 
-/// N4 and N14 to N16: RDMA Reads and Writes against the segments of the calls.
+/// Checks N4 and N14 to N16: RDMA Reads and Writes against the segments of the calls.
 fn check_transfers(seen: &Seen) {
     let offered: BTreeMap<u32, Segment> =
         seen.exchanges.iter().flat_map(segments).map(|segment| (segment.handle, segment)).collect();
-    // How far each segment was read or written.
+    // Position up to which each segment was read or written.
     let mut reached: BTreeMap<u32, u64> = BTreeMap::new();
     let (mut requests, mut responses) = (0, 0);
     let mut moved = |stag: u32, offset: u64, length: u64| {
@@ -256,7 +256,7 @@ fn check_transfers(seen: &Seen) {
             assert_eq!(done, u64::from(segment.length), "N14: moved as stated, and nothing for nothing");
         }
     }
-    // N4: what a reduced WRITE brought is the file.
+    // N4: the data of a reduced WRITE is that of the file.
     let written = seen.exchanges.iter().filter(|exchange| procedure(exchange) == (NFS_PROGRAM, WRITE));
     let reduced = written.flat_map(|exchange| &exchange.call.moved).filter(|chunk| !chunk.data.is_empty());
     assert!(reduced.clone().count() > 0);
@@ -265,7 +265,7 @@ fn check_transfers(seen: &Seen) {
     }
 }
 
-/// N16, N18, N19: the segments of each message on the wire.
+/// Checks N16, N18 and N19: the segments of each message on the wire.
 fn check_segments(seen: &Seen) {
     #[derive(Default)]
     struct Message {
@@ -331,7 +331,7 @@ async fn n1_to_n20_hold_for_our_client_and_server() {
     check(rpcrdma::Config::default()).await;
 }
 
-/// As Linux lays its chunks out: many segments, each with a name and an offset of its own (N6, N7).
+/// Chunks in the layout of Linux: many segments, each with its own name and offset (N6, N7).
 #[tokio::test]
 async fn n1_to_n20_hold_for_chunks_of_many_segments() {
     check(rpcrdma::Config { max_segment_len: 70_000, ..rpcrdma::Config::default() }).await;

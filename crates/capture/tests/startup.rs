@@ -1,4 +1,4 @@
-//! MPA start-up with Linux (`siw`): its frames are read, and ours have what it insists on.
+//! MPA start-up with Linux (`siw`): its frames decode, and ours meet its requirements.
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -14,7 +14,7 @@ use rpcrdma_iwarp::wire::mpa::{Enhanced, FrameView, Revision};
 use rpcrdma_proto::{Config, PrivateData};
 use rpcrdma_verbs::ProtectionDomain;
 
-/// What Linux takes at most, as IRD and as ORD.
+/// Maximum IRD and ORD that Linux accepts.
 const LINUX_DEPTH: u16 = 128;
 
 fn all_sessions() -> Vec<(&'static str, Session)> {
@@ -24,12 +24,12 @@ fn all_sessions() -> Vec<(&'static str, Session)> {
     sessions.collect()
 }
 
-/// Ours, with the defaults of the stack above.
+/// Returns our settings, with the defaults of the stack above.
 fn settings() -> Settings {
     Settings { private_data: Config::default().private_data().encode(), ..Settings::default() }
 }
 
-/// Whether the kernel is the side that opened the connection.
+/// Returns whether the kernel is the side that opened the connection.
 fn kernel_opens(name: &str) -> bool {
     name != "knfsd-probe"
 }
@@ -51,16 +51,17 @@ fn requests_of_linux_are_answered_as_it_demands() {
         {
             let (reply, negotiated) = request.accept(&settings).unwrap();
             let view = FrameView::new(&reply);
-            // Linux refuses a Reply of revision 1, or one without S; without the four bytes it would read beyond it.
+            // Linux refuses a Reply of revision 1, or one without S; without the four bytes it would read beyond the
+            // Reply.
             assert_eq!(view.revision(), Some(2));
             assert_eq!(view.flags().unwrap() & !0x40, 0x10);
             let stated = view.enhanced().unwrap();
             assert!(view.private_data_len().unwrap() >= 4);
-            // It has ORD 0: IRD 0 says so. An ORD beyond its IRD would be answered "insufficient IRD".
+            // Linux has ORD 0, so IRD is 0. An ORD beyond its IRD would be answered "insufficient IRD".
             assert_eq!(stated.ird, 0);
             assert!(stated.ord <= LINUX_DEPTH && stated.ord == settings.ord.min(LINUX_DEPTH));
             assert_eq!(negotiated.ord, stated.ord);
-            // C in the Reply switches CRCs on, whatever the Request said.
+            // C in the Reply switches CRCs on, with any Request.
             assert_eq!(view.flags().unwrap() & 0x40 != 0, settings.crc);
             assert_eq!(negotiated.crc, settings.crc);
             assert!(!negotiated.markers && !negotiated.large_fpdu);
@@ -75,7 +76,7 @@ fn replies_of_linux_are_understood() {
     let (mut accepted, mut rejected) = (0, 0);
     for (name, session) in all_sessions() {
         let Some(reply) = session.frame(Side::Server).filter(|_| name != "kclient-probe") else { continue };
-        // As the side that opened the connection would have asked.
+        // The Request that the opening side would have sent.
         let request = FrameView::new(session.frame(Side::Client).unwrap());
         let enhanced = request.enhanced();
         let asked = Settings {
@@ -94,14 +95,14 @@ fn replies_of_linux_are_understood() {
                 assert_eq!((stated.ird, stated.ord), (asked.ord, asked.ird.min(LINUX_DEPTH)), "{name}");
                 assert_eq!((negotiated.ord, negotiated.ird), (asked.ord, asked.ird.max(1)), "{name}");
                 assert_eq!(negotiated.crc, asked.crc);
-                // knfsd says nothing of remote invalidation for itself, and yet uses it for those who said so.
+                // knfsd does not announce remote invalidation for itself, but uses it for clients that announce it.
                 let announced = PrivateData::find(&negotiated.private_data).unwrap();
                 let kernel = PrivateData { remote_invalidation: false, send_size: 4096, receive_size: 4096 };
                 assert_eq!(announced, kernel, "{name}");
             }
             Err(StartupError::Rejected { private_data, .. }) => {
                 rejected += 1;
-                // Revision 1, IRD 0 or markers: what our Requests never have.
+                // Revision 1, IRD 0 and markers never occur in our Requests.
                 let markers = request.flags().unwrap() & 0x80 != 0;
                 assert!(asked.revision == Revision::One || asked.ird == 0 || markers, "{name}");
                 assert_eq!(private_data, Bytes::new());
@@ -123,7 +124,7 @@ fn our_requests_have_what_linux_insists_on() {
     }
 }
 
-/// An FPDU that follows the Request at once makes Linux close without a Reply.
+/// An FPDU directly behind the Request makes Linux close without a Reply.
 #[test]
 fn nothing_leaves_between_the_request_and_the_reply() {
     let early = |session: &Session| {
@@ -135,11 +136,11 @@ fn nothing_leaves_between_the_request_and_the_reply() {
     let punished: Vec<_> = sessions.iter().filter(|session| early(session)).collect();
     assert!(!punished.is_empty());
     assert!(punished.iter().all(|session| session.frame(Side::Server).is_none()));
-    // Ours has nothing to send but the Request until it was fed the Reply: the state machine has no other output.
+    // Our side has no output but the Request until it receives the Reply: the state machine has no other output.
 }
 
-/// `siw` with its parameter `peer_to_peer`: it asks for the model with an RDMA Write as Ready-To-Receive message, sends that
-/// first, and only then what it wants.
+/// `siw` with its parameter `peer_to_peer` asks for the model with an RDMA Write as Ready-To-Receive message. It sends
+/// this Write first, and then its other messages.
 #[test]
 fn the_peer_to_peer_model_of_siw() {
     let mut request = b"MPA ID Req Frame".to_vec();
@@ -164,7 +165,7 @@ fn the_peer_to_peer_model_of_siw() {
     };
     let now = Instant::now();
     let mut engine = Engine::new(parameters, &[], now);
-    // A zero-length RDMA Write to STag 1, which is nobody's.
+    // A zero-length RDMA Write to STag 1, which names no window.
     let ready = [0, 14, 0xC1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     engine.with_receive_slices(|slices| slices[0][..ready.len()].copy_from_slice(&ready));
     engine.received(ready.len(), now);

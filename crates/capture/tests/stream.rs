@@ -1,8 +1,8 @@
-//! The engine of the iWARP provider in the place of one of the two kernels of a recording: everything that the other one sent
-//! comes in, in pieces of many sizes, and must be placed, delivered and answered as it was.
+//! The engine of the iWARP provider in the place of one of the two kernels of a recording. All data of the other kernel
+//! comes in, in pieces of many sizes. The engine must place, deliver and answer it as in the recording.
 //!
-//! What cannot be the same as in the recording are the names that we give to our memory: steering tags and offsets. They
-//! are exchanged in the FPDUs of the peer.
+//! Only the names of our memory differ from the recording: steering tags and offsets. The test replaces them in the
+//! FPDUs of the peer.
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -28,15 +28,15 @@ use rpcrdma_verbs::{
     WindowMemory, Work, WorkRequest, WrId,
 };
 
-/// What the kernel receives inline, and we.
+/// Inline threshold of the kernel, and ours, in bytes.
 const INLINE: usize = 4096;
 const RECEIVES: u64 = 256;
 
-/// Our name for memory that the recording knows under another.
+/// Our name of memory that has another name in the recording.
 #[derive(Clone, Copy, Debug)]
 struct Name {
     stag: u32,
-    /// Added to offsets of the recording.
+    /// Difference between our offsets and those of the recording.
     shift: u64,
 }
 
@@ -47,7 +47,7 @@ struct Replay {
     step: usize,
     now: Instant,
     names: HashMap<u32, Name>,
-    /// FPDUs that the engine made.
+    /// FPDUs of the engine.
     sent: Vec<Vec<u8>>,
     outgoing: Vec<u8>,
     messages: Vec<Vec<u8>>,
@@ -105,14 +105,14 @@ impl Replay {
     }
 
     fn post(&mut self, request: WorkRequest) {
-        // What the kernel did after it was told to stop is of no interest.
+        // The kernel's data after it was told to stop does not matter.
         if !self.engine.is_ended() {
             self.engine.post(WrId(1 << 32), request).unwrap();
             self.collect();
         }
     }
 
-    /// Takes what the engine has to say.
+    /// Collects the completions of the engine.
     fn collect(&mut self) {
         self.engine.prepare(self.now);
         while self.engine.has_output() {
@@ -140,7 +140,7 @@ impl Replay {
         }
     }
 
-    /// Our side of the recording did this: so do we.
+    /// Repeats an action of our side in the recording.
     fn act(&mut self, event: &Event) {
         match event {
             Event::Message(message) => {
@@ -176,7 +176,7 @@ impl Replay {
                     Name { stag: ours.sink_stag, shift: ours.sink_offset.wrapping_sub(request.sink_offset) };
                 self.names.insert(request.sink_stag, name);
             }
-            // Made by the engine itself.
+            // The engine makes these by itself.
             Event::ReadResponse(_) | Event::Terminate(..) | Event::Odd(..) => {}
         }
     }
@@ -188,7 +188,7 @@ impl Replay {
         let reads = lists.read.iter().map(|entry| (entry.segment, true));
         let writes = lists.write.iter().chain(&lists.reply).flat_map(|chunk| &chunk.segments);
         for (segment, readable) in reads.chain(writes.map(|segment| (*segment, false))) {
-            // In a Reply these are the names of the peer; it has named them before us.
+            // In a Reply these are names of the peer, which it has sent before.
             if self.names.contains_key(&segment.handle) || segment.length == 0 {
                 continue;
             }
@@ -205,7 +205,7 @@ impl Replay {
         }
     }
 
-    /// The FPDU of the peer with our names in it.
+    /// Returns the FPDU of the peer with our names in it.
     fn renamed(&self, item: &Item) -> Vec<u8> {
         let ulpdu = FpduView::new(&item.bytes).ulpdu().unwrap();
         let (Ok(header), Some(payload)) = (Header::decode(ulpdu), HeaderView::new(ulpdu).payload()) else {
@@ -287,7 +287,7 @@ impl ConcatBytes for [std::io::IoSlice<'_>] {
     }
 }
 
-/// What one side of a session sent, by kind.
+/// Data sent by one side of a session, by kind.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Traffic {
     messages: Vec<Vec<u8>>,
@@ -347,11 +347,12 @@ fn each_side_of_each_session_with_linux_at_the_other_end() {
             }
         }
     }
-    // Four times what the recordings have.
+    // Four times the numbers of the recordings.
     assert_eq!((segments, invalidations, reads, responses), (4 * 1195, 4 * 41, 4 * 23, 4 * 23));
 }
 
-/// Sessions in which the peer of Linux broke every rule there is: what Linux says is read, and its Terminates end the connection.
+/// Sessions in which the peer of Linux broke every rule: the messages of Linux decode, and its Terminates end the
+/// connection.
 #[test]
 fn terminates_of_linux_end_the_connection() {
     let (mut terminated, mut quiet) = (0, 0);

@@ -1,4 +1,4 @@
-//! What Linux reports by Terminate is understood: `siw` writes layer and type with their nibbles exchanged, and the header
+//! The Terminates of Linux are understood: `siw` writes layer and type with their nibbles exchanged, and the header
 //! control bits from the other end.
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -26,13 +26,13 @@ fn every_terminate_of_linux_is_understood() {
     let expected = [
         (0x11, 0x00, cause::TAGGED_INVALID_STAG),   // Write to an unknown STag
         (0x10, 0x00, cause::READ_INVALID_STAG),     // Read Request for an unknown STag
-        (0x01, 0x00, cause::DDP_CATASTROPHIC),      // Read Response that nobody asked for
+        (0x01, 0x00, cause::DDP_CATASTROPHIC),      // Read Response without a Request
         (0x21, 0x03, cause::INVALID_MSN),
         (0x21, 0x04, cause::INVALID_MO),
         (0x21, 0x01, cause::INVALID_QUEUE),
-        (0x21, 0x02, cause::NO_BUFFER),             // Send of 4097 bytes: siw has no code of its own for too long
-        // Opcode 9 and RDMAP version 0. Without control bits the bytes are as well those of an MPA error by the letter of
-        // RFC 6581, and are taken for it.
+        (0x21, 0x02, cause::NO_BUFFER),             // Send of 4097 bytes: siw has no separate code for too long messages
+        // Opcode 9 and RDMAP version 0. Without control bits these bytes are also those of an MPA error by the text of
+        // RFC 6581, and are decoded as such.
         (0x20, 0x06, cause::MPA_INSUFFICIENT_IRD),
         (0x20, 0x05, cause::MPA_CATASTROPHIC),
         (0x21, 0x06, cause::UNTAGGED_VERSION),

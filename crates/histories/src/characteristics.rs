@@ -1,4 +1,5 @@
-//! A client and a server of Version Two that keep to everything, and change what they are like while calls are under way.
+//! A client and a server of Version Two that follow every rule, and change their characteristics while calls are in
+//! flight.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,15 +23,15 @@ use crate::program::{self, Expected, Table, check, execute};
 use crate::settings::{self, MOST_ROUNDS, MOST_STEPS, Queues};
 use crate::world::World;
 
-/// Memory of a side, bytes: all Receives that it can be asked for, and the results of all calls.
+/// Memory of a side, in bytes: for all Receives that the peer may request, and the results of all calls.
 const MEMORY: usize = 128 << 20;
-/// Operations that an owner asks for without a call between them.
+/// Maximum number of operations that an owner requests without a call between them.
 const MOST_ASKED: usize = 16;
-/// Calls both ways after which every change that was begun is complete.
+/// Number of calls in both directions after which every change must be complete.
 const MOST_CALLS: usize = 400;
-/// Bytes of the largest Receive that a side changes to.
+/// Length of the largest Receive that a side changes to, in bytes.
 const MOST_RECEIVE: u32 = 65_536;
-/// Both sides have said what they are like before anything else happens.
+/// Both sides have announced their characteristics before any other step.
 const EXCHANGED: Spoken = Spoken { exchanged: true, enabled: true };
 
 #[derive(Debug)]
@@ -38,14 +39,14 @@ struct End {
     connection: Connection,
     link: Link<Ledger>,
     domain: ProtectionDomain,
-    /// Its calls need no chunks.
+    /// The calls of this side need no chunks.
     small: bool,
     pending: BTreeMap<CallId, Expected>,
-    /// Calls of the peer that are not answered yet.
+    /// Calls of the peer without an answer so far.
     held: Vec<(ReplyToken, Decoder)>,
-    /// Requests that have no answer yet.
+    /// Requests without an answer so far.
     asked: BTreeSet<u64>,
-    /// What the peer has accepted for later.
+    /// Changes that the peer has accepted for later.
     promised: Vec<Characteristic>,
     closed: bool,
 }
@@ -61,11 +62,11 @@ struct Changes {
     ending: bool,
 }
 
-/// A history of two connections whose characteristics change.
+/// Runs a history of two connections whose characteristics change.
 ///
 /// # Panics
-/// When a call is not answered rightly, a connection ends, a side finds fault with the other, a request is not answered, or the
-/// two do not agree in the end on what they are like.
+/// If a call has no correct answer, a connection ends, a side reports a fault of the other, or a request has no answer.
+/// Also if the two sides disagree in the end on their characteristics.
 pub fn characteristics(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let mut world = Changes::new(&mut draw);
@@ -180,7 +181,7 @@ impl End {
 impl Changes {
     fn new(draw: &mut Draw<'_>) -> Self {
         let mut fabric = settings::fabric(draw);
-        // How calls fare without windows is the business of another history.
+        // Another history covers calls without windows.
         fabric.capabilities.max_windows = 4096;
         let fabric = Fabric::new(fabric);
         let profile = draw.pick(&[Profile::P1, Profile::P2]);
@@ -215,7 +216,7 @@ impl Changes {
             end(Side::Server, &configs[1], server, of_server),
         ];
         let mut world = Self { fabric, profile, ends, next_xid: 0, hold: false, asked: 0, ending: false };
-        // Version and first characteristics.
+        // Settles the version and the first characteristics.
         world.call(&mut Draw::new(&[]), 0);
         world.settle();
         world
@@ -265,12 +266,12 @@ impl Changes {
         self.ends[side].call(draw, self.fabric.instant(), self.next_xid);
     }
 
-    /// Runs until nothing is under way on the fabric; held calls stay.
+    /// Runs until the fabric is idle; held calls stay.
     fn settle(&mut self) {
         self.advance(MOST_ROUNDS);
     }
 
-    /// Whether each side knows what the other is like.
+    /// Returns whether each side knows the characteristics of the other.
     fn is_agreed(&self) -> bool {
         [(0, 1), (1, 0)].into_iter().all(|(of, by)| {
             let mut own = self.ends[of].connection.characteristics().unwrap().clone();
@@ -291,7 +292,7 @@ impl Changes {
             }
         }
         self.settle();
-        // What a side tells leaves when what it told before has arrived, and calls show that.
+        // An announcement leaves when the last one has arrived, and calls prove that.
         for _ in 0..MOST_CALLS {
             if self.is_agreed() && self.ends.iter().all(End::is_at_rest) {
                 break;

@@ -1,4 +1,4 @@
-//! Decisions, drawn from bytes. When they are used up every decision is 0, which is always the plainest choice.
+//! Decisions, drawn from bytes. After the last byte every decision is 0, which is always the simplest choice.
 
 #[derive(Debug)]
 pub(crate) struct Draw<'a> {
@@ -24,13 +24,13 @@ impl<'a> Draw<'a> {
         u32::from_be_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    /// Below `bound`, which is at most 65536 and not 0.
+    /// Returns a number below `bound`, which is at most 65536 and not 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         let bytes = if bound > 256 { [self.byte(), self.byte()] } else { [0, self.byte()] };
         usize::from(u16::from_be_bytes(bytes)) % bound
     }
 
-    /// True for one byte in `of`.
+    /// Returns true for one byte in `of`.
     pub(crate) fn rarely(&mut self, of: usize) -> bool {
         self.below(of) == of - 1
     }
@@ -43,7 +43,7 @@ impl<'a> Draw<'a> {
         from[self.below(from.len())].clone()
     }
 
-    /// A length: mostly small, sometimes around an inline threshold, seldom large.
+    /// Returns a length: mostly small, sometimes around an inline threshold, rarely large.
     pub(crate) fn length(&mut self) -> usize {
         match self.below(8) {
             0..=2 => self.below(64),

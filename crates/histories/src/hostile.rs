@@ -1,4 +1,4 @@
-//! Connections, client's or server's, one after the other, and a peer that keeps to nothing.
+//! Connections of client or server, one after the other, with a peer that violates every rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::program::{call, execute};
 use crate::settings::{self, MEMORY, MOST_RECEIVE, MOST_STEPS, Queues, SLACK};
 use crate::world::World;
 
-/// What can be said of a connection whose peer says anything.
+/// Known facts about a connection with an arbitrary peer.
 #[derive(Debug, Default)]
 struct Account {
-    /// How our side speaks Version Two, if it does.
+    /// The profile in which our side speaks Version Two, if it does.
     profile: Option<Profile>,
     receives: usize,
     /// XIDs of our calls.
     used: BTreeSet<u32>,
-    /// Of those, the ones that nothing has come for that might be an answer.
+    /// Those of our XIDs for which no possible answer has come.
     out: BTreeSet<u32>,
     /// The largest grant that may have come with an answer.
     granted: usize,
@@ -44,7 +44,7 @@ struct Account {
 }
 
 impl Account {
-    /// What came inline of an RPC message of this XID is what arrived in a Send.
+    /// Checks that the inline part of an RPC message with this XID arrived in a Send.
     fn check_inline(&self, xid: u32, message: Decoder) {
         let (len, words) = (message.remaining(), words(message));
         let carried = |arrived: &Bytes| {
@@ -55,7 +55,7 @@ impl Account {
     }
 }
 
-/// The words of a message up to the first item in a chunk.
+/// Returns the words of a message up to the first item in a chunk.
 fn words(mut message: Decoder) -> Vec<u8> {
     std::iter::from_fn(|| message.u32().ok()).flat_map(u32::to_be_bytes).collect()
 }
@@ -89,13 +89,13 @@ impl Account {
     fn message_received(&mut self, message: &Bytes) {
         self.arrived.push(message.clone());
         let Ok(fixed) = Fixed::decode(message) else { return };
-        // Of another version only RDMA_ERROR has a known meaning (RFC 8166 §7).
+        // In another version only RDMA_ERROR has a known meaning (RFC 8166 §7).
         let done = self.profile.is_none() && (fixed.version, fixed.procedure) == (1, RDMA_DONE);
         if fixed.procedure != RDMA_ERROR && !done {
             self.answerable += 1;
         }
         if self.used.contains(&fixed.xid) {
-            // rtrext-02 §5.4: a call that is not taken in a transmission group leaves again in plain messages.
+            // rtrext-02 §5.4: a call that is refused in a transmission group leaves again in plain messages.
             let refused = matches!(
                 decode(self.profile, message),
                 Ok((
@@ -143,21 +143,21 @@ struct Hostile {
     peer: Peer,
     domain: ProtectionDomain,
     pinned: Vec<Buffer>,
-    /// Calls of ours, and when they must have ended.
+    /// Our calls, with the times by which they must have ended.
     pending: BTreeMap<CallId, Instant>,
     next_xid: u32,
-    /// Calls of the peer that are not answered yet.
+    /// Calls of the peer without an answer so far.
     held: Vec<(ReplyToken, Decoder)>,
     hold: bool,
-    /// Requests about characteristics that have no answer.
+    /// Requests about characteristics without an answer.
     asked: BTreeSet<u64>,
     closed: bool,
 }
 
-/// A history of connections with a hostile peer, one after the other.
+/// Runs a history of connections with a hostile peer, one after the other.
 ///
 /// # Panics
-/// When one of the invariants of the crate does not hold.
+/// If one of the invariants of the crate does not hold.
 pub fn hostile_peer(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let mut world = Hostile::new(&mut draw);
@@ -170,7 +170,7 @@ pub fn hostile_peer(bytes: &[u8]) {
     world.end();
 }
 
-/// A connection of either side, and its peer.
+/// Opens a connection of either side, and its peer.
 fn connect(
     draw: &mut Draw<'_>,
     fabric: &Fabric,
@@ -181,7 +181,7 @@ fn connect(
     let ours = queues.parameters(config, domain);
     let mut theirs = queues.parameters(config, &ProtectionDomain::new(64 << 20));
     if draw.rarely(4) {
-        // RFC 8797 §5: what is no private data of this kind, or none at all.
+        // RFC 8797 §5: other data than private data of this kind, or none.
         let count = draw.below(40);
         theirs.private_data = draw.bytes(count).into();
     }
@@ -236,7 +236,7 @@ impl Hostile {
         }
     }
 
-    /// The next connection, when one is over.
+    /// Opens the next connection if one has ended.
     fn again(&mut self, draw: &mut Draw<'_>) {
         self.held.clear();
         (self.connection, self.link, self.peer) =
@@ -293,7 +293,7 @@ impl Hostile {
         }
     }
 
-    /// Our side changes, or asks the peer to.
+    /// Changes characteristics of our side, or requests a change of the peer.
     fn operate(&mut self, draw: &mut Draw<'_>) {
         let connection = &mut self.connection;
         let spoken = Spoken {
@@ -344,7 +344,7 @@ impl Hostile {
         }
     }
 
-    /// A Call is what the peer sent, or what it exposed.
+    /// Checks that the peer has sent or exposed the content of a Call.
     fn check_call(&self, call: &IncomingCall) {
         let message = call.message.clone();
         match call.travelled {
@@ -362,7 +362,7 @@ impl Hostile {
         }
     }
 
-    /// The owner answers what it holds and gives its memory back; then the peer goes.
+    /// Answers the held calls and returns their memory; then the peer ends.
     fn end(mut self) {
         self.hold = false;
         self.pinned.clear();
@@ -370,7 +370,7 @@ impl Hostile {
         for (token, message) in std::mem::take(&mut self.held) {
             self.connection.reply(now, token, execute(message).answer);
         }
-        // The longest time of a call, and as much again for what was abandoned; the peer's calls have shorter timers.
+        // The longest time of a call, and as much again for abandoned calls; the peer's calls have shorter timers.
         self.run_for(2 * (Duration::from_secs(60) + SLACK));
         assert!(self.pending.is_empty(), "calls that never end: {:?}", self.pending);
         if !self.closed {

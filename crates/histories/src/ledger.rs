@@ -1,4 +1,4 @@
-//! Keeps account of one connection's credits from what passes its queue pair, knowing nothing of how the engine counts.
+//! Counts the credits of one connection from the traffic of its queue pair, independently of the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,49 +11,49 @@ use rpcrdma_proto::{Limits, OPERATION_RECEIVES, Profile, ProtocolError};
 
 use crate::link::Watch;
 
-/// The account of one end, whose peer keeps to the rules as well.
+/// The account of one end, whose peer follows the rules as well.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// The documents of Version Two that this end and its peer speak, if they do.
+    /// The profiles in which this end and its peer speak Version Two, if they do.
     profiles: [Option<Profile>; 2],
-    /// Receives that are kept for operations on characteristics, once Version Two is spoken.
+    /// Receives that are reserved for operations on characteristics, once Version Two is spoken.
     spare: usize,
-    /// Receives posted and not completed.
+    /// Receives that are posted and not completed.
     receives: usize,
     /// Our calls on the wire.
     out: BTreeMap<u32, Out>,
-    /// Every XID of ours that was on this wire.
+    /// Every XID of ours so far on this connection.
     used: BTreeSet<u32>,
-    /// What the peer granted last.
+    /// The last grant of the peer.
     granted: Option<usize>,
-    /// The peer's calls that are not answered, with the Sends that each took.
+    /// Calls of the peer without an answer, with the number of Sends of each.
     received: BTreeMap<u32, usize>,
-    /// Sends of those that never will be.
+    /// Sends of calls that will never be answered.
     unanswered: usize,
-    /// Operations of the peer whose Receive may not be posted again.
+    /// Operations of the peer whose Receives may not be posted again.
     operations: usize,
 }
 
 /// A call without its reply.
 #[derive(Debug)]
 struct Out {
-    /// Sends that it took.
+    /// Number of Sends of the call.
     sends: usize,
-    /// Receives that there are for its reply.
+    /// Receives for the reply.
     buffers: usize,
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The first or only transmission of a call.
     Call {
-        /// Receives that there are for its reply.
+        /// Receives for the reply.
         buffers: usize,
     },
-    /// The same of a reply.
+    /// The first or only transmission of a reply.
     Reply {
-        /// How many there are.
+        /// Number of transmissions.
         transmissions: usize,
     },
     /// A later transmission of a call.
@@ -61,16 +61,16 @@ pub(crate) enum Kind {
     /// A later transmission of a reply.
     ReplyPart,
     Error,
-    /// Something is wrong with a reply.
+    /// A report of a fault in a reply.
     Report,
     /// An operation on characteristics.
     Operation {
-        /// It answers another one.
+        /// Whether the operation answers another one.
         answer: bool,
     },
 }
 
-/// The header of a message of one that speaks Version Two by this profile, if at all; and its length.
+/// Decodes the header of a message in this profile of Version Two, or in Version One. Returns its length as well.
 pub(crate) fn decode(profile: Option<Profile>, message: &[u8]) -> Result<(Header, usize), ProtocolError> {
     let limits = Limits { segments_per_chunk: usize::MAX, combined_messages: 64, ..Limits::default() };
     match profile.filter(|_| Fixed::decode(message).is_ok_and(|fixed| fixed.version == 2)) {
@@ -79,7 +79,7 @@ pub(crate) fn decode(profile: Option<Profile>, message: &[u8]) -> Result<(Header
     }
 }
 
-/// The messages in one Send of one that speaks Version Two by this profile.
+/// Returns the messages in one Send of a side that speaks this profile of Version Two, if any.
 pub(crate) fn messages(profile: Option<Profile>, send: &Bytes) -> Vec<Bytes> {
     let together = decode(profile, send).ok().and_then(|(header, length)| match header.body {
         Body::Two(two::Body::Combined(lengths)) => {
@@ -98,7 +98,7 @@ fn size(count: u32) -> usize {
     usize::try_from(count).unwrap()
 }
 
-/// What an endpoint has sent; it sends nothing that does not decode, or that says two things.
+/// Returns the kind of a message of an endpoint, which sends only messages that decode and are unambiguous.
 pub(crate) fn kind(profile: Option<Profile>, message: &Bytes) -> (Header, Kind) {
     let (header, length) = decode(profile, message).expect("an endpoint sends what it would accept");
     let said = header.direction;
@@ -140,7 +140,7 @@ pub(crate) fn credit(header: &Header) -> usize {
 }
 
 impl Ledger {
-    /// Of an end that speaks Version Two by the first of these, with a peer that speaks it by the second.
+    /// Returns an empty account of an end with the first profile of Version Two, if any, and a peer with the second.
     pub(crate) fn new(own: Option<Profile>, peer: Option<Profile>) -> Self {
         Self { profiles: [own, peer], ..Self::default() }
     }
@@ -171,10 +171,10 @@ impl Ledger {
                 self.check_in_flight();
             }
             Kind::Reply { .. } | Kind::Error => {
-                // Of the posted Receives, those for replies to our calls are spoken for, and those for operations.
+                // Some of the posted Receives are reserved for replies to our calls, others for operations.
                 let awaited: usize = self.out.values().map(|out| out.buffers).sum();
                 let backed = (self.receives + self.operations).saturating_sub(awaited + self.spare);
-                // Its own Call has no credit any more.
+                // Its own Call has no credit left.
                 self.received.remove(&header.xid);
                 let in_progress = self.received.values().sum::<usize>() + self.unanswered;
                 assert!(credit <= backed + in_progress, "{credit} > {backed} + {in_progress} (I3)");
@@ -192,7 +192,7 @@ impl Ledger {
                 self.received.insert(header.xid, 1);
             }
             Kind::CallPart => {
-                // The peer has no credit back before the reply; but what begun it may have been refused already.
+                // The credit returns to the peer with the reply; but an earlier part may have been refused already.
                 self.received.entry(header.xid).and_modify(|used| *used += 1);
             }
             Kind::Reply { transmissions } => {
@@ -215,19 +215,20 @@ impl Ledger {
             Kind::Report => panic!("both keep to the rules: {header:?}"),
             Kind::Error => {
                 self.out.remove(&header.xid);
-                // RFC 8166 §3.3.3: the first grant is that of a valid reply.
+                // RFC 8166 §3.3.3: the first grant comes with a valid reply.
                 self.granted = self.granted.map(|_| credit(&header));
             }
             Kind::Operation { .. } => self.operations += 1,
         }
     }
 
-    /// Whether the peer has granted something, and sends nothing without a grant: then it has a Receive for every message.
+    /// Returns whether the peer has granted credits, and sends nothing without a grant: then it has a Receive for every
+    /// message.
     pub(crate) fn has_grant(&self) -> bool {
         self.granted.is_some() && self.profiles.contains(&None)
     }
 
-    /// A call of the peer is left without an answer: it never has its credit back.
+    /// Records that a call of the peer stays without an answer: its credit never returns.
     pub(crate) fn dropped(&mut self, xid: u32) {
         self.unanswered += self.received.remove(&xid).unwrap_or(0);
     }

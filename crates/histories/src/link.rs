@@ -1,4 +1,4 @@
-//! What every driver does: moves work from an engine to its queue pair, and completions back.
+//! The work of every driver: moves requests from an engine to its queue pair, and completions back.
 
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -17,7 +17,7 @@ pub(crate) trait Engine {
     fn handle_completion(&mut self, now: Instant, completion: Completion);
     fn handle_disconnected(&mut self, reason: Disconnected);
     fn handle_progress(&mut self, now: Instant, progress: Progress);
-    /// Calls in progress in both directions.
+    /// Returns the number of calls in progress in both directions.
     fn in_progress(&self) -> usize;
 }
 
@@ -48,16 +48,16 @@ macro_rules! engine {
 
 engine!(Session, Connection);
 
-/// Sees what passes a queue pair.
+/// Observes the traffic of a queue pair.
 pub(crate) trait Watch {
     fn receive_posted(&mut self);
-    /// A message leaves; so many calls are in progress.
+    /// Records that a message leaves, while `in_progress` calls are in progress.
     fn sent(&mut self, message: &Bytes, in_progress: usize);
-    /// `None`: no message, but the end.
+    /// Records the completion of a Receive; `None` for the end of the connection.
     fn receive_completed(&mut self, message: Option<&Bytes>);
 }
 
-/// One queue pair of an engine.
+/// A queue pair of an engine.
 #[derive(Debug)]
 pub(crate) struct Link<W> {
     pub(crate) qp: SimQueuePair,
@@ -70,7 +70,7 @@ impl<W: Watch> Link<W> {
         Self { qp, watch, ended: false }
     }
 
-    /// Everything that can be done now; whether anything was.
+    /// Does everything that is possible now. Returns whether any action was.
     pub(crate) fn pump(&mut self, engine: &mut dyn Engine, now: Instant) -> bool {
         if self.ended {
             return false;
@@ -132,7 +132,7 @@ impl<W: Watch> Link<W> {
     }
 }
 
-/// The message in these Buffers.
+/// Returns the message in these Buffers.
 pub(crate) fn joined(buffers: &[rpcrdma_verbs::Buffer], len: usize) -> Bytes {
     let bytes = buffers.iter().flat_map(|buffer| buffer.iter().copied());
     bytes.take(len).collect()

@@ -1,4 +1,4 @@
-//! Operations on characteristics, drawn; and the ones that are refused before they leave, by rule.
+//! Drawn operations on characteristics, and the legal reasons for their refusal.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use rpcrdma_proto::{Characteristic, NotExchanged, Notice};
 
 use crate::draw::Draw;
 
-/// Receive sizes that are asked for: also such as nobody takes.
+/// Requested receive sizes, including some that no side accepts.
 const SIZES: [u32; 7] = [4096, 8192, 65_536, 16_384, 5000, 1024, 1 << 20];
 
-/// A value that one side takes; it can have Receives of up to `most` bytes.
+/// Returns a value that a side can adopt, with Receives of up to `most` bytes.
 pub(crate) fn change(draw: &mut Draw<'_>, most: u32, takes_invalidation: bool) -> Characteristic {
     match draw.below(4) {
         0..=1 => Characteristic::ReceiveSize(draw.pick(&SIZES).min(most)),
@@ -19,7 +19,7 @@ pub(crate) fn change(draw: &mut Draw<'_>, most: u32, takes_invalidation: bool) -
     }
 }
 
-/// What one side asks of the other.
+/// Returns a request of one side to the other.
 pub(crate) fn request(draw: &mut Draw<'_>) -> Vec<Characteristic> {
     let count = draw.pick(&[1, 1, 2, 3]);
     let want = (0..count).map(|_| match draw.below(6) {
@@ -36,16 +36,16 @@ fn registered(draw: &mut Draw<'_>) -> Characteristic {
     Characteristic::Registered { id, data: vec![draw.byte(); len].into() }
 }
 
-/// What is known of a connection that an operation was refused on.
+/// State of a connection that refused an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spoken {
-    /// Its version is known, and has characteristics.
+    /// The version is known, and has characteristics.
     pub(crate) exchanged: bool,
     /// Both sides take part.
     pub(crate) enabled: bool,
 }
 
-/// Checks why a change or request was refused.
+/// Checks the reason of a refused change or request.
 pub(crate) fn check_refusal(spoken: Spoken, asked: bool, error: &NotExchanged) {
     let legal = match error {
         NotExchanged::NotSpoken => !spoken.exchanged,
@@ -58,7 +58,7 @@ pub(crate) fn check_refusal(spoken: Spoken, asked: bool, error: &NotExchanged) {
     assert!(legal, "{error}: {spoken:?}");
 }
 
-/// Takes what was answered from what was asked.
+/// Removes answered requests.
 pub(crate) fn answered(asked: &mut BTreeSet<u64>, notice: &Notice) {
     match notice {
         Notice::Answered { request, .. } => assert!(asked.remove(request), "a request is answered once"),

@@ -1,4 +1,4 @@
-//! A peer that sends what it likes: messages that are nearly right, quite wrong, or answers to calls that it got.
+//! A peer that sends anything: messages that are nearly right, quite wrong, or answers to calls that it received.
 
 use std::task::{Context, Poll, Waker};
 
@@ -21,38 +21,38 @@ use crate::ledger::{decode, messages};
 use crate::link::joined;
 use crate::program::{PROGRAM, VERSION};
 
-/// Messages that it remembers.
+/// Number of messages that the peer remembers.
 const REMEMBERED: usize = 16;
-/// Bytes of a Receive.
+/// Length of a Receive, in bytes.
 const RECEIVE: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Peer {
     qp: SimQueuePair,
     domain: ProtectionDomain,
-    /// What it mostly speaks: Version Two by this, or Version One.
+    /// The version that the peer mostly speaks: a profile of Version Two, or Version One.
     profile: Option<Profile>,
-    /// How the other side speaks Version Two, if it does.
+    /// The profile in which the other side speaks Version Two, if it does.
     theirs: Option<Profile>,
     next_id: u64,
-    /// What it got last.
+    /// The last received messages.
     received: Vec<Bytes>,
-    /// Windows that it opened, perhaps closed by now.
+    /// Windows of the peer, some of them closed.
     windows: Vec<Segment>,
-    /// What could be read of them.
+    /// Memory that was open for reading.
     exposed: Vec<Bytes>,
     ended: bool,
 }
 
 impl Peer {
-    /// It speaks Version Two by `profile`, if at all; the other side by `theirs`.
+    /// Returns a peer that speaks Version Two in `profile`, if any; the other side speaks `theirs`.
     pub(crate) fn new(qp: SimQueuePair, profile: Option<Profile>, theirs: Option<Profile>) -> Self {
         let domain = qp.domain().clone();
         let (received, windows, exposed) = (vec![], vec![], vec![]);
         Self { qp, domain, profile, theirs, next_id: 0, received, windows, exposed, ended: false }
     }
 
-    /// All memory that could ever be read.
+    /// Returns all memory that was ever open for reading.
     pub(crate) fn exposed(&self) -> &[Bytes] {
         &self.exposed
     }
@@ -64,7 +64,7 @@ impl Peer {
 
     fn post(&mut self, request: WorkRequest) {
         let id = self.id();
-        // The queue may be full, the request malformed, the connection over: that is the peer's affair.
+        // The queue may be full, the request malformed, the connection over: the peer does not care.
         let _ = self.qp.post(id, request);
     }
 
@@ -102,7 +102,7 @@ impl Peer {
         true
     }
 
-    /// One of its deeds.
+    /// Performs one random action.
     pub(crate) fn act(&mut self, draw: &mut Draw<'_>) {
         match draw.below(64) {
             0..=20 => {
@@ -122,7 +122,7 @@ impl Peer {
             41..=49 => {
                 let len = draw.length();
                 let memory = if draw.flag() {
-                    // What fills a chunk, or a Call for the Position-Zero chunk.
+                    // Content of a chunk, or a Call for the Position-Zero chunk.
                     let bytes = if len % 3 == 1 {
                         let xid = u32::from(draw.byte());
                         rpc_call(draw, xid)
@@ -171,13 +171,13 @@ impl Peer {
         }));
     }
 
-    /// The headers that it got.
+    /// Returns the headers that the peer received.
     fn decoded(&self) -> Vec<Header> {
         let decode = |message: &Bytes| decode(self.theirs, message).ok().map(|(header, _)| header);
         self.received.iter().filter_map(decode).collect()
     }
 
-    /// The chunk lists that it got.
+    /// Returns the chunk lists that the peer received.
     fn offered(&self) -> Vec<ChunkLists> {
         let lists = |header| match header {
             Body::Message(lists) | Body::NoMessage(lists) => Some(lists),
@@ -186,7 +186,7 @@ impl Peer {
         self.decoded().into_iter().filter_map(|header| lists(header.body)).collect()
     }
 
-    /// A segment of memory that is open, was open, or never was.
+    /// Returns a segment of memory that is open, was open, or never was.
     fn segment(&self, draw: &mut Draw<'_>) -> Segment {
         let mut segment = if self.windows.is_empty() || draw.rarely(32) {
             Segment { handle: draw.word(), length: draw.word(), offset: u64::from(draw.word()) << 32 }
@@ -221,7 +221,7 @@ impl Peer {
         lists
     }
 
-    /// A message of the version that it speaks, or says to speak.
+    /// Returns a message of the version that the peer speaks, or claims to speak.
     fn encoded(&self, draw: &mut Draw<'_>, xid: u32, direction: Direction, body: Body) -> BytesMut {
         let spoken = if self.profile.is_some() { 2 } else { 1 };
         let version = if draw.rarely(20) { draw.pick(&[0, 3 - spoken, u32::MAX]) } else { spoken };
@@ -240,7 +240,7 @@ impl Peer {
         message
     }
 
-    /// What a header selects.
+    /// Returns a body with these lists.
     fn body(&self, draw: &mut Draw<'_>, lists: ChunkLists) -> Body {
         match (draw.below(16), self.profile) {
             (0..=8, _) => Body::Message(lists),
@@ -264,7 +264,7 @@ impl Peer {
         }
     }
 
-    /// A call, more or less.
+    /// Returns a call, more or less correct.
     fn call(&self, draw: &mut Draw<'_>) -> Bytes {
         let xid = u32::from(draw.byte());
         let lists = self.lists(draw);
@@ -274,7 +274,7 @@ impl Peer {
         message.freeze()
     }
 
-    /// Several messages in one Send, more or less.
+    /// Returns several messages in one Send, more or less correct.
     fn together(&self, draw: &mut Draw<'_>) -> Bytes {
         let count = draw.pick(&[2, 3, 8, 9, 1]);
         let messages: Vec<Bytes> =
@@ -294,7 +294,7 @@ impl Peer {
         send.freeze()
     }
 
-    /// An answer to one of the calls that it got, more or less.
+    /// Returns an answer to one of the received calls, more or less correct.
     fn answer(&self, draw: &mut Draw<'_>) -> Bytes {
         let decoded = self.decoded();
         if decoded.is_empty() {
@@ -337,7 +337,7 @@ impl Peer {
         message.freeze()
     }
 
-    /// RDMA Write to what was offered, or to anything.
+    /// Makes an RDMA Write to offered memory, or to any.
     fn write(&mut self, draw: &mut Draw<'_>) {
         let mut targets = Vec::new();
         for Header { xid, body, .. } in self.decoded() {
@@ -354,7 +354,7 @@ impl Peer {
         if draw.rarely(8) {
             target.address = target.address.wrapping_add(1);
         }
-        // What the Reply chunk is for, or anything.
+        // Content of the Reply chunk, or other data.
         let mut data = BytesMut::new();
         if len % 3 == 1 {
             put_reply(draw, xid, &mut data);
@@ -363,7 +363,7 @@ impl Peer {
         self.post(WorkRequest::Write { gather: vec![data.freeze()], targets: vec![target] });
     }
 
-    /// RDMA Read of what was offered, or of anything.
+    /// Makes an RDMA Read of offered memory, or of any.
     fn read(&mut self, draw: &mut Draw<'_>) {
         let sources: Vec<Segment> = self
             .offered()
@@ -397,14 +397,14 @@ fn version_error(draw: &mut Draw<'_>) -> ErrorBody {
     ErrorBody::Version { low: draw.word() % 4, high: draw.word() % 4 }
 }
 
-/// An RPC Call with arguments, more or less.
+/// Returns an RPC Call with arguments, more or less correct.
 fn rpc_call(draw: &mut Draw<'_>, xid: u32) -> Bytes {
     let mut message = BytesMut::new();
     let procedure = u32::from(draw.byte() % 8);
     for word in [xid, 0, 2, PROGRAM, VERSION, procedure, 0, 0, 0, 0] {
         message.put_u32(word);
     }
-    // A count, a length, and what data there is.
+    // A count, a length, and the data that exists.
     let (first, second) = (draw.length(), draw.length());
     message.put_u32(u32::try_from(first).unwrap_or_default());
     if draw.flag() {
@@ -414,14 +414,14 @@ fn rpc_call(draw: &mut Draw<'_>, xid: u32) -> Bytes {
     message.freeze()
 }
 
-/// The header of an RPC Reply.
+/// Appends the header of an RPC Reply.
 fn put_reply(draw: &mut Draw<'_>, xid: u32, message: &mut BytesMut) {
     for word in [xid, 1, 0, 0, 0, draw.pick(&[0, 0, 0, 1, 4])] {
         message.put_u32(word);
     }
 }
 
-/// Characteristics with values that they can have, or not.
+/// Returns characteristics with values that are possible, or not.
 fn values(draw: &mut Draw<'_>) -> Vec<Value> {
     let count = draw.pick(&[1, 1, 2, 3, 0, 40]);
     let value = |_| {
@@ -437,13 +437,13 @@ fn values(draw: &mut Draw<'_>) -> Vec<Value> {
     (0..count).map(value).collect()
 }
 
-/// Some of so many, and perhaps others.
+/// Returns a subset of `count` entries, perhaps with others.
 fn subset(draw: &mut Draw<'_>, count: usize) -> Subset {
     let all = count + usize::from(draw.rarely(16)) * 40;
     (0..all).filter(|_| draw.flag()).collect()
 }
 
-/// An operation of its own accord; a response to nothing is one too.
+/// Returns an unrequested operation; a response without a request is one too.
 fn exchange(draw: &mut Draw<'_>) -> Exchange {
     let values = values(draw);
     match draw.below(8) {
@@ -463,7 +463,7 @@ fn response(draw: &mut Draw<'_>, profile: Option<Profile>, want: &[Value]) -> Ex
     Exchange::Response { done, rejected, rest }
 }
 
-/// A message with one thing wrong: a word changed, its end missing, or more behind it.
+/// Returns a message with one fault: a changed word, a missing end, or additional bytes.
 fn spoiled(draw: &mut Draw<'_>, message: &Bytes) -> Bytes {
     let mut bytes = message.to_vec();
     match draw.below(4) {

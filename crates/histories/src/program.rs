@@ -1,5 +1,5 @@
-//! The program that the endpoints speak: each procedure travels in another form. Data depends on the XID, so that an answer
-//! to another call is noticed.
+//! The RPC program of the endpoints: each procedure travels in another form. Data depends on the XID, so that an answer
+//! to another call is detected.
 
 use bytes::Bytes;
 use rpcrdma_proto::{Answer, Bindings, Call, Eligibility, IncomingReply, ReplyShape, Sink};
@@ -11,24 +11,24 @@ use crate::draw::Draw;
 pub(crate) const PROGRAM: u32 = 0x2000_0002;
 pub(crate) const VERSION: u32 = 1;
 
-/// Data (eligible) → the same data (eligible).
+/// Data (eligible) → equal data (eligible).
 pub(crate) const ECHO: u32 = 1;
-/// Length → that much data (eligible).
+/// Length → data of this length (eligible).
 pub(crate) const READ: u32 = 2;
 /// Data (eligible) → its length.
 pub(crate) const WRITE: u32 = 3;
-/// Length → that much data, not eligible.
+/// Length → data of this length, not eligible.
 pub(crate) const LIST: u32 = 4;
 /// Data, not eligible → its length.
 pub(crate) const STORE: u32 = 5;
-/// Two lengths → data (eligible), and data that is not.
+/// Two lengths → eligible data, and data that is not eligible.
 pub(crate) const BOTH: u32 = 6;
 
-/// Most bytes of an item.
+/// Maximum length of an item, in bytes.
 pub(crate) const MAX: usize = 256 << 10;
-/// Bytes of data that fit a message of 1024 bytes, in every version.
+/// Length of data that fits a message of 1024 bytes in every version, in bytes.
 const SMALL: usize = 800;
-/// Bytes of a reply's header and two counts.
+/// Length of a reply's header and two counts, in bytes.
 const REPLY_HEADER: usize = 24 + 8;
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ fn wire(len: usize) -> u32 {
     u32::try_from(len).unwrap()
 }
 
-/// What a call of this program must bring.
+/// Expected result of a call of this program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     xid: u32,
@@ -68,20 +68,20 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Whether a chunk may be needed, whatever the versions and sizes are: all else fits the least inline threshold.
+    /// Returns whether the call may need a chunk with some version or size: all others fit the least inline threshold.
     pub(crate) fn is_large(self) -> bool {
         !matches!(self.procedure, 0 | STORE | LIST) || self.first > SMALL
     }
 }
 
-/// A call of any procedure and length.
+/// Returns a call of any procedure and length.
 pub(crate) fn call(draw: &mut Draw<'_>, xid: u32) -> (Call, Expected) {
     let procedure = u32::try_from(draw.below(7)).unwrap();
     let (first, second) = (draw.length(), if procedure == BOTH { draw.length() } else { 0 });
     call_of(draw, Expected { xid, procedure, first, second })
 }
 
-/// A call that no chunk is needed for, whatever the versions and sizes are.
+/// Returns a call that needs no chunk with any version or size.
 pub(crate) fn small_call(draw: &mut Draw<'_>, xid: u32) -> (Call, Expected) {
     let procedure = draw.pick(&[0, STORE, LIST]);
     let first = draw.below(SMALL);
@@ -148,18 +148,18 @@ pub(crate) fn check(expected: Expected, reply: IncomingReply) {
     message.finish().unwrap();
 }
 
-/// A call as it was executed.
+/// A call after its execution.
 pub(crate) struct Executed {
     pub(crate) answer: Answer,
-    /// Whether the arguments were whole, and the data that of the XID.
+    /// Whether the arguments were complete, and the data that of the XID.
     pub(crate) intact: bool,
 }
 
-/// Executes a call of whoever.
+/// Executes a call of any peer.
 pub(crate) fn execute(mut message: Decoder) -> Executed {
     let mut words = [0; 10];
     for word in &mut words {
-        // Too short for an RPC Call: no status could be told.
+        // Too short for an RPC Call: it could not have a status.
         let Ok(value) = message.u32() else { return Executed { answer: Answer::Drop, intact: false } };
         *word = value;
     }

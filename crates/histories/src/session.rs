@@ -1,4 +1,4 @@
-//! A client session and its server's connections, both keeping to the protocol, on a fabric that does not keep its promises.
+//! A client session and its server's connections, both following the protocol, on a fabric that violates its promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::program::{Expected, call, check, execute};
 use crate::settings::{self, MEMORY, MOST_RECEIVE, MOST_STEPS, Queues, SLACK};
 use crate::world::World;
 
-/// Memory of an endpoint that is enough for all its Receives.
+/// Memory of an endpoint that suffices for all its Receives, in bytes.
 const LEAST_MEMORY: usize = MEMORY / 4;
 
-/// A call on its way, and when it must have ended.
+/// A call in flight, with the time by which it must have ended.
 #[derive(Debug)]
 struct Pending {
     expected: Expected,
@@ -33,7 +33,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// Checks its end, and that this was in time; `closed` says that what it was made on was closed by its owner.
+    /// Checks the end of a call, and its time; `closed`: the owner closed the session or connection.
     fn check_end(
         self,
         (rules, side, closed): (&Rules, Side, bool),
@@ -52,20 +52,20 @@ impl Pending {
     }
 }
 
-/// One of the server's connections.
+/// A connection of the server.
 #[derive(Debug)]
 struct Served {
     connection: Connection,
     link: Link<Ledger>,
-    /// Calls that are not answered yet.
+    /// Calls without an answer so far.
     held: Vec<(ReplyToken, u32, Decoder)>,
     /// The server's own calls.
     reverse: BTreeMap<CallId, Pending>,
-    /// Requests about characteristics that have no answer.
+    /// Requests about characteristics without an answer.
     asked: BTreeSet<u64>,
-    /// It takes no calls any more, as its owner said or as it said itself.
+    /// The connection accepts no calls any more, by its owner or by itself.
     closing: bool,
-    /// Its owner has closed it, or its queue pair.
+    /// The owner has closed the connection, or its queue pair.
     close: bool,
     closed: bool,
 }
@@ -80,28 +80,28 @@ struct Endpoints {
     configs: [Arc<Config>; 2],
     queues: [Queues; 2],
     domains: [ProtectionDomain; 2],
-    /// Of each domain, what keeps it short.
+    /// Memory of each domain that is withheld.
     pinned: [Vec<Buffer>; 2],
     pending: BTreeMap<CallId, Pending>,
     next_reverse: u32,
-    /// Attempts that fail, and attempts without an answer, from now on.
+    /// Number of later attempts that fail, and of attempts without an answer.
     refuse: usize,
     ignore: usize,
-    /// The server answers later.
+    /// The server delays its answers.
     hold: bool,
-    /// Requests of the client about characteristics that have no answer.
+    /// Requests of the client about characteristics without an answer.
     asked: BTreeSet<u64>,
-    /// The client's owner has closed it.
+    /// The client's owner has closed the session.
     closing: bool,
     /// The client's owner has ended its connection.
     ended: bool,
     closed: bool,
 }
 
-/// A history of a client and a server.
+/// Runs a history of a client and a server.
 ///
 /// # Panics
-/// When one of the invariants of the crate does not hold.
+/// If one of the invariants of the crate does not hold.
 pub fn two_endpoints(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let mut world = Endpoints::new(&mut draw);
@@ -226,7 +226,7 @@ impl Endpoints {
         }
     }
 
-    /// One of the sides changes, or asks the other to.
+    /// Changes characteristics of one side, or requests a change of the other.
     fn operate(&mut self, draw: &mut Draw<'_>) {
         let enabled = self.configs.iter().all(|config| config.characteristics.enabled);
         let (of_client, asks) = (draw.flag(), draw.flag());
@@ -302,7 +302,7 @@ impl Endpoints {
         }
     }
 
-    /// Something happens to the link of a connection.
+    /// Disturbs the link of a connection.
     fn disturb(&mut self, draw: &mut Draw<'_>) {
         let connections = self.fabric.connections();
         if connections.is_empty() {
@@ -323,7 +323,7 @@ impl Endpoints {
         }
     }
 
-    /// A fault at one of the next steps.
+    /// Plans a fault at one of the next steps.
     fn plan(&mut self, draw: &mut Draw<'_>) {
         let Some(connection) = self.fabric.connections().last().copied() else { return };
         let side = draw.pick(&[SimSide::A, SimSide::B]);
@@ -407,7 +407,7 @@ impl Endpoints {
         }
     }
 
-    /// Nothing stands in the way any more: every call ends, then everything is given back.
+    /// Removes all obstacles: every call must end, then all resources must be returned.
     fn end(mut self) {
         self.hold = false;
         (self.refuse, self.ignore) = (0, 0);
@@ -421,7 +421,7 @@ impl Endpoints {
                 server.answer(now, token, message);
             }
         }
-        // The longest time of a call; then what was abandoned may take as long.
+        // The longest time of a call; then abandoned calls may take as long.
         self.run_for(Duration::from_secs(60) + SLACK);
         assert!(self.pending.is_empty(), "calls that never end: {:?}", self.pending);
         self.run_for(Duration::from_secs(60) + SLACK);

@@ -1,4 +1,4 @@
-//! What a fabric and two endpoints are like, drawn.
+//! Drawn properties of a fabric and two endpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,19 +10,20 @@ use rpcrdma_verbs::{ConnectParameters, ProtectionDomain};
 use crate::draw::Draw;
 use crate::program::{MAX, Table};
 
-/// How long after its deadline a call may end: a completed call waits for its invalidations, a connection that ends for its
-/// last completions.
+/// Time after its deadline within which a call must end: a completed call waits for its invalidations, a connection
+/// that ends for its last completions.
 pub const SLACK: Duration = Duration::from_secs(60);
 
-/// Memory of an endpoint, in bytes, of which histories pin some.
+/// Memory of an endpoint, in bytes; histories withhold some of it.
 pub(crate) const MEMORY: usize = 8 << 20;
 
-/// Bytes of the largest Receive that a side changes to, of itself or asked to.
+/// Length of the largest Receive that a side changes to, by itself or by request, in bytes.
 pub(crate) const MOST_RECEIVE: u32 = 16_384;
 
-/// Decisions in one history.
+/// Maximum number of decisions in one history.
 pub(crate) const MOST_STEPS: usize = 400;
-/// Rounds without time passing, and events of one wait, after which an engine is said to go round and round.
+/// Maximum number of rounds without time passing, and of events in one wait, before an engine counts as running for
+/// ever.
 pub(crate) const MOST_ROUNDS: usize = 200_000;
 
 pub(crate) fn fabric(draw: &mut Draw<'_>) -> FabricConfig {
@@ -41,7 +42,7 @@ pub(crate) fn fabric(draw: &mut Draw<'_>) -> FabricConfig {
     config
 }
 
-/// The versions of two sides, from one byte: of 0 it is Version One for both.
+/// Returns the versions of two sides, from one byte: 0 is Version One for both.
 pub(crate) fn versions(byte: u8) -> [Versions; 2] {
     let two = |profile| [Versions::both(profile), Versions::two(profile)];
     let [[first, second], [third, fourth]] = [Profile::P1, Profile::P2].map(two);
@@ -50,7 +51,7 @@ pub(crate) fn versions(byte: u8) -> [Versions; 2] {
     [all[byte % 5], all[byte / 5 % 5]]
 }
 
-/// An endpoint; whether it exchanges characteristics, if it speaks a version that has them, is said by `exchanges`.
+/// Returns an endpoint. `exchanges`: it exchanges characteristics, if it speaks a version that has them.
 pub(crate) fn endpoint(draw: &mut Draw<'_>, versions: Versions, exchanges: bool) -> Config {
     let limits = Limits {
         read_segment_len: 1 << 20,
@@ -78,15 +79,15 @@ pub(crate) fn endpoint(draw: &mut Draw<'_>, versions: Versions, exchanges: bool)
     if draw.flag() {
         config.bindings = Some(Arc::new(Table));
     }
-    // Receives that are long have a place for items.
+    // Long Receives have space for items.
     if config.receive_size == 16_384 {
         config.transmissions.structure = Some(BufferStructure::behind_head(4096, 3, 4096));
-        // As much as there can be of what is not done where it costs too much.
+        // As much as possible of the forms that are otherwise avoided for their cost.
         config.transmissions.place_from = 1024;
         config.transmissions.join_up_to = usize::MAX;
         config.transmissions.reply_sends = usize::MAX;
     }
-    // And sides differ in what they support.
+    // The sides differ in their support.
     let transmissions = &mut config.transmissions;
     transmissions.asked = match config.max_segments {
         2 => ReplyPlacement::BySize(2000),
@@ -97,7 +98,7 @@ pub(crate) fn endpoint(draw: &mut Draw<'_>, versions: Versions, exchanges: bool)
     transmissions.calls.continuation = config.early_calls > 1;
     transmissions.replies.placement = config.max_segment_len > 1024;
     transmissions.continued_replies = config.max_read_chunks == 1;
-    // Who makes many calls puts some of them together.
+    // Endpoints with many calls combine some of them.
     if config.calls == 32 {
         config.combined_messages = 8;
         config.limits.combined_messages = 8;
@@ -108,7 +109,7 @@ pub(crate) fn endpoint(draw: &mut Draw<'_>, versions: Versions, exchanges: bool)
     config
 }
 
-/// Queues of an endpoint.
+/// Queue lengths of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queues {
     max_send_wr: usize,
@@ -132,7 +133,7 @@ impl Queues {
     }
 }
 
-/// A time to wait, from nothing to minutes.
+/// Returns a waiting time, from zero to minutes.
 pub(crate) fn wait(draw: &mut Draw<'_>) -> Duration {
     match draw.below(4) {
         0 => Duration::from_micros(u64::from(draw.byte())),

@@ -1,4 +1,5 @@
-//! What all histories do with time: everything that can be done at once, then the next event of the fabric or the next timer.
+//! The treatment of time in all histories. Every action that is possible at once comes first, then the next event of
+//! the fabric or the next timer.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +11,13 @@ use crate::settings::MOST_ROUNDS;
 pub(crate) trait World {
     fn fabric(&self) -> &Fabric;
 
-    /// Does once what can be done without time passing; whether anything was.
+    /// Performs once the actions that are possible without time passing. Returns whether there were any.
     fn round(&mut self) -> bool;
 
-    /// What holds whenever nothing is left to do without time passing.
+    /// Checks properties that hold whenever no action is possible without time passing.
     fn check(&self);
 
-    /// The earliest timer of an endpoint.
+    /// Returns the earliest timer of an endpoint.
     fn next_timeout(&self) -> Option<Instant>;
 
     fn handle_timeout(&mut self, now: Instant);
@@ -25,7 +26,7 @@ pub(crate) trait World {
         self.fabric().instant()
     }
 
-    /// Does all that can be done without time passing.
+    /// Performs all actions that are possible without time passing.
     fn pump(&mut self) {
         for _ in 0..MOST_ROUNDS {
             if !self.round() {
@@ -35,7 +36,7 @@ pub(crate) trait World {
         panic!("the endpoints do not come to rest");
     }
 
-    /// Some events of the fabric, with what follows from them; timers fire when they are due.
+    /// Processes some events of the fabric, with their consequences; timers fire when they are due.
     fn advance(&mut self, events: usize) {
         for _ in 0..events {
             self.pump();
@@ -44,7 +45,7 @@ pub(crate) trait World {
         }
     }
 
-    /// Runs for so long.
+    /// Runs for this time.
     fn run_for(&mut self, time: Duration) {
         let end = self.now() + time;
         for _ in 0..MOST_ROUNDS {

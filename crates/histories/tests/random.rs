@@ -1,11 +1,11 @@
-//! A short walk through what the fuzz targets search: histories of random bytes.
+//! Random histories: a small sample of the space that the fuzz targets search.
 
 use proptest::prelude::*;
 
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 200,
-        // What is found becomes a seed of the fuzz targets.
+        // Failures become seeds of the fuzz targets.
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -28,7 +28,7 @@ proptest! {
     }
 }
 
-/// What fuzzing found: a link that stood still for minutes was taken for a working one, and a Send for one that leaves.
+/// Found by fuzzing: a link without progress for minutes counted as working, and a Send on it as leaving.
 #[test]
 fn fixture_i6_a_long_delay_ends_a_connection() {
     rpcrdma_histories::two_endpoints(&[
@@ -40,7 +40,8 @@ fn fixture_i6_a_long_delay_ends_a_connection() {
     ]);
 }
 
-/// What fuzzing found: who takes no part in the exchange of characteristics had no Receive for the operation that asks.
+/// Found by fuzzing: a side that takes no part in the exchange of characteristics had no Receive for the operation that
+/// requests it.
 #[test]
 fn fixture_i3_an_operation_that_will_be_refused_has_its_receive() {
     rpcrdma_histories::two_endpoints(&[
@@ -50,8 +51,8 @@ fn fixture_i3_an_operation_that_will_be_refused_has_its_receive() {
     ]);
 }
 
-/// What fuzzing found: a server of one document alone called before the client had said which one it speaks, and the client took the
-/// Call of the other document for a word in its own.
+/// Found by fuzzing: a server that speaks only one document called before the client had announced its own document.
+/// The client took the Call of the other document for a message in its own.
 #[test]
 fn fixture_v2_01_s5_a_server_calls_in_no_document_that_the_client_has_not_said() {
     rpcrdma_histories::two_endpoints(&[
