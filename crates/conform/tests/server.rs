@@ -194,7 +194,7 @@ static FAULTS: &[(&str, Fault, &str)] = &[
     (
         "read-chunk-many",
         Fault::On(|_, m| is(m, WRITE), Act::Rewrite(|m| with_lists(m, |l| l.read.reverse()))),
-        "the file does not hold what was in the chunk",
+        "the file does not hold the data of the chunk",
     ),
     (
         "read-chunk-no-pad",
@@ -224,7 +224,7 @@ static FAULTS: &[(&str, Fault, &str)] = &[
     (
         "write-chunk-one",
         Fault::Writes(|data| data[0] ^= 1),
-        "the Write chunk does not hold what the file does",
+        "the Write chunk does not hold the data of the file",
     ),
     (
         "write-chunk-many",

@@ -132,7 +132,7 @@ impl End {
             Event::Characteristics(Notice::Completed(value)) => {
                 let kind = std::mem::discriminant(&value);
                 let at = self.promised.iter().position(|want| std::mem::discriminant(want) == kind);
-                self.promised.remove(at.expect("what is complete was pending"));
+                self.promised.remove(at.expect("a completed change was pending"));
             }
             Event::Characteristics(_) => {}
             Event::Closed(reason) => {
@@ -315,7 +315,7 @@ impl Changes {
         }
         self.settle();
         for end in &self.ends {
-            assert!(end.closed, "what was closed ends");
+            assert!(end.closed, "a closed connection ends");
             assert_eq!(end.domain.usage().in_use, 0, "all memory is back");
         }
         assert_eq!(self.fabric.outstanding(), Outstanding::default());

@@ -100,7 +100,7 @@ fn size(count: u32) -> usize {
 
 /// Returns the kind of a message of an endpoint, which sends only messages that decode and are unambiguous.
 pub(crate) fn kind(profile: Option<Profile>, message: &Bytes) -> (Header, Kind) {
-    let (header, length) = decode(profile, message).expect("an endpoint sends what it would accept");
+    let (header, length) = decode(profile, message).expect("an endpoint sends only acceptable messages");
     let said = header.direction;
     let kind = match &header.body {
         Body::Message(_) => {
@@ -167,7 +167,7 @@ impl Ledger {
             }
             // rtrext-02 §4.3: each transmission takes a Receive of the peer.
             Kind::CallPart => {
-                self.out.get_mut(&header.xid).expect("a call goes on that has begun").sends += 1;
+                self.out.get_mut(&header.xid).expect("a continued call has begun").sends += 1;
                 self.check_in_flight();
             }
             Kind::Reply { .. } | Kind::Error => {
@@ -206,7 +206,7 @@ impl Ledger {
                 }
             }
             Kind::ReplyPart => {
-                let out = self.out.get_mut(&header.xid).expect("a reply goes on that has begun");
+                let out = self.out.get_mut(&header.xid).expect("a continued reply has begun");
                 out.buffers -= 1;
                 if out.buffers == 0 {
                     self.out.remove(&header.xid);

@@ -270,7 +270,7 @@ impl Endpoints {
         let deadline = now + self.configs[1].timeouts.call;
         match server.connection.call(now, call) {
             Ok(id) => {
-                assert!(!server.closing, "what is closed takes no call");
+                assert!(!server.closing, "a closed connection accepts no call");
                 server.reverse.insert(id, Pending { expected, deadline, hurried: false });
             }
             Err(refused) => {

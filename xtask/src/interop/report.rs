@@ -93,7 +93,7 @@ impl Report {
         for group in GROUPS {
             let _ = write!(
                 text,
-                "\n### {}\n\n| case | what it checks | result | seconds |\n| --- | --- | --- | ---: |\n",
+                "\n### {}\n\n| case | check | result | seconds |\n| --- | --- | --- | ---: |\n",
                 group.title
             );
             for verdict in self.cases.iter().filter(|verdict| verdict.group == group.name) {

@@ -66,7 +66,7 @@ impl Tool {
             finished.ending(),
             process::last_lines(&finished.errors, 12)
         );
-        fs::remove_dir_all(&build).context("removing what the build left")?;
+        fs::remove_dir_all(&build).context("removing the build folder")?;
         println!("{} built in {:.0} s", self.name, started.elapsed().as_secs_f64());
         Ok(())
     }

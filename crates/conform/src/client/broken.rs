@@ -61,7 +61,7 @@ async fn watch(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> R
 async fn quiet(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> Result<(), Wrong> {
     match watch(stage, call, label, time).await? {
         Watched::Quiet => Ok(()),
-        Watched::Another => Err(fail(format!("{label}: the call is taken for completed"))),
+        Watched::Another => Err(fail(format!("{label}: the client considers the call completed"))),
     }
 }
 

@@ -116,7 +116,7 @@ impl Connection {
         self.in_flight.push(xid);
         match usize::try_from(self.ceiling).is_ok_and(|ceiling| before >= ceiling) {
             true => Err(fail(format!(
-                "another call with {before} in flight, {} granted: over the grant, or a call is taken for completed",
+                "another call with {before} in flight, {} granted: over the grant, or the client considers a call completed",
                 self.ceiling
             ))),
             false => Ok(()),
@@ -280,7 +280,9 @@ impl Stage {
         }
         let (header, len) = match V1.decode(&arrived.bytes, &Limits::default()) {
             Ok(decoded) => decoded,
-            Err(error) => return Err(fail(format!("the client sends what does not decode: {error}"))),
+            Err(error) => {
+                return Err(fail(format!("the client sends a message that does not decode: {error}")));
+            }
         };
         let (lists, inline) = match header.body {
             Body::Message(lists) => (lists, Some(arrived.bytes.slice(len.min(arrived.bytes.len())..))),

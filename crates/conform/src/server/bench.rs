@@ -293,7 +293,7 @@ impl<'t> Bench<'t> {
             match (long, data.is_empty()) {
                 // RFC 8166 §3.5.3
                 (true, true) => return Err(fail("an RDMA_NOMSG whose Reply chunk is empty")),
-                (false, false) => return Err(fail("an RDMA_MSG whose Reply chunk says that it was used")),
+                (false, false) => return Err(fail("an RDMA_MSG whose Reply chunk is marked as used")),
                 (true, false) => stream = data,
                 (false, true) => {}
             }

@@ -54,7 +54,7 @@ async fn write(bench: &mut Bench<'_>, len: usize, lengths: &[usize], pad: Pad, l
         return Err(fail(format!("{count} bytes written of {len}")));
     }
     if bench.content(&scratch.sink, len).await? != data {
-        return Err(fail("the file does not hold what was in the chunk"));
+        return Err(fail("the file does not hold the data of the chunk"));
     }
     Ok(format!("{len} bytes written from {segments} segments"))
 }
@@ -133,7 +133,7 @@ fn check_written(reply: Reply, count: usize) -> Outcome {
         )));
     }
     if data != pattern(0, SOURCE_LEN).slice(..count) {
-        return Err(fail("the Write chunk does not hold what the file does"));
+        return Err(fail("the Write chunk does not hold the data of the file"));
     }
     let (text, state) = (describe(&reply), reply.behind);
     // The data is not also inline.

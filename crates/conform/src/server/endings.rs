@@ -70,7 +70,7 @@ async fn read_requested(bench: &Bench<'_>, endpoint: &mut Endpoint) -> bool {
 async fn served_if(bench: &mut Bench<'_>, count: usize, what: &str) -> Outcome {
     bench.alive().await?;
     match count {
-        0 => Err(not_applicable(format!("no {what} was seen to be under way"))),
+        0 => Err(not_applicable(format!("no {what} was observed in progress"))),
         _ => Ok(format!("{what} under way on {count} of {MANY} connections; a new one is served")),
     }
 }

@@ -132,7 +132,7 @@ async fn call_of(bench: &mut Bench<'_>, mut endpoint: Endpoint, len: usize) -> O
     let reply = super::bench::nfs_ok(bench.call(&mut endpoint, call).await?)?;
     endpoint.close().await;
     if bench.content(&scratch.sink, data.len()).await? != data {
-        return Err(fail("the file does not hold what was written"));
+        return Err(fail("the file does not hold the written data"));
     }
     Ok(format!("a call of {len} bytes, {}", describe(&reply)))
 }

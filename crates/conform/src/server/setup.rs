@@ -22,7 +22,7 @@ async fn served(bench: &mut Bench<'_>, private_data: Bytes) -> Outcome {
     bench.null(&mut endpoint).await?;
     endpoint.close().await;
     Ok(match theirs {
-        None => "served; the server says nothing of itself".into(),
+        None => "served; the server announces nothing".into(),
         Some(PrivateData { remote_invalidation, send_size, receive_size }) => format!(
             "served; the server says R = {}, sends {send_size}, receives {receive_size}",
             u8::from(remote_invalidation)

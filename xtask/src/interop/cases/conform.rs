@@ -116,7 +116,7 @@ fn client(lab: &mut Lab) -> Result<Detail, Failure> {
     lab.renew()?;
     ensure!(status?.is_some(), "rpcrdma conform did not come to its end");
     let document: Document<Row> =
-        serde_json::from_slice(&fs::read(&output)?).context("what rpcrdma conform prints")?;
+        serde_json::from_slice(&fs::read(&output)?).context("the output of rpcrdma conform")?;
     let ran = [Ran { rows: document.rows, complaints }];
     let problems = expected::judge(&list, &names, &ran);
     ensure!(problems.is_empty(), "{} rows came out otherwise: {}", problems.len(), problems.join(" | "));
@@ -149,7 +149,7 @@ fn tester<T: DeserializeOwned>(lab: &Lab, arguments: &[&str]) -> Result<Vec<T>, 
         finished.errors.trim()
     );
     let document: Document<T> =
-        serde_json::from_slice(&finished.output).context("what rpcrdma conform prints")?;
+        serde_json::from_slice(&finished.output).context("the output of rpcrdma conform")?;
     Ok(document.rows)
 }
 
@@ -170,7 +170,7 @@ fn page(machine: &str, names: &[String], list: &[Entry], ran: &[Ran]) -> String 
     let all: Vec<&Row> = ran.iter().flat_map(|ran| &ran.rows).collect();
     let row = |name: &str| all.iter().find(|row| row.name == name).copied();
     let mut text = format!("{machine}, knfsd with 4 threads. {}.\n\n", summary(all.iter().copied()));
-    text.push_str("| row | section | verdict | what knfsd does |\n| --- | --- | --- | --- |\n");
+    text.push_str("| row | section | verdict | behaviour of knfsd |\n| --- | --- | --- | --- |\n");
     for entry in list {
         if let Some(row) = row(&entry.name) {
             // Writing to a String cannot fail.

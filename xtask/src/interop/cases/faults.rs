@@ -332,7 +332,7 @@ fn cut_in_rdma_read(lab: &mut Lab) -> Result<Detail, Failure> {
     let output = lab.guest_within(RECOVERY, script, &[&mount.path])?;
     let written = output.split_whitespace().next().unwrap_or_default();
     ensure!(proxy.cuts_made() == CUT_AT.len(), "{} of {} cuts were made", proxy.cuts_made(), CUT_AT.len());
-    ensure!(sha256(&server.export.join("data"))? == written, "the file differs from what was written");
+    ensure!(sha256(&server.export.join("data"))? == written, "the file differs from the written data");
     lab.umount(&mount)?;
     Ok(format!("16 MiB equal after {} cuts", CUT_AT.len()))
 }
@@ -346,7 +346,7 @@ fn cut_in_rdma_write(lab: &mut Lab) -> Result<Detail, Failure> {
     let output = lab.guest_within(RECOVERY, "sha256sum <\"$1/data\"", &[&mount.path])?;
     ensure!(proxy.cuts_made() == CUT_AT.len(), "{} of {} cuts were made", proxy.cuts_made(), CUT_AT.len());
     let seen = output.split_whitespace().next().unwrap_or_default();
-    ensure!(sha256(&data)? == seen, "what was read differs from the file");
+    ensure!(sha256(&data)? == seen, "the data read differs from the file");
     lab.umount(&mount)?;
     Ok(format!("16 MiB equal after {} cuts", CUT_AT.len()))
 }

@@ -208,7 +208,7 @@ fn our_client(lab: &mut Lab) -> Result<Detail, Failure> {
         let finished = lab.rpcrdma(LIMIT, arguments)?;
         ensure!(finished.success(), "{arguments:?}: {} {}", finished.ending(), finished.errors);
     }
-    ensure!(std::fs::read(&local)? == std::fs::read(&back)?, "what came back differs");
+    ensure!(std::fs::read(&local)? == std::fs::read(&back)?, "the file that came back differs");
     lab.guest("rm /export/memory/wire", &[])?;
     let recording = lab.recording()?;
     ensure!(!recording.sessions.is_empty(), "no session was recorded");

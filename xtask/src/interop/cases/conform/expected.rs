@@ -201,7 +201,7 @@ mod tests {
                 assert!(["pass", "differs", "fail", "not_applicable"].contains(&verdict.as_str()), "{name}");
             }
             assert!(!why.is_empty() && !why.contains('|') && !why.ends_with('.'), "{name}: {why}");
-            assert!(alone || kernel.is_none(), "{name}: who makes the kernel complain runs alone");
+            assert!(alone || kernel.is_none(), "{name}: a row that makes the kernel complain runs alone");
         }
     }
 }

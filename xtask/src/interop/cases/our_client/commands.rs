@@ -38,7 +38,7 @@ pub(super) fn commands(lab: &mut Lab) -> Result<Detail, Failure> {
     let stat: serde_json::Value =
         serde_json::from_slice(&remote.succeed(lab, &["--json", "stat", &url("a/file")])?.output)
             .map_err(|error| Failure::new(format!("stat --json: {error}")))?;
-    ensure!(stat.to_string().contains("\"size\":8"), "stat says {stat}");
+    ensure!(stat.to_string().contains("\"size\":8"), "stat prints {stat}");
     remote.succeed(lab, &["mv", &url("hard"), &url("a/b/c")])?;
     remote.succeed(lab, &["mv", &url("a/file"), &url("a/renamed")])?;
     expect(lab, &remote, &["cat", &url("a/b/c/hard")], text)?;

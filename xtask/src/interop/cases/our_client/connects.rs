@@ -30,7 +30,7 @@ pub(super) fn connects(lab: &mut Lab) -> Result<Detail, Failure> {
             .succeed(lab, &["-vv", "--json", "ping", "--count", "1", "--timeout", "10", &remote.address()])
             .context(format!("connection {connect}"))?;
         let document: serde_json::Value =
-            serde_json::from_slice(&finished.output).context("what ping says in JSON")?;
+            serde_json::from_slice(&finished.output).context("the JSON of ping")?;
         let trip = document.pointer("/microseconds/max").and_then(serde_json::Value::as_f64);
         let Some(trip) = trip else {
             return Err(Failure::new(format!("connection {connect}: the first call had no reply")));

@@ -21,7 +21,7 @@ pub(super) fn fallback(lab: &mut Lab) -> Result<Detail, Failure> {
         let address = remote.address();
         let ping = ["-v", "--json", "ping", "--count", "3", "--interval", "0", &address];
         let finished = remote.succeed(lab, &[&ping[..], &version("auto")].concat())?;
-        let document: Value = serde_json::from_slice(&finished.output).context("what ping says in JSON")?;
+        let document: Value = serde_json::from_slice(&finished.output).context("the JSON of ping")?;
         let spoken = document.pointer("/rpcrdma/version").and_then(Value::as_u64);
         ensure!(spoken == Some(1), "{profile}: version {spoken:?} is spoken");
         let connected = finished.errors.matches("connected").count();
