@@ -18,10 +18,9 @@ use std::ops::RangeInclusive;
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
-use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::wire::two::transmission::{BufferStructure, Property};
-use crate::wire::two::{Profile, Value, combined};
+use crate::wire::two::{self, Profile, Value, combined};
 
 /// The first of the experimental ids, which go up to the end (xcharext-02 §6.2, version-two-03 §5.4.2). One of them is ours:
 /// [`combined::CHARACTERISTIC`].
@@ -233,16 +232,16 @@ impl Characteristic {
     /// What a value says, by the numbers of a profile; `None` if its id is not known there.
     ///
     /// # Errors
-    /// [`ProtocolError::BadCharacteristic`]: too short, too long, or not of its type (xcharext-02 §2.1; that more bytes than its type
+    /// [`two::Error::BadCharacteristic`]: too short, too long, or not of its type (xcharext-02 §2.1; that more bytes than its type
     /// has are not valid either is our reading). A number is valid whatever it is (version-two-07 §5.1, §7.2.2: what cannot be parsed): a
     /// peer that takes, or sends, next to nothing is believed, and what does not fit is refused when it is to be sent.
     pub(crate) fn decode(
         profile: Profile,
         value: &Value,
         limits: &Limits,
-    ) -> Result<Option<Self>, ProtocolError> {
+    ) -> Result<Option<Self>, two::Error> {
         let Value { id, data } = value;
-        let bad = || ProtocolError::BadCharacteristic { id: *id, len: data.len() };
+        let bad = || two::Error::BadCharacteristic { id: *id, len: data.len() };
         let word = || <[u8; 4]>::try_from(&data[..]).map(u32::from_be_bytes).map_err(|_| bad());
         // version-two-03 §5.1.1: without data it is the default.
         let default = profile != Profile::P1 && data.is_empty();

@@ -219,7 +219,7 @@ impl Core {
     /// Counts a message of the peer, whatever is in it.
     ///
     /// # Errors
-    /// [`ProtocolError::LimitExceeded`]
+    /// [`two::Error::LimitExceeded`]
     pub(crate) fn count_received(
         &mut self,
         is_grant: bool,
@@ -227,7 +227,9 @@ impl Core {
     ) -> Result<(), ProtocolError> {
         let version = self.codec.rules().version;
         let credit = fixed.map(|fixed| (fixed.version == version).then_some(fixed.credit));
-        self.ledger.count_message(is_grant, credit).map_err(|limit| ProtocolError::LimitExceeded { limit })
+        self.ledger
+            .count_message(is_grant, credit)
+            .map_err(|limit| ProtocolError::Two(two::Error::LimitExceeded { limit }))
     }
 
     /// A Call of ours is over.

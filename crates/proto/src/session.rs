@@ -25,7 +25,7 @@ use crate::event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
 use crate::ids::{IdMap, IdSet};
 use crate::stats::Stats;
 use crate::timers::{after, earlier};
-use crate::wire::{Codec, v1::V1};
+use crate::wire::{Codec, two, v1::V1};
 
 /// NFS, version 3: the program whose NULL procedure offers a version when no call says another.
 const NFS: (u32, u32) = (100_003, 3);
@@ -741,7 +741,10 @@ impl Session {
                 Event::Closed(reason) => {
                     self.connection = None;
                     self.offer = None;
-                    if matches!(reason, CloseReason::Protocol(ProtocolError::CombinedRefused)) {
+                    if matches!(
+                        reason,
+                        CloseReason::Protocol(ProtocolError::Two(two::Error::CombinedRefused))
+                    ) {
                         // It is an experiment, whose numbers may mean something else to this peer.
                         let config = Arc::make_mut(&mut self.config);
                         config.combined_messages = 1;

@@ -361,15 +361,15 @@ impl Exchanges {
         progress: Progress,
         limit: u32,
         events: &mut VecDeque<Event>,
-        faults: &mut Vec<ProtocolError>,
+        faults: &mut Vec<two::Error>,
     ) -> Result<Effect, ProtocolError> {
         self.arrived(limit)?;
         if self.once {
-            return self.told(exchange, events);
+            return Ok(self.told(exchange, events)?);
         }
         if !self.enabled {
             return Err(match exchange {
-                _ if self.profile == Profile::P1 => ProtocolError::UnknownOperation { operation: 0 },
+                _ if self.profile == Profile::P1 => two::Error::UnknownOperation { operation: 0 }.into(),
                 _ => ProtocolError::UnknownProcedure { procedure: 0 },
             });
         }
@@ -377,7 +377,9 @@ impl Exchanges {
         let is_answered = matches!(exchange, Exchange::Request { .. } | Exchange::Response { .. });
         match exchange {
             // No profile that is exchanged here tells it in parts.
-            Exchange::Part { .. } => return Err(ProtocolError::UnknownOperation { operation: 0 }),
+            Exchange::Part { .. } => {
+                return Err(two::Error::UnknownOperation { operation: 0 }.into());
+            }
             Exchange::Initial { start, .. } => {
                 let start = self.decode(&start)?;
                 self.peer = Characteristics::default();
@@ -393,7 +395,7 @@ impl Exchanges {
                 let values = self.decode(&now)?;
                 for (value, raw) in values.into_iter().zip(&now) {
                     let Some(value) = value else {
-                        faults.push(ProtocolError::UnknownCharacteristic { id: raw.id });
+                        faults.push(two::Error::UnknownCharacteristic { id: raw.id });
                         continue;
                     };
                     let was_pending = self.pending.iter().any(|pending| pending.is_same_kind(&value));
@@ -401,7 +403,7 @@ impl Exchanges {
                         && *size < before
                         && !was_pending
                     {
-                        faults.push(ProtocolError::UnaskedReduction { size: *size, before });
+                        faults.push(two::Error::UnaskedReduction { size: *size, before });
                     }
                     self.peer.apply(value.clone());
                     if clears {
@@ -416,7 +418,7 @@ impl Exchanges {
             Exchange::Request { want } => effect = self.requested(xid, &want, progress, events)?,
             Exchange::Response { done, rejected, rest } => {
                 let Some((_, asked)) = self.asked.take_if(|(asked, _)| *asked == xid) else {
-                    return Err(ProtocolError::UnexpectedResponse { xid });
+                    return Err(two::Error::UnexpectedResponse { xid }.into());
                 };
                 self.unproved = None;
                 self.responded(asked, &done, &rejected, &rest, events, faults);
@@ -430,31 +432,31 @@ impl Exchanges {
     }
 
     /// Counts an operation of the peer.
-    fn arrived(&mut self, limit: u32) -> Result<(), ProtocolError> {
+    fn arrived(&mut self, limit: u32) -> Result<(), two::Error> {
         self.storm = self.storm.saturating_add(1);
         if self.storm > limit || self.answers.len() >= ANSWERS {
-            return Err(ProtocolError::TooManyOperations { allowed: limit });
+            return Err(two::Error::TooManyOperations { allowed: limit });
         }
         Ok(())
     }
 
     /// An operation of the peer did not decode. It counts like any other: nothing else bounds how many wait for their refusal. What
     /// it was to go on with is over.
-    pub(crate) fn undecoded(&mut self, limit: u32) -> Result<(), ProtocolError> {
+    pub(crate) fn undecoded(&mut self, limit: u32) -> Result<(), two::Error> {
         self.in_parts = false;
         self.arrived(limit)
     }
 
     /// The peer tells what it is like, or a part of it (version-two-07 §6.3.3, §6.3.4). Who takes no part lets it say so, and keeps to
     /// the defaults: the message types are not optional.
-    fn told(&mut self, exchange: Exchange, events: &mut VecDeque<Event>) -> Result<Effect, ProtocolError> {
+    fn told(&mut self, exchange: Exchange, events: &mut VecDeque<Event>) -> Result<Effect, two::Error> {
         let (values, is_last) = match exchange {
             Exchange::Part { start } => (start, false),
             Exchange::Initial { start, .. } => (start, true),
-            _ => return Err(ProtocolError::UnknownOperation { operation: 0 }),
+            _ => return Err(two::Error::UnknownOperation { operation: 0 }),
         };
         if self.heard {
-            return Err(ProtocolError::ToldTwice);
+            return Err(two::Error::ToldTwice);
         }
         let values = self.decode(&values);
         // One that is refused ends its sequence: a peer that may not tell again (§6.3.4) could send nothing else any more.
@@ -498,18 +500,18 @@ impl Exchanges {
     }
 
     /// All values, checked before any is taken over.
-    fn decode(&self, values: &[Value]) -> Result<Vec<Option<Characteristic>>, ProtocolError> {
+    fn decode(&self, values: &[Value]) -> Result<Vec<Option<Characteristic>>, two::Error> {
         values.iter().map(|value| self.decode_one(value)).collect()
     }
 
     /// What is registered here is known as well; nothing else is kept of what a peer says.
-    fn decode_one(&self, value: &Value) -> Result<Option<Characteristic>, ProtocolError> {
+    fn decode_one(&self, value: &Value) -> Result<Option<Characteristic>, two::Error> {
         match Characteristic::decode(self.profile, value, &self.limits)? {
             Some(Characteristic::Registered { id, .. }) if !self.ours.registered.contains_key(&id) => {
                 Ok(None)
             }
             Some(Characteristic::Registered { id, data }) if data.len() > super::REGISTERED_MAX => {
-                Err(ProtocolError::BadCharacteristic { id, len: data.len() })
+                Err(two::Error::BadCharacteristic { id, len: data.len() })
             }
             known => Ok(known),
         }
@@ -522,7 +524,7 @@ impl Exchanges {
         want: &[Value],
         progress: Progress,
         events: &mut VecDeque<Event>,
-    ) -> Result<Effect, ProtocolError> {
+    ) -> Result<Effect, two::Error> {
         let wants = self.decode(want)?;
         let (mut done, mut rejected, mut pending) = (Subset::default(), Subset::default(), Subset::default());
         let mut accepted = Vec::new();
@@ -612,7 +614,7 @@ impl Exchanges {
         rejected: &Subset,
         rest: &Rest,
         events: &mut VecDeque<Event>,
-        faults: &mut Vec<ProtocolError>,
+        faults: &mut Vec<two::Error>,
     ) {
         let len = asked.want.len();
         let (none, no_values) = (Subset::default(), Vec::new());
@@ -622,7 +624,7 @@ impl Exchanges {
         };
         let end = done.end().max(rejected.end()).max(pending.end());
         if end > len {
-            faults.push(ProtocolError::SubsetTooLong { end, len });
+            faults.push(two::Error::SubsetTooLong { end, len });
         }
         let mut dispositions = Vec::with_capacity(len);
         for (place, want) in asked.want.into_iter().enumerate() {
@@ -642,7 +644,7 @@ impl Exchanges {
                 (Some((_, disposition)), None) => disposition,
                 (first, _) => {
                     let saying = if first.is_some() { "several things" } else { "nothing" };
-                    faults.push(ProtocolError::ResponseUnclear { place, saying });
+                    faults.push(two::Error::ResponseUnclear { place, saying });
                     Disposition::Rejected
                 }
             };

@@ -38,7 +38,7 @@ fn xcharext_s2_1_data_of_a_known_characteristic_is_of_its_type() {
         (3, &[0, 0, 0, 3]),
         (3, &[0]),
     ] {
-        let bad = ProtocolError::BadCharacteristic { id, len: data.len() };
+        let bad = two::Error::BadCharacteristic { id, len: data.len() };
         assert_eq!(
             Characteristic::decode(Profile::P1, &value(id, data), &Limits::default()),
             Err(bad),

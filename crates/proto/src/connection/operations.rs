@@ -175,7 +175,7 @@ impl Connection {
         let events = &mut self.core.events;
         let effect = exchanges.handle(fixed.xid, exchange, progress, limit, events, &mut faults);
         for fault in faults {
-            self.core.stats.fault(&fault);
+            self.core.stats.fault(&fault.into());
         }
         match effect {
             Ok(effect) => self.carry_out(effect),
@@ -185,18 +185,18 @@ impl Connection {
     }
 
     /// A message that is an operation, and does not decode.
-    pub(super) fn operation_undecoded(&mut self, now: Instant, fixed: Fixed, error: ProtocolError) {
+    pub(super) fn operation_undecoded(&mut self, now: Instant, fixed: Fixed, error: two::Error) {
         let limit = self.core.config.limits.operations;
         self.core.stats.operations_received += 1;
         let storm = self.exchanges.as_mut().and_then(|exchanges| exchanges.undecoded(limit).err());
-        self.refuse_operation(now, fixed, storm.unwrap_or(error));
+        self.refuse_operation(now, fixed, storm.unwrap_or(error).into());
     }
 
     /// An operation cannot be used (version-two-01 §3.1, xcharext-02 §2.1). What says that it answers something is not answered itself
     /// (RFC 8166 §4.5).
     fn refuse_operation(&mut self, now: Instant, fixed: Fixed, error: ProtocolError) {
         let taken = match error {
-            ProtocolError::OperationDirection { said, .. } => said.into(),
+            ProtocolError::Two(two::Error::OperationDirection { said, .. }) => said.into(),
             _ => Taken::AsCall,
         };
         let answer = error.action(taken) == Action::Answer;

@@ -172,7 +172,7 @@ impl Connection {
     /// How a message is taken that did not decode.
     fn taken_undecoded(&self, error: &ProtocolError, fixed: Fixed, message: &[u8]) -> Taken {
         // The word behind the fixed part says it of every RDMA2_OPTIONAL (version-two-01 §4.2.2).
-        if matches!(error, ProtocolError::RoundTrips(_))
+        if matches!(error, ProtocolError::Two(two::Error::Transmission(_)))
             && let Some(word) = message.get(FIXED_LEN..).and_then(|rest| rest.first_chunk())
             && let Some(direction) = Direction::of(u32::from_be_bytes(*word))
         {
@@ -196,7 +196,7 @@ impl Connection {
                 | ProtocolError::TooManyWriteChunks { .. }
                 | ProtocolError::ReadSegmentTooLong { .. }
                 | ProtocolError::ReadListTooLong { .. }
-                | ProtocolError::OtherProfile { .. }
+                | ProtocolError::Two(two::Error::OtherProfile { .. })
         );
         if unread && !self.requester.awaits(xid) { Taken::AsCall } else { self.usually() }
     }
@@ -228,12 +228,12 @@ impl Connection {
             Err(error @ ProtocolError::VersionChanged { .. }) => {
                 return self.fault(now, error, self.usually(), Some(fixed));
             }
-            Err(error) if self.exchanges.is_some() && error.is_of_operation() => {
+            Err(ProtocolError::Two(error)) if self.exchanges.is_some() && error.is_of_operation() => {
                 // What goes on of a message that was refused is refused with it: one answer for each XID.
-                if matches!(error, ProtocolError::UnknownOperation { .. }) {
+                if matches!(error, two::Error::UnknownOperation { .. }) {
                     self.unknown_operation = Some(fixed.xid);
                     if unknown_before == Some(fixed.xid) {
-                        return self.core.stats.fault(&error);
+                        return self.core.stats.fault(&error.into());
                     }
                 }
                 return self.operation_undecoded(now, fixed, error);
@@ -242,7 +242,7 @@ impl Connection {
                 let two = self.core.codec.rules().two;
                 let is_part = two.is_some_and(|two| two.profile.is_part(fixed.procedure));
                 self.assembly.undecoded_part(fixed.xid, !is_part);
-                if matches!(error, ProtocolError::RoundTrips(_)) {
+                if matches!(error, ProtocolError::Two(two::Error::Transmission(_))) {
                     self.assembly.undecoded_group(fixed.xid);
                 }
                 let taken = self.taken_undecoded(&error, fixed, &message);
@@ -256,7 +256,7 @@ impl Connection {
                     self.core.stats.receives_combined += 1;
                     messages.into_iter().for_each(|message| self.handle_message(now, message));
                 }
-                Err(error) => self.fault(now, error.into(), Taken::AsCall, None),
+                Err(error) => self.fault(now, two::Error::from(error).into(), Taken::AsCall, None),
             };
         }
         let len = message.len();
@@ -341,7 +341,12 @@ impl Connection {
                     && !self.requester.in_group(header.xid)
                 {
                     // Which other messages were in that Send is not known any more.
-                    return self.fault(now, ProtocolError::CombinedRefused, Taken::AsReply, None);
+                    return self.fault(
+                        now,
+                        ProtocolError::Two(two::Error::CombinedRefused),
+                        Taken::AsReply,
+                        None,
+                    );
                 }
                 let (xid, credit) = (header.xid, header.credit);
                 let taken = self.requester.handle_error(&mut self.core, now, xid, credit, error);
@@ -415,7 +420,7 @@ impl Connection {
             _ => self.assembly.end_parts(id),
         }
         let taken = header.direction.map_or(self.usually(), Taken::from);
-        Some((ProtocolError::Interrupted { procedure: fixed.procedure, expected }, taken))
+        Some((ProtocolError::Two(two::Error::Interrupted { procedure: fixed.procedure, expected }), taken))
     }
 
     /// Takes a part of a message, which is not the last.
@@ -517,7 +522,7 @@ impl Connection {
         // version-two-01 §4.2.2
         if let Some(header) = said.filter(|said| *said != taken) {
             let header = if header == Taken::AsCall { Direction::Call } else { Direction::Reply };
-            return Err((ProtocolError::DirectionMismatch { header }, taken));
+            return Err((ProtocolError::Two(two::Error::DirectionMismatch { header }), taken));
         }
         // RFC 8166 §4.2.1, §4.5.2
         if seen != xid {

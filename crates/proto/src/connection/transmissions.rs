@@ -70,8 +70,8 @@ impl Connection {
         let Some((id, transmissions)) = self.assembly.give_up_group() else { return };
         let lead = TransmissionId { xid, direction, number: 0 };
         let report = ErrorReport { bad: by, lead: Some(lead), error };
-        self.core.stats.fault(&ProtocolError::Group(report));
-        tracing::debug!(side = %self.core.side, error = %ProtocolError::Group(report), "group interrupted");
+        self.core.stats.fault(&ProtocolError::Two(two::Error::Group(report)));
+        tracing::debug!(side = %self.core.side, error = %ProtocolError::Two(two::Error::Group(report)), "group interrupted");
         match id {
             // It begins anew, and is answered as that.
             (xid, Direction::Call) if (xid, Direction::Call) == (fixed.xid, said) => {
@@ -119,7 +119,7 @@ impl Connection {
             lead: Some(TransmissionId { xid, direction, number: 0 }),
             error: ReportedError::HeaderType { expected: RDMA2_OPTIONAL, seen: fixed.procedure },
         };
-        self.core.stats.fault(&ProtocolError::Group(report));
+        self.core.stats.fault(&ProtocolError::Two(two::Error::Group(report)));
         match direction {
             Direction::Call => self.report_call(now, xid, transmissions, report),
             Direction::Reply => self.requester.report(xid, report),
@@ -154,7 +154,7 @@ impl Connection {
             if let Place::Lead(Lead::Request(TransmitRequest { count, .. })) = &place {
                 self.assembly.refuse_group(id, *count);
             }
-            let error = ProtocolError::UnknownOperation { operation: operation_number };
+            let error = ProtocolError::Two(two::Error::UnknownOperation { operation: operation_number });
             return self.fault(now, error, taken, Some(fixed));
         }
         let checked = match &place {
@@ -181,7 +181,9 @@ impl Connection {
             Err(Broken { error, sends }) => {
                 if taken == Taken::AsCall {
                     self.give_back(sends);
-                } else if let Some(report) = error.report() {
+                } else if let ProtocolError::Two(error) = &error
+                    && let Some(report) = error.report()
+                {
                     self.requester.report(fixed.xid, report);
                 }
                 self.fault(now, error, taken, Some(fixed));
@@ -193,7 +195,7 @@ impl Connection {
     fn may_begin(&mut self, id: MessageId, lead: &Lead) -> Result<(), ProtocolError> {
         // version-two-01 §4.2.2
         if lead.direction() != id.1 {
-            return Err(ProtocolError::DirectionMismatch { header: id.1 });
+            return Err(ProtocolError::Two(two::Error::DirectionMismatch { header: id.1 }));
         }
         if let Lead::Response(response) = lead {
             self.requester.expects(id.0, response)?;
@@ -258,7 +260,9 @@ impl Connection {
                 match taken {
                     Ok(()) => self.rpc_taken(),
                     Err(error) => {
-                        if let Some(report) = error.report() {
+                        if let ProtocolError::Two(error) = &error
+                            && let Some(report) = error.report()
+                        {
                             self.requester.report(fixed.xid, report);
                         }
                         self.fault(now, error, Taken::AsReply, None);
@@ -270,11 +274,11 @@ impl Connection {
 
     /// The peer reports a reply of ours. It is gone, so its Call is answered by an error; the report has come on the Call's credit.
     pub(super) fn reply_reported(&mut self, now: Instant, report: &ErrorReport) {
-        tracing::debug!(side = %self.core.side, error = %ProtocolError::Group(*report), "reply reported");
+        tracing::debug!(side = %self.core.side, error = %ProtocolError::Two(two::Error::Group(*report)), "reply reported");
         let xid = report.group().xid;
         // An error is never answered with an error, but for what a report is about (rtrext-02 §5.4).
         if !self.takes_groups() || !self.responder.may_be_reported(xid) {
-            return self.fault(now, ProtocolError::Group(*report), Taken::AsReply, None);
+            return self.fault(now, ProtocolError::Two(two::Error::Group(*report)), Taken::AsReply, None);
         }
         self.core.stats.replies_reported += 1;
         if let Some(charge) = self.admit(now, None) {

@@ -33,7 +33,7 @@ impl Requester {
             }
             Some(_) => return Ok(()),
         };
-        Err(ProtocolError::Group(report(xid, error)))
+        Err(ProtocolError::Two(two::Error::Group(report(xid, error))))
     }
 
     /// Takes a reply of which all transmissions have come.
@@ -47,8 +47,8 @@ impl Requester {
     ) -> Result<(), ProtocolError> {
         let transaction = self.sent(xid)?;
         let directions = transaction.directions.as_deref().unwrap_or_default();
-        let results =
-            results(directions, &placed, items).map_err(|error| ProtocolError::Group(report(xid, error)))?;
+        let results = results(directions, &placed, items)
+            .map_err(|error| ProtocolError::Two(two::Error::Group(report(xid, error))))?;
         let in_chunks = |result: &Written| if let Written::Chunk(len) = result { *len } else { 0 };
         let total: usize = results.iter().map(in_chunks).sum();
         let placed = results.iter().any(|result| matches!(result, Written::Placed(_)));

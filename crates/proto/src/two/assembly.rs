@@ -34,6 +34,7 @@ use crate::error::ProtocolError;
 use crate::timers::after;
 use crate::two::arrange::Targets;
 use crate::wire::Direction;
+use crate::wire::two::Error;
 use crate::wire::two::transmission::TransmitContinuation;
 
 /// Messages that were given up and whose end has not come; older ones are forgotten.
@@ -146,7 +147,7 @@ enum Rest {
 /// A fragment that breaks the rules, and what is passed over after it.
 #[derive(Debug)]
 struct Refused {
-    error: ProtocolError,
+    error: Error,
     rest: Option<Rest>,
 }
 
@@ -172,10 +173,10 @@ impl Assembly {
     /// [`Broken`]: the message is given up.
     pub(crate) fn take(&mut self, now: Instant, fragment: Fragment) -> Result<Option<Assembled>, Broken> {
         let sends = self.open.as_ref().map_or(0, |open| open.sends);
-        self.add(now, fragment).map_err(|error| Broken { error, sends })
+        self.add(now, fragment).map_err(|error| Broken { error: error.into(), sends })
     }
 
-    fn add(&mut self, now: Instant, fragment: Fragment) -> Result<Option<Assembled>, ProtocolError> {
+    fn add(&mut self, now: Instant, fragment: Fragment) -> Result<Option<Assembled>, Error> {
         let Fragment { id, message, header, place } = fragment;
         let (limits, open) = (&self.config.limits, self.open.as_ref());
         let behind = message.len().saturating_sub(header);
@@ -230,13 +231,13 @@ impl Assembly {
     }
 
     /// Joins the message, all of which has come.
-    fn finish(&self, open: Open) -> Result<Assembled, ProtocolError> {
+    fn finish(&self, open: Open) -> Result<Assembled, Error> {
         let Open { id, notation, sends, len, payload, .. } = open;
         let total = payload.len;
         let joined = payload.join(self.domain.as_ref(), id.1);
         let (lead, transmissions) = match notation {
             Notation::Parts { .. } => {
-                let (payload, inline) = joined.ok_or(ProtocolError::ContinuationMemory { len: total })?;
+                let (payload, inline) = joined.ok_or(Error::ContinuationMemory { len: total })?;
                 let copied = CopyCount { inline, payload: 0 };
                 return Ok(Assembled { payload, sends, len, copied, ..Assembled::default() });
             }

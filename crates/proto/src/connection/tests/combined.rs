@@ -352,7 +352,10 @@ fn the_bytes_are_those_of_the_description() {
         let (decoded, len) = profile.codec().decode(&bytes, &limits).unwrap();
         assert_eq!((decoded.body, len), (Body::Two(two::Body::Combined(vec![24, 17])), 40));
         let unknown = profile.codec().decode(&bytes, &Limits::default());
-        assert_eq!(unknown.unwrap_err(), ProtocolError::UnknownOperation { operation: OPERATION });
+        assert_eq!(
+            unknown.unwrap_err(),
+            ProtocolError::Two(two::Error::UnknownOperation { operation: OPERATION })
+        );
     }
     // The profile without operations says that it cannot, which harms nobody.
     let none = Profile::P3.codec().decode(&header(Profile::P3), &Limits::default()).unwrap().0;
@@ -416,13 +419,17 @@ fn rfc8166_s4_5_4_a_send_that_is_not_as_it_says_ends_the_connection() {
         ] {
             let mut raw = raw(profile, combining(8, server_config()));
             raw.send(together(profile, &lengths, behind));
-            assert_eq!(raw.end.closed, Some(ProtocolError::Combined(error).into()), "{profile:?} {error}");
+            assert_eq!(
+                raw.end.closed,
+                Some(ProtocolError::Two(two::Error::Combined(error)).into()),
+                "{profile:?} {error}"
+            );
             assert!(raw.received.is_empty(), "none of them is carried out");
         }
         // The lengths themselves are cut off.
         let mut raw = raw(profile, combining(8, server_config()));
         raw.send(together(profile, &[a, b], &both).slice(..34));
-        assert_eq!(raw.end.closed, Some(ProtocolError::Combined(Malformed::Lengths).into()));
+        assert_eq!(raw.end.closed, Some(ProtocolError::Two(two::Error::Combined(Malformed::Lengths)).into()));
     }
 }
 
@@ -505,7 +512,7 @@ fn who_refuses_what_it_has_said_to_take_is_left() {
         raw.settle();
         assert_eq!(raw.received.len(), 1, "all three in one Send");
         refuse(&mut raw, profile, 100);
-        assert_eq!(raw.end.closed, Some(ProtocolError::CombinedRefused.into()));
+        assert_eq!(raw.end.closed, Some(ProtocolError::Two(two::Error::CombinedRefused).into()));
         assert_eq!(faults(&raw, "combined_refused"), 1);
     }
 }
@@ -519,7 +526,7 @@ fn who_refuses_replies_that_it_has_said_to_take_is_left_too() {
         raw.send(together(profile, &calls.each_ref().map(|call| narrow(call.len())), &calls.concat()));
         assert_eq!((raw.received.len(), raw.end.connection.stats().messages_combined), (1, 2));
         refuse(&mut raw, profile, 100);
-        assert_eq!(raw.end.closed, Some(ProtocolError::CombinedRefused.into()));
+        assert_eq!(raw.end.closed, Some(ProtocolError::Two(two::Error::CombinedRefused).into()));
     }
 }
 

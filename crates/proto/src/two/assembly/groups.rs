@@ -5,8 +5,8 @@
 //! several Receives is joined. An item is copied if its Receive, one of several, would be held for less than half of its
 //! length: so no message holds more Receives than it fills.
 //!
-//! *On error* a report goes to the sender (§5.4): that of a [`ProtocolError::Group`], or of a
-//! [`ProtocolError::GroupTooLong`]. Later transmissions are passed over, each once.
+//! *On error* a report goes to the sender (§5.4): that of a [`Error::Group`], or of a
+//! [`Error::GroupTooLong`]. Later transmissions are passed over, each once.
 
 use std::ops::Range;
 
@@ -14,10 +14,10 @@ use bytes::Bytes;
 use rpcrdma_xdr::ReadChunk;
 
 use super::{Assembly, MessageId, Notation, Open, Pieces, Refused, Rest};
-use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::two::arrange::Targets;
 use crate::wire::Direction;
+use crate::wire::two::Error;
 use crate::wire::two::transmission::{
     ErrorReport, Location, OperationBase, OperationType, PlacedItem, ReportedError, TransmissionId,
     TransmitContinuation, TransmitRequest, TransmitResponse,
@@ -81,7 +81,7 @@ pub(super) struct Transmission {
 /// the message are its header.
 ///
 /// # Errors
-/// [`ProtocolError::Group`], [`ProtocolError::GroupTooLong`]
+/// [`Error::Group`], [`Error::GroupTooLong`]
 pub(super) fn check_lead(
     xid: u32,
     lead: &Lead,
@@ -133,7 +133,7 @@ pub(super) fn check_later(
 }
 
 /// Returns the error for a Call for which there is no memory now. If its sender sends it again in chunks, those can wait.
-pub(super) fn no_memory(id: MessageId, len: usize) -> ProtocolError {
+pub(super) fn no_memory(id: MessageId, len: usize) -> Error {
     let error = ReportedError::PayloadLength { value: narrow(len), least: 0, most: 0 };
     report(TransmissionId { xid: id.0, direction: id.1, number: 0 }, None, error)
 }
@@ -173,7 +173,7 @@ impl Assembly {
         lead: &Lead,
         transmissions: &[Transmission],
         payload: usize,
-    ) -> Result<(Vec<ReadChunk>, usize), ProtocolError> {
+    ) -> Result<(Vec<ReadChunk>, usize), Error> {
         let first = TransmissionId { xid: id.0, direction: id.1, number: 0 };
         let runs = find_items(lead, transmissions, self.targets.as_ref(), payload)
             .map_err(|error| report(first, None, error))?;
@@ -213,8 +213,8 @@ impl Assembly {
     }
 }
 
-fn report(bad: TransmissionId, lead: Option<TransmissionId>, error: ReportedError) -> ProtocolError {
-    ProtocolError::Group(ErrorReport { bad, lead, error })
+fn report(bad: TransmissionId, lead: Option<TransmissionId>, error: ReportedError) -> Error {
+    Error::Group(ErrorReport { bad, lead, error })
 }
 
 /// Returns the transmissions from a number on of a group of so many, as far as a group can have them. Beyond that each is
@@ -244,7 +244,7 @@ fn check_len(
     payload: usize,
     limits: &Limits,
     (bad, first): (TransmissionId, Option<TransmissionId>),
-) -> Result<(), ProtocolError> {
+) -> Result<(), Error> {
     let most = limits.continued_len;
     let wide = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
     let in_receives = |item: &PlacedItem| match item.location {
@@ -258,7 +258,7 @@ fn check_len(
     let narrow = |len: u64| u32::try_from(len).unwrap_or(u32::MAX);
     let error = ReportedError::PayloadLength { value: narrow(len), least: 0, most: narrow(wide(most)) };
     let report = ErrorReport { bad, lead: first, error };
-    Err(ProtocolError::GroupTooLong { report, len, allowed: most })
+    Err(Error::GroupTooLong { report, len, allowed: most })
 }
 
 /// Returns the place of the Payload in a transmission.

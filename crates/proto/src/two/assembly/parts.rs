@@ -5,14 +5,14 @@
 //! and no word of the text asks for more.
 
 use super::{Assembly, MessageId, Notation, Open, Refused, Rest, wide};
-use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::wire::Direction;
+use crate::wire::two::Error;
 
 /// Checks a part of `len` bytes that is not the last, `remaining` bytes being said to follow it.
 ///
 /// # Errors
-/// [`ProtocolError::ContinuationLength`], [`ProtocolError::ContinuationTooLong`] and [`ProtocolError::TooManyParts`].
+/// [`Error::ContinuationLength`], [`Error::ContinuationTooLong`] and [`Error::TooManyParts`].
 pub(super) fn check(open: Option<&Open>, len: usize, remaining: u32, limits: &Limits) -> Result<(), Refused> {
     let remaining = wide(remaining);
     let (sends, before) = open.map_or((0, 0), |open| (open.sends, open.payload.len));
@@ -21,12 +21,12 @@ pub(super) fn check(open: Option<&Open>, len: usize, remaining: u32, limits: &Li
     // The last part is not empty.
     let expected = due.saturating_sub(len);
     let error = if whole > limits.continued_len {
-        ProtocolError::ContinuationTooLong { len: whole, allowed: limits.continued_len }
+        Error::ContinuationTooLong { len: whole, allowed: limits.continued_len }
     } else if remaining != expected || remaining == 0 {
-        ProtocolError::ContinuationLength { seen: remaining, expected }
+        Error::ContinuationLength { seen: remaining, expected }
     } else if sends + 1 >= limits.continued_parts {
         // The last part takes a place too.
-        ProtocolError::TooManyParts { allowed: limits.continued_parts }
+        Error::TooManyParts { allowed: limits.continued_parts }
     } else {
         return Ok(());
     };
@@ -36,13 +36,13 @@ pub(super) fn check(open: Option<&Open>, len: usize, remaining: u32, limits: &Li
 /// Checks the last part, of `len` bytes. Nothing of its message comes after it.
 ///
 /// # Errors
-/// [`ProtocolError::ContinuationLength`].
+/// [`Error::ContinuationLength`].
 pub(super) fn check_last(open: Option<&Open>, len: usize) -> Result<(), Refused> {
     let expected = open.map_or(len, Open::remaining);
     if len == expected {
         return Ok(());
     }
-    Err(Refused { error: ProtocolError::ContinuationLength { seen: len, expected }, rest: None })
+    Err(Refused { error: Error::ContinuationLength { seen: len, expected }, rest: None })
 }
 
 impl Open {

@@ -70,7 +70,7 @@ fn v2_07_s6_6_2_parts_are_joined_in_the_order_of_their_coming() {
 #[test]
 fn v2_07_s6_3_6_rdma_remaining_has_to_be_right() {
     let now = Instant::now();
-    let wrong = |seen, expected| Err(ProtocolError::ContinuationLength { seen, expected });
+    let wrong = |seen, expected| Err(ProtocolError::Two(Error::ContinuationLength { seen, expected }));
     for remaining in [0, 19, 21, u32::MAX] {
         let mut assembly = with_memory();
         middle(&mut assembly, ID, bytes(16), 24, now).unwrap();
@@ -91,12 +91,12 @@ fn v2_07_s6_3_6_rdma_remaining_has_to_be_right() {
 fn i5_length_and_number_of_the_parts_are_bounded() {
     let now = Instant::now();
     let mut assembly = with_memory();
-    let too_long = |len| Err(ProtocolError::ContinuationTooLong { len, allowed: 100 });
+    let too_long = |len| Err(ProtocolError::Two(Error::ContinuationTooLong { len, allowed: 100 }));
     assert_eq!(middle(&mut assembly, ID, bytes(4), 100, now), too_long(104));
     for remaining in [96, 92, 88] {
         middle(&mut assembly, ID, bytes(4), remaining, now).unwrap();
     }
-    let too_many = Err(ProtocolError::TooManyParts { allowed: 4 });
+    let too_many = Err(ProtocolError::Two(Error::TooManyParts { allowed: 4 }));
     assert_eq!(middle(&mut assembly, ID, bytes(4), 84, now), too_many);
     let mut assembly = with_memory();
     let vast = usize::try_from(u32::MAX).unwrap() + 4;
@@ -161,7 +161,10 @@ fn i6_parts_wait_for_memory_and_a_reply_needs_none() {
     let mut assembly = assembly();
     assembly.use_domain(&domain);
     part(&mut assembly, ID, 0..16).unwrap();
-    assert_eq!(last(&mut assembly, ID, bytes(24)), Err(ProtocolError::ContinuationMemory { len: 40 }));
+    assert_eq!(
+        last(&mut assembly, ID, bytes(24)),
+        Err(ProtocolError::Two(Error::ContinuationMemory { len: 40 }))
+    );
     let reply = (7, Direction::Reply);
     part(&mut assembly, reply, 0..16).unwrap();
     assert_eq!(last(&mut assembly, reply, bytes(40).slice(16..)), Ok((bytes(40), 1)));

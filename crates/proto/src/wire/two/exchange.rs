@@ -6,7 +6,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::error::ProtocolError;
+use super::Error;
 use crate::limits::Limits;
 use crate::wire::reader::Reader;
 
@@ -119,95 +119,95 @@ pub(super) struct Operands<'a, 'b> {
 }
 
 impl Operands<'_, '_> {
-    pub(super) fn word(&mut self) -> Result<u32, ProtocolError> {
-        self.reader.u32().ok_or(ProtocolError::OperationTruncated)
+    pub(super) fn word(&mut self) -> Result<u32, Error> {
+        self.reader.u32().ok_or(Error::OperationTruncated)
     }
 
     /// An opaque item with its pad.
-    pub(super) fn opaque(&mut self) -> Result<Bytes, ProtocolError> {
+    pub(super) fn opaque(&mut self) -> Result<Bytes, Error> {
         let len = self.word()?;
         self.data(len)
     }
 
     /// The bytes of an opaque item, and its pad.
-    fn data(&mut self, len: u32) -> Result<Bytes, ProtocolError> {
-        let len = usize::try_from(len).map_err(|_| ProtocolError::OperationTruncated)?;
-        let data = self.reader.bytes(len).ok_or(ProtocolError::OperationTruncated)?;
+    fn data(&mut self, len: u32) -> Result<Bytes, Error> {
+        let len = usize::try_from(len).map_err(|_| Error::OperationTruncated)?;
+        let data = self.reader.bytes(len).ok_or(Error::OperationTruncated)?;
         let data = Bytes::copy_from_slice(data);
-        self.reader.bytes(len.next_multiple_of(WORD) - len).ok_or(ProtocolError::OperationTruncated)?;
+        self.reader.bytes(len.next_multiple_of(WORD) - len).ok_or(Error::OperationTruncated)?;
         Ok(data)
     }
 
     /// An XDR bool.
-    pub(super) fn flag(&mut self) -> Result<bool, ProtocolError> {
+    pub(super) fn flag(&mut self) -> Result<bool, Error> {
         match self.word()? {
             0 => Ok(false),
             1 => Ok(true),
-            value => Err(ProtocolError::BadFlag { value }),
+            value => Err(Error::BadFlag { value }),
         }
     }
 
-    pub(super) fn value(&mut self) -> Result<Value, ProtocolError> {
+    pub(super) fn value(&mut self) -> Result<Value, Error> {
         Ok(Value { id: self.word()?, data: self.opaque()? })
     }
 
-    pub(super) fn values(&mut self) -> Result<Vec<Value>, ProtocolError> {
+    pub(super) fn values(&mut self) -> Result<Vec<Value>, Error> {
         let count = self.count()?;
         (0..count).map(|_| self.value()).collect()
     }
 
     /// The same; data that runs past the end is a fault of its value (version-two-07 §5.1).
-    pub(super) fn values_within(&mut self) -> Result<Vec<Value>, ProtocolError> {
+    pub(super) fn values_within(&mut self) -> Result<Vec<Value>, Error> {
         let count = self.count()?;
         (0..count)
             .map(|_| {
                 let id = self.word()?;
                 let len = self.word()?;
-                let data = self.data(len).map_err(|_| ProtocolError::ValueTruncated { id, len })?;
+                let data = self.data(len).map_err(|_| Error::ValueTruncated { id, len })?;
                 Ok(Value { id, data })
             })
             .collect()
     }
 
-    pub(super) fn subset(&mut self) -> Result<Subset, ProtocolError> {
+    pub(super) fn subset(&mut self) -> Result<Subset, Error> {
         let count = self.count()?;
         let words = (0..count).map(|_| self.word()).collect::<Result<_, _>>()?;
         Ok(Subset { words })
     }
 
     /// A number of elements, bounded before anything is allocated for them.
-    fn count(&mut self) -> Result<u32, ProtocolError> {
+    fn count(&mut self) -> Result<u32, Error> {
         let count = self.word()?;
         let allowed = self.limits.characteristics;
         if usize::try_from(count).map_or(true, |count| count > allowed) {
-            return Err(ProtocolError::TooManyCharacteristics { count, allowed });
+            return Err(Error::TooManyCharacteristics { count, allowed });
         }
         Ok(count)
     }
 
-    pub(super) fn initial(&mut self) -> Result<Exchange, ProtocolError> {
+    pub(super) fn initial(&mut self) -> Result<Exchange, Error> {
         let start = self.values()?;
         let constant = self.subset()?;
         within(&constant, &start)?;
         Ok(Exchange::Initial { start, constant })
     }
 
-    pub(super) fn request(&mut self) -> Result<Exchange, ProtocolError> {
+    pub(super) fn request(&mut self) -> Result<Exchange, Error> {
         Ok(Exchange::Request { want: self.values()? })
     }
 }
 
 impl Operands<'_, '_> {
     /// Nothing may follow.
-    pub(super) fn end(&mut self) -> Result<(), ProtocolError> {
-        if self.reader.is_empty() { Ok(()) } else { Err(ProtocolError::OperationTooLong) }
+    pub(super) fn end(&mut self) -> Result<(), Error> {
+        if self.reader.is_empty() { Ok(()) } else { Err(Error::OperationTooLong) }
     }
 }
 
 /// A subset says nothing of what its set does not have.
-fn within(subset: &Subset, set: &[Value]) -> Result<(), ProtocolError> {
+fn within(subset: &Subset, set: &[Value]) -> Result<(), Error> {
     let (end, len) = (subset.end(), set.len());
-    if end > len { Err(ProtocolError::SubsetTooLong { end, len }) } else { Ok(()) }
+    if end > len { Err(Error::SubsetTooLong { end, len }) } else { Ok(()) }
 }
 
 pub(super) fn put_opaque(data: &[u8], out: &mut BytesMut) {

@@ -7,10 +7,11 @@
 //! | [`transmission`] | operations on transmissions, for messages in several Sends and for placement by Sends |
 //! | [`combined`] | several messages in one Send |
 //!
-//! Nothing here owns a buffer. Every refusal is a [`ProtocolError`](crate::error::ProtocolError).
+//! Nothing here owns a buffer. Every refusal is an [`Error`], or a [`ProtocolError`](crate::error::ProtocolError) where Version One has the fault too.
 
 mod body;
 pub mod combined;
+mod error;
 pub mod exchange;
 mod optional;
 pub mod p1;
@@ -21,6 +22,7 @@ pub mod transmission;
 use super::{Codec, Direction};
 use crate::wire;
 pub use body::{Body, ErrorBody};
+pub use error::Error;
 pub use exchange::{Exchange, Rest, Subset, Value};
 pub use optional::operation_len;
 pub(crate) use optional::{request_len, response_len};

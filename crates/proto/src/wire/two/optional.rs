@@ -4,11 +4,11 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::combined;
 use super::exchange::Operands;
 use super::transmission::{
     Malformed, Operation, OperationBase, OperationType, TransmitRequest, TransmitResponse,
 };
+use super::{Error, combined};
 use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::wire::reader::Reader;
@@ -42,26 +42,24 @@ pub(super) fn transmission(
     reader: &mut Reader<'_>,
     limits: &Limits,
 ) -> Option<Result<Body, ProtocolError>> {
+    let mut info = Operands { reader, limits };
     if number == combined::OPERATION && limits.combined_messages > 1 {
-        let malformed = |_| ProtocolError::Combined(combined::Malformed::Lengths);
-        let info = Operands { reader, limits }.opaque().map_err(malformed);
-        let lengths = info.and_then(|info| {
-            combined::lengths(&info, limits.combined_messages).map_err(ProtocolError::Combined)
+        let info = info.opaque().map_err(|_| combined::Malformed::Lengths);
+        let lengths = info.and_then(|info| combined::lengths(&info, limits.combined_messages));
+        return Some(match lengths {
+            Ok(lengths) => Ok(Body::Two(two::Body::Combined(lengths))),
+            Err(malformed) => Err(Error::Combined(malformed).into()),
         });
-        return Some(lengths.map(|lengths| Body::Two(two::Body::Combined(lengths))));
     }
     let kind = OperationType::of(number, base)?;
-    let cut = || ProtocolError::RoundTrips(Malformed::Truncated);
-    let info = Operands { reader, limits }.opaque().map_err(|_| cut());
-    let decoded = info.and_then(|info| Operation::decode(kind, &info, limits)).map_err(|error| match kind {
+    let info = info.opaque().map_err(|_| Malformed::Truncated);
+    Some(match info.and_then(|info| Operation::decode(kind, &info, limits)) {
+        Ok(Operation::Report(report)) => Ok(Body::Error(ErrorBody::Two(two::ErrorBody::Report(report)))),
+        Ok(operation) => Ok(Body::Two(two::Body::Transmission(operation))),
         // An error is never answered (RFC 8166 §4.5).
-        OperationType::Report => ProtocolError::ErrorTruncated,
-        _ => error,
-    });
-    Some(decoded.map(|operation| match operation {
-        Operation::Report(report) => Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))),
-        operation => Body::Two(two::Body::Transmission(operation)),
-    }))
+        Err(_) if kind == OperationType::Report => Err(ProtocolError::ErrorTruncated),
+        Err(malformed) => Err(Error::Transmission(malformed).into()),
+    })
 }
 
 /// Appends an RDMA2_OPTIONAL of several messages from its `rdma_proc` on.

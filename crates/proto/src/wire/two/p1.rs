@@ -8,8 +8,8 @@ use bytes::{BufMut, BytesMut};
 use super::exchange::{Exchange, Operands, Rest, put_subset, put_value, put_values};
 use super::optional::{RDMA2_OPTIONAL, put_combined, put_transmission, transmission};
 use super::transmission::{Operation, OperationBase};
-use super::{Profile, VERSION};
-use crate::error::{List, ProtocolError};
+use super::{Error, Profile, VERSION};
+use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::wire::lists::{Marks, chunk_lists, lists_len, put_lists};
 use crate::wire::reader::Reader;
@@ -85,16 +85,20 @@ impl Codec for V2P1 {
                 (said, operation(said, &mut reader, limits)?)
             }
             // RDMA2_CONNPROP to RDMA2_UPDPROP.
-            6..=9 => return Err(ProtocolError::OtherProfile { ours: Profile::P1, theirs: Profile::P2 }),
+            6..=9 => {
+                return Err(Error::OtherProfile { ours: Profile::P1, theirs: Profile::P2 }.into());
+            }
             // RDMA2_CALL_INLINE to RDMA2_REPLY_INLINE.
-            10..=13 => return Err(ProtocolError::OtherProfile { ours: Profile::P1, theirs: Profile::P3 }),
+            10..=13 => {
+                return Err(Error::OtherProfile { ours: Profile::P1, theirs: Profile::P3 }.into());
+            }
             procedure => return Err(ProtocolError::UnknownProcedure { procedure }),
         };
         let Fixed { xid, version, credit, .. } = fixed;
         // In P2 one word more stands before the lists, so that all that is read as they are is a word early.
         let mut behind = reader.clone();
         if fixed.procedure == RDMA2_MSG && xid > 1 && behind.u32() == Some(0) && behind.u32() == Some(xid) {
-            return Err(ProtocolError::OtherProfile { ours: Profile::P1, theirs: Profile::P2 });
+            return Err(Error::OtherProfile { ours: Profile::P1, theirs: Profile::P2 }.into());
         }
         let header = Header { xid, version, credit, direction: Some(direction), invalidate: 0, body };
         Ok((header, FIXED_LEN + reader.position()))
@@ -138,8 +142,10 @@ impl Codec for V2P1 {
 
     fn refusal(&self, error: &ProtocolError) -> ErrorBody {
         match error {
-            ProtocolError::UnknownOperation { .. } => ErrorBody::Two(two::ErrorBody::InvalidOption),
-            ProtocolError::Group(report) | ProtocolError::GroupTooLong { report, .. } => {
+            ProtocolError::Two(Error::UnknownOperation { .. }) => {
+                ErrorBody::Two(two::ErrorBody::InvalidOption)
+            }
+            ProtocolError::Two(Error::Group(report) | Error::GroupTooLong { report, .. }) => {
                 ErrorBody::Two(two::ErrorBody::Report(*report))
             }
             ProtocolError::VersionChanged { used, .. } => ErrorBody::Version { low: *used, high: *used },
@@ -148,9 +154,9 @@ impl Codec for V2P1 {
     }
 }
 
-pub(super) fn direction(reader: &mut Reader<'_>) -> Result<Direction, ProtocolError> {
-    let word = reader.u32().ok_or(ProtocolError::ListTruncated { list: List::Direction })?;
-    Direction::of(word).ok_or(ProtocolError::BadDirection { value: word })
+pub(super) fn direction(reader: &mut Reader<'_>) -> Result<Direction, Error> {
+    let word = reader.u32().ok_or(Error::WordTruncated { word: "rdma_direction" })?;
+    Direction::of(word).ok_or(Error::BadDirection { value: word })
 }
 
 fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
@@ -174,10 +180,10 @@ fn operation(said: Direction, reader: &mut Reader<'_>, limits: &Limits) -> Resul
         return transmission;
     }
     if !(ROPT_INITXCH..=ROPT_UPDXCH).contains(&operation) {
-        return Err(ProtocolError::UnknownOperation { operation });
+        return Err(Error::UnknownOperation { operation }.into());
     }
     if (operation == ROPT_RESPXCH) != (said == Direction::Reply) {
-        return Err(ProtocolError::OperationDirection { operation, said });
+        return Err(Error::OperationDirection { operation, said }.into());
     }
     let info = words.opaque()?;
     let mut info = Reader::new(&info);

@@ -9,7 +9,7 @@ use super::exchange::{Exchange, Operands, Rest, put_subset, put_values};
 use super::optional::{RDMA2_OPTIONAL, put_combined, put_transmission, transmission};
 use super::p1::direction;
 use super::transmission::{Operation, OperationBase};
-use super::{Profile, VERSION};
+use super::{Error, Profile, VERSION};
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
 use crate::wire::lists::{Marks, chunk_lists, lists_len, put_lists};
@@ -81,7 +81,7 @@ impl Codec for V2P2 {
             ProtocolError::BadDiscriminator { list: List::Reply, value }
                 if value == fixed.xid && fixed.procedure == RDMA2_MSG =>
             {
-                ProtocolError::OtherProfile { ours: Profile::P2, theirs: Profile::P1 }
+                Error::OtherProfile { ours: Profile::P2, theirs: Profile::P1 }.into()
             }
             error => error,
         })
@@ -119,15 +119,17 @@ impl Codec for V2P2 {
     /// version-two-03 §6.2.4
     fn refusal(&self, error: &ProtocolError) -> ErrorBody {
         ErrorBody::Two(match error {
-            ProtocolError::UnknownOperation { .. } => two::ErrorBody::InvalidOption,
+            ProtocolError::Two(Error::UnknownOperation { .. }) => two::ErrorBody::InvalidOption,
             // P3 has the same code for it.
             ProtocolError::UnknownProcedure { .. }
-            | ProtocolError::OtherProfile { theirs: Profile::P3, .. } => two::ErrorBody::InvalidProcedure,
+            | ProtocolError::Two(Error::OtherProfile { theirs: Profile::P3, .. }) => {
+                two::ErrorBody::InvalidProcedure
+            }
             // The planner looks at whole chunks: which segment is too short would only be a guess.
             ProtocolError::WriteChunkTooSmall { .. } | ProtocolError::ReplyTooLong { .. } => {
                 two::ErrorBody::ReplyResource { segment: 0, needed: 0 }
             }
-            ProtocolError::Group(report) | ProtocolError::GroupTooLong { report, .. } => {
+            ProtocolError::Two(Error::Group(report) | Error::GroupTooLong { report, .. }) => {
                 two::ErrorBody::Report(*report)
             }
             ProtocolError::VersionChanged { used, .. } => {
@@ -162,7 +164,9 @@ fn decode(
             (None, 0, Body::Two(two::Body::Exchange(operation(procedure, &mut reader, limits)?)))
         }
         // RDMA2_CALL_INLINE to RDMA2_REPLY_INLINE.
-        10..=13 => return Err(ProtocolError::OtherProfile { ours: Profile::P2, theirs: Profile::P3 }),
+        10..=13 => {
+            return Err(Error::OtherProfile { ours: Profile::P2, theirs: Profile::P3 }.into());
+        }
         procedure => return Err(ProtocolError::UnknownProcedure { procedure }),
     };
     let header = Header { xid, version, credit, direction, invalidate, body };
@@ -171,7 +175,7 @@ fn decode(
 
 fn chunks(reader: &mut Reader<'_>, limits: &Limits) -> Result<(Direction, u32, ChunkLists), ProtocolError> {
     let direction = direction(reader)?;
-    let invalidate = reader.u32().ok_or(ProtocolError::ListTruncated { list: List::Direction })?;
+    let invalidate = reader.u32().ok_or(Error::WordTruncated { word: "rdma_inv_handle" })?;
     Ok((direction, invalidate, chunk_lists(reader, limits, Marks::Unknown)?))
 }
 
@@ -210,7 +214,7 @@ fn optional(
     let direction = direction(reader)?;
     let operation = Operands { reader, limits }.word()?;
     let body = transmission((operation, operations), reader, limits);
-    Ok((direction, body.unwrap_or(Err(ProtocolError::UnknownOperation { operation }))?))
+    Ok((direction, body.unwrap_or(Err(Error::UnknownOperation { operation }.into()))?))
 }
 
 fn operation(procedure: u32, reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, ProtocolError> {

@@ -10,8 +10,8 @@
 use bytes::{BufMut, BytesMut};
 
 use super::exchange::{Exchange, Operands, put_values};
-use super::{Profile, VERSION};
-use crate::error::{List, ProtocolError};
+use super::{Error, Profile, VERSION};
+use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::wire::lists::{
     Marks, chunk_len, chunk_lists, lists_len, put_lists, put_read_list, put_reply_chunk, put_write_list,
@@ -188,15 +188,18 @@ fn refusal(error: &ProtocolError) -> Option<two::ErrorBody> {
     Some(match error {
         // P2 has the same code for it; P1 has none, and would pass over this one.
         ProtocolError::UnknownProcedure { .. }
-        | ProtocolError::UnknownOperation { .. }
-        | ProtocolError::OtherProfile { theirs: Profile::P2, .. } => two::ErrorBody::InvalidProcedure,
+        | ProtocolError::Two(
+            Error::UnknownOperation { .. } | Error::OtherProfile { theirs: Profile::P2, .. },
+        ) => two::ErrorBody::InvalidProcedure,
         ProtocolError::VersionChanged { .. } => two::ErrorBody::VersionMismatch,
-        ProtocolError::ToldTwice
-        | ProtocolError::Interrupted { .. }
-        | ProtocolError::ContinuationLength { .. }
-        | ProtocolError::ContinuationTooLong { .. }
-        | ProtocolError::TooManyParts { .. } => two::ErrorBody::InvalidContinuation,
-        ProtocolError::BadCharacteristic { .. } | ProtocolError::ValueTruncated { .. } => {
+        ProtocolError::Two(
+            Error::ToldTwice
+            | Error::Interrupted { .. }
+            | Error::ContinuationLength { .. }
+            | Error::ContinuationTooLong { .. }
+            | Error::TooManyParts { .. },
+        ) => two::ErrorBody::InvalidContinuation,
+        ProtocolError::Two(Error::BadCharacteristic { .. } | Error::ValueTruncated { .. }) => {
             two::ErrorBody::BadValue
         }
         ProtocolError::TooManyReadChunks { allowed, .. } => {
@@ -223,7 +226,7 @@ fn refusal(error: &ProtocolError) -> Option<two::ErrorBody> {
         ProtocolError::ReadSegmentTooLong { .. }
         | ProtocolError::ReadListTooLong { .. }
         | ProtocolError::ExceedsMemory { .. }
-        | ProtocolError::ContinuationMemory { .. }
+        | ProtocolError::Two(Error::ContinuationMemory { .. })
         | ProtocolError::EarlierReadFailed { .. } => two::ErrorBody::System,
         _ => return None,
     })
@@ -246,7 +249,7 @@ pub(super) const fn direction_of(procedure: u32) -> Option<Direction> {
 fn other_profile(fixed: Fixed, message: &[u8]) -> ProtocolError {
     let word = |at: usize| message.get(at..)?.first_chunk::<WORD>().map(|word| u32::from_be_bytes(*word));
     let begins = |words: usize| word(FIXED_LEN + words * WORD) == Some(fixed.xid) && fixed.xid > 1;
-    let is = |theirs| ProtocolError::OtherProfile { ours: Profile::P3, theirs };
+    let is = |theirs| Error::OtherProfile { ours: Profile::P3, theirs }.into();
     match (begins(4), begins(5)) {
         (true, _) => is(Profile::P1),
         (_, true) => is(Profile::P2),
@@ -254,8 +257,8 @@ fn other_profile(fixed: Fixed, message: &[u8]) -> ProtocolError {
     }
 }
 
-fn handle(reader: &mut Reader<'_>) -> Result<u32, ProtocolError> {
-    reader.u32().ok_or(ProtocolError::ListTruncated { list: List::Handle })
+fn handle(reader: &mut Reader<'_>) -> Result<u32, Error> {
+    reader.u32().ok_or(Error::WordTruncated { word: "rdma_inv_handle" })
 }
 
 /// The Call chunk and the lists behind it; both Read lists are bounded together.
@@ -265,7 +268,7 @@ fn call_external(reader: &mut Reader<'_>, limits: &Limits) -> Result<ChunkLists,
         return Err(ProtocolError::NoPositionZero);
     }
     if let Some(entry) = read.iter().find(|entry| entry.position != 0) {
-        return Err(ProtocolError::CallChunkPosition { position: entry.position });
+        return Err(Error::CallChunkPosition { position: entry.position }.into());
     }
     let call = read.len();
     read_on(reader, limits, Marks::Unknown, &mut read)?;
@@ -275,14 +278,14 @@ fn call_external(reader: &mut Reader<'_>, limits: &Limits) -> Result<ChunkLists,
 }
 
 /// The chunks of data items: the Position-Zero chunk has its own list (§6.3.7), and Positions go up (§4.5.1.1).
-fn data_items(read: &[ReadSegment]) -> Result<(), ProtocolError> {
+fn data_items(read: &[ReadSegment]) -> Result<(), Error> {
     let mut before = 0;
     for ReadSegment { position, .. } in read {
         if *position == 0 {
-            return Err(ProtocolError::PositionZeroInReads);
+            return Err(Error::PositionZeroInReads);
         }
         if *position < before {
-            return Err(ProtocolError::PositionOrder { position: *position, before });
+            return Err(Error::PositionOrder { position: *position, before });
         }
         before = *position;
     }
@@ -291,7 +294,7 @@ fn data_items(read: &[ReadSegment]) -> Result<(), ProtocolError> {
 
 /// The first word of the Payload stream belongs to the header, so that each of these messages brings something.
 fn middle(reader: &mut Reader<'_>, len: usize) -> Result<Body, ProtocolError> {
-    let remaining = reader.u32().ok_or(ProtocolError::ListTruncated { list: List::Remaining })?;
+    let remaining = reader.u32().ok_or(Error::WordTruncated { word: "rdma_remaining" })?;
     let payload = len.saturating_sub(FIXED_LEN + reader.position());
     if payload < WORD {
         return Err(ProtocolError::ShortPayload { len: payload, least: WORD });
@@ -300,7 +303,7 @@ fn middle(reader: &mut Reader<'_>, len: usize) -> Result<Body, ProtocolError> {
 }
 
 /// What is told is not going to change: properties go by once, at the beginning (§5.1).
-fn properties(procedure: u32, reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, ProtocolError> {
+fn properties(procedure: u32, reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, Error> {
     let start = Operands { reader, limits }.values_within()?;
     Ok(if procedure == RDMA2_CONNPROP_MIDDLE {
         Exchange::Part { start }

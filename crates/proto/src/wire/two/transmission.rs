@@ -5,8 +5,8 @@
 //! that goes with it follows behind that and is not looked at here. No buffer is owned: decoding copies the words out of the
 //! message, encoding appends to the caller's.
 //!
-//! *On error*: decoding is strict and bounded by [`Limits`]; each refusal is a [`Malformed`] in a
-//! [`ProtocolError::RoundTrips`]. What decodes and is still wrong has a [`ReportedError`]: [`TransmitRequest::fault`].
+//! *On error*: decoding is strict and bounded by [`Limits`]; each refusal is a [`Malformed`], in a
+//! [`Error::Transmission`](super::Error::Transmission). What decodes and is still wrong has a [`ReportedError`]: [`TransmitRequest::fault`].
 
 mod malformed;
 mod placement;
@@ -17,7 +17,6 @@ mod words;
 use bytes::{BufMut, BytesMut};
 
 use super::Profile;
-use crate::error::ProtocolError;
 use crate::limits::Limits;
 pub use malformed::Malformed;
 pub use placement::{
@@ -223,8 +222,8 @@ impl Operation {
     /// Decodes the opaque data of `rdma_optinfo`, all of it.
     ///
     /// # Errors
-    /// [`ProtocolError::RoundTrips`]: an XDR error, or more of something than the limits allow.
-    pub fn decode(kind: OperationType, info: &[u8], limits: &Limits) -> Result<Self, ProtocolError> {
+    /// [`Malformed`]: an XDR error, or more of something than the limits allow.
+    pub fn decode(kind: OperationType, info: &[u8], limits: &Limits) -> Result<Self, Malformed> {
         let mut words = Words::new(info, limits);
         let operation = match kind {
             OperationType::Request => Self::Request(TransmitRequest {

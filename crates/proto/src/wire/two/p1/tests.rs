@@ -1,6 +1,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::*;
+use crate::error::List;
 use crate::wire::two::{self, Subset, Value};
 use crate::wire::{ChunkLists, ReadSegment, Segment, WriteChunk};
 
@@ -155,23 +156,26 @@ fn xcharext_s2_1_data_that_runs_past_the_end_is_an_xdr_error() {
         "00 00 00 01 00 00 00 04 00 00 00 00",
         "00 00 00 04 00 00 00 0c 00 00 00 01 00 00 00 04 00 00 20 00",
     ] {
-        assert_eq!(operation(cut), ProtocolError::OperationTruncated, "{cut}");
+        assert_eq!(operation(cut), ProtocolError::Two(two::Error::OperationTruncated), "{cut}");
     }
-    assert_eq!(operation("00 00 00 02 00 00 00 08 00 00 00 00 00 00 00 00"), ProtocolError::OperationTooLong);
+    assert_eq!(
+        operation("00 00 00 02 00 00 00 08 00 00 00 00 00 00 00 00"),
+        ProtocolError::Two(two::Error::OperationTooLong)
+    );
     assert_eq!(
         operation("00 00 00 04 00 00 00 10 00 00 00 01 00 00 00 04 00 00 20 00 00 00 00 02"),
-        ProtocolError::BadFlag { value: 2 }
+        ProtocolError::Two(two::Error::BadFlag { value: 2 })
     );
     assert_eq!(
         operation("00 00 00 02 00 00 00 04 00 00 00 41"),
-        ProtocolError::TooManyCharacteristics { count: 65, allowed: 64 }
+        ProtocolError::Two(two::Error::TooManyCharacteristics { count: 65, allowed: 64 })
     );
     // Element 1 of a set of one.
     assert_eq!(
         operation(
             "00 00 00 01 00 00 00 18 00 00 00 01 00 00 00 01 00 00 00 04 00 00 40 00 00 00 00 01 00 00 00 02"
         ),
-        ProtocolError::SubsetTooLong { end: 2, len: 1 }
+        ProtocolError::Two(two::Error::SubsetTooLong { end: 2, len: 1 })
     );
 }
 
@@ -181,10 +185,10 @@ fn v2_01_s3_1_an_operation_that_is_not_known() {
     for operation in [0, 9, 0xffff_ffff_u32] {
         let word = operation.to_be_bytes().map(|byte| format!("{byte:02x}")).join(" ");
         let error = refused(&format!("{FIXED} 00 00 00 05 00 00 00 00 {word} 00 00 00 00"));
-        assert_eq!(error, ProtocolError::UnknownOperation { operation });
+        assert_eq!(error, ProtocolError::Two(two::Error::UnknownOperation { operation }));
         assert_eq!(V2P1.refusal(&error), ErrorBody::Two(two::ErrorBody::InvalidOption));
     }
-    assert_eq!(V2P1.refusal(&ProtocolError::OperationTruncated), ErrorBody::Chunk);
+    assert_eq!(V2P1.refusal(&ProtocolError::Two(two::Error::OperationTruncated)), ErrorBody::Chunk);
 }
 
 #[test]
@@ -195,11 +199,11 @@ fn v2_01_s4_2_what_is_not_a_message_of_this_document() {
         assert_eq!(proc(word), ProtocolError::UnknownProcedure { procedure });
     }
     for (word, theirs) in [("00 00 00 06", Profile::P2), ("00 00 00 0a", Profile::P3)] {
-        assert_eq!(proc(word), ProtocolError::OtherProfile { ours: Profile::P1, theirs });
+        assert_eq!(proc(word), ProtocolError::Two(two::Error::OtherProfile { ours: Profile::P1, theirs }));
     }
     assert_eq!(
         refused(&format!("{FIXED} 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 00 00 00 00 00")),
-        ProtocolError::BadDirection { value: 2 }
+        ProtocolError::Two(two::Error::BadDirection { value: 2 })
     );
     assert_eq!(
         refused(&format!("{FIXED} 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00")),

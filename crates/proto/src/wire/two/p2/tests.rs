@@ -108,7 +108,7 @@ fn v2_03_s5_3_connprop_reqprop_resprop_updprop() {
     );
     for procedure in ["06", "07", "08", "09"] {
         let cut = format!("{FIXED} 00 00 00 {procedure} 00 00 00 01 00 00 00");
-        assert_eq!(refused(&cut), ProtocolError::OperationTruncated);
+        assert_eq!(refused(&cut), ProtocolError::Two(two::Error::OperationTruncated));
     }
 }
 
@@ -118,9 +118,12 @@ fn v2_03_s6_2_4_what_each_refusal_says() {
     let unknown = refused(&format!("{FIXED} 00 00 00 0e"));
     assert_eq!(unknown, ProtocolError::UnknownProcedure { procedure: 14 });
     let other = refused(&format!("{FIXED} 00 00 00 0a"));
-    assert_eq!(other, ProtocolError::OtherProfile { ours: Profile::P2, theirs: Profile::P3 });
+    assert_eq!(
+        other,
+        ProtocolError::Two(two::Error::OtherProfile { ours: Profile::P2, theirs: Profile::P3 })
+    );
     let option = refused(&format!("{FIXED} 00 00 00 05 00 00 00 00 00 00 00 01 00 00 00 00"));
-    assert_eq!(option, ProtocolError::UnknownOperation { operation: 1 });
+    assert_eq!(option, ProtocolError::Two(two::Error::UnknownOperation { operation: 1 }));
     let too_long = ProtocolError::ReplyTooLong { len: 9, inline: 1, reply_chunk: 0 };
     for (error, answer) in [
         (unknown, ErrorBody::Two(two::ErrorBody::InvalidProcedure)),

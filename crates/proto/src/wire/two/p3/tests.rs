@@ -1,6 +1,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::*;
+use crate::error::List;
 use crate::wire::two::{self, Subset, Value};
 use crate::wire::{Segment, WriteChunk};
 
@@ -98,13 +99,13 @@ fn v2_07_s6_3_5_what_is_not_a_call_chunk() {
     assert_eq!(refused(&without), ProtocolError::NoPositionZero);
     let elsewhere =
         format!("{FIXED} 00 00 00 08 {NONE} {ONE} 00 00 00 04 {SEGMENT} {NONE} {NONE} {NONE} {NONE}");
-    assert_eq!(refused(&elsewhere), ProtocolError::CallChunkPosition { position: 4 });
+    assert_eq!(refused(&elsewhere), ProtocolError::Two(two::Error::CallChunkPosition { position: 4 }));
     let twice = format!(
         "{FIXED} 00 00 00 08 {NONE} {ONE} {NONE} {SEGMENT} {NONE} {ONE} {NONE} {SEGMENT} {NONE} {NONE} {NONE}"
     );
-    assert_eq!(refused(&twice), ProtocolError::PositionZeroInReads);
+    assert_eq!(refused(&twice), ProtocolError::Two(two::Error::PositionZeroInReads));
     let inline = format!("{FIXED} 00 00 00 0a {NONE} {ONE} {NONE} {SEGMENT} {NONE} {NONE} {NONE}");
-    assert_eq!(refused(&inline), ProtocolError::PositionZeroInReads);
+    assert_eq!(refused(&inline), ProtocolError::Two(two::Error::PositionZeroInReads));
 }
 
 /// Positions go up, in the Read list of either message.
@@ -112,7 +113,7 @@ fn v2_07_s6_3_5_what_is_not_a_call_chunk() {
 #[test]
 fn v2_07_s4_5_1_1_positions_that_go_down() {
     let reads = format!("{ONE} 00 00 00 08 {SEGMENT} {ONE} 00 00 00 04 {SEGMENT} {NONE}");
-    let error = ProtocolError::PositionOrder { position: 4, before: 8 };
+    let error = ProtocolError::Two(two::Error::PositionOrder { position: 4, before: 8 });
     assert_eq!(refused(&format!("{FIXED} 00 00 00 0a {NONE} {reads} {NONE} {NONE}")), error);
     let external = format!("{FIXED} 00 00 00 08 {NONE} {ONE} {NONE} {SEGMENT} {NONE} {reads} {NONE} {NONE}");
     assert_eq!(refused(&external), error);
@@ -208,17 +209,17 @@ fn v2_07_s6_3_3_s6_3_4_connprop() {
 #[test]
 fn v2_07_s5_1_data_of_a_property_beyond_the_message() {
     let cut = refused(&format!("{FIXED} 00 00 00 07 {ONE} 00 00 00 02 00 00 00 08 00 00 40 00"));
-    assert_eq!(cut, ProtocolError::ValueTruncated { id: 2, len: 8 });
+    assert_eq!(cut, ProtocolError::Two(two::Error::ValueTruncated { id: 2, len: 8 }));
     assert_eq!(V2P3.refusal(&cut), ErrorBody::Two(two::ErrorBody::BadValue));
     let huge = refused(&format!("{FIXED} 00 00 00 06 {ONE} 00 00 00 02 ff ff ff ff 00 00 40 00"));
-    assert_eq!(huge, ProtocolError::ValueTruncated { id: 2, len: u32::MAX });
+    assert_eq!(huge, ProtocolError::Two(two::Error::ValueTruncated { id: 2, len: u32::MAX }));
     let unpadded = refused(&format!("{FIXED} 00 00 00 07 {ONE} 00 00 00 06 00 00 00 01 00"));
-    assert_eq!(unpadded, ProtocolError::ValueTruncated { id: 6, len: 1 });
+    assert_eq!(unpadded, ProtocolError::Two(two::Error::ValueTruncated { id: 6, len: 1 }));
     let short = refused(&format!("{FIXED} 00 00 00 07 {ONE} 00 00 00 02"));
-    assert_eq!(short, ProtocolError::OperationTruncated);
+    assert_eq!(short, ProtocolError::Two(two::Error::OperationTruncated));
     assert_eq!(V2P3.refusal(&short), ErrorBody::Chunk);
     let many = refused(&format!("{FIXED} 00 00 00 07 00 00 00 41"));
-    assert_eq!(many, ProtocolError::TooManyCharacteristics { count: 65, allowed: 64 });
+    assert_eq!(many, ProtocolError::Two(two::Error::TooManyCharacteristics { count: 65, allowed: 64 }));
 }
 
 // requirement: v2-07-7-4
@@ -271,10 +272,10 @@ fn v2_07_s7_less_than_the_prefix_is_discarded_and_more_is_answered() {
     let short = V2P3.decode(&bytes(&prefix)[..15], &Limits::default()).unwrap_err();
     assert_eq!(short, ProtocolError::ShortMessage { len: 15, least: 16 });
     let cut = refused(&prefix);
-    assert_eq!(cut, ProtocolError::ListTruncated { list: List::Handle });
+    assert_eq!(cut, ProtocolError::Two(two::Error::WordTruncated { word: "rdma_inv_handle" }));
     assert_eq!(V2P3.refusal(&cut), ErrorBody::Chunk);
     let middle = refused(&format!("{FIXED} 00 00 00 09 00 00"));
-    assert_eq!(middle, ProtocolError::ListTruncated { list: List::Remaining });
+    assert_eq!(middle, ProtocolError::Two(two::Error::WordTruncated { word: "rdma_remaining" }));
 }
 
 #[test]
@@ -296,7 +297,10 @@ fn v2_07_s7_what_each_refusal_says() {
             ProtocolError::VersionChanged { version: 1, used: 2 },
             ErrorBody::Two(two::ErrorBody::VersionMismatch),
         ),
-        (ProtocolError::BadCharacteristic { id: 2, len: 3 }, ErrorBody::Two(two::ErrorBody::BadValue)),
+        (
+            ProtocolError::Two(two::Error::BadCharacteristic { id: 2, len: 3 }),
+            ErrorBody::Two(two::ErrorBody::BadValue),
+        ),
         (
             ProtocolError::TooManyReadChunks { seen: 3, allowed: 2 },
             ErrorBody::Two(two::ErrorBody::ReadChunks { most: 2 }),

@@ -5,7 +5,6 @@ use thiserror::Error;
 
 use super::Malformed;
 use super::words::{WORD, Words, array_len, put_array};
-use crate::error::ProtocolError;
 use crate::limits::Limits;
 
 /// XMRSFLAG_PLT: a segment in which items can be placed (rtrext-02 §7.2).
@@ -267,9 +266,9 @@ impl BufferStructure {
     /// The value of a property. Whether it is [consistent](Self::check) is not looked at.
     ///
     /// # Errors
-    /// [`ProtocolError::RoundTrips`]: truncated, with bytes behind it, or with more groups than
+    /// [`Malformed`]: truncated, with bytes behind it, or with more groups than
     /// [`Limits::buffer_groups`](crate::limits::Limits::buffer_groups).
-    pub fn decode(data: &[u8], limits: &Limits) -> Result<Self, ProtocolError> {
+    pub fn decode(data: &[u8], limits: &Limits) -> Result<Self, Malformed> {
         let mut words = Words::new(data, limits);
         let total = words.word()?;
         let too_many = |count, allowed| Malformed::TooManyBufferGroups { count, allowed };

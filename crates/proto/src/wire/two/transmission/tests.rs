@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::ProtocolError;
+use crate::wire::two::Error;
 use crate::wire::{Direction, Segment};
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -14,7 +16,7 @@ fn encoded(operation: &Operation) -> BytesMut {
     out
 }
 
-fn decoded(kind: OperationType, hex: &str) -> Result<Operation, ProtocolError> {
+fn decoded(kind: OperationType, hex: &str) -> Result<Operation, Malformed> {
     Operation::decode(kind, &bytes(hex), &Limits::default())
 }
 
@@ -26,12 +28,12 @@ fn check(hex: &str, expected: &Operation) {
     assert_eq!(encoded(expected), bytes);
     for len in 0..bytes.len() {
         let cut = Operation::decode(kind, &bytes[..len], &limits);
-        assert_eq!(cut, Err(Malformed::Truncated.into()), "{len}");
+        assert_eq!(cut, Err(Malformed::Truncated), "{len}");
     }
     for extra in 1..6 {
         let longer = [bytes.clone(), vec![0; extra]].concat();
         let refused = Operation::decode(kind, &longer, &limits);
-        assert_eq!(refused, Err(Malformed::Trailing { extra }.into()));
+        assert_eq!(refused, Err(Malformed::Trailing { extra }));
     }
 }
 
@@ -45,10 +47,10 @@ fn check_structure(hex: &str, expected: &BufferStructure) {
     assert_eq!(out.len(), expected.encoded_len());
     for len in 0..bytes.len() {
         let cut = BufferStructure::decode(&bytes[..len], &limits);
-        assert_eq!(cut, Err(Malformed::Truncated.into()), "{len}");
+        assert_eq!(cut, Err(Malformed::Truncated), "{len}");
     }
     let longer = BufferStructure::decode(&[bytes, vec![0]].concat(), &limits);
-    assert_eq!(longer, Err(Malformed::Trailing { extra: 1 }.into()));
+    assert_eq!(longer, Err(Malformed::Trailing { extra: 1 }));
 }
 
 fn request(placed: Vec<PlacedItem>, response: Vec<ResponseSet>) -> Operation {
@@ -213,9 +215,7 @@ fn rtrext_s6_2_table_1() {
             ["", "00 00 00 00", "00 00 00 00 00 00 00 00"].into_iter().find_map(|arm| {
                 match decoded(kind, &format!("{before} 00 00 00 {value:02x} {arm} {after}")) {
                     Ok(_) => Some(Ok(())),
-                    Err(error @ ProtocolError::RoundTrips(Malformed::BadPlacement { .. })) => {
-                        Some(Err(error))
-                    }
+                    Err(error @ Malformed::BadPlacement { .. }) => Some(Err(error)),
                     Err(_) => None,
                 }
             })
@@ -252,7 +252,7 @@ fn rtrext_s6_2_table_1() {
         }
         for value in [0, 7, 0xff] {
             let bad = Malformed::BadPlacement { value, place };
-            assert_eq!(decodes(place, value), Err(bad.into()));
+            assert_eq!(decodes(place, value), Err(bad));
         }
     }
 }
@@ -368,7 +368,7 @@ fn rtrext_s9_5_reports_that_are_none() {
         ("00 00 00 01 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00", Malformed::UnknownReport { code: 0 }),
         ("00 00 00 01 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 09", Malformed::UnknownReport { code: 9 }),
     ] {
-        assert_eq!(refused(hex), error.into());
+        assert_eq!(refused(hex), error);
     }
 }
 
@@ -404,7 +404,7 @@ fn bounds_are_kept_before_anything_is_read() {
         (targets(6), targets(7), Malformed::TooManyTargets { count: 7, allowed: 6 }),
     ] {
         assert_eq!(Operation::decode(good.kind(), &encoded(&good), &limits), Ok(good));
-        assert_eq!(Operation::decode(bad.kind(), &encoded(&bad), &limits), Err(error.into()));
+        assert_eq!(Operation::decode(bad.kind(), &encoded(&bad), &limits), Err(error));
     }
     let structure = |count| {
         let mut out = BytesMut::new();
@@ -413,10 +413,10 @@ fn bounds_are_kept_before_anything_is_read() {
     };
     assert!(structure(7).is_ok());
     let error = Malformed::TooManyBufferGroups { count: 8, allowed: 7 };
-    assert_eq!(structure(8), Err(error.into()));
+    assert_eq!(structure(8), Err(error));
     let endless = decoded(OperationType::Response, "ff ff ff ff").unwrap_err();
     let allowed = Limits::default().placed_items;
-    assert_eq!(endless, Malformed::TooManyPlacedItems { count: u32::MAX, allowed }.into());
+    assert_eq!(endless, Malformed::TooManyPlacedItems { count: u32::MAX, allowed });
 }
 
 /// The buffers of rtissues-03 §3.3: a part for the header, then a targetable segment; here three of them, and one that is not.
@@ -545,7 +545,7 @@ fn refusals_are_named() {
             "17 placed items in a message, 16 are allowed",
         ),
     ] {
-        let error = ProtocolError::from(malformed);
+        let error = ProtocolError::Two(Error::Transmission(malformed));
         assert_eq!((error.name(), error.to_string().as_str()), (name, text));
     }
 }
@@ -639,7 +639,7 @@ proptest! {
         prop_assert_eq!(Operation::decode(operation.kind(), &bytes, &limits), Ok(operation.clone()));
         for len in 0..bytes.len() {
             let cut = Operation::decode(operation.kind(), &bytes[..len], &limits);
-            prop_assert_eq!(cut, Err(Malformed::Truncated.into()));
+            prop_assert_eq!(cut, Err(Malformed::Truncated));
         }
     }
 
