@@ -46,7 +46,7 @@ pub async fn abort_flushes_everything(fixture: &dyn Fixture) {
             for completion in node.completions.drain(..) {
                 assert!(
                     matches!(completion.status, Status::Success | Status::Flushed),
-                    "an abort is nobody's error: {completion:?}"
+                    "an abort is no error: {completion:?}"
                 );
             }
         }
@@ -126,14 +126,14 @@ pub async fn posting_fails_after_the_end(fixture: &dyn Fixture) {
         let write = WorkRequest::Write { gather, targets: vec![bound] };
         let Err((PostErrorKind::Disconnected, WorkRequest::Write { gather, .. })) = node.try_post(write)
         else {
-            panic!("a Write was taken after the end");
+            panic!("a Write was accepted after the end");
         };
         assert_eq!(gather[0], Bytes::from_static(b"late"));
         let memory = ReceiveMemory::Scatter(vec![Buffer::adopt(vec![8; 50])]);
         let Err((PostErrorKind::Disconnected, ReceiveMemory::Scatter(buffers))) =
             node.try_post_receive(memory)
         else {
-            panic!("a Receive was taken after the end");
+            panic!("a Receive was accepted after the end");
         };
         assert_eq!(buffers[0][..], [8; 50]);
         let memory = WindowMemory::Write(Buffer::adopt(vec![7; 50]));

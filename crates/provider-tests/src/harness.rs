@@ -101,7 +101,7 @@ pub async fn connect_silently(fixture: &dyn Fixture, a: ConnectParameters, b: Co
     let connector = fixture.connector();
     let accept = async {
         let incoming = listener.accept().await.expect("an attempt arrives");
-        let request = incoming.request().await.expect("the peer says what it wants");
+        let request = incoming.request().await.expect("the peer sends its request");
         request.accept(b).await.expect("accepting succeeds")
     };
     let both = async { tokio::join!(connector.connect(address, a), accept) };
@@ -142,7 +142,7 @@ impl Node {
 
     /// Posts a request that must be accepted.
     pub fn post(&mut self, request: WorkRequest) -> WrId {
-        self.try_post(request).unwrap_or_else(|(kind, request)| panic!("{request:?} was not taken: {kind}"))
+        self.try_post(request).unwrap_or_else(|(kind, request)| panic!("{request:?} was refused: {kind}"))
     }
 
     /// Posts a Send of one piece.
@@ -185,14 +185,14 @@ impl Node {
     pub fn receive(&mut self, lengths: &[usize]) -> WrId {
         let buffers = lengths.iter().map(|&len| Buffer::adopt(vec![0x55; len])).collect();
         self.try_post_receive(ReceiveMemory::Scatter(buffers))
-            .unwrap_or_else(|(kind, _)| panic!("a Receive was not taken: {kind}"))
+            .unwrap_or_else(|(kind, _)| panic!("a Receive was refused: {kind}"))
     }
 
     /// Posts a pooled Receive.
     pub fn receive_pooled(&mut self, capacity: usize) -> WrId {
-        let reserved = self.queue_pair.domain().reserve(capacity).expect("the pool has room");
+        let reserved = self.queue_pair.domain().reserve(capacity).expect("the pool has memory");
         self.try_post_receive(ReceiveMemory::Pooled(reserved))
-            .unwrap_or_else(|(kind, _)| panic!("a pooled Receive was not taken: {kind}"))
+            .unwrap_or_else(|(kind, _)| panic!("a pooled Receive was refused: {kind}"))
     }
 
     /// Opens a window that the peer may write, on memory with this content.
@@ -404,7 +404,7 @@ impl Duo {
                 self.drive("the end at B", |duo| duo.b.ended.is_some()).await;
                 self.b.take_flushed(key)
             }
-            Err((kind, _)) => panic!("an invalidation was not taken: {kind}"),
+            Err((kind, _)) => panic!("an invalidation was refused: {kind}"),
         }
     }
 }

@@ -97,7 +97,7 @@ pub async fn invalidation_waits_for_half_sent_read_responses(fixture: &dyn Fixtu
         let Some(WindowMemory::Read(bytes)) = duo.b.take_memory(invalidate) else {
             panic!("the memory comes back");
         };
-        assert!(bytes.is_unique(), "somebody still refers to memory that was given back");
+        assert!(bytes.is_unique(), "memory that was given back is still referenced");
         let mut memory = bytes.try_into_mut().expect("unique");
         memory.fill(0xff);
         duo.drive("both Reads", |duo| duo.a.has(read) && duo.a.has(read_second)).await;
@@ -238,7 +238,7 @@ pub async fn remote_invalidation_waits_for_read_responses(fixture: &dyn Fixture)
     else {
         panic!("the Receive gives the window's memory back");
     };
-    assert!(bytes.is_unique(), "somebody still refers to memory that was given back");
+    assert!(bytes.is_unique(), "memory that was given back is still referenced");
     bytes.try_into_mut().expect("unique").fill(0xff);
     for read in reads {
         duo.a_completes(read).await;

@@ -60,7 +60,7 @@ pub(crate) enum Refused {
         limit: usize,
     },
     /// The free places for set-up are for other addresses.
-    #[error("{peer} has {held} connections being set up, and {left} can be for all addresses")]
+    #[error("{peer} has {held} connections being set up, and {left} more may be for all addresses")]
     HalfOpenUnfair {
         /// The address, or the network.
         peer: Origin,

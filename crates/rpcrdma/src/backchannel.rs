@@ -132,9 +132,9 @@ impl Backchannel {
         self.shared.server.next_xid()
     }
 
-    /// Makes a call under an XID of [`next_xid`](Self::next_xid). A call whose connection was lost can so be sent
-    /// again, under its earlier XID, on the backchannel of the next connection (RFC 8167 §5.4). The client's reply
-    /// cache then recognizes the call.
+    /// Makes a call under an XID of [`next_xid`](Self::next_xid). After the loss of its connection, a call can be sent
+    /// again on the backchannel of the next connection, under its earlier XID (RFC 8167 §5.4). The client's reply cache
+    /// then recognizes the call.
     ///
     /// # Errors
     /// As [`call`](Self::call); [`CallError::Unsendable`] if a call in progress on this connection has the XID.

@@ -65,13 +65,13 @@ pub(crate) enum Owner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum NoOwner {
     /// The socket has no process.
-    #[error("its socket was closed before it was served: whose it was is not known")]
+    #[error("its socket was closed before the connection was served: its owner is unknown")]
     Closed,
     /// There is no such socket.
-    #[error("the address is this machine's, but none of its sockets: whose it is is not known")]
+    #[error("the address belongs to this machine, but to no socket there: its owner is unknown")]
     Missing,
     /// The kernel gave no readable answer.
-    #[error("the kernel did not say whose socket it is")]
+    #[error("the kernel did not report the owner of its socket")]
     Unknown,
 }
 
@@ -118,7 +118,7 @@ impl Owners {
         if !self.told_failed.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %error,
-                "the kernel does not say whose sockets are (sock_diag): callers of this machine can claim any user ID"
+                "the kernel does not report owners of sockets (sock_diag): callers on this machine can claim any user ID"
             );
         }
     }
@@ -127,7 +127,7 @@ impl Owners {
         if !self.told_missing.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %peer,
-                "the kernel does not say which addresses are this machine's (rtnetlink): callers in other network \
+                "the kernel does not report the addresses of this machine (rtnetlink): callers in other network \
                  namespaces of this machine can claim any user ID"
             );
         }
@@ -161,7 +161,7 @@ impl Owners {
                 owner
             }
             Err(error) => {
-                tracing::warn!(%error, %peer, "the kernel did not say whose socket this is");
+                tracing::warn!(%error, %peer, "the kernel did not report the owner of a socket");
                 Err(NoOwner::Unknown)
             }
         }

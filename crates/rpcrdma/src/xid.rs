@@ -8,8 +8,8 @@ pub(crate) fn entropy() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A source of consecutive XIDs from a random start. XIDs of a restarted client so do not match replies kept for its
-/// predecessor (RFC 5531 §9 leaves the choice free).
+/// A source of consecutive XIDs from a random start. So the XIDs of a restarted client do not match replies kept for
+/// its predecessor (RFC 5531 §9 leaves the choice free).
 #[derive(Debug)]
 pub(crate) struct Xids {
     next: u32,

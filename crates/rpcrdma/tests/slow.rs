@@ -116,7 +116,7 @@ async fn i6_two_thousand_silent_connections_end_by_the_start_up_timer() {
         }
     }
     assert!(most > SILENT / 2, "{most} at once");
-    assert_eq!(server.held().await, held, "who has said nothing pins nothing");
+    assert_eq!(server.held().await, held, "a silent peer pins no memory");
     server.served_until_alone().await;
     assert!(begin.elapsed() >= startup);
     let stats = server.monitor.stats();

@@ -237,7 +237,7 @@ impl End {
         last: bool,
     ) -> Result<(), Refusal> {
         let Some(part) = self.reads_outstanding.front_mut() else {
-            return Err(Refusal::operation(6, "a Read Response that nobody asked for".to_owned()));
+            return Err(Refusal::operation(6, "a Read Response without a Read Request".to_owned()));
         };
         let end = part.sink_offset + data.len();
         let target = self.completions.sink(part.seq).and_then(|sink| sink.get_mut(part.sink_offset..end));

@@ -18,9 +18,9 @@
 //!
 //! # Semantics: the weakest of all fabrics
 //!
-//! 1. Work requests of one queue pair are carried out in the order of posting, with three exceptions. The first is
-//!    [`SendRequest::express`]. `LocalInvalidate` may pass Sends and Writes that have not left. Later requests may pass
-//!    RDMA Reads (RFC 5040 §5.5): a user of the Read's data waits for its completion first.
+//! 1. Work requests of one queue pair are carried out in the order of posting, with three exceptions. A Send with
+//!    [`SendRequest::express`] may pass others. `LocalInvalidate` may pass Sends and Writes that have not left. Later
+//!    requests may pass RDMA Reads (RFC 5040 §5.5): a user of a Read's data waits for its completion first.
 //! 2. A Send is delivered to the peer after the RDMA Writes posted before it are placed (unless it is `express`).
 //! 3. The completion of a Send or Write means that the memory may be reused. It does *not* mean that the peer has the
 //!    data (iWARP). A wrong key may show only as the end of the connection.

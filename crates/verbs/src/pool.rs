@@ -48,7 +48,7 @@ pub const MAX_ALIGN: usize = 4096;
 #[non_exhaustive]
 pub enum PoolExhausted {
     /// The domain has too little memory now; it will have more when other Buffers are dropped.
-    #[error("{requested} bytes asked for, {in_use} of the domain's {limit} are in use")]
+    #[error("{requested} bytes requested; {in_use} of the domain's {limit} are in use")]
     InUse {
         /// Bytes asked for, rounded up to the size class.
         requested: usize,
@@ -58,7 +58,7 @@ pub enum PoolExhausted {
         limit: usize,
     },
     /// The domain has enough memory, but the rest is for other shares: this share may have more when others have less.
-    #[error("{requested} bytes asked for, the share holds {held}, and {left} bytes are left for all")]
+    #[error("{requested} bytes requested; the share holds {held}, and {left} bytes are left for all")]
     Unfair {
         /// Bytes asked for, rounded up to the size class.
         requested: usize,
@@ -68,7 +68,7 @@ pub enum PoolExhausted {
         left: usize,
     },
     /// The request alone exceeds the limit, so waiting does not help.
-    #[error("{requested} bytes asked for, the domain's limit is {limit}")]
+    #[error("{requested} bytes requested; the domain's limit is {limit}")]
     OverLimit {
         /// Bytes asked for.
         requested: usize,
@@ -76,7 +76,7 @@ pub enum PoolExhausted {
         limit: usize,
     },
     /// The alignment is no power of two, or larger than [`MAX_ALIGN`].
-    #[error("alignment {0} asked for; allowed are powers of two up to {MAX_ALIGN}")]
+    #[error("alignment {0} requested; powers of two up to {MAX_ALIGN} are allowed")]
     Alignment(usize),
 }
 

@@ -249,7 +249,7 @@ pub enum WindowErrorKind {
 #[non_exhaustive]
 pub enum Disconnected {
     /// This side closed the connection.
-    #[error("closed by us")]
+    #[error("closed by this side")]
     Local,
     /// The peer closed the connection in order.
     #[error("closed by the peer")]

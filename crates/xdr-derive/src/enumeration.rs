@@ -16,10 +16,7 @@ pub(crate) fn codec(name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
             return Err(Error::new(variant.ident.span(), message));
         }
         if variant.discriminant.is_none() {
-            return Err(Error::new(
-                variant.ident.span(),
-                "a value of an enumeration is written out: `Name = N`",
-            ));
+            return Err(Error::new(variant.ident.span(), "an enumeration needs explicit values: `Name = N`"));
         }
     }
     let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();

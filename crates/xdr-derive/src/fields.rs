@@ -107,7 +107,7 @@ fn form(attributes: &[Attribute]) -> syn::Result<Form> {
             } else if meta.path.is_ident("list") {
                 list = Some(meta.path.span());
             } else {
-                return Err(meta.error("a field takes `max = N`, `ddp` and `list`"));
+                return Err(meta.error("a field accepts only `max = N`, `ddp` and `list`"));
             }
             Ok(())
         })?;

@@ -123,7 +123,7 @@ fn selector(attributes: &[Attribute]) -> syn::Result<Option<Selector>> {
             } else if meta.path.is_ident("default") {
                 selector = Some(Selector::Default);
             } else {
-                return Err(meta.error("an arm takes `value = N` or `default`"));
+                return Err(meta.error("an arm accepts only `value = N` or `default`"));
             }
             Ok(())
         })?;

@@ -55,7 +55,7 @@ pub enum DecodeError {
         available: usize,
     },
     /// A `bool`, or the discriminant of optional data, is neither 0 nor 1 (RFC 4506 §4.4, §4.19).
-    #[error("boolean at position {position} is {value}, allowed are 0 and 1")]
+    #[error("boolean at position {position} is {value}; only 0 and 1 are allowed")]
     InvalidBool {
         /// Position of the value.
         position: usize,

@@ -44,7 +44,7 @@ pub enum LookupError {
         netid: Netid,
     },
     /// An answer of rpcbind doesn't decode.
-    #[error("rpcbind answered with garbage: {0}")]
+    #[error("rpcbind's answer is malformed: {0}")]
     Malformed(#[from] DecodeError),
     /// A question can't be encoded.
     #[error("question can't be encoded: {0}")]

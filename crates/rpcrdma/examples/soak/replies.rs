@@ -32,7 +32,7 @@ const TIME: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Replies that are lost in total, at least
+    /// Least number of replies to lose in total
     #[arg(long, default_value_t = 20_000)]
     count: u64,
     /// Clients whose replies are lost, with 16 calls in flight each
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Clients that write, with 16 calls in flight each
     #[arg(long, default_value_t = 2)]
     writers: usize,
-    /// For how long a lost connection stays away, in milliseconds
+    /// Time for which a lost connection stays away, in milliseconds
     #[arg(long, default_value_t = 100)]
     outage: u64,
 }

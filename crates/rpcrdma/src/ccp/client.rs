@@ -31,7 +31,7 @@ pub(crate) struct Asker {
 /// The reason why a connection ends.
 #[derive(Debug, Error)]
 enum Unusable {
-    #[error("CONF_RDMA cannot be asked: {0}")]
+    #[error("the call of CONF_RDMA cannot be encoded: {0}")]
     Encode(#[from] EncodeError),
     #[error("CONF_RDMA was not answered in time")]
     TimedOut,

@@ -82,7 +82,7 @@ fn judge(answer: io::Result<bool>) -> Place {
             // Our own addresses have routes.
             Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS) => Place::Elsewhere,
             _ => {
-                tracing::warn!(%error, "the kernel did not say whether an address is this machine's");
+                tracing::warn!(%error, "the kernel did not report whether an address belongs to this machine");
                 Place::Here
             }
         },

@@ -92,9 +92,9 @@ enum Lost {
     Record(#[from] RecordError),
     #[error("closed by the server")]
     Peer,
-    #[error("record of {0} bytes, a reply has at least {REPLY_MIN}")]
+    #[error("record of {0} bytes; a reply has at least {REPLY_MIN}")]
     ShortReply(usize),
-    #[error("closed by us")]
+    #[error("closed by this side")]
     Closed,
 }
 

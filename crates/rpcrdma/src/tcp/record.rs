@@ -4,8 +4,8 @@
 //! That is the read-ahead block, each fragment, the record, and the replies that the peer has not taken. The reader of
 //! `oncrpc` does not serve here, because it allocates its own memory. An idle connection holds no memory.
 //!
-//! *Reading.* The source copies short fragments out of a read-ahead block, which then serves the next ones. It reads long ones
-//! straight into memory of their own. A source without memory reads nothing.
+//! *Reading.* The source copies short fragments out of a read-ahead block, which then serves the next ones. It reads
+//! long ones straight into memory of their own. A source without memory reads nothing.
 //!
 //! *Writing.* The sink copies the short pieces of a reply, and its header, into one run of memory of the domain.
 //! Several short replies share a run. A long piece is sent from its own memory. [`RecordSource::next_with_room`]
@@ -48,8 +48,8 @@ pub(crate) const CALL_ROOM: usize = ServerConfig::HANDLER_ROOM + TASK_ROOM;
 const SHORT_PIECE: usize = 2 << 10;
 /// Longest run of memory for several short replies, in bytes.
 const RUN_MAX: usize = 16 << 10;
-/// Reads of the socket and records taken, together, before other tasks have their turn (I6). The number is small because a client
-/// with many connections takes as many turns.
+/// Most reads of the socket and records taken, together, before other tasks have their turn (I6). The number is small
+/// because a client with many connections takes as many turns.
 const STEPS_PER_TURN: u32 = 4;
 /// Most fragments of one record; current peers send one.
 const MAX_FRAGMENTS: usize = 256;
@@ -70,7 +70,7 @@ pub(crate) enum RecordError {
         received: usize,
     },
     /// A record is longer than allowed.
-    #[error("record of {length} bytes or more, allowed are {max}")]
+    #[error("record of {length} bytes or more; at most {max} are allowed")]
     TooLong {
         /// Bytes announced so far.
         length: usize,

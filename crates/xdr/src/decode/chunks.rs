@@ -202,7 +202,7 @@ impl WriteChunks {
         Ok(Some(data))
     }
 
-    /// RFC 8166 §4.3.2.2: a chunk without an item of its own comes back unused.
+    /// Checks that chunks without an item of their own came back unused (RFC 8166 §4.3.2.2).
     pub(super) fn admit_end(&self) -> Result<(), DecodeError> {
         for (index, chunk) in self.waiting.iter().enumerate() {
             if let ReturnedChunk::Filled { data, .. } = chunk

@@ -288,7 +288,7 @@ proptest! {
         for (client, connection, step) in steps {
             let evicted = world.cache.counters().evicted;
             world.step(client, connection, step);
-            prop_assert!(world.executed_twice() == 0 || evicted > 0, "a reply went and nobody said so");
+            prop_assert!(world.executed_twice() == 0 || evicted > 0, "a reply was dropped, and not counted");
             world.check_books();
         }
     }
