@@ -141,8 +141,8 @@ pub struct ServerConfig {
     /// RDMA connections being set up at a time. An address can have half of them, and fewer as places run out, but one
     /// as long as any is left.
     pub max_half_open: usize,
-    /// Whether a caller on this machine may claim by AUTH_SYS only the user who owns the socket at the other end,
-    /// unless that is root. The check covers TCP and software iWARP. Without it, any user of this machine can claim any
+    /// Whether a caller on this machine may claim, by AUTH_SYS, only the user who owns the socket at the other end;
+    /// root may claim any. The check covers TCP and software iWARP. Without it, any user of this machine can claim any
     /// UID. Default: true.
     pub local_owners: bool,
     /// Time to set up one RDMA connection; then the attempt is dropped.

@@ -6,11 +6,11 @@
 //! the runtime has threads, and each goes to the address that had the fewest lately.
 //!
 //! *Order.* Turns follow start tags, as in start-time fair queueing. The next turn of an address has the tag of its
-//! last turn and one more. If the address had no turn for long, it has the tag of the turn given last. The lowest tag
-//! is next. A new address, or one whose last connection has ended, begins as if it had had the last turn. So addresses
-//! with much to do have their turns one after the other. An address that calls now and then waits for a turn to end,
-//! but not behind others in line (I6). A turn counts as one whatever it costs. Connections bound the work of a task in
-//! one poll, in calls and in bytes of replies ([`BYTES_PER_TURN`]).
+//! last turn and one more. After a long time without turns, it has the tag of the turn given last instead. The lowest
+//! tag is next. A new address, or one whose last connection has ended, begins as if it had had the last turn. So
+//! addresses with much to do have their turns one after the other. An address that calls now and then waits for a turn
+//! to end, but not behind others in line (I6). A turn counts as one whatever it costs. Connections bound the work of a
+//! task in one poll, in calls and in bytes of replies ([`BYTES_PER_TURN`]).
 //!
 //! *Sockets.* The runtime looks at its sockets when it has nothing to do, or after a number of polls. A turn for which
 //! others wait is therefore handed on by way of [`yield_now`], behind such a look; otherwise a call would be seen late.

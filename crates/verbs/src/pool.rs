@@ -86,7 +86,7 @@ pub enum PoolExhausted {
 /// A user's amount is in proportion to the free rest, by the factor that gives a single user its limit. So each user
 /// may hold less the more others hold, and some of the resource is always left. With a limit of a quarter, a single
 /// user holds that quarter. Four users hold a seventh each and leave three sevenths; ten hold a thirteenth each and
-/// leave three. If the limit is the whole, nothing else counts.
+/// leave three thirteenths. If the limit is the whole, nothing else counts.
 #[must_use]
 pub fn is_fair(held: usize, left: usize, limit: usize, whole: usize) -> bool {
     // A product of two lengths fits.
