@@ -222,6 +222,21 @@ async fn special_files() {
 }
 
 /// A failure of one file does not end the copy; the loss of the server does, and leaves no half file.
+/// The root of an export has no name, and is called "/" where a failure is about it.
+#[tokio::test]
+async fn a_failure_at_the_root_of_an_export_names_it() {
+    let server = Loopback::exporting(&["/"]);
+    let client = server.mount_with("/", options()).await;
+    server.hook(|procedure, _| match procedure {
+        NfsProcedure::Readdirplus => Step::fail::<ReaddirplusArgs>(Status::Acces, None),
+        _ => Step::Serve,
+    });
+    let local = tempdir().unwrap();
+    let report = client.get("", local.path().join("out"), &recursive()).await.unwrap();
+    assert_eq!(report.failures.len(), 1);
+    assert_eq!(report.failures[0].path, "/");
+}
+
 #[tokio::test]
 async fn failures() {
     let server = Loopback::exporting(&["/"]);

@@ -106,7 +106,8 @@ impl Client {
         let (source, target) = (source.as_ref(), target.as_ref());
         let node =
             if options.recursive { self.lookup_link(source).await? } else { self.lookup(source).await? };
-        let path = lossy(source);
+        // The root of the export has no name.
+        let path = if source.is_empty() { "/".to_owned() } else { lossy(source) };
         if node.attributes.is_directory() && !options.recursive {
             return Err(Error::IsDirectory { path });
         }
