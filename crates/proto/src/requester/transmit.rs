@@ -34,6 +34,14 @@ struct Room {
     long_reply: bool,
 }
 
+/// Why a call cannot have memory and windows.
+enum Obstacle {
+    /// Others have them, or the connection is about to end.
+    Passing,
+    /// There will never be enough.
+    Lasting(CallError),
+}
+
 /// Memory to be exposed, in the order of the header.
 type Exposure = (Place, u32, WindowMemory);
 
@@ -44,25 +52,7 @@ impl Requester {
     /// line for them, and others pass, but not for ever.
     pub(crate) fn transmit(&mut self, core: &mut Core, now: Instant, qp: &mut dyn Windows) -> bool {
         self.wants_memory = None;
-        // What is exposed for us comes first: others wait until it is read.
-        if core.reads.reply_waits() {
-            return false;
-        }
-        match core.ledger.next_in_line() {
-            Ok(Some(xid)) => self.queue.push_front(xid),
-            Ok(None) => {}
-            Err(_) => return false,
-        }
-        let Some(&xid) = self.queue.front() else { return false };
-        match core.ledger.may_call() {
-            Ok(()) if self.no_window => return false,
-            Ok(()) => {}
-            Err(Wait::Never) => {
-                core.fail(CloseReason::CreditsInDones);
-                return false;
-            }
-            Err(_) => return false,
-        }
+        let Some(xid) = self.next(core) else { return false };
         // What has chunks to fall back on does not wait for credits or Receives for several Sends; what has not, does.
         let falls_back = core.uses_chunks();
         let waiting = self.queue.len().saturating_add(core.ledger.line().calls());
@@ -99,43 +89,74 @@ impl Requester {
             }
             Err(Wait::Credits | Wait::Never) => return false,
         };
+        match self.open(core, xid, &plan, qp) {
+            Ok(()) => {
+                self.queue.pop_front();
+                self.send(core, now, xid, plan, offer);
+                true
+            }
+            Err(Obstacle::Passing) => false,
+            Err(Obstacle::Lasting(error)) => {
+                self.fail_queued(core, xid, error);
+                true
+            }
+        }
+    }
+
+    /// Returns the next call to be sent, if a credit is there for it.
+    fn next(&mut self, core: &mut Core) -> Option<u32> {
+        // Exposed replies come first: others wait until these are read.
+        if core.reads.reply_waits() {
+            return None;
+        }
+        if let Some(xid) = core.ledger.next_in_line().ok()? {
+            self.queue.push_front(xid);
+        }
+        let xid = self.queue.front().copied()?;
+        match core.ledger.may_call() {
+            Ok(()) if self.no_window => None,
+            Ok(()) => Some(xid),
+            Err(Wait::Never) => {
+                core.fail(CloseReason::CreditsInDones);
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Gets memory and windows for a call; on failure everything is as before.
+    fn open(
+        &mut self,
+        core: &mut Core,
+        xid: u32,
+        plan: &CallPlan,
+        qp: &mut dyn Windows,
+    ) -> Result<(), Obstacle> {
+        let Some(transaction) = self.calls.get_mut(&xid) else { return Err(Obstacle::Passing) };
         let needed = plan.segments();
         if needed > self.max_windows {
-            let error = WindowErrorKind::Exhausted { limit: self.max_windows };
-            self.fail_queued(core, xid, error.into());
-            return true;
+            return Err(Obstacle::Lasting(WindowErrorKind::Exhausted { limit: self.max_windows }.into()));
         }
         if self.keys.len() + self.releasing + core.exposed_windows + needed > self.max_windows {
-            return false;
+            return Err(Obstacle::Passing);
         }
-        let exposures = match allocate(&plan, transaction, qp) {
-            Ok(exposures) => exposures,
-            Err(PoolExhausted::InUse { requested, .. } | PoolExhausted::Unfair { requested, .. }) => {
+        let exposures = allocate(plan, transaction, qp).map_err(|error| match error {
+            PoolExhausted::InUse { requested, .. } | PoolExhausted::Unfair { requested, .. } => {
                 self.wants_memory = Some(requested);
-                return false;
+                Obstacle::Passing
             }
-            Err(error) => {
-                self.fail_queued(core, xid, error.into());
-                return true;
-            }
-        };
-        match self.open_windows(core, xid, exposures, &plan, qp) {
-            Ok(()) => {}
-            Err(WindowErrorKind::Exhausted { .. })
+            error => Obstacle::Lasting(error.into()),
+        })?;
+        self.open_windows(core, xid, exposures, plan, qp).map_err(|error| match error {
+            WindowErrorKind::Exhausted { .. }
                 if !self.keys.is_empty() || self.releasing + core.exposed_windows > 0 =>
             {
                 self.no_window = true;
-                return false;
+                Obstacle::Passing
             }
-            Err(WindowErrorKind::Disconnected) => return false,
-            Err(error) => {
-                self.fail_queued(core, xid, error.into());
-                return true;
-            }
-        }
-        self.queue.pop_front();
-        self.send(core, now, xid, plan, offer);
-        true
+            WindowErrorKind::Disconnected => Obstacle::Passing,
+            error => Obstacle::Lasting(error.into()),
+        })
     }
 
     /// Reserves and binds the windows; on failure everything is as before, but for the reservations being given up.
