@@ -1,4 +1,4 @@
-//! The command line: what is common to all commands. Each command declares its own options in its file.
+//! Options that several commands share. Each command declares its own options in its file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,21 +19,22 @@ Examples:
   rpcrdma -v cat nfs://127.0.0.1/notes.txt         see how each call travels
 
 URLs: nfs://HOST[:PORT]/PATH. PORT is 20049 (rdma) or 2049 (tcp) if left out; write %25 for a percent sign in a \
-name, %3F for ?, %23 for #. An IPv6 address stands in brackets: nfs://[::1]/.
+name, %3F for ?, %23 for #. Write an IPv6 address in brackets: nfs://[::1]/.
 
 Exit codes:
   0    done
   1    the operation failed
   2    wrong command line
   3    no connection to the server
-  4    partly done: some of several files failed, each is named on standard error
+  4    partly done: some of several operations failed, each is named on standard error
   130  stopped by SIGINT, SIGTERM or SIGHUP before it was done
 
 Environment:
-  RPCRDMA_LOG  which events are shown instead of those chosen by -v, e.g. \"warn,rpcrdma_proto=trace\"
+  RPCRDMA_LOG  events to show instead of those that -v chooses, e.g. \"warn,rpcrdma_proto=trace\"
   NO_COLOR     no colours in messages";
 
-/// Serves and uses NFS over RPC-over-RDMA (RFC 8166, RFC 8267), on software iWARP: no RDMA hardware, no kernel module.
+/// Serve and use NFS over RPC-over-RDMA (RFC 8166, RFC 8267) on software iWARP, without RDMA hardware or a kernel
+/// module
 #[derive(Debug, Parser)]
 #[command(name = "rpcrdma", version, after_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Arguments {
@@ -46,16 +47,16 @@ pub(crate) struct Arguments {
 /// Options of all commands.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Common {
-    /// Show how each call travelled (inline, Read chunk, Write chunk, long, Reply chunk; bytes by path; who
-    /// invalidated), on standard error. Twice: debug messages. Three times: everything.
+    /// Show on standard error how each call travelled: inline, by Read, Write or Reply chunk, or long. The line also
+    /// has bytes by path, and the side that invalidated memory. -vv adds debug messages, -vvv all events
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
-    /// Print one JSON document on standard output instead of text. Its fields stay; new ones may be added.
+    /// Print one JSON document on standard output instead of text. Existing fields are stable; new ones may appear
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a directory by NFSv3 over RDMA and TCP
@@ -91,64 +92,66 @@ pub(crate) enum Command {
 /// Options of all commands that are clients.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Connection {
-    /// Transport of NFS calls
+    /// Transport for NFS calls
     #[arg(long, value_enum, default_value_t = Proto::Rdma, help_heading = "Connection")]
     pub(crate) proto: Proto,
     /// TCP port of the MOUNT service, if the server does not answer MOUNT on its RDMA port and rpcbind does not know it
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Connection")]
     pub(crate) mountport: Option<u16>,
-    /// How long to wait for a connection, and for each reply (connecting again included), in seconds. While data moves at 8 KiB a
-    /// second or more, a reply may take longer
+    /// Time limit for a connection, and for each reply including reconnection, in seconds. A reply may take longer
+    /// while its data moves at 8 KiB a second or more
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Connection")]
     pub(crate) timeout: Duration,
-    /// Do not ask for CRCs; there are none then if the server does not ask either. For links that protect data
-    /// themselves, and for Linux siw behind a proxy, which takes some CRCs for wrong there
+    /// Do not request CRCs; if the server does not request them either, there are none. For links with protection of
+    /// their own, and for Linux siw behind a proxy, where it rejects some correct CRCs
     #[arg(long, help_heading = "Connection")]
     pub(crate) no_crc: bool,
-    /// Calls in flight at a time, 1 to 1024; the server may grant fewer
+    /// Calls in flight at a time, at most: 1 to 1024. The server may grant fewer
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024),
         help_heading = "Connection")]
     pub(crate) credits: u32,
-    /// Longest message sent inline, in bytes: a multiple of 1024 from 1024 to 262144
+    /// Longest inline message, sent or received, in bytes: a multiple of 1024 from 1024 to 262144
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = inline_size, help_heading = "Connection")]
     pub(crate) inline: u32,
-    /// Begin each RDMA connection with CONF_RDMA (RFC 5666 §6), without the protection that §11 wants: whoever can change
-    /// packets on the way can make calls slow or fail. For servers that do not know RFC 8797
+    /// Negotiate inline sizes and RDMA Reads by CONF_RDMA (RFC 5666 §6) on each RDMA connection, for servers without
+    /// RFC 8797. The protection that §11 requires is missing: anyone able to change packets can slow calls or make them
+    /// fail
     #[arg(long, help_heading = "Connection")]
     pub(crate) insecure_conf_rdma: bool,
-    /// Version of RPC-over-RDMA. With auto, Version Two is offered first; a server that refuses it, or does not answer, is taken
-    /// for one that speaks Version One
+    /// Version of RPC-over-RDMA. With auto, the client offers Version Two first; a server that refuses or does not
+    /// answer is treated as speaking Version One
     #[arg(long, value_enum, value_name = "VERSION", default_value_t = Version::One, help_heading = "Connection")]
     pub(crate) rpcrdma_version: Version,
-    /// Which of the documents that define Version Two; both sides have to speak the same [default: p1]
+    /// Drafts that define Version Two; both sides need the same profile [default: p1]
     #[arg(long, value_enum, value_name = "PROFILE", help_heading = "Connection")]
     pub(crate) profile: Option<ProfileName>,
     #[command(flatten)]
     pub(crate) sends: Sends,
 }
 
-/// How messages of Version Two are divided among Sends (rtrext-02, version-two-07 §6.6.2).
+/// Options for the division of Version Two messages among Sends (rtrext-02, version-two-07 §6.6.2).
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Sends {
-    /// Sends that one message of Version Two is divided into at the most, 1 to 64, instead of RDMA Reads and Writes; with 1 none is,
-    /// with 0 nothing is done of what saves round trips in p1 and p2 [default: 8, and 3 for replies that can have a Reply chunk]
+    /// Most Sends for one message of Version Two, 0 to 64, used instead of RDMA Reads and Writes. 1 never splits a
+    /// message. In p1 and p2, 0 also turns rtrext-02 off, which saves round trips [default: 8, but 3 for replies that
+    /// could use a Reply chunk]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=64), help_heading = SENDS)]
     pub(crate) continuation: Option<u32>,
-    /// Have room for so many bytes of payload in each Receive, a multiple of 4096 up to 249856, so that the other side can place an
-    /// item there by a Send, without RDMA Read or Write; p1 and p2. Each Receive is then so much longer than 1 KiB
+    /// Bytes for payload in each Receive, a multiple of 4096 up to 249856; p1 and p2 only. The other side can place an
+    /// item there by a Send, without RDMA Read or Write. A Receive then has this length and 1 KiB
     #[arg(long, value_name = "BYTES", value_parser = placement_size, help_heading = SENDS)]
     pub(crate) placement: Option<u32>,
-    /// Put up to so many messages that are ready at the same time into one Send, 1 to 64, and take as many in one; p1 and p2, if the
-    /// other side has this too. It is an experiment: no document defines it [default: 1]
+    /// Most messages in one Send, sent or received, 1 to 64; p1 and p2 only. Messages that are ready at the same time
+    /// share a Send if the other side can do this too. An experiment: no document defines it [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = SENDS)]
     pub(crate) combine: Option<u32>,
-    /// Number of the first of the four operations that messages in several Sends have in p2: drafts give both. In p1 it is 5. Both
-    /// sides have to have the same [default: 5]
+    /// First number of the four rtrext-02 operations for messages in several Sends, in p2; the draft gives two. In p1
+    /// it is always 5. Both sides need the same number [default: 5]
     #[arg(long, value_enum, value_name = "NUMBER", help_heading = SENDS)]
     pub(crate) opttype_base: Option<FirstOperation>,
 }
 
-/// Numbers of the operations of rtrext-02.
+/// First operation number of rtrext-02.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FirstOperation {
     /// As in the table of operations (rtrext-02 §9.1)
@@ -168,16 +171,16 @@ impl FirstOperation {
     }
 }
 
-/// What a Receive has beside the room of `--placement`, in bytes.
+/// Most bytes by which `--inline` may exceed `--placement`.
 const PAGE: u32 = 4096;
 
 const SENDS: &str = "Version Two: round trips";
 
 impl Sends {
-    /// Whether they mean something with these versions and this inline size; the versions with what they say of them.
+    /// Checks these options against the versions spoken and the inline size, in bytes. Returns the versions with the
+    /// operation numbers chosen.
     ///
-    /// # Errors
-    /// What does not.
+    /// # Errors An option has no effect with these versions or with another option.
     pub(crate) fn check(self, versions: Versions, inline: u32) -> Result<Versions, Failure> {
         if let Some(bytes) = self.placement
             && inline > bytes.saturating_add(PAGE)
@@ -207,7 +210,7 @@ impl Sends {
         Err(Failure::usage(wrong))
     }
 
-    /// Makes them hold.
+    /// Applies these options to a configuration.
     pub(crate) fn apply(self, config: &mut rpcrdma::Config) {
         if let Some(count) = self.continuation {
             config.continued_parts = usize::try_from(count.max(1)).unwrap_or(1);
@@ -216,7 +219,7 @@ impl Sends {
         }
         if let Some(bytes) = self.placement {
             config.place_items(BufferStructure::with_items(1, bytes));
-            // Longer Receives are not fewer Sends.
+            // Longer Receives must not reduce the number of Sends.
             let limits = &mut config.limits;
             let most = usize::try_from(limits.read_total).unwrap_or(usize::MAX).max(limits.continued_len);
             let wanted = config.continued_parts.saturating_mul(config.receive_size);
@@ -239,10 +242,9 @@ fn placement_size(text: &str) -> Result<u32, String> {
 }
 
 impl Connection {
-    /// The versions that are spoken.
+    /// Returns the versions to speak.
     ///
-    /// # Errors
-    /// Options that say something about what is not used: nothing that was asked for goes without an effect.
+    /// # Errors An option has no effect with the chosen transport or version.
     pub(crate) fn versions(&self) -> Result<Versions, Failure> {
         let two = self.rpcrdma_version != Version::One;
         let wrong = if self.proto == Proto::Tcp && two {
@@ -275,7 +277,7 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    /// With this profile.
+    /// Returns these versions with Version Two as the profile defines it.
     pub(crate) const fn with(self, profile: ProfileName) -> Versions {
         match self {
             Self::One => Versions::ONE,
@@ -316,7 +318,7 @@ pub(crate) enum Proto {
 }
 
 impl Proto {
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rdma => "rdma",
@@ -324,7 +326,7 @@ impl Proto {
         }
     }
 
-    /// The port if none is given: 20049 for RDMA (RFC 8267 §9), 2049 for TCP.
+    /// Returns the default port: 20049 for RDMA (RFC 8267 §9), 2049 for TCP.
     pub(crate) const fn default_port(self) -> u16 {
         match self {
             Self::Rdma => 20049,
@@ -333,7 +335,7 @@ impl Proto {
     }
 }
 
-/// A place of a copy: here, or at a server.
+/// Source or destination of a copy: a local path or a URL.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     /// A local path.
@@ -343,7 +345,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Parses an operand: what begins with `nfs:` is a URL, everything else a path.
+    /// Parses an operand: text that begins with `nfs:` is a URL, any other text is a path.
     pub(crate) fn parse(text: OsString) -> Result<Self, String> {
         match text.to_str() {
             Some(url) if url.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("nfs:")) => url
@@ -355,7 +357,7 @@ impl Place {
     }
 }
 
-/// A server as HOST, HOST:PORT or URL.
+/// Parses a server given as HOST, HOST:PORT or URL.
 pub(crate) fn host(text: &str) -> Result<NfsUrl, String> {
     let url = if text.contains("://") {
         text.to_owned()
@@ -372,7 +374,7 @@ pub(crate) fn host(text: &str) -> Result<NfsUrl, String> {
     }
 }
 
-/// Seconds with decimals.
+/// Parses a number of seconds, with or without decimals.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
         .ok()
@@ -380,7 +382,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is not a number of seconds (for example 1 or 0.25)"))
 }
 
-/// Sizes that RFC 8797 §4.2 can state.
+/// Parses an inline size that RFC 8797 §4.2 can express, in bytes.
 pub(crate) fn inline_size(text: &str) -> Result<u32, String> {
     match size(text)? {
         size @ 1024..=262_144 if size.is_multiple_of(1024) => {
@@ -390,7 +392,7 @@ pub(crate) fn inline_size(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Bytes, perhaps with `K`, `M` or `G` (powers of 1024).
+/// Parses a number of bytes, optionally with suffix `K`, `M` or `G` (powers of 1024).
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (text.get(..at), 10),

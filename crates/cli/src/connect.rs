@@ -1,4 +1,4 @@
-//! Connections to servers: from a URL to an RPC client, and to the mounted export that a path lies in.
+//! Connections to servers: from a URL to an RPC client, and to the mounted export that contains a path.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::output::printable;
 /// Memory for READs and WRITEs in flight and for messages, in bytes.
 const MEMORY: usize = 256 << 20;
 
-/// Opens an RPC connection to the host of a URL; all its addresses are tried in turn.
+/// Opens an RPC connection to the host of a URL. Tries all addresses of the host in turn.
 pub(crate) async fn rpc(url: &NfsUrl, connection: &Connection) -> Result<rpcrdma::Client, Failure> {
     let versions = connection.versions()?;
     let authority = url.authority(connection.proto.default_port());
@@ -70,33 +70,33 @@ async fn open(
     }
 }
 
-/// Says what to do about a failed connection, where that can be known.
+/// Returns the error, with a hint where the cause is likely.
 fn explain(error: &ConnectError, connection: &Connection) -> String {
     let hint = match error {
         ConnectError::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused => {
             "; is the server running there? (rpcrdma serve prints its ports)"
         }
         ConnectError::Io(_) | ConnectError::Rejected(_) => "",
-        // Something listens there, and it is not what we speak.
+        // A listener that does not speak RDMA.
         _ if connection.proto == Proto::Rdma => "; if that is a TCP port, add --proto tcp",
         _ => "",
     };
     format!("{error}{hint}")
 }
 
-/// The servers that a command talks to: one connection to each.
+/// Servers that a command talks to, with one connection to each.
 pub(crate) struct Servers<'a> {
     connection: &'a Connection,
     open: Vec<(String, rpcrdma::Client)>,
 }
 
 impl<'a> Servers<'a> {
-    /// None yet.
+    /// Returns a set of no servers.
     pub(crate) const fn new(connection: &'a Connection) -> Self {
         Self { connection, open: Vec::new() }
     }
 
-    /// The RPC connection to the host of a URL.
+    /// Returns the RPC connection to the host of a URL; opens one if there is none.
     pub(crate) async fn rpc(&mut self, url: &NfsUrl) -> Result<rpcrdma::Client, Failure> {
         let authority = url.authority(self.connection.proto.default_port());
         if let Some((_, client)) = self.open.iter().find(|(open, _)| *open == authority) {
@@ -107,7 +107,7 @@ impl<'a> Servers<'a> {
         Ok(client)
     }
 
-    /// Mounts the export that the path of a URL lies in.
+    /// Mounts the export that contains the path of a URL.
     pub(crate) async fn locate(&mut self, url: &NfsUrl) -> Result<Location, Failure> {
         let rpc = self.rpc(url).await?;
         let (client, path) = Client::mount_containing(&rpc, url.path(), self.options())
@@ -117,7 +117,7 @@ impl<'a> Servers<'a> {
         Ok(Location { client, path, root_is_nobody, url: url.clone(), server: rpc.peer_address() })
     }
 
-    /// Options of NFS clients.
+    /// Returns the options for NFS clients.
     pub(crate) fn options(&self) -> ClientOptions {
         let mut options = ClientOptions::default();
         options.mount_port = self.connection.mountport;
@@ -125,47 +125,49 @@ impl<'a> Servers<'a> {
     }
 }
 
-/// A path at a server, and the mounted export that it lies in.
+/// Path at a server, and the mounted export that contains it.
 pub(crate) struct Location {
-    /// The export.
+    /// Client of the export.
     pub(crate) client: Client,
-    /// The path from the root of the export on.
+    /// Path relative to the root of the export.
     pub(crate) path: Vec<u8>,
-    /// This process is root, and the server does not treat it so.
+    /// Whether this process is root but the server does not treat it as root.
     pub(crate) root_is_nobody: bool,
     url: NfsUrl,
     server: SocketAddr,
 }
 
 impl Location {
-    /// The components of the path.
+    /// Returns the components of the path.
     pub(crate) fn components(&self) -> impl Iterator<Item = &[u8]> {
         self.path.split(|&byte| byte == b'/').filter(|part| !part.is_empty())
     }
 
-    /// Whether this is the root of the export.
+    /// Returns whether this is the root of the export.
     pub(crate) fn is_root(&self) -> bool {
         self.components().next().is_none()
     }
 
-    /// The path of a name in this directory.
+    /// Returns the path of a name in this directory.
     pub(crate) fn child(&self, name: &[u8]) -> Vec<u8> {
         [&self.path, b"/".as_slice(), name].concat()
     }
 
-    /// Whether both are in the same export of the same server.
+    /// Returns whether both are in the same export of the same server.
     pub(crate) fn same_export(&self, other: &Self) -> bool {
         self.server == other.server && self.client.root() == other.client.root()
     }
 
-    /// A failure of an operation on this path.
+    /// Returns the failure for an error of an operation on this path.
     pub(crate) fn failure(&self, error: Error) -> Failure {
         explained(&self.url, &error, self.root_is_nobody)
     }
 }
 
-/// Whether this process is root and the export gives it less than root has. Root may do everything in the root directory
-/// of an export that can be changed. If everybody may, the answer says nothing, and no hint is given.
+/// Returns whether this process is root and the export gives it fewer rights than root has.
+///
+/// In the root directory of a writable export, root may do everything. If all users may do so, the answer proves
+/// nothing: the function returns `false`, and no hint is given.
 async fn root_is_nobody(client: &Client) -> bool {
     if !rustix::process::geteuid().is_root() {
         return false;
@@ -175,7 +177,7 @@ async fn root_is_nobody(client: &Client) -> bool {
     granted.is_ok_and(|granted| granted.access & access != access)
 }
 
-/// A failure of an operation on the path of a URL, without an export.
+/// Returns the failure for an error of an operation on the path of a URL, before an export is mounted.
 pub(crate) fn failure(url: &NfsUrl, error: Error) -> Failure {
     explained(url, &error, false)
 }
@@ -188,12 +190,12 @@ fn explained(url: &NfsUrl, error: &Error, root_is_nobody: bool) -> Failure {
     Failure::new(exit, format!("{url}: {}", describe(error, &url.path(), root_is_nobody)))
 }
 
-/// An error of an operation on `path`, which is named by whoever prints this.
+/// Returns the text for an error of an operation on `path`. The caller prints the path itself.
 pub(crate) fn describe(error: &Error, path: &[u8], root_is_nobody: bool) -> String {
     let text = match error {
         Error::NoMountService { .. } => format!("{error} (--mountport)"),
         Error::Nfs { status, operation, path: about } => {
-            // Named only if it is something below the path.
+            // The object is named only if it lies below `path`.
             let about = about.trim_matches('/');
             let place = if path.ends_with(about.as_bytes()) { String::new() } else { format!("{about}: ") };
             let hint = match status {

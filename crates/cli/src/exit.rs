@@ -1,27 +1,27 @@
-//! How the command ends: exit codes, and failures as one line for the user.
+//! End of the command: exit codes, and failures as one line for the user.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// What the exit code says. The numbers are part of the interface (`rpcrdma --help`).
+/// Reason for an exit code. The numbers are part of the interface (`rpcrdma --help`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// The operation failed.
     Failed,
     /// The command line is wrong.
     Usage,
-    /// No connection could be had.
+    /// There is no connection to the server.
     Unreachable,
     /// Some of several operations failed.
     Partial,
     /// Stopped by SIGINT, SIGTERM or SIGHUP.
     Interrupted,
-    /// Nobody reads our output any more, as in `rpcrdma ls … | head`: not an error.
+    /// The reader of the output is gone, as in `rpcrdma ls … | head`: not an error.
     PipeClosed,
 }
 
 impl Exit {
-    /// The number.
+    /// Returns the exit code.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::PipeClosed => 0,
@@ -40,7 +40,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why the command did not succeed.
+/// Reason why the command did not succeed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -48,37 +48,37 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure with what failed, what was seen and what to do, in one line.
+    /// Creates a failure from one line: the operation that failed, the cause, and the remedy if one is known.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into() }
     }
 
-    /// The operation failed.
+    /// Creates the failure of an operation.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::new(Exit::Failed, message)
     }
 
-    /// The command line is wrong.
+    /// Creates the failure for a wrong command line.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
 
-    /// A signal came before it was done.
+    /// Creates the failure for a command that a signal stopped before its end.
     pub(crate) fn interrupted(signal: &str) -> Self {
         Self::new(Exit::Interrupted, format!("stopped by {signal}"))
     }
 
-    /// A failure about which everything was said already, if there is anything to say.
+    /// Creates a failure without a message, for problems already reported.
     pub(crate) const fn silent(exit: Exit) -> Self {
         Self { exit, message: String::new() }
     }
 
-    /// What the exit code says.
+    /// Returns the reason for the exit code.
     pub(crate) const fn exit(&self) -> Exit {
         self.exit
     }
 
-    /// Whether there is a line to print.
+    /// Returns whether there is no line to print.
     pub(crate) const fn is_silent(&self) -> bool {
         self.message.is_empty()
     }

@@ -1,7 +1,7 @@
-//! The `rpcrdma` command: serve directories by NFS over RDMA, use and measure such servers.
+//! The `rpcrdma` command: serves directories by NFS over RDMA, and uses and measures such servers.
 //!
-//! `arguments` declares the command line, `commands` has one file a command, `connect` opens what a command talks to,
-//! `output` prints (text, JSON, progress), `trace` turns the events of the libraries into lines.
+//! `arguments` declares the common options, and `commands` has one file for each command. `connect` opens connections
+//! to servers. `output` prints text, JSON and progress. `trace` prints the events of the libraries as lines.
 
 mod arguments;
 mod commands;

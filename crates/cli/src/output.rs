@@ -1,7 +1,7 @@
-//! What the command prints: text or one JSON document on standard output, progress and warnings on standard error.
+//! Output of the commands: text or one JSON document on standard output, progress and warnings on standard error.
 //!
-//! Nobody reading standard output any more (`rpcrdma ls … | head`) ends the command quietly. Names come from servers:
-//! what is printed on a terminal has no control characters.
+//! When nobody reads standard output any more (`rpcrdma ls … | head`), the command ends quietly. Servers choose names,
+//! so a terminal gets them without control characters.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
 
-/// Prints a JSON document and a line end.
+/// Prints a JSON document and a newline.
 pub(crate) fn json(document: &impl Serialize) -> Result<(), Failure> {
     let mut text = serde_json::to_vec(document)
         .map_err(|error| Failure::failed(format!("cannot express the result in JSON: {error}")))?;
@@ -33,7 +33,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// Standard output.
+    /// Returns a writer on standard output.
     pub(crate) fn stdout() -> Self {
         let out = io::stdout();
         let terminal = out.is_terminal();
@@ -56,18 +56,18 @@ impl Text {
         written.and_then(|()| self.out.write_all(b"\n")).map_err(stdout_failure)
     }
 
-    /// Makes everything visible.
+    /// Writes out everything that is buffered.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         self.out.flush().map_err(stdout_failure)
     }
 }
 
-/// A name for humans: as UTF-8, without control characters.
+/// Returns a name for display: as UTF-8, without control characters.
 pub(crate) fn printable(name: &[u8]) -> String {
     String::from_utf8_lossy(name).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// What a failed write to standard output means.
+/// Returns the failure for an error of a write to standard output.
 pub(crate) fn stdout_failure(error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         Failure::silent(Exit::PipeClosed)
@@ -78,23 +78,23 @@ pub(crate) fn stdout_failure(error: io::Error) -> Failure {
 
 /// Prints a warning or a failure that does not end the command.
 pub(crate) fn warn(message: impl Display) {
-    // Nothing can be said if standard error is closed.
+    // If standard error is closed, the warning is lost.
     let _ = writeln!(io::stderr().lock(), "rpcrdma: {message}");
 }
 
-/// Tells what was done.
+/// Prints a line about completed work on standard error.
 pub(crate) fn note(message: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{message}");
 }
 
-/// The progress of a copy, on a terminal; nothing elsewhere. Clones share it.
+/// Progress bar of a copy. Without a terminal nothing is shown. Clones share the bar.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// Starts at nothing of nothing.
+    /// Creates a bar at 0 of 0 bytes. Without `visible` nothing is shown.
     pub(crate) fn new(visible: bool) -> Self {
         let bar = if visible && io::stderr().is_terminal() {
             ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10))
@@ -109,22 +109,22 @@ impl Progress {
         Self { bar }
     }
 
-    /// More is to be copied.
+    /// Adds bytes to the total.
     pub(crate) fn expect(&self, bytes: u64) {
         self.bar.inc_length(bytes);
     }
 
-    /// So much more was copied.
+    /// Adds bytes to those copied.
     pub(crate) fn add(&self, bytes: u64) {
         self.bar.inc(bytes);
     }
 
-    /// Whether nothing is shown.
+    /// Returns whether nothing is shown.
     pub(crate) fn is_hidden(&self) -> bool {
         self.bar.is_hidden()
     }
 
-    /// Names what is being copied.
+    /// Shows the name of the file in progress.
     pub(crate) fn at(&self, name: impl Display) {
         if !self.bar.is_hidden() {
             self.bar.set_message(printable(name.to_string().as_bytes()));

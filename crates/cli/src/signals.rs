@@ -6,7 +6,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Failure;
 
-/// Waits for a signal that ends the command. From its making on, the signals do not end the process by themselves.
+/// Waits for a signal that ends the command. While this value exists, these signals no longer end the process by
+/// themselves.
 pub(crate) struct StopSignals {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
@@ -15,17 +16,17 @@ pub(crate) struct StopSignals {
 }
 
 impl StopSignals {
-    /// For a client: SIGHUP, which comes when its terminal goes, ends it like SIGTERM.
+    /// Listens as a client: SIGHUP, sent when the terminal goes away, ends the command like SIGTERM.
     pub(crate) fn new() -> Result<Self, Failure> {
         Self::listen(true)
     }
 
-    /// For a server: SIGHUP changes nothing. It is kept for reading settings again.
+    /// Listens as a server: SIGHUP changes nothing. It is reserved for reading settings again.
     pub(crate) fn of_server() -> Result<Self, Failure> {
         Self::listen(false)
     }
 
-    /// A signal that was ignored when the process started (nohup, `trap "" INT`) stays so.
+    /// Listens for the signals that were not ignored when the process started (nohup, `trap "" INT`).
     fn listen(hangup_stops: bool) -> Result<Self, Failure> {
         let ignored = Ignored::of_process();
         let listen = |kind: SignalKind, name| {
@@ -43,7 +44,7 @@ impl StopSignals {
         })
     }
 
-    /// The name of the next signal that ends the command.
+    /// Returns the name of the next signal that ends the command.
     pub(crate) async fn next(&mut self) -> &'static str {
         loop {
             tokio::select! {
@@ -69,7 +70,7 @@ async fn received(signal: &mut Option<Signal>) {
     }
 }
 
-/// Signals that are ignored, as a mask: signal 1 is the lowest bit. A handler of ours has not that effect.
+/// Mask of the signals that the process ignores; signal 1 is the lowest bit. Signals with a handler are not in it.
 #[derive(Clone, Copy)]
 struct Ignored(u64);
 
@@ -78,7 +79,7 @@ impl Ignored {
         Self::from_status(&fs::read_to_string("/proc/self/status").unwrap_or_default())
     }
 
-    /// Reads the mask in the status that proc(5) shows.
+    /// Parses the mask in the text of `/proc/self/status` (proc(5)).
     fn from_status(status: &str) -> Self {
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
         Self(mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default())

@@ -1,6 +1,6 @@
 //! Turns the events of the libraries into lines on standard error.
 //!
-//! A call (targets `rpcrdma::call` and `rpcrdma::serve`) becomes one line that says what was called, how long it took and how
+//! A call (targets `rpcrdma::call` and `rpcrdma::serve`) becomes one line with the procedure, the time it took, and how
 //! call and reply travelled:
 //!
 //! ```text
@@ -21,10 +21,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::exit::Failure;
 
-/// Replaces what `-v` chooses.
+/// Name of the environment variable that replaces the choice of `-v`.
 const VARIABLE: &str = "RPCRDMA_LOG";
 
-/// Shows events from now on; those of a server with warnings in any case.
+/// Shows events from now on. Those of a server include warnings at any verbosity.
 pub(crate) fn start(verbose: u8, server: bool) -> Result<(), Failure> {
     let filter = match std::env::var(VARIABLE) {
         Ok(text) => EnvFilter::try_new(&text)
@@ -45,7 +45,7 @@ pub(crate) fn start(verbose: u8, server: bool) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("cannot show events: {error}")))
 }
 
-/// One line an event.
+/// Formatter that prints each event as one line.
 struct Lines {
     /// Whether warnings and errors begin with the time.
     times: bool,
@@ -73,7 +73,7 @@ where
         match line {
             Some(line) => writeln!(writer, "{line}"),
             None => {
-                // What is wrong has a time, for comparison with other logs.
+                // Warnings and errors carry the time, for comparison with other logs.
                 if self.times && *metadata.level() <= Level::WARN {
                     SystemTime.format_time(&mut writer)?;
                     writer.write_char(' ')?;
@@ -114,7 +114,8 @@ impl Fields {
         self.0.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str())
     }
 
-    /// A call: name, or numbers where it has none; whom; how long; how it travelled or why it failed.
+    /// Returns the line for a call: its name or numbers, the peer, the duration, and how the call travelled or why it
+    /// failed.
     fn call(&self, verb: &str, peer_field: &str) -> Option<String> {
         let outcome = self.get("travelled").or_else(|| self.get("error"))?;
         let mut line = verb.to_owned();
@@ -143,7 +144,7 @@ impl Fields {
         Some(line)
     }
 
-    /// The message, then all fields.
+    /// Returns the message and all fields.
     fn rest(&self) -> String {
         let mut line = String::new();
         if let Some(message) = self.get("message") {

@@ -1,4 +1,4 @@
-//! Exports of the server: a directory with a few files, one with many, and a file system that can be frozen.
+//! Exports of the server: a directory with a few files, a directory with many, and a file system that can be frozen.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,15 +9,15 @@ use crate::Failure;
 
 /// Entries of the large directory.
 const ENTRIES: usize = 10_000;
-/// Size of the file that is read, in bytes.
+/// Size of the file for READs, in bytes.
 const FILE: usize = 1 << 20;
-/// Size of the image of the file system that is frozen.
+/// Size of the image with the second file system, in bytes.
 const IMAGE: u64 = 64 << 20;
 
-/// Directories for a server; removed with this value.
+/// Directories for a server. They are removed with this value.
 pub(crate) struct Fixture {
     root: TempDir,
-    /// The second file system, if this machine lets us mount one.
+    /// Mount point of the second file system, if this machine allows one.
     frozen: Option<PathBuf>,
 }
 
@@ -47,9 +47,9 @@ impl Fixture {
         let mut fixture = Self { root, frozen: None };
         match fixture.mount() {
             Ok(()) => {}
-            Err(reason) => eprintln!("no file system to freeze: {reason}"),
+            Err(reason) => eprintln!("cannot make a file system to freeze: {reason}"),
         }
-        // The server drops no rights here: everybody may write.
+        // The server does not change users here, so all users may write.
         let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(&export, everybody)?;
         Ok(fixture)
@@ -76,7 +76,7 @@ impl Fixture {
         self.root.path().join("state")
     }
 
-    /// Names and directories.
+    /// Returns the names and directories of the exports.
     pub(crate) fn exports(&self) -> Vec<(&'static str, PathBuf)> {
         let mut exports = vec![("/", self.root.path().join("export"))];
         exports.extend(self.frozen.iter().map(|place| ("/frozen", place.clone())));
@@ -105,7 +105,7 @@ impl Drop for Fixture {
     }
 }
 
-/// A file system that takes no writes.
+/// A frozen file system, which accepts no writes. It thaws with this value.
 pub(crate) struct Frozen<'a>(&'a Path);
 
 impl Drop for Frozen<'_> {

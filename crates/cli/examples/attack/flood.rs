@@ -1,4 +1,4 @@
-//! Attacks on time over TCP: many small calls in flight, each of which costs the server much.
+//! Attacks on time over TCP: many small calls in flight, each of which is expensive for the server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::Failure;
 use crate::hoard::list;
 use crate::rpc::{self, REPLY_MAX};
 
-/// A call that is made again and again.
+/// Call that an attacker repeats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
-    /// WRITE of so many bytes, FILE_SYNC, to one file.
+    /// WRITE of this many bytes, FILE_SYNC, to one file.
     Write(FileHandle, u32),
     /// READDIRPLUS of a large directory.
     List(FileHandle),
-    /// LOOKUP of a name that is not there.
+    /// LOOKUP of a missing name.
     Lookup(FileHandle),
     /// GETATTR.
     Getattr(FileHandle),
@@ -37,7 +37,7 @@ impl Call {
     }
 }
 
-/// A WRITE that has to be on stable storage before its reply.
+/// Returns a WRITE that must reach stable storage before its reply.
 pub(crate) fn write(file: FileHandle, number: u32, count: u32) -> WriteArgs {
     WriteArgs {
         file,
@@ -48,12 +48,12 @@ pub(crate) fn write(file: FileHandle, number: u32, count: u32) -> WriteArgs {
     }
 }
 
-/// A LOOKUP of a name that is not there.
+/// Returns a LOOKUP of a missing name.
 pub(crate) fn lookup(dir: FileHandle, number: u32) -> LookupArgs {
     LookupArgs { what: DirOpArgs { dir, name: FileName::new(format!("missing-{number}")) } }
 }
 
-/// `count` connections from 192.0.2.`source` keep `window` calls in flight each.
+/// Keeps `window` calls in flight on each of `count` connections from 192.0.2.`source`.
 pub(crate) async fn flood(
     to: SocketAddr,
     source: u8,
@@ -67,7 +67,7 @@ pub(crate) async fn flood(
         tasks.spawn(timeout(length, async move {
             let mut xid = number << 20;
             loop {
-                // A server may end a connection that goes too far; another takes its place.
+                // If the server ends the connection, the attacker opens another.
                 if let Ok(stream) = rpc::connect(source, to).await {
                     let _ = one(stream, &mut xid, window, call).await;
                 }
@@ -92,7 +92,7 @@ async fn one(mut stream: TcpStream, xid: &mut u32, window: u32, call: Call) -> R
         let word = stream.read_u32().await?;
         let length = usize::try_from(word & 0x7fff_ffff)?;
         if length > REPLY_MAX {
-            return Err(format!("a reply of {length} bytes, allowed are {REPLY_MAX}").into());
+            return Err(format!("a reply of {length} bytes; at most {REPLY_MAX} are allowed").into());
         }
         reply.resize(length, 0);
         stream.read_exact(&mut reply).await?;

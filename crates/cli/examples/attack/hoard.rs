@@ -1,4 +1,4 @@
-//! Attacks on memory over TCP: connections that send and never read, or begin records and never end them.
+//! Attacks on memory over TCP: connections that send and never read, or begin records without ending them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,10 +17,10 @@ const BATCH: usize = 64 << 10;
 /// Most bytes that one connection sends.
 const MOST: usize = 1 << 30;
 
-/// A call whose replies nobody reads.
+/// Call whose replies the attacker does not read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
-    /// NULL: no export has to let the attacker in.
+    /// NULL: works without access to an export.
     Null,
     /// DUMP of the list of mounts.
     Dump,
@@ -44,12 +44,12 @@ impl Call {
     }
 }
 
-/// READDIRPLUS from the beginning, as much as the server gives.
+/// Returns a READDIRPLUS from the beginning with the greatest reply that the server gives.
 pub(crate) const fn list(dir: FileHandle) -> ReaddirplusArgs {
     ReaddirplusArgs { dir, cookie: 0, verifier: [0; 8], dircount: 1 << 20, maxcount: 1 << 20 }
 }
 
-/// `count` connections from each of these addresses call, and read nothing, for this long.
+/// Makes calls on `count` connections from each of these addresses for this long, without reading replies.
 pub(crate) async fn unread(
     to: SocketAddr,
     sources: std::ops::RangeInclusive<u8>,
@@ -71,7 +71,7 @@ pub(crate) async fn unread(
             tasks.spawn(async move {
                 let mut kept = None;
                 let work = async {
-                    // A server that refuses the connection has defended itself.
+                    // A refused connection is a successful defence.
                     let Ok(mut stream) = rpc::connect_narrow(source, to).await else { return };
                     let mut sent = 0;
                     while sent < MOST && stream.write_all(&batch).await.is_ok() {
@@ -89,7 +89,7 @@ pub(crate) async fn unread(
     Ok(())
 }
 
-/// `count` connections begin a record in fragments of this many bytes and never end it.
+/// Begins a record in fragments of this many bytes on each of `count` connections, and never ends it.
 pub(crate) async fn unfinished(
     to: SocketAddr,
     source: u8,
@@ -98,7 +98,7 @@ pub(crate) async fn unfinished(
     length: Duration,
 ) -> Result<(), Failure> {
     let mut bytes = Vec::new();
-    // A byte less than the longest record that the server takes.
+    // A byte less than the longest record that the server accepts.
     while bytes.len() + usize::try_from(fragment)? + 4 < 1 << 20 {
         bytes.extend(fragment.to_be_bytes());
         bytes.resize(bytes.len() + usize::try_from(fragment)?, 0);
@@ -109,7 +109,7 @@ pub(crate) async fn unfinished(
     let work = async {
         for _ in 0..count {
             let Ok(mut stream) = rpc::connect(source, to).await else { continue };
-            // A server that does not take it has no room for it.
+            // A server without memory for the record stops reading.
             let _ = timeout(Duration::from_millis(100), stream.write_all(&bytes)).await;
             kept.push(stream);
         }
@@ -125,7 +125,7 @@ pub(crate) async fn spellings(to: SocketAddr, source: u8, count: u32) -> Result<
     let (mut read, mut write) = stream.into_split();
     let sending = async {
         for number in 0..count {
-            // A path of 1,024 bytes that is "/", spelt differently each time.
+            // Each path of 1,024 bytes is another spelling of "/".
             let path: Vec<u8> =
                 (0..512).flat_map(|at| if number >> (at % 10) & 1 == 1 { *b"//" } else { *b"/." }).collect();
             write.write_all(&rpc::mnt(number, &path)?).await?;
@@ -138,7 +138,7 @@ pub(crate) async fn spellings(to: SocketAddr, source: u8, count: u32) -> Result<
     sent
 }
 
-/// `count` connections of each address that say nothing, or the beginning of something.
+/// Opens `count` connections from each address that send nothing, or only the beginning of a message.
 pub(crate) async fn silent(
     to: SocketAddr,
     sources: std::ops::RangeInclusive<u8>,

@@ -1,4 +1,4 @@
-//! The attacks, and how one is run and measured.
+//! The attacks, and the code that runs and measures them.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::table::Measured;
 use crate::victim::{Caller, Victim};
 use crate::{Failure, Options, flood, hoard, rdma};
 
-/// Last byte of the address that attacks alone.
+/// Last byte of the address of a single attacker.
 const ONE: u8 = 2;
-/// Those of the addresses that attack together.
+/// Last bytes of the addresses that attack together.
 const MANY: std::ops::RangeInclusive<u8> = 2..=17;
-/// How long the other client calls before an attack.
+/// Time for which the other client calls before an attack.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// Which addresses attack; the limit of memory follows from it.
+/// Addresses of the attackers. The memory limit follows from their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     One,
@@ -52,7 +52,7 @@ enum Kind {
     FrozenRdma,
 }
 
-/// An attack: its name and its deed.
+/// Attack with its name and description.
 #[derive(Debug)]
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
@@ -69,7 +69,7 @@ const fn many(name: &'static str, kind: Kind, what: &'static str) -> Attack {
     Attack { name, what, who: Who::Many, kind }
 }
 
-/// All of them.
+/// All attacks.
 pub(crate) const ATTACKS: &[Attack] = &[
     one("tcp-unread", Kind::UnreadNull(60), "60 connections call NULL and read no reply"),
     one("tcp-unread-dump", Kind::UnreadDump, "1,024 mounts of one path, then DUMP without reading"),
@@ -122,7 +122,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     one("rdma-frozen", Kind::FrozenRdma, "8 RDMA connections with 64 WRITEs in flight to that export"),
 ];
 
-/// Handles that attacks use.
+/// Handles for the attacks.
 #[derive(Clone, Copy)]
 struct Handles {
     file: FileHandle,
@@ -131,7 +131,7 @@ struct Handles {
     frozen: Option<FileHandle>,
 }
 
-/// Runs an attack on a fresh server; `None` if this machine cannot.
+/// Runs an attack on a fresh server. Returns `None` if this machine does not support it.
 pub(crate) fn run(
     attack: &Attack,
     runtime: &Runtime,
@@ -141,7 +141,7 @@ pub(crate) fn run(
 ) -> Result<Option<Measured>, Failure> {
     let freezes = matches!(attack.kind, Kind::Frozen(_) | Kind::FrozenRdma);
     if freezes && !fixture.can_freeze() {
-        println!("{:<22} left out: this machine lets us mount no file system to freeze", attack.name);
+        println!("{:<22} left out: this machine cannot mount a file system to freeze", attack.name);
         return Ok(None);
     }
     let server = Process::start(program, fixture, options)?;
@@ -168,7 +168,7 @@ pub(crate) fn run(
     runtime.block_on(carry_out(attack, &server, handles, options.length()))?;
     victim.tell();
     let end = server.resident()?;
-    // Calls to a frozen file system wait until now, and perhaps those of the other client too.
+    // Calls to a frozen file system wait until this moment, and perhaps those of the other client too.
     if freezes {
         std::thread::sleep(Duration::from_secs(2));
     }

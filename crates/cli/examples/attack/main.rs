@@ -5,15 +5,16 @@
 //! cargo run --release -p rpcrdma-cli --example attack
 //! ```
 //!
-//! Each attack meets a fresh server, which is a child of this program. A client address, or several, attack it for a few
-//! seconds. Meanwhile another address calls GETATTR and notes each delay. The table shows the worst of all runs. The program ends
-//! with status 1 if the server held more memory than its options allow, or if it delayed the other client too much.
+//! Each attack meets a fresh server, which is a child of this program. Attackers at one or more client addresses act
+//! for a few seconds. Meanwhile another address calls GETATTR and notes each delay. The table shows the worst of all
+//! runs. The program ends with status 1 if the server held more memory than its options allow, or if it delayed the
+//! other client too much.
 //!
-//! The server counts all loopback addresses as one client. So this program runs itself once more in a network namespace of its own.
-//! There the server and the clients have addresses of 192.0.2.0/24. That needs `unshare`, `ip`, and root or a kernel that allows
-//! ordinary users namespaces of users.
+//! The server counts all loopback addresses as one client. So this program runs itself once more in its own network
+//! namespace. There the server and the clients have addresses of 192.0.2.0/24. That needs `unshare`, `ip`, and root or
+//! a kernel that allows user namespaces to ordinary users.
 //!
-//! Attacking threads have a low priority: real attackers bring processors of their own.
+//! Attacking threads have a low priority, because real attackers bring processors of their own.
 
 mod fixture;
 mod flood;
@@ -40,11 +41,11 @@ use crate::table::Table;
 /// The error of any step.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Attacks `rpcrdma serve` in a network namespace of its own; measures its memory and the delay of another client.
+/// Attack `rpcrdma serve` in a network namespace of its own, and measure its memory and the delay of another client
 #[derive(Debug, Parser)]
 #[command(name = "attack", max_term_width = 100)]
 pub(crate) struct Options {
-    /// The server's program [default: rpcrdma beside the directory of this program]
+    /// Program of the server [default: rpcrdma beside the directory of this program]
     #[arg(long, value_name = "FILE")]
     server: Option<PathBuf>,
     /// Runs of each attack, 1 to 100
@@ -53,7 +54,7 @@ pub(crate) struct Options {
     /// Length of each attack in seconds, 1 to 25
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=25))]
     seconds: u64,
-    /// Only attacks whose name contains this text; may be given several times
+    /// Run only attacks whose name contains this text; can be given several times
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
     /// Memory of the server (its option --memory), in MiB, at least 64
@@ -120,7 +121,7 @@ fn run() -> Result<bool, Failure> {
         .worker_threads(2)
         .enable_all()
         .on_thread_start(|| {
-            // Without it the attackers compete with the server for processors.
+            // At normal priority the attackers would compete with the server for processors.
             let _ = rustix::process::nice(10);
         })
         .build()?;

@@ -1,6 +1,7 @@
-//! A network of this program's own, where the server and each client have an address.
+//! Private network of this program, where the server and each client have an address.
 //!
-//! All addresses of the loopback device count as one client ([`Origin`](rpcrdma::Origin)). So several clients need others.
+//! All addresses of the loopback device count as one client ([`Origin`](rpcrdma::Origin)). So several clients need
+//! other addresses.
 
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
@@ -10,23 +11,23 @@ use rustix::process::{getegid, geteuid};
 
 use crate::Failure;
 
-/// Tells the second run that it is in the network.
+/// Environment variable that marks the second run, inside the network.
 const INSIDE: &str = "RPCRDMA_ATTACK_NETWORK";
-/// All addresses of [`address`] are this machine's there.
+/// Shell command after which all addresses of [`address`] belong to this machine.
 const SET_UP: &str = "ip link set lo up && ip address add 192.0.2.0/24 dev lo";
-/// Programs and rights without which there is no second run.
+/// Message about the programs and rights that the second run needs.
 const NEEDED: &str = "the attacks need a network namespace of their own. That takes unshare (util-linux), ip (iproute2), \
                       and root or a kernel that allows ordinary users namespaces of users.";
 
-/// The server's address.
+/// Address of the server.
 pub(crate) const SERVER: Ipv4Addr = address(1);
 
-/// An address of that network: 192.0.2.`last`.
+/// Returns the address 192.0.2.`last`.
 pub(crate) const fn address(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, last)
 }
 
-/// `sh` with a script, in a new network namespace.
+/// Returns the command that runs a shell script in a new network namespace.
 fn namespace(script: &str) -> Command {
     let mut command = Command::new("unshare");
     if !geteuid().is_root() {
@@ -36,22 +37,21 @@ fn namespace(script: &str) -> Command {
     command
 }
 
-/// Returns in the second run. The first one becomes the second, with the same arguments.
+/// Replaces the first run by the second, with the same arguments. Returns in the second run.
 ///
-/// # Errors
-/// If this machine does not allow it.
+/// # Errors This machine does not allow it.
 pub(crate) fn enter() -> Result<(), Failure> {
     if std::env::var_os(INSIDE).is_some() {
         return Ok(());
     }
-    // An ordinary user is root while the network is set up, and then that user again.
+    // An ordinary user is root while the network is set up, and then the same user again.
     let (user, group) = (geteuid(), getegid());
     let again = if user.is_root() {
         String::new()
     } else {
         format!("unshare --user --map-user={} --map-group={} ", user.as_raw(), group.as_raw())
     };
-    // The trial says what is wrong.
+    // A trial run gives the reason for a failure.
     let trial = namespace(&format!("{SET_UP} && exec {again}true")).output();
     let wrong = match trial {
         Ok(output) if output.status.success() => None,

@@ -1,7 +1,7 @@
-//! Attacks over RDMA: floods of calls, and connections whose link takes none of the replies.
+//! Attacks over RDMA: floods of calls, and connections whose link accepts none of the replies.
 //!
-//! The calls are those of the ordinary client, so that they keep to its credits. A relay carries the link, from an address of its
-//! choice; it can stop taking what the server sends.
+//! The calls are those of the ordinary client, so they keep to its credits. A relay carries the link from an address of
+//! its choice. It can stop reading data of the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use tokio::time::{sleep, timeout};
 use crate::Failure;
 use crate::{flood, hoard, rpc};
 
-/// A call that is made again and again.
+/// Call that an attacker repeats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
-    /// WRITE of so many bytes, FILE_SYNC, to one file.
+    /// WRITE of this many bytes, FILE_SYNC, to one file.
     Write(FileHandle, u32),
     /// READDIRPLUS of a large directory.
     List(FileHandle),
-    /// LOOKUP of a name that is not there.
+    /// LOOKUP of a missing name.
     Lookup(FileHandle),
     /// GETATTR.
     Getattr(FileHandle),
@@ -56,7 +56,7 @@ impl Call {
     }
 }
 
-/// A relay to the server from 192.0.2.`source`; it takes nothing more of the server once `deaf` is true.
+/// Relays to the server from 192.0.2.`source`. Once `deaf` is true, the relay reads nothing more from the server.
 async fn relay(to: SocketAddr, source: u8, deaf: watch::Receiver<bool>) -> Result<SocketAddr, Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -110,7 +110,7 @@ async fn client(address: SocketAddr) -> Result<Client, Failure> {
     Ok(Client::rdma(Arc::new(IwarpConnector::default()), address, config).await?)
 }
 
-/// `count` connections from 192.0.2.`source` keep `window` calls in flight each.
+/// Keeps `window` calls in flight on each of `count` connections from 192.0.2.`source`.
 pub(crate) async fn flood(
     to: SocketAddr,
     source: u8,
@@ -130,7 +130,7 @@ pub(crate) async fn flood(
                 tasks.spawn(async move {
                     let mut number = number << 20 | lane << 12;
                     while let Ok(call) = call.call(number) {
-                        // An error of one call is no reason to leave the server alone.
+                        // After the error of a call the attack goes on.
                         let _ = client.call(call).await;
                         number += 1;
                     }
@@ -144,7 +144,7 @@ pub(crate) async fn flood(
     Ok(())
 }
 
-/// `count` connections of each address take no reply; each has as many calls in flight as it has credits.
+/// Opens `count` connections of each address that read no reply. Each has as many calls in flight as credits.
 pub(crate) async fn unread(
     to: SocketAddr,
     sources: std::ops::RangeInclusive<u8>,
@@ -177,7 +177,7 @@ pub(crate) async fn unread(
         sleep(length).await;
         Ok::<_, Failure>(())
     };
-    // Setting many connections up takes time of its own.
+    // The set-up of many connections takes time of its own.
     timeout(length + Duration::from_secs(20), work).await??;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Calls as bytes, with record marking, and sockets from any address of the [network](crate::network).
+//! Calls as bytes with record marking, and sockets at any address of the [network](crate::network).
 
 use std::net::SocketAddr;
 
@@ -12,18 +12,18 @@ use tokio::net::{TcpSocket, TcpStream};
 use crate::Failure;
 use crate::network::address;
 
-/// Most bytes of a reply that anybody here reads.
+/// Longest reply that this program reads, in bytes.
 pub(crate) const REPLY_MAX: usize = 4 << 20;
 
 /// A small TCP segment, in bytes.
 const SMALL_SEGMENT: u32 = 536;
 
-/// A connection from 192.0.2.`last`.
+/// Connects from 192.0.2.`last`.
 pub(crate) async fn connect(last: u8, to: SocketAddr) -> Result<TcpStream, Failure> {
     open(last, to, None).await
 }
 
-/// A connection from 192.0.2.`last` for which the system keeps few bytes, so that unread replies stay with the server.
+/// Connects from 192.0.2.`last` with a small receive buffer, so that unread replies stay with the server.
 pub(crate) async fn connect_narrow(last: u8, to: SocketAddr) -> Result<TcpStream, Failure> {
     open(last, to, Some(4096)).await
 }
@@ -32,7 +32,7 @@ async fn open(last: u8, to: SocketAddr, receive: Option<u32>) -> Result<TcpStrea
     let socket = TcpSocket::new_v4()?;
     if let Some(bytes) = receive {
         socket.set_recv_buffer_size(bytes)?;
-        // The server's system keeps so many bytes as fit into a few segments.
+        // Small segments make the server's system buffer few bytes.
         SockRef::from(&socket).set_tcp_mss(SMALL_SEGMENT)?;
     }
     socket.bind((address(last), 0).into())?;
@@ -48,7 +48,7 @@ fn record(header: CallHeader, arguments: Stream) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// Procedure 0 of NFS as a record.
+/// Returns a NULL call of NFS as a record.
 pub(crate) fn null(xid: u32) -> Result<Vec<u8>, Failure> {
     record(header(xid, NFS_PROGRAM, NFS_VERSION, 0), Stream::default())
 }
@@ -64,19 +64,19 @@ fn header(xid: u32, program: u32, version: u32, procedure: u32) -> CallHeader {
     }
 }
 
-/// A call of NFS as a record.
+/// Returns a call of NFS as a record.
 pub(crate) fn nfs<C: NfsCall + Encode>(xid: u32, arguments: &C) -> Result<Vec<u8>, Failure> {
     let header = header(xid, NFS_PROGRAM, NFS_VERSION, C::PROCEDURE.number());
     record(header, encode(arguments)?)
 }
 
-/// MNT as a record.
+/// Returns a MNT call as a record.
 pub(crate) fn mnt(xid: u32, path: &[u8]) -> Result<Vec<u8>, Failure> {
     let header = header(xid, MOUNT_PROGRAM, MOUNT_VERSION, MountProcedure::Mnt.number());
     record(header, encode(&DirPath::new(path))?)
 }
 
-/// A procedure of MOUNT without arguments as a record.
+/// Returns a call of MOUNT without arguments as a record.
 pub(crate) fn mount(xid: u32, procedure: MountProcedure) -> Result<Vec<u8>, Failure> {
     record(header(xid, MOUNT_PROGRAM, MOUNT_VERSION, procedure.number()), Stream::default())
 }

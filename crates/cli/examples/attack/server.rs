@@ -1,4 +1,4 @@
-//! The server under attack: a child process, its addresses and its memory.
+//! Server under attack: a child process, its addresses and its memory.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -11,14 +11,14 @@ use crate::fixture::Fixture;
 use crate::network::SERVER;
 use crate::{Failure, Options};
 
-/// Raises the soft limit of descriptors to the hard one, for the server too.
+/// Raises the soft limit of descriptors to the hard limit, for the server too.
 pub(crate) fn raise_descriptors() -> Result<(), Failure> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     Ok(())
 }
 
-/// A running `rpcrdma serve`; it ends with this value.
+/// Running `rpcrdma serve`, which ends with this value.
 pub(crate) struct Process {
     child: Child,
     pub(crate) tcp: SocketAddr,
@@ -58,10 +58,10 @@ impl Process {
         match (address("tcp"), address("rdma")) {
             (Some(tcp), Some(rdma)) => Ok(Self { child, tcp, rdma }),
             _ => {
-                // It has ended already, or is of no use.
+                // The process has ended already, or is of no use.
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(format!("the server did not start: it said {line:?}").into())
+                Err(format!("the server did not start; its output was {line:?}").into())
             }
         }
     }
@@ -83,7 +83,7 @@ impl Drop for Process {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
         }
-        // It waits for calls in progress; those of an attack are worth no time.
+        // The server waits for calls in progress; those of an attack deserve no wait.
         for _ in 0..20 {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
                 return;

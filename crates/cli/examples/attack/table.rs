@@ -1,4 +1,4 @@
-//! The table of results, and whether they are within the limits.
+//! Table of the results, and their comparison with the limits.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::list::{Attack, Who};
 use crate::server::Resident;
 use crate::victim::Delays;
 
-/// Bytes beyond the options' that a server may hold: its code, its state, what it spends on each connection.
+/// Bytes that a server may hold beyond its options: for code, for state, for each connection.
 const BESIDE: u64 = 64 << 20;
-/// How many times the quiet median the median under attack may be.
+/// Greatest factor between the median under attack and the quiet median.
 const SLOWER: u32 = 3;
-/// Longest delay that is allowed.
+/// Longest delay allowed.
 const LONGEST: Duration = Duration::from_millis(250);
 
 /// Results of a run.
@@ -29,7 +29,7 @@ struct Row {
     runs: Vec<Measured>,
 }
 
-/// All results.
+/// Results of all attacks.
 pub(crate) struct Table {
     rows: Vec<Row>,
     shown: usize,
@@ -52,7 +52,7 @@ impl Row {
         self.runs.iter().map(|run| run.attacked.longest).max().unwrap_or_default()
     }
 
-    /// The run whose median grew most.
+    /// Returns the run whose median grew most.
     fn slowest(&self) -> Option<&Measured> {
         let growth = |run: &Measured| run.attacked.median.as_secs_f64() / run.quiet.median.as_secs_f64();
         self.runs.iter().max_by(|one, other| growth(one).total_cmp(&growth(other)))
@@ -107,13 +107,13 @@ impl Table {
         }
     }
 
-    /// Prints the row that was added last, unless it was printed.
+    /// Prints the row added last, unless it is printed already.
     pub(crate) fn show_last(&mut self) {
         self.rows.iter().skip(self.shown).for_each(Row::show);
         self.shown = self.rows.len();
     }
 
-    /// Prints and says whether everything was within the limits.
+    /// Prints the verdict. Returns whether all results are within the limits.
     pub(crate) fn verdict(&self) -> bool {
         let bad = self.rows.iter().filter(|row| !row.faults().is_empty()).count();
         println!(

@@ -1,6 +1,6 @@
-//! The other client: calls GETATTR from an address of its own, and notes how long each reply takes.
+//! The other client: calls GETATTR from an address of its own, and notes the delay of each reply.
 //!
-//! A thread with blocking sockets, so that nothing of the attack's runtime delays it.
+//! This client is a thread with blocking sockets, so that the attack's runtime does not delay it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,11 +19,11 @@ use crate::Failure;
 use crate::network::address;
 use crate::rpc::{self, REPLY_MAX};
 
-/// Last byte of its address.
+/// Last byte of the client's address.
 pub(crate) const ADDRESS: u8 = 99;
-/// Between two calls.
+/// Pause between two calls.
 const PAUSE: Duration = Duration::from_millis(4);
-/// A reply that takes longer counts as this long.
+/// Longest delay that is noted; a reply that takes longer counts as this.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection with one call in flight.
@@ -42,7 +42,7 @@ impl Caller {
         Ok(Self { stream: socket.into(), xid: 0 })
     }
 
-    /// Sends a record and decodes what its reply has behind the header.
+    /// Sends a record and decodes the reply behind its header.
     fn call<T: Decode>(
         &mut self,
         record: impl FnOnce(u32) -> Result<Vec<u8>, Failure>,
@@ -53,7 +53,7 @@ impl Caller {
         self.stream.read_exact(&mut word)?;
         let length = usize::try_from(u32::from_be_bytes(word) & 0x7fff_ffff)?;
         if length > REPLY_MAX {
-            return Err(format!("a reply of {length} bytes, allowed are {REPLY_MAX}").into());
+            return Err(format!("a reply of {length} bytes; at most {REPLY_MAX} are allowed").into());
         }
         let mut reply = vec![0; length];
         self.stream.read_exact(&mut reply)?;
@@ -62,7 +62,7 @@ impl Caller {
         Ok(decoder.decode_all()?)
     }
 
-    /// The handle of an export.
+    /// Returns the handle of an export.
     pub(crate) fn mount(&mut self, path: &str) -> Result<FileHandle, Failure> {
         match self.call(|xid| rpc::mnt(xid, path.as_bytes()))? {
             MountResult::Ok(ok) => Ok(ok.handle),
@@ -70,7 +70,7 @@ impl Caller {
         }
     }
 
-    /// The handle of an entry.
+    /// Returns the handle of an entry.
     pub(crate) fn lookup(&mut self, dir: FileHandle, name: &str) -> Result<FileHandle, Failure> {
         let what = DirOpArgs { dir, name: FileName::new(name.as_bytes()) };
         match self.call::<LookupResult>(|xid| rpc::nfs(xid, &LookupArgs { what: what.clone() }))? {
@@ -90,14 +90,14 @@ impl Caller {
     }
 }
 
-/// Delays that were seen.
+/// Measured delays.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delays {
     pub(crate) median: Duration,
     pub(crate) longest: Duration,
 }
 
-/// A thread that calls until it is told to end.
+/// Thread that calls until it is stopped.
 pub(crate) struct Victim {
     ended: Arc<AtomicBool>,
     thread: JoinHandle<Result<Vec<Duration>, Failure>>,
@@ -113,7 +113,7 @@ impl Victim {
                 match caller.getattr(object) {
                     Ok(delay) => seen.push(delay),
                     Err(error) => {
-                        // Nobody served this client: that counts as the longest delay.
+                        // A failed call counts as the longest delay.
                         eprintln!("the other client's GETATTR failed: {error}");
                         seen.push(PATIENCE);
                         return Ok(seen);
@@ -126,7 +126,7 @@ impl Victim {
         Self { ended, thread }
     }
 
-    /// Lets it end after the call in flight.
+    /// Makes the thread end after the call in flight.
     pub(crate) fn tell(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }

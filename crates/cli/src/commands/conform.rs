@@ -1,4 +1,4 @@
-//! `rpcrdma conform`.
+//! `rpcrdma conform`: tests how a server or a client speaks RPC-over-RDMA.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use crate::exit::{Exit, Failure};
 use crate::output;
 
 const AFTER_HELP: &str = "\
-Prints a table in Markdown, one line a row: verdict, name, section, how binding the section is, what was expected and what \
-was seen. On a terminal each row shows as soon as it has ended.
+Prints a table in Markdown with one line for each row: verdict, name, section, how binding the section is, expected and seen \
+behaviour. On a terminal each row also appears as soon as it ends.
 
 Verdicts:
   pass     as expected
-  differs  not what the text recommends, but nobody is harmed
-  FAIL     against the text, or the peer was harmed
-  n/a      could not be tried; what was seen says why
+  differs  not what the text recommends, but harmless
+  FAIL     contrary to the text, or harmful to the peer
+  n/a      not tested, for the reason given
 
 Exit code 0 if no row failed, 1 if some did, 3 if there was no connection to the server.
 
---server: rows with chunks need an NFSv3 export in whose root files can be made (--export); they are removed at the end. Do \
-not point it at a server that others depend on: it sends what no client sends.
---client: waits for one client that makes calls by itself, again and again, also when calls fail. For instance:
+--server: rows with chunks need an NFSv3 export (--export) whose root directory is writable. The files made there are removed \
+at the end. Never test a server that others depend on: the tester sends messages that no client sends.
+--client: waits for one client that makes calls repeatedly by itself, even after failures. For example:
   rpcrdma conform --client --listen 127.0.0.1:20050 &
   rpcrdma ping 127.0.0.1:20050 -c 0 -i 0.05 --timeout 2
-Rows with chunks need a client that offers some (READ, READDIR); it sees an NFSv3 export / with one file.
+Rows with chunks need a client that offers chunks (READ, READDIR). The tester serves it an NFSv3 export / with one file.
 
 --json prints {role, address, pass, differs, fail, not_applicable, rows: [{name, section, rule, sends, expects, verdict, \
 seen}]}; rule is required, recommended or choice, verdict pass, differs, fail or not_applicable. With --list {rows: [{name, \
 section, rule, sends, expects}]}.";
 
-/// Test how a peer speaks RPC-over-RDMA Version One.
+/// Test how a peer speaks RPC-over-RDMA Version One
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Conform {
@@ -51,7 +51,7 @@ pub(crate) struct Conform {
     /// Test a client that connects to --listen
     #[arg(long)]
     client: bool,
-    /// Where to wait for the client
+    /// Address and port at which to wait for the client
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -66,10 +66,10 @@ pub(crate) struct Conform {
     /// TCP port of the MOUNT service, if the server does not answer MOUNT on its RDMA port and rpcbind does not know it
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), requires = "export")]
     mountport: Option<u16>,
-    /// RPC program of the server whose NULL procedure is called
+    /// Number of the RPC program of the server whose NULL procedure is called
     #[arg(long, value_name = "NUMBER", default_value_t = 100_003, conflicts_with = "client")]
     program: u32,
-    /// Version of the program
+    /// Version of the RPC program
     #[arg(long, value_name = "NUMBER", default_value_t = 3, conflicts_with = "client")]
     version: u32,
     /// Try only rows whose name contains TEXT; can be given several times
@@ -78,17 +78,17 @@ pub(crate) struct Conform {
     /// Try only the row of this name; can be given several times
     #[arg(long = "row", value_name = "NAME", conflicts_with = "filter")]
     only: Vec<String>,
-    /// Print the rows and try none
+    /// Print the rows without trying any
     #[arg(long)]
     list: bool,
-    /// How long the peer may take for each answer, in seconds; a row takes at most six times as long
+    /// Time limit for each answer of the peer, in seconds; a row takes at most six times as long
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     limit: Duration,
-    /// How long the peer is watched when it should do nothing, in seconds: 0.15 for servers, 0.5 for clients, which has to be
-    /// longer than the client waits between calls
+    /// Time for which the peer must stay silent where nothing is expected of it, in seconds. For clients, longer than
+    /// their pause between calls [default: 0.15 for servers, 0.5 for clients]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     silence: Option<Duration>,
-    /// Do not ask for CRCs (as for Linux siw behind a proxy)
+    /// Do not request CRCs (for Linux siw behind a proxy)
     #[arg(long)]
     no_crc: bool,
 }
@@ -155,12 +155,12 @@ impl Conform {
             credits: 16,
             inline: 4096,
             insecure_conf_rdma: false,
-            // What is tested is Version One.
+            // The tester tests Version One.
             rpcrdma_version: Version::One,
             profile: None,
             sends: Sends::default(),
         };
-        // Whether anybody is there shows before the first row.
+        // A connection first: an unreachable server is reported before any row.
         let rpc = connect::rpc(url, &connection).await?;
         let address = rpc.peer_address();
         let mut export = None;
@@ -172,7 +172,7 @@ impl Conform {
                         (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
                     export = Some(Export { root, uid, gid });
                 }
-                // The rows that need it say so, too.
+                // Rows that need the export report that too.
                 Err(error) => {
                     output::warn(format_args!(
                         "cannot mount {path}: {}",
@@ -202,7 +202,7 @@ impl Conform {
         let listener: Box<dyn rpcrdma_verbs::Listener> = Box::new(listener);
         let address = listener
             .local_address()
-            .map_err(|error| Failure::failed(format!("cannot tell where it listens: {error}")))?;
+            .map_err(|error| Failure::failed(format!("cannot find the address of the listener: {error}")))?;
         output::note(format_args!("waiting for a client at {address}"));
         let silence = self.silence.unwrap_or(client::DEFAULT_SILENCE);
         let host = client::Host { listener, limit: self.limit, silence };
@@ -211,7 +211,7 @@ impl Conform {
     }
 }
 
-/// Shows rows as they end, where somebody looks.
+/// Returns a function that shows rows as they end, if standard error is a terminal.
 fn show(common: Common) -> impl FnMut(&RowReport) {
     let visible = !common.json && std::io::IsTerminal::is_terminal(&std::io::stderr());
     move |row| {

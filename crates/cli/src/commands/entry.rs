@@ -1,29 +1,29 @@
-//! How attributes are shown: as `ls -l` does it, and as JSON.
+//! Attributes for display: as `ls -l` shows them, and as JSON.
 
 use rpcrdma_nfs::wire::{Attributes, FileType, NfsTime};
 use serde::Serialize;
 
-/// A file as JSON shows it.
+/// JSON document of a file.
 #[derive(Debug, Serialize)]
 pub(crate) struct EntryDocument {
-    /// Its URL: exact, whatever bytes the name is made of.
+    /// URL of the file. It is exact for names of any bytes.
     pub(crate) url: String,
-    /// Its name; bytes that are not UTF-8 are replaced.
+    /// Name of the file; bytes that are not UTF-8 are replaced.
     pub(crate) name: String,
     #[serde(rename = "type")]
     pub(crate) file_type: &'static str,
-    /// Permissions in octal, as `0644`.
+    /// Permissions in octal, such as `0644`.
     pub(crate) mode: String,
     pub(crate) links: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Bytes of content.
+    /// Length of the content, in bytes.
     pub(crate) size: u64,
-    /// Bytes on disk.
+    /// Storage used, in bytes.
     pub(crate) used: u64,
     pub(crate) fsid: u64,
     pub(crate) fileid: u64,
-    /// Times: RFC 3339, UTC.
+    /// Time of the last access, as RFC 3339 in UTC; so are the other times.
     pub(crate) atime: String,
     pub(crate) mtime: String,
     pub(crate) ctime: String,
@@ -33,7 +33,7 @@ pub(crate) struct EntryDocument {
 }
 
 impl EntryDocument {
-    /// The entry `name` with these attributes.
+    /// Creates the document of the entry `name` with these attributes.
     pub(crate) fn new(url: String, name: &[u8], attributes: &Attributes, target: Option<&[u8]>) -> Self {
         Self {
             url,
@@ -55,7 +55,7 @@ impl EntryDocument {
     }
 }
 
-/// A type in words.
+/// Returns the name of a file type.
 pub(crate) const fn type_name(file_type: FileType) -> &'static str {
     match file_type {
         FileType::Regular => "file",
@@ -68,7 +68,7 @@ pub(crate) const fn type_name(file_type: FileType) -> &'static str {
     }
 }
 
-/// Type and permissions as `ls -l` shows them.
+/// Returns type and permissions as `ls -l` shows them.
 pub(crate) fn mode_text(attributes: &Attributes) -> String {
     let mode = attributes.mode;
     let file_type = match attributes.file_type {
@@ -96,7 +96,7 @@ pub(crate) fn mode_text(attributes: &Attributes) -> String {
     text
 }
 
-/// A time as RFC 3339 in UTC, to the second.
+/// Returns a time as RFC 3339 in UTC, to the second.
 pub(crate) fn time(time: NfsTime) -> String {
     let seconds = u64::from(time.seconds);
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
@@ -104,8 +104,8 @@ pub(crate) fn time(time: NfsTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// Year, month and day of a number of days since 1970-01-01. Years are counted from March on, so that the day that leap
-/// years add comes last.
+/// Returns year, month and day of a number of days since 1970-01-01. Years are counted from March, so that the leap day
+/// is the last day of a year.
 const fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468;
     const DAYS_OF_400_YEARS: u64 = 146_097;

@@ -1,4 +1,4 @@
-//! `rpcrdma exports`.
+//! `rpcrdma exports`: lists the exports of a server.
 
 use clap::Args;
 use rpcrdma_nfs::client::{Client, NfsUrl};
@@ -10,11 +10,11 @@ use crate::exit::Failure;
 use crate::output::{self, Text, printable};
 
 const AFTER_HELP: &str = "\
-Each line has the name of an export and who may mount it (everybody, if nothing follows).
+Each line has the name of an export and the clients that may mount it. If none follow, all may.
 
 --json prints {exports: [{name, groups: [GROUP...]}]}.";
 
-/// List what a server exports.
+/// List the exports of a server
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Exports {

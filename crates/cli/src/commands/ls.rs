@@ -1,4 +1,4 @@
-//! `rpcrdma ls`.
+//! `rpcrdma ls`: lists directories.
 
 use clap::Args;
 use rpcrdma_nfs::client::{NfsUrl, Node};
@@ -13,22 +13,22 @@ use crate::exit::Failure;
 use crate::output::{self, Text};
 
 const AFTER_HELP: &str = "\
-Times are UTC. Symbolic links that are named are followed; those in directories are shown as links.
+Times are UTC. A symbolic link given as URL is followed; links in directories are shown as links.
 
 --json prints {listings: [{url, entries: [{url, name, type, mode, links, uid, gid, size, used, fsid, fileid, atime, mtime, \
-ctime, target}]}]}; target is there for symbolic links with --long.";
+ctime, target}]}]}; symbolic links have a target if --long is given.";
 
-/// List directories (or show files), sorted by name.
+/// List directories (or show files), sorted by name
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Ls {
-    /// What to list
+    /// Directories or files to list
     #[arg(required = true, value_name = "URL")]
     urls: Vec<NfsUrl>,
-    /// One line an entry with type and mode, links, owner, group, bytes, time of change, name
+    /// Print a line for each entry with type and mode, links, owner, group, bytes, time of change, name
     #[arg(short, long)]
     long: bool,
-    /// Show names that begin with "." too
+    /// Include names that begin with "."
     #[arg(short, long)]
     all: bool,
     #[command(flatten)]
@@ -78,7 +78,7 @@ impl Ls {
         tally.finish()
     }
 
-    /// What there is to show, and whether it is the content of a directory.
+    /// Returns the entries to show, and whether they are the content of a directory.
     async fn list(&self, servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(bool, Vec<Item>), Failure> {
         let location = servers.locate(url).await?;
         let fail = |error| location.failure(error);
@@ -99,7 +99,7 @@ impl Ls {
                     Some((handle, attributes)) => Node { handle, attributes },
                     None => match location.client.lookup_link(location.child(entry.name.as_bytes())).await {
                         Ok(node) => node,
-                        // Removed since it was listed.
+                        // The entry was removed after the server listed it.
                         Err(error) if error.status() == Some(rpcrdma_nfs::wire::Status::NoEnt) => continue,
                         Err(error) => return Err(location.failure(error)),
                     },

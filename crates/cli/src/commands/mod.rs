@@ -1,4 +1,4 @@
-//! The commands, one file each, and what they share.
+//! The commands, in one file each, and the code that they share.
 
 pub(crate) mod bench;
 pub(crate) mod conform;
@@ -22,9 +22,10 @@ use crate::output;
 use crate::signals::StopSignals;
 use crate::trace;
 
-/// For tasks to end after the command did: temporary files are removed meanwhile.
+/// Time for tasks to end after the command. They remove temporary files meanwhile.
 const LEAVE: Duration = Duration::from_secs(2);
-/// For a server to read the arguments of calls that a failed command made: what the session waits, and a little more.
+/// Time for a server to read the arguments of calls that a failed command made: the limit of the session, and a little
+/// more.
 const DRAIN: Duration = Duration::from_secs(6);
 
 /// Runs the command.
@@ -32,22 +33,22 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let Arguments { common, command } = arguments;
     trace::start(common.verbose, matches!(command, Command::Serve(_)))?;
     match command {
-        // These have an orderly end of their own.
+        // `serve` and `bench` have an orderly end of their own.
         Command::Serve(serve) => {
-            // While there are no threads.
+            // Privileges are given up while the process has one thread.
             let prepared = serve.prepare()?;
             on_runtime(Builder::new_multi_thread(), prepared.run(common))
         }
-        // A round trip without a switch of threads.
+        // On one thread, so that a round trip has no thread switch.
         Command::Ping(ping) => on_runtime(Builder::new_current_thread(), orderly(ping.run(common))),
-        // Measures on runtimes of its own.
+        // Each measurement has a runtime of its own.
         Command::Bench(bench) => bench.run(common),
         Command::Conform(conform) => client(conform.run(common)),
         Command::Exports(exports) => client(exports.run(common)),
         Command::Ls(ls) => client(ls.run(common)),
         Command::Stat(stat) => client(stat.run(common)),
         Command::Cat(cat) => client(cat.run()),
-        // These tell at a signal what they have done.
+        // After a signal these report the work completed.
         Command::Get(get) => on_runtime(Builder::new_multi_thread(), orderly(get.run(common))),
         Command::Put(put) => {
             let umask = umask();
@@ -60,8 +61,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-/// The permission bits that this process gives to no new file. They are told only by changing them: for this there must be
-/// no other threads yet.
+/// Returns the permission bits that this process denies to new files. They can be read only by changing them, so no
+/// other thread may exist yet.
 fn umask() -> u32 {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);
@@ -72,8 +73,10 @@ fn client(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Fail
     on_runtime(Builder::new_multi_thread(), orderly(until_signal(command)))
 }
 
-/// What a failed command leaves behind is not cut off, for the sake of servers that bear it badly: a connection whose set-up was
-/// given up, and calls whose arguments the server is reading. A signal ends the wait.
+/// Runs a command. If the command fails, waits for its tasks to end or for a signal.
+///
+/// Some servers react badly if tasks are cut off: a connection whose set-up was given up, and calls whose arguments the
+/// server is reading.
 async fn orderly(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let result = command.await;
     if result.is_err() {
@@ -86,7 +89,7 @@ async fn orderly(command: impl Future<Output = Result<(), Failure>>) -> Result<(
             }
         };
         tokio::select! {
-            // In vain if the server is silent.
+            // A silent server makes this wait end by its time limit.
             _ = timeout(if unreachable { LEAVE } else { DRAIN }, ended) => {}
             _ = signals.next() => {}
         }
@@ -107,7 +110,7 @@ fn on_runtime(
     result
 }
 
-/// Runs to the end or to the first SIGINT, SIGTERM or SIGHUP.
+/// Runs a command to its end or to the first SIGINT, SIGTERM or SIGHUP.
 pub(crate) async fn until_signal(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let mut signals = StopSignals::new()?;
     tokio::select! {
@@ -116,7 +119,7 @@ pub(crate) async fn until_signal(command: impl Future<Output = Result<(), Failur
     }
 }
 
-/// Several operations of one command: what fails is named, the others go on.
+/// Counts of the operations of one command. Failures are printed, and the other operations go on.
 #[derive(Debug, Default)]
 struct Tally {
     done: usize,
@@ -124,7 +127,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts an operation. `None` if it failed and was named.
+    /// Counts an operation. Returns `None` if it failed; the failure is printed.
     ///
     /// # Errors
     /// A failure after which nothing else can succeed.
@@ -143,7 +146,7 @@ impl Tally {
         }
     }
 
-    /// How it all ended.
+    /// Returns the result of all operations together.
     fn finish(self) -> Result<(), Failure> {
         match (self.done, self.failed) {
             (_, 0) => Ok(()),

@@ -1,4 +1,4 @@
-//! `rpcrdma mkdir`, `rm`, `mv` and `ln`: names at a server.
+//! `rpcrdma mkdir`, `rm`, `mv` and `ln`: change names at a server.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -18,10 +18,10 @@ use crate::exit::Failure;
 /// REMOVEs in flight at a time.
 const IN_FLIGHT: usize = 32;
 
-/// Make directories.
+/// Make directories
 #[derive(Debug, Args)]
 pub(crate) struct Mkdir {
-    /// Make missing directories on the way, and take it as done if the directory exists
+    /// Make missing parent directories, and accept directories that exist
     #[arg(short, long)]
     parents: bool,
     /// Mode of the directories, in octal
@@ -58,7 +58,7 @@ impl Mkdir {
         for component in location.components() {
             path.push(b'/');
             path.extend_from_slice(component);
-            // Made first and looked at afterwards: nobody can come in between.
+            // Making the directory before looking leaves no gap for other clients.
             match location.client.mkdir(&path, attributes).await {
                 Ok(_) => {}
                 Err(error) => match location.client.stat(&path).await {
@@ -71,16 +71,16 @@ impl Mkdir {
     }
 }
 
-/// Remove files and directories. Symbolic links are removed, not followed.
+/// Remove files and directories. Symbolic links are removed, not followed
 #[derive(Debug, Args)]
 pub(crate) struct Rm {
     /// Remove directories with everything in them
     #[arg(short, long)]
     recursive: bool,
-    /// It is no error if there is nothing to remove
+    /// Succeed if there is nothing to remove
     #[arg(short, long)]
     force: bool,
-    /// What to remove
+    /// Files and directories to remove
     #[arg(required = true, value_name = "URL")]
     urls: Vec<NfsUrl>,
     #[command(flatten)]
@@ -122,22 +122,23 @@ impl Rm {
     }
 }
 
-/// A directory whose entries are to be removed.
+/// Directory whose entries are to be removed.
 struct Open {
     dir: FileHandle,
     own_name: Option<DirOpArgs>,
     depth: usize,
-    /// A directory above this one, ever further away: a directory that contains itself is found by it (Brent's algorithm).
+    /// A directory above this one, further away with growing depth. A directory that contains itself meets it (Brent's
+    /// algorithm).
     anchor: Option<FileHandle>,
 }
 
-/// Removes everything in a directory. The directories whose entries are to be removed are a list, not a recursion: depth
-/// costs no stack.
+/// Removes everything in a directory. The directories still to be emptied are kept in a list, so that depth needs no
+/// stack.
 async fn empty(location: &Location, directory: FileHandle) -> Result<(), Failure> {
     let client = &location.client;
     let fail = |error| location.failure(error);
     let mut open = vec![Open { dir: directory, own_name: None, depth: 0, anchor: None }];
-    // Directories in the order in which they were found: each before those in it.
+    // Directories in the order of their discovery: each before those in it.
     let mut found = Vec::new();
     while let Some(Open { dir, own_name, depth, anchor }) = open.pop() {
         let path = || String::from_utf8_lossy(&location.path).into_owned();
@@ -160,7 +161,7 @@ async fn empty(location: &Location, directory: FileHandle) -> Result<(), Failure
                 Some((handle, attributes)) => Some(Node { handle, attributes }),
                 None => look_up(client, &object).await.map_err(fail)?,
             };
-            // Removed by somebody else since it was listed.
+            // Another client removed the entry after it was listed.
             let Some(node) = node else { continue };
             if node.attributes.file_type == FileType::Directory {
                 let renewed = depth == 0 || depth.is_power_of_two();
@@ -184,7 +185,7 @@ async fn empty(location: &Location, directory: FileHandle) -> Result<(), Failure
     Ok(())
 }
 
-/// Waits for one of the calls.
+/// Waits for the end of any of the calls.
 async fn one_done(location: &Location, calls: &mut JoinSet<Result<(), Error>>) -> Result<(), Failure> {
     match calls.join_next().await {
         None | Some(Ok(Ok(()))) => Ok(()),
@@ -193,7 +194,7 @@ async fn one_done(location: &Location, calls: &mut JoinSet<Result<(), Error>>) -
     }
 }
 
-/// A name in a directory; `None` if there is no such name.
+/// Returns the object of a name in a directory, or `None` if there is no such name.
 async fn look_up(client: &Client, what: &DirOpArgs) -> Result<Option<Node>, Error> {
     let handle = match client.procedures().lookup(&LookupArgs { what: what.clone() }).await {
         Ok(found) => found.object,
@@ -204,10 +205,10 @@ async fn look_up(client: &Client, what: &DirOpArgs) -> Result<Option<Node>, Erro
     Ok(Some(Node { handle, attributes }))
 }
 
-/// Rename or move on one server. If DEST is a directory, the sources go into it; a file that is in the way is replaced.
+/// Rename or move on one server. If DEST is a directory, the sources move into it; a file of the same name is replaced
 #[derive(Debug, Args)]
 pub(crate) struct Mv {
-    /// What to move
+    /// Files and directories to move
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<NfsUrl>,
     /// New name, or directory to move into
@@ -256,10 +257,10 @@ impl Mv {
     }
 }
 
-/// Make links: a hard link to a file, or with -s a symbolic link with any text.
+/// Make links: a hard link to a file, or with -s a symbolic link with any text
 #[derive(Debug, Args)]
 pub(crate) struct Ln {
-    /// Make a symbolic link; TARGET is its text then, not a URL
+    /// Make a symbolic link; TARGET is then its text, not a URL
     #[arg(short, long)]
     symbolic: bool,
     /// File to link to (a URL), or text of the link with -s
@@ -286,7 +287,7 @@ impl Ln {
             Ok(Place::Remote(url)) => url,
             Ok(Place::Local(path)) => {
                 return Err(Failure::usage(format!(
-                    "a hard link needs the URL of a file as its target, seen {:?}: write nfs://HOST/PATH, or add -s \
+                    "a hard link needs the URL of a file as its target, not {:?}: write nfs://HOST/PATH, or add -s \
                      for a symbolic link",
                     path.display()
                 )));
@@ -305,7 +306,7 @@ impl Ln {
         target.client.link(&target.path, path).await.map_err(|error| link.failure(error))
     }
 
-    /// Where the link is made: inside of a directory under the name of what it leads to.
+    /// Returns the path of the new link. In a directory the link gets the name of its target.
     async fn path(&self, link: &Location, name: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
         if !is_directory(link).await? {
             return Ok(link.path.clone());
@@ -317,7 +318,7 @@ impl Ln {
     }
 }
 
-/// Whether there is a directory.
+/// Returns whether the location is a directory. A missing object is none.
 async fn is_directory(location: &Location) -> Result<bool, Failure> {
     match location.client.stat(&location.path).await {
         Ok(attributes) => Ok(attributes.file_type == FileType::Directory),

@@ -1,4 +1,4 @@
-//! `rpcrdma ping`.
+//! `rpcrdma ping`: measures the round trip of NULL calls.
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,14 @@ use crate::output::{self, Text};
 use crate::signals::StopSignals;
 
 const AFTER_HELP: &str = "\
-Shows minimum, median, 90th and 99th percentile and maximum of the round trip, in microseconds. Exit code 4 if some calls \
-had no reply, 1 if all had none, 3 if there was no connection. SIGINT ends it with the summary so far.
+Shows minimum, median, 90th and 99th percentile and maximum of the round trip, in microseconds. The exit code is 4 if some calls \
+had no reply, 1 if all had none, and 3 if there was no connection. SIGINT ends the command with the summary so far.
 
--v says which version of RPC-over-RDMA is spoken, and what the server tells of its characteristics.
+-v shows which version of RPC-over-RDMA is spoken, and which characteristics the server announces.
 
 --json prints {host, address, transport, program, version, sent, received, microseconds: {min, p50, p90, p99, max, mean}, \
-rpcrdma: {version, profile, send, receive}}; microseconds is null if nothing was received, rpcrdma over TCP, profile under \
-Version One. send and receive are the inline thresholds at the end, in bytes.";
+rpcrdma: {version, profile, send, receive}}. microseconds is null if nothing was received, rpcrdma is null over TCP, and \
+profile is null in Version One. send and receive are the inline thresholds at the end, in bytes.";
 
 /// Measure the round trip of NULL calls.
 #[derive(Debug, Args)]
@@ -31,16 +31,17 @@ pub(crate) struct Ping {
     /// Server: HOST, HOST:PORT or nfs://HOST[:PORT]
     #[arg(value_name = "HOST[:PORT]", value_parser = host)]
     host: NfsUrl,
-    /// Calls to make; 0 goes on until SIGINT
+    /// Calls to make; 0 continues until SIGINT
     #[arg(short, long, value_name = "COUNT", default_value_t = 10)]
     count: u64,
-    /// Pause between calls, in seconds; with 0 the next call follows each reply, and only the summary is printed
+    /// Pause between calls, in seconds. With 0, each call follows the reply to the last one, and only the summary is
+    /// printed
     #[arg(short, long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
     interval: Duration,
-    /// RPC program to call
+    /// Number of the RPC program to call
     #[arg(long, value_name = "NUMBER", default_value_t = 100_003)]
     program: u32,
-    /// Version of the program
+    /// Version of the RPC program
     #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     version: u32,
     #[command(flatten)]
@@ -60,7 +61,7 @@ struct Document {
     rpcrdma: Option<Spoken>,
 }
 
-/// What the connection speaks.
+/// Version of RPC-over-RDMA on a connection, and its inline thresholds in bytes.
 #[derive(Debug, Serialize, PartialEq)]
 struct Spoken {
     version: u32,
@@ -83,7 +84,7 @@ impl Spoken {
     }
 }
 
-/// Percentiles of round trips, in microseconds.
+/// Percentiles, extremes and mean of round trips, in microseconds.
 #[derive(Debug, Serialize, PartialEq)]
 struct Summary {
     min: f64,
@@ -95,12 +96,12 @@ struct Summary {
 }
 
 impl Summary {
-    /// Of round trips in any order; `None` of none.
+    /// Summarizes round trips in any order. Returns `None` if there are none.
     fn of(mut trips: Vec<Duration>) -> Option<Self> {
         trips.sort_unstable();
         let microseconds = |trip: &Duration| trip.as_secs_f64() * 1e6;
         let (min, max) = (trips.first().map(microseconds)?, trips.last().map(microseconds)?);
-        // The smallest value that is no less than so many of a hundred.
+        // The smallest value that at least this percentage of all values does not exceed.
         let percentile = |percent: usize| {
             trips.get((trips.len() * percent).div_ceil(100).saturating_sub(1)).map_or(max, microseconds)
         };

@@ -1,4 +1,4 @@
-//! `rpcrdma stat`.
+//! `rpcrdma stat`: shows the attributes of files.
 
 use clap::Args;
 use rpcrdma_nfs::client::{NfsUrl, Node};
@@ -14,13 +14,13 @@ use crate::output::{self, Text};
 
 const AFTER_HELP: &str = "\
 --json prints {entries: [{url, name, type, mode, links, uid, gid, size, used, fsid, fileid, atime, mtime, ctime, target}]}; \
-target is there for symbolic links.";
+only symbolic links have a target.";
 
-/// Show the attributes of files. Symbolic links are shown, not followed.
+/// Show the attributes of files. Symbolic links are shown, not followed
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Stat {
-    /// What to show
+    /// Files and directories to show
     #[arg(required = true, value_name = "URL")]
     urls: Vec<NfsUrl>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Whom a server believes: its options about callers.
+//! Options of a server about trust in callers.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -6,11 +6,11 @@ use std::process::Command;
 
 use crate::support::{Server, run, scratch, succeed, text};
 
-/// A user who is in no database, and a group that no database gives them.
+/// A user of no database, and a group that no database gives that user.
 const USER: u32 = 64_321;
 const GROUP: u32 = 64_322;
 
-/// Groups that a caller claims open a file only where the server believes the callers of its own machine.
+/// Groups that a caller claims open a file only where the server believes callers of its own machine.
 #[test]
 fn claimed_groups_count_only_where_callers_are_believed() {
     if !rustix::process::geteuid().is_root() {
@@ -45,7 +45,7 @@ fn claimed_groups_count_only_where_callers_are_believed() {
     }
 }
 
-/// The clients of these tests use ports that everybody has.
+/// The clients of these tests use ports that all users may use.
 #[test]
 fn a_secure_export_is_closed_to_ordinary_ports_over_tcp() {
     let closed = scratch();
@@ -56,6 +56,6 @@ fn a_secure_export_is_closed_to_ordinary_ports_over_tcp() {
     let refused = by_tcp("/closed");
     assert!(!refused.status.success());
     assert!(text(&refused.stderr).contains("ACCES"), "{}", text(&refused.stderr));
-    // Over RDMA ports say nothing.
+    // Over RDMA, ports have no meaning.
     succeed(&["ls", &server.url("/closed")]);
 }

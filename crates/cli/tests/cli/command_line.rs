@@ -85,7 +85,7 @@ fn help_is_complete() {
     }
 }
 
-/// I6: limits are named, and their defaults and units are told.
+/// I6: the help names all limits with defaults and units.
 #[test]
 fn i6_help_shows_every_limit_of_a_server() {
     let help = succeed(&["serve", "--help"]);
@@ -122,15 +122,15 @@ fn i6_help_shows_every_limit_of_a_server() {
     }
 }
 
-/// Rights belong to a thread, and those that it starts inherit them.
+/// Rights belong to a thread, and threads that it starts inherit them.
 #[test]
 fn every_thread_of_a_server_has_given_up_rights() {
-    // To act as callers, to open files, and for callers who are root (`capabilities`(7)).
+    // Capabilities to act as callers, to open files, and for callers that are root (`capabilities`(7)).
     const KEPT: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 27;
     let server = Server::start();
     let mut threads = 0;
     for thread in fs::read_dir(format!("/proc/{}/task", server.process())).unwrap() {
-        // One may have ended since.
+        // A thread may have ended since.
         let Ok(status) = fs::read_to_string(thread.unwrap().path().join("status")) else { continue };
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
         assert_eq!(field("NoNewPrivs:"), "1", "{status}");
@@ -151,13 +151,13 @@ fn a_refused_mount_is_one_line_with_time_and_address() {
     let (_, log) = server.stop("TERM");
     let refused: Vec<&str> = log.lines().filter(|line| line.contains("mount refused")).collect();
     assert_eq!(refused.len(), 1, "{log}");
-    // As in 2026-01-31T12:00:00.123456Z.
+    // For example 2026-01-31T12:00:00.123456Z.
     let (time, rest) = refused[0].split_once(' ').unwrap();
     assert!(time.starts_with("20") && time.contains('T') && time.ends_with('Z'), "{log}");
     assert!(rest.contains("warn ") && rest.contains("peer=127.0.0.1:"), "{log}");
 }
 
-/// I6: limits that were told hold, and each is reached alone.
+/// I6: the limits hold as announced, and each is reached alone.
 #[test]
 fn i6_connections_are_bounded_as_told() {
     let limits = [
@@ -178,17 +178,17 @@ fn i6_connections_are_bounded_as_told() {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream
     };
-    // Closed, in order or not: what the other end does is not what is tested.
+    // The connection is closed, in order or not: the reaction of the other end is not under test.
     let closed = |mut stream: TcpStream| assert!(!stream.read(&mut [0]).is_ok_and(|length| length > 0));
     let begin = Instant::now();
     let first = silent();
-    // One can be half open: the other is refused at once, the first when it has had its time.
+    // Only one connection can be half open. The second is refused at once, the first after its time.
     closed(silent());
     assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
     closed(first);
     assert!(begin.elapsed() >= Duration::from_millis(900), "{:?}", begin.elapsed());
     succeed(&["ping", "-c", "1", server.rdma()]);
-    // Over TCP nothing is half open; two of one address are there, the third is refused.
+    // Over TCP nothing is half open. Two connections of one address exist, and the third is refused.
     let idle: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(server.tcp()).unwrap()).collect();
     let refused = TcpStream::connect(server.tcp()).unwrap();
     refused.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -212,7 +212,7 @@ fn exit_codes() {
     succeed(&["rm", "-f", &missing]);
     fail(1, &["get", &missing, "/nonexistent/place"]);
 
-    // Nobody listens.
+    // No listener.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for name in ["ls", "stat", "cat", "rm"] {
         let complaint = fail(3, &[name, &format!("nfs://{free}/x")]);
@@ -220,7 +220,7 @@ fn exit_codes() {
     }
     fail(3, &["ping", &free.to_string()]);
     fail(3, &["exports", "no-such-host.invalid"]);
-    // Something else listens.
+    // A listener of another protocol.
     let tcp = server.tcp().to_owned();
     fail(3, &["ls", "--timeout", "2", &format!("nfs://{tcp}/")]);
 }
@@ -256,7 +256,7 @@ fn names_at_a_server() {
     assert!(complaint.contains("-r"), "{complaint}");
     let complaint = fail(1, &["rm", "-r", &url("/")]);
     assert!(complaint.contains("root"), "{complaint}");
-    // What links lead to stays.
+    // The target of a link stays.
     fs::create_dir(export.join("target")).unwrap();
     fs::write(export.join("target/kept"), "").unwrap();
     symlink("../target", export.join("a/link")).unwrap();
@@ -288,7 +288,7 @@ fn listings() {
     assert_eq!(entries[1]["size"], 5);
     assert_eq!(entries[2]["target"], "b");
     assert_eq!(entries[3]["url"], server.url("/spa%20ce"));
-    // A URL of a listing leads back to the entry.
+    // The URL in a listing leads back to the entry.
     assert_eq!(json(&["stat", entries[3]["url"].as_str().unwrap()])["entries"][0]["name"], "spa ce");
     assert!(succeed(&["stat", &server.url("/c")]).contains("symbolic link"));
 }
@@ -314,7 +314,7 @@ fn a_reader_that_goes_away_is_no_failure() {
     }
 }
 
-/// One object, twice: what is written by one export is read by the other, which may be read-only.
+/// A file written by one export is read by the other, which may be read-only.
 #[test]
 fn a_directory_is_exported_twice() {
     let shared = scratch();
@@ -350,7 +350,7 @@ fn ping_and_exports() {
         assert_eq!(document["exports"][1]["name"], "/second");
         assert_eq!(document["exports"][1]["groups"][0], "127.0.0.0/8");
     }
-    // A program that is not served.
+    // Call of a program that the server does not have.
     let complaint = fail(1, &["ping", server.rdma(), "-c", "1", "--program", "400000"]);
     assert!(complaint.contains("PROG_UNAVAIL"), "{complaint}");
 
@@ -455,7 +455,7 @@ fn a_server_says_why_it_cannot_start() {
 
 #[test]
 fn an_interrupted_get_leaves_nothing_unfinished() {
-    // Small READs, so that there is time to interrupt it.
+    // Small READs leave time for the interruption.
     let server = Server::start_with(&["--max-payload", "4K"]);
     fs::write(server.directory().join("small"), "done").unwrap();
     fs::write(server.directory().join("large"), vec![7; 256 << 20]).unwrap();
@@ -515,7 +515,7 @@ fn a_get_goes_on_after_a_restart_of_the_server() {
 
 #[test]
 fn default_ports_are_avoided_if_taken() {
-    // Whoever has the usual TCP port, a second server finds another one.
+    // If the usual TCP port is in use, a second server finds another port.
     let place = scratch();
     let export = place.path().join("export");
     fs::create_dir(&export).unwrap();
@@ -534,7 +534,7 @@ fn default_ports_are_avoided_if_taken() {
     assert!(line.contains("no mount command"), "{line}");
 }
 
-/// RFC 5666 §6, §10: what both ends can be told on the command line.
+/// RFC 5666 §6, §10: options of both ends configure connections.
 #[test]
 fn connections_are_configured_in_band_if_both_ends_are_told_to() {
     let with = Server::start_with(&["--insecure-conf-rdma"]);
@@ -553,7 +553,7 @@ fn connections_are_configured_in_band_if_both_ends_are_told_to() {
     }
 }
 
-/// Nothing that is asked for goes without an effect.
+/// No option is ignored.
 #[test]
 fn options_about_what_is_not_used_are_refused() {
     for (arguments, said) in [
@@ -605,7 +605,7 @@ fn options_about_what_is_not_used_are_refused() {
     }
 }
 
-/// version-two-01 §5, xcharext-02 §4.1: what is spoken is what both ends were told.
+/// version-two-01 §5, xcharext-02 §4.1: a connection speaks the version that the options of both ends allow.
 #[test]
 fn the_version_spoken_is_the_one_asked_for_and_shown() {
     let servers = [
@@ -642,7 +642,7 @@ fn the_version_spoken_is_the_one_asked_for_and_shown() {
     }
 }
 
-/// The hint about root is given where that is the cause, and nowhere else.
+/// The hint about root appears where root's loss of rights is the cause, and nowhere else.
 #[test]
 fn root_learns_that_it_is_nobody_only_where_it_is() {
     const HINT: &str = "root is nobody at this server";
@@ -660,7 +660,7 @@ fn root_learns_that_it_is_nobody_only_where_it_is() {
     let target = closed.path().join("copy");
     let output = run(&["get", "-r", &squashed, target.to_str().unwrap()]);
     assert!(!output.status.success() && text(&output.stderr).contains(HINT), "{}", text(&output.stderr));
-    // Nobody enters other file systems below an export.
+    // No caller enters other file systems below an export.
     let device = |path: &str| fs::metadata(path).ok().map(|found| found.dev());
     if device("/sys/fs/cgroup").is_none_or(|inner| Some(inner) == device("/sys")) {
         println!("skipped: /sys/fs/cgroup is no file system of its own");

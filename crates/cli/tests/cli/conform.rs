@@ -1,4 +1,4 @@
-//! `rpcrdma conform` of the real binary, against the server and the client of the same binary.
+//! Tests of `rpcrdma conform` against the server and the client of the same binary.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -20,7 +20,7 @@ fn our_server_conforms() {
     assert!(bad.is_empty(), "{bad:#?}");
     assert_eq!((&document["role"], &document["address"]), (&Value::from("server"), &server.ready["rdma"]));
     assert_eq!(document["pass"], rows(&document).len());
-    // Nothing is left behind.
+    // The tester leaves no file behind.
     assert_eq!(std::fs::read_dir(server.directory()).unwrap().count(), 0);
 
     // Without an export, and as text.
@@ -32,7 +32,7 @@ fn our_server_conforms() {
     assert!(lines.iter().any(|line| line.contains("| pass ") && line.contains("| done ")), "{table}");
     assert_eq!(lines.last(), Some(&"2 rows: 1 pass, 0 differ, 0 fail, 1 not applicable"), "{table}");
 
-    // Nobody serves that program: its NULL is refused, and rows fail.
+    // The server does not have that program: it refuses NULL, and rows fail.
     let complaint = fail(
         1,
         &["conform", "--server", server.rdma(), "--program", "1073741822", "--filter", "null-inline"],
@@ -86,7 +86,7 @@ fn rows_are_listed_and_chosen() {
     let (server, client) = (["conform", "--server", "nowhere", "--list"], ["conform", "--client", "--list"]);
     assert!(of(&server) > 80 && of(&client) > 40);
     assert_eq!(of(&["conform", "--client", "--list", "--filter", "grant-"]), 4);
-    // "version" alone would be part of other names.
+    // As a filter, "version" would match other names too.
     let named = ["conform", "--server", "nowhere", "--list", "--row", "version", "--row", "done"];
     assert_eq!(of(&named), 2);
     let complaint = fail(2, &["conform", "--server", "nowhere", "--list", "--row", "vers"]);
@@ -107,7 +107,7 @@ fn rows_are_listed_and_chosen() {
             "{arguments:?}: {complaint}"
         );
     }
-    // Nobody listens.
+    // No listener.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let complaint = fail(3, &["conform", "--server", &free.to_string()]);
     assert!(text(complaint.as_bytes()).contains("cannot connect"), "{complaint}");

@@ -1,4 +1,4 @@
-//! `get` and `put` with standard input and output, signals, holes, and what cannot be kept.
+//! Tests of `get` and `put`: standard input and output, signals, holes, and attributes that cannot be kept.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::{Server, command, fail, json, run, scratch, signal, succeed, text, until, wait};
 
-/// Runs the command with this standard input; what it printed.
+/// Runs the command with this standard input. Returns its output.
 fn with_input(arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let mut child = command(arguments)
         .stdin(Stdio::piped())
@@ -37,7 +37,7 @@ fn standard_input_and_output() {
             assert!(with_input(&["get", &url, target], b"") == data, "{name} {target}");
         }
     }
-    // Process substitution is a pipe under a name like this.
+    // Process substitution passes a pipe under such a name.
     let script = format!(
         "printf text | {} put /dev/fd/3 {} 3<&0 </dev/null",
         env!("CARGO_BIN_EXE_rpcrdma"),
@@ -55,14 +55,14 @@ fn standard_input_and_output() {
     assert!(fail(1, &["get", &server.url("/"), "-"]).contains("is a directory"));
 }
 
-/// A put that stands in the middle of a file, because its standard input does.
+/// Starts a put that stands in the middle of a file, as its standard input does.
 fn half_a_put(server: &Server) -> Child {
     half_of(server, command(&["put", "--json", "--timeout", "2", "-", &server.url("/file")]))
 }
 
 fn half_of(server: &Server, mut put: std::process::Command) -> Child {
     let mut child = put.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Kept open by the child's handle.
+    // The child's handle keeps the pipe open.
     child.stdin.as_mut().unwrap().write_all(&vec![7; 5 << 20]).unwrap();
     until("nothing is stored", || {
         fs::read_dir(server.directory())
@@ -95,14 +95,14 @@ fn an_interrupted_put_leaves_the_old_file() {
         );
         assert_eq!(fs::read_dir(server.directory()).unwrap().count(), 1, "{name}: a temporary file is left");
     }
-    // Nobody can clean up after this; the file is whole all the same.
+    // After SIGKILL the temporary file stays, but the old file is complete.
     let mut child = half_a_put(&server);
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(fs::read(&file).unwrap(), b"precious");
 }
 
-/// The document that a command with `--json` has printed.
+/// Returns the document that a command with `--json` has printed.
 fn document(child: &mut Child) -> serde_json::Value {
     let mut printed = String::new();
     child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
@@ -197,7 +197,7 @@ fn two_sources_of_one_name_are_not_one_copy() {
     assert_eq!(fs::read(place.path().join("s")).unwrap(), b"A");
 }
 
-/// An ordinary user who is in the group of a file keeps it; one who is not is told.
+/// An ordinary user who is in the group of a file keeps that group; others get a warning.
 #[test]
 fn a_group_is_kept_by_a_member() {
     if !rustix::process::geteuid().is_root() {
@@ -231,7 +231,7 @@ fn a_group_is_kept_by_a_member() {
     }
 }
 
-/// A file that is mounted over another one cannot be replaced by a rename.
+/// A file that is mounted over another cannot be replaced by a rename.
 #[test]
 fn a_mounted_file_is_written_in_place() {
     let server = Server::start();
@@ -324,7 +324,8 @@ fn what_is_left_out_or_not_kept_is_counted() {
     assert_eq!((a.ino(), a.mode() & 0o777), (b.ino(), 0o640));
 }
 
-/// A server that makes nobody of root keeps no owner, and NFS version 3 has no extended attributes: `put` tells of both.
+/// `put` reports lost owners at a server that makes root nobody, and lost extended attributes, which NFS version 3
+/// lacks.
 #[test]
 fn put_tells_what_a_server_does_not_keep() {
     if !rustix::process::geteuid().is_root() {

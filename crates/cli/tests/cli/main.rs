@@ -1,4 +1,4 @@
-//! The real binary as server and client, over iWARP and TCP on the loopback interface.
+//! Tests of the real binary as server and client, over iWARP and TCP on the loopback interface.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 

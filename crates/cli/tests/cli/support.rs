@@ -1,4 +1,4 @@
-//! A server process of the real binary, and clients.
+//! Server processes of the real binary, and clients.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_rpcrdma");
 
-/// A command of the binary with these arguments.
+/// Returns a command that runs the binary with these arguments.
 pub(crate) fn command<S: AsRef<OsStr>>(arguments: &[S]) -> Command {
-    // A shell that runs the tests in the background has it ignore SIGINT, and the binary leaves that so.
+    // Processes of a background shell ignore SIGINT, and the binary would leave it ignored.
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP,INT,TERM", BINARY]);
     command.args(arguments).env_remove("RPCRDMA_LOG").stdin(Stdio::null());
@@ -25,7 +25,7 @@ pub(crate) fn run<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
     command(arguments).output().unwrap()
 }
 
-/// Runs the binary, which has to succeed; what it printed.
+/// Runs the binary, which must succeed. Returns its standard output.
 pub(crate) fn succeed<S: AsRef<OsStr>>(arguments: &[S]) -> String {
     let output = run(arguments);
     let shown: Vec<_> = arguments.iter().map(AsRef::as_ref).collect();
@@ -33,7 +33,7 @@ pub(crate) fn succeed<S: AsRef<OsStr>>(arguments: &[S]) -> String {
     text(&output.stdout)
 }
 
-/// Runs the binary, which has to fail with this exit code; what it complained about.
+/// Runs the binary, which must fail with this exit code. Returns its standard error.
 pub(crate) fn fail<S: AsRef<OsStr>>(code: i32, arguments: &[S]) -> String {
     let output = run(arguments);
     let complaint = text(&output.stderr);
@@ -42,7 +42,7 @@ pub(crate) fn fail<S: AsRef<OsStr>>(code: i32, arguments: &[S]) -> String {
     complaint
 }
 
-/// Runs the binary with `--json`; the document.
+/// Runs the binary with `--json`. Returns the document.
 pub(crate) fn json<S: AsRef<OsStr>>(arguments: &[S]) -> Value {
     let mut all: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
     all.push(OsStr::new("--json"));
@@ -53,29 +53,29 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A directory for temporary files, in memory if there is such a place: what is tested is not the disk.
+/// Makes a directory for temporary files, in memory if possible, because the disk is not under test.
 pub(crate) fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
     tempfile::Builder::new().prefix("rpcrdma-test-").tempdir_in(parent).unwrap()
 }
 
-/// A server on free ports of the loopback interface.
+/// Server on free ports of the loopback interface.
 pub(crate) struct Server {
     child: Child,
     pub(crate) ready: Value,
-    /// Holds the export and the state.
+    /// Directory of the export and the state.
     pub(crate) place: TempDir,
     extra: Vec<String>,
 }
 
 impl Server {
-    /// Serves an empty directory as `/`, to everybody as who they are.
+    /// Serves an empty directory as `/` to all clients, without squashing.
     pub(crate) fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// With further options.
+    /// Serves as [`start`](Self::start) does, with further options.
     pub(crate) fn start_with(extra: &[&str]) -> Self {
         let place = scratch();
         std::fs::create_dir(place.path().join("export")).unwrap();
@@ -84,12 +84,12 @@ impl Server {
         Self { child, ready, place, extra }
     }
 
-    /// The exported directory.
+    /// Returns the exported directory.
     pub(crate) fn directory(&self) -> PathBuf {
         self.place.path().join("export")
     }
 
-    /// The number of its process.
+    /// Returns the number of the server's process.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
@@ -102,24 +102,24 @@ impl Server {
         self.ready["tcp"].as_str().unwrap()
     }
 
-    /// The URL of a path, for RDMA.
+    /// Returns the URL of a path, for RDMA.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("nfs://{}{path}", self.rdma())
     }
 
-    /// Ends it at once, as a crash would.
+    /// Kills the server, as a crash would end it.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Starts it again after [`kill`](Self::kill), on the same ports.
+    /// Starts the server again after [`kill`](Self::kill), on the same ports.
     pub(crate) fn restart(&mut self) {
         let (rdma, tcp) = (self.rdma().to_owned(), self.tcp().to_owned());
         (self.child, self.ready) = spawn(self.place.path(), &self.extra, &rdma, &tcp);
     }
 
-    /// Sends it a signal by name.
+    /// Sends the server a signal by name.
     pub(crate) fn signal(&self, name: &str) {
         signal(self.child.id(), name);
     }
@@ -179,7 +179,7 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> ExitStatus {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {

@@ -1,4 +1,4 @@
-//! A real tree, stored and fetched back over iWARP.
+//! Tests that store a real tree and fetch it back over iWARP.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{Server, json, scratch, succeed};
 
-/// Bytes without a pattern that a misplaced segment could hide in.
+/// Generator of bytes without a pattern that could hide a misplaced segment.
 struct Bytes(u64);
 
 impl Bytes {
@@ -26,7 +26,7 @@ impl Bytes {
     }
 }
 
-/// What a tree is made of: by path, kind and content.
+/// Object of a tree, with its content.
 #[derive(Debug, PartialEq, Eq)]
 enum Entry {
     Directory,
@@ -65,7 +65,7 @@ fn read_tree(root: &Path) -> BTreeMap<PathBuf, Entry> {
     entries
 }
 
-/// Makes more than 2,000 files; their number.
+/// Makes more than 2,000 files. Returns their number.
 fn make_tree(root: &Path) -> usize {
     let mut bytes = Bytes(1);
     let mut files = 0;
@@ -74,7 +74,7 @@ fn make_tree(root: &Path) -> usize {
         fs::write(path, bytes.fill(length)).unwrap();
         files += 1;
     };
-    // Small ones, of each length around the sizes at which the way of travelling changes.
+    // Small files, with each length around the sizes at which the transfer changes.
     for index in 0..1900 {
         let length = match index % 19 {
             0 => 0,
@@ -85,7 +85,7 @@ fn make_tree(root: &Path) -> usize {
         };
         file(root.join(format!("d{}/e{}/file {index}", index % 23, index % 7)), length);
     }
-    // Around READ and WRITE sizes, odd and even.
+    // Lengths around READ and WRITE sizes, odd and even.
     for (index, length) in [(1 << 16) - 1, (1 << 16) + 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3_333_333]
         .into_iter()
         .enumerate()
@@ -94,13 +94,13 @@ fn make_tree(root: &Path) -> usize {
     }
     file(root.join("large/64 MiB"), 64 << 20);
     file(root.join("large/odd"), (17 << 20) + 4321);
-    // Deep.
+    // A deep directory.
     let mut deep = root.join("deep");
     for level in 0..60 {
         deep.push(format!("level{level}"));
         file(deep.join("f"), level);
     }
-    // Names.
+    // Unusual names.
     for (index, name) in
         ["naïve", "日本語", "🦀 crab", "e\u{301}", "a%20b", "-rf", "tab\tname", "new\nline", "'\"\\", "#?&"]
             .into_iter()
@@ -111,7 +111,7 @@ fn make_tree(root: &Path) -> usize {
         }
     }
     file(root.join("names").join("n".repeat(255)), 5);
-    // One large directory.
+    // A large directory.
     for index in 0..100 {
         file(root.join("wide").join(format!("{}{index}", "long name ".repeat(15))), index % 3);
     }
@@ -148,7 +148,7 @@ fn a_tree_survives_version_two_by_the_third_document() {
     there_and_back(&["--rpcrdma-version", "2", "--profile", "p3"], &["--profile", "p3"]);
 }
 
-/// rtrext-02: by Sends alone, as far as they go, in one of the two ways, in both, and with a side that has neither; and several
+/// rtrext-02: messages divided among Sends, items placed by Sends, both, and a peer that supports neither; also several
 /// messages in one Send.
 #[test]
 fn a_tree_survives_messages_divided_among_sends_and_items_placed_by_them() {
@@ -210,10 +210,10 @@ fn copies_go_where_cp_would_put_them() {
     fs::write(place.path().join("a/b/f"), "one").unwrap();
     fs::write(place.path().join("g"), "two").unwrap();
 
-    // The destination does not exist: it is the name of the copy.
+    // If the destination does not exist, its name is that of the copy.
     succeed(&["put", "-r", &path("a"), &server.url("/new")]);
     assert_eq!(fs::read(server.directory().join("new/b/f")).unwrap(), b"one");
-    // It exists and is a directory: the copy goes into it.
+    // If the destination is a directory, the copy goes into it.
     succeed(&["put", "-r", &path("a"), &path("g"), &server.url("/new")]);
     assert_eq!(fs::read(server.directory().join("new/a/b/f")).unwrap(), b"one");
     assert_eq!(fs::read(server.directory().join("new/g")).unwrap(), b"two");
@@ -226,7 +226,7 @@ fn copies_go_where_cp_would_put_them() {
     succeed(&["put", "-r", &path("a/."), &server.url("/entries")]);
     assert_eq!(fs::read(server.directory().join("entries/b/f")).unwrap(), b"one");
 
-    // The same the other way round.
+    // For get these rules hold too.
     succeed(&["get", "-r", &server.url("/new/a"), &path("fresh")]);
     assert_eq!(fs::read(place.path().join("fresh/b/f")).unwrap(), b"one");
     succeed(&["get", "-r", &server.url("/new/a"), &server.url("/new/g"), &path("fresh")]);

@@ -1,4 +1,4 @@
-//! Memory of a server with many idle connections: a server in a process of its own, its resident memory before and after.
+//! Memory of a server with many idle connections: the resident memory of a process of its own, before and after.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -14,20 +14,20 @@ use serde::Deserialize;
 use super::failed;
 use crate::exit::Failure;
 
-/// Connections that are opened.
+/// Connections to open.
 pub(super) const CONNECTIONS: u32 = 200;
-/// What each of them may have in flight, and how long messages are, in bytes: the defaults of `rpcrdma serve`.
+/// Credits of each connection, and longest message in bytes: the defaults of `rpcrdma serve`.
 const CREDITS: u32 = 64;
 const INLINE: u32 = 4096;
-/// For the server to come to rest.
+/// Time for the server to come to rest.
 const REST: Duration = Duration::from_millis(500);
 
-/// A server that ends with this value.
+/// Server process that ends with this value.
 struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -38,7 +38,7 @@ struct Ready {
     rdma: SocketAddr,
 }
 
-/// Growth of the server's resident memory, and the bound on it, both in bytes.
+/// Returns the growth of the server's resident memory, and its bound, both in bytes.
 pub(super) async fn measure(directory: &Path, state: &Path) -> Result<(f64, f64), Failure> {
     let program = std::env::current_exe().map_err(failed("find this program"))?;
     let child = Command::new(program)
@@ -54,7 +54,7 @@ pub(super) async fn measure(directory: &Path, state: &Path) -> Result<(f64, f64)
     let ready: Ready = serde_json::from_str(&line).map_err(failed("understand the server"))?;
     let id = process.0.id();
 
-    // The first connection makes what all share.
+    // The first connection allocates the state that all connections share.
     let mut clients = vec![open(ready.rdma).await?];
     tokio::time::sleep(REST).await;
     let before = resident(id)?;
@@ -67,7 +67,7 @@ pub(super) async fn measure(directory: &Path, state: &Path) -> Result<(f64, f64)
     Ok(((after - before).max(0.0), bound))
 }
 
-/// A connection that was used once.
+/// Opens a connection and makes a call on it.
 async fn open(to: SocketAddr) -> Result<rpcrdma::Client, Failure> {
     let config = rpcrdma::ClientConfig { memory: 1 << 20, ..rpcrdma::ClientConfig::default() };
     let client = rpcrdma::Client::rdma(Arc::new(IwarpConnector::default()), to, config)
@@ -77,12 +77,12 @@ async fn open(to: SocketAddr) -> Result<rpcrdma::Client, Failure> {
     Ok(client)
 }
 
-/// Resident memory of a process in bytes.
+/// Returns the resident memory of a process in bytes.
 fn resident(id: u32) -> Result<f64, Failure> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).map_err(failed("read /proc"))?;
     let kib = status
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.trim().parse::<u32>().ok())
-        .ok_or_else(|| Failure::failed("/proc does not tell the memory of a process"))?;
+        .ok_or_else(|| Failure::failed("/proc does not show the memory of a process"))?;
     Ok(f64::from(kib) * 1024.0)
 }

@@ -1,4 +1,4 @@
-//! `rpcrdma bench`: throughput, latency and memory as ratios to plain TCP, measured in the same run.
+//! `rpcrdma bench`: measures throughput, latency and memory as ratios to plain TCP in the same run.
 
 mod mechanisms;
 mod memory;
@@ -32,45 +32,45 @@ use crate::output::{self, Text};
 
 /// Bytes of one operation.
 const OPERATION: usize = 1 << 20;
-/// The same, as the length of a segment.
+/// Bytes of an operation, as the length of a segment.
 const OPERATION_LEN: u32 = 1 << 20;
 /// Length of the file that is read or written, in operations.
 const FILE_OPERATIONS: u32 = 64;
-/// Name of that file.
+/// Name of the file that is read.
 const FILE: &str = "cached";
-/// Name of the export in memory.
+/// Name of the export with the file system in memory.
 const MEMORY_EXPORT: &str = "/memory";
 
 const AFTER_HELP: &str = "\
-Everything runs on the loopback interface in this process, client and server each on a thread of their own, with CRC32C on \
-and operations of 1 MiB. Base and subject take turns for several rounds; each ratio is the median over the rounds of subject \
-by base.
+Everything runs on the loopback interface in this process, with client and server on a thread each, CRC32C on, and operations of \
+1 MiB. Base and subject take turns for several rounds. Each ratio is the median over the rounds of subject by base.
 
   base          a plain TCP stream of 1 MiB writes; for latency a ping-pong of 128 bytes on TCP
   RDMA streams  RDMA Writes, and RDMA Reads, on the iWARP provider alone
   NFS           READ of a cached file in a directory, WRITE to a file system in memory, over RDMA and over TCP
-  NULL          round trip of a NULL call over RDMA, each end on a processor of its own, and both on one, where no wake-up
-                hides their work
+  NULL          round trip of a NULL call over RDMA: with a processor for each end, and with both ends on one processor, where
+                no wake-up hides their work
   memory        growth of the resident memory of a server in another process by 200 idle RDMA connections, against
                 connections x credits x inline size
 
 --json prints {machine, rounds, operations, seconds, rows: [{name, unit, value, base, ratio, ratio_least, ratio_most, target, \
 met}]}.
 
---versions measures something else: GETATTR, LOOKUP, ACCESS, READDIRPLUS of 50 entries and CREATE on a file system in memory, by \
-version and inline threshold; which of them need no chunk, and how many a second one after the other. With --json: {machine, \
-rounds, settings: [{version, inline, calls: [{name, without_chunks, per_second}], without_chunks}]}, the last in percent.";
+--versions measures other things instead: GETATTR, LOOKUP, ACCESS, READDIRPLUS of 50 entries and CREATE on a file system in memory, \
+by version and inline threshold. It shows which calls need no chunk, and how many calls are made a second, one after the other. \
+With --json it prints {machine, rounds, settings: [{version, inline, calls: [{name, without_chunks, per_second}], \
+without_chunks}]}; the last field is in percent.";
 
-/// Measure this machine: throughput, latency and memory against plain TCP.
+/// Measure this machine: throughput, latency and memory against plain TCP
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Bench {
     #[command(subcommand)]
     other: Option<Other>,
-    /// A short run for a first impression: fewer rounds, less data
+    /// Run briefly for a first impression, with fewer rounds and less data
     #[arg(long)]
     quick: bool,
-    /// Metadata calls by version of RPC-over-RDMA and inline threshold
+    /// Measure metadata calls by version of RPC-over-RDMA and inline threshold
     #[arg(long, conflicts_with = "operations")]
     versions: bool,
     /// Rounds, 1 to 99 [default: 7, with --quick 3]
@@ -81,7 +81,7 @@ pub(crate) struct Bench {
     operations: Option<u32>,
 }
 
-/// What is about the protocol.
+/// Benchmarks of the protocol.
 #[derive(Debug, Subcommand)]
 enum Other {
     /// Measure the ways in which a call or a reply can travel, on the loopback interface
@@ -99,7 +99,7 @@ struct Document {
     rows: Vec<RowDocument>,
 }
 
-/// How much is measured.
+/// Amount of work of a measurement.
 #[derive(Clone, Copy)]
 struct Effort {
     rounds: u16,
@@ -144,7 +144,7 @@ impl Bench {
 
             let server = BenchServer::start(&directory, &state, |_| ())?;
             let processors = Processors::new(server.addresses.thread);
-            // A task of its own: what else this runtime waits for is not looked at with every step.
+            // In a task of its own, so that each step does not also poll whatever else this runtime waits for.
             let measuring = tokio::spawn(measure(server.addresses, effort, processors));
             rows = measuring.await.map_err(failed("run the benchmark"))??;
             rows.push(memory);
@@ -177,7 +177,7 @@ struct VersionsDocument {
     settings: Vec<versions::Setting>,
 }
 
-/// `--versions`
+/// Runs `--versions`.
 fn versions(place: &Path, rounds: u16, common: Common) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -196,7 +196,7 @@ fn versions(place: &Path, rounds: u16, common: Common) -> Result<(), Failure> {
     text.flush()
 }
 
-/// Makes the file that is read.
+/// Makes the file to read.
 fn prepare(directory: &Path) -> Result<(), Failure> {
     std::fs::create_dir(directory).map_err(failed("make a directory"))?;
     let mut file = std::fs::File::create(directory.join(FILE)).map_err(failed("make a file"))?;
@@ -204,7 +204,7 @@ fn prepare(directory: &Path) -> Result<(), Failure> {
     (0..FILE_OPERATIONS).try_for_each(|_| file.write_all(&block)).map_err(failed("write a file"))
 }
 
-/// All rounds of what runs in this process.
+/// Runs all rounds of the measurements in this process.
 async fn measure(to: Addresses, effort: Effort, processors: Processors) -> Result<Vec<Row>, Failure> {
     let Effort { rounds, operations, trips } = effort;
     let mut base = tcp::Stream::connect(to.base).await.map_err(failed("connect"))?;
@@ -246,7 +246,7 @@ async fn measure(to: Addresses, effort: Effort, processors: Processors) -> Resul
         if round == 0 {
             continue;
         }
-        // What the machine did in this round, on both sides of the subjects.
+        // Speed of the machine in this round: the mean of the base before and after the subjects.
         let stream = f64::midpoint(before, after);
         let rows =
             [&mut rdma_write, &mut rdma_read, &mut nfs_read, &mut nfs_write, &mut tcp_read, &mut tcp_write];
@@ -259,12 +259,12 @@ async fn measure(to: Addresses, effort: Effort, processors: Processors) -> Resul
     Ok(vec![rdma_write, rdma_read, nfs_read, nfs_write, tcp_read, tcp_write, null, null_together])
 }
 
-/// Bytes a second.
+/// Returns bytes a second.
 fn rate(operations: u32, elapsed: Duration) -> f64 {
     f64::from(operations) * f64::from(OPERATION_LEN) / elapsed.as_secs_f64().max(1e-9)
 }
 
-/// Processor, number of them, kernel.
+/// Returns number and model of the processors, and the kernel.
 fn machine() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let processors = read("/proc/cpuinfo");
@@ -277,7 +277,7 @@ fn machine() -> String {
     format!("{count} x {model}, Linux {}", kernel.trim())
 }
 
-/// A failure of a step of the benchmark.
+/// Returns a function that makes the error of a step of the benchmark a failure.
 fn failed<E: Display>(step: &'static str) -> impl Fn(E) -> Failure {
     move |error| Failure::failed(format!("cannot {step}: {error}"))
 }

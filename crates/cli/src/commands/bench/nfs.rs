@@ -1,4 +1,4 @@
-//! NFS READ and WRITE, and NULL calls.
+//! Streams of NFS READ and WRITE, and NULL calls.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{FILE_OPERATIONS, MEMORY_EXPORT, OPERATION, failed, rate, table};
 use crate::arguments::Proto;
 use crate::exit::Failure;
 
-/// A client with a file to read and one to write.
+/// Client with a file to read and a file to write.
 pub(super) struct NfsStreams {
     rpc: rpcrdma::Client,
     source: File,
@@ -41,7 +41,7 @@ impl NfsStreams {
         Ok(Self { rpc, source, sink, block: vec![0xa5; OPERATION].into() })
     }
 
-    /// Bytes a second of READs of a file that the server has in its page cache.
+    /// Reads a file that the server has in its page cache. Returns bytes a second.
     pub(super) async fn read(&self, operations: u32) -> Result<f64, Failure> {
         let start = Instant::now();
         for part in parts(operations) {
@@ -58,7 +58,7 @@ impl NfsStreams {
         Ok(rate(operations, start.elapsed()))
     }
 
-    /// Bytes a second of WRITEs, COMMIT included.
+    /// Writes and commits. Returns bytes a second.
     pub(super) async fn write(&self, operations: u32) -> Result<f64, Failure> {
         let start = Instant::now();
         for part in parts(operations) {
@@ -71,7 +71,7 @@ impl NfsStreams {
         Ok(rate(operations, start.elapsed()))
     }
 
-    /// Median round trip of NULL calls in seconds.
+    /// Returns the median round trip of NULL calls in seconds.
     pub(super) async fn null(&self, times: u32) -> Result<f64, Failure> {
         let mut trips = Vec::new();
         for _ in 0..times {
@@ -83,7 +83,7 @@ impl NfsStreams {
     }
 }
 
-/// Operations, cut into passes over the file.
+/// Splits a number of operations into passes over the file.
 fn parts(operations: u32) -> impl Iterator<Item = u32> {
     (0..operations)
         .step_by(FILE_OPERATIONS as usize)

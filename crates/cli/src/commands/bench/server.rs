@@ -21,18 +21,18 @@ use crate::exit::Failure;
 /// Memory of the server for payloads, in bytes.
 const POOL: usize = 256 << 20;
 
-/// Where the parts listen, and which thread it is.
+/// Addresses of the listeners, and the thread that serves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Addresses {
     pub(super) base: SocketAddr,
     pub(super) verbs: SocketAddr,
     pub(super) nfs_rdma: SocketAddr,
     pub(super) nfs_tcp: SocketAddr,
-    /// The thread that serves.
+    /// Thread that serves.
     pub(super) thread: Pid,
 }
 
-/// A running server; it stops when dropped.
+/// Running server; stops when dropped.
 pub(super) struct BenchServer {
     pub(super) addresses: Addresses,
     pub(super) monitor: ServerMonitor,
@@ -41,8 +41,8 @@ pub(super) struct BenchServer {
 }
 
 impl BenchServer {
-    /// Starts to serve `directory` as `/` and a file system in memory as [`MEMORY_EXPORT`], with the default configuration as far
-    /// as it is not changed.
+    /// Starts to serve `directory` as `/` and a file system in memory as [`MEMORY_EXPORT`]. Settings not changed here
+    /// have their defaults.
     pub(super) fn start(
         directory: &Path,
         state: &Path,
@@ -73,7 +73,7 @@ impl Drop for BenchServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported by itself.
+            // A thread that panics reports it.
             let _ = thread.join();
         }
     }
@@ -91,7 +91,7 @@ fn serve(
         .build()
         .map_err(failed("start the server's runtime"))?;
     runtime.block_on(async {
-        // One address is all there is.
+        // A single address makes all connections.
         let shares = PeerShares::new(ProtectionDomain::new(POOL), POOL);
         let state = StateDirectory::open(state).map_err(failed("open the state directory"))?;
         let files = DirectoryFs::open(directory, &state, DirectoryOptions::default())
@@ -133,7 +133,7 @@ fn serve(
         tokio::spawn(tcp::serve(base));
         tokio::spawn(verbs::serve(Box::new(raw), ProtectionDomain::new(POOL)));
         ready((addresses, server.monitor()));
-        // A dropped sender stops the server.
+        // Dropping the sender stops the server.
         server.serve(async { drop(stopped.await) }).await.map_err(failed("serve"))
     })
 }

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-/// What is wanted of a ratio.
+/// Target for a ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Target {
-    /// No less than this.
+    /// At least this.
     AtLeast(f64),
-    /// No more than this.
+    /// At most this.
     AtMost(f64),
-    /// Nothing: the number is for information.
+    /// No target: the number is for information.
     None,
 }
 
@@ -31,7 +31,7 @@ impl Target {
     }
 }
 
-/// What the numbers of a row are.
+/// Unit of the numbers in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     /// Bytes a second.
@@ -70,7 +70,7 @@ pub(super) struct Row {
     pairs: Vec<(f64, f64)>,
 }
 
-/// A row as JSON shows it.
+/// JSON document of a row.
 #[derive(Debug, Serialize)]
 pub(super) struct RowDocument {
     name: &'static str,
@@ -98,7 +98,7 @@ impl Row {
         self.pairs.iter().map(|(value, base)| value / base).collect()
     }
 
-    /// The medians of this row.
+    /// Returns the medians of this row.
     pub(super) fn document(&self) -> RowDocument {
         let ratios = self.ratios();
         let ratio = median(ratios.clone());
@@ -115,7 +115,7 @@ impl Row {
         }
     }
 
-    /// A line of the table in Markdown, which is also plain text.
+    /// Returns a line of the table in Markdown, which is also plain text.
     pub(super) fn line(&self) -> String {
         let row = self.document();
         format!(
@@ -130,12 +130,12 @@ impl Row {
     }
 }
 
-/// The lines above those of the rows.
+/// Heading of the table.
 pub(super) const HEAD: &str = "\
 | what                                     |        value |         base | ratio |  min - max  |  target |
 | ---------------------------------------- | -----------: | -----------: | ----: | ----------: | ------: |";
 
-/// The middle one, or the mean of the two in the middle; 0 of none.
+/// Returns the median; of an even number of values, the mean of the two in the middle; of none, 0.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = |index: usize| values.get(index).copied().unwrap_or_default();

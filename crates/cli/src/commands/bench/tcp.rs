@@ -12,12 +12,12 @@ use super::OPERATION;
 /// Bytes of each message of the ping-pong.
 const MESSAGE: usize = 128;
 
-/// The server's side: a first byte says what the connection is for.
+/// Serves both bases. The first byte of a connection selects stream or ping-pong.
 pub(super) async fn serve(listener: TcpListener) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         tokio::spawn(async move {
-            // A measurement that fails is reported by its client.
+            // The client reports a measurement that fails.
             let _ = serve_one(stream).await;
         });
     }
@@ -51,7 +51,7 @@ async fn serve_one(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// The client's side of the stream.
+/// Client of the stream.
 pub(super) struct Stream {
     stream: TcpStream,
     block: Vec<u8>,
@@ -65,7 +65,7 @@ impl Stream {
         Ok(Self { stream, block: vec![0x5a; OPERATION] })
     }
 
-    /// Bytes a second, until the peer has all of them.
+    /// Sends until the peer has all data. Returns bytes a second.
     pub(super) async fn run(&mut self, operations: u32) -> io::Result<f64> {
         let start = Instant::now();
         let bytes = u64::from(operations) * OPERATION as u64;
@@ -78,7 +78,7 @@ impl Stream {
     }
 }
 
-/// The client's side of the ping-pong.
+/// Client of the ping-pong.
 pub(super) struct PingPong {
     stream: TcpStream,
 }
@@ -91,7 +91,7 @@ impl PingPong {
         Ok(Self { stream })
     }
 
-    /// Median round trip in seconds.
+    /// Returns the median round trip in seconds.
     pub(super) async fn run(&mut self, times: u32) -> io::Result<f64> {
         let mut message = [7; MESSAGE];
         let mut trips = Vec::with_capacity(times as usize);

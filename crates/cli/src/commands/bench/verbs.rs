@@ -1,7 +1,7 @@
 //! RDMA Write and RDMA Read streams on the iWARP provider alone.
 //!
-//! The server opens one window of 1 MiB for each and says where they are. A stream ends with a Send that the server
-//! answers, which it can only when all Writes before it are placed.
+//! The server opens a window of 1 MiB for each stream and announces both. A stream ends with a Send that the server
+//! answers. The server can answer only after all earlier Writes are placed.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ fn parameters(domain: &ProtectionDomain) -> ConnectParameters {
     }
 }
 
-/// A queue pair and what it takes to use it by one operation after the other.
+/// A queue pair, with the state to run one operation after the other.
 struct Endpoint {
     queue_pair: Box<dyn QueuePair>,
     completions: Vec<Completion>,
@@ -91,7 +91,7 @@ impl Endpoint {
         }
     }
 
-    /// The next message, and a new Receive in its place.
+    /// Returns the next message, and posts a new Receive in its place.
     async fn message(&mut self) -> Result<Bytes, Failure> {
         loop {
             if let Work::Receive { buffers, len, .. } = self.next().await?.work {
@@ -104,7 +104,7 @@ impl Endpoint {
     }
 }
 
-/// The server's side.
+/// Serves the streams to clients, until the listener fails.
 pub(super) async fn serve(mut listener: Box<dyn Listener>, domain: ProtectionDomain) -> Result<(), Failure> {
     loop {
         let incoming = listener.accept().await.map_err(failed)?;
@@ -112,7 +112,7 @@ pub(super) async fn serve(mut listener: Box<dyn Listener>, domain: ProtectionDom
         let queue_pair = request.accept(parameters(&domain)).await.map_err(failed)?;
         let domain = domain.clone();
         tokio::spawn(async move {
-            // A measurement that fails is reported by its client.
+            // The client reports a measurement that fails.
             let _ = serve_one(queue_pair, &domain).await;
         });
     }
@@ -123,7 +123,7 @@ async fn serve_one(queue_pair: Box<dyn QueuePair>, domain: &ProtectionDomain) ->
     let sink = domain.allocate(OPERATION, 4096).map_err(failed)?;
     let source = domain.allocate(OPERATION, 4096).map_err(failed)?.freeze();
     let segments = [endpoint.open(WindowMemory::Write(sink))?, endpoint.open(WindowMemory::Read(source))?];
-    // The client speaks first: it asks where the windows are, later whether everything has arrived.
+    // The client speaks first: it asks for the windows, and later whether everything has arrived.
     loop {
         endpoint.message().await?;
         let mut answer = Vec::with_capacity(MESSAGE);
@@ -136,7 +136,7 @@ async fn serve_one(queue_pair: Box<dyn QueuePair>, domain: &ProtectionDomain) ->
     }
 }
 
-/// The client's side.
+/// Client of the streams.
 pub(super) struct Streams {
     endpoint: Endpoint,
     block: Bytes,
@@ -164,7 +164,7 @@ impl Streams {
         Ok(Self { endpoint, block, write_to, read_from })
     }
 
-    /// Bytes a second of RDMA Writes, until the peer has all of them.
+    /// Writes by RDMA until the peer has all data. Returns bytes a second.
     pub(super) async fn write(&mut self, operations: u32) -> Result<f64, Failure> {
         let start = Instant::now();
         let (mut posted, mut done) = (0, 0);
@@ -185,7 +185,7 @@ impl Streams {
         Ok(super::rate(operations, start.elapsed()))
     }
 
-    /// Bytes a second of RDMA Reads.
+    /// Reads by RDMA. Returns bytes a second.
     pub(super) async fn read(&mut self, operations: u32) -> Result<f64, Failure> {
         let start = Instant::now();
         let mut sinks = Vec::new();

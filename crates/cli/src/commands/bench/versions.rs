@@ -1,5 +1,5 @@
-//! `rpcrdma bench --versions`: metadata calls of NFS by version and inline threshold; which of them need no chunk, and how many a
-//! second one after the other.
+//! `rpcrdma bench --versions`: measures metadata calls of NFS by version and inline threshold. It shows which calls
+//! need no chunk, and how many calls are made a second, one after the other.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -20,16 +20,16 @@ use super::server::BenchServer;
 use super::{MEMORY_EXPORT, failed, machine, table};
 use crate::exit::Failure;
 
-/// Entries of the directory that is listed.
+/// Entries of the directory to list.
 const ENTRIES: usize = 50;
-/// What a READDIRPLUS asks for, in bytes: all of the directory, with room.
+/// Bytes that a READDIRPLUS asks for: more than the whole directory.
 const LISTING: u32 = 12 << 10;
-/// The calls of each kind between two that are timed on another connection.
+/// Calls of each kind before the measurement moves on to another connection.
 const BATCH: u32 = 200;
 /// `ACCESS3_READ`, `_LOOKUP`, `_MODIFY` (RFC 1813 §3.3.4).
 const ACCESS: u32 = 7;
 
-/// What is measured: version and inline threshold of both sides.
+/// Settings: version and inline threshold of both sides.
 const SETTINGS: [(&str, Versions, usize); 9] = [
     ("1", Versions::ONE, 1024),
     ("1", Versions::ONE, 4096),
@@ -44,25 +44,25 @@ const SETTINGS: [(&str, Versions, usize); 9] = [
 
 const NAMES: [&str; 5] = ["GETATTR", "LOOKUP", "ACCESS", "READDIRPLUS", "CREATE"];
 
-/// What came of one setting.
+/// Results of a setting.
 #[derive(Debug, Serialize)]
 pub(super) struct Setting {
     version: &'static str,
     inline: usize,
     calls: Vec<Calls>,
-    /// Of the five kinds, how many need no chunk, in percent.
+    /// Calls that need no chunk, in percent of the five kinds.
     without_chunks: f64,
 }
 
 #[derive(Debug, Serialize)]
 struct Calls {
     name: &'static str,
-    /// Neither call nor reply had a chunk list.
+    /// Whether neither call nor reply had a chunk list.
     without_chunks: bool,
     per_second: f64,
 }
 
-/// A client of one setting, and its server.
+/// Client of a setting, and its server.
 struct Subject {
     _server: BenchServer,
     rpc: rpcrdma::Client,
@@ -95,7 +95,7 @@ impl Subject {
         Ok(Self { _server: server, rpc, client, files, new, created: 0 })
     }
 
-    /// One call of a kind.
+    /// Makes a call of a kind.
     async fn call(&mut self, kind: &str) -> Result<(), Error> {
         let procedures = self.client.procedures();
         let name = |name: String| FileName::new(name.into_bytes());
@@ -126,7 +126,7 @@ impl Subject {
         }
     }
 
-    /// Segments that calls and replies had so far.
+    /// Returns the segments of all calls and replies so far.
     fn segments(&self) -> u64 {
         self.rpc.connection_stats().map_or(0, |stats| {
             let stats = stats.protocol;
@@ -134,7 +134,7 @@ impl Subject {
         })
     }
 
-    /// Calls a second.
+    /// Returns calls a second.
     async fn rate(&mut self, kind: &str) -> Result<f64, Failure> {
         let start = Instant::now();
         for _ in 0..BATCH {
@@ -160,7 +160,7 @@ async fn connect(
     Ok((rpc, client))
 }
 
-/// All settings, which take turns for so many rounds.
+/// Measures all settings, which take turns for this many rounds.
 pub(super) async fn measure(place: &Path, rounds: u16) -> Result<Vec<Setting>, Failure> {
     let directory = place.join("export");
     let mut subjects = Vec::new();
@@ -214,7 +214,7 @@ fn setting(
     Setting { version, inline, calls, without_chunks: share / 5.0 }
 }
 
-/// The lines of the table.
+/// Returns the lines of the table.
 pub(super) fn lines(settings: &[Setting], rounds: u16) -> Vec<String> {
     let mut lines = vec![
         format!("{}; calls a second, one at a time; medians of {rounds} rounds; * has chunks", machine()),
@@ -229,7 +229,7 @@ pub(super) fn lines(settings: &[Setting], rounds: u16) -> Vec<String> {
         let mut line = format!("| {:7} | {:6} |", setting.version, setting.inline);
         for calls in &setting.calls {
             let mark = if calls.without_chunks { " " } else { "*" };
-            // A String takes everything.
+            // Writing to a String does not fail.
             let _ = write!(line, " {:>10.0}{mark} |", calls.per_second);
         }
         let _ = write!(line, " {:>12.0} % |", setting.without_chunks);

@@ -1,4 +1,4 @@
-//! `rpcrdma cat`.
+//! `rpcrdma cat`: writes files to standard output.
 
 use std::io::{self, Write};
 
@@ -11,10 +11,10 @@ use crate::connect::Servers;
 use crate::exit::Failure;
 use crate::output::stdout_failure;
 
-/// Write the content of files to standard output. Symbolic links are followed.
+/// Write the content of files to standard output. Symbolic links are followed
 #[derive(Debug, Args)]
 pub(crate) struct Cat {
-    /// Files to write, one after the other
+    /// Files to write, in this order
     #[arg(required = true, value_name = "URL")]
     urls: Vec<NfsUrl>,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(super) async fn write(servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(),
     let file = location.client.file(node.handle, &location.path);
     let mut pieces = file.read_stream(0, None).await.map_err(fail)?;
     while let Some(piece) = pieces.next().await.map_err(fail)? {
-        // Whoever reads the other end of a pipe may be slow.
+        // The reader at the other end of a pipe may be slow, so another thread writes.
         let write = move || {
             let mut out = io::stdout().lock();
             out.write_all(&piece).and_then(|()| out.flush())

@@ -1,4 +1,4 @@
-//! `rpcrdma get`.
+//! `rpcrdma get`: fetches files and directories.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,33 +15,34 @@ use crate::connect::Servers;
 use crate::exit::Failure;
 
 const AFTER_HELP: &str = "\
-As with cp -r: if DEST is a directory, copies go into it under their own names; else DEST is the name of the copy. The root of \
-a server, nfs://HOST/, has no name: its entries are copied. Symbolic links in trees are copied as links; one that is named \
-as a URL is followed without -r. Devices, pipes and sockets in trees are left out with a warning, and counted.
+As with cp -r, copies go into DEST under their own names if DEST is a directory; otherwise DEST is the name of the copy. The root \
+of a server, nfs://HOST/, has no name: its entries are copied. Symbolic links in trees are copied as links; without -r, a link \
+given as URL is followed. Devices, pipes and sockets in trees are left out with a warning and counted.
 
-DEST may be - for standard output, a device or a named pipe: it is written to. If DEST is a link, the copy goes where the link \
-leads. In a tree, a local link in the place of a file is replaced; a local device or pipe is left alone, and the file fails.
+DEST may be - for standard output, a device or a named pipe; get then writes to it. If DEST is a link, the copy goes to its target. \
+In a tree, a local link in the place of a file is replaced. A local device or pipe there is left alone, and the file fails.
 
-A file has its name only when it is complete: it grows under another name beside it (.rpcrdma-*.part), is closed without an error, \
-and renamed. It has mode, owner and extended attributes of the file that it replaces. If DEST is a file with several names, it is \
-written in place, so that all of them have the new content. In a tree such a file is replaced, and its other names keep the old \
-content. A file that may be written but not replaced is written in place too, and every one with --in-place; none is twice. If get is \
-stopped by SIGINT, SIGTERM or SIGHUP, unfinished files are removed; those that were complete stay.
+A file gets its name only when it is complete. It grows under another name beside it (.rpcrdma-*.part), is closed without an error, \
+and then renamed. It has mode, owner and extended attributes of the file that it replaces. If DEST is a file with several names, it \
+is written in place, so that all names have the new content. In a tree such a file is replaced, and its other names keep the old \
+content. A file that is writable but cannot be replaced is also written in place, and with --in-place every file is. No file is \
+written in place twice. If SIGINT, SIGTERM or SIGHUP stops get, it removes unfinished files and keeps complete ones.
 
-A file is not copied onto itself, nor a directory into itself, where the server exports what is local here. The second of two \
-sources that would get one name is a failure.
+Where the server exports local directories, get copies no file onto itself and no directory into itself. If two sources would get \
+one name, the second fails.
 
 Blocks of zeros are not written: they become holes.
 
 ";
 
-/// Fetch files and directories.
+/// Fetch files and directories
 #[derive(Debug, Args)]
 #[command(after_help = format!("{AFTER_HELP}{KEPT_HELP}\n\n{JSON_HELP}"))]
 pub(crate) struct Get {
     #[command(flatten)]
     options: CopyOptions,
-    /// What to fetch, and as the last operand where to, - for standard output [default: the current directory]
+    /// Files and directories to fetch, then the destination, which is a local path or - for standard output [default:
+    /// the current directory]
     #[arg(required = true, value_name = "URL... [DEST]",
         value_parser = OsStringValueParser::new().try_map(Place::parse))]
     operands: Vec<Place>,
@@ -61,7 +62,7 @@ impl Get {
                 destination.display()
             )));
         }
-        // Local files have the mask of the process.
+        // The umask of the process applies to local files.
         let mut copying = Copying::new(common, self.options, 0);
         let ended = until_signal(self.copy(&sources, &destination, &mut copying)).await;
         copying.finish(ended)
@@ -94,7 +95,7 @@ impl Get {
         Err(Failure::usage(wrong))
     }
 
-    /// The URLs, and the local path behind them.
+    /// Returns the URLs and the local path after them.
     fn split(&self) -> Result<(Vec<&NfsUrl>, PathBuf), Failure> {
         let mut urls = Vec::new();
         let mut destination = None;
@@ -125,7 +126,7 @@ async fn fetch(
 ) -> Result<CopyReport, Failure> {
     let location = servers.locate(url).await?;
     copying.at(&location);
-    // The root of an export that has a name of its own in the URL.
+    // The root of an export whose URL ends in a name of its own.
     let named = url.file_name().filter(|_| location.is_root() && destination.is_dir());
     let target =
         named.map_or_else(|| destination.to_owned(), |name| destination.join(OsStr::from_bytes(name)));

@@ -1,6 +1,6 @@
-//! `rpcrdma cat`, `get` and `put`: files from a server, and to it.
+//! `rpcrdma cat`, `get` and `put`: copy files from and to a server.
 //!
-//! The copying itself is done by [`rpcrdma_nfs::client::Client`]; here is what the user sees of it.
+//! [`rpcrdma_nfs::client::Client`] does the copying. These modules have the options, the progress and the report.
 
 mod cat;
 mod get;
@@ -23,48 +23,49 @@ use crate::connect::{Location, describe};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Progress, printable};
 
-/// What `--json` prints, for `--help`.
+/// Part of `--help` about the output of `--json`.
 const JSON_HELP: &str = "\
 --json prints {ended, files, directories, symlinks, hard_links, bytes, holes, seconds, bytes_per_second, owners_not_kept, \
 groups_not_kept, xattrs_not_kept, skipped: [{path, reason}], skipped_more, failed: [{path, reason}], failed_more}. ended is \
-complete if all sources were gone through, else the reason why not, such as a signal or the loss of the server; the rest tells \
-what was done until then. bytes counts holes, holes is their part of it. skipped and failed have the first 1000 paths each, \
-skipped_more and failed_more count the rest. octets and octets_per_second are older names of bytes and bytes_per_second.";
+complete if the command went through all sources; otherwise it names the cause, such as a signal or the loss of the server. The \
+other fields count the work up to then. bytes includes holes, and holes counts only those. skipped and failed have the first \
+1000 paths each, and skipped_more and failed_more count the rest. octets and octets_per_second are older names of bytes and \
+bytes_per_second.";
 
-/// What `-p` keeps, for `--help`.
+/// Part of `--help` about the attributes that `-p` keeps.
 const KEPT_HELP: &str = "\
 -p keeps permissions, times of change and hard links inside the tree, and groups that the user is in; as root also owners, \
-set-user-ID and set-group-ID bits. Groups and, as root, owners that could not be kept are counted, and told once. \
-Extended attributes and access control lists do not travel by NFS version 3: local ones are counted, and told once.";
+set-user-ID and set-group-ID bits. Groups and, as root, owners that could not be set are counted and reported once. NFS version \
+3 does not carry extended attributes and access control lists: those of local files are counted and reported once.";
 
-/// The operand that stands for standard input or output; a file of that name is `./-`.
+/// Operand for standard input or output; a file of that name is `./-`.
 const STANDARD_STREAM: &str = "-";
 
-/// How copies are made.
+/// Options for copies.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct CopyOptions {
-    /// Copy directories with everything in them
+    /// Copy directories with all their content
     #[arg(short, long)]
     recursive: bool,
-    /// Keep permissions, time of change, hard links, groups and as root owners. Without it new files have the time of now and
-    /// the permissions that the umask leaves
+    /// Keep permissions, time of change, hard links, groups and, as root, owners. Without this option new files have
+    /// the current time and the permissions that the umask leaves
     #[arg(short, long)]
     preserve: bool,
-    /// Write files under their own names, existing ones in place: an interrupted copy leaves half a file
+    /// Write files under their final names, existing ones in place; an interrupted copy then leaves an incomplete file
     #[arg(long)]
     in_place: bool,
-    /// No progress bar; there is none anyway if standard error is not a terminal, or with -v
+    /// Show no progress bar; without a terminal on standard error, or with -v, there is none anyway
     #[arg(short, long)]
     quiet: bool,
-    /// Files that are copied at the same time, 1 to 256
+    /// Files to copy at the same time, 1 to 256
     #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     files: u16,
 }
 
-/// What a copy did, as JSON shows it.
+/// JSON document of the work of a copy.
 #[derive(Debug, Default, Serialize)]
 struct Document {
-    /// `complete`, or why it did not come to the end.
+    /// `complete`, or the reason why the copy ended early.
     ended: String,
     files: u64,
     directories: u64,
@@ -83,7 +84,7 @@ struct Document {
     failed_more: u64,
 }
 
-/// A [`Document`] with the older names of two of its fields, for scripts that know those.
+/// A [`Document`] with the older names of two fields, for scripts that use them.
 #[derive(Debug, Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]
@@ -99,7 +100,7 @@ impl<'a> Printed<'a> {
 }
 
 impl Document {
-    /// What the copies do not have, with how often.
+    /// Returns warnings about files and attributes that were not copied, with their counts.
     fn warnings(&self) -> Vec<String> {
         let left_out =
             u64::try_from(self.skipped.len()).unwrap_or(u64::MAX).saturating_add(self.skipped_more);
@@ -120,14 +121,14 @@ impl Document {
     }
 }
 
-/// A path and what is to be said about it.
+/// A path and the reason why it is listed.
 #[derive(Debug, Serialize)]
 struct Reason {
     path: String,
     reason: String,
 }
 
-/// Adds reasons to a list as long as there is room; counts the rest.
+/// Adds reasons up to [`MAX_REPORTED`]; counts the others in `more`.
 fn extend(list: &mut Vec<Reason>, more: &mut u64, reasons: impl Iterator<Item = Reason>) {
     for reason in reasons {
         if list.len() < MAX_REPORTED {
@@ -138,21 +139,21 @@ fn extend(list: &mut Vec<Reason>, more: &mut u64, reasons: impl Iterator<Item = 
     }
 }
 
-/// One command's copies: options, progress and result.
+/// Copies of a command: options, progress and result.
 struct Copying {
     common: Common,
     options: rpcrdma_nfs::client::CopyOptions,
-    /// Knows what copies did that returned no report.
+    /// Counts the work of copies that ended without a report.
     run: CopyRun,
     progress: Progress,
-    /// Of the server of the present source or destination.
+    /// Whether the server of the current source or destination treats root as nobody.
     root_is_nobody: Arc<AtomicBool>,
     started: Instant,
     document: Document,
 }
 
 impl Copying {
-    /// `umask` is for new files and directories at the server.
+    /// Prepares copies. `umask` applies to new files and directories at the server.
     fn new(common: Common, given: CopyOptions, umask: u32) -> Self {
         let progress = Progress::new(!given.quiet && common.verbose == 0);
         let mut options = rpcrdma_nfs::client::CopyOptions::default();
@@ -172,12 +173,12 @@ impl Copying {
         Self { common, options, run, progress, root_is_nobody, started, document }
     }
 
-    /// The next copies are from or to this place.
+    /// Sets the location of the next copies.
     fn at(&self, location: &Location) {
         self.root_is_nobody.store(location.root_is_nobody, Ordering::Relaxed);
     }
 
-    /// Takes the report of one source in.
+    /// Adds the report of a source.
     fn add(&mut self, report: CopyReport) {
         let document = &mut self.document;
         document.files += report.files;
@@ -201,7 +202,7 @@ impl Copying {
         extend(&mut document.failed, &mut document.failed_more, report.failures.into_iter().map(failure));
     }
 
-    /// Takes in that one source could not be copied at all.
+    /// Adds the failure of a source that could not be copied at all.
     fn add_failure(&mut self, path: String, failure: Failure) -> Result<(), Failure> {
         if failure.exit() != Exit::Failed {
             return Err(failure);
@@ -214,10 +215,10 @@ impl Copying {
         Ok(())
     }
 
-    /// Shows what was done, whether or not all sources were gone through.
+    /// Reports the work done, even if the command ended early.
     fn finish(mut self, ended: Result<(), Failure>) -> Result<(), Failure> {
         self.progress.finish();
-        // The command line is wrong: nothing was to be done.
+        // After a wrong command line there is no work to report.
         if ended.as_ref().is_err_and(|failure| failure.exit() == Exit::Usage) {
             return ended;
         }

@@ -1,4 +1,4 @@
-//! `rpcrdma put`.
+//! `rpcrdma put`: stores files and directories.
 
 use std::fs::File;
 use std::io;
@@ -15,39 +15,39 @@ use crate::connect::{Location, Servers};
 use crate::exit::Failure;
 
 const AFTER_HELP: &str = "\
-As with cp -r: if URL is a directory, copies go into it under their own names; else URL is the name of the copy. A SOURCE \
-that ends with /. gives its entries. Symbolic links in trees are copied as links; one that is named as SOURCE is followed \
-without -r. Devices, pipes and sockets in trees are left out with a warning, and counted. A SOURCE that is a device or pipe itself \
-is read to its end, and so is - for standard input.
+As with cp -r, copies go into URL under their own names if URL is a directory; otherwise URL is the name of the copy. A SOURCE \
+that ends with /. stands for its entries. Symbolic links in trees are copied as links; without -r, a link given as SOURCE is \
+followed. Devices, pipes and sockets in trees are left out with a warning and counted. A device or pipe given as SOURCE is read to \
+its end, and so is - for standard input.
 
-A file has its name only when it is complete: it grows under another name beside it (.rpcrdma-*.part), is committed, and renamed. \
-It has mode (unless -p) and owner of the file that it replaces; new files and directories have the mode that the umask leaves \
-(unless -p). A link at the server is followed. If URL is a file with several names, it is written in place, so that all of them have \
-the new content. In a tree such a file is replaced, and its other names keep the old content. A file that may be written but not \
-replaced is written in place too, and every one with --in-place; none is twice. If put is stopped by SIGINT, SIGTERM or SIGHUP, \
-unfinished files are removed; those that were complete stay.
+A file gets its name only when it is complete. It grows under another name beside it (.rpcrdma-*.part), is committed, and then \
+renamed. It has the mode (unless -p) and the owner of the file that it replaces. New files and directories have the mode that the \
+umask leaves (unless -p). A link at the server is followed. If URL is a file with several names, it is written in place, so that all \
+names have the new content. In a tree such a file is replaced, and its other names keep the old content. A file that is writable but \
+cannot be replaced is also written in place, and with --in-place every file is. No file is written in place twice. If SIGINT, \
+SIGTERM or SIGHUP stops put, it removes unfinished files and keeps complete ones.
 
-A file is not copied onto itself, nor a directory into itself, where the server exports what is local here. The second of two \
-sources that would get one name is a failure.
+Where the server exports local directories, put copies no file onto itself and no directory into itself. If two sources would get \
+one name, the second fails.
 
-Data is written UNSTABLE and committed at the end of each file; what a restart of the server may have lost is written \
-again. put is done when everything is on the server's stable storage. Holes of local files are not sent.
+Data is written UNSTABLE and committed at the end of each file. Data that a restart of the server may have lost is written \
+again. put succeeds only when everything is on the server's stable storage. Holes of local files are not sent.
 
 ";
 
-/// Mode of a file that is made of a stream, before the mask of the process.
+/// Mode of a new file with the content of a stream, before the umask.
 const NEW_FILE: u32 = 0o666;
 
-/// Store files and directories.
+/// Store files and directories
 #[derive(Debug, Args)]
 #[command(after_help = format!("{AFTER_HELP}{KEPT_HELP}\n\n{JSON_HELP}"))]
 pub(crate) struct Put {
     #[command(flatten)]
     options: CopyOptions,
-    /// What to store, - for standard input
+    /// Files and directories to store; - is standard input
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// Where to
+    /// Name of the copy, or directory to copy into
     #[arg(required = true, value_name = "URL")]
     destination: NfsUrl,
     #[command(flatten)]
@@ -55,7 +55,7 @@ pub(crate) struct Put {
 }
 
 impl Put {
-    /// `umask` is that of the process.
+    /// Runs the command; `umask` is that of the process.
     pub(crate) async fn run(&self, common: Common, umask: u32) -> Result<(), Failure> {
         let mut copying = Copying::new(common, self.options, umask);
         let ended = until_signal(self.copy(&mut copying)).await;
@@ -90,7 +90,7 @@ impl Put {
         Ok(())
     }
 
-    /// Stores what standard input gives.
+    /// Stores the content of standard input.
     async fn copy_stdin(&self, location: &Location, copying: &mut Copying) -> Result<(), Failure> {
         let url = &self.destination;
         if self.sources.len() > 1 {

@@ -1,4 +1,4 @@
-//! What `serve --rpcbind` tells rpcbind, and takes back at the end.
+//! Registration with rpcbind by `serve --rpcbind`, and its removal at the end.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,9 +10,9 @@ use rpcrdma_oncrpc::rpcbind::{Netid, Registration};
 use crate::exit::Failure;
 use crate::output;
 
-/// What clients ask rpcbind for.
+/// Returns the services to register, with the addresses at which clients reach them.
 pub(super) fn services(rdma: SocketAddr, tcp: Option<SocketAddr>) -> Vec<Registration> {
-    // Sockets of IPv6 take IPv4 too unless the system is told otherwise.
+    // IPv6 sockets accept IPv4 too, unless a system setting forbids it.
     let only = std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only");
     services_of(rdma, tcp, !only.is_ok_and(|only| only.trim() == "1"))
 }
@@ -36,14 +36,15 @@ fn services_of(rdma: SocketAddr, tcp: Option<SocketAddr>, both_families: bool) -
         .collect()
 }
 
-/// Where clients reach a listener: one on all addresses of IPv6 can have those of IPv4 too, which are another transport to rpcbind.
+/// Returns the addresses at which clients reach a listener. A listener on all IPv6 addresses may accept IPv4 too, which
+/// is another transport to rpcbind.
 fn reached_at(listener: SocketAddr, both_families: bool) -> impl Iterator<Item = SocketAddr> {
     let mapped = (both_families && listener.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED))
         .then(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), listener.port()));
     std::iter::once(listener).chain(mapped)
 }
 
-/// What was announced to rpcbind.
+/// Services registered with rpcbind.
 #[derive(Default)]
 pub(super) struct Announced {
     rpcbind: Option<Rpcbind>,
@@ -103,7 +104,7 @@ mod tests {
         );
     }
 
-    /// RFC 5665 §5.2: `rdma` and `rdma6` are two transports; a client of IPv4 asks for the first one only.
+    /// RFC 5665 §5.2: `rdma` and `rdma6` are two transports, and an IPv4 client asks only for the first.
     #[test]
     fn a_listener_on_all_addresses_is_announced_for_both_families() {
         assert_eq!(

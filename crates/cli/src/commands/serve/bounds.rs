@@ -1,7 +1,8 @@
-//! What one client, and all together, can cost the server: from options to [`ServerConfig`].
+//! Limits of `rpcrdma serve` on the resources of one client and of all clients together: from options to
+//! [`ServerConfig`].
 //!
-//! Each option is bounded where it is parsed; what depends on several of them is checked by [`Bounds::config`], which says what
-//! was asked for and what would be allowed. Nothing here is clamped in silence but defaults.
+//! The parser of each option checks its range. [`Bounds::config`] checks the combinations, and its errors name the
+//! value given and the values allowed. Only defaults are adjusted silently.
 
 use std::time::Duration;
 
@@ -13,18 +14,18 @@ use rpcrdma_nfs::server::ServerOptions;
 use crate::arguments::{Sends, inline_size, seconds, size};
 use crate::exit::Failure;
 
-/// Room in a Call for what is not payload, in bytes.
+/// Default space in a Call beside payload, in bytes.
 const CALL_ROOM: usize = 64 << 10;
-/// The least of it: a Call with the longest path.
+/// Least space in a Call beside payload, in bytes: enough for the longest path.
 const CALL_ROOM_LEAST: usize = 4 << 10;
 /// Least `--memory`, in bytes.
 const MEMORY_LEAST: usize = 16 << 20;
 
 /// Least `--reply-cache`, in bytes.
 const REPLY_CACHE_LEAST: usize = 2 << 20;
-/// Least `--least-rate`, in bytes a second: the longest FPDU arrives in time at that rate.
+/// Least `--least-rate`, in bytes a second. At that rate the longest FPDU arrives in time.
 const LEAST_RATE_LEAST: u64 = 4 << 10;
-/// Most of it.
+/// Greatest `--least-rate`, in bytes a second.
 const LEAST_RATE_MOST: u64 = 16 << 20;
 /// Least `--io-threads`.
 const IO_THREADS_LEAST: i64 = 8;
@@ -37,82 +38,84 @@ const MEMORY: &str = "Limits of memory";
 /// Limits of `rpcrdma serve`.
 #[derive(Debug, Args)]
 pub(super) struct Bounds {
-    /// Connections at a time, RDMA and TCP together, 1 to 32768 [default: those whose Receives fit in half of --memory, at most
-    /// 512]
+    /// Connections at a time, RDMA and TCP together, 1 to 32768 [default: as many as fit in half of --memory with their
+    /// Receives, at most 512]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=32_768), help_heading = CONNECTIONS)]
     max_connections: Option<u32>,
-    /// Connections at a time from one client address, or IPv6 /64 network, at most --max-connections [default: those whose Receives
+    /// Connections at a time from a client address or IPv6 /64 network, up to --max-connections [default: as many as
     /// fit in half of --memory-per-peer, at most 256]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=32_768), help_heading = CONNECTIONS)]
     max_connections_per_peer: Option<u32>,
-    /// RDMA connections being set up at a time, at most --max-connections; one client address, or IPv6 /64 network, can
-    /// have half of them [default: 64]
+    /// RDMA connections in set-up at a time, at most --max-connections. A client address or IPv6 /64 network can have
+    /// half of them [default: 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=32_768), help_heading = CONNECTIONS)]
     max_half_open: Option<u32>,
-    /// Give RDMA connections up that are not set up within this time, in seconds, at least 1
+    /// Drop RDMA connections that are not set up within this time, in seconds, at least 1
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = whole_second, help_heading = CONNECTIONS)]
     set_up: Duration,
-    /// Close RDMA connections that have had no call for this long, in seconds, at least 1
+    /// Close RDMA connections without a call for this long, in seconds, at least 1
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = whole_second, help_heading = CONNECTIONS)]
     idle: Duration,
-    /// Close TCP connections that have had no call for this long, in seconds, at least 1
+    /// Close TCP connections without a call for this long, in seconds, at least 1
     #[arg(long, value_name = "SECONDS", default_value = "360", value_parser = whole_second, help_heading = CONNECTIONS)]
     tcp_idle: Duration,
-    /// End connections whose client takes nothing of what waits for it for this long, in seconds, at least 1
-    /// [default: 60 for RDMA, 30 for TCP]
+    /// End connections whose client accepts no data for this long, in seconds, at least 1. Over TCP also those whose
+    /// client begins a call and does not go on [default: 60 for RDMA, 30 for TCP]
     #[arg(long, value_name = "SECONDS", value_parser = whole_second, help_heading = CONNECTIONS)]
     stall: Option<Duration>,
-    /// End connections whose data moves slower than this on average, in bytes a second, 4K to 16M. Slower data stands still, and
-    /// has the time of --stall, or 30 seconds if it comes from the client
+    /// End connections whose data moves more slowly than this on average, in bytes a second, 4K to 16M. Slower data
+    /// counts as stalled and has the time of --stall, or 30 seconds if it comes from an RDMA client
     #[arg(long, value_name = "BYTES", default_value = "8K", value_parser = least_rate, help_heading = CONNECTIONS)]
     least_rate: u64,
-    /// Calls that each client may have in flight, 1 to 1024
+    /// Calls in flight on each connection, 1 to 1024
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024),
         help_heading = CALLS)]
     credits: u32,
-    /// Longest message taken inline, in bytes: a multiple of 1024 from 1024 to 262144
+    /// Longest inline message, sent or received, in bytes: a multiple of 1024 from 1024 to 262144
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = inline_size, help_heading = CALLS)]
     inline: u32,
     #[command(flatten)]
     sends: Sends,
-    /// Largest READ and WRITE, in bytes, from 4K to 1M
+    /// Largest payload of READ and WRITE, in bytes, from 4K to 1M
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = max_payload, help_heading = CALLS)]
     max_payload: u32,
-    /// Most that one call makes the server pull, or take by TCP, in bytes, from --max-payload + 4K to a quarter of --memory
-    /// [default: --max-payload + 64K]
+    /// Most bytes that the server fetches by RDMA Read, or receives over TCP, for one call. From --max-payload + 4K to
+    /// a quarter of --memory [default: --max-payload + 64K]
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = CALLS)]
     max_arguments: Option<usize>,
-    /// Read chunks in one call, 2 to 256 (RFC 8267 §6.4.2 wants 2)
+    /// Read chunks in one call, 2 to 256 (RFC 8267 §6.4.2 requires 2)
     #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=256),
         help_heading = CALLS)]
     max_read_chunks: u32,
-    /// Write chunks in one call, 1 to 256 (RFC 8267 §6.4.2 wants 1)
+    /// Write chunks in one call, 1 to 256 (RFC 8267 §6.4.2 requires 1)
     #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256),
         help_heading = CALLS)]
     max_write_chunks: u32,
-    /// Segments in one chunk, 16 to 4096 (RFC 8267 §6.4.2 wants 16)
+    /// Segments in one chunk, 16 to 4096 (RFC 8267 §6.4.2 requires 16)
     #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=4096),
         help_heading = CALLS)]
     max_segments: u32,
-    /// Threads of each export, 8 to 1024: a quarter for each of looking at objects, READ, changes of names and attributes, WRITE
-    /// with COMMIT. Of each quarter one client address, or IPv6 /64 network, can hold three quarters. While it looks at objects
-    /// that are in memory, it holds a thread for two processors [default: 8 for each processor, from 32 to 128]
+    /// Threads of each export, 8 to 1024. A quarter each is for looking at objects, READ, changes of names and
+    /// attributes, and WRITE with COMMIT. Of each part, a client address or IPv6 /64 network can hold three quarters.
+    /// While it looks at objects in memory, it holds at most one thread for two processors [default: 8 for each
+    /// processor, from 32 to 128]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(IO_THREADS_LEAST..=1024),
         help_heading = CALLS)]
     io_threads: Option<u32>,
-    /// When the server stops, wait at most this long until the file systems have brought all data to stable storage, in
-    /// seconds, at least 1
+    /// At shutdown, wait at most this long for the file systems to bring all data to stable storage, in seconds, at
+    /// least 1
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = whole_second, help_heading = CALLS)]
     flush_wait: Duration,
     /// Memory for messages and payloads of all connections together, in bytes, at least 16M
     #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = memory, help_heading = MEMORY)]
     memory: usize,
-    /// Of --memory, what one client address, or IPv6 /64 network, can hold, in bytes; never less than one connection needs
-    /// [default: a quarter]
+    /// Part of --memory that one client address or IPv6 /64 network can hold, in bytes; never less than one connection
+    /// needs [default: a quarter]
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = MEMORY)]
     memory_per_peer: Option<usize>,
-    /// Memory for replies that clients may ask for again after the loss of a connection, in bytes, beside --memory, at least 2M:
-    /// one half for WRITE, one for all other calls that change something. Each reply takes its length and 1024 bytes
+    /// Memory for replies that clients may request again after the loss of a connection, in bytes, beside --memory, at
+    /// least 2M. Half of it is for WRITE, and half for all other calls that change something. Each reply takes its
+    /// length and 1024 bytes
     #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = reply_cache, help_heading = MEMORY)]
     reply_cache: usize,
 }
@@ -159,7 +162,8 @@ fn number(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// What was asked for if it is not more than `most`, which `because` explains; else the default, as far as it goes.
+/// Returns the value of an option, or as much of its default as `most` allows. A value beyond `most` is an error;
+/// `because` gives the reason for `most`.
 fn up_to(
     option: &str,
     asked: Option<u32>,
@@ -177,7 +181,7 @@ fn up_to(
 }
 
 impl Bounds {
-    /// Settings of a server that speaks these versions, and the memory that goes with them.
+    /// Returns the settings of a server that speaks these versions, and the memory for them.
     pub(super) fn config(&self, versions: Versions) -> Result<(ServerConfig, PeerShares), Failure> {
         let mut config = ServerConfig {
             memory: self.memory,
@@ -250,7 +254,7 @@ impl Bounds {
         Ok((config, shares))
     }
 
-    /// Settings of the NFS server that takes its memory from these shares.
+    /// Returns the settings of an NFS server that allocates from these shares.
     pub(super) fn server(&self, shares: &PeerShares) -> ServerOptions {
         let default = ServerOptions::default();
         ServerOptions {
@@ -262,7 +266,7 @@ impl Bounds {
         }
     }
 
-    /// Bytes that one Call makes the server take.
+    /// Returns the limit of the bytes that one Call makes the server receive.
     fn arguments(&self) -> Result<usize, Failure> {
         let payload = number(self.max_payload);
         let (least, most) = (payload + CALL_ROOM_LEAST, self.memory / 4);
@@ -275,7 +279,7 @@ impl Bounds {
         }
     }
 
-    /// Timers of the iWARP provider.
+    /// Returns the timers of the iWARP provider.
     pub(super) fn timeouts(&self) -> Timeouts {
         let default = Timeouts::default();
         let stalled_send = self.stall.unwrap_or(default.stalled_send);
@@ -313,7 +317,7 @@ mod tests {
         let default = ServerConfig::default();
         assert_eq!(
             (config.max_connections, config.max_connections_per_peer, config.max_half_open),
-            // One address has a quarter of the memory: fewer fit in half of that.
+            // An address has a quarter of the memory, and fewer connections fit in half of that.
             (default.max_connections, default.max_connections_per_peer.min(248), default.max_half_open)
         );
         assert_eq!(
@@ -374,11 +378,11 @@ mod tests {
         );
         let (config, _) = parse("--memory 16M --credits 1024 --inline 256K").config(BOTH).unwrap();
         assert_eq!((config.max_connections, config.max_connections_per_peer), (1, 1));
-        // Whoever speaks Version Two posts Receives of 4096 bytes, whatever is announced.
+        // A side that speaks Version Two posts Receives of at least 4096 bytes, whatever size is announced.
         let small = parse("--memory 16M --inline 1024");
         assert_eq!(small.config(BOTH).unwrap().0.max_connections, 31);
         assert_eq!(small.config(Versions::ONE).unwrap().0.max_connections, 124);
-        // One address can be given all of them.
+        // A single address can be given all connections.
         let all = "--max-connections 40 --max-connections-per-peer 40 --memory-per-peer 512M";
         assert_eq!(parse(all).config(BOTH).unwrap().0.max_connections_per_peer, 40);
     }

@@ -1,13 +1,15 @@
-//! Gives up rights before the server serves, so that a fault in it is worth little.
+//! Gives up rights before the server serves, so that a fault in it is of little use to an attacker.
 //!
-//! * **No new privileges:** whatever it runs gets no more rights than it has (`PR_SET_NO_NEW_PRIVS`).
-//! * **Capabilities:** those stay that are needed to act as callers and to find files by handles. Those of the superuser over files
-//!   stay only if an export has `squash=none`.
-//! * **Landlock,** where handles are the map's own: the process can change files only in the exports and the state directory. It can
-//!   read those of the system. It stays off where handles are the kernel's: it refuses what `open_by_handle_at` finds without
-//!   its path. Below ABI 2 (Linux 5.19) it would forbid to rename from one directory to another, and stays off too.
+//! * **No new privileges:** programs that the process runs get no more rights than it has (`PR_SET_NO_NEW_PRIVS`).
+//! * **Capabilities:** those that serve to act as callers and to find files by handles stay. Those of the superuser
+//!   over files stay only if an export has `squash=none`.
+//! * **Landlock,** where file handles come from the map of names: the process can change files only in the exports and
+//!   the state directory. It can read those of the system. Landlock stays off where handles are the kernel's, because
+//!   it refuses files that `open_by_handle_at` finds without their path. Below ABI 2 (Linux 5.19) it would forbid
+//!   renames between directories, and stays off too.
 //!
-//! All of this belongs to a thread and is inherited by those that it starts: so it is done before there are others.
+//! These restrictions belong to a thread, and threads that it starts inherit them. So they are set while there is only
+//! one.
 
 use std::io;
 use std::path::Path;
@@ -18,41 +20,41 @@ use landlock::{
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
-/// Needed to act as callers, and to open files by handles and for their owners.
+/// Capabilities to act as callers, and to open files by handles and for their owners.
 const CALLERS: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::DAC_OVERRIDE);
 
-/// Rights of root over files, for callers who are root.
+/// Rights of root over files, for callers that are root.
 const SUPERUSER: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID)
     .union(CapabilitySet::MKNOD);
 
-/// Ports below need a capability.
+/// Ports below this number need a capability.
 const PRIVILEGED_PORTS: u16 = 1024;
 
-/// Read for users, groups, host names and time zones, and by what the C library loads for that.
+/// Directories that hold users, groups, host names and time zones, and the libraries that the C library loads for them.
+/// They are read only.
 const SYSTEM: [&str; 9] = ["/bin", "/etc", "/lib", "/lib64", "/proc", "/run", "/sys", "/usr", "/var/lib"];
 
-/// Needs of the server.
+/// Rights that the server needs.
 #[derive(Debug)]
 pub(super) struct Needs<'a> {
     /// Whether callers can be root.
     pub(super) superuser: bool,
-    /// Ports on which it will listen.
+    /// Ports on which the server will listen.
     pub(super) ports: &'a [u16],
-    /// Directories that are written to.
+    /// Directories that the server writes to.
     pub(super) directories: &'a [&'a Path],
-    /// Whether files are found by the kernel's handles, without their paths: then other directories stay open.
+    /// Whether files are found by the kernel's handles, without their paths. Access to other directories then stays.
     pub(super) kernel_handles: bool,
 }
 
-/// Gives up all rights but these. To be called while the process has one thread.
+/// Gives up all rights but these. Call this while the process has one thread.
 ///
-/// # Errors
-/// The kernel refuses to take something back. A kernel without Landlock is no error: it is told.
+/// # Errors The kernel refuses a change. On a kernel without Landlock the function logs that and succeeds.
 pub(super) fn confine(needs: &Needs<'_>) -> io::Result<()> {
     set_no_new_privs(true)?;
     let had = capabilities(None)?;
@@ -119,7 +121,7 @@ mod tests {
         assert_eq!(port, CALLERS | CapabilitySet::NET_BIND_SERVICE);
     }
 
-    /// On a thread of its own, which ends with what it gave up.
+    /// The test runs on its own thread, because the rights stay lost for that thread.
     #[test]
     fn what_was_given_up_is_gone() {
         let before = capabilities(None).unwrap();
@@ -169,7 +171,7 @@ mod tests {
         confined.join().unwrap();
     }
 
-    /// Landlock refuses a file that was opened by its handle and has no path that is known.
+    /// Landlock refuses a file that was opened by its handle and has no known path.
     #[test]
     fn where_handles_are_the_kernels_no_directory_is_closed() {
         let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,7 +1,7 @@
-//! The directories behind the exports: each is opened once, however many exports it has.
+//! Directories behind the exports. Each directory is opened once, however many exports it has.
 //!
-//! So there is one owner of its locks, its open files and, without the kernel's file handles, of its map of names. All
-//! directories have one write verifier.
+//! So its locks, its open files and, without the kernel's file handles, its map of names have one owner. All
+//! directories share one write verifier.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, OpenError, StateDirectory};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-/// What tells directories apart. The mount's flags belong to it: a directory that is mounted a second time read-only
-/// must not be written to by way of the first.
+/// Identity of a directory: device, inode, flags of the mount. The flags matter: exports of a second, read-only mount
+/// must not use the writable first mount.
 type Root = (u64, u64, StatVfsMountFlags);
 
-/// What is open by now.
+/// Directories opened so far.
 pub(super) struct Directories<'a> {
     state: &'a StateDirectory,
     options: DirectoryOptions,
@@ -27,7 +27,7 @@ impl<'a> Directories<'a> {
         Self { state, options, opened: Vec::new() }
     }
 
-    /// Opens a directory, or gives out what is open of it.
+    /// Opens a directory, or returns the open one.
     ///
     /// # Errors
     /// Those of [`DirectoryFs::open`].
@@ -37,7 +37,7 @@ impl<'a> Directories<'a> {
         let mount = statvfs(path).map_err(|errno| at_root(errno.into()))?;
         let root = (found.dev(), found.ino(), mount.f_flag);
         if let Some((_, directory)) = self.opened.iter().find(|(other, _)| *other == root) {
-            // The state may lie inside by this path, though not by the one it was opened by.
+            // The state directory may lie inside by this path, though not by the path of the first opening.
             self.state.check_outside(path)?;
             return Ok(Arc::clone(directory));
         }
@@ -47,7 +47,7 @@ impl<'a> Directories<'a> {
         Ok(directory)
     }
 
-    /// Whether the handles of any of them are the kernel's.
+    /// Returns whether any directory has file handles of the kernel.
     pub(super) fn have_kernel_handles(&self) -> bool {
         self.opened.iter().any(|(_, directory)| directory.has_kernel_handles())
     }

@@ -1,41 +1,41 @@
-//! `--export NAME=DIR[,OPTION]...`
+//! The option `--export NAME=DIR[,OPTION]...`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use ipnet::IpNet;
 
-/// A directory to export, as the command line says it.
+/// Directory to export, as given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExportOption {
-    /// What clients mount: begins with `/`.
+    /// Name that clients mount; begins with `/`.
     pub(crate) name: String,
-    /// What they get.
+    /// Directory that clients get.
     pub(crate) directory: PathBuf,
-    /// Whether nothing may be changed.
+    /// Whether clients may only read.
     pub(crate) read_only: bool,
-    /// Who may mount; empty: everybody.
+    /// Networks whose clients may mount. If the list is empty, all clients may.
     pub(crate) allow: Vec<IpNet>,
-    /// Whether callers by TCP need a source port below 1024.
+    /// Whether callers over TCP need a source port below 1024.
     pub(crate) secure: bool,
-    /// Whose identity is replaced by that of nobody.
+    /// Callers whose identity becomes nobody.
     pub(crate) squash: SquashOption,
 }
 
-/// Whose identity is replaced by that of nobody.
+/// Callers whose identity becomes nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SquashOption {
-    /// Nobody's.
+    /// No caller.
     None,
-    /// That of root.
+    /// Root.
     #[default]
     Root,
-    /// Everybody's.
+    /// Every caller.
     All,
 }
 
 impl ExportOption {
-    /// `directory` as `/`, for everybody, with root squashed.
+    /// Returns `directory` exported as `/` to all clients, with root squashed.
     pub(crate) fn root(directory: PathBuf) -> Self {
         Self {
             name: "/".to_owned(),
@@ -93,7 +93,7 @@ impl FromStr for ExportOption {
     }
 }
 
-/// A network, or an address as a network of one.
+/// Parses a network; an address is a network of one host.
 fn parse_network(text: &str) -> Result<IpNet, String> {
     text.parse::<IpNet>().or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from)).map_err(|_| {
         format!("{text:?} is not a network such as 192.0.2.0/24 or 2001:db8::/32, nor an address")

@@ -1,4 +1,4 @@
-//! `rpcrdma serve`: from options to a server, until a signal stops it.
+//! `rpcrdma serve`: sets a server up from options, and runs it until a signal stops it.
 
 mod announced;
 mod bounds;
@@ -33,95 +33,98 @@ use crate::exit::Failure;
 use crate::output;
 use crate::signals::StopSignals;
 
-/// Port of NFS and MOUNT over TCP, if it is free.
+/// Port for NFS and MOUNT over TCP, if it is free.
 const TCP_PORT: u16 = 20048;
 
 const AFTER_HELP: &str = "\
-The defaults serve this machine only. For other machines give an address they can reach, for example
+The defaults serve this machine only. For other machines give an address that they can reach, for example
   rpcrdma serve --listen 0.0.0.0:20049 --export /=/srv/data,allow=192.0.2.0/24
 
-Users are what AUTH_SYS says, with root made nobody (squash=root) unless the export says otherwise; when rpcrdma does \
-not run as root, everything is done as the user who runs it, and set-id bits are not set. A client machine is believed which \
-of its users calls; a program on this machine can only claim its own user (--trust-local-users). Locks (NLM) are not served: mount with nolock.
+AUTH_SYS believes any user ID that a client machine claims. Unless you control every client, use allow= and keep squash=root, \
+the default: root of a client then acts as nobody. A program on this machine can claim only its own user (see \
+--trust-local-users). If rpcrdma does not run as root, it does everything as the user who runs it, and sets no set-id bits. \
+Locks (NLM) are not served: mount with nolock.
 
-Limits hold for each client and for all together; whoever reaches one waits, or is refused, alone. --memory bounds messages and \
-payloads of all connections. Each RDMA connection reserves credits x inline bytes of it, which become memory only while \
-messages arrive; all reservations together get at most half. The rest is for payloads; calls that find none wait. Besides \
-there are some ten KiB of state for each connection.
+Limits hold for each client and for all clients together. A client that reaches a limit waits or is refused, and others go on. \
+--memory bounds the messages and payloads of all connections. Each RDMA connection reserves credits x inline bytes of it. \
+Reserved bytes become memory only while messages arrive, and all reservations together get at most half. The rest is for \
+payloads; a call that finds no memory waits. State takes some ten KiB more for each connection.
 
---memory-per-peer bounds what of it one client address can hold, however slowly it reads: it then waits for itself, not \
-others for it. In limits for an address, all addresses of one IPv6 network (its first 64 bits) count as one: a host can take any \
-number of them. All loopback addresses count as one too: each local user can take them. allow= and the rule for programs on \
-this machine look at the whole address. Clients whose connection was closed come back when they need one.
+--memory-per-peer bounds the part of --memory that one client address can hold. A client that reads slowly fills its own part \
+and then waits, without delaying others. As a resource fills up, the limit of each address shrinks, so that a few addresses \
+cannot exhaust it. In these limits, all addresses of one IPv6 network (its first 64 bits) count as one, because a host can use \
+any number of them. All loopback addresses count as one too, because each local user can use them. allow= and the check of \
+local users look at the whole address. A client whose connection was closed connects again when it needs to.
 
-When ready, one line is printed that begins with \"ready:\" and ends with the command by which Linux mounts the first export, \
-or why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, allow}], mount, mount_note} \
-instead. SIGINT or SIGTERM stops the server: calls in progress are answered, data is flushed. A second one ends it at once. \
-SIGHUP is logged and changes nothing.";
+When the server is ready, it prints one line that begins with \"ready:\". The line ends with the command by which Linux mounts \
+the first export, or with the reason why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, \
+allow}], mount, mount_note} instead. SIGINT or SIGTERM stops the server: it answers calls in progress and flushes data. A \
+second signal ends it at once. SIGHUP is logged and changes nothing.";
 
-/// Serve a directory by NFSv3 over RDMA (software iWARP) and over TCP.
+/// Serve a directory by NFSv3 over RDMA (software iWARP) and over TCP
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Serve {
-    /// Directory to export as / (read-write unless --read-only)
+    /// Directory to export as /, read-write unless --read-only is given
     #[arg(required_unless_present = "export", value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Address and port for NFS over RDMA; port 0 takes a free one
+    /// Address and port for NFS over RDMA; port 0 selects a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20049")]
     listen: SocketAddr,
-    /// Address and port for NFS and MOUNT over TCP [default: the address of --listen, port 20048 or, if that is taken, a
-    /// free one]
+    /// Address and port for NFS and MOUNT over TCP [default: the address of --listen, with port 20048 or, if that is in
+    /// use, a free one]
     #[arg(long, value_name = "ADDR:PORT")]
     tcp: Option<SocketAddr>,
-    /// Serve RDMA only; a Linux client then has nobody to ask for MOUNT
+    /// Serve RDMA only. Linux clients then cannot mount, because they send MOUNT over TCP
     #[arg(long, conflicts_with = "tcp")]
     no_tcp: bool,
-    /// Export DIR under NAME; may be given several times. Options: ro, rw, allow=CIDR (several: who may mount; default
-    /// everybody), squash=root|all|none (who becomes nobody; default root), secure (clients over TCP
-    /// need a source port below 1024; over RDMA it says nothing). A directory inside of another export keeps its own
-    /// options, also for clients that come by way of the other one
+    /// Export DIR under NAME; can be given several times. OPTION is ro, rw, secure, allow= or squash=. allow=CIDR names
+    /// clients that may mount; repeat it for several, default all. squash=root|all|none names users that become nobody;
+    /// default root. secure requires a source port below 1024 of TCP clients; it has no effect over RDMA. A directory
+    /// inside another export keeps its own options, even for clients that reach it through the other one
     #[arg(long, value_name = "NAME=DIR[,OPTION]...")]
     export: Vec<ExportOption>,
     /// Export everything read-only
     #[arg(long)]
     read_only: bool,
-    /// Register with this machine's rpcbind, so that clients find the ports, and answer questions to rpcbind on the ports of
+    /// Register with this machine's rpcbind so that clients find the ports, and answer rpcbind queries on the ports of
     /// --listen and --tcp too
     #[arg(long)]
     rpcbind: bool,
-    /// Do not ask clients for CRCs; there are none then with clients that do not ask either, as Linux siw. For links that
-    /// protect data themselves, and for siw behind a proxy, which takes some CRCs for wrong there
+    /// Do not request CRCs; clients that do not request them either, such as Linux siw, then use none. For links with
+    /// protection of their own, and for siw behind a proxy, where it rejects some correct CRCs
     #[arg(long)]
     no_crc: bool,
-    /// Agree with RDMA clients that ask on inline sizes and RDMA Reads (CONF_RDMA, RFC 5666 §6), without the protection that
-    /// §11 wants: whoever can change packets on the way can make calls slow or fail. For clients that do not know RFC 8797
+    /// Negotiate inline sizes and RDMA Reads with RDMA clients that ask by CONF_RDMA (RFC 5666 §6), for clients without
+    /// RFC 8797. The protection that §11 requires is missing: anyone able to change packets can slow calls or make them
+    /// fail
     #[arg(long)]
     insecure_conf_rdma: bool,
-    /// Take the groups of a caller from this machine's database of users, by the caller's UID, and not from the call: group IDs
-    /// that clients invent have no effect, and a user can be in more than 16 groups. Answers are kept for 5 minutes. Only callers whom
-    /// an export admits are looked up, for each client address one at a time
+    /// Take the groups of a caller from this machine's database of users, by UID, not from the call. Group IDs that
+    /// clients invent have no effect, and a user can be in more than 16 groups. Answers are kept for 5 minutes. Only
+    /// callers that an export admits are looked up, one at a time for each client address
     #[arg(long)]
     manage_gids: bool,
-    /// Believe any UID but root's that a program on this machine claims. By default the owner of the program's socket is asked
-    /// for, over TCP and software iWARP: any user but root may claim that UID only, and has the groups of this machine's
-    /// database
+    /// Believe any UID that a program on this machine claims; squash= still applies. By default the server asks the
+    /// kernel for the owner of the program's socket, over TCP and software iWARP. A user other than root may claim only
+    /// that UID, and has the groups of this machine's database
     #[arg(long)]
     trust_local_users: bool,
-    /// Versions of RPC-over-RDMA that are served
+    /// Versions of RPC-over-RDMA to serve
     #[arg(long, value_enum, value_name = "VERSION", default_value_t = Served::Both)]
     rpcrdma_version: Served,
-    /// Which of the documents that define Version Two; clients have to speak the same [default: p1]
+    /// Drafts that define Version Two; clients need the same profile [default: p1]
     #[arg(long, value_enum, value_name = "PROFILE")]
     profile: Option<ProfileName>,
-    /// Directory for what has to survive a restart (the key of file handles); never inside an export
-    /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
+    /// Directory for data that must survive a restart (the key of file handles); never inside an export [default:
+    /// $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     #[command(flatten)]
     bounds: Bounds,
 }
 
-/// Versions that are served.
+/// Versions of RPC-over-RDMA that a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Served {
     /// Version One, RFC 8166
@@ -130,7 +133,7 @@ enum Served {
     /// Version Two
     #[value(name = "2")]
     Two,
-    /// Both: each client is answered in the version that it begins with
+    /// Both: the server answers each client in the version that the client begins with
     Both,
 }
 
@@ -145,7 +148,7 @@ impl Served {
 }
 
 impl Serve {
-    /// The versions that are served.
+    /// Returns the versions to serve.
     fn versions(&self) -> Result<Versions, Failure> {
         let wrong = match (self.rpcrdma_version, self.profile) {
             (Served::One, Some(_)) => {
@@ -159,10 +162,12 @@ impl Serve {
         Err(Failure::usage(wrong))
     }
 
-    /// Opens what is exported, and gives up what is not needed any more. To be called while the process has one thread.
+    /// Opens the exports and gives up rights that the server no longer needs. Call this while the process has one
+    /// thread.
     pub(crate) fn prepare(self) -> Result<Prepared, Failure> {
         limits::raise_descriptors();
-        // Clients have applied their own; what they make has its mode at once then. The state's files name theirs.
+        // Clients have applied their own umask, so new files get their mode at once. The files of the state directory
+        // have explicit modes.
         rustix::process::umask(rustix::fs::Mode::empty());
         let options = self.exports();
         let (mut config, shares) = self.bounds.config(self.versions()?)?;
@@ -172,7 +177,7 @@ impl Serve {
         Ok(Prepared { serve: self, options, config, shares, nfs })
     }
 
-    /// Gives up what serving these directories does not need.
+    /// Gives up rights that are not needed to serve these directories.
     fn confine(
         &self,
         options: &[ExportOption],
@@ -193,7 +198,7 @@ impl Serve {
     }
 }
 
-/// A server that is to listen yet.
+/// Server with open exports that does not listen yet.
 pub(crate) struct Prepared {
     serve: Serve,
     options: Vec<ExportOption>,
@@ -237,14 +242,14 @@ impl Prepared {
             Some(result) => result,
             None => {
                 drop(stop);
-                // At a time: a rpcbind that does not answer keeps neither the calls in progress nor a signal waiting.
+                // At the same time: an rpcbind that does not answer delays neither the calls in progress nor a signal.
                 tokio::select! {
                     ((), result) = async { tokio::join!(announced.take_back(), &mut serving) } => result,
                     signal = signals.next() => return Err(Failure::interrupted(signal)),
                 }
             }
         };
-        // A frozen file system never ends that: --flush-wait does, or a signal.
+        // On a frozen file system only --flush-wait or a signal ends this.
         let flushed = tokio::select! {
             flushed = nfs.flush() => flushed,
             signal = signals.next() => return Err(Failure::interrupted(signal)),
@@ -267,7 +272,7 @@ impl Serve {
         options
     }
 
-    /// Opens what is exported.
+    /// Opens the exports.
     fn open(&self, options: &[ExportOption], shares: &PeerShares) -> Result<NfsServer, Failure> {
         let failed = |error: &dyn std::error::Error| Failure::failed(format!("cannot serve: {error}"));
         let directories: Vec<&Path> = options.iter().map(|option| option.directory.as_path()).collect();
@@ -297,7 +302,7 @@ impl Serve {
         NfsServer::new(HandleKey::from_state(&state), exports, settings).map_err(|error| failed(&error))
     }
 
-    /// Listens, and says where.
+    /// Listens, and returns the server with its addresses.
     async fn listen(
         &self,
         nfs: &NfsServer,
@@ -349,7 +354,7 @@ impl Serve {
     }
 }
 
-/// The port that is usual, or a free one.
+/// Listens on the usual port, or on a free one if the usual port is in use.
 async fn listen_by_default(rdma: SocketAddr) -> (SocketAddr, io::Result<TcpListener>) {
     let usual = SocketAddr::new(rdma.ip(), TCP_PORT);
     match TcpListener::bind(usual).await {

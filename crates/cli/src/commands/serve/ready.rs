@@ -1,4 +1,4 @@
-//! What is said when the server is ready: where it listens, and how Linux mounts it.
+//! The line that announces a ready server: its addresses, and the command by which Linux mounts it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::export::ExportOption;
 
-/// A server that listens.
+/// Addresses and exports of a server that listens.
 pub(super) struct Ready {
     pub(super) rdma: SocketAddr,
     pub(super) tcp: Option<SocketAddr>,
@@ -14,7 +14,7 @@ pub(super) struct Ready {
     mount: Result<String, String>,
 }
 
-/// As JSON shows it.
+/// JSON document of a server that listens.
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
     pid: u32,
@@ -78,7 +78,8 @@ impl Ready {
     }
 }
 
-/// The command for a Linux client, or why there is none. `own` is an address of this machine, if it has one.
+/// Returns the mount command for a Linux client, or the reason why there is none. `own` is an address of this machine,
+/// if it has one.
 fn mount_command(
     rdma: SocketAddr,
     tcp: Option<SocketAddr>,
@@ -119,7 +120,7 @@ fn mount_command(
     ))
 }
 
-/// A word for a shell.
+/// Quotes a word for a shell, if that is necessary.
 fn quoted(word: &str) -> String {
     if word.chars().all(|c| c.is_ascii_alphanumeric() || "/:.-_[]".contains(c)) {
         word.to_owned()
@@ -128,9 +129,9 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The address from which this machine would speak to others. Nothing is sent.
+/// Returns the address from which this machine would reach others. The function sends nothing.
 fn own_address(listen: IpAddr) -> Option<IpAddr> {
-    // Documentation addresses (RFC 5737, RFC 3849): routed like any other.
+    // Documentation addresses (RFC 5737, RFC 3849) are routed like any other.
     let (any, other): (IpAddr, IpAddr) = match listen {
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()),
         IpAddr::V6(_) => {

@@ -1,19 +1,19 @@
-//! What is measured: operations, each in several ways, the first of which is explicit RDMA.
+//! Cases of the benchmark: operations, each in several ways. The first way is explicit RDMA.
 
 use rpcrdma::{BufferStructure, Config, Profile, Versions};
 
 use crate::commands::bench::table::Target;
 
-/// What is called.
+/// Operation of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// NFS WRITE of so many bytes, to a file system in memory.
+    /// NFS WRITE of this many bytes, to a file system in memory.
     Write(u32),
-    /// NFS READ, from there.
+    /// NFS READ of this many bytes, from a file system in memory.
     Read(u32),
-    /// A Call with so many bytes that are not DDP-eligible.
+    /// A Call with this many bytes that are not DDP-eligible.
     LongCall(u32),
-    /// A reply with so many bytes that are not DDP-eligible.
+    /// A reply with this many bytes that are not DDP-eligible.
     LongReply(u32),
 }
 
@@ -33,37 +33,37 @@ impl Task {
         }
     }
 
-    /// Whether the data is in the reply.
+    /// Returns whether the data is in the reply.
     pub(super) const fn is_in_reply(self) -> bool {
         matches!(self, Self::Read(_) | Self::LongReply(_))
     }
 }
 
-/// Room for items in each Receive, in bytes.
+/// Structure of each Receive in which items can be placed, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) head: u32,
     pub(super) item: u32,
 }
 
-/// What both sides are told.
+/// Settings of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
-    /// The inline size, unless there is room for items, which says it.
+    /// Inline size in bytes. A structure for items replaces it.
     pub(super) inline: usize,
-    /// Sends of one message; with 1 and without room nothing travels in transmission groups.
+    /// Most Sends of a message. With 1 and no structure for items, no message travels in a transmission group.
     pub(super) parts: usize,
-    /// The same of a reply that could have a Reply chunk.
+    /// Most Sends of a reply that could have a Reply chunk.
     pub(super) replies: usize,
-    /// The shortest item that is placed, and the longest in several Receives, in bytes.
+    /// Length of the shortest item that is placed, and of the longest in several Receives, in bytes.
     pub(super) place: (usize, usize),
     pub(super) room: Option<Room>,
 }
 
-/// The inline size of the defaults.
+/// Default inline size, in bytes.
 const INLINE: usize = 4096;
 
-/// Explicit RDMA.
+/// Setting of explicit RDMA.
 pub(super) const EXPLICIT: Setting =
     Setting { inline: INLINE, parts: 1, replies: 1, place: (1, usize::MAX), room: None };
 
@@ -80,7 +80,7 @@ impl Setting {
         Self { room: Some(Room { head, item }), ..Self::continued(PARTS) }
     }
 
-    /// What both sides do if they are told nothing but the version, and perhaps a room for items.
+    /// Returns the setting of sides that get nothing but the version and, if given, the length of items in Receives.
     fn defaults(item: Option<u32>) -> Self {
         let Config { send_size, continued_parts, transmissions, .. } = Config::default();
         Self {
@@ -100,7 +100,7 @@ impl Setting {
         config.transmissions.reply_sends = self.replies;
         (config.transmissions.place_from, config.transmissions.join_up_to) = self.place;
         config.transmissions.enabled = self.parts > 1 || self.room.is_some();
-        // What is to be measured is taken, too.
+        // The receiver accepts the longest messages that are measured.
         if self.place.1 == usize::MAX {
             config.limits.continued_len = config.limits.continued_len.max(LONGEST_MESSAGE);
         }
@@ -110,7 +110,7 @@ impl Setting {
     }
 }
 
-/// A way, and what is wanted of it.
+/// Way of an operation, and the target for its ratio.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Way {
     pub(super) name: String,
@@ -118,7 +118,7 @@ pub(super) struct Way {
     pub(super) target: Target,
 }
 
-/// An operation, and the ways in which it is carried out.
+/// Operation, and its ways.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Case {
     pub(super) task: Task,
@@ -143,17 +143,17 @@ impl Case {
     }
 }
 
-/// What comes before the place for an item in the defaults.
+/// Default length of the part before an item, in bytes.
 const HEAD: u32 = BufferStructure::HEAD;
-/// Bytes of the longest message in several Sends, with room.
+/// Limit for the longest message in several Sends, in bytes.
 const LONGEST_MESSAGE: usize = 2 << 20;
 const KIB: u32 = 1 << 10;
-/// Sends of one message in the defaults.
+/// Default number of Sends of a message.
 const PARTS: usize = 8;
-/// The longest room for an item that fits the longest Receive.
+/// Longest item that fits the longest Receive, in bytes.
 const LONGEST_ITEM: u32 = 240 * KIB;
 
-/// The ways beside explicit RDMA, with what is wanted of them.
+/// Returns the ways beside explicit RDMA, with their targets.
 pub(super) fn ways() -> Vec<Case> {
     let chosen = "the planner's choice";
     let mut cases = Vec::new();
@@ -194,7 +194,7 @@ pub(super) fn ways() -> Vec<Case> {
     cases
 }
 
-/// Items by their length: where placement is worth it.
+/// Returns cases of items by length, to show from which length placement pays.
 pub(super) fn sweep_placement() -> Vec<Case> {
     let case = |task| {
         let room = |item: u32| format!("placement in {} KiB", item / KIB);
@@ -207,7 +207,7 @@ pub(super) fn sweep_placement() -> Vec<Case> {
     lengths.into_iter().flat_map(|len| [case(Task::Write(len)), case(Task::Read(len))]).collect()
 }
 
-/// Messages by their length and by the number of Sends that they may take.
+/// Returns cases of messages by length, and by the number of Sends allowed.
 pub(super) fn sweep_continuation() -> Vec<Case> {
     let case = |task| {
         [2, 4, 8, 16, 32].into_iter().fold(Case::new(task), |case, parts| {
@@ -218,7 +218,7 @@ pub(super) fn sweep_continuation() -> Vec<Case> {
     lengths.into_iter().flat_map(|len| [case(Task::LongCall(len)), case(Task::LongReply(len))]).collect()
 }
 
-/// Lengths of what comes before the place for an item.
+/// Returns cases by the length of the part before an item.
 pub(super) fn sweep_head() -> Vec<Case> {
     let case = |task| {
         [KIB, 2 * KIB, 4 * KIB, 8 * KIB].into_iter().fold(Case::new(task), |case, head| {
@@ -236,7 +236,7 @@ pub(super) fn sweep_head() -> Vec<Case> {
 mod tests {
     use super::*;
 
-    /// What cannot be announced would change nothing, and be measured as something else.
+    /// A structure that cannot be announced would have no effect, and the row would measure another way.
     #[test]
     fn every_setting_takes_effect() {
         for case in [ways(), sweep_placement(), sweep_continuation(), sweep_head()].concat() {

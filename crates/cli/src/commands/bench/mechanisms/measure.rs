@@ -1,4 +1,4 @@
-//! Clients and servers of each setting, and what a number of calls costs them.
+//! Clients and servers of each setting, and the cost of their calls.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::commands::bench::server::BenchServer;
 use crate::commands::bench::{MEMORY_EXPORT, failed};
 use crate::exit::Failure;
 
-/// Length of the file that is read and written, in bytes.
+/// Length of the file to read and write, in bytes.
 const FILE: u32 = 8 << 20;
-/// Bytes of one WRITE while it is made.
+/// Bytes of each WRITE that makes the file.
 const PIECE: u32 = 1 << 20;
 
-/// What a time cost.
+/// Cost of the calls of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Cost {
     pub(super) calls: u64,
     pub(super) elapsed: Duration,
-    /// Of the processors.
+    /// Processor time of the client.
     pub(super) client: Duration,
     pub(super) server: Duration,
     pub(super) counted: Counted,
@@ -45,18 +45,18 @@ impl Cost {
         }
     }
 
-    /// Calls a second.
+    /// Returns calls a second.
     pub(super) fn rate(&self) -> f64 {
         to_float(self.calls) / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// So much of something for each call.
+    /// Returns `count` for each call.
     pub(super) fn each(&self, count: u64) -> f64 {
         to_float(count) / to_float(self.calls.max(1))
     }
 }
 
-/// Counts below 2^53.
+/// Converts a count below 2^53.
 #[expect(clippy::cast_precision_loss, reason = "nothing is measured for so long")]
 pub(super) fn to_float(count: u64) -> f64 {
     count as f64
@@ -65,15 +65,15 @@ pub(super) fn to_float(count: u64) -> f64 {
 /// Counters of both sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// Bytes that were copied on the way between socket and application, headers and pads included.
+    /// Bytes copied between socket and application, headers and pads included.
     pub(super) copied: u64,
-    /// Windows.
+    /// Windows that were bound.
     pub(super) keys: u64,
     /// System calls on the sockets.
     pub(super) system_calls: u64,
-    /// How the Calls of the client went.
+    /// Calls of the client by form.
     pub(super) sent: Messages,
-    /// How the replies came.
+    /// Replies by form.
     pub(super) received: Messages,
 }
 
@@ -94,7 +94,7 @@ impl Counted {
     }
 }
 
-/// A client of one setting, and its server.
+/// Client of a setting, and its server.
 pub(super) struct Subject {
     pub(super) setting: Setting,
     server: BenchServer,
@@ -131,7 +131,7 @@ impl Subject {
         Caller { task, rpc, procedures, file: self.file, data }
     }
 
-    /// Calls for so long, so many at a time.
+    /// Makes calls for a time, `depth` at a time.
     pub(super) async fn run(&self, task: Task, depth: u32, time: Duration) -> Result<Cost, Failure> {
         let before = self.counted()?;
         let (process, thread) = (cpu(ClockId::ProcessCPUTime), cpu(ClockId::ThreadCPUTime));
@@ -185,7 +185,7 @@ impl Subject {
     }
 }
 
-/// Makes one call after the other.
+/// Maker of calls, one after the other.
 struct Caller {
     task: Task,
     rpc: rpcrdma::Client,
@@ -195,7 +195,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// One call, at the index-th place of the file if it is about that.
+    /// Makes a call. For READ and WRITE, `index` selects the part of the file.
     async fn call(&self, index: u32) -> Result<(), Failure> {
         let (file, count) = (self.file, self.task.bytes());
         let offset = u64::from(index % (FILE / count.max(1)).max(1)) * u64::from(count);
@@ -225,7 +225,7 @@ impl Caller {
     }
 }
 
-/// Time that the processors gave.
+/// Returns the processor time of a clock.
 fn cpu(of: ClockId) -> Duration {
     let time = clock_gettime(of);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();

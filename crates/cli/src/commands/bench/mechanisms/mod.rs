@@ -1,5 +1,5 @@
-//! `rpcrdma bench mechanisms`: what each way in which a Call or a reply can travel costs on this machine, against explicit RDMA in
-//! the same run.
+//! `rpcrdma bench mechanisms`: measures the cost of each way in which a Call or a reply can travel on this machine. The
+//! base is explicit RDMA in the same run.
 
 mod cases;
 mod measure;
@@ -21,51 +21,51 @@ use crate::exit::Failure;
 use crate::output::{self, Text};
 
 const AFTER_HELP: &str = "\
-Client and server run in this process on the loopback interface, each on a thread of its own, and speak Version Two (P1) over software \
-iWARP with CRC32C. The ways of an operation take turns, round by round; the ratio is the median over the rounds of the rate by that \
-of the first way, explicit RDMA.
+Client and server run in this process on the loopback interface, each on a thread of its own. They speak Version Two (P1) over \
+software iWARP with CRC32C. The ways of an operation take turns, round by round. The ratio is the median over the rounds of the \
+rate by that of the first way, explicit RDMA.
 
   WRITE, READ   NFS, on a file system in memory
-  long call     of an RPC program, with data that is not DDP-eligible; long reply: the same the other way
-  placement     items lie in Receives that have room for them; inline: Receives are as long as the message
-  cpu           time of the processors for a call, of client and server
-  copied        bytes copied for a call, of both sides, between socket and application, headers and pads included
+  long call     of an RPC program, with data that is not DDP-eligible; long reply: with such data in the reply
+  placement     items lie in Receives that have space for them; inline: Receives are as long as the message
+  cpu           processor time of a call, of client and server
+  copied        bytes copied for a call, on both sides, between socket and application, headers and pads included
   keys          windows that were bound for a call
-  system calls  on the sockets, of both sides, for a call
-  went          how the Calls, or the replies, went that carry the data, in percent if not all did alike
+  system calls  on the sockets, on both sides, for a call
+  went          form of the Calls, or of the replies, that carry the data; in percent if there are several forms
 
 --json prints {machine, rounds, milliseconds, rows: [{operation, bytes, depth, way, per_second, ratio, ratio_least, ratio_most, \
 target, met, client_microseconds, server_microseconds, copied, keys, system_calls, went: {inline, reduced, continued, placed, long}}]}.";
 
-/// Measure the ways in which a call or a reply can travel, on the loopback interface.
+/// Measure the ways in which a call or a reply can travel, on the loopback interface
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Mechanisms {
-    /// A short run for a first impression: fewer rounds, less time
+    /// Run briefly for a first impression, with fewer rounds and less time
     #[arg(long)]
     quick: bool,
     /// Rounds, 1 to 99 [default: 7, with --quick 3]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=99))]
     rounds: Option<u16>,
-    /// Calls at a time, 1 to 64 each
+    /// Numbers of calls in flight, 1 to 64 each
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1,32",
         value_parser = clap::value_parser!(u32).range(1..=64))]
     depths: Vec<u32>,
-    /// Time for each measurement of a round, 1 to 10000 [default: 200, with --quick 40]
+    /// Length of each measurement in a round, in milliseconds, 1 to 10000 [default: 200, with --quick 40]
     #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     milliseconds: Option<u16>,
-    /// What the defaults are made of: lengths and settings
+    /// Show how the default lengths and settings were found: measure a range of them
     #[arg(long, value_enum)]
     sweep: Option<Sweep>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Sweep {
-    /// Items from 256 bytes to 256 KiB, in places of 8 and 64 KiB
+    /// Items from 256 bytes to 256 KiB, in Receives with 8 and with 64 KiB for items
     Placement,
-    /// Messages from 6 to 120 KiB, in up to 2 to 32 Sends
+    /// Messages from 6 to 120 KiB, in at most 2 to 32 Sends
     Continuation,
-    /// What comes before the place for an item, from 1 to 8 KiB
+    /// Receives with 1 to 8 KiB before the item
     Head,
 }
 
@@ -144,7 +144,7 @@ impl Went {
         ];
         for (percent, name) in forms.into_iter().filter(|(percent, _)| *percent >= 0.5) {
             let comma = if shown.is_empty() { "" } else { ", " };
-            // A String takes everything.
+            // Writing to a String does not fail.
             let _ = if percent >= 99.5 {
                 write!(shown, "{comma}{name}")
             } else {
@@ -155,7 +155,7 @@ impl Went {
     }
 }
 
-/// What was measured of a way at one depth.
+/// Measurements of a way at one depth.
 #[derive(Clone, Debug, Default)]
 struct Measured {
     rates: Vec<f64>,
@@ -231,7 +231,7 @@ impl Mechanisms {
         runtime.block_on(until_signal(async {
             let depths = self.depths.clone();
             let place = place.path().to_owned();
-            // A task of its own: what else this runtime waits for is not looked at with every step.
+            // In a task of its own, so that each step does not also poll whatever else this runtime waits for.
             let measuring = tokio::spawn(async move { measure(&place, &cases, &depths, rounds, time).await });
             rows = measuring.await.map_err(failed("run the benchmark"))??;
             Ok(())
@@ -247,7 +247,7 @@ impl Mechanisms {
     }
 }
 
-/// All cases, whose ways take turns for so many rounds.
+/// Measures all cases, whose ways take turns for this many rounds.
 async fn measure(
     place: &Path,
     cases: &[Case],
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(Went::of(&Messages::default()).show(), "");
     }
 
-    /// Each way goes as its name says, on the loopback interface.
+    /// Each way has the form that its name promises, on the loopback interface.
     #[test]
     fn every_way_goes_as_it_is_called() {
         let place = tempfile::tempdir().unwrap();

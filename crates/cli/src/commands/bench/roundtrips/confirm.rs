@@ -1,7 +1,8 @@
-//! The same operations over software iWARP, in real time, through a delay line: what the model says has to be there on the wire too.
+//! Confirmation of the model: the simulated operations again, over software iWARP, in real time, through a delay line.
 //!
-//! Client and server are on the loopback interface, each operation on a connection of its own, several times. The delay is large
-//! against what the machine adds; what is left of the median beyond a count of round trips is that.
+//! Client and server are on the loopback interface. Each operation runs several times on a connection of its own. The
+//! delay is long compared with the time that the machine adds. That time is the difference between the median and the
+//! whole number of round trips.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,35 +21,35 @@ use crate::commands::bench::failed;
 use crate::commands::bench::table::median;
 use crate::exit::Failure;
 
-/// How far the time may be from the round trips that the document counts, in round trips.
+/// Allowed distance of the time from the count of the document, in round trips.
 pub(super) const MARGIN: f64 = 0.25;
 
-/// All of them, through this line.
+/// JSON document of all operations through a delay line.
 #[derive(Debug, Serialize)]
 pub(super) struct Document {
     pub(super) milliseconds_one_way: f64,
-    /// Of each row.
+    /// Operations of each row.
     pub(super) operations: usize,
     pub(super) margin: f64,
     pub(super) rows: Vec<Row>,
 }
 
-/// One way of one operation.
+/// A way of an operation.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     #[serde(flatten)]
     way: Way,
     /// Median, from the call to its result.
     milliseconds: f64,
-    /// Of the quickest.
+    /// Time of the quickest operation.
     milliseconds_least: f64,
     /// The median in round trips of the line.
     round_trips: f64,
-    /// The whole number that is nearest.
+    /// The nearest whole number of round trips.
     confirmed: u64,
-    /// What the document counts.
+    /// Count of round trips in the document.
     document: u64,
-    /// Whether the time is what the document counts, within [`MARGIN`].
+    /// Whether the time equals the count of the document, within [`MARGIN`].
     as_expected: bool,
 }
 
@@ -69,7 +70,7 @@ impl Row {
         }
     }
 
-    /// A line of the table in Markdown, which is also plain text.
+    /// Returns a line of the table in Markdown, which is also plain text.
     pub(super) fn line(&self) -> String {
         let equal = if self.as_expected { "=" } else { "not" };
         let Way { operation, mechanism, section } = self.way;
@@ -80,10 +81,9 @@ impl Row {
         )
     }
 
-    /// What is wrong, if anything is.
+    /// Compares the time with the document.
     ///
-    /// # Errors
-    /// The time is not what the document counts.
+    /// # Errors The time differs from the count of the document by more than [`MARGIN`].
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.as_expected {
             return Ok(());
@@ -96,18 +96,18 @@ impl Row {
     }
 }
 
-/// The number of round trips that comes nearest to a time.
+/// Returns the number of round trips that is nearest to a time.
 fn nearest(time: Duration, round_trip: Duration) -> u64 {
     let trip = round_trip.as_nanos().max(1);
     u64::try_from((time.as_nanos() + trip / 2) / trip).unwrap_or(u64::MAX)
 }
 
-/// The lines above those of the rows.
+/// Heading of the table.
 pub(super) const HEAD: &str = "\
 | operation                      | mechanism                                         |  median time | round trips | confirmed | rtissues-03       |
 | ------------------------------ | ------------------------------------------------- | -----------: | ----------: | --------: | ----------------- |";
 
-/// Carries an operation out so many times, one after the other, on a connection that was used before.
+/// Carries an operation out this many times, one after the other, on a connection that was used before.
 pub(super) async fn confirm(
     mechanism: &Mechanism,
     delay: Duration,
@@ -129,7 +129,7 @@ pub(super) async fn confirm(
     let client = Client::rdma(Arc::new(IwarpConnector::default()), line.address(), client)
         .await
         .map_err(failed("connect"))?;
-    // What a connection says once has been said then: credits, a version, characteristics.
+    // By then the one-time messages of a connection have passed: credits, a version, characteristics.
     for _ in 0..2 {
         carry_out(&client, Operation::Small).await.map_err(failed("call"))?;
         sleep(delay * 4).await;
@@ -153,11 +153,11 @@ mod tests {
     use super::*;
 
     const DELAY: Duration = Duration::from_millis(20);
-    /// Of a mechanism, until one is not held up by what else the machine does.
+    /// Operations of a mechanism, at most, until other work of the machine delays none.
     const ROUNDS: usize = 20;
 
-    /// Carries an operation out until it took no more than what the document counts and half a round trip. Noise only adds: less is a
-    /// fault the first time, and a round trip too many is there every time.
+    /// Carries an operation out until it takes at most half a round trip more than the document counts. Noise only adds
+    /// time. So a shorter time is a fault at once, and a round trip too many is there every time.
     async fn is_confirmed(mechanism: &Mechanism) -> bool {
         let counted = mechanism.expected.round_trips as f64;
         for _ in 0..ROUNDS {
@@ -171,7 +171,7 @@ mod tests {
         false
     }
 
-    /// rtissues-03 §2, §3: the count of round trips is there in real time too, for 8 KiB and for 1 MiB.
+    /// rtissues-03 §2, §3: the counts of round trips hold in real time too, for 8 KiB and for 1 MiB.
     #[test]
     fn rtissues_s2_s3_a_delay_line_confirms_every_count() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -187,7 +187,7 @@ mod tests {
         assert!(confirmed.iter().all(|(is_confirmed, ..)| *is_confirmed), "{confirmed:?}");
     }
 
-    /// A round trip too many is seen: a WRITE by Read chunk where the document counts one.
+    /// The check detects a round trip too many: a WRITE by Read chunk where the document counts one round trip.
     #[test]
     fn a_round_trip_too_many_is_not_confirmed() {
         let put =
@@ -210,7 +210,7 @@ mod tests {
             failure
                 .starts_with("small call, small reply by inline took 1.30 round trips where §3.1 counts 1")
         );
-        // Less would mean that something is not measured at all.
+        // A shorter time would mean that the measurement misses something.
         assert!(row(0.7).check().is_err());
     }
 }

@@ -1,11 +1,12 @@
 //! A delay line: TCP as over a long link, on the loopback interface, in real time.
 //!
-//! What comes in at one side is held for the delay, counted from its arrival, and leaves at the other in the same order, each direction
-//! for itself; so does the end of a stream. There is no bandwidth: bytes that came together leave together. A direction holds so many
-//! bytes at the most; while it is full it reads nothing, and TCP holds the sender back.
+//! Each direction of a connection holds its bytes for the delay, counted from their arrival, and passes them on in
+//! order. The end of a stream is delayed too. There is no bandwidth: bytes that arrive together leave together. A
+//! direction holds a limited number of bytes. While it is full it reads nothing, and TCP holds the sender back.
 //!
-//! Each direction has two threads that block, one that reads and one that writes: timers of a runtime are too coarse. They end with
-//! their connection, or once the line is dropped, which cuts its connections. A failure of either side ends both.
+//! Each direction has two blocking threads, a reader and a writer, because the timers of a runtime are too coarse. They
+//! end with their connection, or when the line is dropped, which cuts its connections. A failure of either side ends
+//! both.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -16,36 +17,35 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-/// Bytes that a direction holds.
+/// Most bytes that a direction holds.
 const MAX_HELD: usize = 8 << 20;
 /// Most bytes that are read at a time.
 const BLOCK: usize = 64 << 10;
-/// What a block counts for beside its bytes.
+/// Cost of a block beside its bytes.
 const BLOCK_COST: usize = 64;
 
-/// Listens on a port of its own, and connects each connection to where it leads.
+/// Listener on a port of its own that connects each connection to the destination.
 #[derive(Debug)]
 pub(super) struct DelayLine {
     address: SocketAddr,
     accepting: JoinHandle<()>,
-    /// Both sides of all connections.
+    /// Sockets of both sides of all connections.
     streams: Streams,
 }
 
 type Streams = Arc<Mutex<Vec<TcpStream>>>;
 
 impl DelayLine {
-    /// A line that leads to `to`, and holds everything for `delay` each way.
+    /// Starts a line to `to` that holds everything for `delay` each way.
     ///
-    /// # Errors
-    /// Of the socket.
+    /// # Errors The socket cannot listen.
     pub(super) async fn start(to: SocketAddr, delay: Duration) -> io::Result<Self> {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let streams = Streams::default();
         let kept = Arc::clone(&streams);
         let accepting = tokio::spawn(async move {
-            // A connection that cannot be led on ends, and its client sees that.
+            // If the onward connection fails, this connection ends, and its client sees that.
             while let Ok((near, _)) = listener.accept().await {
                 let before = locked(&kept).len();
                 if let Ok(far) = tokio::net::TcpStream::connect(to).await
@@ -58,7 +58,7 @@ impl DelayLine {
         Ok(Self { address, accepting, streams })
     }
 
-    /// Where to connect to.
+    /// Returns the address to connect to.
     pub(super) const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -73,7 +73,7 @@ impl Drop for DelayLine {
 
 fn cut(streams: impl Iterator<Item = TcpStream>) {
     for stream in streams {
-        // It may be over already.
+        // The stream may have ended already.
         let _ = stream.shutdown(Shutdown::Both);
     }
 }
@@ -102,7 +102,7 @@ fn lead(
     Ok(())
 }
 
-/// Reads until the stream ends, or nobody takes it any more.
+/// Reads until the stream ends or the writer has given up.
 fn fill(mut from: TcpStream, held: &Held) {
     let mut block = vec![0; BLOCK];
     loop {
@@ -110,7 +110,7 @@ fn fill(mut from: TcpStream, held: &Held) {
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => {
-                // Who drains it sees that nothing more can be written, or the end that follows.
+                // The writer sees that the socket is closed for writing, or the end that follows.
                 let _ = from.shutdown(Shutdown::Both);
                 0
             }
@@ -133,7 +133,7 @@ fn drain(held: &Held, mut to: TcpStream, delay: Duration) {
         let Block { arrived, data } = held.take();
         thread::sleep((arrived + delay).saturating_duration_since(Instant::now()));
         if data.is_empty() {
-            // It may be over already.
+            // The stream may have ended already.
             let _ = to.shutdown(Shutdown::Write);
             return;
         }
@@ -145,7 +145,7 @@ fn drain(held: &Held, mut to: TcpStream, delay: Duration) {
     }
 }
 
-/// What was read together; nothing at the end of the stream.
+/// Bytes that were read together; empty at the end of the stream.
 #[derive(Debug)]
 struct Block {
     arrived: Instant,
@@ -158,7 +158,7 @@ impl Block {
     }
 }
 
-/// What is in one direction of the line, first come, first gone.
+/// Blocks in one direction of the line, in the order of their arrival.
 #[derive(Debug)]
 struct Held {
     most: usize,
@@ -169,9 +169,9 @@ struct Held {
 #[derive(Debug, Default)]
 struct State {
     blocks: VecDeque<Block>,
-    /// Of all blocks.
+    /// Cost of all blocks.
     cost: usize,
-    /// Nothing is taken any more.
+    /// Whether blocks are no longer accepted.
     given_up: bool,
 }
 
@@ -180,7 +180,7 @@ impl Held {
         Self { most, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Waits for room, which there always is if nothing is held. Says whether the block will be taken.
+    /// Waits for space, of which there always is enough if nothing is held. Returns whether the block was accepted.
     fn put(&self, block: Block) -> bool {
         let full =
             |state: &mut State| !state.given_up && state.cost > 0 && state.cost + block.cost() > self.most;
@@ -207,7 +207,7 @@ impl Held {
         }
     }
 
-    /// Lets nobody wait for room any more.
+    /// Accepts no more blocks, and wakes the reader that waits for space.
     fn give_up(&self) {
         let mut state = locked(&self.state);
         *state = State { given_up: true, ..State::default() };
@@ -234,7 +234,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
     }
 
-    /// A line to a socket of ours, and both ends of a connection through it.
+    /// Returns a line to a socket of the test, and both ends of a connection through it.
     async fn connected() -> (DelayLine, tokio::net::TcpStream, tokio::net::TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let line = DelayLine::start(listener.local_addr().unwrap(), DELAY).await.unwrap();
@@ -259,7 +259,7 @@ mod tests {
             assert!(began.elapsed() >= DELAY);
             far.read_exact(&mut came[1..]).await.unwrap();
             assert!(came == expected);
-            // The other way, and then the end.
+            // Then the other direction, and the end.
             let mut near = writing.await.unwrap();
             let answered = Instant::now();
             far.write_all(b"answer").await.unwrap();
@@ -297,7 +297,7 @@ mod tests {
         assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
         drop(held.take());
         assert!(told.recv().unwrap());
-        // Who waits for room is told if there will be none.
+        // A reader that waits for space learns that there will be none.
         held.give_up();
         assert!(!told.recv().unwrap());
         thread.join().unwrap();

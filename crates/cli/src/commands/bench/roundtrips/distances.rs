@@ -1,4 +1,5 @@
-//! A WRITE, small and large, and a long Call, in each way in which they can travel, at a row of distances: what `--svg` draws.
+//! Latency by distance of a small and a large WRITE and of a long Call, in each way in which they can travel. These are
+//! the data of `--svg`.
 //!
 //! Every point is measured on the simulated fabric, with the time of transmission.
 
@@ -11,13 +12,13 @@ use super::mechanisms::{DATA, LARGE, LARGE_DATA, MECHANISMS, Mechanism, Operatio
 use super::{latency, on_link};
 use crate::exit::Failure;
 
-/// One way, in kilometres.
+/// Length of the link, in kilometres.
 const DISTANCES: [f64; 11] = [0.0, 100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 700.0, 800.0, 900.0, 1000.0];
 
-/// All that was measured.
+/// Results of all measurements.
 #[derive(Debug, Serialize)]
 pub(super) struct Curves {
-    /// Bandwidth, each way.
+    /// Bandwidth each way, in gigabits a second.
     pub(super) gigabits: f64,
     pub(super) panels: Vec<Panel>,
 }
@@ -25,12 +26,12 @@ pub(super) struct Curves {
 /// Operations of one size.
 #[derive(Debug, Serialize)]
 pub(super) struct Panel {
-    /// Of data.
+    /// Bytes of data.
     pub(super) bytes: usize,
     pub(super) curves: Vec<Curve>,
 }
 
-/// One way of one operation.
+/// A way of an operation.
 #[derive(Debug, Serialize)]
 pub(super) struct Curve {
     #[serde(flatten)]
@@ -40,13 +41,13 @@ pub(super) struct Curve {
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Point {
-    /// One way.
+    /// Length of the link.
     pub(super) kilometres: f64,
-    /// From the call to its result.
+    /// Time from the call to its result.
     pub(super) microseconds: f64,
 }
 
-/// Measures all of it on links of this bandwidth: bytes a second, and in gigabits.
+/// Measures all curves on links of this bandwidth, given in bytes a second and in gigabits a second.
 pub(super) fn measure(bandwidth: u64, gigabits: f64) -> Result<Curves, Failure> {
     let small = MECHANISMS.iter().filter(|mechanism| is_write(mechanism.operation, DATA));
     let panels = [(DATA, small.collect()), (LARGE_DATA, LARGE.iter().collect::<Vec<_>>())];
@@ -60,7 +61,7 @@ pub(super) fn measure(bandwidth: u64, gigabits: f64) -> Result<Curves, Failure> 
     Ok(Curves { gigabits, panels })
 }
 
-/// Whether a Call brings so much data, eligible or not.
+/// Returns whether a Call carries this much data, eligible or not.
 fn is_write(operation: Operation, bytes: usize) -> bool {
     operation == Operation::Put(bytes) || operation == Operation::LongCall(bytes)
 }
@@ -78,7 +79,7 @@ fn curve(mechanism: &Mechanism, bandwidth: u64) -> Result<Curve, Failure> {
 }
 
 impl Curves {
-    /// A table for each panel in Markdown, which is also plain text: milliseconds by distance.
+    /// Returns a table for each panel in Markdown, which is also plain text: milliseconds by distance.
     pub(super) fn lines(&self) -> Vec<String> {
         let distances = |cell: &dyn Fn(f64) -> String| DISTANCES.into_iter().map(cell).collect::<String>();
         let mut lines = Vec::new();
@@ -98,7 +99,7 @@ impl Curves {
     }
 }
 
-/// A number of bytes for humans.
+/// Returns a number of bytes as text.
 pub(super) fn size(bytes: usize) -> String {
     match bytes {
         bytes if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
@@ -110,13 +111,13 @@ pub(super) fn size(bytes: usize) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// What `--svg` measures by default.
+    /// Measures the curves of `--svg` with its defaults.
     pub(in super::super) fn measured() -> Curves {
         measure(5_000_000_000, 40.0).unwrap()
     }
 
-    /// rtissues-03 §2.2, §3.2 to §3.4: with every kilometre there are as many round trips more as the document counts, whatever the
-    /// transmission takes.
+    /// rtissues-03 §2.2, §3.2 to §3.4: with each kilometre, the time grows by the counted round trips of the document,
+    /// whatever the transmission takes.
     #[test]
     fn rtissues_s2_s3_the_slope_of_a_curve_is_the_count_of_the_document() {
         let Curves { panels, .. } = measured();

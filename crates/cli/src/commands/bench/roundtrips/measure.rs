@@ -1,7 +1,7 @@
-//! One operation on the simulated fabric: how long it takes in virtual time, and what passes on the wire meanwhile.
+//! Measurement of an operation on the simulated fabric: its virtual time, and its messages on the wire.
 //!
-//! The link has a latency and perhaps a bandwidth; nothing else takes time, so that what is measured is the protocol. Counts come
-//! from elapsed time and from what the fabric delivers, never from what our planner says that it did.
+//! The link has a latency and perhaps a bandwidth. Nothing else takes time, so that the result is that of the protocol.
+//! Counts come from elapsed time and from the deliveries of the fabric, never from the planner's own account.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,42 +20,42 @@ use crate::exit::Failure;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
-/// Virtual time passes in steps of a millisecond, so everything is so much slower than it is said to be: a step is a tenth of a
-/// microsecond.
+/// Factor by which everything is slower than it claims. Virtual time passes in steps of a millisecond, which thus stand
+/// for a tenth of a microsecond.
 const SLOWNESS: u32 = 10_000;
 
 /// The link between the two sides.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkModel {
-    /// One way.
+    /// Time of a message to the other side.
     pub(super) latency: Duration,
-    /// Bytes a second, each way; `None`: transmission takes no time.
+    /// Bytes a second, each way. With `None`, transmission takes no time.
     pub(super) bandwidth: Option<u64>,
 }
 
-/// What an operation took.
+/// Results for an operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
-    /// From the call to its result.
+    /// Time from the call to its result.
     pub(super) elapsed: Duration,
-    /// The same in round trips of the link.
+    /// Time from the call to its result, in round trips of the link.
     pub(super) round_trips: f64,
     /// Sends, RDMA Writes, RDMA Read Requests and Responses, also those after the result.
     pub(super) messages: usize,
-    /// Those that the fabric carries there and back: Sends and RDMA Writes with their acknowledgements, RDMA Reads.
+    /// Messages that take a round trip of the fabric: Sends and RDMA Writes with their acknowledgements, RDMA Reads.
     pub(super) wire_round_trips: usize,
-    /// Bytes of all of them, without headers below RDMA.
+    /// Bytes of all messages, without headers below RDMA.
     pub(super) bytes: usize,
-    /// Moments at which something completed for the responder that it waits for, until the result.
+    /// Moments until the result at which something completed that the responder waits for.
     pub(super) responder: usize,
-    /// The same for the requester.
+    /// Moments until the result at which something completed that the requester waits for.
     pub(super) requester: usize,
-    /// Keys that were used.
+    /// Keys that the peer used.
     pub(super) registrations: usize,
 }
 
 impl Measured {
-    /// What the document counts of it.
+    /// Returns the quantities that the document counts, or `None` if the time is no whole number of round trips.
     pub(super) fn counts(&self) -> Option<Counts> {
         let whole = self.round_trips.round();
         // The steps of time are a small part of a round trip.
@@ -68,7 +68,7 @@ impl Measured {
     }
 }
 
-/// A runtime on virtual time, which passes when nothing else is to be done.
+/// Creates a runtime on virtual time, which advances when no task can run.
 pub(super) fn virtual_time() -> Result<Runtime, Failure> {
     Builder::new_current_thread()
         .enable_time()
@@ -77,13 +77,13 @@ pub(super) fn virtual_time() -> Result<Runtime, Failure> {
         .map_err(failed("start a runtime on virtual time"))
 }
 
-/// For small messages that are still on their way when an operation is over, at any bandwidth.
+/// Time for small messages to arrive after the end of an operation, at any bandwidth.
 const SETTLE: Duration = Duration::from_secs(1000);
 
-/// What no step takes.
+/// Time that no step reaches.
 const PATIENCE: Duration = Duration::from_secs(1_000_000);
 
-/// Timers that do not run out.
+/// Returns timers that never expire.
 fn patient() -> Timeouts {
     let mut timeouts = Timeouts::default();
     for timer in [
@@ -106,7 +106,7 @@ fn patient() -> Timeouts {
     timeouts
 }
 
-/// Carries one operation out, on a connection that was used before.
+/// Carries an operation out on a connection that was used before, and measures it.
 pub(super) async fn measure(mechanism: &Mechanism, link: LinkModel) -> Result<Measured, Failure> {
     let latency = link.latency * SLOWNESS;
     let settle = latency * 4 + SETTLE;
@@ -132,7 +132,7 @@ pub(super) async fn measure(mechanism: &Mechanism, link: LinkModel) -> Result<Me
     let client = Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, client)
         .await
         .map_err(failed("connect on the fabric"))?;
-    // What a connection says once has been said then: credits, a version, characteristics.
+    // By then the one-time messages of a connection have passed: credits, a version, characteristics.
     for _ in 0..2 {
         carry_out(&client, Operation::Small).await.map_err(failed("call"))?;
         tokio::time::sleep(settle).await;
@@ -144,7 +144,7 @@ pub(super) async fn measure(mechanism: &Mechanism, link: LinkModel) -> Result<Me
     carry_out(&client, mechanism.operation).await.map_err(failed("call"))?;
     let elapsed = began.elapsed();
     let until_result = seen.lock().unwrap_or_else(PoisonError::into_inner).len();
-    // What comes after the result, as an RDMA_DONE, counts as messages.
+    // Messages after the result, such as an RDMA_DONE, count too.
     tokio::time::sleep(settle).await;
     let seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
     client.close().await;
@@ -188,7 +188,7 @@ mod tests {
     use super::super::mechanisms::{LARGE, MECHANISMS};
     use super::*;
 
-    /// rtissues-03 §2, §3, and what follows from RFC 5666 §3.8: the counts of the document, from elapsed time.
+    /// rtissues-03 §2, §3, and the consequences of RFC 5666 §3.8: elapsed time gives the counts of the document.
     #[test]
     fn rtissues_s2_s3_every_mechanism_has_the_counts_of_the_document() {
         let link = LinkModel { latency: Duration::from_millis(1), bandwidth: None };
@@ -209,8 +209,8 @@ mod tests {
         assert_eq!((measured.wire_round_trips, measured.messages), (3, 4));
     }
 
-    /// No timer runs out on the slowest link there is: with the distance an operation takes as many round trips more as the document
-    /// counts, and transmission what it takes.
+    /// No timer expires on the slowest possible link. With distance, an operation takes the round trips that the
+    /// document counts; transmission takes its own time.
     #[test]
     fn slow_transmission_adds_no_round_trip() {
         let bandwidth = Some(125_000);
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// rtissues-03 §4: calls that are made at once share Sends, and so do their replies.
+    /// rtissues-03 §4: calls made at once share Sends, and so do their replies.
     #[test]
     fn rtissues_s4_messages_that_are_ready_together_share_sends() {
         let link = LinkModel { latency: Duration::from_millis(1), bandwidth: None };
@@ -235,11 +235,11 @@ mod tests {
             .map(|mechanism| virtual_time().unwrap().block_on(measure(mechanism, link)).unwrap().messages)
             .collect();
         let [alone, together] = messages[..] else { panic!("{messages:?}") };
-        // The first call leaves before there is another.
+        // The first call leaves before the others are ready.
         assert!(alone == 16 && together <= 4, "{messages:?}");
     }
 
-    /// With a bandwidth the time of transmission comes on top.
+    /// With a bandwidth, the time of transmission is added.
     #[test]
     fn time_of_transmission_is_not_a_round_trip() {
         let link = LinkModel { latency: Duration::from_millis(1), bandwidth: Some(1_000_000) };

@@ -1,13 +1,13 @@
-//! The operations of the round-trip analysis (draft-dnoveck-nfsv4-rpcrdma-rtissues-03 §2, §3) and the ways in which they can travel,
-//! with the counts that the document gives for each.
+//! Operations of the round-trip analysis (draft-dnoveck-nfsv4-rpcrdma-rtissues-03 §2, §3) and the ways in which they
+//! can travel. Each way has the counts that the document gives.
 
 use rpcrdma::{BufferStructure, ClientConfig, Config, Profile, ReadRead, ServerConfig, Versions};
 use serde::Serialize;
 
-/// Bytes of data in an operation: what one page of eight needs more than one Send for.
+/// Bytes of data in an operation: more than a Send of the default size carries.
 pub(super) const DATA: usize = 8 << 10;
 
-/// Calls that are made at once.
+/// Calls made at once.
 const SEVERAL: usize = 8;
 
 /// Bytes in a Receive for an item: all of the data.
@@ -16,10 +16,10 @@ const PLACE: u32 = 8 << 10;
 /// Bytes of data in a large operation: what NFS clients write at a time.
 pub(super) const LARGE_DATA: usize = 1 << 20;
 
-/// Bytes of it in each Send.
+/// Bytes of that data in each Send.
 const LARGE_PART: u32 = 64 << 10;
 
-/// Sends in which a large operation may go: those for the data, and some for what is around it.
+/// Most Sends of a large operation: those for the data, and some for headers and other arguments.
 const LARGE_PARTS: usize = 32;
 
 /// RDMA Reads at a time under the Read-Read model.
@@ -28,20 +28,20 @@ const READS: u16 = 16;
 /// Memory of each side, in bytes.
 const MEMORY: usize = 64 << 20;
 
-/// What is called.
+/// Operation of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::commands::bench) enum Operation {
-    /// A short Call, a short reply.
+    /// A short Call and a short reply.
     Small,
-    /// So many of these at once.
+    /// This many short Calls at once.
     Several(usize),
-    /// A Call with so many bytes of a DDP-eligible argument, as NFS WRITE.
+    /// A Call with this many bytes of a DDP-eligible argument, like NFS WRITE.
     Put(usize),
-    /// A reply with so many bytes of a DDP-eligible result, as NFS READ.
+    /// A reply with this many bytes of a DDP-eligible result, like NFS READ.
     Get(usize),
-    /// A Call with so many bytes that are not eligible.
+    /// A Call with this many bytes that are not eligible.
     LongCall(usize),
-    /// A reply with so many bytes that are not eligible.
+    /// A reply with this many bytes that are not eligible.
     LongReply(usize),
 }
 
@@ -58,16 +58,16 @@ impl Operation {
     }
 }
 
-/// What the document counts.
+/// Counts of the document for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counts {
     /// Internode round trips that the requester waits for.
     pub(super) round_trips: u64,
-    /// Interrupts in the path at the responder.
+    /// Interrupts on the path at the responder.
     pub(super) responder: usize,
-    /// The same at the requester.
+    /// Interrupts on the path at the requester.
     pub(super) requester: usize,
-    /// Whether memory is registered for it.
+    /// Whether memory is registered for the operation.
     pub(super) registers: bool,
 }
 
@@ -75,21 +75,21 @@ pub(super) struct Counts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mechanism {
     pub(super) operation: Operation,
-    /// The way.
+    /// Name of the way.
     pub(super) name: &'static str,
-    /// Where the document speaks of it.
+    /// Section of the document about this way.
     pub(super) section: &'static str,
     pub(super) expected: Counts,
-    /// What both sides are told beside the defaults.
+    /// Sets what differs from the defaults of both sides.
     pub(super) configure: fn(&mut ClientConfig, &mut ServerConfig),
 }
 
-/// Which way of which operation, as results name it.
+/// Names of an operation and its way in results.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Way {
     pub(super) operation: &'static str,
     pub(super) mechanism: &'static str,
-    /// Of the document.
+    /// Section of the document.
     pub(super) section: &'static str,
 }
 
@@ -98,7 +98,7 @@ impl Mechanism {
         Way { operation: self.operation.name(), mechanism: self.name, section: self.section }
     }
 
-    /// What both sides are told.
+    /// Returns the configurations of both sides.
     pub(super) fn configs(&self) -> (ClientConfig, ServerConfig) {
         let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
         (client.memory, server.memory) = (MEMORY, MEMORY);
@@ -113,7 +113,7 @@ const fn counts(round_trips: u64, responder: usize, requester: usize, registers:
 
 fn defaults(_: &mut ClientConfig, _: &mut ServerConfig) {}
 
-/// RFC 5666 §3.8, of which the document says nothing: the counts follow from its rules.
+/// Read-Read model of RFC 5666 §3.8. The document does not mention it; the counts follow from its rules.
 fn read_read(client: &mut ClientConfig, server: &mut ServerConfig) {
     let model = ReadRead { withhold_chunks: true, ..ReadRead::default() };
     client.protocol.compatibility.read_read = Some(model.clone());
@@ -123,13 +123,13 @@ fn read_read(client: &mut ClientConfig, server: &mut ServerConfig) {
     server.ird = client.ord;
 }
 
-/// Version Two, whose messages go on in several Sends (§3.2).
+/// Version Two, with messages in several Sends (§3.2).
 fn continued(client: &mut ClientConfig, server: &mut ServerConfig) {
     client.protocol.versions = Versions::two(Profile::P1);
     server.protocol.versions = Versions::two(Profile::P1);
 }
 
-/// The same with Receives of both sides in which items can be placed (§3.3).
+/// As [`continued`], with Receives of both sides in which items can be placed (§3.3).
 fn placed(client: &mut ClientConfig, server: &mut ServerConfig) {
     continued(client, server);
     client.protocol.place_items(BufferStructure::with_items(1, PLACE));
@@ -145,7 +145,7 @@ fn combined(client: &mut ClientConfig, server: &mut ServerConfig) {
     }
 }
 
-/// [`continued`] with longer Sends, and more of them.
+/// As [`continued`], with longer and more Sends.
 fn continued_large(client: &mut ClientConfig, server: &mut ServerConfig) {
     continued(client, server);
     for protocol in [&mut client.protocol, &mut server.protocol] {
@@ -155,7 +155,7 @@ fn continued_large(client: &mut ClientConfig, server: &mut ServerConfig) {
     }
 }
 
-/// [`placed`] with longer Receives, and more of them.
+/// As [`placed`], with longer and more Receives.
 fn placed_large(client: &mut ClientConfig, server: &mut ServerConfig) {
     continued(client, server);
     for protocol in [&mut client.protocol, &mut server.protocol] {
@@ -164,15 +164,15 @@ fn placed_large(client: &mut ClientConfig, server: &mut ServerConfig) {
     }
 }
 
-/// Sends and takes messages in [`LARGE_PARTS`] Sends of the length that Receives have.
+/// Sends and accepts messages in [`LARGE_PARTS`] Sends as long as the Receives.
 fn take_large(protocol: &mut Config) {
     protocol.continued_parts = LARGE_PARTS;
     protocol.limits.continued_len = LARGE_PARTS * protocol.receive_size;
-    // What is to be counted, whether it is what would be chosen or not.
+    // The way under test is used even where the planner would choose another.
     protocol.transmissions.join_up_to = usize::MAX;
 }
 
-/// The ways of a WRITE of [`LARGE_DATA`], and of a Call as long.
+/// Ways of a WRITE of [`LARGE_DATA`] bytes, and of a Call of that length.
 pub(super) const LARGE: [Mechanism; 4] = [
     Mechanism {
         operation: Operation::Put(LARGE_DATA),
@@ -204,7 +204,7 @@ pub(super) const LARGE: [Mechanism; 4] = [
     },
 ];
 
-/// All of them, in the order of the document.
+/// All mechanisms, in the order of the document.
 pub(super) const MECHANISMS: [Mechanism; 14] = [
     Mechanism {
         operation: Operation::Small,

@@ -1,5 +1,5 @@
-//! `rpcrdma bench roundtrips`: what each way of an operation costs in round trips, messages, interrupts and registrations, measured
-//! on the simulated fabric with a link as long as one likes, and over iWARP through a delay line.
+//! `rpcrdma bench roundtrips`: measures the cost of each way of an operation in round trips, messages, interrupts and
+//! registrations. The link is simulated with any length, or is iWARP through a delay line.
 
 mod confirm;
 mod delay;
@@ -28,47 +28,47 @@ use crate::commands::until_signal;
 use crate::exit::Failure;
 use crate::output::{self, Text};
 
-/// One way through a kilometre of fibre, as rtissues-03 §1.2 has it: 16 µs for a mile there and back.
+/// Delay of a kilometre of fibre, one way, in nanoseconds. rtissues-03 §1.2 gives 16 µs for a mile there and back.
 const NANOSECONDS_PER_KILOMETRE: f64 = 16_000.0 / 2.0 / 1.609_344;
 const GIGABIT: f64 = 1e9 / 8.0;
 
 const AFTER_HELP: &str = "\
-Client and server run on a simulated fabric in virtual time; nothing but the link takes any. Each operation is carried out once, on \
-a connection that was used before.
+Client and server run on a simulated fabric in virtual time; only the link takes time. Each operation is carried out once, on a \
+connection that was used before.
 
-  round trips   elapsed time over that of a round trip, without the time of transmission: what the client waits for
+  round trips   elapsed time without that of transmission, by the time of a round trip: the wait of the client
   wire          Sends and RDMA Writes with their acknowledgements, and RDMA Reads, waited for or not
   messages      Sends, RDMA Writes, RDMA Read Requests and Responses
   interrupts    moments at which something completes that the server, and the client, wait for
   keys          windows of memory that the peer used
-  bytes        of all messages, without headers below RDMA
-  rtissues-03   the section of draft-dnoveck-nfsv4-rpcrdma-rtissues-03 that counts round trips, interrupts and registrations of \
-this, and whether these are the same
+  bytes         of all messages, without headers below RDMA
+  rtissues-03   the section of draft-dnoveck-nfsv4-rpcrdma-rtissues-03 that counts round trips, interrupts and registrations, and \
+whether its counts are equal to these
 
---svg measures something else: the time that a WRITE, and a long Call, of 8 KiB and of 1 MiB takes from the call to its result, with \
-that of transmission, in each way in which it can travel, at distances from 0 to 1000 km. It draws these curves into a file, with \
-the lines of one and two round trips of the link, and prints them. Equal bandwidths make equal files.
+--svg measures the time of a WRITE and of a long Call instead, from the call to its result, with the time of transmission. They \
+have 8 KiB and 1 MiB of data and travel in each possible way, over distances from 0 to 1000 km. The command draws these curves into \
+a file, with the lines of one and two round trips of the link, and prints them. Equal bandwidths make equal files.
 
---iwarp measures over software iWARP on the loopback interface, in real time, through a line that holds every byte for --delay: \
-the median of eleven operations, by round trips of the line, and which number of them that confirms. One that is more than a \
-quarter of a round trip from what rtissues-03 counts is a failure.
+--iwarp measures over software iWARP on the loopback interface, in real time, through a line that holds every byte for --delay. It \
+shows the median of eleven operations in round trips of the line, and the number of round trips that this confirms. A median that \
+is more than a quarter of a round trip from the count of rtissues-03 is a failure.
 
 --json prints {kilometres, gigabits, rows: [{operation, mechanism, section, round_trips, wire_round_trips, messages, \
-responder_interrupts, requester_interrupts, keys, bytes, microseconds, as_expected}]}; microseconds with the time of transmission. \
-With --svg: {gigabits, panels: [{bytes, curves: [{operation, mechanism, section, points: [{kilometres, microseconds}]}]}]}. \
-With --iwarp: {milliseconds_one_way, operations, margin, rows: [{operation, mechanism, section, milliseconds, milliseconds_least, \
-round_trips, confirmed, document, as_expected}]}.";
+responder_interrupts, requester_interrupts, keys, bytes, microseconds, as_expected}]}; microseconds include the time of \
+transmission. With --svg: {gigabits, panels: [{bytes, curves: [{operation, mechanism, section, points: [{kilometres, \
+microseconds}]}]}]}. With --iwarp: {milliseconds_one_way, operations, margin, rows: [{operation, mechanism, section, milliseconds, \
+milliseconds_least, round_trips, confirmed, document, as_expected}]}.";
 
-/// Kilometres, if nothing else is said.
+/// Default length of the link, in kilometres.
 const DISTANCE: f64 = 100.0;
-/// Of the delay line one way, if nothing else is said: large against what the machine adds.
+/// Default delay of the delay line, one way. It is long compared with the time that the machine adds.
 const DELAY: Duration = Duration::from_millis(20);
-/// The least of it.
+/// Least delay of the delay line, one way.
 const LEAST_DELAY: Duration = Duration::from_millis(1);
-/// Through the delay line, of each.
+/// Operations of each kind through the delay line.
 const OPERATIONS: usize = 11;
 
-/// Count the round trips of each way in which an operation can travel.
+/// Count the round trips of each way in which an operation can travel
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Roundtrips {
@@ -84,7 +84,7 @@ pub(super) struct Roundtrips {
     /// Measure over software iWARP instead, in real time, with a delay line between client and server
     #[arg(long, conflicts_with_all = ["svg", "bandwidth"])]
     iwarp: bool,
-    /// What the delay line takes, one way, in milliseconds, 1 to 1000 [default: 20, or what --distance takes]
+    /// Delay of the delay line, one way, in milliseconds, 1 to 1000 [default: 20, or the delay of --distance]
     #[arg(long, value_name = "MILLISECONDS", requires = "iwarp", conflicts_with = "distance", value_parser = |text: &str| within(text, 1.0, 1000.0))]
     delay: Option<f64>,
 }
@@ -107,9 +107,9 @@ impl Roundtrips {
         }
     }
 
-    /// Bytes a second.
+    /// Returns bytes a second.
     fn bandwidth(&self) -> u64 {
-        // Below 2^53: nothing is lost that could be measured.
+        // Below 2^53: the conversion loses no measurable part.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the option")]
         let bandwidth = (self.bandwidth * GIGABIT) as u64;
         bandwidth
@@ -140,7 +140,7 @@ impl Roundtrips {
         text.flush()
     }
 
-    /// `--svg`
+    /// Runs `--svg`.
     fn draw(&self, file: &Path, common: Common) -> Result<(), Failure> {
         let curves = distances::measure(self.bandwidth(), self.bandwidth)?;
         std::fs::write(file, plot::draw(&curves))
@@ -153,7 +153,7 @@ impl Roundtrips {
         text.flush()
     }
 
-    /// `--iwarp`
+    /// Runs `--iwarp`.
     fn confirm(&self, common: Common) -> Result<(), Failure> {
         let asked = self.delay.map(|milliseconds| Duration::from_secs_f64(milliseconds / 1e3));
         let delay = asked.or(self.distance.map(latency)).unwrap_or(DELAY);
@@ -185,7 +185,7 @@ impl Roundtrips {
     }
 }
 
-/// A runtime in real time, for all of a measurement or until a signal comes.
+/// Runs all measurements in real time, until a signal comes.
 fn confirm_all(delay: Duration) -> Result<Vec<confirm::Row>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -201,12 +201,12 @@ fn confirm_all(delay: Duration) -> Result<Vec<confirm::Row>, Failure> {
     Ok(rows)
 }
 
-/// Of a link so long, one way.
+/// Returns the latency of a link of this length, one way.
 fn latency(kilometres: f64) -> Duration {
     Duration::from_secs_f64(kilometres * NANOSECONDS_PER_KILOMETRE / 1e9)
 }
 
-/// A runtime for each: time begins anew.
+/// Measures on a runtime of its own, whose time begins anew.
 fn on_link(mechanism: &Mechanism, link: LinkModel) -> Result<Measured, Failure> {
     virtual_time()?.block_on(measure(mechanism, link))
 }

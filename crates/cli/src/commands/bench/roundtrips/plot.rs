@@ -1,8 +1,9 @@
-//! Curves of latency by distance as a picture in SVG, which needs nothing beside it and has its own background, for light and for dark.
+//! Curves of latency by distance as an SVG picture. The picture needs no other file. Its background follows light and
+//! dark themes.
 //!
-//! Two panels, each with axes, the lines of one and two round trips of the link as broad bands, the curves over them, and a legend
-//! below. Curves that lie on each other stay visible: every second one is dashed, and has hollow marks around those of the other.
-//! Equal curves make equal bytes.
+//! It has two panels. Each has axes, broad bands for one and two round trips of the link, the curves over them, and a
+//! legend below. Curves that coincide stay visible: every second one is dashed, with hollow marks around those of the
+//! other. Equal curves make equal bytes.
 
 use super::distances::{Curve, Curves, Panel, Point, size};
 use super::latency;
@@ -10,11 +11,11 @@ use super::svg::{Svg, Units};
 
 const WIDTH: f64 = 920.0;
 const HEIGHT: f64 = 460.0;
-/// Left edges of the plots, and how large each is.
+/// Left edges of the plots.
 const LEFT: [f64; 2] = [64.0, 526.0];
 const TOP: f64 = 62.0;
 const PLOT: (f64, f64) = (300.0, 250.0);
-/// Where the legend begins, below the plot, and the height of its lines.
+/// Distance of the legend below the plot.
 const LEGEND: f64 = 62.0;
 const LINE: f64 = 17.0;
 /// Most marks on the axis of times.
@@ -49,7 +50,7 @@ text { fill: #e6edf3; }
 }
 ";
 
-/// Draws them.
+/// Draws the curves as SVG.
 pub(super) fn draw(curves: &Curves) -> String {
     let mut svg = Svg::default();
     let view = format!("0 0 {WIDTH} {HEIGHT}");
@@ -74,14 +75,14 @@ pub(super) fn draw(curves: &Curves) -> String {
     svg.finish()
 }
 
-/// Where distances and times are in a panel.
+/// Scales of a panel.
 struct Frame {
     left: f64,
-    /// The longest distance, kilometres.
+    /// The longest distance, in kilometres.
     far: f64,
-    /// Milliseconds at the top.
+    /// Time at the top, in milliseconds.
     most: f64,
-    /// Milliseconds from one mark of the axis to the next.
+    /// Distance of the marks on the time axis, in milliseconds.
     step: f64,
 }
 
@@ -169,7 +170,7 @@ impl Frame {
         );
     }
 
-    /// The lines of one and of two round trips of the link.
+    /// Draws the lines of one and of two round trips of the link.
     fn trips(&self, svg: &mut Svg) {
         let ends = [1.0, 2.0].map(|count| self.y(count * round_trip(self.far)));
         for end in ends {
@@ -178,7 +179,7 @@ impl Frame {
             svg.element("path", &[("class", &"trip"), ("d", &line)]);
         }
         let [one, two] = ends;
-        // Beside the ends, and above each other where these are close.
+        // The names stand beside the ends of the lines, one above the other if these are close.
         for (end, name) in [(one, "1 round trip"), (two.min(one - 14.0), "2 round trips")] {
             let place = (Units(self.left + PLOT.0 + 9.0), Units(end + 4.0));
             svg.text("text", &[("x", &place.0), ("y", &place.1)], name);
@@ -208,7 +209,7 @@ impl Frame {
     }
 }
 
-/// What stands in parentheses, if anything does: the name that NFS has for it.
+/// Returns the text in parentheses, the NFS name, if there is one.
 fn short(operation: &str) -> &str {
     let inner = operation.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
     inner.map_or(operation, |(name, _)| name)
@@ -228,7 +229,7 @@ fn marks_of(svg: &mut Svg, index: usize, marks: &str) {
     svg.element("path", &[("class", &format_args!("mark c{index} {kind}")), ("d", &marks)]);
 }
 
-/// A square: a small one, or one around it.
+/// Returns the path of a square mark: a small one, or one around it.
 fn mark(index: usize, x: f64, y: f64) -> String {
     let side = if is_over(index) { 9.0 } else { 4.0 };
     let corner = (Units(x - side / 2.0), Units(y - side / 2.0));
@@ -239,16 +240,16 @@ fn milliseconds(point: &Point) -> f64 {
     point.microseconds / 1e3
 }
 
-/// Milliseconds for a round trip of a link so long.
+/// Returns the milliseconds of a round trip over a link of this length.
 fn round_trip(kilometres: f64) -> f64 {
     latency(kilometres).as_secs_f64() * 2e3
 }
 
-/// A step of 1, 2 or 5 of some power of ten with which an axis up to this, in milliseconds, has few marks.
+/// Returns a step of 1, 2 or 5 times a power of ten for an axis up to `most`, in milliseconds, with few marks.
 fn step(most: f64) -> f64 {
     let powers = (0..15).map(|power| 10_u64.pow(power));
     let steps = powers.flat_map(|power| [power, 2 * power, 5 * power]);
-    // From a nanosecond on, each as exact as there can be.
+    // Steps from a nanosecond on, each computed from integers to be exact.
     let mut steps = steps.map(|step| step as f64 / 1e6);
     steps.find(|step| most / step <= TICKS).unwrap_or(most)
 }
@@ -263,7 +264,7 @@ mod tests {
 
     const MOST_BYTES: usize = 40_000;
 
-    /// The picture of the documentation is what the command makes today.
+    /// The picture in the documentation equals the output of the command.
     #[test]
     fn the_picture_in_the_documentation_is_what_is_measured() {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/round-trips.svg");
@@ -292,7 +293,7 @@ mod tests {
         assert!(drawn.contains("WRITE: a &amp; b"));
     }
 
-    /// A slow link moves the curves, not the axes out of the picture.
+    /// On a slow link the curves stay inside the picture.
     #[test]
     fn what_is_slow_is_in_the_picture() {
         let panel = &one_curve("x", 90_000_000.0).panels[0];

@@ -1,4 +1,4 @@
-//! An RPC program whose calls and replies are as long, and as eligible for placement, as they are asked to be.
+//! RPC program whose calls and replies have the length, and the eligibility for placement, that a caller asks for.
 
 use std::future::{Future as _, poll_fn};
 use std::ops::RangeInclusive;
@@ -13,16 +13,16 @@ use rpcrdma_xdr::{Decoder, Encoder, Stream};
 
 use super::mechanisms::Operation;
 
-/// Of the range for what is defined by users (RFC 5531 §8.3).
+/// Number of the program, from the range for users (RFC 5531 §8.3).
 const PROGRAM: u32 = 0x2000_4a7f;
 const VERSION: u32 = 1;
-/// Takes eligible data.
+/// Procedure that takes eligible data.
 const PUT: u32 = 1;
-/// Returns eligible data of the length asked for.
+/// Procedure that returns eligible data of the length asked for.
 const GET: u32 = 2;
-/// Takes data that is not eligible.
+/// Procedure that takes data that is not eligible.
 const TELL: u32 = 3;
-/// Returns data that is not eligible.
+/// Procedure that returns data that is not eligible, of the length asked for.
 const ASK: u32 = 4;
 /// Most bytes of data.
 const MAX: usize = 16 << 20;
@@ -71,7 +71,7 @@ impl Binding for Transfers {
     }
 }
 
-/// Carries out an operation.
+/// Carries an operation out.
 pub(in crate::commands::bench) async fn carry_out(
     client: &Client,
     operation: Operation,
@@ -98,7 +98,7 @@ pub(in crate::commands::bench) async fn carry_out(
     client.call(call).await.map(drop)
 }
 
-/// Makes calls at once and waits for all replies.
+/// Makes several calls at once and waits for all replies.
 async fn several(client: &Client, count: usize) -> Result<(), CallError> {
     let mut calls: Vec<_> = (0..count).map(|_| Box::pin(client.null(PROGRAM, VERSION))).collect();
     poll_fn(|cx| {

@@ -1,4 +1,4 @@
-//! A writer of SVG: elements, one a line, with what they say escaped.
+//! Writer of SVG: one element a line, with text escaped.
 
 use std::fmt::{Display, Write};
 
@@ -8,16 +8,16 @@ pub(super) struct Units(pub(super) f64);
 
 impl Display for Units {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the sign of a zero.
+        // Adding zero removes the sign of a negative zero.
         let tenths = (self.0 * 10.0).round() + 0.0;
         write!(f, "{}", tenths / 10.0)
     }
 }
 
-/// Name and value.
+/// Name and value of an attribute.
 pub(super) type Attribute<'a> = (&'static str, &'a dyn Display);
 
-/// A picture that is being written.
+/// Picture in progress.
 #[derive(Debug, Default)]
 pub(super) struct Svg {
     text: String,
@@ -25,7 +25,7 @@ pub(super) struct Svg {
 }
 
 impl Svg {
-    /// Begins an element that others are in.
+    /// Begins an element that contains others.
     pub(super) fn begin(&mut self, name: &'static str, attributes: &[Attribute<'_>]) {
         self.start(name, attributes);
         self.text.push_str(">\n");
@@ -39,19 +39,19 @@ impl Svg {
         }
     }
 
-    /// An element with nothing in it.
+    /// Writes an element without content.
     pub(super) fn element(&mut self, name: &'static str, attributes: &[Attribute<'_>]) {
         self.start(name, attributes);
         self.text.push_str("/>\n");
     }
 
-    /// An element with text in it.
+    /// Writes an element with text in it.
     pub(super) fn text(&mut self, name: &'static str, attributes: &[Attribute<'_>], text: &str) {
         self.start(name, attributes);
         self.put(format_args!(">{}</{name}>\n", Escaped(text)));
     }
 
-    /// All of it; what is open ends.
+    /// Ends all open elements and returns the text.
     pub(super) fn finish(mut self) -> String {
         while !self.open.is_empty() {
             self.end();
@@ -72,7 +72,7 @@ impl Svg {
     }
 }
 
-/// Text as XML has it, between tags and in attributes.
+/// Text escaped for XML, between tags and in attributes.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {
@@ -83,7 +83,7 @@ impl Display for Escaped<'_> {
                 '<' => f.write_str("&lt;")?,
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
-                // XML 1.0 has no other control characters.
+                // XML 1.0 allows no other control characters.
                 c if c.is_control() && !matches!(c, '\n' | '\t') => f.write_str("\u{fffd}")?,
                 c => f.write_char(c)?,
             }

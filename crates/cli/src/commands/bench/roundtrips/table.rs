@@ -1,4 +1,4 @@
-//! What each way of an operation costs on one simulated link, as rows of text and of JSON.
+//! Costs of each way of an operation on a simulated link, as rows of text and of JSON.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::measure::Measured;
 use super::mechanisms::{Mechanism, Way};
 
-/// All of them, on this link.
+/// JSON document of all ways, on this link.
 #[derive(Debug, Serialize)]
 pub(super) struct Document {
     pub(super) kilometres: f64,
@@ -15,7 +15,7 @@ pub(super) struct Document {
     pub(super) rows: Vec<Row>,
 }
 
-/// One way of one operation.
+/// A way of an operation.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     #[serde(flatten)]
@@ -28,7 +28,7 @@ pub(super) struct Row {
     keys: usize,
     bytes: usize,
     microseconds: f64,
-    /// Whether the document counts the same.
+    /// Whether the counts equal those of the document.
     as_expected: bool,
 }
 
