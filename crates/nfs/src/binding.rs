@@ -1,9 +1,9 @@
 //! The Upper-Layer Binding of NFS version 3 and MOUNT (RFC 8267 §3, §4 and §5).
 //!
-//! Which items may travel in chunks is marked on the types themselves (`#[xdr(ddp)]` in [`wire`](crate::wire)); this
-//! module says how many there are per procedure, and how large a reply can be, so that a client offers enough room
-//! for it: by RFC 8267 §4.1 the reply to every procedure of NFS version 3 is predictable, and a client that offers
-//! too little is wrong.
+//! The types themselves mark the items that may travel in chunks (`#[xdr(ddp)]` in [`wire`](crate::wire)). This module
+//! states their number for each procedure, and the largest size of a reply, so that a client offers enough memory for
+//! it. By RFC 8267 §4.1 the reply to every procedure of NFS version 3 is predictable, and a client that offers too
+//! little is wrong.
 
 use rpcrdma_oncrpc::CacheLimits;
 use rpcrdma_proto::Eligibility;
@@ -16,8 +16,8 @@ use crate::wire::{
     VERIFIER_SIZE, WccData, WriteArgs,
 };
 
-/// The DDP-eligible items of an NFS version 3 procedure: the data of WRITE and the path of SYMLINK, the data of READ
-/// and the path of READLINK, and no other (RFC 8267 §4).
+/// Returns the DDP-eligible items of a procedure of NFS version 3. These are the data of WRITE, the path of SYMLINK,
+/// the data of READ and the path of READLINK, and no others (RFC 8267 §4).
 pub fn eligibility(procedure: NfsProcedure) -> Eligibility {
     match procedure {
         NfsProcedure::Write | NfsProcedure::Symlink => Eligibility { arguments: 1, results: 0 },
@@ -26,28 +26,28 @@ pub fn eligibility(procedure: NfsProcedure) -> Eligibility {
     }
 }
 
-/// The largest results that a call can have, in bytes of XDR without the RPC reply header in front.
+/// Largest results of a call, in bytes of XDR without the RPC reply header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LargestResults {
-    /// All items; of the DDP-eligible one its length word only.
+    /// All items; the DDP-eligible item counts with its length word only.
     pub inline: usize,
     /// The DDP-eligible item, without its pad; `None` if the procedure has none.
     pub payload: Option<usize>,
 }
 
 impl LargestResults {
-    /// Results without an eligible item.
+    /// Returns the size of results without an eligible item.
     const fn plain(inline: usize) -> Self {
         Self { inline, payload: None }
     }
 
-    /// Bytes when everything travels inline or in the Reply chunk, the payload's pad included.
+    /// Returns the size if everything travels inline or in the Reply chunk, including the payload's pad.
     pub fn unreduced(self) -> usize {
         self.inline.saturating_add(self.payload.map_or(0, |payload| payload.saturating_add(3) & !3))
     }
 }
 
-/// Encoded sizes of the parts that results are made of (RFC 1813 §2.6).
+/// Encoded sizes of the parts of results (RFC 1813 §2.6).
 const STATUS: usize = 4;
 const POST_OP_ATTR: usize = 4 + Attributes::SIZE;
 const WCC_DATA: usize = WccData::MAX_SIZE;
@@ -58,13 +58,13 @@ const NEW_OBJECT: usize = STATUS + POST_OP_HANDLE + POST_OP_ATTR + WCC_DATA;
 /// Most bytes of an RPC reply in front of the results, with a verifier of 400 bytes (RFC 5531 §8.2, §9).
 const REPLY_HEADER: usize = 24 + 400;
 
-/// Most bytes offered for the lists that DUMP and EXPORT of MOUNT return. They have no limit in the protocol; a
-/// longer list of exports is asked for again over TCP.
+/// Most bytes offered for the lists that DUMP and EXPORT of MOUNT return. The protocol sets no limit; a client requests
+/// a longer list of exports again over TCP.
 pub const MAX_MOUNT_LIST: usize = 256 << 10;
 
-/// A call whose largest results can be told from its arguments (RFC 8267 §3).
+/// A call whose arguments determine the size of its largest results (RFC 8267 §3).
 pub trait PredictReply: NfsCall {
-    /// The largest results of this call, whether it succeeds or fails.
+    /// Returns the size of the largest results of this call, whether it succeeds or fails.
     fn largest_results(&self) -> LargestResults;
 }
 
@@ -75,7 +75,7 @@ macro_rules! fixed {
                 LargestResults::plain($bytes)
             }
         }
-        // All procedures that are not idempotent are here: the reply cache keeps their replies, however long.
+        // All procedures that are not idempotent are in this list: the reply cache must hold their longest replies.
         const _: () = assert!(REPLY_HEADER + $bytes <= CacheLimits::REPLY_LEN);)*
     };
 }
@@ -100,7 +100,7 @@ fixed! {
     CommitArgs => STATUS + WCC_DATA + VERIFIER_SIZE;
 }
 
-/// `usize` is at least 32 bits wide wherever this runs; a smaller one saturates.
+/// Converts a count. `usize` has at least 32 bits on every supported platform; on a smaller one the result saturates.
 fn bytes(count: u32) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
@@ -130,7 +130,7 @@ impl PredictReply for ReaddirplusArgs {
     }
 }
 
-/// The largest results of a procedure of MOUNT (none of its items is DDP-eligible).
+/// Returns the size of the largest results of a procedure of MOUNT, which has no DDP-eligible item.
 pub fn largest_mount_results(procedure: MountProcedure) -> LargestResults {
     LargestResults::plain(match procedure {
         MountProcedure::Null | MountProcedure::Umnt | MountProcedure::UmntAll => 0,

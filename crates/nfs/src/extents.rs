@@ -1,7 +1,8 @@
-//! Where a file has data: a small RPC program of our own beside NFS version 3, which cannot tell holes from zeros.
+//! The program EXTENTS, a private RPC program beside NFS version 3. It reports which ranges of a file have data; NFS
+//! version 3 cannot tell holes from zeros.
 //!
-//! *An extension.* No document defines it. The program number is from the range that RFC 5531 §8.3 leaves to users. A
-//! server of others answers PROG_UNAVAIL, and a client then reads everything. A client of others never asks.
+//! *An extension.* No document defines this program. Its number is from the range that RFC 5531 §8.3 leaves to users.
+//! Another server answers PROG_UNAVAIL, and the client then reads everything. Another client never calls it.
 //!
 //! ```text
 //! program EXTENTS_PROGRAM {
@@ -12,20 +13,20 @@
 //! } = 0x20524458;
 //! ```
 //!
-//! EXTENTS gives the ranges of a file, from an offset on, that may have other bytes than zeros. The parts between them read as
-//! zeros. The server answers under the checks of READ: handle, allowed addresses, squashing, right to read.
+//! EXTENTS returns the ranges of a file, from an offset on, that may have other bytes than zeros. The parts between
+//! them read as zeros. The server makes the checks of READ: handle, allowed addresses, squashing, right to read.
 //!
-//! *The doors.* This module has types and numbers. The server's side is [`ExtentsProgram`](crate::server::ExtentsProgram),
-//! on [`FileSystem::extents`](crate::fs::FileSystem::extents). The client asks in `client::extents` only, when it copies
-//! a file whose attributes say that less storage is used than the file is long.
+//! *Where it is used.* This module has types and numbers. [`ExtentsProgram`](crate::server::ExtentsProgram) is the
+//! server's side, based on [`FileSystem::extents`](crate::fs::FileSystem::extents). The client calls EXTENTS only in
+//! `client::extents`, when it copies a file whose attributes show less storage than its length.
 
 use rpcrdma_xdr::Xdr;
 
 use crate::wire::{FileHandle, NfsResult};
 
-/// The program number: of the range 0x20000000 to 0x3fffffff, which users define (RFC 5531 §8.3).
+/// RPC program number of EXTENTS, from the range 0x20000000 to 0x3fffffff for users (RFC 5531 §8.3).
 pub const EXTENTS_PROGRAM: u32 = 0x2052_4458;
-/// Its version.
+/// Version of the program.
 pub const EXTENTS_VERSION: u32 = 1;
 /// Most ranges in one reply.
 pub const MAX_EXTENTS: usize = 256;
@@ -40,7 +41,7 @@ pub enum ExtentsProcedure {
 }
 
 impl ExtentsProcedure {
-    /// The procedure of this number.
+    /// Returns the procedure of this number.
     pub fn from_number(number: u32) -> Option<Self> {
         match number {
             0 => Some(Self::Null),
@@ -49,12 +50,12 @@ impl ExtentsProcedure {
         }
     }
 
-    /// Its number.
+    /// Returns the procedure's number.
     pub fn number(self) -> u32 {
         self as u32
     }
 
-    /// Its name.
+    /// Returns the procedure's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Null => "NULL",
@@ -68,28 +69,28 @@ impl ExtentsProcedure {
 pub struct ExtentsArgs {
     /// The file.
     pub file: FileHandle,
-    /// Where to begin, in bytes.
+    /// Start of the range of interest, in bytes.
     pub offset: u64,
-    /// Most ranges to return; more than [`MAX_EXTENTS`] counts as that.
+    /// Most ranges to return, limited to [`MAX_EXTENTS`].
     pub count: u32,
 }
 
 /// Part of a file that may have other bytes than zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
 pub struct Extent {
-    /// Where it begins, in bytes.
+    /// Offset in bytes.
     pub offset: u64,
-    /// Its length in bytes, not 0. It may go beyond the end of the file.
+    /// Length in bytes, not 0. The range may extend beyond the end of the file.
     pub length: u64,
 }
 
 /// Results of EXTENTS.
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct ExtentsOk {
-    /// In the order of their offsets; none of them before the offset that was asked for, and none overlaps another.
+    /// Ranges in the order of their offsets. They do not overlap, and none begins before the offset asked for.
     #[xdr(max = MAX_EXTENTS)]
     pub extents: Vec<Extent>,
-    /// Whether there is nothing but a hole behind the last of them.
+    /// Whether only a hole follows the last range.
     pub complete: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Client and server together, over everything that carries calls: software iWARP and TCP on the loopback interface,
-//! the simulated fabric on tokio's paused clock.
+//! Client and server together over every transport: software iWARP and TCP on the loopback interface, and the simulated
+//! fabric on tokio's paused clock.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -35,8 +35,8 @@ const SIM_HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const MIB: usize = 1 << 20;
 
-/// An NFS server of two exports in memory. Its READ buffers and the transport's memory are one: what the file
-/// system filled is what the transport sends.
+/// Returns an NFS server of two exports in memory. Its READ buffers come from the transport's memory, so that the
+/// transport sends what the file system filled.
 fn nfs_server() -> (NfsServer, PeerShares) {
     let export = |name| Export::new(name, Arc::new(MemoryFs::new(MemoryOptions::default())));
     let shares = ServerConfig::default().shares();
@@ -97,7 +97,8 @@ async fn over_sim(completion_mode: CompletionMode) -> (rpcrdma::Client, ServerMo
     (rpcrdma::Client::rdma(connector, SIM_SERVER, ClientConfig::default()).await.unwrap(), monitor)
 }
 
-/// With Version Two, messages in so many Sends, and Receives with so much room for an item, of client and server.
+/// Connects by Version Two. For client and server each, `sides` has the most Sends of a message, and the bytes for an
+/// item in a Receive.
 async fn over_sim_in_groups(profile: Profile, sides: [(usize, Option<u32>); 2]) -> rpcrdma::Client {
     let fabric = Fabric::on_tokio(FabricConfig { seed: 11, ..FabricConfig::default() });
     let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
@@ -125,7 +126,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|n| (n * 131 % 251) as u8).collect()
 }
 
-/// Every kind of operation, small and large.
+/// Runs operations of every kind, small and large.
 async fn work(rpc: &rpcrdma::Client) {
     let (client, rest) = Client::mount_containing(rpc, "/second/a/b", options()).await.unwrap();
     assert_eq!(rest, b"/a/b");
@@ -156,7 +157,7 @@ async fn work(rpc: &rpcrdma::Client) {
         client.symlink(&target, &path).await.unwrap();
         assert_eq!(client.readlink(&path).await.unwrap(), target.as_bytes());
     }
-    // Listings that do not fit a Send.
+    // Listings too long for one Send.
     client.mkdir("/many", SetAttributes { mode: Some(0o755), ..SetAttributes::default() }).await.unwrap();
     for n in 0..300 {
         client.create(format!("/many/{n:0>100}"), SetAttributes::default()).await.unwrap();
@@ -192,7 +193,7 @@ async fn over_the_simulated_fabric() {
     }
 }
 
-/// The payload of a READ and a WRITE of 1 MiB goes from the socket to its place and from its place to the socket.
+/// The payload of a READ and a WRITE of 1 MiB goes directly between the socket and its final place.
 #[tokio::test]
 async fn payload_is_placed_directly() {
     let (rpc, monitor) = over_iwarp().await;
@@ -235,7 +236,8 @@ fn files_of(root: &Path) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// rtrext-02: messages in several Sends and items placed by Sends, each alone and together, and against a side without them.
+/// rtrext-02: messages in several Sends and items placed by Sends, alone and together, and against a side without
+/// either.
 #[tokio::test(start_paused = true)]
 async fn over_the_simulated_fabric_with_fewer_round_trips() {
     for profile in [Profile::P1, Profile::P2] {
@@ -253,7 +255,7 @@ async fn over_the_simulated_fabric_with_fewer_round_trips() {
     }
 }
 
-/// A tree stored and fetched back, over RDMA one way and TCP the other.
+/// A tree is stored and fetched back, over RDMA in one direction and TCP in the other.
 #[tokio::test]
 async fn trees() {
     let iwarp = IwarpListener::bind(LOOPBACK, rpcrdma_iwarp::Config::default()).await.unwrap();
@@ -286,7 +288,7 @@ async fn trees() {
     }
 }
 
-/// RFC 8267 §5.1: where the NFS connection has no MOUNT service, it is asked over TCP.
+/// RFC 8267 §5.1: if the NFS connection has no MOUNT service, the client uses MOUNT over TCP.
 // requirement: rfc8267-5.1-1
 #[tokio::test]
 async fn mount_over_tcp() {
@@ -305,7 +307,7 @@ async fn mount_over_tcp() {
     let client = Client::mount(&rpc, "/second", options.clone()).await.unwrap();
     client.create("/file", SetAttributes::default()).await.unwrap();
     client.unmount().await.unwrap();
-    // Nobody there: the error says what was tried.
+    // Without a listener, the error names the attempts.
     let nobody = TcpListener::bind(LOOPBACK).await.unwrap().local_addr().unwrap().port();
     options.mount_port = Some(nobody);
     let error = Client::mount(&rpc, "/second", options).await.err().unwrap();
@@ -313,8 +315,8 @@ async fn mount_over_tcp() {
     assert!(error.to_string().contains(&nobody.to_string()), "{error}");
 }
 
-/// A server that stops and starts again at its place: the client connects again, handles are as good as before, and
-/// what was not committed is written again, since the write verifier is another one.
+/// A server stops and starts again at the same address. The client reconnects, handles stay valid, and uncommitted data
+/// is written again, because the write verifier has changed.
 #[tokio::test]
 async fn a_server_that_restarts() {
     let places = tempdir().unwrap();
@@ -337,7 +339,7 @@ async fn a_server_that_restarts() {
     };
     let (address, _, stop, task) = start(LOOPBACK).await;
     let rpc = connect_iwarp(address).await;
-    // As this process: only that works without privileges.
+    // The caller is this process: nothing else works without privileges.
     let client = Client::mount(&rpc, "/", ClientOptions::default()).await.unwrap();
     let file = client.create("/file", SetAttributes::default()).await.unwrap();
     let data = Bytes::from(pattern(100_001));

@@ -1,4 +1,5 @@
-//! A client that we did not write, `nfs3_client`, at our server over TCP: what both understand is not our own invention.
+//! An independent client, `nfs3_client`, against this server over TCP. Agreement shows that the protocol is not our
+//! invention.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "tests")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +22,7 @@ use tokio::net::TcpListener;
 
 const PIECE: usize = 65_536;
 
-/// Serves a file system over TCP; the port is that of NFS and of MOUNT.
+/// Serves a file system over TCP. Returns the port for NFS and MOUNT.
 async fn serve(file_system: Arc<dyn FileSystem>) -> u16 {
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();
     let port = listener.local_addr().unwrap().port();

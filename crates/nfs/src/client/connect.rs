@@ -1,7 +1,7 @@
-//! From an RPC connection to a mounted export: finding the MOUNT service, asking it for the first handle.
+//! From an RPC connection to a mounted export: finds the MOUNT service and requests the first handle.
 //!
-//! RFC 8267 §5.1 has MOUNT on TCP. A server of this project answers it on the NFS connection too, so that is asked
-//! first; then TCP, at the port that the caller names or that rpcbind knows.
+//! RFC 8267 §5.1 requires MOUNT on TCP. A server of this project also answers MOUNT on the NFS connection, so the
+//! client tries that first. Then it tries TCP, at the port that the caller names or that rpcbind knows.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use rpcrdma_oncrpc::rpcbind::{self, Netid};
 use super::{Client, ClientOptions, Error, Transport};
 use crate::mount::{ExportNode, MOUNT_PROGRAM, MOUNT_VERSION, MountClient, MountStatus};
 
-/// For opening a TCP connection to a MOUNT service, and for each question there.
+/// Time limit for a TCP connection to a MOUNT service, and for each call on it.
 pub const MOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Memory for replies of a MOUNT service over TCP, in bytes.
 const MOUNT_MEMORY: usize = 8 << 20;
 
-/// What was mounted, and by whom.
+/// A mounted export.
 pub(super) struct Mounted {
     service: MountClient,
     path: Vec<u8>,
@@ -41,8 +41,8 @@ impl Client {
         mount_by(service, Arc::new(rpc.clone()), path.as_ref(), options).await
     }
 
-    /// Mounts the export that `path` lies in. Returns the client and the rest of the path, from the root of the
-    /// export on.
+    /// Mounts the export that contains `path`. Returns the client, and the rest of the path relative to the root of the
+    /// export.
     ///
     /// # Errors
     /// As [`mount`](Self::mount).
@@ -55,10 +55,10 @@ impl Client {
         mount_containing_by(service, Arc::new(rpc.clone()), path.as_ref(), options).await
     }
 
-    /// What the server that `rpc` is connected to exports.
+    /// Returns the exports of the server that `rpc` is connected to.
     pub async fn exports(rpc: &rpcrdma::Client, options: &ClientOptions) -> Result<Vec<ExportNode>, Error> {
         match mount_service(rpc, options).await?.exports().await {
-            // The list is longer than what a call over RDMA offers room for.
+            // The list is longer than the memory that a call over RDMA offers.
             Err(Error::Transport { source: CallError::Chunk, .. }) => {
                 mount_service_over_tcp(rpc, options, "its list of exports is too long for RDMA")
                     .await?
@@ -69,8 +69,8 @@ impl Client {
         }
     }
 
-    /// Tells the MOUNT service that this client is done (UMNT). The server keeps no state that would need it; the
-    /// list that DUMP shows does.
+    /// Tells the MOUNT service that this client is done (UMNT). The server needs this only for the list that DUMP
+    /// returns.
     pub async fn unmount(&self) -> Result<(), Error> {
         match &self.inner.mounted {
             Some(mounted) => mounted.service.umnt(&mounted.path).await,
@@ -86,7 +86,7 @@ pub(super) async fn mount_by(
     options: ClientOptions,
 ) -> Result<Client, Error> {
     let ok = service.mnt(path).await?;
-    // RFC 1813 §5.2.1: an empty list is taken as "no preference".
+    // RFC 1813 §5.2.1: an empty list means "no preference".
     let flavor = options.credential.flavor();
     if !ok.auth_flavors.is_empty() && !ok.auth_flavors.contains(&flavor) {
         tracing::warn!(flavors = ?ok.auth_flavors, used = flavor, "the export does not list our RPC flavor");
@@ -101,7 +101,7 @@ pub(super) async fn mount_containing_by(
     path: &[u8],
     options: ClientOptions,
 ) -> Result<(Client, Vec<u8>), Error> {
-    // The server may not tell what it exports: then every directory on the way is a candidate.
+    // The server may hide its exports. Then every directory on the way is a candidate.
     let exports = match service.exports().await {
         Ok(exports) => exports,
         Err(error) if error.ends_everything() => return Err(error),
@@ -115,7 +115,7 @@ pub(super) async fn mount_containing_by(
         match mount_by(service.clone(), transport.clone(), &export, options.clone()).await {
             Ok(client) => return Ok((client, path.get(export.len()..).unwrap_or_default().to_vec())),
             Err(error @ Error::Mount { status, .. }) => {
-                // The first refusal that says more than "there is no such export" is worth reporting.
+                // The first refusal that is more specific than "no such export" is returned.
                 let tells = !matches!(status, MountStatus::NoEnt | MountStatus::NotDir);
                 if refused.is_none() || tells {
                     refused = Some(error);
@@ -131,8 +131,8 @@ pub(super) async fn mount_containing_by(
     Err(refused.unwrap_or(Error::Mount { status: MountStatus::NoEnt, path }))
 }
 
-/// What to mount to reach `path`: the longest exports first that contain it; without any, the path itself and the
-/// directories above it.
+/// Returns the paths to try as exports for `path`: the exports that contain it, longest first. Without any, returns the
+/// path itself and the directories above it.
 fn candidates(path: &[u8], exports: &[ExportNode]) -> Vec<Vec<u8>> {
     let contains = |export: &[u8]| {
         let bare = export.strip_suffix(b"/").unwrap_or(export);
@@ -156,7 +156,7 @@ fn candidates(path: &[u8], exports: &[ExportNode]) -> Vec<Vec<u8>> {
     found
 }
 
-/// The MOUNT service of the server that `rpc` is connected to: on that connection, else over TCP.
+/// Returns the MOUNT service of the server that `rpc` is connected to: on that connection, else over TCP.
 async fn mount_service(rpc: &rpcrdma::Client, options: &ClientOptions) -> Result<MountClient, Error> {
     let transport: Arc<dyn Transport> = Arc::new(rpc.clone());
     let probe = MountClient::on(transport.clone(), options.credential.clone(), Some(MOUNT_TIMEOUT));
@@ -167,14 +167,14 @@ async fn mount_service(rpc: &rpcrdma::Client, options: &ClientOptions) -> Result
                 source: CallError::Unreachable { .. } | CallError::Closed { .. }, ..
             },
         ) => Err(error),
-        // RFC 5531 §9: PROG_UNAVAIL, as NFS servers of others answer on RDMA; or no answer at all.
+        // RFC 5531 §9: PROG_UNAVAIL, as other NFS servers answer on RDMA, or no answer.
         Err(error) => {
             mount_service_over_tcp(rpc, options, &format!("not on the NFS connection ({error})")).await
         }
     }
 }
 
-/// The MOUNT service on TCP; `otherwise` says why it is looked for there.
+/// Returns the MOUNT service on TCP; `otherwise` is the reason for the use of TCP.
 async fn mount_service_over_tcp(
     rpc: &rpcrdma::Client,
     options: &ClientOptions,

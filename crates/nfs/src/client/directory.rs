@@ -1,9 +1,9 @@
-//! Listing a directory: READDIRPLUS, or READDIR where the server does not have it (RFC 1813 §3.3.16, §3.3.17).
+//! Directory listings by READDIRPLUS, or by READDIR if the server lacks it (RFC 1813 §3.3.16, §3.3.17).
 //!
-//! A listing goes on from cookie to cookie under the verifier of the last reply. A server that has forgotten a
-//! cookie answers NFS3ERR_BAD_COOKIE: the listing begins anew and leaves out the names that were given already. What
-//! a hostile server could do (a listing without an end, one that does not go on, names that cannot be) ends it with a
-//! [`Violation`]; no name is given twice.
+//! A listing continues from cookie to cookie under the verifier of the last reply. If a server has forgotten a cookie,
+//! it answers NFS3ERR_BAD_COOKIE. The listing then starts again and omits names already returned. A hostile server
+//! could send a listing that does not end or does not advance, or impossible names. These end the listing with a
+//! [`Violation`]. No name is returned twice.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -15,23 +15,23 @@ use crate::wire::{
     Verifier,
 };
 
-/// Most entries read from one directory.
+/// Most entries read from a directory.
 pub const MAX_LISTING: usize = 1 << 22;
-/// How often one listing begins anew after NFS3ERR_BAD_COOKIE.
+/// Most restarts of a listing after NFS3ERR_BAD_COOKIE.
 const MAX_RESTARTS: u32 = 8;
-/// Largest count that is tried after NFS3ERR_TOOSMALL, in bytes.
+/// Largest count tried after NFS3ERR_TOOSMALL, in bytes.
 const MAX_COUNT: u32 = 1 << 20;
 
-/// An entry of a directory. `.` and `..` are left out.
+/// A directory entry. `.` and `..` are omitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirItem {
-    /// The name: checked, it can be one component of a path and nothing else.
+    /// The name, checked: a single component of a path.
     pub name: FileName,
     /// The object's number within the file system.
     pub fileid: u64,
-    /// Its attributes, if the server sent them along.
+    /// The object's attributes, if the server sent them.
     pub attributes: Option<Attributes>,
-    /// Its handle, likewise.
+    /// The object's handle, if the server sent it.
     pub handle: Option<FileHandle>,
 }
 
@@ -45,14 +45,14 @@ pub struct DirReader {
     count: u32,
     restarts: u32,
     ended: bool,
-    /// Entries so far, repeated ones too.
+    /// Entries received so far, including repeated ones.
     received: usize,
-    /// Names given to the caller.
+    /// Names returned to the caller.
     seen: HashSet<FileName>,
 }
 
 impl Client {
-    /// All entries of a directory; symbolic links to it are followed.
+    /// Returns all entries of a directory; follows symbolic links to it.
     pub async fn read_dir(&self, path: impl AsRef<[u8]>) -> Result<Vec<DirItem>, Error> {
         let path = path.as_ref();
         let dir = self.lookup(path).await?.handle;
@@ -64,7 +64,7 @@ impl Client {
         Ok(items)
     }
 
-    /// A listing of the directory with this handle; `path` is for messages.
+    /// Returns a listing of the directory with this handle; `path` is for messages.
     pub fn dir_reader(&self, dir: FileHandle, path: impl AsRef<[u8]>) -> DirReader {
         DirReader {
             client: self.clone(),
@@ -81,23 +81,23 @@ impl Client {
     }
 }
 
-/// What one call brought.
+/// Entries of one reply.
 struct Batch {
     entries: Vec<DirEntryPlus>,
     verifier: Verifier,
     eof: bool,
-    /// For messages.
+    /// Name of the procedure, for messages.
     operation: &'static str,
 }
 
 impl DirReader {
-    /// The entries of the next reply; `None` at the end.
+    /// Returns the entries of the next reply, or `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Vec<DirItem>>, Error> {
         while !self.ended {
             let batch = match self.call().await {
                 Ok(batch) => batch,
                 Err(error) => match error.status() {
-                    // RFC 1813 §3.3.16: the cookie is not valid any more; from the beginning, then.
+                    // RFC 1813 §3.3.16: the cookie is no longer valid. The listing starts again.
                     Some(Status::BadCookie) if self.cookie != 0 && self.restarts < MAX_RESTARTS => {
                         self.restarts += 1;
                         self.cookie = 0;
@@ -140,11 +140,11 @@ impl DirReader {
             if name.is_dot_or_dot_dot() {
                 continue;
             }
-            // Whoever lists may make local paths of the names: only what is one component passes.
+            // Callers may make local paths of the names, so only single components pass.
             name.check_component().map_err(|source| {
                 broken(Violation::EntryName { name: name.as_bytes().escape_ascii().to_string(), source })
             })?;
-            // After a new beginning, or while the directory changes, an entry can come twice.
+            // After a restart, or if the directory changes meanwhile, an entry can come twice.
             if self.seen.insert(name.clone()) {
                 items.push(DirItem { name, fileid, attributes, handle });
             }
@@ -163,7 +163,7 @@ impl DirReader {
                     let (entries, eof) = (ok.reply.entries, ok.reply.eof);
                     return Ok(Batch { entries, verifier: ok.verifier, eof, operation: "READDIRPLUS" });
                 }
-                // RFC 1813 §3.3.17: a server need not have it.
+                // RFC 1813 §3.3.17: READDIRPLUS is optional.
                 Err(error) if error.status() == Some(Status::NotSupp) => {
                     no_readdirplus.store(true, Ordering::Relaxed);
                 }

@@ -1,4 +1,4 @@
-//! Why an operation of the client failed.
+//! Errors of the client's operations.
 
 use std::fmt;
 use std::io;
@@ -11,96 +11,96 @@ use rpcrdma_xdr::DecodeError;
 use crate::mount::MountStatus;
 use crate::wire::{NameError, NfsProcedure, Status};
 
-/// Why an operation failed. The three families: the server said no (`Nfs`, `Mount`), the call did not get through
-/// (`Rpc`, `Transport`), the server broke the protocol (`Protocol`); the rest are refusals of this client.
+/// Error of an operation. There are three families. The server refused (`Nfs`, `Mount`), the call did not get through
+/// (`Rpc`, `Transport`), or the server broke the protocol (`Protocol`). All others are refusals of this client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The server answered with a status.
     #[error("{}{status} [{operation}]", prefix(.path))]
     Nfs {
-        /// What it said.
+        /// Status in the answer.
         status: Status,
-        /// The procedure that it answered so.
+        /// Procedure that the server answered.
         operation: NfsProcedure,
-        /// What the operation was about; empty if it was called by handle.
+        /// Path of the operation; empty if it was called by handle.
         path: String,
     },
     /// The server does not let this client mount the export.
     #[error("cannot mount {path}: {status}")]
     Mount {
-        /// What it said.
+        /// Status in the answer.
         status: MountStatus,
-        /// The path that was to be mounted.
+        /// Path to mount.
         path: String,
     },
     /// The server refused the call itself: credential, program, version, procedure or arguments.
     #[error("{operation}: {source}")]
     Rpc {
-        /// The procedure.
+        /// Name of the procedure.
         operation: &'static str,
         /// The refusal.
         source: Refused,
     },
-    /// The call or its reply got lost, or no connection could be had.
+    /// The call or its reply was lost, or there was no connection.
     #[error("{operation}: {source}")]
     Transport {
-        /// The procedure.
+        /// Name of the procedure.
         operation: &'static str,
-        /// What happened.
+        /// Failure of the transport.
         source: CallError,
     },
-    /// The server sent something that the protocol does not allow.
+    /// The server sent data that the protocol does not allow.
     #[error("the server broke the protocol in its answer to {operation}: {violation}")]
     Protocol {
-        /// The procedure.
+        /// Name of the procedure.
         operation: &'static str,
-        /// How.
+        /// Violation of the protocol.
         violation: Violation,
     },
-    /// A name that cannot be one.
+    /// A name that no directory entry can have.
     #[error("{path}: {source}")]
     Name {
-        /// The path with the name in it.
+        /// Path with that name in it.
         path: String,
-        /// What is wrong with it.
+        /// Fault of the name.
         source: NameError,
     },
-    /// A path that names no entry that could be made, removed or renamed: the root, or one that ends in `..`.
+    /// A path that names no entry to make, remove or rename: the root, or a path that ends in `..`.
     #[error("{path:?} does not end in a name")]
     NoName {
         /// The path.
         path: String,
     },
-    /// A directory where a file is wanted, for want of `recursive`.
+    /// A directory where a file is required, because `recursive` is not set.
     #[error("{path} is a directory (copy it recursively)")]
     IsDirectory {
         /// The directory.
         path: String,
     },
-    /// A directory that is too deep to be copied.
+    /// A directory that is too deep for a copy.
     #[error("{path}: more than {limit} directories deep")]
     TooDeep {
         /// The directory.
         path: String,
-        /// How deep a copy goes.
+        /// Greatest depth of a copy.
         limit: usize,
     },
-    /// A directory that the server shows inside itself.
+    /// A directory that the server lists inside itself.
     #[error("{path} is a directory inside itself")]
     DirectoryLoop {
         /// The directory.
         path: String,
     },
-    /// An object that is in the way of another type of object.
+    /// An object of another type that has the name already.
     #[error("{path} cannot be stored: at the server there is {what} of that name")]
     Exists {
-        /// The object that was to be stored.
+        /// Path of the object to store.
         path: String,
-        /// What is there, with an article.
+        /// Type of the existing object, with an article.
         what: &'static str,
     },
-    /// A file that would be copied onto itself: the server exports what is a local file here.
+    /// A file that would be copied onto itself, because the server exports the local file.
     #[error("{path} and its target are the same file")]
     SameFile {
         /// The source.
@@ -109,21 +109,21 @@ pub enum Error {
     /// A directory that contains its own copy.
     #[error("{path}: cannot copy a directory into itself")]
     IntoItself {
-        /// The directory that was met again.
+        /// The directory found again.
         path: String,
     },
-    /// A source whose copy would have a name that an earlier source of the command has got.
+    /// A source whose copy would have the same name as that of an earlier source of the command.
     #[error("{path} is not copied over what another source has just made")]
     JustMade {
         /// The source.
         path: String,
     },
-    /// Something else where a regular file is wanted.
+    /// Another type of object where a regular file is required.
     #[error("{path} is {what}, not a regular file")]
     NotRegular {
         /// The object.
         path: String,
-        /// Its type, with an article.
+        /// Type of the object, with an article.
         what: &'static str,
     },
     /// More symbolic links on the way than [`MAX_SYMLINKS`](super::MAX_SYMLINKS).
@@ -137,7 +137,7 @@ pub enum Error {
     NoMountService {
         /// The server.
         host: String,
-        /// What was tried.
+        /// Failed attempts.
         reason: String,
     },
     /// A local file could not be read or written.
@@ -145,69 +145,69 @@ pub enum Error {
     Local {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// What the protocol does not allow, and a server did.
+/// Violation of the protocol by a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Results that are malformed.
+    /// Malformed results.
     #[error("{0}")]
     Malformed(#[from] DecodeError),
-    /// READ returned more than asked, or a count that is not the length of the data.
+    /// READ returned more than requested, or a count that differs from the length of the data.
     #[error("{asked} bytes asked for, a count of {count} and {length} bytes of data returned")]
     ReadCount {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u32,
         /// The count in the results.
         count: u32,
         /// Bytes of data in the results.
         length: usize,
     },
-    /// READ returned nothing before the end of the file.
+    /// READ returned no data before the end of the file.
     #[error("no data at offset {offset}, and not the end of the file")]
     NoProgress {
-        /// Where.
+        /// Offset of the READ, in bytes.
         offset: u64,
     },
-    /// WRITE wrote nothing, or more than it was given.
+    /// WRITE reported zero bytes, or more than were sent.
     #[error("{count} bytes written of {asked}")]
     WriteCount {
-        /// Bytes given.
+        /// Bytes sent.
         asked: u32,
         /// The count in the results.
         count: u32,
     },
-    /// WRITE is less stable than asked.
+    /// WRITE reported less stability than requested.
     #[error("data is less stable than was asked for")]
     LessStable,
-    /// READDIR neither went on nor came to an end.
+    /// READDIR neither advanced nor reached the end.
     #[error("the directory does not go on after cookie {cookie:#x}, and does not end")]
     StuckDirectory {
         /// The cookie.
         cookie: u64,
     },
-    /// READDIR goes on for ever.
+    /// READDIR did not end.
     #[error("a directory of more than {limit} entries")]
     EndlessDirectory {
-        /// What is read at most.
+        /// Most entries that the client reads.
         limit: usize,
     },
-    /// EXTENTS returned ranges that overlap, go back, or do not go on.
+    /// EXTENTS returned ranges that overlap, go back, or do not advance.
     #[error("ranges behind offset {offset} that are out of order, empty or none")]
     Extents {
-        /// Where they were to begin.
+        /// Offset at which they should begin, in bytes.
         offset: u64,
     },
-    /// A name in a directory that cannot be one.
+    /// A listed name that no directory entry can have.
     #[error("the entry {name:?}: {source}")]
     EntryName {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// Fault of the name.
         source: NameError,
     },
 }
@@ -223,7 +223,7 @@ fn prefix(path: &str) -> impl fmt::Display + '_ {
 }
 
 impl Error {
-    /// The NFS status, if it is one.
+    /// Returns the NFS status, if the error is one.
     pub fn status(&self) -> Option<Status> {
         match self {
             Self::Nfs { status, .. } => Some(*status),
@@ -231,8 +231,8 @@ impl Error {
         }
     }
 
-    /// Whether everything that follows would fail alike, so that copying a tree had better stop: the server cannot be
-    /// reached, or takes no calls from us.
+    /// Returns whether all further calls would fail too, so that a copy of a tree should stop. The server cannot be
+    /// reached, or accepts no calls of this client.
     pub fn ends_everything(&self) -> bool {
         match self {
             Self::Transport { source, .. } => {
@@ -243,7 +243,7 @@ impl Error {
         }
     }
 
-    /// Says what the operation was about, if it does not say so already.
+    /// Adds the name of the object, unless the error has one.
     pub(crate) fn at(mut self, name: &[u8]) -> Self {
         if let Self::Nfs { path, .. } = &mut self
             && path.is_empty()

@@ -1,4 +1,4 @@
-//! Asking where a file has data, at servers that can tell ([`crate::extents`]).
+//! Client of EXTENTS, which reports where a file has data ([`crate::extents`]).
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -15,22 +15,22 @@ use crate::extents::{
 };
 use crate::wire::FileHandle;
 
-/// Longest wait for the answer: a server of others may not answer at all, and everything can be read without it.
+/// Longest wait for the answer. Another server may not answer at all, and the whole file can be read without it.
 const EXTENTS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ranges of a file with data.
+/// Ranges of a file that have data.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// In the order of their offsets, within the file.
+    /// Ranges in the order of their offsets, within the file.
     pub(super) ranges: Vec<Range<u64>>,
     /// Whether the rest of the file is a hole.
     pub(super) complete: bool,
 }
 
 impl Client {
-    /// Where the file has data, from `offset` on to its end at `size`; `None` if the server does not tell: then everything
-    /// is to be read. A server that refuses this private program, or answers it badly, is not asked again. That is no failure:
-    /// READ will say what is wrong.
+    /// Returns the ranges with data from `offset` to the end of the file at `size`, or `None` if the server does not
+    /// report them. The caller then reads everything. After a refusal or a bad answer the client does not ask this
+    /// server again. Neither is a failure, because READ will report any fault.
     pub(super) async fn extents(&self, file: FileHandle, offset: u64, size: u64) -> Option<Found> {
         if self.inner.no_extents.load(Ordering::Relaxed) {
             return None;
@@ -40,13 +40,13 @@ impl Client {
             Ok(found) => found,
             Err(error) => {
                 self.inner.no_extents.store(true, Ordering::Relaxed);
-                tracing::debug!(%error, "the server does not tell where files have data");
+                tracing::debug!(%error, "the server does not report where files have data");
                 None
             }
         }
     }
 
-    /// Asks the server; `None` if it cannot tell about this file.
+    /// Calls EXTENTS. Returns `None` if the server has no answer for this file.
     async fn ask_extents(&self, file: FileHandle, offset: u64) -> Result<Option<ExtentsOk>, Error> {
         let name = ExtentsProcedure::Extents.name();
         let count = u32::try_from(MAX_EXTENTS).unwrap_or(u32::MAX);
@@ -66,14 +66,14 @@ impl Client {
         match carry::<ExtentsResult>(&*procedures.transport, request).await? {
             ExtentsResult::Ok(found) => Ok(Some(found)),
             ExtentsResult::Fail { status, .. } => {
-                tracing::debug!(status = status.name(), "the server does not tell where the file has data");
+                tracing::debug!(status = status.name(), "the server does not report where the file has data");
                 Ok(None)
             }
         }
     }
 }
 
-/// Takes the ranges if they go forward, and cuts them off at the end of the file.
+/// Checks that the ranges advance, and truncates them at the end of the file.
 fn check(found: ExtentsOk, offset: u64, size: u64) -> Result<Found, Error> {
     let broken = || Error::Protocol {
         operation: ExtentsProcedure::Extents.name(),

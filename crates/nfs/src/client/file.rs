@@ -1,9 +1,9 @@
-//! One file: reading and writing at offsets, and making what was written stable.
+//! An open file: reads and writes at offsets, and stable storage of written data.
 //!
-//! Writes are UNSTABLE: the server may hold them in memory. The data (shared, not copied) stays with the [`File`]
-//! until a COMMIT answers with the verifier under which it was written; a different verifier says that the server
-//! restarted and may have lost it, and it is written again (RFC 1813 §3.3.7, §3.3.21, §4.8). All clones of a `File`
-//! share this.
+//! Writes are UNSTABLE: the server may hold the data in memory. The data (shared, not copied) stays with the [`File`]
+//! until a COMMIT answers with the verifier under which it was written. A different verifier shows that the server
+//! restarted and may have lost the data. The client then writes it again (RFC 1813 §3.3.7, §3.3.21, §4.8). All clones
+//! of a `File` share this state.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::wire::{
     Attributes, CommitArgs, FileHandle, ReadArgs, SetAttributes, StableHow, Verifier, WriteArgs,
 };
 
-/// An open file; see the module's introduction. Cheap to clone.
+/// An open file; see the module documentation. Cheap to clone.
 #[derive(Clone)]
 pub struct File {
     shared: Arc<Shared>,
@@ -27,7 +27,7 @@ struct Shared {
     handle: FileHandle,
     path: String,
     unstable: Mutex<Unstable>,
-    /// Held by whoever commits.
+    /// Held during a commit.
     committing: tokio::sync::Mutex<()>,
 }
 
@@ -38,7 +38,7 @@ impl Drop for Shared {
     }
 }
 
-/// What the server may lose, in the order in which it was written.
+/// Written data that the server may lose, in the order of the WRITEs.
 #[derive(Default)]
 struct Unstable {
     writes: Vec<UnstableWrite>,
@@ -64,17 +64,17 @@ impl File {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Its handle.
+    /// Returns the file's handle.
     pub fn handle(&self) -> FileHandle {
         self.shared.handle
     }
 
-    /// The path that it was opened by, for messages.
+    /// Returns the path by which the file was opened, for messages.
     pub fn path(&self) -> &str {
         &self.shared.path
     }
 
-    /// The client that it belongs to.
+    /// Returns the client of the file.
     pub fn client(&self) -> &Client {
         &self.shared.client
     }
@@ -83,35 +83,35 @@ impl File {
         error.at(self.shared.path.as_bytes())
     }
 
-    /// Its attributes.
+    /// Returns the file's attributes.
     pub async fn attributes(&self) -> Result<Attributes, Error> {
         self.client().attributes(self.handle()).await.map_err(|error| self.named(error))
     }
 
-    /// Its length in bytes. (There is no `is_empty` without asking the server.)
+    /// Returns the file's length in bytes. (`is_empty` does not exist, because it would need a call too.)
     #[allow(clippy::len_without_is_empty)]
     pub async fn len(&self) -> Result<u64, Error> {
         Ok(self.attributes().await?.size)
     }
 
-    /// Cuts the file off at `length`, or fills it up with zeros.
+    /// Truncates the file to `length` bytes, or extends it with zeros.
     pub async fn set_len(&self, length: u64) -> Result<(), Error> {
         self.set_attributes(SetAttributes { size: Some(length), ..SetAttributes::default() }).await
     }
 
-    /// Changes its attributes.
+    /// Changes the file's attributes.
     pub async fn set_attributes(&self, attributes: SetAttributes) -> Result<(), Error> {
         self.client().set_attributes_of(self.handle(), attributes).await.map_err(|error| self.named(error))
     }
 
-    /// Reads up to `count` bytes in one call, at most [`Client::read_size`]; nothing at the end of the file, and
-    /// perhaps fewer than asked before it.
+    /// Reads up to `count` bytes in one call, at most [`Client::read_size`]. Returns no bytes at the end of the file,
+    /// and possibly fewer than requested before the end.
     pub async fn read_at(&self, offset: u64, count: u32) -> Result<Bytes, Error> {
         let (data, _) = self.read_once(offset, count.min(self.client().read_size())).await?;
         Ok(data)
     }
 
-    /// One READ: the data, and whether the file ends behind it.
+    /// Makes one READ. Returns the data, and whether the file ends after it.
     pub(super) async fn read_once(&self, offset: u64, count: u32) -> Result<(Bytes, bool), Error> {
         if count == 0 {
             return Ok((Bytes::new(), false));
@@ -119,7 +119,7 @@ impl File {
         let arguments = ReadArgs { file: self.handle(), offset, count };
         let ok = self.client().procedures().read(&arguments).await.map_err(|error| self.named(error))?;
         let broken = |violation| Error::Protocol { operation: "READ", violation };
-        // RFC 1813 §3.3.6: the count is that of the data, and not more than was asked for.
+        // RFC 1813 §3.3.6: the count is the length of the data, and at most the requested count.
         if ok.count > count || usize::try_from(ok.count) != Ok(ok.data.len()) {
             return Err(broken(Violation::ReadCount {
                 asked: count,
@@ -133,8 +133,8 @@ impl File {
         Ok((ok.data, ok.eof))
     }
 
-    /// Reads ahead from `offset` with many calls in flight; see [`ReadStream`]. `length` bytes, or up to the end of
-    /// the file.
+    /// Reads ahead from `offset` with many calls in flight; see [`ReadStream`]. The stream has `length` bytes, or ends
+    /// at the end of the file.
     pub async fn read_stream(&self, offset: u64, length: Option<u64>) -> Result<ReadStream, Error> {
         Ok(match length {
             Some(length) => ReadStream::new(self.clone(), offset, offset.saturating_add(length), true),
@@ -142,17 +142,17 @@ impl File {
         })
     }
 
-    /// As [`read_stream`](Self::read_stream) from `offset` to the end of the file, whose length is known already.
+    /// Reads ahead from `offset` to the end of the file, whose length is known to be `size`.
     pub(super) fn read_all(&self, offset: u64, size: u64) -> ReadStream {
         ReadStream::new(self.clone(), offset, size, false)
     }
 
-    /// Reads some ranges, one behind the other.
+    /// Reads several ranges, one after the other.
     pub(super) fn read_ranges(&self, ranges: Vec<Range<u64>>) -> ReadStream {
         ReadStream::of_ranges(self.clone(), ranges)
     }
 
-    /// Writes all of `data` at `offset`; stable only after [`sync`](Self::sync).
+    /// Writes all of `data` at `offset`. The data is stable only after [`sync`](Self::sync).
     pub async fn write_at(&self, offset: u64, data: Bytes) -> Result<(), Error> {
         let mut offset = offset;
         let mut data = data;
@@ -177,7 +177,7 @@ impl File {
         usize::try_from(self.client().write_size()).unwrap_or(usize::MAX)
     }
 
-    /// Writes one piece, at most [`Client::write_size`] bytes, in as many calls as the server makes of it.
+    /// Writes at most [`Client::write_size`] bytes, in several calls if the server writes less than requested.
     pub(super) async fn write_piece(&self, offset: u64, data: Bytes, stable: StableHow) -> Result<(), Error> {
         let mut offset = offset;
         let mut data = data;
@@ -187,7 +187,7 @@ impl File {
                 WriteArgs { file: self.handle(), offset, count: asked, stable, data: data.clone() };
             let ok = self.client().procedures().write(&arguments).await.map_err(|error| self.named(error))?;
             let broken = |violation| Error::Protocol { operation: "WRITE", violation };
-            // RFC 1813 §3.3.7: fewer bytes may be written, but some; as stable as asked, or more.
+            // RFC 1813 §3.3.7: a server may write fewer bytes, but at least one, with at least the stability requested.
             let written = usize::try_from(ok.count).unwrap_or(usize::MAX);
             if written == 0 || written > data.len() {
                 return Err(broken(Violation::WriteCount { asked, count: ok.count }));
@@ -212,31 +212,31 @@ impl File {
         self.client().inner.unstable.fetch_add(length, Ordering::Relaxed);
     }
 
-    /// Whether this file has to commit before it writes more: too much waits in all files together, some of it here. No file
-    /// waits for another one.
+    /// Returns whether this file must commit before it writes more: the data of all files exceeds the limit, and this
+    /// file has some of it. No file waits for another one.
     pub(super) fn must_commit(&self) -> bool {
         let inner = &self.client().inner;
         inner.unstable.load(Ordering::Relaxed) > inner.options.unstable_limit && self.unstable_bytes() > 0
     }
 
-    /// Bytes that wait for COMMIT.
+    /// Returns the bytes that wait for COMMIT.
     pub fn unstable_bytes(&self) -> usize {
         self.shared.unstable.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }
 
-    /// Returns when everything written before is on the server's stable storage; data that a restart of the server
-    /// may have lost is written again.
+    /// Waits until all data written before is on the server's stable storage. Writes data again that a restart of the
+    /// server may have lost.
     pub async fn sync(&self) -> Result<(), Error> {
         let _only = self.shared.committing.lock().await;
-        // A copy: if this future is dropped, nothing is forgotten.
+        // With a copy of the list, a dropped future forgets nothing.
         let writes = self.shared.unstable.lock().unwrap_or_else(PoisonError::into_inner).writes.clone();
         if writes.is_empty() {
             return Ok(());
         }
         let arguments = CommitArgs { file: self.handle(), offset: 0, count: 0 };
         let ok = self.client().procedures().commit(&arguments).await.map_err(|error| self.named(error))?;
-        // RFC 1813 §3.3.21: another verifier means that the data may be lost. What was written later goes again too,
-        // even if it is safe: it may lie over what is written again before it.
+        // RFC 1813 §3.3.21: another verifier means that the data may be lost. Later writes are repeated too, even safe
+        // ones, because they may overlap earlier writes that are repeated now.
         let lost = writes.iter().position(|write| write.verifier != ok.verifier).unwrap_or(writes.len());
         for write in writes.iter().skip(lost) {
             self.write_piece(write.offset, write.data.clone(), StableHow::FileSync).await?;
@@ -245,7 +245,7 @@ impl File {
             tracing::info!(
                 path = self.path(),
                 writes = writes.len() - lost,
-                "the server restarted: written again"
+                "the server restarted: data is written again"
             );
         }
         let mut unstable = self.shared.unstable.lock().unwrap_or_else(PoisonError::into_inner);

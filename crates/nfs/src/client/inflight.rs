@@ -1,7 +1,7 @@
-//! Calls in flight whose results are taken in the order in which they were started.
+//! Calls in flight whose results are returned in the order of their start.
 //!
-//! The futures run while somebody waits for the next result, all of them; a finished one waits for its turn. Dropping
-//! the queue drops them.
+//! All futures run while a caller waits for the next result. A finished future waits for its turn. Dropping the queue
+//! drops them.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -15,7 +15,7 @@ enum Slot<T> {
     Done(T),
 }
 
-/// See the module's introduction.
+/// Queue of futures; see the module documentation.
 pub(super) struct InFlight<T> {
     slots: VecDeque<Slot<T>>,
 }
@@ -33,17 +33,17 @@ impl<T> InFlight<T> {
         self.slots.is_empty()
     }
 
-    /// Adds a future; it starts when the next result is waited for.
+    /// Adds a future, which starts when a caller waits for the next result.
     pub(super) fn push(&mut self, future: impl Future<Output = T> + Send + 'static) {
         self.slots.push_back(Slot::Running(Box::pin(future)));
     }
 
-    /// The oldest result; `None` if nothing is in flight. Dropping the future of this call loses nothing.
+    /// Returns the oldest result, or `None` if nothing is in flight. Dropping this future loses no result.
     pub(super) async fn next(&mut self) -> Option<T> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// Lets everything go on, without waiting.
+    /// Lets all futures make progress, without waiting.
     pub(super) async fn progress(&mut self) {
         poll_fn(|context| {
             self.poll_all(context);
@@ -52,7 +52,7 @@ impl<T> InFlight<T> {
         .await;
     }
 
-    /// Drops everything.
+    /// Drops all futures.
     pub(super) fn clear(&mut self) {
         self.slots.clear();
     }

@@ -6,8 +6,8 @@
 //!   └─ procedures(): the 22 procedures of RFC 1813, by handle
 //! ```
 //!
-//! A [`Client`] is made on an RPC connection, over RDMA or TCP, by [`Client::mount`], and shared by cloning it. Any
-//! number of operations may run at the same time; what moves much data keeps several calls in flight, up to
+//! [`Client::mount`] makes a [`Client`] on an RPC connection, over RDMA or TCP. Clones share it. Any number of
+//! operations may run at the same time. Transfers of much data keep several calls in flight, up to
 //! [`ClientOptions::window`] over all files together.
 //!
 //! ```no_run
@@ -27,12 +27,12 @@
 //! # }
 //! ```
 //!
-//! *Who owns which buffer.* Data read is handed out as [`bytes::Bytes`] in the memory into which the transport placed
-//! it, data written is taken as `Bytes` and shared with the transport; neither is copied. Data that the server holds
-//! in memory only stays with the [`File`] until COMMIT says that it is stable.
+//! *Buffers.* Data from reads is passed on as [`bytes::Bytes`] in the memory where the transport placed it. Data for
+//! writes is taken as `Bytes` and shared with the transport. Neither is copied. Data that the server holds only in
+//! memory stays with the [`File`] until COMMIT reports that it is stable.
 //!
-//! *What happens on error.* Every operation ends with its result or an [`Error`]. A dropped future abandons the
-//! answer: the server may still carry the call out.
+//! *Errors.* Every operation ends with its result or an [`Error`]. Dropping a future abandons the answer: the server
+//! may still carry out the call.
 
 mod connect;
 mod directory;
@@ -73,32 +73,32 @@ pub use write::WriteStream;
 
 use crate::wire::{FileHandle, FsinfoArgs, FsinfoOk, MAX_PAYLOAD};
 
-/// Smallest size of READ and WRITE that is used, whatever the server announces, in bytes.
+/// Smallest size of READ and WRITE that the client uses, whatever the server announces, in bytes.
 const MIN_CHUNK: u32 = 1024;
-/// Bounds of the count that READDIR asks for, in bytes: the server's preference is used between them.
+/// Bounds for the count of READDIR, in bytes. Within them the client uses the server's preference.
 const READDIR_COUNT: std::ops::RangeInclusive<u32> = 4096..=(256 << 10);
 
-/// What a client may be told.
+/// Options of a client.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ClientOptions {
-    /// Who calls. Default: AUTH_SYS with the user and groups of this process.
+    /// Identity of the caller. Default: AUTH_SYS with the user and groups of this process.
     pub credential: Credential,
-    /// Largest READ and WRITE in bytes, if the server takes as much. Default: 1 MiB.
+    /// Largest READ and WRITE in bytes, if the server accepts it. Default: 1 MiB.
     pub chunk: u32,
-    /// READs and WRITEs in flight at a time, over all files: they hold `window` × `chunk` bytes of memory, and one
+    /// READs and WRITEs in flight at a time, over all files. They hold `window` × `chunk` bytes of memory, and one
     /// `chunk` more for each file. Default: 32.
     pub window: usize,
     /// READs or WRITEs in flight for one file. Default: 16.
     pub file_window: usize,
-    /// Bytes written that may wait for COMMIT, over all files: they are kept until then. Beyond it each file that is written
-    /// to commits what it has. Default: 128 MiB.
+    /// Most bytes written that may wait for COMMIT, over all files; the client keeps them until then. Beyond this
+    /// limit, each file being written commits its data. Default: 128 MiB.
     pub unstable_limit: usize,
-    /// For each call; `None` for that of the transport.
+    /// Time limit of each call; with `None`, that of the transport.
     pub timeout: Option<Duration>,
-    /// TCP port of the MOUNT service, if the NFS connection itself does not have one; `None` to ask rpcbind.
+    /// TCP port of the MOUNT service, if the NFS connection has no such service. With `None`, the client asks rpcbind.
     pub mount_port: Option<u16>,
-    /// How long NFS3ERR_JUKEBOX is waited out before it becomes an error. Default: one minute.
+    /// Time for which a call that gets NFS3ERR_JUKEBOX is repeated before it fails. Default: one minute.
     pub jukebox_patience: Duration,
 }
 
@@ -117,7 +117,8 @@ impl Default for ClientOptions {
     }
 }
 
-/// AUTH_SYS as this process: effective user and group, and up to 16 further groups (RFC 5531 Appendix A).
+/// Returns the AUTH_SYS credential of this process: effective user and group, and up to 16 further groups (RFC 5531
+/// Appendix A).
 pub fn process_credential() -> Credential {
     let gids = rustix::process::getgroups().unwrap_or_default();
     let machine = rustix::system::uname();
@@ -134,7 +135,7 @@ pub fn process_credential() -> Credential {
     })
 }
 
-/// A mounted export; see the module's introduction. Cheap to clone.
+/// A mounted export; see the module documentation. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -143,22 +144,22 @@ pub struct Client {
 struct Inner {
     procedures: Procedures,
     root: FileHandle,
-    /// What the server said about itself; sizes are bounded where they are used.
+    /// Answer of FSINFO; sizes are bounded where they are used.
     info: FsinfoOk,
     options: ClientOptions,
-    /// One permit for each READ or WRITE in flight or not yet taken from its stream.
+    /// A permit for each READ or WRITE in flight, or finished but not yet taken from its stream.
     window: Arc<Semaphore>,
     /// Bytes of all files that wait for COMMIT.
     unstable: AtomicUsize,
-    /// The server said NFS3ERR_NOTSUPP to READDIRPLUS.
+    /// Whether the server answered READDIRPLUS with NFS3ERR_NOTSUPP.
     no_readdirplus: AtomicBool,
-    /// The server does not answer, or not well, the program of [`crate::extents`].
+    /// Whether the server lacks the program of [`crate::extents`], or answers it badly.
     no_extents: AtomicBool,
     mounted: Option<connect::Mounted>,
 }
 
 impl Client {
-    /// A client for the tree under `root`, a handle that is known already.
+    /// Creates a client for the tree under `root`, a known handle.
     async fn with_root(
         transport: Arc<dyn Transport>,
         root: FileHandle,
@@ -181,34 +182,34 @@ impl Client {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The procedures of RFC 1813 by file handle.
+    /// Returns the procedures of RFC 1813 by file handle.
     pub fn procedures(&self) -> &Procedures {
         &self.inner.procedures
     }
 
-    /// The handle of the root of the export.
+    /// Returns the handle of the root of the export.
     pub fn root(&self) -> FileHandle {
         self.inner.root
     }
 
-    /// What FSINFO said when the export was mounted.
+    /// Returns the answer of FSINFO at the time of the mount.
     pub fn info(&self) -> &FsinfoOk {
         &self.inner.info
     }
 
-    /// Bytes of one READ: what the server takes, within the options and [`MAX_PAYLOAD`].
+    /// Returns the bytes of one READ: the server's maximum, within the options and [`MAX_PAYLOAD`].
     pub fn read_size(&self) -> u32 {
         self.chunk(self.inner.info.read_max)
     }
 
-    /// Bytes of one WRITE, likewise.
+    /// Returns the bytes of one WRITE: the server's maximum, within the options and [`MAX_PAYLOAD`].
     pub fn write_size(&self) -> u32 {
         self.chunk(self.inner.info.write_max)
     }
 
     fn chunk(&self, server: u32) -> u32 {
         let most = u32::try_from(MAX_PAYLOAD).unwrap_or(u32::MAX);
-        // A server that announces nothing takes at least the smallest size of RFC 1094.
+        // A server that announces no size accepts at least the smallest size of RFC 1094.
         self.inner.options.chunk.min(server).clamp(MIN_CHUNK, most)
     }
 

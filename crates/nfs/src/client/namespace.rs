@@ -1,4 +1,4 @@
-//! Making, removing, renaming and changing objects by path.
+//! Operations by path that make, remove, rename and change objects.
 
 use bytes::Bytes;
 
@@ -11,20 +11,20 @@ use crate::wire::{
 };
 
 impl Client {
-    /// Opens a file that exists; symbolic links are followed. NFS has no open: later operations may still be refused.
+    /// Opens an existing file; follows symbolic links. NFS has no open, so later operations may still be refused.
     pub async fn open(&self, path: impl AsRef<[u8]>) -> Result<File, Error> {
         let path = path.as_ref();
         let node = self.lookup(path).await?;
         Ok(self.file(node.handle, path))
     }
 
-    /// A file whose handle is known; `path` is for messages.
+    /// Returns a file with a known handle; `path` is for messages.
     pub fn file(&self, handle: FileHandle, path: impl AsRef<[u8]>) -> File {
         File::new(self.clone(), handle, lossy(path.as_ref()))
     }
 
-    /// Makes a file, or cuts an existing one to nothing, and opens it. `attributes` are those of a new file; of an
-    /// existing one only the length changes.
+    /// Makes a file, or truncates an existing one to zero bytes, and opens it. `attributes` apply to a new file; of an
+    /// existing file only the length changes.
     pub async fn create(&self, path: impl AsRef<[u8]>, attributes: SetAttributes) -> Result<File, Error> {
         let path = path.as_ref();
         let how = CreateHow::Unchecked(SetAttributes { size: Some(0), ..attributes });
@@ -32,13 +32,13 @@ impl Client {
         Ok(self.file(node.handle, path))
     }
 
-    /// Makes a file that must not exist yet and opens it: exactly once, even if the call is repeated (RFC 1813
-    /// §3.3.8, EXCLUSIVE).
+    /// Makes and opens a file that must not exist yet. The file is made exactly once, even if the call is repeated (RFC
+    /// 1813 §3.3.8, EXCLUSIVE).
     pub async fn create_new(&self, path: impl AsRef<[u8]>, attributes: SetAttributes) -> Result<File, Error> {
         let path = path.as_ref();
         let verifier: Verifier = rand::random();
         let node = self.create_with(path, CreateHow::Exclusive(verifier)).await?;
-        // The server may have kept the verifier in the times: they are set again with the rest.
+        // The server may have stored the verifier in the times, so they are set with the other attributes.
         let attributes = SetAttributes {
             atime: if attributes.atime == SetTime::DontChange {
                 SetTime::ServerTime
@@ -62,7 +62,7 @@ impl Client {
         self.made(made, place).await.map_err(|error| error.at(path))
     }
 
-    /// Handle and attributes of what was made: what the server did not tell is asked for.
+    /// Returns handle and attributes of a new object; requests those that the server omitted.
     pub(super) async fn made(&self, made: Result<NewObject, Error>, place: DirOpArgs) -> Result<Node, Error> {
         match made? {
             NewObject { object: Some(handle), attributes: Some(attributes), .. } => {
@@ -83,7 +83,7 @@ impl Client {
         self.made(made, place).await.map_err(|error| error.at(path))
     }
 
-    /// Makes a symbolic link to `target`, which is not looked at.
+    /// Makes a symbolic link with the text `target`, which is not examined.
     pub async fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<(), Error> {
         let path = path.as_ref();
         let place = self.place(path).await?.args();
@@ -93,7 +93,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes a further hard link to an existing object (a symbolic link at its end is not followed).
+    /// Makes another hard link to an existing object. A symbolic link at the end of `existing` is not followed.
     pub async fn link(&self, existing: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<(), Error> {
         let path = path.as_ref();
         let file = self.lookup_link(existing).await?.handle;
@@ -102,7 +102,7 @@ impl Client {
         Ok(())
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub async fn readlink(&self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Error> {
         let path = path.as_ref();
         let link = self.lookup_link(path).await?;
@@ -125,7 +125,7 @@ impl Client {
         Ok(())
     }
 
-    /// Renames an object within the export, replacing what has the new name (RFC 1813 §3.3.14).
+    /// Renames an object within the export and replaces an existing object of the new name (RFC 1813 §3.3.14).
     pub async fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<(), Error> {
         let from_path = from.as_ref();
         let from = self.place(from_path).await?.args();
@@ -134,7 +134,7 @@ impl Client {
         Ok(())
     }
 
-    /// Changes attributes; symbolic links are followed.
+    /// Changes attributes; follows symbolic links.
     pub async fn set_attributes(
         &self,
         path: impl AsRef<[u8]>,
@@ -154,19 +154,19 @@ impl Client {
         Ok(())
     }
 
-    /// Space and files of the file system (FSSTAT).
+    /// Returns space and files of the file system (FSSTAT).
     pub async fn fsstat(&self) -> Result<FsstatOk, Error> {
         self.procedures().fsstat(&FsstatArgs { root: self.root() }).await
     }
 
-    /// Limits of names and links (PATHCONF) at a path.
+    /// Returns the limits of names and links at a path (PATHCONF).
     pub async fn pathconf(&self, path: impl AsRef<[u8]>) -> Result<PathconfOk, Error> {
         let path = path.as_ref();
         let object = self.lookup(path).await?.handle;
         self.procedures().pathconf(&PathconfArgs { object }).await.map_err(|error| error.at(path))
     }
 
-    /// The attributes of the root.
+    /// Returns the attributes of the root.
     pub async fn root_attributes(&self) -> Result<Attributes, Error> {
         self.attributes(self.root()).await
     }

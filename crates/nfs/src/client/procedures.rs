@@ -1,9 +1,9 @@
 //! The 22 procedures of NFS version 3 as typed calls.
 //!
-//! A call encodes its arguments (payloads shared, not copied), offers room for the largest reply that the arguments
-//! allow (RFC 8267 §3), and decodes the results; READ data is a slice of the memory into which it was placed.
-//! NFS3ERR_JUKEBOX is asked again after a pause, within a limit. On any other status or failure the call ends with
-//! an [`Error`].
+//! A call encodes its arguments (payloads shared, not copied) and offers memory for the largest reply that the
+//! arguments allow (RFC 8267 §3). Then it decodes the results; READ data is a slice of the memory where it was placed.
+//! After NFS3ERR_JUKEBOX the call is repeated with pauses, within a time limit. Any other status or failure is an
+//! [`Error`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +22,18 @@ use crate::wire::{
     RmdirArgs, SetattrArgs, Status, SymlinkArgs, WccData, WriteArgs, WriteOk,
 };
 
-/// First pause after NFS3ERR_JUKEBOX; each further one is twice as long, up to [`JUKEBOX_LONGEST_PAUSE`].
+/// First pause after NFS3ERR_JUKEBOX; each further pause is twice as long, up to [`JUKEBOX_LONGEST_PAUSE`].
 pub const JUKEBOX_FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause between two attempts after NFS3ERR_JUKEBOX.
 pub const JUKEBOX_LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// NFS version 3 by procedure and file handle. Cheap to clone; calls may be made at the same time.
+/// NFS version 3 by procedure and file handle. Cheap to clone; calls may run at the same time.
 #[derive(Clone)]
 pub struct Procedures {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) credential: Credential,
     pub(super) timeout: Option<Duration>,
-    /// How long NFS3ERR_JUKEBOX is waited out.
+    /// Time for which calls are repeated after NFS3ERR_JUKEBOX.
     pub(super) patience: Duration,
 }
 
@@ -48,7 +48,7 @@ impl Procedures {
                 self.carry(A::PROCEDURE, stream, arguments.largest_results()).await?;
             match result.into_result() {
                 Ok(results) => return Ok(results),
-                // RFC 1813 §2.6: wait, then try again with a new XID.
+                // RFC 1813 §2.6: the client waits, then tries again with a new XID.
                 Err((Status::Jukebox, _)) if waited + pause <= self.patience => {
                     tracing::debug!(procedure = %A::PROCEDURE, ?pause, "NFS3ERR_JUKEBOX: trying again later");
                     tokio::time::sleep(pause).await;
@@ -81,7 +81,7 @@ impl Procedures {
         carry(&*self.transport, request).await
     }
 
-    /// Procedure 0, NULL: asks whether the server is there (RFC 1813 §3.3.0). Without a credential.
+    /// Procedure 0, NULL: checks whether the server answers (RFC 1813 §3.3.0). The call has no credential.
     pub async fn null(&self) -> Result<(), Error> {
         let anonymous = Self { credential: Credential::None, ..self.clone() };
         let nothing = LargestResults { inline: 0, payload: None };
@@ -101,45 +101,45 @@ macro_rules! procedures {
 }
 
 procedures! {
-    /// Procedure 1, GETATTR: the attributes of an object (RFC 1813 §3.3.1).
+    /// Procedure 1, GETATTR: returns the attributes of an object (RFC 1813 §3.3.1).
     getattr(GetattrArgs) -> Attributes;
     /// Procedure 2, SETATTR: changes attributes (RFC 1813 §3.3.2).
     setattr(SetattrArgs) -> WccData;
-    /// Procedure 3, LOOKUP: a name in a directory (RFC 1813 §3.3.3).
+    /// Procedure 3, LOOKUP: finds a name in a directory (RFC 1813 §3.3.3).
     lookup(LookupArgs) -> LookupOk;
-    /// Procedure 4, ACCESS: what this user may do (RFC 1813 §3.3.4).
+    /// Procedure 4, ACCESS: returns the rights of this user (RFC 1813 §3.3.4).
     access(AccessArgs) -> AccessOk;
-    /// Procedure 5, READLINK: the target of a symbolic link (RFC 1813 §3.3.5).
+    /// Procedure 5, READLINK: returns the target of a symbolic link (RFC 1813 §3.3.5).
     readlink(ReadlinkArgs) -> ReadlinkOk;
-    /// Procedure 6, READ (RFC 1813 §3.3.6).
+    /// Procedure 6, READ: reads data (RFC 1813 §3.3.6).
     read(ReadArgs) -> ReadOk;
-    /// Procedure 7, WRITE (RFC 1813 §3.3.7).
+    /// Procedure 7, WRITE: writes data (RFC 1813 §3.3.7).
     write(WriteArgs) -> WriteOk;
-    /// Procedure 8, CREATE: a file (RFC 1813 §3.3.8).
+    /// Procedure 8, CREATE: makes a file (RFC 1813 §3.3.8).
     create(CreateArgs) -> NewObject;
-    /// Procedure 9, MKDIR: a directory (RFC 1813 §3.3.9).
+    /// Procedure 9, MKDIR: makes a directory (RFC 1813 §3.3.9).
     mkdir(MkdirArgs) -> NewObject;
-    /// Procedure 10, SYMLINK: a symbolic link (RFC 1813 §3.3.10).
+    /// Procedure 10, SYMLINK: makes a symbolic link (RFC 1813 §3.3.10).
     symlink(SymlinkArgs) -> NewObject;
-    /// Procedure 11, MKNOD: a device, socket or named pipe (RFC 1813 §3.3.11).
+    /// Procedure 11, MKNOD: makes a device, socket or named pipe (RFC 1813 §3.3.11).
     mknod(MknodArgs) -> NewObject;
-    /// Procedure 12, REMOVE: everything but a directory (RFC 1813 §3.3.12).
+    /// Procedure 12, REMOVE: removes an object that is not a directory (RFC 1813 §3.3.12).
     remove(RemoveArgs) -> WccData;
-    /// Procedure 13, RMDIR: an empty directory (RFC 1813 §3.3.13).
+    /// Procedure 13, RMDIR: removes an empty directory (RFC 1813 §3.3.13).
     rmdir(RmdirArgs) -> WccData;
-    /// Procedure 14, RENAME (RFC 1813 §3.3.14).
+    /// Procedure 14, RENAME: renames or moves an object (RFC 1813 §3.3.14).
     rename(RenameArgs) -> RenameWcc;
-    /// Procedure 15, LINK: a hard link (RFC 1813 §3.3.15).
+    /// Procedure 15, LINK: makes a hard link (RFC 1813 §3.3.15).
     link(LinkArgs) -> LinkAttributes;
-    /// Procedure 16, READDIR: names in a directory (RFC 1813 §3.3.16).
+    /// Procedure 16, READDIR: lists names in a directory (RFC 1813 §3.3.16).
     readdir(ReaddirArgs) -> ReaddirOk;
-    /// Procedure 17, READDIRPLUS: names with attributes and handles (RFC 1813 §3.3.17).
+    /// Procedure 17, READDIRPLUS: lists names with attributes and handles (RFC 1813 §3.3.17).
     readdirplus(ReaddirplusArgs) -> ReaddirplusOk;
-    /// Procedure 18, FSSTAT: space and files (RFC 1813 §3.3.18).
+    /// Procedure 18, FSSTAT: returns space and files (RFC 1813 §3.3.18).
     fsstat(FsstatArgs) -> FsstatOk;
-    /// Procedure 19, FSINFO: sizes that the server likes (RFC 1813 §3.3.19).
+    /// Procedure 19, FSINFO: returns limits and preferred sizes (RFC 1813 §3.3.19).
     fsinfo(FsinfoArgs) -> FsinfoOk;
-    /// Procedure 20, PATHCONF: limits of names and links (RFC 1813 §3.3.20).
+    /// Procedure 20, PATHCONF: returns limits of names and links (RFC 1813 §3.3.20).
     pathconf(PathconfArgs) -> PathconfOk;
     /// Procedure 21, COMMIT: makes unstable writes stable (RFC 1813 §3.3.21).
     commit(CommitArgs) -> CommitOk;

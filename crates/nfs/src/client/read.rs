@@ -1,13 +1,13 @@
-//! Reading ahead: a file as a sequence of pieces, several READs in flight.
+//! Read-ahead: a file as a sequence of pieces, with several READs in flight.
 //!
-//! READs of [`Client::read_size`](super::Client::read_size) bytes start in order: one always, more as long as the
-//! client's window has room, up to [`ClientOptions::file_window`](super::ClientOptions::file_window). The pieces are
-//! handed out in order; each holds its place in the window until the next one is asked for. A short READ is completed
-//! by further ones, which ask for no more than the last one brought. Memory that a READ offered and its reply did not fill is
-//! not kept.
+//! READs of [`Client::read_size`](super::Client::read_size) bytes start in order. A single READ may always start. More
+//! start as long as the client's window has permits, up to
+//! [`ClientOptions::file_window`](super::ClientOptions::file_window). The pieces are returned in order, and each holds
+//! its permit until the next is requested. A short READ is completed by further READs, which ask for no more than the
+//! last one returned. If a reply does not fill the memory that its READ offered, that memory is not kept.
 //!
-//! *Where it ends.* At the caller's length, or where a READ says that the file ends. If none does so where the attributes
-//! said, the attributes are asked for once more; the second answer stands.
+//! *End.* The stream ends at the caller's length, or where a READ reports the end of the file. If no READ does so at
+//! the length in the attributes, the client requests the attributes once more, and the second answer is final.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,30 +18,30 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::inflight::InFlight;
 use super::{Error, File};
 
-/// The pieces of a file, in order. Dropping it abandons the READs in flight.
+/// The pieces of a file, in order. Dropping the stream abandons the READs in flight.
 pub struct ReadStream {
     file: File,
-    /// Where the next READ begins.
+    /// Offset of the next READ.
     next: u64,
-    /// Where READs end for now.
+    /// Current end of the READs.
     end: u64,
-    /// Ranges that are read behind that.
+    /// Ranges to read after `end`.
     later: VecDeque<Range<u64>>,
-    /// Whether `end` stands: it is the caller's wish, or was asked for a second time.
+    /// Whether `end` is final: set by the caller, or by the second request for attributes.
     bounded: bool,
     in_flight: InFlight<Result<Chunk, Error>>,
-    /// Pieces of the chunk at hand, last first, and its place in the window.
+    /// Pieces of the current chunk, last first, and its permit of the window.
     ready: Vec<(u64, Bytes)>,
     place: Option<OwnedSemaphorePermit>,
     ended: bool,
 }
 
 struct Chunk {
-    /// With their offsets.
+    /// Pieces with their offsets.
     pieces: Vec<(u64, Bytes)>,
-    /// Whether nothing comes behind it.
+    /// Whether the file ends after the pieces.
     eof: bool,
-    /// Where the file ends, if it was asked.
+    /// The end of the file, if it was requested.
     end: Option<u64>,
     place: Option<OwnedSemaphorePermit>,
 }
@@ -61,21 +61,21 @@ impl ReadStream {
         }
     }
 
-    /// Reads these ranges, one behind the other.
+    /// Creates a stream of these ranges, one after the other.
     pub(super) fn of_ranges(file: File, ranges: Vec<Range<u64>>) -> Self {
         Self { later: ranges.into(), ..Self::new(file, 0, 0, true) }
     }
 
-    /// The next piece; `None` at the end. After an error there are no more.
+    /// Returns the next piece, or `None` at the end and after an error.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         Ok(self.next_at().await?.map(|(_, piece)| piece))
     }
 
-    /// As [`next`](Self::next), with the offset of the piece.
+    /// Returns the next piece with its offset, as [`next`](Self::next).
     pub(super) async fn next_at(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
         loop {
             if let Some(piece) = self.ready.pop() {
-                // The READs behind it go on while the caller is busy with this piece.
+                // Later READs make progress while the caller uses this piece.
                 self.in_flight.progress().await;
                 return Ok(Some(piece));
             }
@@ -110,8 +110,8 @@ impl ReadStream {
         self.in_flight.clear();
     }
 
-    /// Starts READs up to the window. The first one needs no place in it, and nothing waits for one: streams that
-    /// share a window cannot block each other.
+    /// Starts READs up to the window. The first needs no permit, and no READ waits for a permit, so that streams with a
+    /// common window cannot block each other.
     fn fill(&mut self) {
         let inner = &self.file.client().inner;
         let size = u64::from(self.file.client().read_size());
@@ -123,8 +123,8 @@ impl ReadStream {
                 continue;
             }
             if self.next >= self.end {
-                // The file may have grown behind the length that we know. That is asked once: a server that never tells
-                // the end, or tells another one each time, would fill whatever the data goes to.
+                // The file may have grown beyond the known length. The client asks only once. A server that never
+                // reports the end, or moves it each time, would otherwise fill the destination.
                 if !self.bounded && self.in_flight.is_empty() {
                     let (file, offset) = (self.file.clone(), self.next);
                     self.in_flight.push(async move { ask_end(&file, offset).await });
@@ -143,17 +143,17 @@ impl ReadStream {
     }
 }
 
-/// Asks where the file ends now.
+/// Requests the current end of the file.
 async fn ask_end(file: &File, offset: u64) -> Result<Chunk, Error> {
     let end = file.len().await?;
     Ok(Chunk { pieces: Vec::new(), eof: end <= offset, end: Some(end), place: None })
 }
 
-/// Pieces of a chunk. Each holds the memory that its READ offered: one that is shorter than half of that is copied.
+/// Pieces of a chunk. Each holds the memory that its READ offered; a piece shorter than half of that is copied.
 #[derive(Default)]
 struct Pieces {
     whole: Vec<(u64, Bytes)>,
-    /// Short pieces, one behind the other, and where they begin.
+    /// Short pieces, one after the other, and their offset.
     joined: BytesMut,
     start: u64,
 }
@@ -186,7 +186,8 @@ impl Pieces {
     }
 }
 
-/// Reads `length` bytes, fewer only at the end of the file. After a short READ the next ones ask for what that brought.
+/// Reads `length` bytes, or fewer at the end of the file. After a short READ, the next READs ask for the length that it
+/// returned.
 async fn read_chunk(
     file: &File,
     offset: u64,

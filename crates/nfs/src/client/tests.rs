@@ -1,4 +1,4 @@
-//! The client against our own server in this process, and against servers that misbehave.
+//! Tests of the client against the server of this crate in this process, and against servers that misbehave.
 
 mod copies;
 mod directories;

@@ -1,5 +1,5 @@
-//! What carries calls and replies: one small face over the RPC client, so that everything above it is tested without
-//! a network.
+//! The transport of calls and replies: a small trait over the RPC client, so that all code above it can be tested
+//! without a network.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,13 +12,13 @@ use rpcrdma_xdr::{Decode, Decoder, EncodeError, Stream};
 use super::error::{Error, Violation};
 use crate::binding::LargestResults;
 
-/// One call, as [`Transport`] takes it.
+/// A call for a [`Transport`].
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) program: u32,
     pub(crate) version: u32,
     pub(crate) procedure: u32,
-    /// For traces and errors.
+    /// Name for traces and errors.
     pub(crate) name: &'static str,
     pub(crate) credential: Credential,
     pub(crate) arguments: Stream,
@@ -26,12 +26,12 @@ pub(crate) struct Request {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// The answer to come.
+/// Future of an answer.
 pub(crate) type ReplyFuture<'a> = Pin<Box<dyn Future<Output = Result<Decoder, CallError>> + Send + 'a>>;
 
-/// Carries a call to the server and its results back.
+/// Carries calls to the server and their results back.
 pub(crate) trait Transport: Send + Sync + 'static {
-    /// Sends the call; the results begin behind the RPC header. Dropping the future abandons the answer.
+    /// Sends the call. The results begin after the RPC header. Dropping the future abandons the answer.
     fn call(&self, request: Request) -> ReplyFuture<'_>;
 }
 
@@ -43,7 +43,7 @@ impl Transport for rpcrdma::Client {
             .credential(credential)
             .arguments(arguments)
             .results(results.inline);
-        // RFC 8267 §4: a Write chunk for the one eligible result, if there can be any of it.
+        // RFC 8267 §4: a Write chunk for the one eligible result, if the call can have one.
         if let Some(payload) = results.payload {
             call = call.sink(Sink::Pool(payload));
         }
@@ -61,12 +61,12 @@ pub(crate) async fn carry<T: Decode>(transport: &dyn Transport, request: Request
         .map_err(|error| Error::Protocol { operation, violation: Violation::Malformed(error) })
 }
 
-/// The error of arguments that cannot be encoded: nothing was sent.
+/// Returns the error for arguments that cannot be encoded; nothing was sent.
 pub(crate) fn unsendable(operation: &'static str, error: EncodeError) -> Error {
     Error::Transport { operation, source: CallError::from(error) }
 }
 
-/// Sorts the failures of a call: what the server said, and what happened on the way.
+/// Converts the failure of a call: a refusal of the server, or an event on the way.
 fn call_failed(operation: &'static str, source: CallError) -> Error {
     match source {
         CallError::BadReply(error) => Error::Protocol { operation, violation: Violation::Malformed(error) },

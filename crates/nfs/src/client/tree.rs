@@ -1,38 +1,39 @@
-//! Copying files and trees between the server and the local file system, with `cp -r` semantics.
+//! Copies of files and trees between the server and the local file system, with `cp -r` semantics.
 //!
-//! - A target that is a directory gets the source under its own name in it; else the target is the new name. The
-//!   root of an export has no name: its contents are copied.
-//! - Symbolic links inside a tree are copied as links. Without `recursive` a link that is named is followed.
-//! - Mode (permission bits) and time of last change come along, if [`CopyOptions::preserve`] says so. So do names of
-//!   one file: files that are hard links of each other inside the tree are so in the copy.
+//! - If the target is a directory, the source goes into it under its own name; otherwise the target is the new name.
+//!   The root of an export has no name: its contents are copied.
+//! - Symbolic links inside a tree are copied as links. Without `recursive`, a link that the caller names is followed.
+//! - Mode (permission bits) and time of last change are copied if [`CopyOptions::preserve`] is set. Then files that are
+//!   hard links of each other inside the tree are so in the copy too.
 //! - Root keeps owners, and with them set-user-ID and set-group-ID bits.
 //! - Devices, sockets and named pipes inside a tree are left out and reported. A pipe or device that the caller names
 //!   is read to its end, or written.
-//! - What cannot be copied is reported and the rest goes on; when the server is lost, the copy ends.
+//! - Objects that cannot be copied are reported, and the copy continues. It ends when the server is lost.
 //!
-//! *Existing files.* A regular file is replaced by a new one with its mode and owner. If the caller names a file that has
-//! several names, it is written in place. In a tree it loses the name instead: its other names may be those of further
-//! files of the tree. A file that the caller may write but not replace is written in place too. That is somebody else's, or
-//! one in a directory where the caller can make nothing, or one that is mounted. No file is written in place twice. A symbolic link that the caller
-//! names is followed. At the server links are followed in trees too. In a local tree they are replaced: the server chose
-//! the names. Devices, pipes, sockets and directories are never replaced.
+//! *Existing files.* A new file with the mode and owner of an existing regular file replaces it. If the caller names a
+//! file with several names, that file is written in place. In a tree it loses the name instead, because its other names
+//! may belong to other files of the tree. A file that the caller may write but cannot replace is written in place too.
+//! Examples are a file of another user, a file in a directory where the caller may make nothing, and a mounted file. No
+//! file is written in place twice. A symbolic link that the caller names is followed. At the server, links are also
+//! followed in trees. In a local tree they are replaced, because the server chose the names. Devices, pipes, sockets
+//! and directories are never replaced.
 //!
-//! *Source and target.* The server may export files that are local here: number and times tell. A file is not copied onto
-//! itself then, nor a directory into itself. Two sources of one command do not get one name ([`CopyRun`]).
+//! *Source and target.* The server may export local files; file numbers and times reveal that. Then a file is not
+//! copied onto itself, and a directory not into itself. Two sources of one command do not get one name ([`CopyRun`]).
 //!
-//! *Hostile servers.* The names that a server lists become local names only after
-//! [`FileName::check_component`](crate::wire::FileName::check_component). No name comes twice from one directory. A local
-//! directory is entered only if it is a directory itself, not a link. A tree touches no local device or pipe. A directory
-//! that contains itself is found out, and the depth is bounded. A file is read as far as its attributes say. They are asked
-//! for once more at the end: the file may have grown.
+//! *Hostile servers.* Names from a server become local names only after
+//! [`FileName::check_component`](crate::wire::FileName::check_component). No name comes twice from one directory. A
+//! local directory is entered only if it is itself a directory, not a link. In a tree, no local device or pipe is
+//! opened. A directory that contains itself is detected, and the depth is bounded. A file is read up to the length in
+//! its attributes. They are requested once more at the end, because the file may have grown.
 //!
-//! *Interruption.* Both ways a file grows under a temporary name beside the final name (`.rpcrdma-….part`) and is renamed
-//! at the end, at the server after COMMIT. So the final name is never a half file. A dropped future removes its temporary
-//! files. At the server a task of its own does so: the runtime has to go on meanwhile. With [`CopyOptions::in_place`]
-//! there are no temporary names.
+//! *Interruption.* In both directions a file grows under a temporary name beside its final name (`.rpcrdma-….part`). It
+//! is renamed at the end; at the server, after COMMIT. So the final name never belongs to an incomplete file. A dropped
+//! future removes its temporary files. At the server a separate task does so, and the runtime must keep running
+//! meanwhile. With [`CopyOptions::in_place`] there are no temporary names.
 //!
-//! *Holes.* Holes of local files are not sent. Blocks of zeros are not written to local files. Our own servers tell where
-//! a file has data ([`crate::extents`]), and the rest is not read.
+//! *Holes.* Holes of local files are not sent. Blocks of zeros are not written to local files. Servers of this project
+//! report where a file has data ([`crate::extents`]), and the rest is not read.
 
 mod get;
 mod local;
@@ -51,33 +52,33 @@ use super::Error;
 use super::walk::shortened;
 use crate::wire::{Attributes, NfsTime};
 
-/// Deepest directory below the source that is copied, by default. No real tree is as deep; a server could make one up.
+/// Default for the greatest depth of a directory below the source. No real tree is as deep; a server could invent one.
 pub const MAX_DEPTH: usize = 1 << 17;
 
-/// Called as a copy goes on, from several tasks: it must not block.
+/// Callback for the events of a copy. Several tasks call it, and it must not block.
 pub type Progress = Arc<dyn Fn(CopyEvent<'_>) + Send + Sync>;
 
-/// How to copy.
+/// Options of a copy.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Directories with everything in them; without it a directory is an error. Default: no.
+    /// Copies directories with all their content; without this option a directory is an error. Default: no.
     pub recursive: bool,
-    /// Keeps mode, time of last change and group, names of one file inside the tree, and as root the owner. Default: yes.
+    /// Keeps mode, time of last change, group, and hard links inside the tree; as root also the owner. Default: yes.
     pub preserve: bool,
-    /// Writes existing files in place and new ones under their own names: an interrupted copy leaves half a file. A file that
-    /// was written so already gets a new one in the place of its next name. Default: no.
+    /// Writes existing files in place and new files under their final names. An interrupted copy then leaves an
+    /// incomplete file. A file already written in place gets a new file in the place of its next name. Default: no.
     pub in_place: bool,
-    /// Files that are copied at the same time. Default: 16.
+    /// Files copied at the same time. Default: 16.
     pub parallel: usize,
-    /// Deepest directory below the source that is copied. Default: [`MAX_DEPTH`].
+    /// Greatest depth of a directory below the source. Default: [`MAX_DEPTH`].
     pub max_depth: usize,
-    /// Told of everything that happens.
+    /// Receives all events.
     pub progress: Option<Progress>,
-    /// Permission bits that new files and directories at the server do not get, unless attributes are kept. Local ones have
-    /// the mask of the process. Default: none.
+    /// Permission bits that new files and directories at the server do not get, unless attributes are kept. To local
+    /// files the umask of the process applies. Default: none.
     pub umask: u32,
-    /// Shared by the copies of one command. Default: each copy is alone.
+    /// State shared by the copies of one command. Default: each copy is independent.
     pub run: Option<CopyRun>,
 }
 
@@ -112,51 +113,51 @@ impl fmt::Debug for CopyOptions {
     }
 }
 
-/// What happens during a copy. Paths are those of the source.
+/// An event of a copy. Paths are those of the source.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum CopyEvent<'a> {
-    /// A file will be copied.
+    /// A file is going to be copied.
     Found {
         /// Its path.
         path: &'a str,
-        /// Its length now.
+        /// Current length.
         bytes: u64,
     },
-    /// So many more bytes have been copied.
+    /// This many more bytes have been copied.
     Bytes(u64),
     /// A file, link or directory is complete.
     Done {
         /// Its path.
         path: &'a str,
     },
-    /// Something was left out.
+    /// An object was left out.
     Skipped {
         /// Its path.
         path: &'a str,
-        /// Why.
+        /// The reason.
         reason: &'a str,
     },
-    /// Something could not be copied.
+    /// An object could not be copied.
     Failed {
         /// Its path.
         path: &'a str,
-        /// Why.
+        /// The reason.
         error: &'a Error,
     },
 }
 
-/// What could not be copied.
+/// An object that could not be copied.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct CopyFailure {
     /// Its path.
     pub path: String,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
-/// What a copy did.
+/// Results of a copy.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct CopyReport {
@@ -166,26 +167,27 @@ pub struct CopyReport {
     pub directories: u64,
     /// Symbolic links copied.
     pub symlinks: u64,
-    /// Further names made of files that were copied: hard links.
+    /// Hard links: further names made for copied files.
     pub hard_links: u64,
     /// Bytes of files copied, holes included.
     pub bytes: u64,
-    /// Those of them that lie in holes: they were neither sent nor written.
+    /// Part of `bytes` in holes, which were neither sent nor written.
     pub holes: u64,
-    /// Objects whose owner could not be kept, although this was root: the copy belongs to whoever made it.
+    /// Objects whose owner could not be kept although the caller is root. Their copies belong to the user that made
+    /// them.
     pub owners_not_kept: u64,
-    /// Objects whose group could not be kept: the caller is neither root nor in that group.
+    /// Objects whose group could not be kept, because the caller is neither root nor in that group.
     pub groups_not_kept: u64,
-    /// Local objects with extended attributes or access control lists, which NFS version 3 cannot carry. Counted only if
-    /// attributes are kept at all.
+    /// Local objects with extended attributes or access control lists, which NFS version 3 cannot carry. They count
+    /// only if attributes are kept.
     pub xattrs_not_kept: u64,
-    /// Paths that were left out, with the reason: the first [`MAX_REPORTED`] of them. Long paths are shortened.
+    /// Paths left out, with the reason: the first [`MAX_REPORTED`]. Long paths are shortened.
     pub skipped: Vec<(String, String)>,
-    /// How many more were left out.
+    /// Number of further paths left out.
     pub skipped_more: u64,
-    /// Paths that could not be copied, likewise.
+    /// Paths that could not be copied: the first [`MAX_REPORTED`].
     pub failures: Vec<CopyFailure>,
-    /// How many more could not be copied.
+    /// Number of further paths that could not be copied.
     pub failures_more: u64,
 }
 
@@ -215,7 +217,7 @@ impl Copying {
         self.counted(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
-    /// Goes past a hole.
+    /// Counts a hole.
     fn hole(&self, bytes: u64) {
         self.note(|report| report.holes = report.holes.saturating_add(bytes));
         self.counted(bytes);
@@ -247,7 +249,7 @@ impl Copying {
         self.note(|report| report.count_owner(kept));
     }
 
-    /// Notes down a failure; gives it back if the whole copy had better end.
+    /// Records a failure. Returns the error if the whole copy should end.
     fn failed(&self, path: &str, error: Error) -> Result<(), Error> {
         if error.ends_everything() {
             return Err(error);
@@ -268,7 +270,7 @@ impl Copying {
     }
 }
 
-/// Tasks of a copy, a bounded number at a time.
+/// Tasks of a copy, with a bounded number running.
 struct Tasks {
     set: JoinSet<(String, Result<(), Error>)>,
     copying: Copying,
@@ -279,7 +281,7 @@ impl Tasks {
         Self { set: JoinSet::new(), copying }
     }
 
-    /// Starts a task as soon as there is room for it.
+    /// Starts a task as soon as the bound allows.
     async fn start(
         &mut self,
         path: String,
@@ -292,7 +294,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// Waits for all of them.
+    /// Waits for all tasks.
     async fn finish(&mut self) -> Result<(), Error> {
         while !self.set.is_empty() {
             self.join_one().await?;
@@ -305,7 +307,7 @@ impl Tasks {
             None | Some(Ok((_, Ok(())))) => Ok(()),
             Some(Ok((path, Err(error)))) => self.copying.failed(&path, error),
             Some(Err(lost)) if lost.is_panic() => std::panic::resume_unwind(lost.into_panic()),
-            // Only whoever drops the set cancels.
+            // A task is cancelled only when the set is dropped.
             Some(Err(_)) => Ok(()),
         }
     }
@@ -319,7 +321,7 @@ struct Owned {
 }
 
 impl Owned {
-    /// Nothing was to be kept, or all of it was.
+    /// Both were kept, or neither was to be kept.
     const ALL: Self = Self { owner: true, group: true };
 
     const fn all(self) -> bool {
@@ -334,10 +336,11 @@ impl CopyReport {
     }
 }
 
-/// Attributes that a copy keeps of its original.
+/// Attributes of the original that a copy keeps.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
-    /// With set-user-ID, set-group-ID and sticky bit; who may not give the owner does not set those.
+    /// Permissions with set-user-ID, set-group-ID and sticky bit. A caller that cannot set the owner does not set these
+    /// three.
     mode: u32,
     mtime: NfsTime,
     uid: u32,
@@ -351,18 +354,18 @@ impl From<&Attributes> for Kept {
     }
 }
 
-/// An unused name for an incomplete file.
+/// Returns an unused name for an incomplete file.
 fn temporary_name() -> String {
     format!(".rpcrdma-{:016x}.part", rand::random::<u64>())
 }
 
-/// The path of an entry, for messages and reports: a long one is shortened.
+/// Returns the path of an entry for messages and reports, shortened if it is long.
 fn child(path: &str, name: &str) -> String {
     let between = if path.ends_with('/') || path.is_empty() { "" } else { "/" };
     shortened(format!("{path}{between}{name}"))
 }
 
-/// The path that these names lead to, likewise.
+/// Returns the path after these names for messages and reports, shortened if it is long.
 fn below<'a>(path: &str, names: impl IntoIterator<Item = &'a std::ffi::OsStr>) -> String {
     let mut path = path.to_owned();
     for name in names {

@@ -1,8 +1,8 @@
-//! `nfs://HOST[:PORT]/PATH`, in the manner of RFC 2224.
+//! URLs `nfs://HOST[:PORT]/PATH`, similar to those of RFC 2224.
 //!
-//! The path begins at the root of what the server exports; which part of it is the export and which is walked by
-//! LOOKUP is found out by the client. Differences from RFC 2224: no public file handle, hence `//` is the same as
-//! `/`; a port that is left out is the transport's default (20049 on RDMA, 2049 on TCP).
+//! The path begins at the root of the server's exports. The client finds out which part of it is the export and which
+//! part it walks by LOOKUP. There are two differences from RFC 2224. There is no public file handle, so `//` equals
+//! `/`. Without a port, the default depends on the transport (20049 on RDMA, 2049 on TCP).
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -16,63 +16,63 @@ pub struct NfsUrl {
     components: Vec<Vec<u8>>,
 }
 
-/// Why a text is no NFS URL. Each message says what to type instead.
+/// Reason why a text is not an NFS URL. Each message gives the correct form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
     /// Another scheme, or none.
     #[error("{0:?} does not begin with nfs:// (write nfs://HOST/PATH)")]
     Scheme(String),
-    /// Nothing between `nfs://` and the path.
+    /// No host between `nfs://` and the path.
     #[error("{0:?} names no host (write nfs://HOST/PATH)")]
     NoHost(String),
-    /// A user name, which NFS does not have in its URLs.
+    /// A user name, which NFS URLs do not have.
     #[error("{0:?} has a user name in it; the user is that of this process")]
     User(String),
-    /// A host with a character that no host has.
+    /// A host with an invalid character.
     #[error("{0:?} is not a host name or address")]
     Host(String),
-    /// `[` without its `]`, or something else than `:PORT` after it, or no IPv6 address inside.
+    /// `[` without `]`, other text than `:PORT` after it, or no IPv6 address inside.
     #[error("{0:?} is not an IPv6 address in brackets (write nfs://[2001:db8::1]:20049/PATH)")]
     Brackets(String),
     /// An IPv6 address without brackets.
     #[error("an IPv6 address needs brackets: nfs://[{0}]/PATH")]
     BracketsMissing(String),
-    /// No port number from 1 to 65535.
+    /// Not a port number from 1 to 65535.
     #[error("{0:?} is not a port (1 to 65535)")]
     Port(String),
     /// A `?` or `#`, which would begin a query or fragment.
     #[error("a \"{character}\" in the path: write %{code:02X} if it belongs to a name", code = u32::from(*character))]
     QueryOrFragment {
-        /// Which of them.
+        /// The character.
         character: char,
     },
     /// `%` without two hexadecimal digits.
     #[error("\"%\" has to be followed by two hexadecimal digits in {0:?}: write %25 for a percent sign")]
     Percent(String),
-    /// `%00` or `%2F`, which no name can have in it.
+    /// `%00` or `%2F`, which no name can contain.
     #[error("{0:?} has a NUL or a \"/\" inside a name, which no server takes")]
     ForbiddenByte(String),
 }
 
 impl NfsUrl {
-    /// The host name or address, without brackets.
+    /// Returns the host name or address, without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port, if one was given.
+    /// Returns the port, if the URL has one.
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// The components of the path, decoded; `.` and empty ones are left out, `..` is not resolved here (the client
-    /// does it, after symbolic links).
+    /// Returns the decoded components of the path, without `.` and empty components. `..` is kept; the client resolves
+    /// it after symbolic links.
     pub fn components(&self) -> &[Vec<u8>] {
         &self.components
     }
 
-    /// The path, decoded: `/` and the components.
+    /// Returns the decoded path: `/` and the components.
     pub fn path(&self) -> Vec<u8> {
         let mut path = self.components.iter().fold(Vec::new(), |mut path, component| {
             path.push(b'/');
@@ -85,12 +85,12 @@ impl NfsUrl {
         path
     }
 
-    /// The last component: the name that a copy gets; `None` for the root.
+    /// Returns the last component, which is the name of a copy, or `None` for the root.
     pub fn file_name(&self) -> Option<&[u8]> {
         self.components.last().map(Vec::as_slice)
     }
 
-    /// The URL of the entry `name` of this directory. The name is one component, whatever bytes it is made of.
+    /// Returns the URL of the entry `name` of this directory. The name is a single component of any bytes.
     #[must_use]
     pub fn child(&self, name: &[u8]) -> Self {
         let mut child = self.clone();
@@ -98,7 +98,7 @@ impl NfsUrl {
         child
     }
 
-    /// `HOST:PORT` as resolvers take it, with `default` where the URL gives no port.
+    /// Returns `HOST:PORT` as resolvers accept it, with `default` if the URL has no port.
     pub fn authority(&self, default: u16) -> String {
         let port = self.port.unwrap_or(default);
         if self.host.contains(':') {
@@ -140,7 +140,7 @@ fn parse_authority(authority: &str, url: &str) -> Result<(String, Option<u16>), 
     if authority.contains('@') {
         return Err(UrlError::User(authority.to_owned()));
     }
-    // RFC 3986 §3.2.2: an IPv6 address stands in brackets.
+    // RFC 3986 §3.2.2: IPv6 addresses have brackets.
     if let Some(inner) = authority.strip_prefix('[') {
         let brackets = || UrlError::Brackets(authority.to_owned());
         let (address, after) = inner.split_once(']').ok_or_else(brackets)?;
@@ -178,7 +178,7 @@ fn parse_port(port: &str) -> Result<u16, UrlError> {
     }
 }
 
-/// Percent-decoding (RFC 3986 §2.1). What is not encoded stays as it is, UTF-8 included.
+/// Decodes percent-encoding (RFC 3986 §2.1). Other characters, UTF-8 included, stay as they are.
 fn decode(component: &str) -> Result<Vec<u8>, UrlError> {
     let mut bytes = component.bytes();
     let mut decoded = Vec::with_capacity(component.len());
@@ -202,7 +202,7 @@ fn digit(byte: u8) -> Option<u8> {
 }
 
 impl fmt::Display for NfsUrl {
-    /// The URL; parsing it again gives the same value.
+    /// Writes the URL in a form that parses to an equal value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.split_once('%') {
             Some((address, zone)) => write!(f, "nfs://[{address}%25{zone}]")?,
@@ -218,7 +218,7 @@ impl fmt::Display for NfsUrl {
         for component in &self.components {
             f.write_str("/")?;
             for &byte in component {
-                // RFC 3986 §2.3 and §3.3: what a path segment may hold without encoding.
+                // RFC 3986 §2.3 and §3.3: characters of a path segment that need no encoding.
                 if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte) {
                     write!(f, "{}", char::from(byte))?;
                 } else {

@@ -1,8 +1,8 @@
-//! From a path to a handle: LOOKUP by component, symbolic links resolved here (RFC 1813 §4.3, §4.9).
+//! From a path to a handle: LOOKUP by component, with symbolic links resolved by the client (RFC 1813 §4.3, §4.9).
 //!
-//! Paths begin at the root of the export, with or without `/` in front. `..` goes back along the way that was
-//! walked, never above the root. An absolute link target begins at the root of the export too: the client has no
-//! other root. The last link of a path is followed or not, as the operation needs it.
+//! Paths begin at the root of the export, with or without a leading `/`. `..` goes back on the way walked, never above
+//! the root. An absolute link target also begins at the root of the export, because the client has no other root. Each
+//! operation follows the last link of a path or not, as it requires.
 
 use std::collections::VecDeque;
 
@@ -12,19 +12,19 @@ use crate::wire::{
     ReadlinkArgs, Status,
 };
 
-/// Most symbolic links that are followed on the way of one path, as in Linux.
+/// Most symbolic links followed in the walk of one path, as in Linux.
 pub const MAX_SYMLINKS: usize = 40;
 
-/// An object that a path led to.
+/// An object found by a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node {
-    /// Its handle.
+    /// The object's handle.
     pub handle: FileHandle,
-    /// Its attributes.
+    /// The object's attributes.
     pub attributes: Attributes,
 }
 
-/// The directory and the name at the end of a path.
+/// A directory, and the name at the end of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) dir: FileHandle,
@@ -37,23 +37,23 @@ impl Place {
     }
 }
 
-/// The components of a path: without empty ones and `.`.
+/// Returns the components of a path, without empty components and `.`.
 fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> + '_ {
     path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").map(<[u8]>::to_vec)
 }
 
 impl Client {
-    /// The object at the end of a path, symbolic links followed.
+    /// Returns the object at the end of a path; follows symbolic links.
     pub async fn lookup(&self, path: impl AsRef<[u8]>) -> Result<Node, Error> {
         self.walk(path.as_ref(), true).await
     }
 
-    /// As [`lookup`](Self::lookup), but a link at the end is itself the object.
+    /// Returns the object at the end of a path. A link at the end is itself the object.
     pub async fn lookup_link(&self, path: impl AsRef<[u8]>) -> Result<Node, Error> {
         self.walk(path.as_ref(), false).await
     }
 
-    /// The attributes of the object at the end of a path, symbolic links followed.
+    /// Returns the attributes of the object at the end of a path; follows symbolic links.
     pub async fn stat(&self, path: impl AsRef<[u8]>) -> Result<Attributes, Error> {
         let path = path.as_ref();
         let node = self.walk(path, true).await?;
@@ -64,7 +64,7 @@ impl Client {
         self.procedures().getattr(&GetattrArgs { object }).await
     }
 
-    /// A name in a directory, its attributes asked for if LOOKUP does not bring them.
+    /// Looks up a name in a directory. Requests the attributes if LOOKUP does not return them.
     pub(super) async fn lookup_in(&self, dir: FileHandle, name: FileName) -> Result<Node, Error> {
         let found = self.procedures().lookup(&LookupArgs { what: DirOpArgs { dir, name } }).await?;
         let attributes = match found.attributes {
@@ -89,7 +89,7 @@ impl Client {
         }
     }
 
-    /// The object at the end of the way; `None` for the root.
+    /// Returns the object at the end of the components, or `None` for the root.
     async fn walk_components(
         &self,
         mut ahead: VecDeque<Vec<u8>>,
@@ -98,7 +98,7 @@ impl Client {
     ) -> Result<Option<Node>, Error> {
         let named = |error: Error| error.at(path);
         let root = self.root();
-        // The directories from the root to where we are; the root itself is never popped.
+        // Directories from the root to the current position; the root itself is never removed.
         let mut way: Vec<Node> = Vec::new();
         let mut links = 0;
         while let Some(component) = ahead.pop_front() {
@@ -106,7 +106,7 @@ impl Client {
                 way.pop();
                 continue;
             }
-            // RFC 1813 §3.3.3: a longer name is NFS3ERR_NAMETOOLONG anyway.
+            // RFC 1813 §3.3.3: a longer name would be NFS3ERR_NAMETOOLONG anyway.
             if component.len() > MAX_NAME {
                 let source = NameError::TooLong { length: component.len() };
                 return Err(Error::Name { path: lossy(path), source });
@@ -132,8 +132,7 @@ impl Client {
         Ok(way.pop())
     }
 
-    /// Where a path's last component stands: the directory (links followed) and the name, which may or may not be
-    /// there.
+    /// Returns the directory (links followed) and the name of a path's last component, which need not exist.
     pub(super) async fn place(&self, path: &[u8]) -> Result<Place, Error> {
         let mut all: VecDeque<Vec<u8>> = components(path).collect();
         let name = match all.pop_back() {
@@ -147,7 +146,8 @@ impl Client {
 }
 
 impl Client {
-    /// As [`place`](Self::place), with the links at the end of the path followed; and what is there, if anything is.
+    /// Returns the place as [`place`](Self::place), with the links at the end followed, and the object there, if one
+    /// exists.
     pub(super) async fn place_followed(&self, path: &[u8]) -> Result<(Place, Option<Node>), Error> {
         let mut at = path.to_vec();
         for _ in 0..=MAX_SYMLINKS {
@@ -173,17 +173,17 @@ impl Client {
     }
 }
 
-/// Longest path in a message or report, in bytes: a longer one is shortened in its middle.
+/// Longest path in a message or report, in bytes. A longer path is shortened in its middle.
 const SHOWN_PATH: usize = 4096;
-/// Lengths of its beginning and of its end that are shown then.
+/// Bytes of the beginning and the end of a shortened path.
 const SHOWN_PARTS: (usize, usize) = (1024, 2048);
 
-/// A path for people.
+/// Returns a path for display.
 pub(super) fn lossy(path: &[u8]) -> String {
     shortened(String::from_utf8_lossy(path).into_owned())
 }
 
-/// A path for people, of a bounded length: a server may list directories as deep as it likes.
+/// Returns a path for display, with a bounded length. A server may list directories of any depth.
 pub(super) fn shortened(path: String) -> String {
     if path.len() <= SHOWN_PATH {
         return path;
@@ -207,7 +207,7 @@ mod tests {
             let shown = lossy(long.as_bytes());
             assert!(shown.len() < SHOWN_PATH && shown.starts_with("start") && shown.ends_with("end"));
         }
-        // Long as it came, and longer as it is shown.
+        // Replacement characters take more bytes than the original ones.
         assert!(lossy(&[0xff; 4000]).len() <= SHOWN_PATH);
     }
 }

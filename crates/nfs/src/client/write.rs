@@ -1,9 +1,9 @@
-//! Writing behind: data in order, several WRITEs in flight.
+//! Write-behind: data in order, with several WRITEs in flight.
 //!
-//! Data is cut into WRITEs of [`Client::write_size`](super::Client::write_size) bytes. What is short of that waits
-//! for more, so that small pieces do not become small calls. WRITEs are UNSTABLE; whenever
-//! [`ClientOptions::unstable_limit`](super::ClientOptions::unstable_limit) bytes of all files wait for COMMIT, and at the
-//! end, the file is synced.
+//! Data is split into WRITEs of [`Client::write_size`](super::Client::write_size) bytes. A shorter rest waits for more
+//! data, so that small pieces do not become small calls. WRITEs are UNSTABLE. The file is synced whenever
+//! [`ClientOptions::unstable_limit`](super::ClientOptions::unstable_limit) bytes of all files wait for COMMIT, and at
+//! the end.
 
 use bytes::{Bytes, BytesMut};
 
@@ -11,10 +11,10 @@ use super::inflight::InFlight;
 use super::{Error, File};
 use crate::wire::StableHow;
 
-/// A file that is written from some offset on. Nothing is certain before [`finish`](Self::finish).
+/// Stream that writes a file from an offset on. No data is certain to be stable before [`finish`](Self::finish).
 pub struct WriteStream {
     file: File,
-    /// Where the data that waits begins.
+    /// Offset of the data that waits.
     offset: u64,
     waiting: Bytes,
     in_flight: InFlight<Result<(), Error>>,
@@ -25,8 +25,8 @@ impl WriteStream {
         Self { file, offset, waiting: Bytes::new(), in_flight: InFlight::new() }
     }
 
-    /// Takes data; returns when there is room in the window for it. What comes in pieces of [`Client::write_size`] (the
-    /// last may be shorter) is not copied.
+    /// Accepts data, and returns when the window has a permit for it. Pieces of [`Client::write_size`] bytes are not
+    /// copied; the last may be shorter.
     ///
     /// [`Client::write_size`]: super::Client::write_size
     pub async fn write(&mut self, data: Bytes) -> Result<(), Error> {
@@ -52,12 +52,12 @@ impl WriteStream {
         Ok(())
     }
 
-    /// How much one WRITE takes, in bytes.
+    /// Returns the bytes of one WRITE.
     pub(super) fn piece(&self) -> usize {
         self.file.write_size()
     }
 
-    /// Goes on at `offset`. Nothing is written between.
+    /// Continues at `offset`. The stream writes nothing in between.
     pub async fn seek(&mut self, offset: u64) -> Result<(), Error> {
         let last = std::mem::take(&mut self.waiting);
         if !last.is_empty() {
@@ -67,7 +67,7 @@ impl WriteStream {
         Ok(())
     }
 
-    /// Writes what is left and returns when all of it is on stable storage.
+    /// Writes the rest, and returns when all data is on stable storage.
     pub async fn finish(mut self) -> Result<(), Error> {
         let last = std::mem::take(&mut self.waiting);
         if !last.is_empty() {
@@ -94,7 +94,9 @@ impl WriteStream {
         }
         let inner = &self.file.client().inner;
         let (window, file_window) = (inner.window.clone(), inner.options.file_window.max(1));
-        // One WRITE always, more while the window has room: streams that share it cannot block each other.
+        // A single WRITE may always start, more while the window has permits. So streams with a common window cannot
+        // block each other.
+        // each other.
         let place = loop {
             if self.in_flight.is_empty() {
                 break window.try_acquire_owned().ok();

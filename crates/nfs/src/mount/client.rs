@@ -1,4 +1,4 @@
-//! Asking a MOUNT service (RFC 1813 §5.2), over whatever transport it was found on.
+//! Client of a MOUNT service (RFC 1813 §5.2), over any transport.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{
 use crate::binding::largest_mount_results;
 use crate::client::{Error, Request, Transport, carry, unsendable};
 
-/// MOUNT version 3 as typed calls. Cheap to clone.
+/// Client of MOUNT version 3 with typed calls. Cheap to clone.
 #[derive(Clone)]
 pub struct MountClient {
     transport: Arc<dyn Transport>,
@@ -53,12 +53,12 @@ impl MountClient {
         carry(&*self.transport, request).await
     }
 
-    /// Procedure 0: asks whether the service is there.
+    /// Procedure 0: checks whether the service answers.
     pub async fn null(&self) -> Result<(), Error> {
         self.call(MountProcedure::Null, &()).await
     }
 
-    /// Procedure 1, MNT: the first handle of an export; [`Error::Mount`] if the server refuses.
+    /// Procedure 1, MNT: returns the first handle of an export, or [`Error::Mount`] if the server refuses.
     pub async fn mnt(&self, path: impl AsRef<[u8]>) -> Result<MountOk, Error> {
         let path = DirPath::new(path.as_ref());
         match self.call(MountProcedure::Mnt, &path).await? {
@@ -67,22 +67,22 @@ impl MountClient {
         }
     }
 
-    /// Procedure 2, DUMP: who mounted what.
+    /// Procedure 2, DUMP: returns clients and the directories that they have mounted.
     pub async fn dump(&self) -> Result<Vec<MountBody>, Error> {
         Ok(self.call::<MountList>(MountProcedure::Dump, &()).await?.mounts)
     }
 
-    /// Procedure 3, UMNT: takes back what MNT had noted down.
+    /// Procedure 3, UMNT: removes the entry of an MNT from the server's list.
     pub async fn umnt(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
         self.call(MountProcedure::Umnt, &DirPath::new(path.as_ref())).await
     }
 
-    /// Procedure 4, UMNTALL: takes back everything of this machine.
+    /// Procedure 4, UMNTALL: removes all entries of this machine.
     pub async fn umntall(&self) -> Result<(), Error> {
         self.call(MountProcedure::UmntAll, &()).await
     }
 
-    /// Procedure 5, EXPORT: what can be mounted.
+    /// Procedure 5, EXPORT: returns the exports.
     pub async fn exports(&self) -> Result<Vec<ExportNode>, Error> {
         Ok(self.call::<Exports>(MountProcedure::Export, &()).await?.exports)
     }

@@ -1,6 +1,6 @@
 //! The MOUNT protocol, version 3 (RFC 1813 Appendix I): from the path of an export to its first file handle.
 //!
-//! RFC 8267 §5.1 demands MOUNT over TCP; this crate answers and asks it on RPC-over-RDMA too. Nothing in it is
+//! RFC 8267 §5.1 requires MOUNT over TCP; this crate serves and uses MOUNT on RPC-over-RDMA too. No item of MOUNT is
 //! DDP-eligible.
 
 mod client;

@@ -1,8 +1,8 @@
 //! The MOUNT version 3 server (RFC 1813 Appendix I): from the path of an export, or of a directory below one, to its
 //! handle.
 //!
-//! Version 3 only: versions 1 and 2 give out handles of NFS version 2, which is not served. Who mounted what is kept
-//! for DUMP alone: in memory, bounded for each host and for all, and believed by nobody.
+//! Only version 3 is served: versions 1 and 2 return handles of NFS version 2. The list of mounts serves DUMP only. It
+//! is kept in memory with a bound for each host and for all hosts, and no decision depends on it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -25,21 +25,21 @@ use crate::server::{
 };
 use crate::wire::Status;
 
-/// Mounts remembered for DUMP. When there are more, the host or IPv6 network with the most loses its oldest one.
+/// Mounts remembered for DUMP. Beyond this number, the host or IPv6 network with the most mounts loses its oldest.
 pub const MOUNTS_MAX: usize = 1024;
-/// Of these, mounts of one host, or of one IPv6 network; it loses its oldest one when it has more.
+/// Mounts remembered for one host or one IPv6 network, which loses its oldest beyond this number.
 pub const MOUNTS_PER_HOST: usize = 64;
 
-/// Hosts, and the paths that they mounted in one spelling each, oldest first.
+/// Hosts and the paths that they mounted, each path in its canonical form, oldest first.
 type Mounts = BTreeMap<Origin, VecDeque<(IpAddr, Vec<u8>)>>;
 
-/// All mounts that are remembered.
+/// All remembered mounts.
 #[derive(Debug, Default)]
 pub(crate) struct MountTable {
     origins: Mutex<Mounts>,
 }
 
-/// The one spelling of a path: no empty and no "." component.
+/// Returns the canonical form of a path, without empty and "." components.
 fn canonical(path: &[u8]) -> Vec<u8> {
     let mut spelt = Vec::with_capacity(path.len());
     for component in path.split(|byte| *byte == b'/').filter(|part| !matches!(part, [] | [b'.'])) {
@@ -90,7 +90,7 @@ impl MountTable {
 
     fn list(&self) -> MountList {
         let mut mounts: Vec<_> = self.lock().values().flatten().cloned().collect();
-        // Those of one host together, oldest first.
+        // Mounts of a host stand together, oldest first.
         mounts.sort_by_key(|(host, _)| *host);
         let mounts = mounts.into_iter().map(|(host, path)| MountBody {
             hostname: MountName::new(host.to_string()),
@@ -119,16 +119,16 @@ fn status(error: FsError) -> MountStatus {
     }
 }
 
-/// How far a path leads in one export.
+/// Result of a walk along a path in one export.
 enum Walked {
-    /// To its end, at a directory.
+    /// The path ends at this directory.
     Ends(Arc<Served>, FileId),
-    /// To the root of another one, behind so many components.
+    /// The path enters the root of another export after this many components.
     Enters(Arc<Served>, usize),
 }
 
-/// Walks from the root of an export, which is behind so many components of the path, to the end of the path, or to another export.
-/// Links are not followed, and nothing leads upwards.
+/// Walks from the root of an export to the end of the path, or to another export. The root lies after the given number
+/// of components. Links are not followed, and no component leads upwards.
 fn walk(
     exports: &ServedExports,
     served: &Arc<Served>,
@@ -170,7 +170,7 @@ impl MountProgram {
         Self { shared }
     }
 
-    /// RFC 1813 §5.2.1.
+    /// Answers MNT (RFC 1813 §5.2.1).
     fn mount(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
         let path: Arc<DirPath> = match arguments.decode_all() {
@@ -190,7 +190,7 @@ impl MountProgram {
                 let why = format_args!("{path:?}: {status:?}");
                 shared.refusals.refuse(Refusal::Mount, address, why);
             }
-            // With `?`, which escapes what a line of a log must not have.
+            // `?` escapes characters that must not appear in a log line.
             tracing::info!(?path, peer = ?address, granted, "mount");
             if let (true, Some(peer)) = (granted, peer) {
                 shared.mounts.add(peer, path.as_bytes());
@@ -199,7 +199,7 @@ impl MountProgram {
         })
     }
 
-    /// RFC 1813 §5.2.5.
+    /// Answers EXPORT (RFC 1813 §5.2.5).
     fn exports(&self) -> Exports {
         let node = |served: &Arc<Served>| ExportNode {
             directory: DirPath::new(served.export.name.clone()),
@@ -210,7 +210,8 @@ impl MountProgram {
         Exports { exports: self.shared.exports.iter().map(node).collect() }
     }
 
-    /// A list takes room for its results from the share of the caller's address first, as those of NFS do.
+    /// Answers with a list. Memory for its results comes from the share of the caller's address, as with listings of
+    /// NFS.
     fn list<T: Encode + Send + Sync + 'static>(
         &self,
         context: &CallContext,
@@ -266,10 +267,10 @@ async fn mount(shared: &Arc<Shared>, caller: Caller, path: &Arc<DirPath>) -> Res
         let Known { who, room } =
             shared.identity(&served, &caller).await.map_err(|refused| match refused {
                 Status::Acces => MountStatus::Acces,
-                // RFC 1813 §5.2.1 has no word for "later".
+                // RFC 1813 §5.2.1 has no status for "try again later".
                 _ => MountStatus::ServerFault,
             })?;
-        // The path is taken apart where it is walked: the parts of one that waits would be many times as long.
+        // The path is split only during the walk: the components of a waiting call would need many times its memory.
         let (job_shared, job_served, job_caller) = (Arc::clone(shared), Arc::clone(&served), caller.clone());
         let job_path = Arc::clone(path);
         let job = move || {
@@ -299,7 +300,7 @@ impl Program for MountProgram {
     }
 
     fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
-        // Each can be repeated: RFC 1813 §5.2 keeps no state that matters.
+        // All can be repeated: the state of RFC 1813 §5.2 is of no consequence.
         MountProcedure::from_number(procedure)
             .map(|procedure| Procedure { name: procedure.name(), effect: Effect::Idempotent })
     }
@@ -315,5 +316,5 @@ impl Program for MountProgram {
     }
 }
 
-/// Nothing in MOUNT is eligible (RFC 8267 §5.1).
+/// No item of MOUNT is eligible (RFC 8267 §5.1).
 impl Binding for MountProgram {}

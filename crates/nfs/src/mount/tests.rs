@@ -95,7 +95,7 @@ fn statuses() {
     }
 }
 
-/// The largest answer to MNT is what the binding predicts; names over their bounds are refused.
+/// The binding predicts the largest answer to MNT; names over their bounds are refused.
 #[test]
 fn limits() {
     let handle = FileHandle::new(&[7; 64]).unwrap();

@@ -6,14 +6,14 @@ use rpcrdma_xdr::Xdr;
 
 use crate::wire::{FileHandle, MAX_PATH};
 
-/// Most bytes in the path of an export, `MNTPATHLEN` (RFC 1813 §5.1.4). A longer one is answered
-/// MNT3ERR_NAMETOOLONG; up to [`MAX_PATH`] bytes are decoded for that.
+/// Most bytes in the path of an export, `MNTPATHLEN` (RFC 1813 §5.1.4). The server answers a longer path with
+/// MNT3ERR_NAMETOOLONG; for that it decodes up to [`MAX_PATH`] bytes.
 pub const MAX_MOUNT_PATH: usize = 1024;
 /// Most bytes in the name of a host or group, `MNTNAMLEN` (RFC 1813 §5.1.4).
 pub const MAX_MOUNT_NAME: usize = 255;
-/// Most authentication flavors that are read from an answer to MNT; the RFC names no limit.
+/// Most authentication flavors decoded from an answer to MNT; the RFC sets no limit.
 pub const MAX_AUTH_FLAVORS: usize = 64;
-/// Most elements read of any list of MOUNT (mounts, exports, groups of an export); the RFC names no limit.
+/// Most elements decoded from a list of MOUNT (mounts, exports, groups of an export); the RFC sets no limit.
 pub const MAX_EXPORTS: usize = 1 << 16;
 
 /// `dirpath`: the path of a directory on the server.
@@ -21,12 +21,12 @@ pub const MAX_EXPORTS: usize = 1 << 16;
 pub struct DirPath(#[xdr(max = MAX_PATH)] Vec<u8>);
 
 impl DirPath {
-    /// A path of these bytes.
+    /// Creates a path from bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the path.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -49,12 +49,12 @@ impl fmt::Display for DirPath {
 pub struct MountName(#[xdr(max = MAX_MOUNT_NAME)] Vec<u8>);
 
 impl MountName {
-    /// A name of these bytes.
+    /// Creates a name from bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the name.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -72,7 +72,7 @@ impl fmt::Display for MountName {
     }
 }
 
-/// `mountstat3` without `MNT3_OK`: why MNT failed.
+/// `mountstat3` without `MNT3_OK`: the reason why MNT failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Xdr)]
 pub enum MountStatus {
     /// `MNT3ERR_PERM`: not the owner.
@@ -81,22 +81,22 @@ pub enum MountStatus {
     NoEnt = 2,
     /// `MNT3ERR_IO`: a hard error of the storage.
     Io = 5,
-    /// `MNT3ERR_ACCES`: this client may not mount it.
+    /// `MNT3ERR_ACCES`: this client may not mount the directory.
     Acces = 13,
     /// `MNT3ERR_NOTDIR`: not a directory.
     NotDir = 20,
-    /// `MNT3ERR_INVAL`: an argument that makes no sense.
+    /// `MNT3ERR_INVAL`: an invalid argument.
     Inval = 22,
-    /// `MNT3ERR_NAMETOOLONG`: a path over [`MAX_MOUNT_PATH`].
+    /// `MNT3ERR_NAMETOOLONG`: a path longer than [`MAX_MOUNT_PATH`].
     NameTooLong = 63,
     /// `MNT3ERR_NOTSUPP`: the server does not have this operation.
     NotSupp = 10004,
-    /// `MNT3ERR_SERVERFAULT`: an error with no other name.
+    /// `MNT3ERR_SERVERFAULT`: an error without a status of its own.
     ServerFault = 10006,
 }
 
 impl MountStatus {
-    /// Its name in RFC 1813.
+    /// Returns the name in RFC 1813.
     pub fn name(self) -> &'static str {
         match self {
             Self::Perm => "MNT3ERR_PERM",
@@ -134,7 +134,7 @@ impl fmt::Display for MountStatus {
 pub struct MountOk {
     /// The handle of the directory.
     pub handle: FileHandle,
-    /// RPC authentication flavors that the server takes with it.
+    /// RPC authentication flavors that the server accepts with this handle.
     #[xdr(max = MAX_AUTH_FLAVORS)]
     pub auth_flavors: Vec<u32>,
 }
@@ -150,7 +150,7 @@ pub enum MountResult {
     Fail(MountStatus),
 }
 
-/// `mountbody`: a client and what it mounted.
+/// `mountbody`: a client, and a directory that it has mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct MountBody {
     /// The client.
@@ -162,12 +162,12 @@ pub struct MountBody {
 /// `mountlist`: the answer to DUMP.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Xdr)]
 pub struct MountList {
-    /// Who mounted what, as far as the server remembers.
+    /// Mounts that the server remembers.
     #[xdr(list, max = MAX_EXPORTS)]
     pub mounts: Vec<MountBody>,
 }
 
-/// `groups`: who may mount an export; empty means everybody.
+/// `groups`: hosts that may mount an export; an empty list allows all.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Xdr)]
 pub struct Groups {
     /// Hosts, or groups of hosts.
@@ -180,22 +180,22 @@ pub struct Groups {
 pub struct ExportNode {
     /// The path to give to MNT.
     pub directory: DirPath,
-    /// Who may mount it.
+    /// Hosts that may mount the export.
     pub groups: Groups,
 }
 
 /// `exports`: the answer to EXPORT.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Xdr)]
 pub struct Exports {
-    /// What the server exports.
+    /// Exports of the server.
     #[xdr(list, max = MAX_EXPORTS)]
     pub exports: Vec<ExportNode>,
 }
 
-/// A procedure of MOUNT version 3 (RFC 1813 §5.2). All of them can be repeated without harm.
+/// A procedure of MOUNT version 3 (RFC 1813 §5.2). All procedures can be repeated without harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MountProcedure {
-    /// Procedure 0: nothing.
+    /// Procedure 0: does nothing.
     Null = 0,
     /// Procedure 1, MNT: [`DirPath`] to [`MountResult`].
     Mnt = 1,
@@ -210,20 +210,20 @@ pub enum MountProcedure {
 }
 
 impl MountProcedure {
-    /// All six, by number.
+    /// All six procedures, by number.
     pub const ALL: &[Self] = &[Self::Null, Self::Mnt, Self::Dump, Self::Umnt, Self::UmntAll, Self::Export];
 
-    /// The procedure of this number.
+    /// Returns the procedure of this number.
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.iter().copied().find(|procedure| procedure.number() == number)
     }
 
-    /// Its number.
+    /// Returns the procedure's number.
     pub fn number(self) -> u32 {
         self as u32
     }
 
-    /// Its name.
+    /// Returns the procedure's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Null => "NULL",

@@ -44,7 +44,8 @@ pub struct NfsTime {
 }
 
 impl From<SystemTime> for NfsTime {
-    /// The nearest time that the protocol can say: before 1970 becomes 1970, after 2106 the last second.
+    /// Returns the nearest time that the protocol can express: 1970 for earlier times, the last second of `u32` for
+    /// times after 2106.
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         u32::try_from(since.as_secs()).map_or(
@@ -94,24 +95,24 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Encoded bytes of `fattr3`: always 84.
+    /// Encoded length of `fattr3`, in bytes: always 84.
     pub const SIZE: usize = 84;
 
-    /// The part that `wcc_attr` carries: what these attributes would be *before* an operation.
+    /// Returns the part that `wcc_attr` carries: the attributes *before* an operation.
     pub fn wcc(&self) -> WccAttr {
         WccAttr { size: self.size, mtime: self.mtime, ctime: self.ctime }
     }
 
-    /// Whether the object is a directory.
+    /// Returns whether the object is a directory.
     pub fn is_directory(&self) -> bool {
         self.file_type == FileType::Directory
     }
 }
 
-/// `post_op_attr`: attributes after an operation, if the server has them at hand.
+/// `post_op_attr`: attributes after an operation, if the server has them available.
 pub type PostOpAttr = Option<Attributes>;
 
-/// `wcc_attr`: the attributes by which a client sees that its cache is out of date.
+/// `wcc_attr`: attributes that show a client whether its cache is stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Xdr)]
 pub struct WccAttr {
     /// Length in bytes.
@@ -122,8 +123,8 @@ pub struct WccAttr {
     pub ctime: NfsTime,
 }
 
-/// `wcc_data`: attributes before and after an operation; unless both were taken atomically with it, the server
-/// leaves the first out.
+/// `wcc_data`: attributes before and after an operation. The server omits the first unless both were taken atomically
+/// with the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Xdr)]
 pub struct WccData {
     /// `pre_op_attr`.
@@ -133,26 +134,26 @@ pub struct WccData {
 }
 
 impl WccData {
-    /// Largest encoded form: both present.
+    /// Largest encoded form, with both parts, in bytes.
     pub const MAX_SIZE: usize = 4 + 24 + 4 + Attributes::SIZE;
 }
 
-/// `set_atime` and `set_mtime`: what becomes of a time.
+/// `set_atime` and `set_mtime`: how to set a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Xdr)]
 pub enum SetTime {
     /// `DONT_CHANGE`.
     #[default]
     #[xdr(value = 0)]
     DontChange,
-    /// `SET_TO_SERVER_TIME`: the server's clock.
+    /// `SET_TO_SERVER_TIME`: to the server's clock.
     #[xdr(value = 1)]
     ServerTime,
-    /// `SET_TO_CLIENT_TIME`: this time.
+    /// `SET_TO_CLIENT_TIME`: to this time.
     #[xdr(value = 2)]
     ClientTime(NfsTime),
 }
 
-/// `sattr3`: the attributes that a client may set; what is `None` (or `DontChange`) stays.
+/// `sattr3`: the attributes that a client may set. Fields that are `None` or `DontChange` stay unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Xdr)]
 pub struct SetAttributes {
     /// Permission bits (0o7777).
@@ -161,7 +162,7 @@ pub struct SetAttributes {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Length: shorter cuts off, longer fills with zeros.
+    /// Length in bytes. A shorter length truncates the file, a longer one fills it with zeros.
     pub size: Option<u64>,
     /// Time of last access.
     pub atime: SetTime,
@@ -169,5 +170,5 @@ pub struct SetAttributes {
     pub mtime: SetTime,
 }
 
-/// `cookieverf3`, `createverf3`, `writeverf3`: opaque values that are only compared.
+/// `cookieverf3`, `createverf3`, `writeverf3`: opaque values for comparison only.
 pub type Verifier = [u8; VERIFIER_SIZE];

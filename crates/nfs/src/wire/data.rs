@@ -10,7 +10,7 @@ use super::{FileHandle, MAX_PAYLOAD, NfsResult, PostOpAttr, Verifier, WccData};
 pub struct ReadArgs {
     /// The file.
     pub file: FileHandle,
-    /// Where to begin, in bytes.
+    /// Start of the range, in bytes.
     pub offset: u64,
     /// Most bytes to return.
     pub count: u32,
@@ -33,12 +33,12 @@ pub struct ReadOk {
 /// `READ3res`.
 pub type ReadResult = NfsResult<ReadOk, PostOpAttr>;
 
-/// `stable_how`: how far written data has to be before the reply.
+/// `stable_how`: how safe written data must be before the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Xdr)]
 pub enum StableHow {
-    /// `UNSTABLE`: anywhere; COMMIT makes it safe.
+    /// `UNSTABLE`: no guarantee until COMMIT.
     Unstable = 0,
-    /// `DATA_SYNC`: the data, and what is needed to get it back, on stable storage.
+    /// `DATA_SYNC`: the data, and the metadata needed to read it, on stable storage.
     DataSync = 1,
     /// `FILE_SYNC`: data and all attributes on stable storage.
     FileSync = 2,
@@ -49,11 +49,11 @@ pub enum StableHow {
 pub struct WriteArgs {
     /// The file.
     pub file: FileHandle,
-    /// Where to write, in bytes.
+    /// Start of the range, in bytes.
     pub offset: u64,
     /// Bytes to write: the length of `data`.
     pub count: u32,
-    /// The least stability that is wanted.
+    /// Least stability required.
     pub stable: StableHow,
     /// The bytes. DDP-eligible (RFC 8267 §4).
     #[xdr(ddp, max = MAX_PAYLOAD)]
@@ -65,9 +65,9 @@ pub struct WriteArgs {
 pub struct WriteOk {
     /// The file's attributes before and after.
     pub file_wcc: WccData,
-    /// Bytes written, which may be fewer than asked.
+    /// Bytes written, possibly fewer than requested.
     pub count: u32,
-    /// How stable they are: at least as asked.
+    /// Stability of the data: at least the one requested.
     pub committed: StableHow,
     /// `writeverf3`: changes when the server may have lost unstable data.
     pub verifier: Verifier,
@@ -81,7 +81,7 @@ pub type WriteResult = NfsResult<WriteOk, WccData>;
 pub struct CommitArgs {
     /// The file.
     pub file: FileHandle,
-    /// Begin of the range, in bytes.
+    /// Start of the range, in bytes.
     pub offset: u64,
     /// Bytes in the range; 0 means up to the end of the file.
     pub count: u32,
@@ -92,7 +92,7 @@ pub struct CommitArgs {
 pub struct CommitOk {
     /// The file's attributes before and after.
     pub file_wcc: WccData,
-    /// `writeverf3`: data written under another one has to be written again.
+    /// `writeverf3`: data written under another verifier must be written again.
     pub verifier: Verifier,
 }
 

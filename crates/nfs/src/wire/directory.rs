@@ -9,11 +9,11 @@ use super::{Attributes, FileHandle, FileName, MAX_DIRECTORY_ENTRIES, NfsResult, 
 pub struct ReaddirArgs {
     /// The directory.
     pub dir: FileHandle,
-    /// 0 to begin, then the cookie of the last entry that was received.
+    /// 0 to begin, then the cookie of the last entry received.
     pub cookie: u64,
     /// Zeros to begin, then the verifier of the last reply.
     pub verifier: Verifier,
-    /// Most bytes of `READDIR3resok`, all XDR overhead included.
+    /// Most bytes of `READDIR3resok`, including all XDR overhead.
     pub count: u32,
 }
 
@@ -24,15 +24,15 @@ pub struct DirEntry {
     pub fileid: u64,
     /// The name.
     pub name: FileName,
-    /// Where to go on after this entry.
+    /// Position for the continuation after this entry.
     pub cookie: u64,
 }
 
 impl DirEntry {
-    /// Encoded bytes of the smallest entry, with the word before it that says that it follows.
+    /// Encoded length of the smallest entry, with the preceding word that announces it, in bytes.
     pub const MIN_SIZE: usize = 4 + 8 + 4 + 8;
 
-    /// Encoded bytes in the list, with the word before it that says that it follows.
+    /// Returns the encoded length in the list, with the preceding word that announces the entry, in bytes.
     pub fn size(&self) -> usize {
         Self::MIN_SIZE + self.name.as_bytes().len().next_multiple_of(4)
     }
@@ -44,7 +44,7 @@ pub struct DirList {
     /// The entries.
     #[xdr(list, max = MAX_DIRECTORY_ENTRIES)]
     pub entries: Vec<DirEntry>,
-    /// Whether the last of them is the last of the directory.
+    /// Whether the last entry is also the last of the directory.
     pub eof: bool,
 }
 
@@ -53,15 +53,15 @@ pub struct DirList {
 pub struct ReaddirOk {
     /// The directory's attributes.
     pub dir_attributes: PostOpAttr,
-    /// `cookieverf3`: what the cookies are valid with.
+    /// `cookieverf3`: the verifier of the cookies.
     pub verifier: Verifier,
     /// The entries.
     pub reply: DirList,
 }
 
 impl ReaddirOk {
-    /// Encoded bytes around the entries: attributes, verifier, end of the list, `eof`. With the entries'
-    /// [`DirEntry::size`] this is what `count` bounds.
+    /// Encoded length of everything but the entries, in bytes: attributes, verifier, end of the list, `eof`. `count`
+    /// bounds this and the [`DirEntry::size`] of all entries.
     pub const OVERHEAD: usize = 4 + Attributes::SIZE + 8 + 4 + 4;
 }
 
@@ -73,13 +73,13 @@ pub type ReaddirResult = NfsResult<ReaddirOk, PostOpAttr>;
 pub struct ReaddirplusArgs {
     /// The directory.
     pub dir: FileHandle,
-    /// 0 to begin, then the cookie of the last entry that was received.
+    /// 0 to begin, then the cookie of the last entry received.
     pub cookie: u64,
     /// Zeros to begin, then the verifier of the last reply.
     pub verifier: Verifier,
     /// Most bytes of names, `fileid`s and cookies: a hint.
     pub dircount: u32,
-    /// Most bytes of `READDIRPLUS3resok`, all XDR overhead included.
+    /// Most bytes of `READDIRPLUS3resok`, including all XDR overhead.
     pub maxcount: u32,
 }
 
@@ -90,23 +90,23 @@ pub struct DirEntryPlus {
     pub fileid: u64,
     /// The name.
     pub name: FileName,
-    /// Where to go on after this entry.
+    /// Position for the continuation after this entry.
     pub cookie: u64,
-    /// `name_attributes`: the entry's attributes, if the server has them at hand.
+    /// `name_attributes`: the entry's attributes, if the server has them available.
     pub attributes: PostOpAttr,
-    /// `name_handle`: its handle, likewise.
+    /// `name_handle`: the entry's handle, if the server has it available.
     pub handle: Option<FileHandle>,
 }
 
 impl DirEntryPlus {
-    /// Encoded bytes in the list, with the word before it that says that it follows.
+    /// Returns the encoded length in the list, with the preceding word that announces the entry, in bytes.
     pub fn size(&self) -> usize {
         let attributes = self.attributes.map_or(0, |_| Attributes::SIZE);
         let handle = self.handle.map_or(0, |handle| 4 + handle.as_bytes().len().next_multiple_of(4));
         DirEntry::MIN_SIZE + self.name.as_bytes().len().next_multiple_of(4) + 4 + attributes + 4 + handle
     }
 
-    /// Bytes that count against `dircount`: `fileid`, name and cookie.
+    /// Returns the bytes that count against `dircount`: `fileid`, name and cookie.
     pub fn dir_size(&self) -> usize {
         8 + 4 + self.name.as_bytes().len().next_multiple_of(4) + 8
     }
@@ -118,7 +118,7 @@ pub struct DirListPlus {
     /// The entries.
     #[xdr(list, max = MAX_DIRECTORY_ENTRIES)]
     pub entries: Vec<DirEntryPlus>,
-    /// Whether the last of them is the last of the directory.
+    /// Whether the last entry is also the last of the directory.
     pub eof: bool,
 }
 
@@ -127,14 +127,15 @@ pub struct DirListPlus {
 pub struct ReaddirplusOk {
     /// The directory's attributes.
     pub dir_attributes: PostOpAttr,
-    /// `cookieverf3`: what the cookies are valid with.
+    /// `cookieverf3`: the verifier of the cookies.
     pub verifier: Verifier,
     /// The entries.
     pub reply: DirListPlus,
 }
 
 impl ReaddirplusOk {
-    /// As [`ReaddirOk::OVERHEAD`]: what `maxcount` counts besides the entries.
+    /// Encoded length of everything but the entries, in bytes, as [`ReaddirOk::OVERHEAD`]. `maxcount` bounds this and
+    /// the entries.
     pub const OVERHEAD: usize = ReaddirOk::OVERHEAD;
 }
 

@@ -4,13 +4,13 @@ use rpcrdma_xdr::Xdr;
 
 use super::{FileHandle, NfsResult, NfsTime, PostOpAttr};
 
-/// The file system has hard links (`properties` of FSINFO).
+/// Bit of the FSINFO `properties`: the file system has hard links.
 pub const FSF3_LINK: u32 = 0x0001;
-/// The file system has symbolic links.
+/// Bit: the file system has symbolic links.
 pub const FSF3_SYMLINK: u32 = 0x0002;
-/// PATHCONF is the same for every object.
+/// Bit: PATHCONF returns the same values for every object.
 pub const FSF3_HOMOGENEOUS: u32 = 0x0008;
-/// SETATTR can set times to the client's.
+/// Bit: SETATTR can set times to those of the client.
 pub const FSF3_CANSETTIME: u32 = 0x0010;
 
 /// `FSSTAT3args`.
@@ -20,24 +20,24 @@ pub struct FsstatArgs {
     pub root: FileHandle,
 }
 
-/// `FSSTAT3resok`: what changes.
+/// `FSSTAT3resok`: values that change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Xdr)]
 pub struct FsstatOk {
     /// `obj_attributes`: the object's attributes.
     pub attributes: PostOpAttr,
-    /// `tbytes`: bytes in all.
+    /// `tbytes`: total bytes.
     pub total_bytes: u64,
-    /// `fbytes`: bytes that are free.
+    /// `fbytes`: free bytes.
     pub free_bytes: u64,
-    /// `abytes`: bytes that this user may have.
+    /// `abytes`: bytes available to this user.
     pub available_bytes: u64,
-    /// `tfiles`: files in all.
+    /// `tfiles`: total files.
     pub total_files: u64,
-    /// `ffiles`: files that can still be made.
+    /// `ffiles`: free files.
     pub free_files: u64,
-    /// `afiles`: files that this user can make.
+    /// `afiles`: files available to this user.
     pub available_files: u64,
-    /// `invarsec`: seconds for which these numbers are not expected to change.
+    /// `invarsec`: seconds for which these values are not expected to change.
     pub invariant_seconds: u32,
 }
 
@@ -51,28 +51,28 @@ pub struct FsinfoArgs {
     pub root: FileHandle,
 }
 
-/// `FSINFO3resok`: what does not change. Sizes in bytes.
+/// `FSINFO3resok`: values that do not change. Sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Xdr)]
 pub struct FsinfoOk {
     /// `obj_attributes`: the object's attributes.
     pub attributes: PostOpAttr,
     /// `rtmax`: largest READ.
     pub read_max: u32,
-    /// `rtpref`: best READ.
+    /// `rtpref`: preferred READ.
     pub read_preferred: u32,
-    /// `rtmult`: READ sizes should be multiples of it.
+    /// `rtmult`: READ sizes should be multiples of this.
     pub read_multiple: u32,
     /// `wtmax`: largest WRITE.
     pub write_max: u32,
-    /// `wtpref`: best WRITE.
+    /// `wtpref`: preferred WRITE.
     pub write_preferred: u32,
-    /// `wtmult`: WRITE sizes should be multiples of it.
+    /// `wtmult`: WRITE sizes should be multiples of this.
     pub write_multiple: u32,
-    /// `dtpref`: best READDIR count.
+    /// `dtpref`: preferred count of READDIR.
     pub readdir_preferred: u32,
     /// `maxfilesize`: largest file.
     pub max_file_size: u64,
-    /// `time_delta`: the granularity of times.
+    /// `time_delta`: the resolution of times.
     pub time_delta: NfsTime,
     /// `FSF3_*` bits.
     pub properties: u32,
@@ -97,13 +97,13 @@ pub struct PathconfOk {
     pub link_max: u32,
     /// Most bytes in a component.
     pub name_max: u32,
-    /// A longer name is refused, not cut off.
+    /// Whether a longer name is refused, not truncated.
     pub no_trunc: bool,
-    /// Only a privileged user may change the owner.
+    /// Whether only a privileged user may change the owner.
     pub chown_restricted: bool,
-    /// Names that differ only in case are the same.
+    /// Whether names that differ only in case are equal.
     pub case_insensitive: bool,
-    /// The case of a name is kept.
+    /// Whether the case of a name is preserved.
     pub case_preserving: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The file handle, `nfs_fh3` (RFC 1813 §2.5): up to 64 opaque bytes, kept in place (no allocation, no reference
-//! into the message it came from).
+//! The file handle, `nfs_fh3` (RFC 1813 §2.5): up to 64 opaque bytes. They are stored in place, without an allocation
+//! or a reference into the message.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 
 use super::MAX_HANDLE;
 
-/// `nfs_fh3`: what names a file system object to its server, opaque to everybody else.
+/// `nfs_fh3`: identifies an object of a file system to its server; opaque to clients.
 #[derive(Clone, Copy)]
 pub struct FileHandle {
     length: u8,
     bytes: [u8; MAX_HANDLE],
 }
 
-/// More bytes than a handle may have.
+/// Error for more bytes than a handle may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a file handle of {length} bytes; at most {MAX_HANDLE} are allowed (RFC 1813 §2.4)")]
 pub struct HandleTooLong {
-    /// How many bytes there were.
+    /// Number of bytes.
     pub length: usize,
 }
 
 impl FileHandle {
-    /// A handle of these bytes; at most [`MAX_HANDLE`].
+    /// Creates a handle from at most [`MAX_HANDLE`] bytes.
     pub fn new(bytes: &[u8]) -> Result<Self, HandleTooLong> {
         let too_long = HandleTooLong { length: bytes.len() };
         let length = u8::try_from(bytes.len()).map_err(|_| too_long)?;
@@ -32,8 +32,7 @@ impl FileHandle {
         Ok(handle)
     }
 
-    /// A handle of these parts, one behind the other. What is over [`MAX_HANDLE`] is left out: the caller knows the
-    /// lengths.
+    /// Concatenates parts to a handle. Bytes beyond [`MAX_HANDLE`] are dropped; the caller ensures the length.
     pub(crate) fn gather(parts: &[&[u8]]) -> Self {
         let mut handle = Self { length: 0, bytes: [0; MAX_HANDLE] };
         for (target, byte) in handle.bytes.iter_mut().zip(parts.iter().copied().flatten()) {
@@ -43,7 +42,7 @@ impl FileHandle {
         handle
     }
 
-    /// The bytes of the handle.
+    /// Returns the bytes of the handle.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()
     }
@@ -89,7 +88,7 @@ impl Decode for FileHandle {
     const MIN_LEN: usize = 4;
 
     fn decode(d: &mut Decoder) -> Result<Self, DecodeError> {
-        // RFC 1813 §2.4: NFS3_FHSIZE; the decoder refuses a longer one, and so `new` cannot.
+        // RFC 1813 §2.4: the decoder refuses more than NFS3_FHSIZE bytes, so `new` cannot fail.
         let bytes = d.opaque(MAX_HANDLE)?;
         Ok(Self::gather(&[&bytes]))
     }

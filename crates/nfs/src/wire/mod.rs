@@ -1,13 +1,12 @@
 //! The NFS version 3 protocol as types (RFC 1813 §2 and §3).
 //!
-//! Every type encodes and decodes itself as XDR; a reader who knows the RFC finds its structures under the same
-//! names in Rust's spelling, and the doc of each names the original. Payloads (READ and WRITE data, link targets)
-//! are [`bytes::Bytes`] that are shared, never copied; names and handles are small and are copied out of the
-//! message, so that keeping one never keeps a receive buffer. Counts and lengths are bounded while they are decoded
-//! (before anything is allocated) by the constants below; what is over a bound is a
-//! [`DecodeError`](rpcrdma_xdr::DecodeError).
+//! Every type encodes and decodes itself as XDR. The types have the names of RFC 1813 in Rust's spelling, and their
+//! docs give the original names. Payloads (READ and WRITE data, link targets) are [`bytes::Bytes`], which are shared
+//! and never copied. Names and handles are small and are copied out of the message, so that keeping one does not keep a
+//! receive buffer. The constants below bound counts and lengths during decoding, before any allocation. A value over a
+//! bound is a [`DecodeError`](rpcrdma_xdr::DecodeError).
 //!
-//! Names are bytes, not text: a file server gives back what it was given.
+//! Names are bytes, not text: a file server returns the bytes that it received.
 
 mod attributes;
 mod data;
@@ -66,20 +65,18 @@ pub const NFS_TCP_PORT: u16 = 2049;
 pub const MAX_HANDLE: usize = 64;
 /// Bytes of the verifiers of READDIR cookies, exclusive CREATE and WRITE (RFC 1813 §2.4).
 pub const VERIFIER_SIZE: usize = 8;
-/// Most bytes that a file system takes in one component of a path; a longer one is answered
-/// NFS3ERR_NAMETOOLONG.
+/// Most bytes of a path component that a file system accepts. The server answers a longer one with NFS3ERR_NAMETOOLONG.
 pub const MAX_NAME: usize = 255;
-/// Most bytes of a name that are decoded at all. RFC 1813 §2.4 leaves the limit to the server, which has to be
-/// able to see a name in order to refuse it with NFS3ERR_NAMETOOLONG; a name above this bound is a malformed
-/// message.
+/// Most bytes of a name that are decoded at all. RFC 1813 §2.4 leaves the limit to the server, which must decode a name
+/// before it can refuse it with NFS3ERR_NAMETOOLONG. A longer name is a malformed message.
 pub const MAX_NAME_ON_WIRE: usize = 4096;
 /// Most bytes in the target of a symbolic link (Linux `PATH_MAX`; RFC 1813 §2.4 leaves it to the server).
 pub const MAX_PATH: usize = 4096;
-/// Most bytes of a link's target that are decoded in SYMLINK, so that a longer one than [`MAX_PATH`] is refused with
-/// NFS3ERR_NAMETOOLONG; a target above this bound is a malformed message.
+/// Most bytes of a link's target that are decoded in SYMLINK, so that the server can refuse targets over [`MAX_PATH`]
+/// with NFS3ERR_NAMETOOLONG. A longer target is a malformed message.
 pub const MAX_PATH_ON_WIRE: usize = 65_536;
-/// Most bytes of data in one READ or WRITE that are decoded. A server announces its own, usually lower, limit as
+/// Most bytes of data that are decoded in one READ or WRITE. A server announces its own, usually lower, limit as
 /// `rtmax` and `wtmax` of FSINFO.
 pub const MAX_PAYLOAD: usize = 4 << 20;
-/// Most entries decoded from one READDIR or READDIRPLUS reply: what fits in [`MAX_PAYLOAD`] bytes.
+/// Most entries decoded from one READDIR or READDIRPLUS reply: as many as fit in [`MAX_PAYLOAD`] bytes.
 pub const MAX_DIRECTORY_ENTRIES: usize = MAX_PAYLOAD / DirEntry::MIN_SIZE;

@@ -1,4 +1,4 @@
-//! The name of one directory entry, `filename3` (RFC 1813 §2.5): bytes, not text.
+//! The name of a directory entry, `filename3` (RFC 1813 §2.5): bytes, not text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,64 +7,64 @@ use rpcrdma_xdr::Xdr;
 
 use super::{MAX_NAME, MAX_NAME_ON_WIRE};
 
-/// `filename3`: one component of a path. What arrives may be any bytes up to
-/// [`MAX_NAME_ON_WIRE`]; [`FileName::check_component`] says whether it can name an entry.
+/// `filename3`: a component of a path. A received name may have any bytes up to [`MAX_NAME_ON_WIRE`];
+/// [`FileName::check_component`] tests whether an entry can have it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Xdr)]
 pub struct FileName(#[xdr(max = MAX_NAME_ON_WIRE)] Vec<u8>);
 
-/// Why a name cannot be the name of a directory entry (RFC 1813 §4.6 and local limits).
+/// Reason why a name cannot be that of a directory entry (RFC 1813 §4.6 and local limits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
     /// The empty name.
     #[error("an empty name")]
     Empty,
-    /// `.` or `..`, which name directories and never an entry of one.
+    /// `.` or `..`, which name directories and never an entry.
     #[error("\".\" and \"..\" are not names of entries")]
     DotOrDotDot,
-    /// `/` separates components.
+    /// Contains `/`, which separates components.
     #[error("a name with a \"/\" in it")]
     Separator,
-    /// No file system takes NUL in a name.
+    /// Contains NUL, which no file system accepts in a name.
     #[error("a name with a NUL byte in it")]
     Nul,
     /// Longer than [`MAX_NAME`].
     #[error("a name of {length} bytes; at most {MAX_NAME} are allowed")]
     TooLong {
-        /// Its length in bytes.
+        /// Length in bytes.
         length: usize,
     },
 }
 
 impl FileName {
-    /// A name of these bytes, unchecked.
+    /// Creates a name from bytes, unchecked.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
     }
 
-    /// The bytes of the name.
+    /// Returns the bytes of the name.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The bytes of the name, without a copy.
+    /// Returns the bytes of the name, without a copy.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
-    /// The name as text; bytes that are no UTF-8 become U+FFFD. For people, not for comparison.
+    /// Returns the name as text; bytes that are not UTF-8 become U+FFFD. For display, not for comparison.
     pub fn to_string_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }
 
-    /// Whether this is `.` or `..`.
+    /// Returns whether this is `.` or `..`.
     pub fn is_dot_or_dot_dot(&self) -> bool {
         matches!(self.as_bytes(), b"." | b"..")
     }
 
-    /// Whether this can be the name of an entry of a directory: not empty, not `.` or `..`, without `/` and NUL, at
-    /// most [`MAX_NAME`] bytes. A client checks every name that a server lists, before it makes a local path of it;
-    /// a server every name that would be made.
+    /// Checks that a directory entry can have this name. It must not be empty, `.` or `..`, must contain neither `/`
+    /// nor NUL, and has at most [`MAX_NAME`] bytes. A client checks every listed name before it makes a local path of
+    /// it. A server checks every name of a new entry.
     pub fn check_component(&self) -> Result<(), NameError> {
         if self.0.is_empty() {
             return Err(NameError::Empty);

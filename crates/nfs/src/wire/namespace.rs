@@ -16,12 +16,12 @@ pub struct DirOpArgs {
     pub name: FileName,
 }
 
-/// The `resok` of CREATE, MKDIR, SYMLINK and MKNOD: what was made.
+/// The `resok` of CREATE, MKDIR, SYMLINK and MKNOD: the new object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Xdr)]
 pub struct NewObject {
-    /// `post_op_fh3`: its handle, if the server tells it; else LOOKUP does.
+    /// `post_op_fh3`: the handle. If the server omits it, the client uses LOOKUP.
     pub object: Option<FileHandle>,
-    /// `obj_attributes`: its attributes.
+    /// `obj_attributes`: the object's attributes.
     pub attributes: PostOpAttr,
     /// The directory's attributes before and after.
     pub dir_wcc: WccData,
@@ -30,13 +30,13 @@ pub struct NewObject {
 /// `createhow3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
 pub enum CreateHow {
-    /// `UNCHECKED`: an existing file is taken as it is.
+    /// `UNCHECKED`: accepts an existing file.
     #[xdr(value = 0)]
     Unchecked(SetAttributes),
-    /// `GUARDED`: an existing file is `NFS3ERR_EXIST`.
+    /// `GUARDED`: an existing file gives `NFS3ERR_EXIST`.
     #[xdr(value = 1)]
     Guarded(SetAttributes),
-    /// `EXCLUSIVE`: as guarded, but a repeat with the same verifier succeeds.
+    /// `EXCLUSIVE`: like GUARDED, but a repeated call with the same verifier succeeds.
     #[xdr(value = 2)]
     Exclusive(Verifier),
 }
@@ -46,7 +46,7 @@ pub enum CreateHow {
 pub struct CreateArgs {
     /// `where`: directory and name of the new file.
     pub place: DirOpArgs,
-    /// How to create it.
+    /// Treatment of an existing file.
     pub how: CreateHow,
 }
 
@@ -58,7 +58,7 @@ pub type CreateResult = NfsResult<NewObject, WccData>;
 pub struct MkdirArgs {
     /// `where`: parent and name of the new directory.
     pub place: DirOpArgs,
-    /// Its first attributes.
+    /// Initial attributes.
     pub attributes: SetAttributes,
 }
 
@@ -68,7 +68,7 @@ pub type MkdirResult = NfsResult<NewObject, WccData>;
 /// `symlinkdata3`.
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct SymlinkData {
-    /// `symlink_attributes`: the link's first attributes.
+    /// `symlink_attributes`: the link's initial attributes.
     pub attributes: SetAttributes,
     /// `symlink_data`: the target. DDP-eligible (RFC 8267 §4).
     #[xdr(ddp, max = MAX_PATH_ON_WIRE)]
@@ -90,19 +90,19 @@ pub type SymlinkResult = NfsResult<NewObject, WccData>;
 /// `devicedata3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
 pub struct DeviceData {
-    /// `dev_attributes`: first attributes.
+    /// `dev_attributes`: initial attributes.
     pub attributes: SetAttributes,
     /// Major and minor number.
     pub spec: SpecData,
 }
 
-/// `mknoddata3`. Types that MKNOD does not make are named so that a server can answer `NFS3ERR_BADTYPE`.
+/// `mknoddata3`. The types that MKNOD does not make are included so that a server can answer `NFS3ERR_BADTYPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
 pub enum MknodData {
-    /// `NF3REG`: no business of MKNOD.
+    /// `NF3REG`: not valid for MKNOD.
     #[xdr(value = 1)]
     Regular,
-    /// `NF3DIR`: no business of MKNOD.
+    /// `NF3DIR`: not valid for MKNOD.
     #[xdr(value = 2)]
     Directory,
     /// `NF3BLK`.
@@ -111,7 +111,7 @@ pub enum MknodData {
     /// `NF3CHR`.
     #[xdr(value = 4)]
     CharacterDevice(DeviceData),
-    /// `NF3LNK`: no business of MKNOD.
+    /// `NF3LNK`: not valid for MKNOD.
     #[xdr(value = 5)]
     Symlink,
     /// `NF3SOCK`.
@@ -127,7 +127,7 @@ pub enum MknodData {
 pub struct MknodArgs {
     /// `where`: directory and name of the new object.
     pub place: DirOpArgs,
-    /// What it is.
+    /// Type and initial attributes.
     pub what: MknodData,
 }
 
@@ -137,7 +137,7 @@ pub type MknodResult = NfsResult<NewObject, WccData>;
 /// `REMOVE3args`.
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct RemoveArgs {
-    /// Directory and name of what is to go.
+    /// Directory and name of the object to remove.
     pub object: DirOpArgs,
 }
 
@@ -147,7 +147,7 @@ pub type RemoveResult = NfsResult<WccData, WccData>;
 /// `RMDIR3args`.
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct RmdirArgs {
-    /// Parent and name of the directory that is to go.
+    /// Parent and name of the directory to remove.
     pub object: DirOpArgs,
 }
 
@@ -157,9 +157,9 @@ pub type RmdirResult = NfsResult<WccData, WccData>;
 /// `RENAME3args`.
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct RenameArgs {
-    /// The old place.
+    /// Old directory and name.
     pub from: DirOpArgs,
-    /// The new one.
+    /// New directory and name.
     pub to: DirOpArgs,
 }
 
@@ -187,9 +187,9 @@ pub struct LinkArgs {
 /// `LINK3resok` and `LINK3resfail`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Xdr)]
 pub struct LinkAttributes {
-    /// `file_attributes`: those of the object.
+    /// `file_attributes`: attributes of the object.
     pub file: PostOpAttr,
-    /// `linkdir_wcc`: those of the directory.
+    /// `linkdir_wcc`: attributes of the directory.
     pub link_dir: WccData,
 }
 

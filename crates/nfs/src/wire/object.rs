@@ -27,7 +27,7 @@ pub struct GetattrArgs {
     pub object: FileHandle,
 }
 
-/// `GETATTR3res`: the attributes, or a status alone.
+/// `GETATTR3res`: the attributes; a failure has only a status.
 pub type GetattrResult = NfsResult<Attributes, ()>;
 
 /// `SETATTR3args`.
@@ -35,9 +35,9 @@ pub type GetattrResult = NfsResult<Attributes, ()>;
 pub struct SetattrArgs {
     /// The object.
     pub object: FileHandle,
-    /// What to set.
+    /// Attributes to set.
     pub new_attributes: SetAttributes,
-    /// `sattrguard3`: only if the object's ctime is this one; else `NFS3ERR_NOT_SYNC`.
+    /// `sattrguard3`: the ctime that the object must have, else `NFS3ERR_NOT_SYNC`.
     pub guard: Option<NfsTime>,
 }
 
@@ -54,9 +54,9 @@ pub struct LookupArgs {
 /// `LOOKUP3resok`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
 pub struct LookupOk {
-    /// The handle found.
+    /// Handle of the object found.
     pub object: FileHandle,
-    /// `obj_attributes`: its attributes.
+    /// `obj_attributes`: the object's attributes.
     pub attributes: PostOpAttr,
     /// The directory's attributes.
     pub dir_attributes: PostOpAttr,
@@ -70,7 +70,7 @@ pub type LookupResult = NfsResult<LookupOk, PostOpAttr>;
 pub struct AccessArgs {
     /// The object.
     pub object: FileHandle,
-    /// The `ACCESS3_*` bits that are asked about.
+    /// The `ACCESS3_*` bits in question.
     pub access: u32,
 }
 
@@ -79,7 +79,7 @@ pub struct AccessArgs {
 pub struct AccessOk {
     /// `obj_attributes`: the object's attributes.
     pub attributes: PostOpAttr,
-    /// Those of the bits asked about that are granted.
+    /// Bits of the request that are granted.
     pub access: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The procedures of NFS version 3: numbers, names, what belongs together (RFC 1813 §3).
+//! The procedures of NFS version 3: numbers, names, arguments and results (RFC 1813 §3).
 
 use std::fmt;
 
@@ -22,10 +22,10 @@ macro_rules! procedures {
         }
 
         impl NfsProcedure {
-            /// All 22, by number.
+            /// All 22 procedures, by number.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The procedure of this number.
+            /// Returns the procedure of this number.
             pub fn from_number(number: u32) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$variant),)*
@@ -33,20 +33,21 @@ macro_rules! procedures {
                 }
             }
 
-            /// Its number.
+            /// Returns the procedure's number.
             pub fn number(self) -> u32 {
                 self as u32
             }
 
-            /// Its name, for instance `READDIRPLUS`.
+            /// Returns the procedure's name, for instance `READDIRPLUS`.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
                 }
             }
 
-            /// Kind of change that its execution makes (RFC 1813 §4.5). The duplicate request cache keeps the replies of all but the
-            /// idempotent ones. WRITE is among those that it keeps: repeated late, it would undo a WRITE that came between.
+            /// Returns the kind of change that the procedure makes (RFC 1813 §4.5). The duplicate request cache keeps
+            /// the replies of all procedures that are not idempotent. It keeps those of WRITE too: a late repetition
+            /// would undo a WRITE that came between.
             pub fn effect(self) -> Effect {
                 match self {
                     $(Self::$variant => Effect::$effect,)*
@@ -87,14 +88,14 @@ impl fmt::Display for NfsProcedure {
     }
 }
 
-/// The arguments of a procedure know which procedure they belong to and what it returns. (NULL takes and returns
-/// nothing and is not here.)
+/// Arguments of a procedure, with the procedure and its results as associated types. NULL, without arguments and
+/// results, has no implementation.
 pub trait NfsCall: Encode + Decode + Send + Sync + 'static {
     /// The procedure.
     const PROCEDURE: NfsProcedure;
-    /// Its `...resok`.
+    /// The `...resok` structure.
     type Ok: Encode + Decode + Send + 'static;
-    /// Its `...resfail`.
+    /// The `...resfail` structure.
     type Fail: Encode + Decode + Send + 'static;
 }
 

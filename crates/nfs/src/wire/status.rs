@@ -1,4 +1,4 @@
-//! `nfsstat3` and the shape that all results share: a status, then what belongs to it (RFC 1813 §2.6).
+//! `nfsstat3`, and the common shape of all results: a status, then the fields that belong to it (RFC 1813 §2.6).
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -7,7 +7,7 @@ use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 
 macro_rules! statuses {
     ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal, $text:literal;)*) => {
-        /// `nfsstat3` without `NFS3_OK`: why an operation failed (RFC 1813 §2.6).
+        /// `nfsstat3` without `NFS3_OK`: the reason why an operation failed (RFC 1813 §2.6).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Status {
@@ -20,7 +20,7 @@ macro_rules! statuses {
             /// Every status that RFC 1813 defines.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The status of this number; 0 is `NFS3_OK` and no failure: `None`.
+            /// Returns the status of this number, or `None` for 0, which is `NFS3_OK`.
             pub fn from_code(code: u32) -> Option<Self> {
                 match code {
                     $($code => Some(Self::$variant),)*
@@ -28,7 +28,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// Its number on the wire.
+            /// Returns the number on the wire.
             pub fn code(self) -> u32 {
                 match self {
                     $(Self::$variant => $code,)*
@@ -36,7 +36,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// Its name in RFC 1813, for instance `NFS3ERR_NOENT`.
+            /// Returns the name in RFC 1813, for instance `NFS3ERR_NOENT`.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -44,7 +44,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// What it says, in words.
+            /// Returns a description for users.
             pub fn text(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)*
@@ -74,11 +74,11 @@ statuses! {
     NoDev = 19, "NFS3ERR_NODEV", "no such device";
     /// `NFS3ERR_NOTDIR`: not a directory.
     NotDir = 20, "NFS3ERR_NOTDIR", "not a directory";
-    /// `NFS3ERR_ISDIR`: is a directory, where none is wanted.
+    /// `NFS3ERR_ISDIR`: a directory where another type is required.
     IsDir = 21, "NFS3ERR_ISDIR", "it is a directory";
-    /// `NFS3ERR_INVAL`: an argument that the operation does not take.
+    /// `NFS3ERR_INVAL`: an argument that the operation does not accept.
     Inval = 22, "NFS3ERR_INVAL", "invalid argument";
-    /// `NFS3ERR_FBIG`: larger than the file system takes.
+    /// `NFS3ERR_FBIG`: larger than the file system allows.
     FBig = 27, "NFS3ERR_FBIG", "the file would be too large";
     /// `NFS3ERR_NOSPC`: no space left.
     NoSpc = 28, "NFS3ERR_NOSPC", "no space left on the server";
@@ -92,7 +92,7 @@ statuses! {
     NotEmpty = 66, "NFS3ERR_NOTEMPTY", "directory not empty";
     /// `NFS3ERR_DQUOT`: over the quota.
     DQuot = 69, "NFS3ERR_DQUOT", "disk quota exceeded";
-    /// `NFS3ERR_STALE`: the object that the handle named is gone.
+    /// `NFS3ERR_STALE`: the object of the handle is gone.
     Stale = 70, "NFS3ERR_STALE", "stale file handle: the object is gone";
     /// `NFS3ERR_REMOTE`: the object is on another server.
     Remote = 71, "NFS3ERR_REMOTE", "too many levels of remote in path";
@@ -100,17 +100,17 @@ statuses! {
     BadHandle = 10001, "NFS3ERR_BADHANDLE", "the server does not know this file handle";
     /// `NFS3ERR_NOT_SYNC`: the guard of SETATTR did not match.
     NotSync = 10002, "NFS3ERR_NOT_SYNC", "the object changed in between";
-    /// `NFS3ERR_BAD_COOKIE`: a READDIR cookie that is valid no more.
+    /// `NFS3ERR_BAD_COOKIE`: a READDIR cookie that is no longer valid.
     BadCookie = 10003, "NFS3ERR_BAD_COOKIE", "the directory cookie is stale";
     /// `NFS3ERR_NOTSUPP`: the server does not have this operation.
     NotSupp = 10004, "NFS3ERR_NOTSUPP", "operation not supported by the server";
     /// `NFS3ERR_TOOSMALL`: not even one entry fits in the count asked for.
     TooSmall = 10005, "NFS3ERR_TOOSMALL", "the reply would not fit in the size asked for";
-    /// `NFS3ERR_SERVERFAULT`: an error with no other name.
+    /// `NFS3ERR_SERVERFAULT`: an error without a status of its own.
     ServerFault = 10006, "NFS3ERR_SERVERFAULT", "server fault";
-    /// `NFS3ERR_BADTYPE`: an object of this type cannot be made.
+    /// `NFS3ERR_BADTYPE`: the server cannot make objects of this type.
     BadType = 10007, "NFS3ERR_BADTYPE", "the server does not make objects of this type";
-    /// `NFS3ERR_JUKEBOX`: not now; to be asked again after a while.
+    /// `NFS3ERR_JUKEBOX`: not ready yet; the client repeats the call later.
     Jukebox = 10008, "NFS3ERR_JUKEBOX", "the server is busy with a slow medium; try again later";
 }
 
@@ -123,14 +123,14 @@ impl fmt::Display for Status {
     }
 }
 
-/// The result of a procedure: a union over `nfsstat3` whose default arm belongs to every failure.
+/// Result of a procedure: a union over `nfsstat3` whose default arm covers every failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NfsResult<T, F> {
     /// `NFS3_OK` and the results.
     Ok(T),
-    /// Any other status and what comes with it: attributes, mostly.
+    /// Any other status, with the fields of a failure, mostly attributes.
     Fail {
-        /// Why it failed.
+        /// Reason of the failure.
         status: Status,
         /// The `...resfail` structure of the procedure.
         attributes: F,
@@ -138,7 +138,7 @@ pub enum NfsResult<T, F> {
 }
 
 impl<T, F> NfsResult<T, F> {
-    /// The results, or the status and what came with it.
+    /// Returns the results, or the status with the fields of the failure.
     pub fn into_result(self) -> Result<T, (Status, F)> {
         match self {
             Self::Ok(results) => Ok(results),
@@ -146,7 +146,7 @@ impl<T, F> NfsResult<T, F> {
         }
     }
 
-    /// Why it failed, if it did.
+    /// Returns the reason of the failure, or `None` on success.
     pub fn status(&self) -> Option<Status> {
         match self {
             Self::Ok(_) => None,

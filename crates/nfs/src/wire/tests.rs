@@ -9,17 +9,17 @@ mod strategies;
 use bytes::Bytes;
 use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, Piece, encode};
 
-/// Encodes, all pieces in one.
+/// Encodes a value and joins the pieces.
 pub(crate) fn to_bytes<T: Encode>(value: &T) -> Bytes {
     encode(value).unwrap().flatten().0
 }
 
-/// Decodes a whole message.
+/// Decodes a complete message.
 pub(crate) fn from_bytes<T: Decode>(bytes: impl Into<Bytes>) -> Result<T, DecodeError> {
     Decoder::new(bytes.into()).decode_all()
 }
 
-/// Bytes of hexadecimal digits; anything after `;` on a line is a comment.
+/// Parses hexadecimal digits; text after `;` on a line is a comment.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .lines()
@@ -30,7 +30,7 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// DDP-eligible items in the encoding of `value`.
+/// Returns the DDP-eligible items in the encoding of `value`.
 pub(crate) fn eligible_items<T: Encode>(value: &T) -> Vec<Bytes> {
     let pieces = encode(value).unwrap().into_pieces();
     pieces

@@ -38,14 +38,14 @@ fn is_root() -> bool {
     root
 }
 
-/// A server that takes root for root.
+/// Returns a server that accepts root as root.
 fn believing() -> Arc<Loopback> {
     let mut export = Export::new("/", Arc::new(MemoryFs::new(MemoryOptions::default())));
     export.squash = Squash::Nobody;
     Loopback::serving(vec![export])
 }
 
-/// A client that calls as root.
+/// Returns a client that calls as root.
 async fn as_root(server: &Arc<Loopback>) -> Client {
     let root = ClientOptions { credential: Credential::Sys(AuthSys::default()), ..options() };
     server.mount_with("/", root).await
@@ -84,14 +84,14 @@ fn good(report: &CopyReport) {
     assert_eq!(format!("{:?}", report.failures), "[]");
 }
 
-/// A local file with this content.
+/// Makes a local file with this content.
 fn local_file(directory: &TempDir, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     let path = directory.path().join(name);
     fs::write(&path, content).unwrap();
     path
 }
 
-/// Waits until the directory has these entries: what a dropped copy cleans up is done by tasks.
+/// Waits until the directory has these entries, because tasks clean up after a dropped copy.
 async fn until_names(client: &Client, expected: &[&str]) {
     for _ in 0..400 {
         if names(client, "/").await == expected {
@@ -104,7 +104,7 @@ async fn until_names(client: &Client, expected: &[&str]) {
 
 // Interrupted copies.
 
-/// A WRITE that fails half way leaves the old file as it was, and no other.
+/// A WRITE that fails half way leaves the old file unchanged, and no other file.
 #[tokio::test]
 async fn a_put_that_fails_leaves_the_old_file() {
     let server = Loopback::exporting(&["/"]);
@@ -125,7 +125,7 @@ async fn a_put_that_fails_leaves_the_old_file() {
     assert_eq!(names(&client, "/").await, ["f"]);
 }
 
-/// A copy that is dropped half way leaves the old file as it was, and removes what it began.
+/// A copy dropped half way leaves the old file unchanged, and removes its temporary file.
 #[tokio::test]
 async fn a_dropped_put_leaves_the_old_file() {
     let server = Loopback::exporting(&["/"]);
@@ -151,7 +151,7 @@ async fn a_dropped_put_leaves_the_old_file() {
     assert_eq!(content(&client, "/f").await, b"precious");
 }
 
-/// The new content has its name only after COMMIT said that it is stable.
+/// The new content gets its name only after COMMIT reports that it is stable.
 #[tokio::test]
 async fn a_put_renames_after_commit() {
     let server = Loopback::exporting(&["/"]);
@@ -166,7 +166,7 @@ async fn a_put_renames_after_commit() {
     assert!(at(NfsProcedure::Write) < at(NfsProcedure::Commit));
 }
 
-/// A file that replaces another one keeps its mode, unless the copy is to keep that of the source.
+/// A file that replaces another keeps that file's mode, unless the copy keeps the mode of the source.
 #[tokio::test]
 async fn a_put_keeps_the_mode_of_what_it_replaces() {
     let server = Loopback::exporting(&["/"]);
@@ -186,7 +186,7 @@ async fn a_put_keeps_the_mode_of_what_it_replaces() {
     assert_eq!(client.stat("/f").await.unwrap().mode, 0o755);
 }
 
-/// A file with several names has the new content under all of them.
+/// A file with several names has the new content under all names.
 #[tokio::test]
 async fn a_put_keeps_hard_links_at_the_server() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -200,7 +200,7 @@ async fn a_put_keeps_hard_links_at_the_server() {
     assert_eq!(names(&client, "/").await, ["f", "other"]);
 }
 
-/// In a directory where nothing can be made a file that may be written is written in place.
+/// In a directory where nothing can be made, a writable file is written in place.
 #[tokio::test]
 async fn a_put_into_a_directory_that_may_not_be_written() {
     let server = Loopback::exporting(&["/"]);
@@ -218,7 +218,7 @@ async fn a_put_into_a_directory_that_may_not_be_written() {
     assert_eq!(report.failures[0].error.status(), Some(Status::Acces));
 }
 
-/// Somebody else's file that may be written stays somebody else's.
+/// A writable file of another user keeps its owner.
 #[tokio::test]
 async fn a_put_over_a_file_of_somebody_else_keeps_its_owner() {
     let server = believing();
@@ -240,7 +240,7 @@ async fn a_put_over_a_file_of_somebody_else_keeps_its_owner() {
 
 // Symbolic links, devices and pipes.
 
-/// A symbolic link at the server is followed, wherever it leads within the export.
+/// A symbolic link at the server is followed, to any place within the export.
 #[tokio::test]
 async fn a_put_follows_links_at_the_server() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -264,7 +264,7 @@ async fn a_put_follows_links_at_the_server() {
         assert_eq!(client.lookup_link(link).await.unwrap().attributes.file_type, FileType::Symlink, "{link}");
     }
     assert!(client.put(&source, "/loop", &plain()).await.is_err());
-    // In a tree too.
+    // In a tree links are followed too.
     fs::write(&source, "three").unwrap();
     let tree = local.path().join(".");
     good(&client.put(&tree, "/d", &CopyOptions { recursive: true, ..plain() }).await.unwrap());
@@ -285,7 +285,7 @@ async fn a_put_does_not_replace_what_is_no_file() {
     assert_eq!(client.stat("/fifo").await.unwrap().file_type, FileType::Fifo);
 }
 
-/// A named pipe that the caller names is read to its end; one in a tree is left out.
+/// A named pipe given by the caller is read to its end; a pipe in a tree is left out.
 #[tokio::test]
 async fn a_named_pipe_is_stored() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -299,7 +299,7 @@ async fn a_named_pipe_is_stored() {
             pipe.write_all(&vec![5; 200_000]).unwrap();
         });
         let report = client.put(&fifo, target, &options).await.unwrap();
-        // Without a reader the writer would wait for ever: the pipe is opened once more if nobody did.
+        // Without a reader the writer would wait for ever, so the pipe is opened once more if the copy did not open it.
         let stored = client.stat(target).await;
         if stored.is_err() {
             drop(fs::File::options().read(true).write(true).open(&fifo).unwrap());
@@ -312,7 +312,7 @@ async fn a_named_pipe_is_stored() {
     assert_eq!((report.files, report.skipped.len()), (0, 1));
 }
 
-/// A link is followed: its target is replaced as if it had been named.
+/// A link is followed: its target is replaced as if the caller had named it.
 #[tokio::test]
 async fn a_get_follows_the_link_that_is_named() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -335,7 +335,7 @@ async fn a_get_follows_the_link_that_is_named() {
     }
 }
 
-/// A link to what this process has open, as `/dev/stdout` is one, leads to just that.
+/// A link to an open file of this process, such as `/dev/stdout`, leads to exactly that file.
 #[tokio::test]
 async fn a_get_writes_to_an_open_file_through_its_link() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -352,7 +352,7 @@ async fn a_get_writes_to_an_open_file_through_its_link() {
     assert_eq!(local_names(local.path()), ["open", "stdout"]);
 }
 
-/// A device is written to, not replaced. The device is a private copy of the null device.
+/// A device is written, not replaced. The device is a private copy of the null device.
 #[tokio::test]
 async fn a_get_writes_into_devices() {
     if !is_root() {
@@ -381,7 +381,7 @@ async fn a_get_writes_into_devices() {
     }
 }
 
-/// A named pipe as target takes the content.
+/// A named pipe as target receives the content.
 #[tokio::test]
 async fn a_get_writes_into_a_pipe() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -390,7 +390,7 @@ async fn a_get_writes_into_a_pipe() {
     let fifo = local.path().join("fifo");
     mknodat(CWD, &fifo, LocalType::Fifo, Mode::from(0o600), 0).unwrap();
     let path = fifo.clone();
-    // Both ends, so that neither side waits for the other to open it.
+    // Both ends are open, so that neither side waits for the other.
     let mut pipe = fs::File::options().read(true).write(true).open(path).unwrap();
     good(&client.get("/f", &fifo, &plain()).await.unwrap());
     assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
@@ -399,7 +399,7 @@ async fn a_get_writes_into_a_pipe() {
     assert_eq!(&read, b"new");
 }
 
-/// A tree never writes into a device or pipe that has the name of one of its files, and does not replace it.
+/// A tree never writes into a device or pipe that has the name of a file, and does not replace it.
 #[tokio::test]
 async fn a_tree_leaves_local_pipes_alone() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -439,7 +439,7 @@ async fn a_get_keeps_mode_owner_and_links_of_what_it_replaces() {
 
 // Servers that lie, files that grow.
 
-/// A server that never says that a file ends: what its attributes say is read.
+/// A server never reports the end of a file: the client reads the length in the attributes.
 #[tokio::test]
 async fn i6_a_file_without_an_end_is_read_as_far_as_its_attributes_say() {
     let server = Loopback::exporting(&["/"]);
@@ -466,13 +466,13 @@ async fn i6_a_file_without_an_end_is_read_as_far_as_its_attributes_say() {
     assert!(*reads.lock().unwrap() < 3);
 }
 
-/// A tree may be so deep that its path is longer than any system call takes.
+/// The path of a deep tree may be longer than any system call accepts.
 #[tokio::test]
 async fn a_deep_tree_there_and_back() {
     const DEPTH: usize = 1500;
     let client = Loopback::exporting(&["/"]).mount().await;
     let local = tempdir().unwrap();
-    // Names so long that the path is longer than any system call takes.
+    // With names of this length, the path is longer than any system call accepts.
     let name = "n".repeat(20);
     let make = |top: &Path| {
         fs::create_dir(top).unwrap();
@@ -515,7 +515,7 @@ async fn a_deep_tree_there_and_back() {
     }
 }
 
-/// A server that shows a directory in itself, however far below, and one that makes up ever new ones.
+/// A server shows a directory in itself at some depth; another invents new directories without end.
 #[tokio::test]
 async fn i6_a_tree_without_an_end_is_given_up() {
     let local = tempdir().unwrap();
@@ -562,7 +562,7 @@ async fn i6_a_tree_without_an_end_is_given_up() {
 
 const GIB: u64 = 1 << 30;
 
-/// A file of 10 GiB with a few bytes in the middle, and one byte at the end.
+/// Makes a file of 10 GiB with a few bytes in the middle, and one byte at the end.
 fn sparse(path: &Path) {
     let file = fs::File::create(path).unwrap();
     file.write_all_at(b"middle", 5 * GIB + 3).unwrap();
@@ -601,7 +601,7 @@ async fn a_put_sends_no_holes() {
         assert_eq!(read(&client, target, 8 * GIB - 1, 3).await, b"\0x\0");
     }
     assert_eq!(client.stat("/other name").await.unwrap().size, 10 * GIB);
-    // Only a hole.
+    // A file that is only a hole.
     fs::File::create(&source).unwrap().set_len(GIB + 1).unwrap();
     server.calls();
     good(&client.put(&source, "/old", &plain()).await.unwrap());
@@ -610,7 +610,7 @@ async fn a_put_sends_no_holes() {
     assert_eq!(read(&client, "/old", 5, 3).await, [0; 3]);
 }
 
-/// Zeros are not written to a local file, and are read from it all the same: in a new one, and over old data.
+/// Zeros are not written to a local file, but read back as zeros: in a new file, and over old data.
 #[tokio::test]
 async fn a_get_writes_no_zeros() {
     let client =
@@ -647,7 +647,7 @@ async fn hard_links_are_kept_both_ways() {
     fs::hard_link(tree.join("a"), tree.join("b")).unwrap();
     fs::hard_link(tree.join("a"), tree.join("d/c")).unwrap();
     let paths = ["/tree/a", "/tree/b", "/tree/d/c"];
-    // Once more over what is there, then over files that have nothing to do with each other.
+    // Again over the copy, then over unrelated files.
     for round in 0..3 {
         if round == 2 {
             client.remove("/tree/b").await.unwrap();
@@ -687,7 +687,7 @@ async fn hard_links_are_kept_both_ways() {
     assert_eq!(client.stat("/copies/a").await.unwrap().nlink, 1);
 }
 
-/// The first name of a file could not be copied: the next one is.
+/// If the first name of a file cannot be copied, the next name gets the content.
 #[tokio::test]
 async fn a_further_name_stands_in_for_one_that_failed() {
     let server = Loopback::exporting(&["/"]);
@@ -707,7 +707,7 @@ async fn a_further_name_stands_in_for_one_that_failed() {
     assert_eq!(local_names(&local.path().join("d")).len(), 1);
 }
 
-/// Root keeps owners, and with them set-id bits; a server that makes nobody of root gets neither, and that is counted.
+/// Root keeps owners and set-id bits. A server that treats root as nobody keeps neither, and the report counts that.
 #[tokio::test]
 async fn root_keeps_owners_and_set_id_bits() {
     if !is_root() {
@@ -754,7 +754,7 @@ async fn root_keeps_owners_and_set_id_bits() {
     assert_eq!(root.stat("/second/f").await.unwrap().mode, 0o755);
 }
 
-/// Without the right to give files away set-id bits are not taken over: they would stand for somebody else.
+/// Without the right to give files away, set-id bits are not copied, because they would stand for another user.
 #[tokio::test]
 async fn set_id_bits_do_not_change_their_owner() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -765,7 +765,7 @@ async fn set_id_bits_do_not_change_their_owner() {
     assert_eq!(client.stat("/f").await.unwrap().mode, 0o755);
 }
 
-/// Extended attributes do not travel: they are counted, and only if attributes are to be kept.
+/// Extended attributes are not copied. They are counted, if attributes are to be kept.
 #[tokio::test]
 async fn extended_attributes_are_counted() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -787,7 +787,7 @@ async fn extended_attributes_are_counted() {
     assert_eq!(report.xattrs_not_kept, 2);
     let report = client.put(&tree, "/", &CopyOptions { preserve: false, ..recursive() }).await.unwrap();
     assert_eq!(report.xattrs_not_kept, 0);
-    // A local file that is replaced keeps its own.
+    // A local file that is replaced keeps its extended attributes.
     store(&client, "/new", b"new").await;
     good(&client.get("/new", tree.join("a"), &plain()).await.unwrap());
     let mut value = [0; 8];
@@ -795,7 +795,7 @@ async fn extended_attributes_are_counted() {
     assert_eq!(fs::read(tree.join("a")).unwrap(), b"new");
 }
 
-/// In place: no temporary name, and what is there keeps its number.
+/// In place, no temporary name appears, and an existing file keeps its number.
 #[tokio::test]
 async fn in_place_makes_no_other_names() {
     let server = Loopback::exporting(&["/"]);

@@ -1,4 +1,4 @@
-//! Listings.
+//! Directory listings.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::wire::{
     SetAttributes, Status,
 };
 
-/// A directory of `count` files, and small replies, so that the listing takes several.
+/// Returns a client of a directory with `count` files. Replies are small, so that a listing needs several.
 async fn full(server: &std::sync::Arc<Loopback>, count: usize) -> Client {
     server.hook(|procedure, _| match procedure {
         NfsProcedure::Fsinfo => Step::change::<FsinfoArgs>(|ok| ok.readdir_preferred = 0),
@@ -44,7 +44,7 @@ async fn readdirplus_in_several_calls() {
     assert!(server.count(NfsProcedure::Readdirplus) > 5);
 }
 
-/// RFC 1813 §3.3.17: a server need not have READDIRPLUS. The client asks once.
+/// RFC 1813 §3.3.17: a server need not have READDIRPLUS. The client tries it once.
 #[tokio::test]
 async fn readdir_where_there_is_no_readdirplus() {
     let server = Loopback::exporting(&["/"]);
@@ -62,7 +62,7 @@ async fn readdir_where_there_is_no_readdirplus() {
     assert!(server.count(NfsProcedure::Readdir) >= 4);
 }
 
-/// NFS3ERR_BAD_COOKIE: from the beginning, no name twice; not for ever.
+/// After NFS3ERR_BAD_COOKIE the listing starts again, without repeated names, for a limited number of times.
 #[tokio::test]
 async fn stale_cookies() {
     let server = Loopback::exporting(&["/"]);
@@ -87,7 +87,7 @@ async fn stale_cookies() {
     assert_eq!(client.read_dir("/").await.unwrap_err().status(), Some(Status::BadCookie));
 }
 
-/// NFS3ERR_TOOSMALL: more is asked for.
+/// After NFS3ERR_TOOSMALL the client requests more.
 #[tokio::test]
 async fn counts_that_are_too_small() {
     let server = Loopback::exporting(&["/"]);
@@ -132,7 +132,7 @@ async fn refusal(step: impl Fn() -> Step + Send + 'static) -> Violation {
     }
 }
 
-/// Names that would lead out of a directory, or nowhere.
+/// Names that would lead out of a directory, or cannot exist.
 #[tokio::test]
 async fn hostile_names() {
     for (name, expected) in [
@@ -150,14 +150,14 @@ async fn hostile_names() {
     }
 }
 
-/// A listing that does not go on.
+/// A listing that does not advance.
 #[tokio::test]
 async fn stuck_listings() {
     assert!(matches!(refusal(|| listing(&[], 1, false)).await, Violation::StuckDirectory { cookie: 0 }));
     assert!(matches!(refusal(|| listing(&[b"a"], 7, false)).await, Violation::StuckDirectory { cookie: 7 }));
 }
 
-/// `.` and `..` are left out wherever they stand, a repeated name is given once.
+/// `.` and `..` are omitted at any position, and a repeated name is returned once.
 #[tokio::test]
 async fn odd_listings() {
     let server = Loopback::exporting(&["/"]);
@@ -170,7 +170,7 @@ async fn odd_listings() {
     assert_eq!(client.read_dir("/").await.unwrap().len(), 2);
 }
 
-/// A directory is listed while it changes: what stays is listed once.
+/// A directory changes during a listing: entries that stay are listed once.
 #[tokio::test]
 async fn directories_that_change() {
     let server = Loopback::exporting(&["/"]);

@@ -1,4 +1,4 @@
-//! Copies of files with holes from servers that tell where they are, and from others.
+//! Copies of files with holes from servers that report them, and from other servers.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -27,7 +27,7 @@ fn plain() -> CopyOptions {
     CopyOptions { preserve: false, ..CopyOptions::default() }
 }
 
-/// A file of `size` bytes, with these pieces of data in it.
+/// Makes a file of `size` bytes with these pieces of data.
 async fn store(client: &Client, path: &str, size: u64, pieces: &[(u64, &'static [u8])]) {
     let attributes = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
     let file = client.create(path, attributes).await.unwrap();
@@ -65,7 +65,7 @@ fn ok(result: ExtentsResult) -> ExtentsOk {
     }
 }
 
-/// 10 GiB with a few bytes in them: as few are read and written.
+/// A file of 10 GiB has a few bytes of data, and only those are read and written.
 #[tokio::test]
 async fn a_get_reads_no_holes() {
     let server = Loopback::exporting(&["/"]);
@@ -100,7 +100,7 @@ async fn a_get_reads_no_holes() {
     assert_eq!(fs::metadata(local.path().join("empty")).unwrap().len(), 10 * GIB);
 }
 
-/// More ranges than one reply has, and none that is lost.
+/// More ranges than fit in one reply; none is lost.
 #[tokio::test]
 async fn many_ranges() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -124,7 +124,7 @@ async fn many_ranges() {
     assert_eq!(report.holes, expected.len() as u64 - 5 * count as u64);
 }
 
-/// A server of others: everything is read, and it is asked once.
+/// A server without EXTENTS: the client asks once and reads everything.
 #[tokio::test]
 async fn a_server_that_does_not_tell() {
     let server = Loopback::exporting(&["/"]);
@@ -141,7 +141,7 @@ async fn a_server_that_does_not_tell() {
     }
 }
 
-/// The checks of READ: the handle, and the right to read.
+/// EXTENTS makes the checks of READ: the handle, and the right to read.
 #[tokio::test]
 async fn i6_ranges_are_told_to_whom_may_read() {
     let server = Loopback::exporting(&["/"]);
@@ -171,7 +171,7 @@ async fn i6_ranges_are_told_to_whom_may_read() {
     }
 }
 
-/// The directory file system asks the kernel, as the caller.
+/// The directory file system gets the holes from the kernel, with the caller's rights.
 #[tokio::test]
 async fn a_directory_tells_its_holes() {
     let place = tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Reading and writing.
+//! Reads and writes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -55,7 +55,7 @@ async fn streams_of_all_lengths() {
     }
 }
 
-/// Small pieces become whole WRITEs.
+/// Small pieces are joined to full WRITEs.
 #[tokio::test]
 async fn pieces_are_joined() {
     let server = Loopback::exporting(&["/"]);
@@ -73,7 +73,7 @@ async fn pieces_are_joined() {
     assert_eq!(read_all(&file).await.unwrap(), data);
 }
 
-/// A file of one WRITE is stable with it.
+/// A file of one WRITE needs no COMMIT.
 #[tokio::test]
 async fn small_files_need_no_commit() {
     let server = Loopback::exporting(&["/"]);
@@ -103,7 +103,7 @@ async fn many_calls_in_flight_within_the_window() {
     assert!((8..=12).contains(&most), "{most}");
 }
 
-/// Streams that share a window in one task cannot block each other.
+/// Streams with a common window in one task cannot block each other.
 #[tokio::test]
 async fn streams_in_one_task() {
     let server = Loopback::exporting(&["/"]);
@@ -151,7 +151,7 @@ async fn parts_of_a_file() {
     assert_eq!(read_all(&file).await.unwrap(), data.slice(..10));
 }
 
-/// A file that grows while it is read is read to its new end; one that shrinks ends early.
+/// A file that grows during a read is read to its new end; for a file that shrinks, the read ends early.
 #[tokio::test]
 async fn files_that_change() {
     let server = Loopback::exporting(&["/"]);
@@ -174,7 +174,7 @@ async fn files_that_change() {
     assert_eq!(length, 9000);
 }
 
-/// RFC 1813 §3.3.6, §3.3.7: a server may read and write less than it was asked.
+/// RFC 1813 §3.3.6, §3.3.7: a server may read and write less than requested.
 #[tokio::test]
 async fn short_reads_and_writes() {
     let server = Loopback::exporting(&["/"]);
@@ -188,7 +188,7 @@ async fn short_reads_and_writes() {
         }),
         NfsProcedure::Write => {
             let asked: WriteArgs = arguments(bytes);
-            // What is not counted may have been written; the client sends it again.
+            // Bytes that are not counted may have been written; the client sends them again.
             Step::change::<WriteArgs>(move |ok| ok.count = asked.count.min(700))
         }
         _ => Step::Serve,
@@ -198,7 +198,7 @@ async fn short_reads_and_writes() {
     assert_eq!(read_all(&file).await.unwrap(), data);
 }
 
-/// Counts that cannot be.
+/// Impossible counts.
 #[tokio::test]
 async fn servers_that_lie_about_counts() {
     let server = Loopback::exporting(&["/"]);
@@ -246,7 +246,7 @@ async fn servers_that_lie_about_counts() {
     assert!(matches!(violation(file.read_at(0, 10).await.unwrap_err()), Violation::Malformed(_)));
 }
 
-/// RFC 1813 §3.3.21: another verifier at COMMIT means that the server may have lost what was written before.
+/// RFC 1813 §3.3.21: another verifier at COMMIT means that the server may have lost earlier data.
 #[tokio::test]
 async fn a_restarted_server_gets_its_data_again() {
     let server = Loopback::exporting(&["/"]);
@@ -267,11 +267,11 @@ async fn a_restarted_server_gets_its_data_again() {
             _ => Step::Serve,
         }
     });
-    // Nothing lost: one COMMIT.
+    // No data is lost: one COMMIT.
     file.write_at(0, pattern(100)).await.unwrap();
     file.sync().await.unwrap();
     assert_eq!(written.lock().unwrap().drain(..).collect::<Vec<_>>(), [(0, StableHow::Unstable)]);
-    // A restart between two overlapping writes: both go again, in their order.
+    // A restart between two overlapping writes: both are repeated in their order.
     file.write_at(0, Bytes::from(vec![1; 50])).await.unwrap();
     *epoch.lock().unwrap() = 2;
     file.write_at(25, Bytes::from(vec![2; 50])).await.unwrap();
@@ -287,7 +287,7 @@ async fn a_restarted_server_gets_its_data_again() {
     assert_eq!(written.lock().unwrap().drain(..).collect::<Vec<_>>(), expected);
     let data = file.read_at(0, 75).await.unwrap();
     assert_eq!(data, [[1; 25].as_slice(), &[2; 50]].concat());
-    // Only what was written before the restart and is not committed yet goes again.
+    // Only data that was written before the restart and is not committed yet is repeated.
     file.write_at(0, pattern(10)).await.unwrap();
     file.sync().await.unwrap();
     *epoch.lock().unwrap() = 3;
@@ -299,7 +299,7 @@ async fn a_restarted_server_gets_its_data_again() {
     );
 }
 
-/// A COMMIT that fails, or is abandoned, forgets nothing.
+/// After a COMMIT that fails or is abandoned, no data is forgotten.
 #[tokio::test]
 async fn failed_commits_forget_nothing() {
     let server = Loopback::exporting(&["/"]);
@@ -325,7 +325,7 @@ async fn failed_commits_forget_nothing() {
     assert_eq!(file.unstable_bytes(), 0);
 }
 
-/// What waits for COMMIT is bounded.
+/// Data that waits for COMMIT is bounded.
 #[tokio::test]
 async fn unstable_data_is_bounded() {
     let server = Loopback::exporting(&["/"]);
@@ -343,7 +343,7 @@ async fn unstable_data_is_bounded() {
     assert_eq!(read_all(&file).await.unwrap(), pattern(64 * 1024));
 }
 
-/// The first failure ends a stream; the error says which file.
+/// The first failure ends a stream; the error names the file.
 #[tokio::test]
 async fn failures_end_streams() {
     let server = Loopback::exporting(&["/"]);
@@ -368,7 +368,7 @@ async fn failures_end_streams() {
     assert_eq!(result.unwrap_err().status(), Some(Status::NoSpc));
 }
 
-/// READ and WRITE are no larger than the server takes, whatever the options say.
+/// READ and WRITE are no larger than the server allows, whatever the options.
 #[tokio::test]
 async fn sizes_are_those_of_the_server() {
     let server = Loopback::exporting(&["/"]);

@@ -1,5 +1,5 @@
-//! A transport without a network: calls go to the programs of an [`NfsServer`] in this process. A hook sees every
-//! call first and may answer it, spoil its reply or lose it.
+//! A transport without a network: calls go to the programs of an [`NfsServer`] in this process. A hook sees every call
+//! first and may answer the call, damage its reply or lose it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,30 +20,30 @@ use crate::server::{Export, HandleKey, NfsServer, ServerOptions};
 use crate::wire::tests::{from_bytes, to_bytes};
 use crate::wire::{NFS_PROGRAM, NfsCall, NfsProcedure, NfsResult, Status};
 
-/// What becomes of a call.
+/// Treatment of a call.
 pub(super) enum Step {
-    /// The server answers it.
+    /// The server answers the call.
     Serve,
-    /// These are its results.
+    /// The call gets these results.
     Answer(Bytes),
-    /// It fails.
+    /// The call fails.
     Fail(CallError),
-    /// The server answers, the results are changed.
+    /// The server answers, and its results are changed.
     Then(Box<dyn FnOnce(Bytes) -> Bytes + Send>),
 }
 
 impl Step {
-    /// The call ends with this status.
+    /// Ends the call with this status.
     pub(super) fn fail<A: NfsCall>(status: Status, attributes: A::Fail) -> Self {
         Self::Answer(to_bytes(&NfsResult::<A::Ok, A::Fail>::Fail { status, attributes }))
     }
 
-    /// The call succeeds with these results.
+    /// Ends the call with these results.
     pub(super) fn ok<A: NfsCall>(ok: A::Ok) -> Self {
         Self::Answer(to_bytes(&NfsResult::<A::Ok, A::Fail>::Ok(ok)))
     }
 
-    /// The server's results are changed, if it succeeded.
+    /// Changes the server's results, if the call succeeded.
     pub(super) fn change<A: NfsCall>(change: impl FnOnce(&mut A::Ok) + Send + 'static) -> Self {
         Self::Then(Box::new(move |bytes| {
             let mut result: NfsResult<A::Ok, A::Fail> = from_bytes(bytes).unwrap();
@@ -59,7 +59,7 @@ type Extents = Box<dyn Fn() -> Result<Bytes, CallError> + Send>;
 
 type Hook = Box<dyn FnMut(NfsProcedure, &Bytes) -> Step + Send>;
 
-/// See the module's introduction.
+/// Loopback transport; see the module documentation.
 pub(super) struct Loopback {
     programs: Mutex<Vec<Arc<dyn Program>>>,
     hook: Mutex<Hook>,
@@ -71,7 +71,7 @@ pub(super) struct Loopback {
 }
 
 impl Loopback {
-    /// A server with these exports, each a file system in memory.
+    /// Returns a server with these exports, each a file system in memory.
     pub(super) fn exporting(names: &[&str]) -> Arc<Self> {
         let export = |name: &&str| Export::new(*name, Arc::new(MemoryFs::new(MemoryOptions::default())));
         Self::serving(names.iter().map(export).collect())
@@ -94,17 +94,17 @@ impl Loopback {
         })
     }
 
-    /// Takes the MOUNT program away.
+    /// Removes the MOUNT program.
     pub(super) fn without_mount(&self) {
         self.programs.lock().unwrap().retain(|program| program.number() != MOUNT_PROGRAM);
     }
 
-    /// Takes the program of extents away.
+    /// Removes the program EXTENTS.
     pub(super) fn without_extents(&self) {
         self.programs.lock().unwrap().retain(|program| program.number() != EXTENTS_PROGRAM);
     }
 
-    /// Answers the calls of the program of extents. How often that was done.
+    /// Answers the calls of EXTENTS. Returns a counter of these answers.
     pub(super) fn answer_extents(
         &self,
         answer: impl Fn() -> Result<Bytes, CallError> + Send + 'static,
@@ -123,22 +123,22 @@ impl Loopback {
         *self.hook.lock().unwrap() = Box::new(hook);
     }
 
-    /// The NFS calls since this was asked last.
+    /// Returns the NFS calls since the last call of this function.
     pub(super) fn calls(&self) -> Vec<NfsProcedure> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
 
-    /// How often a procedure was called since [`calls`](Self::calls).
+    /// Returns how often a procedure was called since [`calls`](Self::calls).
     pub(super) fn count(&self, procedure: NfsProcedure) -> usize {
         self.calls.lock().unwrap().iter().filter(|call| **call == procedure).count()
     }
 
-    /// Sets the time that every call takes.
+    /// Sets the duration of every call.
     pub(super) fn latency(&self, latency: Duration) {
         *self.latency.lock().unwrap() = latency;
     }
 
-    /// Most NFS calls that were in flight at a time.
+    /// Returns the greatest number of NFS calls in flight.
     pub(super) fn most_in_flight(&self) -> u32 {
         self.most_in_flight.load(Ordering::Relaxed)
     }
@@ -147,7 +147,7 @@ impl Loopback {
         MountClient::on(self.clone(), options().credential, None)
     }
 
-    /// Mounts an export.
+    /// Mounts an export with these options.
     pub(super) async fn mount_with(self: &Arc<Self>, name: &str, options: ClientOptions) -> Client {
         let service = MountClient::on(self.clone(), options.credential.clone(), None);
         crate::client::connect::mount_by(service, self.clone(), name.as_bytes(), options).await.unwrap()
@@ -174,7 +174,7 @@ impl Loopback {
         {
             return answer().map(Decoder::new);
         }
-        // As on a network, other calls overtake.
+        // As on a network, other calls may overtake.
         tokio::task::yield_now().await;
         let latency = *self.latency.lock().unwrap();
         if !latency.is_zero() {
@@ -198,7 +198,7 @@ impl Loopback {
             owner: None,
         };
         let stream = served.call(context, Decoder::new(arguments)).await.expect("the server takes the call");
-        // RFC 8267 §4.1: the client offered room for whatever the server answers.
+        // RFC 8267 §4.1: the client offered enough memory for any answer of the server.
         check_prediction(results, stream.len());
         let (bytes, _) = stream.flatten();
         Ok(Decoder::new(change(bytes)))
@@ -221,7 +221,7 @@ impl Transport for Loopback {
     }
 }
 
-/// As an ordinary user.
+/// Returns options of an ordinary user.
 pub(super) fn options() -> ClientOptions {
     let sys = AuthSys { uid: 1000, gid: 1000, ..AuthSys::default() };
     ClientOptions { credential: Credential::Sys(sys), ..ClientOptions::default() }

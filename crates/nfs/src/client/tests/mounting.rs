@@ -1,4 +1,4 @@
-//! Finding and mounting exports.
+//! Discovery and mounts of exports.
 
 use super::loopback::options;
 use super::*;
@@ -53,7 +53,7 @@ async fn what_is_not_exported() {
     assert!(matches!(mounted, Err(Error::Mount { status: MountStatus::NoEnt, .. })));
 }
 
-/// RFC 5531 §9: a server without MOUNT on this connection says so; the caller goes on to TCP.
+/// RFC 5531 §9: a server without MOUNT on this connection reports that; the caller then uses TCP.
 #[tokio::test]
 async fn no_mount_service_here() {
     let server = Loopback::exporting(&["/"]);

@@ -1,4 +1,4 @@
-//! Walking, making, removing and changing objects by path.
+//! Walks along paths; objects made, removed and changed by path.
 
 use super::*;
 use crate::client::{Error, MAX_SYMLINKS};
@@ -78,7 +78,7 @@ async fn links_are_followed_here() {
     let b = client.lookup("/a/b").await.unwrap().handle;
     assert_eq!(client.lookup("/absolute").await.unwrap().handle, b);
     assert_eq!(client.lookup("/a/b/up/up/up").await.unwrap().handle, b);
-    // `..` goes back where the link led to, not where it stands.
+    // `..` goes back from the target of the link, not from the link's own directory.
     assert_eq!(
         client.lookup("/absolute/..").await.unwrap().handle,
         client.lookup("/a").await.unwrap().handle
@@ -89,7 +89,7 @@ async fn links_are_followed_here() {
     client.symlink("loop", "/loop").await.unwrap();
     assert!(matches!(client.stat("/loop").await, Err(Error::TooManyLinks { .. })));
     assert!(client.lookup_link("/loop").await.is_ok());
-    // A chain of exactly as many links as are followed, and one more.
+    // A chain with as many links as the client follows, and a chain with one link more.
     client.symlink("/a", "/0").await.unwrap();
     for n in 1..=MAX_SYMLINKS {
         client.symlink(format!("/{}", n - 1), format!("/{n}")).await.unwrap();
@@ -128,13 +128,13 @@ async fn exclusive_create_is_made_once() {
     let file = client.create_new("/new", with_mode(0o640)).await.unwrap();
     assert_eq!(file.attributes().await.unwrap().mode, 0o640);
     assert_eq!(status(client.create_new("/new", with_mode(0o640)).await.map(drop)), Status::Exist);
-    // Plain create takes it, and cuts it off.
+    // A plain create opens the file and truncates it.
     file.write_at(0, "data".into()).await.unwrap();
     let again = client.create("/new", SetAttributes::default()).await.unwrap();
     assert_eq!((again.handle(), again.len().await.unwrap()), (file.handle(), 0));
 }
 
-/// RFC 1813 §3.3.8: a server need not tell handle and attributes of what it made.
+/// RFC 1813 §3.3.8: a server need not return handle and attributes of a new object.
 #[tokio::test]
 async fn servers_that_tell_little() {
     let server = Loopback::exporting(&["/"]);
@@ -151,7 +151,7 @@ async fn servers_that_tell_little() {
     assert_eq!(client.lookup("/dir").await.unwrap(), directory);
 }
 
-/// NFS3ERR_JUKEBOX is waited out, within a limit.
+/// The client repeats calls after NFS3ERR_JUKEBOX, within a limit.
 #[tokio::test(start_paused = true)]
 async fn jukebox() {
     let server = Loopback::exporting(&["/"]);

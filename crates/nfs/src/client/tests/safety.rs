@@ -1,5 +1,5 @@
-//! Copies that must not destroy other things: linked targets, the source itself, devices and pipes. Replies that are lost.
-//! Directories inside themselves.
+//! Copies that must not destroy other objects: linked targets, the source itself, devices and pipes. Also lost replies,
+//! and directories inside themselves.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -63,7 +63,7 @@ async fn names(client: &Client, path: &str) -> Vec<String> {
     names
 }
 
-/// A server of a directory of this machine, and its client as this process.
+/// A server of a local directory, with a client that calls as this process.
 struct Mirror {
     place: TempDir,
     _state: TempDir,
@@ -88,14 +88,14 @@ impl Mirror {
     }
 }
 
-/// A pattern that tells one file from the other, in every block.
+/// Returns a pattern that distinguishes files in every block.
 fn pattern(letter: u8) -> Vec<u8> {
     vec![letter; 50_000]
 }
 
 // Names of one file at the target.
 
-/// Files of a tree never meet in one local file, whatever hard links are there.
+/// Files of a tree never end up in one local file, whatever hard links exist.
 #[tokio::test]
 async fn linked_local_targets_of_a_tree_get_their_own_content() {
     for in_place in [false, true] {
@@ -118,7 +118,7 @@ async fn linked_local_targets_of_a_tree_get_their_own_content() {
     }
 }
 
-/// The other way.
+/// Files of a tree never end up in one file at the server.
 #[tokio::test]
 async fn linked_targets_of_a_tree_at_the_server_get_their_own_content() {
     for in_place in [false, true] {
@@ -141,9 +141,9 @@ async fn linked_targets_of_a_tree_at_the_server_get_their_own_content() {
     }
 }
 
-// A file and its copy are one.
+// A file and its copy are the same.
 
-/// A file with two names that is copied onto itself stays, both ways, in place or not.
+/// A file with two names that is copied onto itself stays unchanged, in both directions, in place or not.
 #[tokio::test]
 async fn a_file_is_not_copied_onto_itself() {
     let mirror = Mirror::new().await;
@@ -165,20 +165,20 @@ async fn a_file_is_not_copied_onto_itself() {
             assert!(report.failures[0].error.to_string().contains("are the same file"), "{report:?}");
         }
     }
-    // A copy of the same length and time is another file.
+    // A copy of equal length and time is another file.
     fs::copy(&big, mirror.path("copy")).unwrap();
     good(&mirror.client.put(&big, "/copy", &plain()).await.unwrap());
     good(&mirror.client.get("/big", mirror.path("copy"), &plain()).await.unwrap());
     assert_eq!(mirror.server.count(NfsProcedure::Null), 0);
 }
 
-/// A source that cannot be read leaves a file that is written in place as it was.
+/// If the source cannot be read, a file to be written in place keeps its content.
 #[tokio::test]
 async fn a_put_in_place_cuts_nothing_before_it_has_data() {
     let client = Loopback::exporting(&["/"]).mount().await;
     store(&client, "/f", "precious").await;
     let local = tempdir().unwrap();
-    // A directory can be opened, and not be read.
+    // A directory can be opened, but not read as a file.
     let source = fs::File::open(local.path()).unwrap();
     let options = CopyOptions { in_place: true, ..plain() };
     let report = client.put_open(source, "unreadable", 0o644, "/f", &options).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_put_in_place_cuts_nothing_before_it_has_data() {
     assert_eq!(content(&client, "/f").await, b"precious");
 }
 
-/// An empty source makes an empty file of what is written in place.
+/// An empty source written in place makes the file empty.
 #[tokio::test]
 async fn a_put_of_nothing_in_place_cuts() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -198,7 +198,7 @@ async fn a_put_of_nothing_in_place_cuts() {
     assert_eq!(client.stat("/f").await.unwrap().size, 0);
 }
 
-/// A directory that is copied into itself, both ways: the copy ends, and says why.
+/// A directory copied into itself, in both directions: the copy ends with an explanation.
 #[tokio::test]
 async fn a_directory_is_not_copied_into_itself() {
     let mirror = Mirror::new().await;
@@ -226,7 +226,7 @@ async fn a_directory_is_not_copied_into_itself() {
 
 // Objects that may be replaced.
 
-/// A local pipe stays, whether a link or a further name of a file comes.
+/// A local pipe stays, whether a link or a further name of a file has its name.
 #[tokio::test]
 async fn local_pipes_are_not_replaced_by_links() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -237,11 +237,11 @@ async fn local_pipes_are_not_replaced_by_links() {
     for name in ["link", "b"] {
         mknodat(CWD, local.path().join(name), LocalType::Fifo, Mode::from(0o600), 0).unwrap();
     }
-    // A directory is in the way too; a file and a link are not.
+    // A directory also prevents the copy; a file and a link do not.
     let report = client.get("/", local.path(), &recursive()).await.unwrap();
     let mut failed: Vec<&str> = report.failures.iter().map(|failure| failure.path.as_str()).collect();
     failed.sort_unstable();
-    // The name that is listed first is the file.
+    // The name that is listed first belongs to the file.
     assert!(failed.contains(&"/link") && failed.len() >= 2, "{report:?}");
     for name in ["link", "b"] {
         let kind = fs::symlink_metadata(local.path().join(name)).unwrap().file_type();
@@ -255,7 +255,7 @@ async fn local_pipes_are_not_replaced_by_links() {
     assert_eq!(fs::read(other.path().join("b")).unwrap(), b"one");
 }
 
-/// A pipe or link at the server stays where a further name of a file would come.
+/// A pipe or link at the server stays where a further name of a file would go.
 #[tokio::test]
 async fn pipes_at_the_server_are_not_replaced_by_links() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -286,7 +286,7 @@ async fn pipes_at_the_server_are_not_replaced_by_links() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A link that another user may have laid in the way is not followed.
+/// A link that another user may have placed in the way is not followed.
 #[tokio::test]
 async fn i6_a_link_of_another_user_in_a_shared_directory_is_not_followed() {
     if !rustix::process::geteuid().is_root() {
@@ -316,7 +316,7 @@ async fn i6_a_link_of_another_user_in_a_shared_directory_is_not_followed() {
 
 // Attributes.
 
-/// Nobody but its owner may touch a file or directory before it has the owner that it is to keep.
+/// Only its owner may access a file or directory before it has its final owner.
 #[tokio::test]
 async fn what_will_get_its_attributes_is_private_before() {
     let server = Loopback::exporting(&["/"]);
@@ -354,7 +354,7 @@ async fn what_will_get_its_attributes_is_private_before() {
     assert!(seen.len() == 4 && seen.iter().all(|mode| mode & 0o077 == 0), "{seen:?}");
 }
 
-/// Without `-p` a new directory that nobody may write in ends so, both ways.
+/// Without `-p`, a new directory without write permission ends up so, in both directions.
 #[tokio::test]
 async fn a_directory_without_write_permission_ends_so() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -367,14 +367,14 @@ async fn a_directory_without_write_permission_ends_so() {
     assert_eq!(client.stat("/d").await.unwrap().mode, 0o555);
     let out = local.path().join("out");
     good(&client.get("/d", &out, &tree_without_attributes()).await.unwrap());
-    // The mask of this process has no say in bits of reading here, or takes some away.
+    // The umask of this process leaves the read bits, or removes some.
     assert_eq!(fs::metadata(&out).unwrap().mode() & 0o222, 0);
     for path in [tree, out] {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 }
 
-/// A user who is not root keeps the group of a file if it is one of theirs.
+/// An ordinary user keeps the group of a file if the user is in that group.
 #[tokio::test]
 async fn a_group_is_kept_without_being_root() {
     let mut export = Export::new("/", Arc::new(MemoryFs::new(MemoryOptions::default())));
@@ -402,14 +402,14 @@ async fn a_group_is_kept_without_being_root() {
 
 // Replies that are lost together with the server's memory of them.
 
-/// The call is carried out and its answer gets lost; sent once more, it ends with what a server answers then.
+/// Executes the call and loses its answer. The repeated call ends with the status that a server then returns.
 fn twice<A: crate::wire::NfsCall>(status: Status, attributes: A::Fail) -> Step {
     use crate::wire::NfsResult;
     use crate::wire::tests::to_bytes;
     Step::Then(Box::new(move |_| to_bytes(&NfsResult::<A::Ok, A::Fail>::Fail { status, attributes })))
 }
 
-/// A call whose answer was lost may have been carried out: the client finds out.
+/// A call whose answer was lost may have been executed: the client detects that.
 #[tokio::test]
 async fn a_repeated_call_that_was_carried_out_before_is_no_failure() {
     let local = tempdir().unwrap();
@@ -418,7 +418,7 @@ async fn a_repeated_call_that_was_carried_out_before_is_no_failure() {
     fs::write(tree.join("a"), "one").unwrap();
     fs::hard_link(tree.join("a"), tree.join("b")).unwrap();
     symlink("elsewhere", tree.join("l")).unwrap();
-    // Into nothing, and over other files.
+    // With new names, and over other files.
     let server = Loopback::exporting(&["/"]);
     let client = server.mount().await;
     for round in 0..2 {
@@ -447,7 +447,7 @@ async fn a_repeated_call_that_was_carried_out_before_is_no_failure() {
     }
 }
 
-/// A name that somebody else has made, or removed, is a failure as before.
+/// A name that somebody else has made or removed is still a failure.
 #[tokio::test]
 async fn a_rename_that_was_not_carried_out_is_a_failure() {
     let server = Loopback::exporting(&["/"]);
@@ -463,7 +463,7 @@ async fn a_rename_that_was_not_carried_out_is_a_failure() {
     assert_eq!(report.failures.len(), 1);
     assert_eq!(content(&client, "/f").await, b"old");
     assert_eq!(names(&client, "/").await, ["f"]);
-    // A link that is there with another target is not ours.
+    // An existing link with another target does not belong to this copy.
     symlink("ours", local.path().join("l")).unwrap();
     let theirs = Bytes::from_static(b"theirs");
     server.hook(move |procedure, bytes| match procedure {
@@ -481,7 +481,7 @@ async fn a_rename_that_was_not_carried_out_is_a_failure() {
 
 // Memory.
 
-/// Counts those that are alive.
+/// Counts its living instances.
 struct Counted(Vec<u8>, Arc<std::sync::atomic::AtomicUsize>);
 
 impl Counted {
@@ -503,7 +503,8 @@ impl Drop for Counted {
     }
 }
 
-/// A server that answers little of much: what is kept is about as long as what was read, and no more is asked than comes.
+/// A server answers large READs with little data. Replies use about as much memory as their data, and the client
+/// requests no more than the server returns.
 #[tokio::test]
 async fn i6_short_reads_hold_no_more_memory_than_their_data() {
     const MIB: usize = 1 << 20;
@@ -528,7 +529,7 @@ async fn i6_short_reads_hold_no_more_memory_than_their_data() {
                 data: Bytes::copy_from_slice(piece),
             };
             let result = crate::wire::NfsResult::<crate::wire::ReadOk, crate::wire::PostOpAttr>::Ok(ok);
-            // As a transport that offers memory for all that was asked.
+            // Like a transport that offers memory for all requested bytes.
             let mut reply = crate::wire::tests::to_bytes(&result).to_vec();
             let length = reply.len();
             reply.resize(length.max(wanted), 0);
@@ -546,12 +547,12 @@ async fn i6_short_reads_hold_no_more_memory_than_their_data() {
     }
     assert!(read == data);
     let (most, asked) = (most.load(Ordering::Relaxed), asked.load(Ordering::Relaxed));
-    // Two chunks, each with one answer at hand.
+    // Two chunks, each with one answer present.
     assert!(most <= 3 * MIB, "{most} bytes of replies at a time");
     assert!(asked <= 5 * MIB, "{asked} bytes asked for");
 }
 
-/// The private program is an advantage where it is there. The copy goes on by READ, however a server of others answers.
+/// The private program is optional. However another server answers it, the copy continues by READ.
 #[tokio::test]
 async fn i6_a_server_that_refuses_extents_is_read_all_the_same() {
     use rpcrdma::CallError;
@@ -611,14 +612,14 @@ async fn data_that_waits_for_commit_is_bounded_over_all_files() {
     for stream in streams {
         stream.finish().await.unwrap();
     }
-    // Besides the limit: one WRITE in flight for each file.
+    // Beside the limit, one WRITE of each file is in flight.
     assert!(most <= (64 << 10) + 17 * 4096, "{most}");
     for file in &files {
         assert_eq!((file.len().await.unwrap(), file.unstable_bytes()), (30 * 4096, 0));
     }
 }
 
-/// A user who is refused the group is told so; nothing else of the file is lost.
+/// A user who may not set the group gets a report; all other attributes of the file are kept.
 #[tokio::test]
 async fn a_group_that_is_refused_does_not_keep_the_rest() {
     let server = Loopback::exporting(&["/"]);
@@ -641,7 +642,7 @@ async fn a_group_that_is_refused_does_not_keep_the_rest() {
 
 // Several sources of one command.
 
-/// The second source that would get the name of another one is a failure, both ways; directories are joined.
+/// The second source that would get an existing source's name fails, in both directions; directories are merged.
 #[tokio::test]
 async fn two_sources_do_not_get_one_name() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -671,7 +672,7 @@ async fn two_sources_do_not_get_one_name() {
         assert_eq!(content(&client, &format!("{target}/d/f")).await, b"A");
         assert_eq!(client.readlink(format!("{target}/d/l")).await.unwrap(), b"A");
         assert_eq!(names(&client, &format!("{target}/d")).await, ["f", "l", "only A", "only B"]);
-        // A single copy knows nothing of others.
+        // A separate copy does not know other copies.
         good(&client.put(local.path().join("B/d"), &target, &tree_without_attributes()).await.unwrap());
         assert_eq!(content(&client, &format!("{target}/d/f")).await, b"B");
     }
@@ -690,7 +691,7 @@ async fn two_sources_do_not_get_one_name() {
     }
 }
 
-/// Two links at the server lead to one file: the second source that comes there is a failure.
+/// Two links at the server lead to one file: the second source for that file fails.
 #[tokio::test]
 async fn two_links_to_one_file_do_not_take_two_sources() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -705,7 +706,7 @@ async fn two_links_to_one_file_do_not_take_two_sources() {
     assert_eq!((report.failures.len(), report.files), (1, 1), "{report:?}");
 }
 
-/// Files with several names that the caller names are written in place, and each file once.
+/// Files with several names that the caller names are written in place, each file once.
 #[tokio::test]
 async fn named_targets_that_are_one_file_take_one_source_in_place() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -731,7 +732,7 @@ async fn named_targets_that_are_one_file_take_one_source_in_place() {
     assert_eq!(fs::read(out.path().join("x")).unwrap(), b"x");
 }
 
-/// Sources named `first` and `second`: files, symbolic links, and trees of the further names of a file.
+/// Makes sources named `first` and `second`: files, symbolic links, and trees of the further names of a file.
 fn make_sources(local: &Path) {
     for name in ["first", "second"] {
         let tree = local.join(format!("{name} tree"));
@@ -742,8 +743,8 @@ fn make_sources(local: &Path) {
     }
 }
 
-/// A target may take two names for one: it folds case, or normalises. The second name is a link here. The second source of a
-/// put fails, and the first stays.
+/// A target may treat two names as one, by folding case or normalising. A link plays the second name here. The second
+/// source of a put fails, and the first stays.
 #[tokio::test]
 async fn a_put_spares_an_object_of_its_run_under_another_name() {
     let local = tempdir().unwrap();
@@ -788,7 +789,7 @@ async fn a_put_spares_an_object_of_its_run_under_another_name() {
     }
 }
 
-/// The other way.
+/// The second source of a get fails, and the first stays.
 #[tokio::test]
 async fn a_get_spares_an_object_of_its_run_under_another_name() {
     let sources = tempdir().unwrap();
@@ -815,7 +816,7 @@ async fn a_get_spares_an_object_of_its_run_under_another_name() {
         let out = tempdir().unwrap();
         let at = |name: &str| out.path().join(name);
         let trees = CopyOptions { run: Some(CopyRun::default()), in_place, ..recursive() };
-        // The contents of a directory are joined with what is there.
+        // The contents of a directory are merged with the existing entries.
         fs::create_dir(at("first tree")).unwrap();
         good(&client.get("/first tree", out.path(), &trees).await.unwrap());
         fs::create_dir(at("second tree")).unwrap();
@@ -836,7 +837,7 @@ async fn a_get_spares_an_object_of_its_run_under_another_name() {
     }
 }
 
-/// A file that somebody makes after the client has looked for it is not emptied before the client has looked at it.
+/// A file that appears after the client's look-up is not truncated before the client has examined it.
 #[tokio::test]
 async fn a_put_in_place_does_not_empty_a_file_that_has_just_appeared() {
     let mirror = Mirror::new().await;
@@ -856,7 +857,7 @@ async fn a_put_in_place_does_not_empty_a_file_that_has_just_appeared() {
     let report = mirror.client.put_open(source, "unreadable", 0o644, "/f", &options).await.unwrap();
     assert_eq!(report.failures.len(), 1, "{report:?}");
     assert_eq!(fs::read(&place).unwrap(), b"precious");
-    // A server that forgot that it had made the file.
+    // The server forgot that it had made the file.
     fs::remove_file(&place).unwrap();
     mirror.server.hook(|procedure, _| match procedure {
         NfsProcedure::Create => twice::<CreateArgs>(Status::Exist, Default::default()),
@@ -866,7 +867,7 @@ async fn a_put_in_place_does_not_empty_a_file_that_has_just_appeared() {
     assert_eq!(fs::read(&place).unwrap(), b"new");
 }
 
-/// The mask applies to what is new, without attributes of the source, and to streams.
+/// The umask applies to new objects without attributes of the source, and to streams.
 #[tokio::test]
 async fn new_objects_at_the_server_have_no_bits_of_the_mask() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -892,7 +893,7 @@ async fn new_objects_at_the_server_have_no_bits_of_the_mask() {
     }
 }
 
-/// A copy that is dropped has a report all the same, and so has one that ends by an error.
+/// A copy that is dropped, or ends by an error, has a report too.
 #[tokio::test]
 async fn what_was_done_is_told_of_a_copy_that_did_not_end() {
     let server = Loopback::exporting(&["/"]);
@@ -912,7 +913,7 @@ async fn what_was_done_is_told_of_a_copy_that_did_not_end() {
     assert_eq!(run.take_report().bytes, 0);
 }
 
-/// A report has a bounded number of paths, and says how many more there were.
+/// A report has a bounded number of paths, and the number of the others.
 #[tokio::test]
 async fn i6_a_report_has_a_bounded_number_of_paths() {
     let client = Loopback::exporting(&["/"]).mount().await;

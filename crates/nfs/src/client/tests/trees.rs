@@ -1,4 +1,4 @@
-//! Copying trees.
+//! Copies of trees.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ fn recursive() -> CopyOptions {
     CopyOptions { recursive: true, ..CopyOptions::default() }
 }
 
-/// Everything below a directory: path, then type, mode, time and content.
+/// Returns everything below a directory: path, then type, mode, time and content.
 fn contents(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![root.to_owned()];
@@ -50,7 +50,7 @@ fn contents(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// A tree with files of odd lengths, odd names, deep directories and links.
+/// Makes a tree with files of odd lengths, odd names, deep directories and links.
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("deep/er/and/deeper")).unwrap();
     fs::create_dir(root.join("empty")).unwrap();
@@ -72,7 +72,7 @@ fn make_tree(root: &Path) {
     fs::set_permissions(root.join("deep/er"), fs::Permissions::from_mode(0o500)).unwrap();
 }
 
-/// Lets a temporary directory be removed.
+/// Makes a temporary directory removable.
 fn unlock(root: &Path) {
     fs::set_permissions(root.join("deep/er"), fs::Permissions::from_mode(0o700)).unwrap();
 }
@@ -106,7 +106,7 @@ async fn a_tree_there_and_back() {
     assert_eq!(report.bytes, found.load(Ordering::Relaxed));
     assert_eq!(contents(&target), contents(&source));
 
-    // Onto a directory: into it; and again, over what is there.
+    // A directory as target gets the copy as an entry. Then again, over existing objects.
     unlock(&target);
     client
         .set_attributes("/source/deep/er", SetAttributes { mode: Some(0o700), ..SetAttributes::default() })
@@ -123,7 +123,7 @@ async fn a_tree_there_and_back() {
         .unwrap();
     unlock(&source);
     let report = client.put(&source, "/", &recursive()).await.unwrap();
-    // The server's directory may not be written to: its files are written in place.
+    // Nothing can be made in the server's read-only directory: its files are written in place.
     assert_eq!((report.directories, report.files), (6, 21));
 }
 
@@ -143,7 +143,7 @@ async fn the_root() {
     assert!(!out.join("out").exists());
 }
 
-/// `cp` without `-r`: one file, under its name or a new one; links are followed; a directory is refused.
+/// `cp` without `-r`: one file, under its own or a new name; links are followed; a directory is refused.
 #[tokio::test]
 async fn single_files() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -176,7 +176,7 @@ async fn single_files() {
         client.put(local.path().join("none"), "/x", &CopyOptions::default()).await,
         Err(Error::Local { .. })
     ));
-    // A directory in the place of the final name: the file is not lost in it.
+    // A directory has the final name: the file does not get lost in that directory.
     fs::create_dir(local.path().join("dir")).unwrap();
     fs::create_dir(local.path().join("dir/renamed")).unwrap();
     let report = client.get("/renamed", local.path().join("dir"), &CopyOptions::default()).await.unwrap();
@@ -184,7 +184,7 @@ async fn single_files() {
     assert_eq!(contents(&local.path().join("dir")).len(), 1, "no temporary file is left");
 }
 
-/// Without `preserve` the mask of the process and the time of the copy apply.
+/// Without `preserve`, the copy has the umask of the process and the current time.
 #[tokio::test]
 async fn without_preserving() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -200,7 +200,7 @@ async fn without_preserving() {
     unlock(local.path());
 }
 
-/// What is neither file, directory nor link is left out and reported.
+/// Objects that are neither file, directory nor link are left out and reported.
 #[tokio::test]
 async fn special_files() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -221,8 +221,7 @@ async fn special_files() {
     assert_eq!(report.skipped.len(), 1);
 }
 
-/// A failure of one file does not end the copy; the loss of the server does, and leaves no half file.
-/// The root of an export has no name, and is called "/" where a failure is about it.
+/// The root of an export has no name; reports of failures call it "/".
 #[tokio::test]
 async fn a_failure_at_the_root_of_an_export_names_it() {
     let server = Loopback::exporting(&["/"]);
@@ -237,6 +236,7 @@ async fn a_failure_at_the_root_of_an_export_names_it() {
     assert_eq!(report.failures[0].path, "/");
 }
 
+/// The failure of one file does not end the copy. The loss of the server does, and leaves no incomplete file.
 #[tokio::test]
 async fn failures() {
     let server = Loopback::exporting(&["/"]);
@@ -283,7 +283,7 @@ async fn failures() {
     });
     let out = local.path().join("lost");
     assert!(matches!(client.get("/source", &out, &recursive()).await, Err(Error::Transport { .. })));
-    // Tasks that were cut off have removed their files once their threads are done with them.
+    // Cancelled tasks remove their files once their threads have finished with them.
     let parts = || {
         let names = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name());
         names.filter(|name| name.to_string_lossy().contains(".part")).count()
@@ -304,7 +304,7 @@ fn entry(name: &str, cookie: u64) -> DirEntryPlus {
     DirEntryPlus { fileid: cookie, name: FileName::from(name), cookie, attributes: None, handle: None }
 }
 
-/// A server whose root lists `names`; LOOKUP of them is answered by the real server.
+/// Makes a server whose root lists `names`; the real server answers LOOKUP.
 fn lists(server: &Loopback, client: &Client, names: Vec<String>) {
     let root = client.root();
     server.hook(move |procedure, bytes| match procedure {
@@ -317,7 +317,7 @@ fn lists(server: &Loopback, client: &Client, names: Vec<String>) {
     });
 }
 
-/// Names that would lead out of the target end the listing: nothing is written outside.
+/// Names that would lead out of the target end the listing, and nothing is written outside.
 #[tokio::test]
 async fn hostile_names_are_refused() {
     let server = Loopback::exporting(&["/"]);
@@ -338,8 +338,8 @@ async fn hostile_names_are_refused() {
     assert_eq!((report.files, report.failures.len()), (1, 0));
 }
 
-/// A link and a directory of one name: the second of them is not taken, and a directory is never made through a
-/// link that an earlier copy left.
+/// A link and a directory have one name: the second is not copied. No directory is ever made through a link of an
+/// earlier copy.
 #[tokio::test]
 async fn links_do_not_lead_out() {
     let server = Loopback::exporting(&["/"]);
@@ -356,7 +356,7 @@ async fn links_do_not_lead_out() {
     assert_eq!(report.failures.len(), 1);
     assert_eq!(report.failures[0].path, "/trap");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
-    // A link over which a file comes is replaced, not written through.
+    // A link in the place of a file is replaced; the file is not written through it.
     fs::write(outside.join("target"), "untouched").unwrap();
     fs::remove_file(out.join("trap")).unwrap();
     symlink(outside.join("target"), out.join("f")).unwrap();
@@ -368,7 +368,7 @@ async fn links_do_not_lead_out() {
     assert_eq!(fs::read(out.join("f")).unwrap(), b"new");
 }
 
-/// A link with a target that no system takes is a failure of that link.
+/// A link whose target is invalid on this system is a failure of that link only.
 #[tokio::test]
 async fn impossible_link_targets() {
     let server = Loopback::exporting(&["/"]);
@@ -388,7 +388,7 @@ async fn impossible_link_targets() {
     }
 }
 
-/// A server that shows a directory inside itself: the copy ends.
+/// The server shows a directory inside itself: the copy ends.
 #[tokio::test]
 async fn endless_depth() {
     let server = Loopback::exporting(&["/"]);

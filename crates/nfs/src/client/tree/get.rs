@@ -1,4 +1,4 @@
-//! From the server to the local file system.
+//! Copies from the server to the local file system.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -16,19 +16,19 @@ use crate::client::walk::lossy;
 use crate::client::{Client, DirItem, Error, File, Node, ReadStream};
 use crate::wire::{FileHandle, FileType};
 
-/// A file at the server: file system and number.
+/// Identity of a file at the server: file system and number.
 type FileKey = (u64, u64);
 
-/// A directory that is to be copied.
+/// Directory to copy.
 struct Directory {
     handle: FileHandle,
-    /// Its number at the server.
+    /// Number of the directory at the server.
     fileid: u64,
     kept: Kept,
     local: Arc<LocalDir>,
     depth: usize,
-    /// A directory above this one, ever further away: one that comes back is found without a list of all of them
-    /// (Brent's algorithm).
+    /// A directory above this one, further away with growing depth. It reveals a directory that contains itself without
+    /// a list of all (Brent's algorithm).
     anchor: Option<FileHandle>,
 }
 
@@ -39,12 +39,12 @@ impl Directory {
     }
 }
 
-/// Where a file goes.
+/// Destination of a file.
 #[derive(Clone)]
 enum Goal {
-    /// To a path that the caller named.
+    /// A path that the caller named.
     Named(PathBuf),
-    /// Into a tree.
+    /// A name in a tree.
     Tree(Spot),
 }
 
@@ -57,7 +57,7 @@ impl Goal {
     }
 }
 
-/// A further name of a file that was met before.
+/// A further name of a file found before.
 struct Further {
     key: FileKey,
     first: Spot,
@@ -65,38 +65,36 @@ struct Further {
     node: Node,
 }
 
-/// Client, options and report of a copy, as its tasks need them. Clones share it.
+/// Client, options and report of a copy, as its tasks need them. Clones share them.
 #[derive(Clone)]
 struct Getting {
     client: Client,
     copying: Copying,
     /// The source, for messages.
     source: Arc<str>,
-    /// How many names of a local directory do not belong to the source.
+    /// Number of names of a local directory that do not belong to the source.
     own: usize,
-    /// Files with several names that are complete.
+    /// Complete files that have several names.
     complete: Arc<Mutex<HashSet<FileKey>>>,
 }
 
-/// A copy under way.
+/// Copy in progress.
 struct Get {
     with: Getting,
     tasks: Tasks,
-    /// Files with several names: where the first of them goes.
+    /// Destination of the first name, for files with several names.
     first: HashMap<FileKey, Spot>,
     further: Vec<Further>,
     /// Directories whose attributes are set last.
     finished: Vec<(Arc<LocalDir>, Kept)>,
-    /// The directory in which the copy begins.
+    /// Directory in which the copy begins.
     top: Option<Arc<LocalDir>>,
 }
 
 impl Client {
     /// Copies the file or tree `source` of the export to the local `target`; see [`CopyOptions`].
     ///
-    /// # Errors
-    /// What keeps the copy from starting, and the loss of the server. Single files that could not be copied are in the
-    /// report.
+    /// # Errors The copy cannot start, or the server is lost. The report has single files that could not be copied.
     pub async fn get(
         &self,
         source: impl AsRef<[u8]>,
@@ -199,7 +197,7 @@ impl Getting {
         Ok(())
     }
 
-    /// Copies the parts of a file that have data, as far as the server tells. Where the copy ends.
+    /// Copies the parts of a file that have data, as far as the server reports them. Returns the end of the copy.
     async fn sparse(
         &self,
         file: &File,
@@ -213,7 +211,7 @@ impl Getting {
             let behind = found.ranges.last().map_or(end, |range| range.end);
             let stream = file.read_ranges(found.ranges);
             (sink, end) = self.pieces(stream, goal, sink, end).await?;
-            // A file that is shorter now: the rest finds that out.
+            // The file is shorter now: reading the rest will reveal that.
             if end < behind {
                 break;
             }
@@ -225,7 +223,7 @@ impl Getting {
         Ok((sink, end))
     }
 
-    /// Writes what a stream reads. Where the last piece ends, or `end` without any.
+    /// Writes the pieces of a stream. Returns the end of the last piece, or `end` if there is none.
     async fn pieces(
         &self,
         mut stream: ReadStream,
@@ -259,7 +257,7 @@ impl Getting {
 }
 
 impl Get {
-    /// Copies what the caller named and is no directory.
+    /// Copies an object that the caller named and that is not a directory.
     async fn named(&mut self, local: PathBuf, node: Node) -> Result<(), Error> {
         let with = self.with.clone();
         let path = with.source.to_string();
@@ -287,7 +285,7 @@ impl Get {
             match result {
                 Ok(new) => {
                     self.with.copying.done(&path, |report| &mut report.directories);
-                    // A new one of our own has permissions that we needed.
+                    // A new directory of this copy may have more permissions than it should keep.
                     if self.with.copying.options.preserve || (new && kept.mode & OWNER_ALL != OWNER_ALL) {
                         self.finished.push((local, kept));
                     }
@@ -298,7 +296,7 @@ impl Get {
         Ok(())
     }
 
-    /// Makes the directory and starts the copy of what is in it. Whether it is new.
+    /// Makes the directory and starts the copy of its content. Returns whether the directory is new.
     async fn directory(
         &mut self,
         directory: &Directory,
@@ -342,8 +340,8 @@ impl Get {
         Ok(new)
     }
 
-    /// Whether a directory at the server is the local one in which the copy began. Its time of change moves as the copy
-    /// goes on: it is looked at before and after the server is asked.
+    /// Returns whether a directory at the server is the local directory in which the copy began. Its time of change
+    /// advances during the copy, so the function reads it before and after the call.
     async fn is_top(&self, handle: FileHandle, fileid: u64) -> Result<bool, Error> {
         let Some(top) = &self.top else { return Ok(false) };
         let look = || {
@@ -358,7 +356,7 @@ impl Get {
         Ok(there.is_between(&before, &look().await?))
     }
 
-    /// Starts the copy of one entry; a directory is given back.
+    /// Starts the copy of an entry; returns a directory to the caller.
     async fn object(
         &mut self,
         above: &Directory,
@@ -401,13 +399,13 @@ impl Get {
         Ok(None)
     }
 
-    /// Finishes after all files: makes their further names, then sets the attributes of directories.
+    /// Completes the copy after all files: makes their further names, then sets the attributes of directories.
     async fn finish(self) -> Result<(), Error> {
         let Self { with, further, finished, .. } = self;
         for Further { key, first, spot, node } in further {
             let path = with.path_in(&spot.dir, &spot.name);
             let (place, copying) = (spot.clone(), with.copying.clone());
-            // Without the first, or on a file system without hard links, there are as many copies.
+            // If the first name failed, or the file system has no hard links, the content is copied for each name.
             let linked = with.is_complete(key)
                 && blocking(|| spot.path(), move || make_link(&first, &place, &copying)).await.is_ok();
             if linked {
@@ -419,7 +417,7 @@ impl Get {
                 with.copying.failed(&path, error)?;
             }
         }
-        // The deepest first: a directory may not be writable once its mode is set.
+        // The deepest directory comes first: a directory may not be writable once its mode is set.
         let (preserve, copying) = (with.copying.options.preserve, with.copying.clone());
         let failures = blocking(PathBuf::new, move || {
             let mut failures = Vec::new();
@@ -442,7 +440,7 @@ impl Get {
 }
 
 impl Client {
-    /// An entry with what the listing did not bring.
+    /// Returns an entry with the attributes that the listing omitted.
     async fn node_of(&self, dir: FileHandle, item: DirItem) -> Result<Node, Error> {
         match item {
             DirItem { handle: Some(handle), attributes: Some(attributes), .. } => {
@@ -453,7 +451,7 @@ impl Client {
     }
 }
 
-/// A type of object, for messages.
+/// Returns the name of an object type with an article, for messages.
 pub(super) fn article(kind: FileType) -> &'static str {
     match kind {
         FileType::Regular => "a file",
@@ -465,7 +463,7 @@ pub(super) fn article(kind: FileType) -> &'static str {
     }
 }
 
-/// Where a source of this name goes: into `target` if that is a directory, else to `target` itself.
+/// Returns the destination for a source of this name: in `target` if that is a directory, else `target` itself.
 async fn target_of(target: &Path, name: Option<&[u8]>) -> Result<PathBuf, Error> {
     let owned = target.to_owned();
     let directory = blocking(
@@ -483,8 +481,8 @@ async fn target_of(target: &Path, name: Option<&[u8]>) -> Result<PathBuf, Error>
     })
 }
 
-/// The directory that a tree goes to, and how many of its names are not the source's. With `itself` it is what the
-/// caller named, be it a link to a directory.
+/// Returns the destination directory of a tree, and the number of its names that are not the source's. With `itself`
+/// the caller named the directory, perhaps by a link.
 async fn root_of(path: PathBuf, itself: bool) -> Result<(Arc<LocalDir>, usize), Error> {
     let local = path.clone();
     blocking(

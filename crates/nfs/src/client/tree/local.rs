@@ -1,11 +1,11 @@
-//! Local files and directories of a copy, on threads where calls may block.
+//! Local files and directories of a copy, accessed on threads where calls may block.
 //!
 //! *Directories* ([`LocalDir`]) know their parent and their name in it. System calls get a descriptor and one name. So
-//! a path may be longer than any system call takes, and a link that somebody puts in the way is not followed. Few
-//! descriptors are kept open; a directory whose descriptor was closed is opened again from the nearest one above.
+//! a path may be longer than any system call accepts, and a link placed in the way is not followed. Few descriptors
+//! stay open. A directory whose descriptor was closed is opened again from the nearest open directory above it.
 //!
-//! *Targets.* [`Sink`] is where the content of a file goes. A regular file is written under a temporary name and renamed,
-//! after its close went well. A file with several names that the caller named, a device or a pipe is written in place.
+//! *Targets.* A [`Sink`] receives the content of a file. A regular file is written under a temporary name, and renamed
+//! after a successful close. A device, a pipe, or a file with several names that the caller named is written in place.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -30,23 +30,23 @@ use crate::client::walk::shortened;
 use crate::client::{Error, MAX_SYMLINKS};
 use crate::wire::{Attributes, NfsTime};
 
-/// Directory descriptors of one copy that stay open while nobody uses them.
+/// Most unused directory descriptors of a copy that stay open.
 const OPEN_DIRECTORIES: usize = 64;
-/// Longest list of extended attributes, and longest value of one, in bytes: the limits of Linux.
+/// Greatest length of a list of extended attributes, and of a value, in bytes: the limits of Linux.
 const XATTR_MAX: usize = 64 << 10;
-/// The type of procfs in statfs (`PROC_SUPER_MAGIC`).
+/// Type of procfs in statfs (`PROC_SUPER_MAGIC`).
 const PROC_SUPER_MAGIC: u64 = 0x9fa0;
-/// Permission bits that anybody may set on what is their own.
+/// Permission bits that users may set on their own files.
 const PERMISSIONS: u32 = 0o777;
-/// Permission bits of the owner: a directory has all of them while a copy fills it.
+/// Permission bits of the owner: a directory has all of them during a copy into it.
 pub(super) const OWNER_ALL: u32 = 0o700;
-/// Mode of a file that nobody else may touch yet: it will get the attributes of another one.
+/// Mode of a file before it gets the attributes of another file: only its owner may access it.
 pub(super) const PRIVATE_FILE: u32 = 0o600;
-/// Length of the blocks in which zeros are looked for, in bytes: no common file system has smaller ones.
+/// Length of the blocks that are tested for zeros, in bytes: no common file system has smaller blocks.
 const BLOCK: usize = 4096;
 const BLOCK_LENGTH: u64 = 4096;
 
-/// Runs what may block on a thread for that. `path` is for errors.
+/// Runs a closure that may block on a thread for such work. `path` is for errors.
 pub(super) async fn blocking<T: Send + 'static>(
     path: impl FnOnce() -> PathBuf,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -62,7 +62,7 @@ pub(super) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Descriptors that are kept open: the last ones that were used.
+/// Descriptors that stay open: those used last.
 #[derive(Debug, Default)]
 struct Recent(Mutex<VecDeque<Arc<OwnedFd>>>);
 
@@ -80,25 +80,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A local directory: one that the caller named, or an entry of another one.
+/// A local directory: named by the caller, or an entry of another directory.
 #[derive(Debug)]
 pub(super) struct LocalDir {
     place: DirPlace,
     open: Mutex<Weak<OwnedFd>>,
     recent: Arc<Recent>,
-    /// Its file system and number, once they were asked for.
+    /// File system and number of the directory, once they are known.
     id: OnceLock<FileId>,
 }
 
-/// A local file or directory: its file system and number.
+/// Identity of a local file or directory: file system and number.
 pub(super) type FileId = (u64, u64);
 
 fn id_of(stat: &Statx) -> FileId {
     (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
 }
 
-/// Tells whether a local object and one of a server are one: that is so if the server exports this file system. Any change of
-/// the object changes some of this.
+/// Attributes that show whether a local object and an object of a server are the same. They are the same if the server
+/// exports this file system. Every change of the object changes some of these attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     number: u64,
@@ -112,7 +112,7 @@ impl Identity {
         self.number
     }
 
-    /// Whether this is an object that was seen before and after, with a time of change between.
+    /// Returns whether this is the object of both looks, with a time of change between theirs.
     pub(super) fn is_between(&self, before: &Self, after: &Self) -> bool {
         self.number == before.number
             && self.number == after.number
@@ -139,7 +139,7 @@ impl From<&Statx> for Identity {
     }
 }
 
-/// The nearest time that the protocol can say.
+/// Returns the nearest time that the protocol can express.
 fn nfs_time(seconds: i64, nanoseconds: u32) -> NfsTime {
     match u64::try_from(seconds) {
         Err(_) => NfsTime::default(),
@@ -149,14 +149,14 @@ fn nfs_time(seconds: i64, nanoseconds: u32) -> NfsTime {
     }
 }
 
-/// The attributes of an open file or directory.
+/// Returns the attributes of an open file or directory.
 pub(super) fn stat_of(file: impl AsFd) -> io::Result<Statx> {
     Ok(statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?)
 }
 
 #[derive(Debug)]
 enum DirPlace {
-    /// A directory that the caller named: links on the way and at the end are followed, once.
+    /// A directory that the caller named. Links on the way and at the end are followed once.
     Named {
         path: PathBuf,
         _open: Arc<OwnedFd>,
@@ -165,12 +165,12 @@ enum DirPlace {
         parent: Arc<LocalDir>,
         name: OsString,
     },
-    /// Only while it is dropped.
+    /// State during the drop only.
     Gone,
 }
 
 impl Drop for LocalDir {
-    /// Drops the parents in a loop: a recursion as deep as the tree would need as much stack.
+    /// Drops the parents in a loop, because a recursion would need stack in proportion to the depth of the tree.
     fn drop(&mut self) {
         let mut place = std::mem::replace(&mut self.place, DirPlace::Gone);
         while let DirPlace::Entry { parent, .. } = place {
@@ -183,7 +183,7 @@ impl Drop for LocalDir {
 }
 
 impl LocalDir {
-    /// An existing directory; links are followed.
+    /// Opens an existing directory; follows links.
     pub(super) fn named(path: &Path) -> io::Result<Arc<Self>> {
         let used = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let fd = Arc::new(openat(CWD, used, flags() | OFlags::PATH, Mode::empty())?);
@@ -192,14 +192,14 @@ impl LocalDir {
         Ok(Arc::new(Self { place, open, recent: Arc::default(), id: OnceLock::new() }))
     }
 
-    /// The directory of that name in this one, which need not exist yet.
+    /// Returns the directory of that name in this directory. It need not exist yet.
     pub(super) fn entry(self: &Arc<Self>, name: &OsStr) -> Arc<Self> {
         let place = DirPlace::Entry { parent: Arc::clone(self), name: name.to_owned() };
         let recent = Arc::clone(&self.recent);
         Arc::new(Self { place, open: Mutex::default(), recent, id: OnceLock::new() })
     }
 
-    /// The names that lead here from the directory that the caller named.
+    /// Returns the names from the caller's directory to this one.
     pub(super) fn names(&self) -> Vec<&OsStr> {
         let mut names = Vec::new();
         let mut at = self;
@@ -211,7 +211,7 @@ impl LocalDir {
         names
     }
 
-    /// The path, for messages: a long one is shortened.
+    /// Returns the path for messages, shortened if it is long.
     pub(super) fn path(&self) -> PathBuf {
         shown(self.whole_path())
     }
@@ -233,7 +233,7 @@ impl LocalDir {
         path
     }
 
-    /// A descriptor by which names in this directory are reached.
+    /// Returns a descriptor for access to names in this directory.
     fn fd(&self) -> io::Result<Arc<OwnedFd>> {
         let mut closed = Vec::new();
         let mut at = self;
@@ -255,12 +255,12 @@ impl LocalDir {
         Ok(fd)
     }
 
-    /// Its attributes.
+    /// Returns the directory's attributes.
     pub(super) fn stat(&self) -> io::Result<Statx> {
         stat_of(&*self.fd()?)
     }
 
-    /// Its file system and number.
+    /// Returns file system and number of the directory.
     fn id(&self) -> io::Result<FileId> {
         match self.id.get() {
             Some(id) => Ok(*id),
@@ -271,14 +271,14 @@ impl LocalDir {
         }
     }
 
-    /// A descriptor to read the directory by, or to change it.
+    /// Opens the directory to read or change it.
     pub(super) fn open(&self) -> io::Result<OwnedFd> {
         Ok(openat(&*self.fd()?, ".", flags(), Mode::empty())?)
     }
 
-    /// Makes the directory, such that its owner may write in it, or takes an existing one: a directory itself, not a link
-    /// to one. The mask of this process applies to `mode`. A `private` one is for its owner alone until [`finish`](Self::finish).
-    /// Whether it is new.
+    /// Makes the directory so that its owner may write in it, or uses an existing directory that is not a link. The
+    /// umask of this process applies to `mode`. With `private`, only its owner has rights until
+    /// [`finish`](Self::finish). Returns whether the directory is new.
     pub(super) fn make(&self, mode: u32, private: bool) -> io::Result<bool> {
         let DirPlace::Entry { parent, name } = &self.place else { return Ok(false) };
         let fd = parent.fd()?;
@@ -293,12 +293,12 @@ impl LocalDir {
         }
     }
 
-    /// Sets what a copy keeps, after everything in the directory is there.
+    /// Sets the attributes to keep, after all entries of the directory exist.
     pub(super) fn finish(&self, kept: Kept) -> io::Result<Owned> {
         apply(&File::from(self.open()?), kept)
     }
 
-    /// Takes the permissions of the owner away that `mode` does not have and [`make`](Self::make) gave.
+    /// Removes the owner's permissions that [`make`](Self::make) added beyond `mode`.
     pub(super) fn restrict(&self, mode: u32) -> io::Result<()> {
         let directory = File::from(self.open()?);
         let now = directory.metadata()?.mode();
@@ -306,7 +306,7 @@ impl LocalDir {
     }
 }
 
-/// A path for messages.
+/// Returns a path for messages, shortened if it is long.
 fn shown(path: PathBuf) -> PathBuf {
     shortened(path.to_string_lossy().into_owned()).into()
 }
@@ -315,7 +315,7 @@ fn flags() -> OFlags {
     OFlags::DIRECTORY | OFlags::CLOEXEC
 }
 
-/// The attributes of a name; a link at the end is not followed.
+/// Returns the attributes of a name; a link at the end is not followed.
 pub(super) fn look(dir: impl AsFd, name: &OsStr) -> io::Result<Statx> {
     Ok(statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?)
 }
@@ -332,17 +332,17 @@ pub(super) struct Spot {
 }
 
 impl Spot {
-    /// The path, for messages.
+    /// Returns the path for messages.
     pub(super) fn path(&self) -> PathBuf {
         shown(self.dir.path().join(&self.name))
     }
 
-    /// Takes this name for one source of a command.
+    /// Claims this name for one source of a command.
     fn claim(&self, copying: &Copying) -> io::Result<()> {
         if copying.run.claim(&(self.dir.id()?, self.name.as_os_str())) { Ok(()) } else { Err(just_made()) }
     }
 
-    /// The attributes of the object with this name, which a new one may replace: a regular file or a link.
+    /// Returns the attributes of an object with this name that a new one may replace: a regular file or a link.
     fn replaceable(&self) -> io::Result<Option<Statx>> {
         let existing = self.existing()?;
         match existing.as_ref().map(|stat| FileType::from_raw_mode(stat.stx_mode.into())) {
@@ -355,7 +355,7 @@ impl Spot {
         }
     }
 
-    /// The attributes of the object with this name, if there is one.
+    /// Returns the attributes of the object with this name, if one exists.
     fn existing(&self) -> io::Result<Option<Statx>> {
         match look(&*self.dir.fd()?, &self.name) {
             Ok(stat) => Ok(Some(stat)),
@@ -365,18 +365,18 @@ impl Spot {
     }
 }
 
-/// Another source has the name, or the object.
+/// Returns the error for a name or object that belongs to another source.
 fn just_made() -> io::Error {
     let reason = "another source of this command has just made it: not overwritten";
     io::Error::new(io::ErrorKind::AlreadyExists, reason)
 }
 
-/// Refuses an existing object that an earlier source has: the file system takes two names for one.
+/// Refuses an existing object that belongs to an earlier source: the file system treats two names as one.
 fn spare(existing: &Statx, run: &CopyRun) -> io::Result<()> {
     if run.has(id_of(existing)) { Err(just_made()) } else { Ok(()) }
 }
 
-/// The name at the end of a path, in its directory.
+/// Returns the name at the end of a path, with its directory.
 pub(super) fn spot_of(path: &Path) -> io::Result<Spot> {
     let Some(name) = path.file_name() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"));
@@ -385,23 +385,23 @@ pub(super) fn spot_of(path: &Path) -> io::Result<Spot> {
     Ok(Spot { dir, name: name.to_owned() })
 }
 
-/// Where the last of a path's links leads.
+/// Destination of a path after its last link.
 enum End {
-    /// To a place, where something may or may not be.
+    /// A name, whose object may or may not exist.
     Place(Spot),
-    /// To what a process has open (`/dev/stdout`): only the link itself leads there.
+    /// A file that a process has open (`/dev/stdout`), reachable only through the link itself.
     Magic(PathBuf),
 }
 
-/// Whether somebody else may have laid a link in our way: in a directory like `/tmp`, if its owner is neither this user nor
-/// the directory's. Linux follows no such link either (`fs.protected_symlinks`).
+/// Returns whether another user may have placed a link in the way. That is so in a directory like `/tmp`, if the link's
+/// owner is neither this user nor the directory's. Linux does not follow such links either (`fs.protected_symlinks`).
 fn is_trap(link: &Statx, dir: &Statx) -> bool {
     const STICKY_FOR_ALL: u16 = 0o1002;
     let user = rustix::process::geteuid().as_raw();
     dir.stx_mode & STICKY_FOR_ALL == STICKY_FOR_ALL && link.stx_uid != user && link.stx_uid != dir.stx_uid
 }
 
-/// Follows the links at the end of a path, as opening it would.
+/// Follows the links at the end of a path, as an open would.
 fn follow(path: &Path) -> io::Result<End> {
     let mut path = path.to_owned();
     for _ in 0..=MAX_SYMLINKS {
@@ -416,7 +416,7 @@ fn follow(path: &Path) -> io::Result<End> {
                 "is a link of another user in a directory where everybody may make one: not followed";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         }
-        // The numbers of file system types are small, whatever type statfs has for them.
+        // The numbers of file system types are small, whatever the type of the statfs field.
         if u64::try_from(fstatfs(&*dir)?.f_type).is_ok_and(|kind| kind == PROC_SUPER_MAGIC) {
             return Ok(End::Magic(path));
         }
@@ -426,7 +426,7 @@ fn follow(path: &Path) -> io::Result<End> {
     Err(Errno::LOOP.into())
 }
 
-/// A temporary name beside another one. If something has that name, and it was not renamed, it is removed.
+/// A temporary name beside another one. If an object has it and was not renamed, the drop removes that object.
 struct Temporary {
     spot: Spot,
     made: bool,
@@ -439,7 +439,7 @@ impl Temporary {
         Self { spot, made: false, run: copying.run.clone() }
     }
 
-    /// Gives `object`, which has the temporary name, its final one.
+    /// Renames `object`, which has the temporary name, to its final name.
     fn rename(mut self, name: &OsStr, object: FileId) -> io::Result<()> {
         let run = self.run.clone();
         let _turn = run.local_turn();
@@ -458,34 +458,34 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if self.made {
-            // There is nobody to tell, and nothing else to be done.
+            // An error here can be neither reported nor repaired.
             let _ = self.spot.dir.fd().map(|dir| unlinkat(&*dir, &self.spot.name, AtFlags::empty()));
         }
     }
 }
 
-/// Whether all of it is zero.
+/// Returns whether all bytes are zero.
 fn is_zero(data: &[u8]) -> bool {
     const ZEROS: [u8; BLOCK] = [0; BLOCK];
     data.chunks(BLOCK).all(|block| ZEROS.get(..block.len()) == Some(block))
 }
 
-/// All that a new local file needs beside its content.
+/// Requirements of a new local file beside its content.
 pub(super) struct Wanted {
-    /// The file at the server.
+    /// Attributes of the file at the server.
     pub(super) source: Attributes,
-    /// The copy that it belongs to.
+    /// Copy that the file belongs to.
     pub(super) copying: Copying,
 }
 
 impl Wanted {
-    /// Mode of a new file when it is made; the mask of this process applies to it.
+    /// Returns the initial mode of a new file; the umask of this process applies to it.
     fn first_mode(&self) -> Mode {
         let kept = self.copying.options.preserve;
         Mode::from_raw_mode(if kept { PRIVATE_FILE } else { self.source.mode & PERMISSIONS })
     }
 
-    /// Refuses to copy a file onto itself.
+    /// Checks that the file would not be copied onto itself.
     fn differs(&self, existing: &Statx) -> io::Result<()> {
         if Identity::from(existing) == Identity::from(&self.source) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "source and target are the same file"));
@@ -493,12 +493,12 @@ impl Wanted {
         Ok(())
     }
 
-    /// Takes a file to write it in place. Whether it was not written so yet.
+    /// Claims a file to write it in place. Returns whether this is the first time.
     fn take_in_place(&self, existing: &Statx) -> io::Result<bool> {
         let run = &self.copying.run;
         let _turn = run.local_turn();
         spare(existing, run)?;
-        // Another name that leads here is this one, by another spelling.
+        // With one link, another name that leads here is another spelling of this name.
         if existing.stx_nlink <= 1 {
             run.take(id_of(existing));
         }
@@ -506,7 +506,7 @@ impl Wanted {
     }
 }
 
-/// Calls of the system whose failure is a lost file.
+/// System calls whose failure means lost data.
 #[derive(Clone, Copy)]
 struct Storage {
     sync: fn(&File) -> io::Result<()>,
@@ -517,7 +517,7 @@ impl Storage {
     const SYSTEM: Self = Self { sync: File::sync_data, close: rpcrdma_sys::close };
 }
 
-/// Where the content of one file goes; see the module's introduction.
+/// Destination of a file's content; see the module documentation.
 pub(super) struct Sink {
     file: File,
     kind: Kind,
@@ -525,16 +525,17 @@ pub(super) struct Sink {
 }
 
 enum Kind {
-    /// Gets the name at the end, and the mode of what it replaces.
+    /// A file that gets its name at the end, and the mode of the file that it replaces.
     Part { temporary: Temporary, name: OsString, mode: Option<u32> },
-    /// A regular file that is there; whether it was cut to nothing already.
+    /// An existing regular file. `empty` is set once the old content is truncated.
     InPlace { empty: bool },
-    /// A device or pipe: written from the beginning to the end.
+    /// A device or pipe, written from beginning to end.
     Stream,
 }
 
 impl Sink {
-    /// For the file at the end of a path that the caller named. Links are followed, devices and pipes are written to.
+    /// Opens the file at the end of a path that the caller named. Follows links, and opens devices and pipes for
+    /// writing.
     pub(super) fn named(path: &Path, wanted: &Wanted) -> io::Result<Self> {
         let spot = match follow(path)? {
             End::Place(spot) => spot,
@@ -550,7 +551,7 @@ impl Sink {
         };
         match spot.existing()? {
             Some(stat) if !is_type(&stat, FileType::RegularFile) && !is_type(&stat, FileType::Directory) => {
-                // A pipe waits here for its reader, as with cp.
+                // As with cp, a pipe waits here for its reader.
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
                 let file = File::from(openat(&*spot.dir.fd()?, &spot.name, flags, Mode::empty())?);
                 Ok(Self::new(file, Kind::Stream))
@@ -560,8 +561,8 @@ impl Sink {
         }
     }
 
-    /// For a file of a tree. A link in its place is replaced and not followed; whatever is neither a file nor a link is
-    /// left alone.
+    /// Opens a file of a tree. A link in its place is replaced, not followed; any object that is neither a file nor a
+    /// link is left alone.
     pub(super) fn in_tree(spot: &Spot, wanted: &Wanted) -> io::Result<Self> {
         match spot.replaceable()? {
             None => Self::fresh(spot, wanted),
@@ -577,7 +578,7 @@ impl Sink {
         Self { file, kind, storage: Storage::SYSTEM }
     }
 
-    /// A file where nothing is.
+    /// Makes a file under an unused name.
     fn fresh(spot: &Spot, wanted: &Wanted) -> io::Result<Self> {
         spot.claim(&wanted.copying)?;
         if wanted.copying.options.in_place {
@@ -587,7 +588,7 @@ impl Sink {
         }
     }
 
-    /// For a regular file that is there. Its other names see the new content if it is written in place.
+    /// Opens an existing regular file. If it is written in place, its other names get the new content.
     fn over(spot: &Spot, stat: &Statx, wanted: &Wanted, with_other_names: bool) -> io::Result<Self> {
         if is_type(stat, FileType::Directory) {
             return Err(Errno::ISDIR.into());
@@ -595,14 +596,14 @@ impl Sink {
         wanted.differs(stat)?;
         spot.claim(&wanted.copying)?;
         spare(stat, &wanted.copying.run)?;
-        // Nothing can be renamed over a file on which another one is mounted (EBUSY).
+        // A file on which another file is mounted cannot be replaced by a rename (EBUSY).
         let mounted = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
         let in_place = wanted.copying.options.in_place || with_other_names || mounted;
         if in_place && let Some(file) = Self::existing(spot, wanted)? {
             return Ok(file);
         }
         match Self::part(spot, Some(stat), wanted) {
-            // A user who may not make files here, or not with this owner, may still write to this one.
+            // A user who may not make files here, or not with this owner, may still write to the existing file.
             Err(error) if cannot_replace(&error) => Self::existing(spot, wanted).ok().flatten().ok_or(error),
             part => part,
         }
@@ -617,7 +618,7 @@ impl Sink {
         Ok(Self::new(file, Kind::InPlace { empty: true }))
     }
 
-    /// An existing file to be written in place; nothing if that was done before, under another name.
+    /// Opens an existing file to write it in place. Returns `None` if an earlier name led to the same file.
     fn existing(spot: &Spot, wanted: &Wanted) -> io::Result<Option<Self>> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = File::from(openat(&*spot.dir.fd()?, &spot.name, flags, Mode::empty())?);
@@ -628,11 +629,11 @@ impl Sink {
         Ok(first.then(|| Self::new(file, Kind::InPlace { empty: false })))
     }
 
-    /// A new file under a temporary name, which is to replace `existing`.
+    /// Makes a new file under a temporary name, which will replace `existing`.
     fn part(spot: &Spot, existing: Option<&Statx>, wanted: &Wanted) -> io::Result<Self> {
         let mut temporary = Temporary::beside(spot, &wanted.copying);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        // Nobody reads it before it is what it replaces.
+        // The file stays private until it has the attributes of the file that it replaces.
         let first = if existing.is_some() { Mode::from_raw_mode(PRIVATE_FILE) } else { wanted.first_mode() };
         let file = File::from(openat(&*spot.dir.fd()?, &temporary.spot.name, flags, first)?);
         temporary.made = true;
@@ -649,14 +650,14 @@ impl Sink {
         Ok(Self::new(file, Kind::Part { temporary, name: spot.name.clone(), mode: replaced }))
     }
 
-    /// Takes the content from `offset` on, in the order of the offsets.
+    /// Writes content at `offset`. Offsets never decrease.
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         match &mut self.kind {
             Kind::Stream => return self.file.write_all(data),
             Kind::InPlace { empty } => cut(&self.file, empty)?,
             Kind::Part { .. } => {}
         }
-        // A run of blocks that are not all zeros is written at once; where nothing is written, zeros are read.
+        // A run of blocks that are not all zeros is written in one call. Unwritten parts read as zeros.
         let within = usize::try_from(offset % BLOCK_LENGTH).unwrap_or_default();
         let mut start = 0;
         let mut end = 0;
@@ -682,18 +683,18 @@ impl Sink {
         }
     }
 
-    /// Whether bytes that are zero need not be written: they are there already.
+    /// Returns whether zeros need not be written because the file already reads as zeros.
     pub(super) fn takes_holes(&self) -> bool {
         !matches!(self.kind, Kind::Stream)
     }
 
-    /// Gives the file its length, the attributes that it keeps, and last its name. The close has to go well before. An old file
-    /// is given up only for data on stable storage. Whether owner and group could be kept.
+    /// Sets the length of the file, then the attributes to keep, and last the name. The close must succeed before. An
+    /// old file is given up only for data on stable storage. Returns whether owner and group could be kept.
     pub(super) fn finish(self, size: u64, kept: Option<Kept>) -> io::Result<Owned> {
         let Self { file, mut kind, storage } = self;
         let mut owned = Owned::ALL;
         let durable = match &mut kind {
-            // The queue of a disk has no close that fails.
+            // The queue of a disk reports no errors at close.
             Kind::Stream => is_type(&stat_of(&file)?, FileType::BlockDevice),
             Kind::InPlace { empty } => {
                 cut(&file, empty)?;
@@ -724,7 +725,7 @@ impl Sink {
     }
 }
 
-/// Makes a file that is written in place empty, when the first content is there and not before.
+/// Truncates a file that is written in place, not before the first content is available.
 fn cut(file: &File, empty: &mut bool) -> io::Result<()> {
     if !*empty {
         file.set_len(0)?;
@@ -733,19 +734,20 @@ fn cut(file: &File, empty: &mut bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file cannot be replaced by another one like it, but perhaps be written.
+/// Returns whether an error means that a file cannot be replaced by a similar one, but perhaps be written.
 fn cannot_replace(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     matches!(error.kind(), PermissionDenied | InvalidInput | Unsupported)
 }
 
-/// Which bits of a mode may be set: set-id bits only by root, and only together with owner and group that they stand for.
+/// Returns the bits of a mode that may be set. Set-id bits are set only by root, and only together with the owner and
+/// group that they stand for.
 fn settable(owned: Owned) -> u32 {
     if owned.all() && rustix::process::geteuid().is_root() { 0o7777 } else { PERMISSIONS }
 }
 
-/// Gives an object owner and group, as far as this process may: root both, others a group that they are in. Only root is
-/// expected to keep the owner.
+/// Sets owner and group of an object, as far as this process may: root both, other users a group that they are in. Only
+/// root is expected to keep the owner.
 fn give(kept: &Kept, change: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>) -> Owned {
     let (uid, gid) = (Some(Uid::from_raw(kept.uid)), Some(Gid::from_raw(kept.gid)));
     let root = rustix::process::geteuid().is_root();
@@ -763,23 +765,23 @@ fn apply(file: &File, kept: Kept) -> io::Result<Owned> {
     Ok(owned)
 }
 
-/// The names of a file's extended attributes; access control lists are among them.
+/// Returns the names of a file's extended attributes, including access control lists.
 fn xattr_names(file: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
     let mut list = vec![0; XATTR_MAX];
     let length = match flistxattr(file, list.as_mut_slice()) {
         Ok(length) => length,
-        // The file system has none.
+        // The file system has no extended attributes.
         Err(Errno::NOTSUP) => 0,
         Err(error) => return Err(error.into()),
     };
     let names = list.get(..length).unwrap_or_default().split(|&byte| byte == 0);
-    // A label of SELinux is given by the system; capabilities go when a file is written.
+    // The system sets SELinux labels, and removes capabilities when a file is written.
     let own =
         |name: &&[u8]| !name.is_empty() && !matches!(*name, b"security.selinux" | b"security.capability");
     Ok(names.filter(own).map(<[u8]>::to_vec).collect())
 }
 
-/// Gives a new file the extended attributes of what it is to replace.
+/// Copies the extended attributes of a file to the new file that will replace it.
 fn copy_xattrs(spot: &Spot, to: &File) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let from = openat(&*spot.dir.fd()?, &spot.name, flags, Mode::empty())?;
@@ -791,7 +793,7 @@ fn copy_xattrs(spot: &Spot, to: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a symbolic link, in the place of nothing, a file or another link.
+/// Makes a symbolic link under an unused name, or in the place of a file or another link.
 pub(super) fn make_symlink(
     target: &[u8],
     spot: &Spot,
@@ -810,7 +812,7 @@ pub(super) fn make_symlink(
     Ok(owned)
 }
 
-/// A descriptor of a link that was just made. The owner of its directory may have given the name to something else since.
+/// Returns a descriptor of a link that was just made. The owner of its directory may have replaced it meanwhile.
 fn open_symlink(target: &[u8], spot: &Spot) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let link = openat(&*spot.dir.fd()?, &spot.name, flags, Mode::empty())?;
@@ -826,7 +828,7 @@ fn open_symlink(target: &[u8], spot: &Spot) -> io::Result<OwnedFd> {
     Ok(link)
 }
 
-/// Sets owner, group and time of the link itself, whatever has its name by now.
+/// Sets owner, group and time of the link itself, whatever object has its name by now.
 fn keep_symlink(link: &OwnedFd, kept: &Kept) -> Owned {
     let owned = give(kept, |uid, gid| chownat(link, "", uid, gid, AtFlags::EMPTY_PATH));
     let mtime = kept.mtime;
@@ -834,15 +836,15 @@ fn keep_symlink(link: &OwnedFd, kept: &Kept) -> Owned {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: mtime.seconds.into(), tv_nsec: mtime.nanoseconds.into() },
     };
-    // Not every file system has times of links. Linux takes a descriptor here since version 5.8.
+    // Some file systems have no times of links. Linux accepts a descriptor here since version 5.8.
     let _ = utimensat(link, "", &times, AtFlags::EMPTY_PATH);
     owned
 }
 
-/// Makes a further name of a file, in the place of nothing, a file or a link.
+/// Makes a further name of a file under an unused name, or in the place of a file or a link.
 pub(super) fn make_link(file: &Spot, spot: &Spot, copying: &Copying) -> io::Result<()> {
     let (from, to) = (file.dir.fd()?, spot.dir.fd()?);
-    // To rename one name of a file to another one of it does nothing.
+    // Renaming one name of a file to another name of that file does nothing.
     let object = id_of(&look(&*from, &file.name)?);
     if let Some(there) = spot.replaceable()? {
         if id_of(&there) == object {
@@ -853,7 +855,7 @@ pub(super) fn make_link(file: &Spot, spot: &Spot, copying: &Copying) -> io::Resu
     let mut temporary = Temporary::beside(spot, copying);
     linkat(&*from, &file.name, &*to, &temporary.spot.name, AtFlags::empty())?;
     temporary.made = true;
-    // Not before: a copy of the content may have to take the name.
+    // Claimed only here, because a copy of the content may need the name.
     spot.claim(copying)?;
     temporary.rename(&spot.name, object)
 }
@@ -864,7 +866,7 @@ pub(super) struct LocalEntry {
     pub(super) stat: io::Result<Statx>,
 }
 
-/// Everything in a directory, and whether the directory has extended attributes.
+/// Returns all entries of a directory, and whether the directory has extended attributes.
 pub(super) fn list(dir: &LocalDir) -> io::Result<(Vec<LocalEntry>, bool)> {
     let fd = dir.open()?;
     let mut entries = Vec::new();
@@ -880,7 +882,7 @@ pub(super) fn list(dir: &LocalDir) -> io::Result<(Vec<LocalEntry>, bool)> {
     Ok((entries, has_xattrs(&fd)))
 }
 
-/// Whether there are extended attributes, access control lists among them.
+/// Returns whether there are extended attributes, including access control lists.
 pub(super) fn has_xattrs(file: impl AsFd) -> bool {
     xattr_names(file).is_ok_and(|names| !names.is_empty())
 }
@@ -896,18 +898,19 @@ pub(super) fn open_regular(spot: &Spot) -> io::Result<File> {
     }
 }
 
-/// The target of a symbolic link.
+/// Returns the target of a symbolic link.
 pub(super) fn read_link(spot: &Spot) -> io::Result<Bytes> {
     Ok(Bytes::from(readlinkat(&*spot.dir.fd()?, &spot.name, Vec::new())?.into_bytes()))
 }
 
-/// The next bytes from `offset` on that are no hole, as far as the file system tells; nothing if there are only holes.
+/// Returns the next range from `offset` on that has data, as far as the file system reports it. Returns `None` if only
+/// a hole follows.
 pub(super) fn next_data(file: &File, offset: u64) -> io::Result<Option<std::ops::Range<u64>>> {
     use rustix::fs::{SeekFrom, seek};
     let start = match seek(file, SeekFrom::Data(offset)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),
-        // The file system does not tell: everything is data.
+        // The file system reports no holes: everything is data.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(offset..u64::MAX)),
         Err(error) => return Err(error.into()),
     };
@@ -918,7 +921,8 @@ pub(super) fn next_data(file: &File, offset: u64) -> io::Result<Option<std::ops:
     Ok(Some(start..end))
 }
 
-/// Fills up to `length` bytes by `read`, which gets what is left and how much there is already; fewer only at the end.
+/// Fills up to `length` bytes by `read`, whose arguments are the free part and the bytes read so far. Returns fewer
+/// bytes only at the end.
 fn fill(length: usize, mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>) -> io::Result<Bytes> {
     let mut data = vec![0; length];
     let mut filled = 0;
@@ -934,20 +938,20 @@ fn fill(length: usize, mut read: impl FnMut(&mut [u8], usize) -> io::Result<usiz
     Ok(data.into())
 }
 
-/// Reads up to `length` bytes at `offset`; fewer only at the end of the file.
+/// Reads up to `length` bytes at `offset`; returns fewer only at the end of the file.
 pub(super) fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
     fill(length, |rest, filled| {
         file.read_at(rest, offset.saturating_add(u64::try_from(filled).unwrap_or(u64::MAX)))
     })
 }
 
-/// Reads the next `length` bytes of a pipe or device; fewer only at its end.
+/// Reads the next `length` bytes of a pipe or device; returns fewer only at its end.
 pub(super) fn read_next(file: &File, length: usize) -> io::Result<Bytes> {
     let mut file = file;
     fill(length, |rest, _| io::Read::read(&mut file, rest))
 }
 
-/// Attributes that a copy keeps of a local object.
+/// Returns the attributes of a local object that a copy keeps.
 pub(super) fn kept(stat: &Statx) -> Kept {
     let mtime = nfs_time(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
     Kept { mode: u32::from(stat.stx_mode) & 0o7777, mtime, uid: stat.stx_uid, gid: stat.stx_gid }

@@ -1,4 +1,4 @@
-//! From the local file system to the server.
+//! Copies from the local file system to the server.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -20,16 +20,16 @@ use crate::client::walk::{Place, lossy};
 use crate::client::{Client, Error, WriteStream};
 use crate::wire::{FileHandle, FileName, FileType, MkdirArgs, SetAttributes, Status};
 
-/// A file of the local file system: device and number.
+/// Identity of a file of the local file system: device and number.
 type FileKey = (u32, u32, u64);
 
-/// Where an object goes: a name in a directory, or the root of the export, which exists.
+/// Destination of an object: a name in a directory, or the existing root of the export.
 enum Target {
     Place(Place),
     Root,
 }
 
-/// A directory that is to be copied.
+/// Directory to copy.
 struct Directory {
     local: Arc<LocalDir>,
     kept: Kept,
@@ -37,13 +37,13 @@ struct Directory {
     depth: usize,
 }
 
-/// A directory at the server, in which entries are made.
+/// Directory at the server in which entries are made.
 #[derive(Clone, Copy)]
 struct Made {
     handle: FileHandle,
-    /// Its number.
+    /// Number of the directory.
     fileid: u64,
-    /// Whether this copy made it: it was empty then.
+    /// Whether this copy made the directory, which was then empty.
     new: bool,
 }
 
@@ -57,14 +57,14 @@ enum Source {
     Open(LocalFile),
 }
 
-/// Where the content of a file goes.
+/// Destination of a file's content.
 struct Goal {
     place: Place,
-    /// The directory was empty when this copy made it.
+    /// Whether this copy made the directory, which was then empty.
     new: bool,
 }
 
-/// A further name of a file that was met before.
+/// A further name of a file found before.
 struct Further {
     key: FileKey,
     spot: Spot,
@@ -72,7 +72,7 @@ struct Further {
     kept: Kept,
 }
 
-/// Client, options and report of a copy, as its tasks need them. Clones share it.
+/// Client, options and report of a copy, as its tasks need them. Clones share them.
 #[derive(Clone)]
 struct Putting {
     client: Client,
@@ -81,24 +81,25 @@ struct Putting {
     source: Arc<str>,
     /// Path of the copy of the source in the export.
     target: Arc<[u8]>,
-    /// Files with several names that are complete.
+    /// Complete files that have several names.
     complete: Arc<Mutex<HashMap<FileKey, FileHandle>>>,
 }
 
-/// A copy under way.
+/// Copy in progress.
 struct Put {
     with: Putting,
     tasks: Tasks,
-    /// Files with several names that were met.
+    /// Files with several names found so far.
     met: HashSet<FileKey>,
     further: Vec<Further>,
     /// Directories whose attributes are set last.
     finished: Vec<(FileHandle, Kept, Arc<LocalDir>)>,
-    /// The directory at the server in which the copy begins.
+    /// Directory at the server in which the copy begins.
     top: Option<Made>,
 }
 
-/// The name that a copy gets in a directory; none for `.`, `..` and whatever ends with `/.`, of which the entries are copied.
+/// Returns the name of a copy in a directory. Paths that are `.` or `..`, or end with `/.`, have none: their entries
+/// are copied.
 fn own_name(source: &Path) -> Option<&OsStr> {
     source.file_name().filter(|_| !source.as_os_str().as_bytes().ends_with(b"/."))
 }
@@ -106,9 +107,7 @@ fn own_name(source: &Path) -> Option<&OsStr> {
 impl Client {
     /// Copies the local file or tree `source` to `target` in the export; see [`CopyOptions`].
     ///
-    /// # Errors
-    /// What keeps the copy from starting, and the loss of the server. Single files that could not be copied are in the
-    /// report.
+    /// # Errors The copy cannot start, or the server is lost. The report has single files that could not be copied.
     pub async fn put(
         &self,
         source: impl AsRef<Path>,
@@ -142,12 +141,11 @@ impl Client {
         Ok(copying.report())
     }
 
-    /// Copies what can be read from `source`, up to its end, to the file `target` in the export. `mode` is for a new file,
-    /// before [`CopyOptions::umask`]; `name` is that of the source in messages.
+    /// Copies the content of `source`, up to its end, to the file `target` in the export. `mode` is for a new file,
+    /// before [`CopyOptions::umask`]. `name` names the source in messages.
     ///
-    /// # Errors
-    /// A reason that keeps the copy from starting, and the loss of the server; [`Error::Exists`] if `target` is a directory. The
-    /// report says whether the file could be copied.
+    /// # Errors The copy cannot start, or the server is lost; [`Error::Exists`] if `target` is a directory. The report
+    /// shows whether the file could be copied.
     pub async fn put_open(
         &self,
         source: LocalFile,
@@ -169,7 +167,8 @@ impl Client {
         Ok(put.with.copying.report())
     }
 
-    /// Where a source of this name goes: into `target` if that is a directory, else to `target` itself. With its path.
+    /// Returns the destination for a source of this name, with its path: in `target` if that is a directory, else
+    /// `target` itself.
     async fn put_target(
         &self,
         name: Option<&OsStr>,
@@ -194,7 +193,7 @@ impl Client {
         }
     }
 
-    /// Makes a directory with this mode, or takes the one that is there.
+    /// Makes a directory with this mode, or returns the existing one.
     async fn put_mkdir(&self, place: Place, mode: u32) -> Result<Made, Error> {
         let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         let made = self.procedures().mkdir(&MkdirArgs { place: place.args(), attributes }).await;
@@ -222,7 +221,7 @@ impl Putting {
         child(&self.path_of(&spot.dir), &spot.name.to_string_lossy())
     }
 
-    /// The path of a name at the server.
+    /// Returns the path of a name at the server.
     fn target_of(&self, spot: Option<&Spot>) -> Vec<u8> {
         let mut path = self.target.to_vec();
         for name in spot.iter().flat_map(|spot| spot.dir.names().into_iter().chain([spot.name.as_os_str()])) {
@@ -236,12 +235,12 @@ impl Putting {
         self.copying.options.preserve.then_some(kept)
     }
 
-    /// Mode of a new object whose attributes are not kept.
+    /// Returns the mode of a new object whose attributes are not kept.
     fn masked(&self, kept: Kept) -> u32 {
         kept.mode & 0o777 & !self.copying.options.umask
     }
 
-    /// Takes a name for one source of the command.
+    /// Claims a name for one source of the command.
     fn claim(&self, place: &Place, path: &str) -> Result<(), Error> {
         if self.copying.run.claim(place) { Ok(()) } else { Err(Error::JustMade { path: path.to_owned() }) }
     }
@@ -252,7 +251,7 @@ impl Putting {
         }
     }
 
-    /// Copies one file. A `key` is for one of several names.
+    /// Copies a file. `key` is set for a file with several names.
     async fn file(
         self,
         path: String,
@@ -275,7 +274,7 @@ impl Putting {
                     Source::Open(file) => return Ok((file, true, None, false)),
                 };
                 let stat = stat_of(&local)?;
-                // Files of the kernel's own have content and no length.
+                // Files of the kernel, such as those in procfs, have content but length 0.
                 let regular = is_type(&stat, LocalType::RegularFile);
                 let streamed = !regular || stat.stx_size == 0;
                 let xattrs = regular && has_xattrs(&local);
@@ -296,7 +295,7 @@ impl Putting {
         if existing.is_some_and(|node| node.attributes.file_type == FileType::Symlink) {
             (place, existing) = self.client.place_followed(&self.target_of(spot.as_ref())).await?;
         }
-        // A stream has no attributes that a file could have.
+        // A stream has no attributes that a file could keep.
         let keep = if identity.is_some() { self.kept(kept) } else { None };
         let wanted = Wanted {
             mode: keep.is_none().then(|| self.masked(kept)),
@@ -330,7 +329,7 @@ impl Putting {
         Ok(())
     }
 
-    /// Sends what can be read, up to the end.
+    /// Sends the content up to the end of the source.
     async fn stream(&self, path: &str, local: LocalFile, upload: &mut Upload) -> Result<(), Error> {
         let size = upload.file.write_size();
         let mut stream = upload.file.write_stream(0);
@@ -351,7 +350,7 @@ impl Putting {
         }
     }
 
-    /// Sends a file without its holes, as long as it is now and, once more, as long as it is then.
+    /// Sends a file without its holes, up to its length now and then up to its length afterwards.
     async fn content(&self, path: &str, local: LocalFile, upload: &mut Upload) -> Result<(), Error> {
         let mut stream = upload.file.write_stream(0);
         let mut at = 0;
@@ -380,7 +379,8 @@ impl Putting {
         Ok(())
     }
 
-    /// Sends what lies between `at` and `limit`; `at` is where the last of it ends. Whether the file ended before.
+    /// Sends the data between `at` and `limit`, and sets `at` to the end of the last piece. Returns whether the file
+    /// ended before `limit`.
     async fn part(
         &self,
         path: &str,
@@ -433,7 +433,7 @@ impl Putting {
         self.claim(&place, &path)?;
         let handle = self.client.put_symlink(&place, target, &path, &self.copying).await.map_err(named)?;
         if let Some(kept) = self.kept(kept) {
-            // Not every server lets attributes of links be set; the link itself is there.
+            // Some servers do not let clients set attributes of links. The link itself exists.
             let owned = self.client.keep(handle, kept, true).await.unwrap_or(Owned::ALL);
             self.copying.owner(owned);
         }
@@ -477,7 +477,7 @@ impl Put {
         self.tasks.start(path, task).await
     }
 
-    /// Copies what the caller named and is no directory.
+    /// Copies an object that the caller named and that is not a directory.
     async fn named(&mut self, source: &Path, metadata: &fs::Metadata, place: Place) -> Result<(), Error> {
         let path = source.display().to_string();
         let kept = kept_of(metadata);
@@ -500,14 +500,14 @@ impl Put {
         let mut waiting = vec![first];
         while let Some(directory) = waiting.pop() {
             let (local, kept) = (Arc::clone(&directory.local), directory.kept);
-            // The root of the export is not of our making: it stays as it is.
+            // This copy did not make the root of the export, so the root keeps its attributes.
             let ours = matches!(directory.target, Target::Place(_));
             let result = self.directory(directory, &mut waiting).await;
             let path = self.with.path_of(&local);
             match result {
                 Ok(made) => {
                     self.with.copying.done(&path, |report| &mut report.directories);
-                    // A new one has permissions that we needed.
+                    // A new directory may have more permissions than it should keep.
                     let lent = made.new && self.with.masked(kept) & OWNER_ALL != OWNER_ALL;
                     if ours && (self.with.copying.options.preserve || lent) {
                         self.finished.push((made.handle, kept, local));
@@ -519,7 +519,7 @@ impl Put {
         Ok(())
     }
 
-    /// Makes the directory and starts the copy of what is in it.
+    /// Makes the directory and starts the copy of its content.
     async fn directory(&mut self, directory: Directory, waiting: &mut Vec<Directory>) -> Result<Made, Error> {
         let Directory { local, kept, target, depth } = directory;
         let limit = self.with.copying.options.max_depth;
@@ -562,8 +562,8 @@ impl Put {
         Ok(made)
     }
 
-    /// Whether a local directory is the one at the server in which the copy began. Its time of change moves as the copy
-    /// goes on: it is asked for before and after.
+    /// Returns whether a local directory is the one at the server in which the copy began. Its time of change advances
+    /// during the copy, so the function reads it before and after.
     async fn is_top(&self, local: &Arc<LocalDir>) -> Result<bool, Error> {
         let Some(top) = self.top else { return Ok(false) };
         let dir = Arc::clone(local);
@@ -577,7 +577,7 @@ impl Put {
         Ok(here.is_between(&before, &ask().await?))
     }
 
-    /// Starts the copy of one entry; a directory is given back.
+    /// Starts the copy of an entry; returns a directory to the caller.
     async fn object(
         &mut self,
         made: Made,
@@ -612,13 +612,13 @@ impl Put {
         Ok(None)
     }
 
-    /// Finishes after all files: makes their further names, then sets the attributes of directories.
+    /// Completes the copy after all files: makes their further names, then sets the attributes of directories.
     async fn finish(self) -> Result<(), Error> {
         let Self { with, further, finished, .. } = self;
         for Further { key, spot, goal, kept } in further {
             let path = with.path_in(&spot);
             let first = with.complete.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
-            // Without the first, or at a server without hard links, there are as many copies.
+            // If the first name failed, or the server has no hard links, the content is copied for each name.
             let linked = match first {
                 Some(first) => with.client.put_link(first, &goal.place, &with.copying).await.is_ok(),
                 None => false,
@@ -633,7 +633,7 @@ impl Put {
                 with.copying.failed(&path, error)?;
             }
         }
-        // The deepest first: whoever may not write in a directory may still change what is in it before.
+        // The deepest directory comes first: a directory may not be writable once its mode is set.
         for (handle, kept, local) in finished.into_iter().rev() {
             let set = if with.copying.options.preserve {
                 with.client.keep(handle, kept, false).await
@@ -654,7 +654,7 @@ impl Put {
     }
 }
 
-/// Attributes that a copy keeps of a local object.
+/// Returns the attributes of a local object that a copy keeps.
 fn kept_of(metadata: &fs::Metadata) -> Kept {
     let mtime = metadata.modified().unwrap_or(std::time::SystemTime::UNIX_EPOCH);
     Kept { mode: metadata.mode() & 0o7777, mtime: mtime.into(), uid: metadata.uid(), gid: metadata.gid() }

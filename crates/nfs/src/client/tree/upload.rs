@@ -1,7 +1,7 @@
-//! A file on its way to the server: under a temporary name until it is complete, or in place.
+//! Upload of a file to the server: under a temporary name until the file is complete, or in place.
 //!
-//! *Temporary names.* [`Temporary`] removes them: on the way out of a failed copy, and in a task of its own if the copy is
-//! dropped. A task makes the name too. So the name is removed even if nobody waits for it any more.
+//! *Temporary names.* [`Temporary`] removes them: directly after a failed copy, and in a separate task if the copy is
+//! dropped. Such a task also makes the name. So the name is removed even if no caller waits any more.
 
 use super::local::{Identity, PRIVATE_FILE};
 use super::{CopyRun, Copying, Kept, Owned};
@@ -12,7 +12,7 @@ use crate::wire::{
     RemoveArgs, RenameArgs, SetAttributes, SetTime, Status, SymlinkArgs, SymlinkData,
 };
 
-/// A name at the server that is removed if it is not renamed.
+/// Name at the server that is removed unless it is renamed.
 pub(super) struct Temporary {
     client: Client,
     place: DirOpArgs,
@@ -27,8 +27,8 @@ impl Temporary {
         Self { client: client.clone(), place, made: false, run: copying.run.clone() }
     }
 
-    /// Makes the name by `make`, whether or not the caller waits for it to the end. If nobody knows whether it was made, it
-    /// is removed.
+    /// Makes the name by `make`, whether or not the caller waits until the end. If the result is unknown, the name is
+    /// removed.
     async fn make<T, F>(
         mut self,
         make: impl FnOnce(Client, DirOpArgs) -> F + Send + 'static,
@@ -42,7 +42,7 @@ impl Temporary {
             match make(self.client.clone(), self.place.clone()).await {
                 Ok(made) => Ok((self, made)),
                 Err(error) => {
-                    // A status says that there is none.
+                    // After a status the name does not exist.
                     if error.status().is_some() {
                         self.forget();
                     }
@@ -53,18 +53,18 @@ impl Temporary {
         match making.await {
             Ok(made) => made,
             Err(lost) if lost.is_panic() => std::panic::resume_unwind(lost.into_panic()),
-            // Only a runtime that ends cancels.
+            // A task is cancelled only when the runtime ends.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// There is nothing to be removed.
+    /// Forgets the name: nothing needs to be removed.
     const fn forget(&mut self) {
         self.made = false;
     }
 
-    /// Gives the object the name `place` instead, in the place of what has that name. `object` is its file system and number:
-    /// a server that restarted may have carried the call out and forgotten that. `path` is for messages.
+    /// Renames the object to `place` and replaces an object there. `object` is the file system and number of this
+    /// object: a server that restarted may have renamed it and forgotten that. `path` is for messages.
     async fn rename(mut self, place: &Place, object: ObjectId, path: &str) -> Result<(), Error> {
         let run = self.run.clone();
         let _turn = run.turn(place).await;
@@ -112,19 +112,19 @@ async fn remove(client: &Client, object: DirOpArgs) {
     }
 }
 
-/// File system and number of an object at the server.
+/// Identity of an object at the server: file system and number.
 type ObjectId = (u64, u64);
 
 const fn id_of(node: &Node) -> ObjectId {
     (node.attributes.fsid, node.attributes.fileid)
 }
 
-/// Refuses an existing object that an earlier source has: the server takes two names for one.
+/// Refuses an existing object that belongs to an earlier source: the server treats two names as one.
 fn spare(existing: &Node, run: &CopyRun, path: &str) -> Result<(), Error> {
     if run.has(id_of(existing)) { Err(Error::JustMade { path: path.to_owned() }) } else { Ok(()) }
 }
 
-/// Takes a new object for one source, or fails if an earlier one has it.
+/// Claims a new object for a source; fails if an earlier source has it.
 fn take(object: &Node, run: &CopyRun, path: &str) -> Result<(), Error> {
     if run.take(id_of(object)) { Ok(()) } else { Err(Error::JustMade { path: path.to_owned() }) }
 }
@@ -140,28 +140,28 @@ impl Drop for Temporary {
     }
 }
 
-/// All that a new file needs beside its content.
+/// Requirements of a new file beside its content.
 pub(super) struct Wanted<'a> {
-    /// Mode of a new file; `None` if the attributes of another one will be set.
+    /// Mode of a new file; `None` if the attributes of another file will be set.
     pub(super) mode: Option<u32>,
-    /// Whether the other names of an existing file are to have the new content too.
+    /// Whether the other names of an existing file get the new content too.
     pub(super) with_other_names: bool,
-    /// The source, if it is a regular file.
+    /// Identity of the source, if it is a regular file.
     pub(super) source: Option<Identity>,
-    /// The copy that it belongs to.
+    /// Copy that the file belongs to.
     pub(super) copying: &'a Copying,
-    /// For messages.
+    /// Path for messages.
     pub(super) path: &'a str,
 }
 
 impl Wanted<'_> {
-    /// Attributes of a new file when it is made.
+    /// Returns the initial attributes of a new file.
     fn first(&self, mode: Option<u32>) -> SetAttributes {
         let mode = Some(mode.or(self.mode).unwrap_or(PRIVATE_FILE));
         SetAttributes { mode, size: Some(0), ..SetAttributes::default() }
     }
 
-    /// Refuses to copy a file onto itself.
+    /// Checks that the file would not be copied onto itself.
     pub(super) fn differs(&self, existing: &Node) -> Result<(), Error> {
         if self.source == Some(Identity::from(&existing.attributes)) {
             return Err(Error::SameFile { path: self.path.to_owned() });
@@ -169,10 +169,10 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    /// Takes a file to write it in place. Whether it was not written so yet.
+    /// Claims a file to write it in place. Returns whether this is the first time.
     fn take_in_place(&self, node: &Node) -> Result<bool, Error> {
         let run = &self.copying.run;
-        // Another name that leads here is this one, by another spelling.
+        // With one link, another name that leads here is another spelling of this name.
         if node.attributes.nlink <= 1 {
             take(node, run, self.path)?;
         } else {
@@ -182,23 +182,23 @@ impl Wanted<'_> {
     }
 }
 
-/// See the module's introduction.
+/// Upload of a file; see the module documentation.
 pub(super) struct Upload {
     client: Client,
     pub(super) file: File,
     object: ObjectId,
-    /// Whether there is old content that has to go.
+    /// Whether old content must be removed.
     old: bool,
-    /// Attributes when it was made or found.
+    /// Attributes after the file was made or found.
     now: Attributes,
     place: Place,
     temporary: Option<Temporary>,
-    /// Attributes of the file that it replaces.
+    /// Attributes of the replaced file.
     replaced: Option<Attributes>,
 }
 
 impl Upload {
-    /// Opens what is to have the name `place`, in the place of `existing`.
+    /// Opens a file that will have the name `place` and replace `existing`.
     pub(super) async fn open(
         client: &Client,
         place: Place,
@@ -210,7 +210,8 @@ impl Upload {
             Some(node) => node,
             None if !in_place => return Self::part(client, &place, None, wanted).await,
             None => match Self::create(client, &place, wanted).await {
-                // Somebody was faster. Or a server made it, restarted and forgot that: then it is empty.
+                // Another client was faster. Or a server made the file, restarted and forgot that; then the file is
+                // empty.
                 Err(error) if error.status() == Some(Status::Exist) => {
                     let node = client.lookup_in(place.dir, place.name.clone()).await?;
                     wanted.differs(&node)?;
@@ -228,7 +229,7 @@ impl Upload {
             return Ok(Self::existing(client, place, node, wanted));
         }
         match Self::part(client, &place, Some(&node), wanted).await {
-            // A user who may not make files here, or not give them away, may still write to this one.
+            // A user who may not make files here, or not give them away, may still write to the existing file.
             Err(error) if is_refusal(&error) => {
                 if wanted.take_in_place(&node)? {
                     Ok(Self::existing(client, place, node, wanted))
@@ -246,7 +247,7 @@ impl Upload {
         existing: Option<&Node>,
         wanted: &Wanted<'_>,
     ) -> Result<Self, Error> {
-        // Nobody reads it before it is what it replaces.
+        // The file stays private until it has the attributes of the file that it replaces.
         let how = CreateHow::Unchecked(wanted.first(existing.map(|_| PRIVATE_FILE)));
         let made = Temporary::beside(client, place, wanted.copying).make(move |client, place| async move {
             let made = client.procedures().create(&CreateArgs { place: place.clone(), how }).await;
@@ -272,7 +273,7 @@ impl Upload {
         Ok(upload)
     }
 
-    /// Gives the new file the owner of what it replaces.
+    /// Gives the new file the owner of the file that it replaces.
     async fn take_owner(&mut self, of: &Attributes) -> Result<(), Error> {
         let Attributes { uid, gid, .. } = *of;
         if (self.now.uid, self.now.gid) == (uid, gid) {
@@ -282,7 +283,7 @@ impl Upload {
         self.client.set_attributes_of(self.file.handle(), owner).await
     }
 
-    /// Takes a file that is there.
+    /// Uses an existing file.
     fn existing(client: &Client, place: Place, node: Node, wanted: &Wanted<'_>) -> Self {
         let file = client.file(node.handle, wanted.path);
         Self {
@@ -297,7 +298,7 @@ impl Upload {
         }
     }
 
-    /// Makes a file under its own name. A file that has the name by now stays as it is.
+    /// Makes a file under its final name. If a file has that name by now, it stays as it is.
     async fn create(client: &Client, place: &Place, wanted: &Wanted<'_>) -> Result<Self, Error> {
         let how = CreateHow::Guarded(wanted.first(None));
         let made = client.procedures().create(&CreateArgs { place: place.args(), how }).await;
@@ -306,7 +307,7 @@ impl Upload {
         Ok(Self { old: false, ..Self::existing(client, place.clone(), node, wanted) })
     }
 
-    /// Cuts old content off, when the first of the new one is there and not before.
+    /// Truncates old content, not before the first new content is available.
     pub(super) async fn begin(&mut self) -> Result<(), Error> {
         if self.old {
             self.file.set_len(0).await?;
@@ -315,8 +316,8 @@ impl Upload {
         Ok(())
     }
 
-    /// Gives it what it is to keep (`None`: of what it replaces), and last its name. All data is stable already.
-    /// Whether owner and group could be kept.
+    /// Sets the attributes to keep (`None`: those of the replaced file), and last the name. All data is stable already.
+    /// Returns whether owner and group could be kept.
     pub(super) async fn finish(mut self, kept: Option<Kept>) -> Result<Owned, Error> {
         match (self.settle(kept).await, self.temporary.take()) {
             (Ok(owned), Some(temporary)) => {
@@ -346,7 +347,7 @@ impl Upload {
 
     /// Removes the temporary file of a copy that failed.
     pub(super) async fn discard(mut self, why: &Error) {
-        // A server that is lost is told by a task that nobody waits for.
+        // If the server is lost, a separate task removes the name, and no caller waits for it.
         if let Some(temporary) = self.temporary.take()
             && !why.ends_everything()
         {
@@ -355,30 +356,31 @@ impl Upload {
     }
 }
 
-/// Whether the server refused this because of rights.
+/// Returns whether the server refused for lack of rights.
 fn is_refusal(error: &Error) -> bool {
     matches!(error.status(), Some(Status::Acces | Status::Perm))
 }
 
 impl Client {
-    /// Whether the server is asked as root: only then owners are set.
+    /// Returns whether calls are made as root: only then owners are set.
     fn calls_as_root(&self) -> bool {
         matches!(&self.inner.options.credential, rpcrdma_oncrpc::Credential::Sys(sys) if sys.uid == 0)
     }
 
-    /// Which bits of a mode may be set: set-id bits only by root, and only together with owner and group that they stand for.
+    /// Returns the bits of a mode that may be set. Set-id bits are set only by root, and only together with the owner
+    /// and group that they stand for.
     fn settable(&self, owned: Owned) -> u32 {
         if owned.all() && self.calls_as_root() { 0o7777 } else { 0o777 }
     }
 
-    /// Sets owner (as root), group, mode and time of an object; a symbolic link has no mode. Whether owner and group could
-    /// be kept; only root is expected to keep the owner.
+    /// Sets owner (as root), group, mode and time of an object; a symbolic link has no mode. Returns whether owner and
+    /// group could be kept; only root is expected to keep the owner.
     pub(super) async fn keep(&self, object: FileHandle, kept: Kept, link: bool) -> Result<Owned, Error> {
         let Kept { mode, mtime, uid, gid } = kept;
         let root = self.calls_as_root();
         let attempts = [
             (root, Some(uid), Some(gid), Owned::ALL),
-            // A server that makes nobody of root; a user who gives a file to a group that they are in.
+            // The server may treat root as nobody; and a user may give a file to one of the user's groups.
             (true, None, Some(gid), Owned { owner: !root, group: true }),
         ];
         for (_, uid, gid, owned) in attempts.into_iter().filter(|(possible, ..)| *possible) {
@@ -411,7 +413,7 @@ impl Client {
         SetAttributes { uid, gid, mode, mtime: SetTime::ClientTime(mtime), ..SetAttributes::default() }
     }
 
-    /// Makes a symbolic link, in the place of another one. The handle of the link, if the server tells it.
+    /// Makes a symbolic link in the place of another one. Returns the handle of the link, if the server sends it.
     pub(super) async fn put_symlink(
         &self,
         place: &Place,
@@ -456,7 +458,7 @@ impl Client {
         Ok(node.handle)
     }
 
-    /// A link with this target, which a server made before it restarted and forgot that.
+    /// Returns a link with this target that a server made before a restart and forgot.
     async fn link_made_before(&self, place: DirOpArgs, target: &[u8]) -> Option<Node> {
         let node = self.lookup_in(place.dir, place.name).await.ok()?;
         let ours = node.attributes.file_type == FileType::Symlink
@@ -481,7 +483,7 @@ impl Client {
         let make = move |client: Self, link: DirOpArgs| async move {
             match client.procedures().link(&LinkArgs { file, link: link.clone() }).await {
                 Ok(_) => Ok(()),
-                // A server that restarted may have made it before.
+                // A server that restarted may have made the name before.
                 Err(error)
                     if error.status() == Some(Status::Exist)
                         && client
@@ -498,7 +500,7 @@ impl Client {
         match existing {
             None => {
                 make(self.clone(), place.args()).await?;
-                // LINK replaces nothing: no other source had the name.
+                // LINK replaces nothing, so no other source had the name.
                 claim();
                 Ok(())
             }
@@ -506,13 +508,13 @@ impl Client {
                 let what = super::get::article(node.attributes.file_type);
                 Err(Error::Exists { path: place.name.to_string(), what })
             }
-            // To rename one name of a file to another one of it does nothing.
+            // Renaming one name of a file to another name of that file does nothing.
             Some(node) if id_of(&node) == object => Ok(()),
             Some(node) => {
                 let path = place.name.to_string();
                 spare(&node, &copying.run, &path)?;
                 let (temporary, ()) = Temporary::beside(self, place, copying).make(make).await?;
-                // Not before: a copy of the content may have to take the name.
+                // Claimed only here, because a copy of the content may need the name.
                 if !claim() {
                     temporary.remove().await;
                     return Err(Error::JustMade { path });

@@ -1,5 +1,5 @@
-//! Against `nfs3_types`, an implementation that shares no code with ours: what one encodes the other decodes, and
-//! encodes again to the same bytes.
+//! Comparison with `nfs3_types`, an independent implementation: each side decodes the other's encoding, and encodes the
+//! value to the same bytes again.
 
 use std::io::Cursor;
 
@@ -12,7 +12,7 @@ use super::strategies::*;
 use super::to_bytes;
 use crate::wire::*;
 
-/// They read all of our bytes and write the same ones.
+/// Checks that the other implementation reads all our bytes and writes the same ones.
 fn agree<T: Pack + Unpack>(ours: &impl Encode) {
     let bytes = to_bytes(ours);
     let (value, read) = T::unpack(&mut Cursor::new(&bytes)).expect("they decode what we encoded");
@@ -99,7 +99,7 @@ procedures! {
         theirs::COMMIT3args, theirs::COMMIT3res;
 }
 
-/// Numbers and names of procedures, statuses and bits.
+/// Numbers and names of procedures, statuses and bits agree.
 #[test]
 fn constants_agree() {
     assert_eq!((NFS_PROGRAM, NFS_VERSION), (theirs::PROGRAM, theirs::VERSION));

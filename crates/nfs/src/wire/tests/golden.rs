@@ -1,5 +1,5 @@
-//! Golden bytes: every procedure's arguments and results, written by hand from RFC 1813 §2.5, §2.6 and §3.3. Each
-//! field has a value of its own, so that fields in a wrong order show.
+//! Golden bytes of every procedure's arguments and results, written by hand from RFC 1813 §2.5, §2.6 and §3.3. Each
+//! field has its own value, so that a wrong order shows.
 
 use bytes::Bytes;
 use rpcrdma_xdr::{Decode, Encode, Piece, encode};
@@ -12,7 +12,7 @@ fn check<T: Encode + Decode + PartialEq + std::fmt::Debug>(value: &T, golden: &s
     assert_eq!(from_bytes::<T>(hex(golden)).as_ref(), Ok(value));
 }
 
-/// Checks the successful results of a procedure, behind NFS3_OK.
+/// Checks the successful results of a procedure, after NFS3_OK.
 fn check_ok<T, F>(ok: T, golden: &str)
 where
     T: Encode + Decode + PartialEq + std::fmt::Debug,
@@ -101,7 +101,7 @@ fn wcc() -> WccData {
     WccData { before: Some(before), after: Some(fattr()) }
 }
 
-/// What CREATE, MKDIR, SYMLINK and MKNOD return.
+/// Results of CREATE, MKDIR, SYMLINK and MKNOD.
 fn check_new_object() {
     let object = NewObject { object: Some(handle()), attributes: Some(fattr()), dir_wcc: wcc() };
     check_ok::<_, WccData>(object, &format!("00000001 {HANDLE}\n{}\n{}", post(), wcc_golden()));
@@ -163,7 +163,7 @@ fn read() {
     check_fail::<ReadOk, PostOpAttr>(None, "00000000");
 }
 
-/// The NFS arguments of an RPC-over-RDMA READ of 8192 bytes, and the results of one that returned 5000: the data
+/// The NFS arguments of an RPC-over-RDMA READ of 8192 bytes, and the results of a READ that returned 5000. The data
 /// itself is in the Write chunk.
 // requirement: rfc8166-3.4.4.1-1, rfc8166-3.4.4.1-2
 #[test]
@@ -184,8 +184,8 @@ fn read_over_rdma() {
     assert_eq!(pieces, [Piece::Inline(inline.into()), Piece::Payload { data, ddp_eligible: true }]);
 }
 
-/// The NFS arguments of an RPC-over-RDMA WRITE of 6001 bytes: 56 bytes inline (behind 40 bytes of RPC header they
-/// end at 96, the Position of the Read chunk), then the data.
+/// The NFS arguments of an RPC-over-RDMA WRITE of 6001 bytes: 56 bytes inline, then the data. The inline bytes follow
+/// 40 bytes of RPC header and end at 96, the Position of the Read chunk.
 // requirement: rfc8166-3.4.4.1-1, rfc8166-3.4.4.1-2, experience-3.6.1-1
 #[test]
 fn write_over_rdma() {

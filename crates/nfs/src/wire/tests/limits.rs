@@ -1,4 +1,4 @@
-//! Every bound, and one above it; values that no enumeration names.
+//! Every bound, and a value just above it; values outside enumerations.
 
 use bytes::Bytes;
 use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, encode};
@@ -6,7 +6,7 @@ use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, encode};
 use super::{from_bytes, hex, to_bytes};
 use crate::wire::*;
 
-/// A counted item of `length` bytes, padded.
+/// Returns a counted item of `length` bytes, padded.
 fn counted(length: usize) -> Vec<u8> {
     let mut bytes = u32::try_from(length).unwrap().to_be_bytes().to_vec();
     bytes.resize(4 + length.next_multiple_of(4), 0);
@@ -27,7 +27,7 @@ fn handles_have_64_bytes_at_most() {
     assert_eq!(format!("{:?}", FileHandle::new(&[0, 255]).unwrap()), "FileHandle(00ff)");
 }
 
-/// A name over the limit of file systems still arrives, so that NFS3ERR_NAMETOOLONG can be answered.
+/// A name over the limit of file systems still decodes, so that the server can answer NFS3ERR_NAMETOOLONG.
 #[test]
 fn names() {
     let name = from_bytes::<FileName>(counted(MAX_NAME + 1)).unwrap();
@@ -66,7 +66,7 @@ fn link_targets() {
     );
 }
 
-/// The count is compared before anything is allocated: the message need not even hold the data.
+/// The count is compared before any allocation: the message need not even contain the data.
 #[test]
 fn payloads() {
     let read = |length: usize, present: usize| {
@@ -87,7 +87,7 @@ fn payloads() {
     assert!(matches!(encode(&over), Err(EncodeError::TooLong { .. })));
 }
 
-/// A payload is handed out as a slice of the message, and handed on without a copy.
+/// A payload is a slice of the message, and is passed on without a copy.
 #[test]
 fn payloads_are_shared() {
     let message =
@@ -113,7 +113,7 @@ fn directory_lists_end() {
     assert!(matches!(from_bytes::<DirList>([bytes, end].concat()), Err(DecodeError::TooLong { .. })));
 }
 
-/// RFC 1813 §3.3.11: types that MKNOD does not make have an empty arm; what is no `ftype3` is malformed.
+/// RFC 1813 §3.3.11: types that MKNOD does not make have an empty arm; other numbers are malformed.
 #[test]
 fn types_of_mknod() {
     for (code, expected) in [(1, MknodData::Regular), (2, MknodData::Directory), (5, MknodData::Symlink)] {

@@ -1,5 +1,5 @@
-//! For every procedure: what is encoded decodes to the same, is cut off at no byte without an error, has eligible
-//! items exactly as the binding says, and the results fit what the binding predicts.
+//! Properties of every procedure: values survive a round trip, and truncated messages are errors at every length. The
+//! eligible items are those of the binding, and the results fit its prediction.
 
 use proptest::prelude::*;
 use rpcrdma_xdr::{Decode, Encode};
@@ -9,7 +9,7 @@ use super::{eligible_items, from_bytes, to_bytes};
 use crate::binding::{PredictReply, eligibility};
 use crate::wire::*;
 
-/// Round trip, and an error for every shorter message.
+/// Checks a round trip, and an error for every truncated message.
 fn round_trip<T: Encode + Decode + PartialEq + std::fmt::Debug>(value: &T) {
     let bytes = to_bytes(value);
     assert!(bytes.len() >= T::MIN_LEN);
@@ -112,7 +112,7 @@ procedures! {
 }
 
 proptest! {
-    /// `size` and `OVERHEAD` are what a server fills a READDIR reply by.
+    /// A server fills a READDIR reply by `size` and `OVERHEAD`.
     #[test]
     fn sizes_of_directory_replies(mut list in readdir_ok(), mut plus in readdirplus_ok(), attributes in attributes()) {
         list.dir_attributes = Some(attributes);

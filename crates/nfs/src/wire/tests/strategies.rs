@@ -1,4 +1,4 @@
-//! Values of every type, for property tests.
+//! Strategies for values of every type.
 
 use bytes::Bytes;
 use proptest::collection::vec;
@@ -97,7 +97,7 @@ pub(crate) fn create_how() -> impl Strategy<Value = CreateHow> {
     ]
 }
 
-/// The arms that RFC 1813 gives a body.
+/// The arms of the union in RFC 1813.
 pub(crate) fn mknod_data() -> impl Strategy<Value = MknodData> {
     let device = || (set_attributes(), spec()).prop_map(|(attributes, spec)| DeviceData { attributes, spec });
     prop_oneof![

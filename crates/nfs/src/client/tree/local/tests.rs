@@ -58,7 +58,7 @@ fn write(path: &Path, storage: Storage, wanted: &Wanted) -> io::Result<()> {
     sink.finish(3, None).map(|_| ())
 }
 
-/// The owner of the directory gives the name of a new link to another file, before or after it is opened.
+/// The owner of the directory gives the name of a new link to another file, before or after the open.
 #[test]
 fn i6_a_file_in_the_place_of_a_new_link_keeps_its_attributes() {
     let place = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ fn i6_a_file_in_the_place_of_a_new_link_keeps_its_attributes() {
     if rustix::process::geteuid().is_root() {
         assert_eq!((moved.uid(), moved.gid()), (12, 12));
     }
-    // Another link, and one with a second name.
+    // Another link, and a link with a second name.
     for name in ["other", "second"] {
         fs::remove_file(at("link")).unwrap();
         match name {
@@ -91,7 +91,7 @@ fn i6_a_file_in_the_place_of_a_new_link_keeps_its_attributes() {
     }
 }
 
-/// A file system that tells at the sync or close that data is lost: the old file stays, and nothing else.
+/// If the file system reports lost data at the sync or close, the old file stays and no other file remains.
 #[test]
 fn a_file_whose_close_fails_replaces_nothing() {
     let place = tempfile::tempdir().unwrap();
@@ -104,14 +104,14 @@ fn a_file_whose_close_fails_replaces_nothing() {
         assert_eq!(fs::read(&path).unwrap(), b"precious");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     }
-    // A new name is not given either; what is written in place is reported.
+    // A new name is not given either; a failed write in place is reported.
     let new = place.path().join("new");
     write(&new, Storage { sync, close: failing_close }, &wanted(false)).unwrap_err();
     assert!(!new.exists());
     write(&path, Storage { sync, close: failing_close }, &wanted(true)).unwrap_err();
 }
 
-/// Streams are closed with a look at the result too.
+/// The result of closing a stream is checked too.
 #[test]
 fn a_stream_whose_close_fails_is_a_failure() {
     let (_reader, writer) = io::pipe().unwrap();
@@ -120,7 +120,7 @@ fn a_stream_whose_close_fails_is_a_failure() {
     sink.finish(3, None).unwrap_err();
 }
 
-/// Data is on stable storage before an existing file is given up for it; a new name does not wait for that.
+/// Data that replaces an existing file is on stable storage first; a new name does not wait for that.
 #[test]
 fn only_what_replaces_a_file_is_synced_before() {
     let place = tempfile::tempdir().unwrap();
